@@ -1,0 +1,227 @@
+//! The table of hooked functions, and the reasons for which something can be lost.
+//!
+//! Probes, help texts and tests derive from these tables; a new function or a new loss is one new row here.
+
+/// A function's argument, counted from 0 in the platform's calling convention.
+pub type Argument = u8;
+
+/// How a hooked function is called: which argument says what.
+///
+/// One BPF entry program serves each shape, and one return program serves them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Returns a block of `size` bytes, or null.
+    Alloc {
+        /// The argument that holds the size in bytes.
+        size: Argument,
+    },
+    /// Returns a block of `count * size` bytes, or null; null too where the product overflows.
+    AllocProduct {
+        /// The argument that holds the number of elements.
+        count: Argument,
+        /// The argument that holds the bytes of one element.
+        size: Argument,
+    },
+    /// Returns 0 and stores the block's address through a pointer, or returns an error number and stores nothing.
+    AllocOut {
+        /// The argument that points to where the address is stored.
+        out: Argument,
+        /// The argument that holds the size in bytes.
+        size: Argument,
+    },
+    /// Gives up the old block and returns a new one of `size` bytes, or null and the old block stays.
+    Realloc {
+        /// The argument that holds the old block's address.
+        old: Argument,
+        /// The argument that holds the new size in bytes.
+        size: Argument,
+    },
+    /// As [`Shape::Realloc`], of `count * size` bytes.
+    ReallocProduct {
+        /// The argument that holds the old block's address.
+        old: Argument,
+        /// The argument that holds the number of elements.
+        count: Argument,
+        /// The argument that holds the bytes of one element.
+        size: Argument,
+    },
+    /// Gives up a block; null is allowed and does nothing.
+    Free {
+        /// The argument that holds the block's address.
+        block: Argument,
+    },
+}
+
+/// The BPF program, by its name in the object, that runs when a hooked function returns.
+pub const RETURN_PROGRAM: &str = "call_return";
+
+impl Shape {
+    /// The BPF program, by its name in the object, that runs when a function of this shape is entered.
+    ///
+    /// `None` where no program was written for this combination of arguments; a test holds that every row of
+    /// [`FUNCTIONS`] has one.
+    #[must_use]
+    pub const fn entry_program(self) -> Option<&'static str> {
+        match self {
+            Self::Alloc { size: 0 } => Some("alloc_size0"),
+            Self::Alloc { size: 1 } => Some("alloc_size1"),
+            Self::AllocProduct { count: 0, size: 1 } => Some("alloc_product01"),
+            Self::AllocOut { out: 0, size: 2 } => Some("alloc_out0_size2"),
+            Self::Realloc { old: 0, size: 1 } => Some("realloc_old0_size1"),
+            Self::ReallocProduct { old: 0, count: 1, size: 2 } => Some("realloc_old0_product12"),
+            Self::Free { block: 0 } => Some("free_block0"),
+            _ => None,
+        }
+    }
+
+    /// Whether the function's result matters, so that a probe on its return is needed.
+    #[must_use]
+    pub const fn needs_return(self) -> bool {
+        !matches!(self, Self::Free { .. })
+    }
+}
+
+/// One hooked function: a row of [`FUNCTIONS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Function {
+    /// The symbol's name, without prefix or version.
+    pub name: &'static str,
+    /// How it is called.
+    pub shape: Shape,
+    /// Whether an object without it cannot be an allocator.
+    pub required: bool,
+}
+
+/// Every function that memtrace hooks, in the order in which help and `doctor` list them.
+pub const FUNCTIONS: &[Function] = &[
+    Function { name: "malloc", shape: Shape::Alloc { size: 0 }, required: true },
+    Function { name: "calloc", shape: Shape::AllocProduct { count: 0, size: 1 }, required: true },
+    Function { name: "realloc", shape: Shape::Realloc { old: 0, size: 1 }, required: true },
+    Function { name: "reallocarray", shape: Shape::ReallocProduct { old: 0, count: 1, size: 2 }, required: false },
+    Function { name: "free", shape: Shape::Free { block: 0 }, required: true },
+    Function { name: "posix_memalign", shape: Shape::AllocOut { out: 0, size: 2 }, required: false },
+    Function { name: "aligned_alloc", shape: Shape::Alloc { size: 1 }, required: false },
+    Function { name: "memalign", shape: Shape::Alloc { size: 1 }, required: false },
+    Function { name: "valloc", shape: Shape::Alloc { size: 0 }, required: false },
+    Function { name: "pvalloc", shape: Shape::Alloc { size: 0 }, required: false },
+    Function { name: "free_sized", shape: Shape::Free { block: 0 }, required: false },
+    Function { name: "free_aligned_sized", shape: Shape::Free { block: 0 }, required: false },
+];
+
+macro_rules! loss_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $explanation:literal;)*) => {
+        /// Why something that happened in a target is not in the books, or not wholly.
+        ///
+        /// The discriminant is the reason's index in [`LossReason::ALL`] and in the kernel's table of counters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum LossReason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl LossReason {
+            /// Every reason, in the order in which reports list them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The reason's name in every report: lower case, words joined by underscores.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// One sentence for the user: what was lost, and what to do about it.
+            #[must_use]
+            pub const fn explanation(self) -> &'static str {
+                match self { $(Self::$variant => $explanation),* }
+            }
+        }
+    };
+}
+
+loss_reasons! {
+    /// An allocation found its ring full.
+    RingFullAlloc = "ring_full_alloc",
+        "allocations that found their ring full; raise --ring-size";
+    /// A free found its ring full: the block seems live until its address is handed out again.
+    RingFullFree = "ring_full_free",
+        "frees that found their ring full, so that freed blocks may be shown as live; raise --ring-size";
+    /// A realloc's giving up or taking back of its old block found its ring full.
+    RingFullRealloc = "ring_full_realloc",
+        "steps of a realloc that found their ring full; raise --ring-size";
+    /// A new stack's frames found their ring full; they are sent again when the stack is next seen.
+    RingFullStack = "ring_full_stack",
+        "stacks whose frames found their ring full; they were sent again when next seen";
+    /// An exec or exit found a ring full.
+    RingFullProcess = "ring_full_process",
+        "exec or exit notices that found a ring full; a dead process' blocks may be shown as live";
+    /// No slot was free to remember a call's arguments until it returns.
+    PendingFull = "pending_full",
+        "calls whose arguments could not be remembered until they returned, too many threads being inside the allocator";
+    /// A call's return was never seen, so that its arguments were given up.
+    PendingStale = "pending_stale",
+        "calls whose return was never seen";
+    /// No scratch memory was free to take a stack; the allocation is counted without one.
+    ScratchBusy = "scratch_busy",
+        "allocations counted without a stack, all scratch memory being in use";
+    /// The kernel could not walk the stack; the allocation is counted without one.
+    StackFailed = "stack_failed",
+        "allocations counted without a stack, the kernel being unable to walk it";
+    /// The address that posix_memalign stored could not be read back.
+    PointerUnreadable = "pointer_unreadable",
+        "allocations whose address could not be read from the target's memory";
+    /// The kernel did not run a program at a probe.
+    ProbeMissed = "probe_missed",
+        "probe hits for which the kernel did not run memtrace's program";
+    /// A record could not be understood.
+    BadRecord = "bad_record",
+        "records that could not be understood; please report this";
+    /// The ledger holds as many live blocks as it may.
+    LedgerFull = "ledger_full",
+        "allocations not booked, the ledger holding as many live blocks as it may; raise --max-live";
+    /// There are as many distinct stacks as there may be; the allocation is booked without one.
+    StacksFull = "stacks_full",
+        "allocations booked without their stack, there being as many distinct stacks as there may be";
+    /// There are as many processes as there may be.
+    ProcessesFull = "processes_full",
+        "events of processes not booked, there being as many processes as there may be";
+    /// A block's address was handed out again without its free having been seen.
+    FreeUnseen = "free_unseen",
+        "frees that were not seen but are certain, the address having been handed out again; the books are right again";
+    /// Blocks whose stack is known by its id only, its frames having been lost.
+    StackFramesLost = "stack_frames_lost",
+        "allocations whose stack's frames never arrived";
+    /// Notices about a target's mappings that were lost, so that some frames may have no name.
+    MappingsLost = "mappings_lost",
+        "notices of new mappings that were lost; some frames may have no name";
+}
+
+impl LossReason {
+    /// How many reasons there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The reason's place in [`LossReason::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_has_a_program() {
+        for function in FUNCTIONS {
+            assert!(function.shape.entry_program().is_some(), "{} has no entry program", function.name);
+        }
+    }
+
+    #[test]
+    fn reasons_are_indexed_by_their_place_and_named_once() {
+        for (place, reason) in LossReason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), place);
+            assert_eq!(LossReason::ALL.iter().filter(|other| other.name() == reason.name()).count(), 1);
+        }
+    }
+}

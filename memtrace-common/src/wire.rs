@@ -1,0 +1,237 @@
+//! How records lie in the rings, and how settings reach the kernel half.
+//!
+//! Every record begins with its [`Kind`] and is a multiple of 8 bytes long. All fields are little-endian natives of the
+//! one machine that both halves run on.
+
+use core::mem::{offset_of, size_of};
+
+/// What a record says; the first field of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A block was handed out: [`AllocRecord`].
+    Alloc = 1,
+    /// A block was given up: [`BlockRecord`].
+    Free = 2,
+    /// A realloc began and gives up its old block, perhaps to take it back: [`BlockRecord`].
+    Park = 3,
+    /// A realloc failed and takes its old block back: [`BlockRecord`].
+    Restore = 4,
+    /// A stack's frames: [`StackRecord`], followed by its frames.
+    Stack = 5,
+    /// A process runs a new program, its old memory is gone: [`ProcessRecord`].
+    Exec = 6,
+    /// A process ended: [`ProcessRecord`].
+    Exit = 7,
+}
+
+impl Kind {
+    /// The kind that a record's first field stands for.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Alloc),
+            2 => Some(Self::Free),
+            3 => Some(Self::Park),
+            4 => Some(Self::Restore),
+            5 => Some(Self::Stack),
+            6 => Some(Self::Exec),
+            7 => Some(Self::Exit),
+            _ => None,
+        }
+    }
+}
+
+/// What every record begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// The [`Kind`].
+    pub kind: u32,
+    /// The thread, in the root pid namespace.
+    pub tid: u32,
+    /// The process (thread group), in the root pid namespace.
+    pub pid: u32,
+    /// When: ticks of 2^[`TICK_SHIFT`] ns since [`Settings::start_ns`], saturating.
+    pub tick: u32,
+}
+
+/// A tick is 2^20 ns, about 1.05 ms: as fine as the coarse clock, and 52 days of them fit 32 bits.
+pub const TICK_SHIFT: u32 = 20;
+
+/// A block was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct AllocRecord {
+    /// Kind, thread, process, time.
+    pub header: Header,
+    /// The block's address.
+    pub address: u64,
+    /// The bytes asked for.
+    pub size: u64,
+    /// The stack's id: the hash of its frames, or one of [`STACK_NOT_TAKEN`] and [`STACK_FAILED`].
+    pub stack: u64,
+}
+
+/// A block was given up, parked or restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct BlockRecord {
+    /// Kind, thread, process, time.
+    pub header: Header,
+    /// The block's address.
+    pub address: u64,
+}
+
+/// A process ran a new program, or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessRecord {
+    /// Kind, thread, process, time.
+    pub header: Header,
+}
+
+/// A stack's frames follow it: `frames` words of 8 bytes, leaf first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackRecord {
+    /// Kind, thread, process, time.
+    pub header: Header,
+    /// The stack's id.
+    pub stack: u64,
+    /// How many frames follow.
+    pub frames: u32,
+    /// Why the walk ended where it did: an [`End`].
+    pub end: u32,
+}
+
+/// Why a stack walk ended where it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum End {
+    /// The outermost frame was reached and known as such.
+    Complete = 1,
+    /// The chain of frame pointers ended; callers may be missing.
+    FramePointers = 2,
+    /// There were more frames than were asked for.
+    Truncated = 3,
+}
+
+impl End {
+    /// The end that a record's field stands for.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Complete),
+            2 => Some(Self::FramePointers),
+            3 => Some(Self::Truncated),
+            _ => None,
+        }
+    }
+}
+
+/// The stack id of an allocation for which no stack was asked for.
+pub const STACK_NOT_TAKEN: u64 = 0;
+/// The stack id of an allocation whose stack could not be taken.
+pub const STACK_FAILED: u64 = 1;
+/// The lowest id that stands for frames.
+pub const STACK_FIRST: u64 = 2;
+
+/// The most frames that one stack can have: what the kernel's own walk gives by default
+/// (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
+pub const MAX_FRAMES: usize = 127;
+
+/// The most rings, and so the most shards.
+pub const MAX_RINGS: u32 = 16;
+
+/// What user space tells the programs before they are loaded. The kernel takes these as constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Settings {
+    /// The monotonic clock at which ticks begin, in nanoseconds.
+    pub start_ns: u64,
+    /// Allocations below this many bytes are filtered.
+    pub min_size: u64,
+    /// Allocations above this many bytes are filtered.
+    pub max_size: u64,
+    /// How many rings there are: 1 to [`MAX_RINGS`].
+    pub rings: u32,
+    /// How many frames a stack may have: 0 (no stacks) to [`MAX_FRAMES`].
+    pub max_depth: u32,
+    /// When a ring's backlog passes this many bytes, its reader is woken.
+    pub wake_mark: u64,
+    /// Whether the kernel has the coarse clock (5.11).
+    pub coarse_clock: u32,
+    /// The offset of `signal` in `task_struct`, in bytes.
+    pub task_signal: u32,
+    /// The offset of `live` in `signal_struct`, in bytes.
+    pub signal_live: u32,
+    /// Keeps the size a multiple of 8.
+    pub reserved: u32,
+}
+
+/// Where counters lie in the kernel's table: first the loss reasons by their index, then these.
+pub mod counter {
+    use crate::vocabulary::LossReason;
+
+    /// Allocations that the size filter kept out.
+    pub const FILTERED: u32 = LossReason::COUNT as u32;
+    /// Bytes of the allocations that the size filter kept out.
+    pub const FILTERED_BYTES: u32 = FILTERED + 1;
+    /// Allocator calls made inside another one, which are not counted.
+    pub const NESTED: u32 = FILTERED + 2;
+    /// How many counters there are.
+    pub const COUNT: u32 = FILTERED + 3;
+}
+
+/// The ring for records about a block: every record about one block goes through one ring, in its true order.
+#[inline(always)]
+#[must_use]
+pub const fn ring_of(pid: u32, address: u64, rings: u32) -> u32 {
+    // Blocks are 16-byte aligned; Fibonacci hashing spreads what is left (Knuth, TAOCP 3, 6.4).
+    let mixed = ((address >> 4) ^ ((pid as u64) << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed >> 32) as u32) % rings
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 16);
+    assert!(size_of::<AllocRecord>() == 40);
+    assert!(offset_of!(AllocRecord, address) == 16);
+    assert!(offset_of!(AllocRecord, size) == 24);
+    assert!(offset_of!(AllocRecord, stack) == 32);
+    assert!(size_of::<BlockRecord>() == 24);
+    assert!(offset_of!(BlockRecord, address) == 16);
+    assert!(size_of::<ProcessRecord>() == 16);
+    assert!(size_of::<StackRecord>() == 32);
+    assert!(offset_of!(StackRecord, stack) == 16);
+    assert!(offset_of!(StackRecord, frames) == 24);
+    assert!(offset_of!(StackRecord, end) == 28);
+    assert!(size_of::<Settings>() == 56);
+    assert!(size_of::<Settings>().is_multiple_of(8));
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_ends_survive_the_wire() {
+        for kind in [Kind::Alloc, Kind::Free, Kind::Park, Kind::Restore, Kind::Stack, Kind::Exec, Kind::Exit] {
+            assert_eq!(Kind::from_raw(kind as u32), Some(kind));
+        }
+        for end in [End::Complete, End::FramePointers, End::Truncated] {
+            assert_eq!(End::from_raw(end as u32), Some(end));
+        }
+        assert_eq!(Kind::from_raw(0), None);
+        assert_eq!(End::from_raw(0), None);
+    }
+
+    #[test]
+    fn blocks_spread_evenly_over_the_rings() {
+        let mut counts = [0u32; 4];
+        for block in 0..4096u64 {
+            counts[ring_of(4321, 0x7f00_0000_0000 + block * 32, 4) as usize] += 1;
+        }
+        assert!(counts.iter().all(|&count| (900..1150).contains(&count)), "{counts:?}");
+    }
+}

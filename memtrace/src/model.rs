@@ -1,0 +1,33 @@
+//! The nouns: what crosses from one stage to the next. No I/O, no clock, no thread.
+//!
+//! Three types are the joints between the stages, and each can be written by hand in a test: [`Event`] (decoded, owned),
+//! [`Snapshot`] (raw addresses; merges and subtracts) and [`Profile`] (names resolved; what every writer reads).
+
+mod address;
+mod event;
+mod id;
+mod losses;
+mod mapping;
+mod metric;
+mod profile;
+mod snapshot;
+mod stack;
+mod time;
+mod usage;
+
+pub use address::{AbsAddr, FileOffset, VirtOffset};
+pub use event::{Event, EventKind};
+pub use id::{ImageId, Pid, StackId, Tid};
+pub use losses::{LossReason, Losses};
+pub use mapping::{BuildId, Image, Mapping, Object};
+pub use metric::Metric;
+pub use profile::{
+    Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, StackProfile, StackQuality, Unnamed,
+};
+pub use snapshot::{ImageUsage, Snapshot, StackUsage};
+pub use stack::{Stack, StackEnd};
+pub use time::Tick;
+pub use usage::{Amount, Bytes, Ending, Usage};
+
+/// The table of hooked functions, shared with the kernel half.
+pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Shape};

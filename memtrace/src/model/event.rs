@@ -1,0 +1,56 @@
+//! What happened in a target: decoded and owned.
+
+use super::{AbsAddr, Bytes, Pid, Stack, StackId, Tick, Tid};
+
+/// Something that happened in a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The process in which it happened.
+    pub pid: Pid,
+    /// The thread that did it.
+    pub tid: Tid,
+    /// When it happened.
+    pub tick: Tick,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A block was handed out.
+    Alloc {
+        /// Where it lies.
+        address: AbsAddr,
+        /// The bytes asked for.
+        size: Bytes,
+        /// Who asked.
+        stack: StackId,
+    },
+    /// A block was given up.
+    Free {
+        /// Where it lay.
+        address: AbsAddr,
+    },
+    /// A realloc has begun: its old block is given up, unless [`EventKind::Restore`] takes it back.
+    Park {
+        /// Where the old block lies.
+        address: AbsAddr,
+    },
+    /// A realloc has failed: the block that the same thread parked is live again.
+    Restore {
+        /// Where the old block lies.
+        address: AbsAddr,
+    },
+    /// The frames of a stack, sent before or after the events that name it, perhaps through another ring.
+    Stack {
+        /// The stack's identity.
+        id: StackId,
+        /// Its frames. Boxed, since it is rare and would make every event larger.
+        stack: Box<Stack>,
+    },
+    /// The process runs a new program; its old memory is gone.
+    Exec,
+    /// The process ended.
+    Exit,
+}

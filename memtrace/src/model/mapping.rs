@@ -1,0 +1,64 @@
+//! What a process has mapped, so that addresses can be given names later, even after the process has ended.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{AbsAddr, FileOffset};
+
+/// The hash by which a linker names an object's exact contents (`NT_GNU_BUILD_ID`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildId(pub Box<[u8]>);
+
+impl std::fmt::Display for BuildId {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+/// A file that was mapped with code in it: a program or a library.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object {
+    /// The path as the target sees it, for people.
+    pub path: PathBuf,
+    /// A path by which memtrace can open the file as long as it runs, even when the target has ended, lives in another
+    /// mount namespace or has deleted the file; `None` where it could not be opened in time.
+    pub handle: Option<PathBuf>,
+    /// The build-id, where the object has one.
+    pub build_id: Option<BuildId>,
+    /// The root directory of the target's mount namespace as memtrace can reach it, for its debug information.
+    pub root: Option<PathBuf>,
+}
+
+/// A range of a process' addresses that holds an object's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address.
+    pub start: AbsAddr,
+    /// The address behind the last.
+    pub end: AbsAddr,
+    /// Where in the object's file the first address lies.
+    pub offset: FileOffset,
+    /// The object; `None` for code without a file (JIT).
+    pub object: Option<Arc<Object>>,
+}
+
+/// What is known of one program run by one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// The short name (`/proc/PID/comm`).
+    pub comm: String,
+    /// The program's path as the target sees it, where known.
+    pub exe: Option<PathBuf>,
+    /// Mappings of code, ordered by address, none overlapping another.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Image {
+    /// The mapping that holds `address`.
+    #[must_use]
+    pub fn mapping_at(&self, address: AbsAddr) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        let mapping = self.mappings.get(after.checked_sub(1)?)?;
+        (address < mapping.end).then_some(mapping)
+    }
+}

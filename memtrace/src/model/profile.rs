@@ -1,0 +1,206 @@
+//! The books with names: what every writer reads.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{AbsAddr, Amount, Bytes, BuildId, Ending, Losses, Pid, StackEnd, Usage, VirtOffset};
+
+/// Everything that a report can show.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// How long was traced.
+    pub duration: Duration,
+    /// One entry a program run by a process, ordered by pid and then by time.
+    pub processes: Vec<ProcessProfile>,
+    /// Stacks, ordered by process, then by their frames; equal ones of one process are joined.
+    pub stacks: Vec<StackProfile>,
+    /// The frames that stacks refer to, each once.
+    pub frames: Vec<Frame>,
+    /// What was lost.
+    pub losses: Losses,
+    /// Allocations that the size filter kept out.
+    pub filtered: Amount,
+    /// Live numbers count only blocks that were at least this old.
+    pub older: Option<Duration>,
+    /// What tracing has cost.
+    pub cost: Cost,
+}
+
+/// One program run by one process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessProfile {
+    /// The process.
+    pub pid: Pid,
+    /// Its short name.
+    pub comm: String,
+    /// The program's path as the process sees it.
+    pub exe: Option<PathBuf>,
+    /// How it ended, if it has.
+    pub ended: Option<Ending>,
+    /// All its stacks together.
+    pub total: Usage,
+    /// What was live when it was replaced by `exec`.
+    pub discarded: Amount,
+    /// Frees of blocks that are not in the books: allocated before tracing began, or filtered.
+    pub unmatched_frees: u64,
+    /// The highest that its live bytes ever were, where that was kept.
+    pub peak: Option<Bytes>,
+}
+
+/// One call stack of one process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StackProfile {
+    /// The process: an index into [`Profile::processes`].
+    pub process: usize,
+    /// Root to leaf. Inlined functions have frames of their own. Empty where there is no stack; `end` says why.
+    pub frames: Vec<FrameId>,
+    /// How the walk ended.
+    pub end: StackEnd,
+    /// The six numbers.
+    pub usage: Usage,
+    /// The stack's live bytes when its process' live bytes were highest, where that was kept.
+    pub at_peak: Option<Bytes>,
+}
+
+/// A frame: an index into [`Profile::frames`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub usize);
+
+/// One function in a stack.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame {
+    /// Its name, or why there is none.
+    pub name: Result<Name, Unnamed>,
+    /// The object whose code it is; `None` for code without a file.
+    pub object: Option<ObjectName>,
+    /// Where in the object the call is, as the object's own symbols count.
+    pub offset: Option<VirtOffset>,
+    /// Where in the process the call is; set only where there is no object to count from.
+    pub address: Option<AbsAddr>,
+    /// Where in the source the call is.
+    pub location: Option<Location>,
+    /// Whether the compiler put the function's code into its caller.
+    pub inlined: bool,
+}
+
+/// A function's name, demangled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub String);
+
+/// Why a frame has no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unnamed {
+    /// No mapping is known at the address.
+    NoMapping,
+    /// The code has no file: it was generated at run time.
+    Anonymous,
+    /// The object's file could not be opened or read.
+    ObjectUnreadable,
+    /// The object has no symbol there.
+    NoSymbol,
+}
+
+impl Unnamed {
+    /// The reason in words.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::NoMapping => "no mapping known at this address",
+            Self::Anonymous => "code generated at run time",
+            Self::ObjectUnreadable => "the object could not be read",
+            Self::NoSymbol => "the object has no symbol here",
+        }
+    }
+}
+
+/// An object as reports name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    /// The path as the target sees it.
+    pub path: PathBuf,
+    /// The build-id, where it has one.
+    pub build_id: Option<BuildId>,
+}
+
+/// A place in a source file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// The file's path as the compiler wrote it.
+    pub file: PathBuf,
+    /// The line, from 1, where known.
+    pub line: Option<u32>,
+}
+
+/// What tracing has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Events that arrived.
+    pub events: u64,
+    /// Allocator calls inside others, seen and not counted.
+    pub nested: u64,
+    /// memtrace's own processor time.
+    pub cpu: Duration,
+    /// memtrace's own memory at its highest.
+    pub peak_rss: Bytes,
+}
+
+impl Frame {
+    /// What a picture or a list shows: the name, or else `object+0xoffset`, or else `[0xaddress]`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        if let Ok(name) = &self.name {
+            return name.0.clone();
+        }
+        let object = self.object.as_ref().map(|object| {
+            object.path.file_name().unwrap_or(object.path.as_os_str()).to_string_lossy().into_owned()
+        });
+        match (object, self.offset, self.address) {
+            (Some(object), Some(offset), _) => format!("{object}+{offset}"),
+            (Some(object), None, _) => object,
+            (None, _, Some(address)) => format!("[{address}]"),
+            (None, Some(offset), None) => format!("[{offset}]"),
+            (None, None, None) => String::from("[unknown]"),
+        }
+    }
+}
+
+impl Profile {
+    /// All processes together.
+    #[must_use]
+    pub fn total(&self) -> Usage {
+        self.processes.iter().fold(Usage::default(), |mut sum, process| {
+            sum += process.total;
+            sum
+        })
+    }
+
+    /// Frees of blocks that are not in the books, of all processes together.
+    #[must_use]
+    pub fn unmatched_frees(&self) -> u64 {
+        self.processes.iter().map(|process| process.unmatched_frees).sum()
+    }
+
+    /// How the stacks of all allocations ended.
+    #[must_use]
+    pub fn quality(&self) -> StackQuality {
+        let mut quality = StackQuality::default();
+        for stack in &self.stacks {
+            *quality.0.entry(stack.end).or_default() += stack.usage.alloc.count;
+        }
+        quality
+    }
+}
+
+/// How the stacks of all allocations ended, by number of allocations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackQuality(BTreeMap<StackEnd, u64>);
+
+impl StackQuality {
+    /// The share, from 0 to 1, of allocations whose stack ended like `end`; 0 where there were none.
+    #[must_use]
+    pub fn share(&self, end: StackEnd) -> f64 {
+        let all: u64 = self.0.values().sum();
+        if all == 0 { 0.0 } else { self.0.get(&end).copied().unwrap_or(0) as f64 / all as f64 }
+    }
+}

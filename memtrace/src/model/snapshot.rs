@@ -1,0 +1,133 @@
+//! The books at one moment, with raw addresses.
+
+use std::collections::BTreeMap;
+
+use super::{Amount, Bytes, Ending, ImageId, Losses, Stack, StackEnd, StackId, Usage};
+
+/// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// By image: one program run by one process.
+    pub images: BTreeMap<ImageId, ImageUsage>,
+    /// The frames of every stack that arrived.
+    pub stacks: BTreeMap<StackId, Stack>,
+    /// What was lost.
+    pub losses: Losses,
+}
+
+/// The books of one image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageUsage {
+    /// How the image ended, if it has.
+    pub ended: Option<Ending>,
+    /// All stacks together.
+    pub total: Usage,
+    /// What was live when the image was replaced by `exec`: allocated = freed + live + discarded.
+    pub discarded: Amount,
+    /// Frees of blocks that are not in the books: allocated before tracing began, or filtered.
+    pub unmatched_frees: u64,
+    /// The highest that the live bytes ever were; `None` where no peak was kept (it is kept by a single shard only,
+    /// since the peaks of parts do not add up).
+    pub peak: Option<Bytes>,
+    /// By stack.
+    pub by_stack: BTreeMap<StackId, StackUsage>,
+}
+
+/// The books of one stack of one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackUsage {
+    /// The six numbers.
+    pub usage: Usage,
+    /// The stack's live bytes when the image's live bytes were highest; 0 where no peak was kept.
+    pub at_peak: Bytes,
+}
+
+impl Snapshot {
+    /// Adds another shard's books to these.
+    pub fn merge(&mut self, other: Self) {
+        for (id, theirs) in other.images {
+            self.images.entry(id).or_default().merge(theirs);
+        }
+        for (id, stack) in other.stacks {
+            self.stacks.entry(id).or_insert(stack);
+        }
+        self.losses.merge(&other.losses);
+    }
+
+    /// What changed since `earlier`; everything zero is left out, so `diff(a, a)` is empty but for the stacks' frames.
+    /// Live numbers wrap below zero where more was freed than allocated in between.
+    #[must_use]
+    pub fn diff(&self, earlier: &Self) -> Self {
+        let mut images = BTreeMap::new();
+        for (&id, now) in &self.images {
+            let change = match earlier.images.get(&id) {
+                Some(then) => now.diff(then),
+                None => now.clone(),
+            };
+            if !change.is_zero() {
+                images.insert(id, change);
+            }
+        }
+        Self { images, stacks: self.stacks.clone(), losses: self.losses.since(&earlier.losses) }
+    }
+
+    /// All images together.
+    #[must_use]
+    pub fn total(&self) -> Usage {
+        self.images.values().fold(Usage::default(), |mut sum, image| {
+            sum += image.total;
+            sum
+        })
+    }
+
+    /// How the walk of stack `id` ended, or why there are no frames.
+    #[must_use]
+    pub fn end_of(&self, id: StackId) -> StackEnd {
+        match self.stacks.get(&id) {
+            Some(stack) => stack.end,
+            None if id == StackId::NOT_TAKEN => StackEnd::NotTaken,
+            None if id == StackId::FAILED => StackEnd::Failed,
+            None => StackEnd::FramesLost,
+        }
+    }
+}
+
+impl ImageUsage {
+    fn merge(&mut self, other: Self) {
+        self.ended = self.ended.max(other.ended);
+        self.total += other.total;
+        self.discarded += other.discarded;
+        self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
+        // A peak is of one shard that saw everything; the others, having seen nothing of the image, have none.
+        self.peak = self.peak.max(other.peak);
+        for (id, theirs) in other.by_stack {
+            let ours = self.by_stack.entry(id).or_default();
+            ours.usage += theirs.usage;
+            ours.at_peak.0 = ours.at_peak.0.wrapping_add(theirs.at_peak.0);
+        }
+    }
+
+    fn diff(&self, earlier: &Self) -> Self {
+        let mut change = self.clone();
+        change.total -= earlier.total;
+        change.discarded -= earlier.discarded;
+        change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
+        // Peaks are not subtracted: the highest of an interval is not the difference of two highest.
+        change.peak = None;
+        for (id, then) in &earlier.by_stack {
+            change.by_stack.entry(*id).or_default().usage -= then.usage;
+        }
+        for usage in change.by_stack.values_mut() {
+            usage.at_peak = Bytes(0);
+        }
+        change.by_stack.retain(|_, stack| !stack.usage.is_zero());
+        change
+    }
+
+    fn is_zero(&self) -> bool {
+        self.total.is_zero()
+            && self.discarded == Amount::default()
+            && self.unmatched_frees == 0
+            && self.by_stack.is_empty()
+    }
+}

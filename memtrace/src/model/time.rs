@@ -1,0 +1,36 @@
+//! Time as records carry it.
+
+use std::time::Duration;
+
+use memtrace_common::wire::TICK_SHIFT;
+
+/// A moment: ticks of 2^20 ns (about 1.05 ms) since tracing began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(pub u32);
+
+impl Tick {
+    /// The tick that `elapsed` since the beginning falls into, saturating at 52 days.
+    #[must_use]
+    pub fn at(elapsed: Duration) -> Self {
+        Self(u32::try_from(elapsed.as_nanos() >> TICK_SHIFT).unwrap_or(u32::MAX))
+    }
+
+    /// The time from the beginning to this tick.
+    #[must_use]
+    pub const fn since_start(self) -> Duration {
+        Duration::from_nanos((self.0 as u64) << TICK_SHIFT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_two_to_the_twentieth_nanoseconds() {
+        assert_eq!(Tick::at(Duration::from_nanos((1 << 20) - 1)), Tick(0));
+        assert_eq!(Tick::at(Duration::from_nanos(1 << 20)), Tick(1));
+        assert_eq!(Tick(3).since_start(), Duration::from_nanos(3 << 20));
+        assert_eq!(Tick::at(Duration::from_secs(100 * 24 * 3600)), Tick(u32::MAX));
+    }
+}

@@ -1,0 +1,72 @@
+//! What a run is asked to do: resolved and free of contradictions.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::model::{Bytes, Metric, Pid};
+use crate::report::Format;
+
+/// What a run is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Who is traced.
+    pub target: Target,
+    /// How long; `None`: until a signal or the target's end.
+    pub duration: Option<Duration>,
+    /// Where the profile is written, and how.
+    pub outputs: Vec<Output>,
+    /// What is drawn.
+    pub metric: Metric,
+    /// Allocations below this are filtered in the kernel.
+    pub min_size: Option<Bytes>,
+    /// Allocations above this are filtered in the kernel.
+    pub max_size: Option<Bytes>,
+    /// Live numbers count only blocks that have lived at least this long.
+    pub older: Option<Duration>,
+    /// How many sites the summary lists.
+    pub top: usize,
+    /// How many frames a stack may have; 0: no stacks.
+    pub max_depth: u32,
+    /// How many rings and consumer threads; `None`: chosen by the number of processors.
+    pub shards: Option<NonZeroU32>,
+    /// The size of each ring, a power of two and a multiple of the page size.
+    pub ring_size: Bytes,
+    /// How many live blocks the books may hold, all shards together.
+    pub max_live: u64,
+    /// Neither progress nor summary on standard error; the `attached` line and errors still go there.
+    pub quiet: bool,
+}
+
+/// Who is traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Processes that are already running.
+    Pids(Vec<Pid>),
+    /// A command to start, its program first.
+    Command {
+        /// The program and its arguments.
+        argv: Vec<OsString>,
+        /// Whether the run's exit code is the command's.
+        pass_exit_code: bool,
+    },
+}
+
+/// One file to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Where.
+    pub destination: Destination,
+    /// How.
+    pub format: Format,
+}
+
+/// Where an output goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file, replaced when the report is complete.
+    File(PathBuf),
+}
