@@ -1,0 +1,125 @@
+//! The rings. No other module touches them.
+//!
+//! Records are submitted without waking the reader, who polls; waking costs more than everything else here. Only when a
+//! ring's backlog passes a mark is its reader woken.
+
+use core::ptr::{from_mut, from_ref};
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::btf_maps::{ArrayOfMaps, RingBuf};
+use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
+use aya_ebpf::macros::btf_map;
+use memtrace_common::vocabulary::LossReason;
+use memtrace_common::wire::{
+    AllocRecord, BlockRecord, Kind, MAX_FRAMES, MAX_RINGS, ProcessRecord, StackRecord, ring_of,
+};
+
+use crate::stack::Scratch;
+use crate::thread::Thread;
+use crate::{loss, settings};
+
+type Ring = RingBuf<u64, 4096>;
+
+/// User space makes the rings, as many and as large as it is told, and puts them here.
+#[btf_map]
+static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize }> = ArrayOfMaps::new();
+
+// include/uapi/linux/bpf.h
+const AVAILABLE_DATA: u64 = 0;
+const NO_WAKEUP: u64 = 1;
+const FORCE_WAKEUP: u64 = 2;
+
+/// While the backlog is less than this much above the mark, it has only just passed it.
+const JUST_PASSED: u64 = 512;
+
+/// Which ring takes records about the block at `address`.
+#[inline(always)]
+pub fn ring_for(thread: Thread, address: u64) -> u32 {
+    ring_of(thread.pid, address, settings::rings())
+}
+
+#[inline(always)]
+fn wakeup(ring: &Ring) -> u64 {
+    // SAFETY: the pointer is a ring's, as the helper wants it.
+    let backlog = unsafe { bpf_ringbuf_query(from_ref(ring).cast_mut().cast(), AVAILABLE_DATA) };
+    let mark = settings::wake_mark();
+    if backlog >= mark && backlog < mark + JUST_PASSED { FORCE_WAKEUP } else { NO_WAKEUP }
+}
+
+#[inline(always)]
+fn send<T: 'static>(index: u32, record: T) -> bool {
+    let Some(ring) = RINGS.get(index) else { return false };
+    let flags = wakeup(ring);
+    match ring.reserve_untyped::<T>(0) {
+        Some(mut entry) => {
+            entry.write(record);
+            entry.submit(flags);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Tells that a block was handed out.
+#[inline(always)]
+pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, address: u64, size: u64, stack: u64) {
+    if !send(ring, AllocRecord { header: thread.header(Kind::Alloc), address, size, stack }) {
+        loss::count(context, LossReason::RingFullAlloc, 1);
+    }
+}
+
+/// Tells that a block was given up.
+#[inline(always)]
+pub fn free(context: &impl EbpfContext, thread: Thread, address: u64) {
+    block(context, thread, Kind::Free, address, LossReason::RingFullFree);
+}
+
+/// Tells that a realloc gives up its old block, perhaps to take it back.
+#[inline(always)]
+pub fn park(context: &impl EbpfContext, thread: Thread, address: u64) {
+    block(context, thread, Kind::Park, address, LossReason::RingFullRealloc);
+}
+
+/// Tells that a failed realloc takes its old block back.
+#[inline(always)]
+pub fn restore(context: &impl EbpfContext, thread: Thread, address: u64) {
+    block(context, thread, Kind::Restore, address, LossReason::RingFullRealloc);
+}
+
+#[inline(always)]
+fn block(context: &impl EbpfContext, thread: Thread, kind: Kind, address: u64, reason: LossReason) {
+    if !send(ring_for(thread, address), BlockRecord { header: thread.header(kind), address }) {
+        loss::count(context, reason, 1);
+    }
+}
+
+/// Sends a stack's frames; says whether they went out.
+#[inline(always)]
+pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, frames: u32) -> bool {
+    let Some(ring) = RINGS.get(index) else { return false };
+    let frames = (frames as u64).min(MAX_FRAMES as u64);
+    let length = size_of::<StackRecord>() as u64 + frames * 8;
+    let flags = wakeup(ring);
+    // SAFETY: the ring's pointer is as the helper wants it; record and frames lie one behind the other in the scratch
+    // memory, and the length reaches at most to their end.
+    let sent = unsafe {
+        bpf_ringbuf_output(from_ref(ring).cast_mut().cast(), from_mut(&mut scratch.record).cast(), length, flags)
+    } == 0;
+    if !sent {
+        loss::count(context, LossReason::RingFullStack, 1);
+    }
+    sent
+}
+
+/// Tells every ring that a process runs a new program or has ended, so that each knows it in order with the blocks.
+#[inline(always)]
+pub fn process(context: &impl EbpfContext, thread: Thread, kind: Kind) {
+    for ring in 0..MAX_RINGS {
+        if ring >= settings::rings() {
+            break;
+        }
+        if !send(ring, ProcessRecord { header: thread.header(kind) }) {
+            loss::count(context, LossReason::RingFullProcess, 1);
+        }
+    }
+}

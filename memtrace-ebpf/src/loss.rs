@@ -1,0 +1,43 @@
+//! Counters of what could not be told, and of what was kept out on purpose.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::macros::btf_map;
+use aya_log_ebpf::warn;
+use memtrace_common::vocabulary::LossReason;
+use memtrace_common::wire::counter;
+
+use crate::atomic;
+
+#[btf_map]
+static COUNTERS: PerCpuArray<u64, { counter::COUNT as usize }> = PerCpuArray::new();
+
+/// Counts `count` losses. The first on each processor is also logged.
+#[inline(always)]
+pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
+    if add(reason as u32, count) == 0 {
+        warn!(context, "first loss on this processor: reason {} of the loss table", reason as u32);
+    }
+}
+
+/// Counts an allocation that the size filter keeps out.
+#[inline(always)]
+pub fn filtered(size: u64) {
+    add(counter::FILTERED, 1);
+    add(counter::FILTERED_BYTES, size);
+}
+
+/// Counts an allocator call made inside another one.
+#[inline(always)]
+pub fn nested() {
+    add(counter::NESTED, 1);
+}
+
+#[inline(always)]
+fn add(index: u32, count: u64) -> u64 {
+    match COUNTERS.get_ptr_mut(index) {
+        // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+        Some(word) => unsafe { atomic::fetch_add(word, count) },
+        None => u64::MAX,
+    }
+}

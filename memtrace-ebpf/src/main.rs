@@ -1,0 +1,29 @@
+//! memtrace's kernel half.
+//!
+//! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`pending`]
+//! remembers a call until it returns, [`stack`] takes and names call stacks, [`emit`] alone touches the rings, [`loss`]
+//! counts what could not be told, and [`settings`] is what user space fixed before loading.
+
+#![no_std]
+#![no_main]
+// The target has no atomic exchange in `core`; `atomic` writes those instructions itself.
+#![feature(asm_experimental_arch)]
+
+mod atomic;
+mod emit;
+mod loss;
+mod maps;
+mod pending;
+mod probes;
+mod settings;
+mod stack;
+mod thread;
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,7 @@
+//! One file a family of probes. None imports another.
+
+mod alloc;
+mod free;
+mod process;
+mod realloc;
+mod returns;

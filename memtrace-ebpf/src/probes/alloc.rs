@@ -1,0 +1,48 @@
+//! Functions that hand out a block: malloc, calloc, aligned_alloc, posix_memalign and their like.
+
+use aya_ebpf::macros::uprobe;
+use aya_ebpf::programs::ProbeContext;
+
+use crate::maps;
+use crate::pending::{self, Call, Pending};
+use crate::thread::Thread;
+
+#[inline(always)]
+fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
+    if maps::gate_open() {
+        // SAFETY: at a uprobe the context is the user's registers.
+        let stack_pointer = unsafe { (*context.regs).rsp };
+        let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux });
+    }
+}
+
+#[inline(always)]
+fn argument(context: &ProbeContext, index: usize) -> u64 {
+    context.arg(index).unwrap_or(0)
+}
+
+#[uprobe]
+fn alloc_size0(context: ProbeContext) -> u32 {
+    enter(&context, Call::Alloc, argument(&context, 0), 0);
+    0
+}
+
+#[uprobe]
+fn alloc_size1(context: ProbeContext) -> u32 {
+    enter(&context, Call::Alloc, argument(&context, 1), 0);
+    0
+}
+
+#[uprobe]
+fn alloc_product01(context: ProbeContext) -> u32 {
+    // Where the product overflows the call fails, and the size is never looked at.
+    let size = argument(&context, 0).wrapping_mul(argument(&context, 1));
+    enter(&context, Call::Alloc, size, 0);
+    0
+}
+
+#[uprobe]
+fn alloc_out0_size2(context: ProbeContext) -> u32 {
+    enter(&context, Call::AllocOut, argument(&context, 2), argument(&context, 0));
+    0
+}

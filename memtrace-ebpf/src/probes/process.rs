@@ -1,0 +1,47 @@
+//! What becomes of processes and threads. These are raw tracepoints, which need no tracefs.
+
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use memtrace_common::wire::Kind;
+
+use crate::thread::Thread;
+use crate::{emit, maps, pending, settings};
+
+/// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
+/// task, which has the new program already.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn process_exec(context: RawTracePointContext) -> i32 {
+    let thread = Thread::current();
+    // A thread that is not the leader takes the leader's id when it calls exec.
+    pending::forget(context.arg::<u64>(1) as u32);
+    pending::forget(thread.tid);
+    if maps::gate_open() && maps::is_target(thread.pid) {
+        emit::process(&context, thread, Kind::Exec);
+    }
+    0
+}
+
+/// `TP_PROTO(struct task_struct *p, …)`: runs in each thread that ends; the last one takes the process with it.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+fn process_exit(context: RawTracePointContext) -> i32 {
+    let thread = Thread::current();
+    pending::forget(thread.tid);
+    if maps::gate_open() && maps::is_target(thread.pid) && is_last_thread(context.arg(0)) {
+        emit::process(&context, thread, Kind::Exit);
+    }
+    0
+}
+
+/// Whether no thread of the task's group is left: `signal->live` was counted down before this tracepoint (`do_exit`,
+/// kernel/exit.c).
+#[inline(always)]
+fn is_last_thread(task: u64) -> bool {
+    // SAFETY: the helper checks the addresses; the offsets are those of the running kernel's own type information.
+    unsafe {
+        let Ok(signal) = bpf_probe_read_kernel((task as usize + settings::task_signal()) as *const u64) else {
+            return false;
+        };
+        matches!(bpf_probe_read_kernel((signal as usize + settings::signal_live()) as *const i32), Ok(0))
+    }
+}

@@ -1,0 +1,38 @@
+//! Who is running, and when.
+
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns};
+use memtrace_common::wire::{Header, Kind, TICK_SHIFT};
+
+use crate::settings;
+
+/// A thread of a process, both as the root pid namespace numbers them.
+#[derive(Clone, Copy)]
+pub struct Thread {
+    pub pid: u32,
+    pub tid: u32,
+}
+
+impl Thread {
+    #[inline(always)]
+    pub fn current() -> Self {
+        let both = bpf_get_current_pid_tgid();
+        Self { pid: (both >> 32) as u32, tid: both as u32 }
+    }
+
+    /// The beginning of a record about this thread, now.
+    #[inline(always)]
+    pub fn header(self, kind: Kind) -> Header {
+        Header { kind: kind as u32, tid: self.tid, pid: self.pid, tick: tick() }
+    }
+}
+
+#[inline(always)]
+fn tick() -> u32 {
+    // SAFETY: both helpers take nothing and cannot fail. The coarse one is Linux 5.11; where it is missing, the verifier
+    // never gets to see the call.
+    let now = unsafe { if settings::coarse_clock() { bpf_ktime_get_coarse_ns() } else { bpf_ktime_get_ns() } };
+    // The coarse clock may lie a little before the start that user space took from the fine one.
+    let ticks = now.saturating_sub(settings::start_ns()) >> TICK_SHIFT;
+    if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
+}
