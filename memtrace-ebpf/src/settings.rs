@@ -13,10 +13,8 @@ static SETTINGS: Settings = Settings {
     rings: 1,
     max_depth: MAX_FRAMES as u32,
     wake_mark: u64::MAX,
-    coarse_clock: 0,
     task_signal: 0,
     signal_live: 0,
-    reserved: 0,
 };
 
 macro_rules! read {
@@ -50,11 +48,6 @@ pub fn max_depth() -> u32 {
 #[inline(always)]
 pub fn wake_mark() -> u64 {
     read!(wake_mark)
-}
-
-#[inline(always)]
-pub fn coarse_clock() -> bool {
-    read!(coarse_clock) != 0
 }
 
 #[inline(always)]

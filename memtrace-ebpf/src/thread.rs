@@ -1,7 +1,7 @@
 //! Who is running, and when.
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
-use aya_ebpf::helpers::generated::{bpf_ktime_get_coarse_ns, bpf_ktime_get_ns};
+use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use memtrace_common::wire::{Header, Kind, TICK_SHIFT};
 
 use crate::settings;
@@ -29,10 +29,8 @@ impl Thread {
 
 #[inline(always)]
 fn tick() -> u32 {
-    // SAFETY: both helpers take nothing and cannot fail. The coarse one is Linux 5.11; where it is missing, the verifier
-    // never gets to see the call.
-    let now = unsafe { if settings::coarse_clock() { bpf_ktime_get_coarse_ns() } else { bpf_ktime_get_ns() } };
-    // The coarse clock may lie a little before the start that user space took from the fine one.
+    // SAFETY: the helper takes nothing and cannot fail. The cheaper coarse clock is not for tracing programs.
+    let now = unsafe { bpf_ktime_get_ns() };
     let ticks = now.saturating_sub(settings::start_ns()) >> TICK_SHIFT;
     if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
 }

@@ -3,6 +3,7 @@
 //! The folders are the stages of the way of the data, and `ARCHITECTURE.md` says which may import which; `cargo xtask
 //! tidy` holds them to it. [`model`] has the nouns that all of them share.
 
+pub mod kernel;
 pub mod model;
 pub mod report;
 pub mod session;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AbsAddr, Amount, Bytes, BuildId, Ending, Losses, Pid, StackEnd, Usage, VirtOffset};
+use super::{AbsAddr, Amount, BuildId, Bytes, Ending, Losses, Pid, StackEnd, Usage, VirtOffset};
 
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -152,9 +152,10 @@ impl Frame {
         if let Ok(name) = &self.name {
             return name.0.clone();
         }
-        let object = self.object.as_ref().map(|object| {
-            object.path.file_name().unwrap_or(object.path.as_os_str()).to_string_lossy().into_owned()
-        });
+        let object = self
+            .object
+            .as_ref()
+            .map(|object| object.path.file_name().unwrap_or(object.path.as_os_str()).to_string_lossy().into_owned());
         match (object, self.offset, self.address) {
             (Some(object), Some(offset), _) => format!("{object}+{offset}"),
             (Some(object), None, _) => object,

@@ -1,0 +1,23 @@
+//! The running kernel: programs loaded, probes attached, rings read, records decoded.
+//!
+//! Only this room names `aya` and the wire format.
+
+mod attach;
+mod btf;
+mod counters;
+pub mod decode;
+mod error;
+pub mod features;
+mod load;
+mod rings;
+
+pub use attach::{Probe, Probes};
+pub use counters::Counters;
+pub use error::KernelError;
+pub use load::{Kernel, Options};
+pub use rings::{Drained, RingReader};
+
+/// The most frames that a stack can have.
+pub const MAX_FRAMES: u32 = memtrace_common::wire::MAX_FRAMES as u32;
+/// The most rings.
+pub const MAX_RINGS: u32 = memtrace_common::wire::MAX_RINGS;

@@ -1,0 +1,171 @@
+//! Where a member lies in one of the running kernel's structs, from the kernel's own type information.
+//!
+//! The format is that of Documentation/bpf/btf.rst. Only what is needed to find a struct by name and a member in it,
+//! anonymous structs and unions inside included, is read.
+
+/// Where the kernel shows its type information.
+pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
+
+const MAGIC: u16 = 0xeb9f;
+const KIND_ARRAY: u32 = 3;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+const KIND_INT: u32 = 1;
+const KIND_ENUM: u32 = 6;
+const KIND_FUNC_PROTO: u32 = 13;
+const KIND_VAR: u32 = 14;
+const KIND_DATASEC: u32 = 15;
+const KIND_DECL_TAG: u32 = 17;
+const KIND_ENUM64: u32 = 19;
+
+/// Types and their names.
+pub(super) struct Btf<'data> {
+    /// Where each type begins; type ids count from 1.
+    types: Vec<&'data [u8]>,
+    names: &'data [u8],
+}
+
+fn word(data: &[u8], index: usize) -> Option<u32> {
+    data.get(index * 4..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+impl<'data> Btf<'data> {
+    /// Reads type information; `None` if it is none, or damaged.
+    pub(super) fn parse(data: &'data [u8]) -> Option<Self> {
+        let magic = u16::from_ne_bytes(*data.first_chunk()?);
+        if magic != MAGIC {
+            return None;
+        }
+        let body = data.get(word(data, 1)? as usize..)?;
+        let section = |offset: usize, length: usize| {
+            let start = word(data, offset)? as usize;
+            body.get(start..start.checked_add(word(data, length)? as usize)?)
+        };
+        let (mut rest, names) = (section(2, 3)?, section(4, 5)?);
+        let mut types = Vec::new();
+        while !rest.is_empty() {
+            let length = type_length(rest)?;
+            types.push(rest.get(..length)?);
+            rest = &rest[length..];
+        }
+        Some(Self { types, names })
+    }
+
+    /// The offset in bytes of `member` in the struct called `name`.
+    pub(super) fn member_offset(&self, name: &str, member: &str) -> Option<u32> {
+        let found = self.types.iter().find(|kind| {
+            kind_of(kind) == Some(KIND_STRUCT) && word(kind, 0).and_then(|name| self.name(name)) == Some(name)
+        })?;
+        let bits = self.find(found, member, 0)?;
+        bits.is_multiple_of(8).then_some(bits / 8)
+    }
+
+    fn find(&self, kind: &[u8], member: &str, depth: u32) -> Option<u32> {
+        let info = word(kind, 1)?;
+        for index in 0..info & 0xffff {
+            let at = 3 + index as usize * 3;
+            let (name, inner, offset) = (word(kind, at)?, word(kind, at + 1)?, word(kind, at + 2)?);
+            // With the flag set, the upper byte is a bit field's width.
+            let bits = if info >> 31 == 1 { offset & 0x00ff_ffff } else { offset };
+            if self.name(name)? == member {
+                return Some(bits);
+            }
+            if self.name(name)?.is_empty() && depth < 8 {
+                let inner = *self.types.get((inner as usize).checked_sub(1)?)?;
+                if matches!(kind_of(inner), Some(KIND_STRUCT | KIND_UNION))
+                    && let Some(found) = self.find(inner, member, depth + 1)
+                {
+                    return bits.checked_add(found);
+                }
+            }
+        }
+        None
+    }
+
+    fn name(&self, offset: u32) -> Option<&'data str> {
+        let name = self.names.get(offset as usize..)?;
+        let end = name.iter().position(|&byte| byte == 0)?;
+        std::str::from_utf8(&name[..end]).ok()
+    }
+}
+
+fn kind_of(kind: &[u8]) -> Option<u32> {
+    Some((word(kind, 1)? >> 24) & 0x1f)
+}
+
+fn type_length(kind: &[u8]) -> Option<usize> {
+    let members = (word(kind, 1)? & 0xffff) as usize;
+    let extra = match kind_of(kind)? {
+        KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
+        KIND_ARRAY => 12,
+        KIND_STRUCT | KIND_UNION | KIND_DATASEC | KIND_ENUM64 => members * 12,
+        KIND_ENUM | KIND_FUNC_PROTO => members * 8,
+        _ => 0,
+    };
+    Some(12 + extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `struct pair { int first; struct { int second; }; }`, written by hand after the format's description.
+    fn sample() -> Vec<u8> {
+        let names = b"\0int\0pair\0first\0second\0";
+        let types: [u32; 4 + 3 + 6 + 3 + 3] = [
+            1,
+            1 << 24,
+            4,
+            32, // 1: int
+            0,
+            4 << 24 | 1,
+            4,
+            16,
+            1,
+            0, // 2: anonymous struct, second
+            5,
+            4 << 24 | 2,
+            8,
+            10,
+            1,
+            0,
+            0,
+            2,
+            32, // 3: pair, first and the anonymous one
+        ];
+        let length = u32::try_from(types.len() * 4).unwrap();
+        let header: [u32; 6] = [u32::from(MAGIC) | 1 << 16, 24, 0, length, length, u32::try_from(names.len()).unwrap()];
+        let mut data: Vec<u8> = header.iter().chain(&types).flat_map(|word| word.to_ne_bytes()).collect();
+        data.extend(names);
+        data
+    }
+
+    #[test]
+    fn members_are_found_also_inside_anonymous_structs() {
+        let data = sample();
+        let btf = Btf::parse(&data).unwrap();
+        assert_eq!(btf.member_offset("pair", "first"), Some(0));
+        assert_eq!(btf.member_offset("pair", "second"), Some(4));
+        assert_eq!(btf.member_offset("pair", "third"), None);
+        assert_eq!(btf.member_offset("nothing", "first"), None);
+    }
+
+    #[test]
+    fn damaged_data_gives_nothing() {
+        let data = sample();
+        for length in 0..data.len() {
+            if let Some(btf) = Btf::parse(&data[..length]) {
+                assert_eq!(btf.member_offset("nothing", "first"), None);
+            }
+        }
+        assert!(Btf::parse(b"not type information").is_none());
+    }
+
+    #[test]
+    fn the_running_kernel_s_own_is_understood() {
+        let data = std::fs::read(PATH).unwrap();
+        let btf = Btf::parse(&data).unwrap();
+        assert!(btf.member_offset("task_struct", "signal").is_some_and(|offset| offset > 0));
+        assert!(btf.member_offset("signal_struct", "live").is_some());
+    }
+}

@@ -1,0 +1,44 @@
+//! The kernel half's own counters.
+
+use aya::maps::{MapData, PerCpuArray};
+use aya::programs::ProgramFd;
+use memtrace_common::wire::counter;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::model::{Amount, Bytes, LossReason, Losses};
+
+/// What the kernel half counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// What it could not tell.
+    pub losses: Losses,
+    /// Allocations that the size filter kept out.
+    pub filtered: Amount,
+    /// Allocator calls made inside others.
+    pub nested: u64,
+}
+
+/// Reads the counters; those of one processor may be a little older than those of another.
+pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> Counters {
+    let total = |index: u32| map.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>());
+    let mut losses = Losses::default();
+    for (index, &reason) in (0u32..).zip(LossReason::ALL) {
+        losses.add(reason, total(index));
+    }
+    Counters {
+        losses,
+        filtered: Amount { bytes: Bytes(total(counter::FILTERED_BYTES)), count: total(counter::FILTERED) },
+        nested: total(counter::NESTED),
+    }
+}
+
+/// How often the kernel did not run a program at its probe, as /proc shows it (`bpf_prog_show_fdinfo`,
+/// kernel/bpf/syscall.c, since 5.12).
+pub(super) fn missed(program: &ProgramFd) -> u64 {
+    let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("recursion_misses:"))
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}

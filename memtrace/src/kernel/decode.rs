@@ -1,0 +1,135 @@
+//! Records to events. Never panics and never fails silently: what can't be understood is a [`BadRecord`].
+
+use memtrace_common::wire::{AllocRecord, BlockRecord, End, Header, Kind, MAX_FRAMES, StackRecord};
+
+use crate::model::{AbsAddr, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
+
+/// A record that does not say what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRecord;
+
+/// Makes an event of one record as it lies in a ring.
+///
+/// # Errors
+///
+/// [`BadRecord`] where the record is too short, of no known kind, or contradicts itself.
+pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
+    let kind = Kind::from_raw(word32(record, std::mem::offset_of!(Header, kind))?).ok_or(BadRecord)?;
+    let address = |record| word64(record, std::mem::offset_of!(BlockRecord, address)).map(AbsAddr);
+    let kind = match kind {
+        Kind::Alloc => EventKind::Alloc {
+            address: address(record)?,
+            size: Bytes(word64(record, std::mem::offset_of!(AllocRecord, size))?),
+            stack: StackId(word64(record, std::mem::offset_of!(AllocRecord, stack))?),
+        },
+        Kind::Free => EventKind::Free { address: address(record)? },
+        Kind::Park => EventKind::Park { address: address(record)? },
+        Kind::Restore => EventKind::Restore { address: address(record)? },
+        Kind::Stack => stack(record)?,
+        Kind::Exec => EventKind::Exec,
+        Kind::Exit => EventKind::Exit,
+    };
+    Ok(Event {
+        pid: Pid(word32(record, std::mem::offset_of!(Header, pid))?),
+        tid: Tid(word32(record, std::mem::offset_of!(Header, tid))?),
+        tick: Tick(word32(record, std::mem::offset_of!(Header, tick))?),
+        kind,
+    })
+}
+
+fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
+    let id = StackId(word64(record, std::mem::offset_of!(StackRecord, stack))?);
+    let count = word32(record, std::mem::offset_of!(StackRecord, frames))? as usize;
+    let end = End::from_raw(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
+    if count > MAX_FRAMES || !id.has_frames() {
+        return Err(BadRecord);
+    }
+    let frames = record.get(size_of::<StackRecord>()..).ok_or(BadRecord)?;
+    let frames = frames.get(..count * 8).ok_or(BadRecord)?;
+    let (words, _) = frames.as_chunks::<8>();
+    let frames = words.iter().map(|&word| AbsAddr(u64::from_ne_bytes(word))).collect();
+    let end = match end {
+        End::Complete => StackEnd::Complete,
+        End::FramePointers => StackEnd::FramePointers,
+        End::Truncated => StackEnd::Truncated,
+    };
+    Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end }) })
+}
+
+fn word32(record: &[u8], offset: usize) -> Result<u32, BadRecord> {
+    let bytes = record.get(offset..).and_then(<[u8]>::first_chunk).ok_or(BadRecord)?;
+    Ok(u32::from_ne_bytes(*bytes))
+}
+
+fn word64(record: &[u8], offset: usize) -> Result<u64, BadRecord> {
+    let bytes = record.get(offset..).and_then(<[u8]>::first_chunk).ok_or(BadRecord)?;
+    Ok(u64::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn header(kind: u32) -> Vec<u8> {
+        [kind, 12, 11, 7].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
+    }
+
+    fn with_words(mut record: Vec<u8>, words: &[u64]) -> Vec<u8> {
+        record.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        record
+    }
+
+    fn event(kind: EventKind) -> Event {
+        Event { pid: Pid(11), tid: Tid(12), tick: Tick(7), kind }
+    }
+
+    #[test]
+    fn each_kind_is_decoded_from_its_bytes() {
+        let address = AbsAddr(0x7f00_dead_beef);
+        let block = |kind| with_words(header(kind), &[address.0]);
+        assert_eq!(
+            decode(&with_words(header(1), &[address.0, 4096, 99])),
+            Ok(event(EventKind::Alloc { address, size: Bytes(4096), stack: StackId(99) }))
+        );
+        assert_eq!(decode(&block(2)), Ok(event(EventKind::Free { address })));
+        assert_eq!(decode(&block(3)), Ok(event(EventKind::Park { address })));
+        assert_eq!(decode(&block(4)), Ok(event(EventKind::Restore { address })));
+        assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
+        assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
+        let truncated_with_two_frames = 2 | 3 << 32;
+        assert_eq!(
+            decode(&with_words(header(5), &[99, truncated_with_two_frames, 0x10, 0x20])),
+            Ok(event(EventKind::Stack {
+                id: StackId(99),
+                stack: Box::new(Stack { frames: [AbsAddr(0x10), AbsAddr(0x20)].into(), end: StackEnd::Truncated }),
+            }))
+        );
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_bad() {
+        assert_eq!(decode(&[]), Err(BadRecord));
+        assert_eq!(decode(&header(0)), Err(BadRecord));
+        assert_eq!(decode(&header(8)), Err(BadRecord));
+        assert_eq!(decode(&header(2)), Err(BadRecord), "a free without an address");
+        assert_eq!(decode(&with_words(header(1), &[1, 2])), Err(BadRecord), "an allocation without a stack");
+        assert_eq!(decode(&with_words(header(5), &[99, 3 | 1 << 32, 1, 2])), Err(BadRecord), "fewer frames than said");
+        assert_eq!(decode(&with_words(header(5), &[99, 128 | 1 << 32])), Err(BadRecord), "more frames than can be");
+        assert_eq!(decode(&with_words(header(5), &[99, 0])), Err(BadRecord), "no known end");
+        assert_eq!(decode(&with_words(header(5), &[1, 1 << 32])), Err(BadRecord), "the id of no stack");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(record in proptest::collection::vec(any::<u8>(), 0..1200), kind in 0u32..9) {
+            let _ = decode(&record);
+            let mut known = record;
+            if known.len() >= 4 {
+                known[..4].copy_from_slice(&kind.to_ne_bytes());
+            }
+            let _ = decode(&known);
+        }
+    }
+}

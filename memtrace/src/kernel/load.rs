@@ -1,0 +1,192 @@
+//! The kernel half: loaded, told its settings, opened and closed.
+
+use std::path::Path;
+
+use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::programs::RawTracePoint;
+use aya::{Ebpf, EbpfLoader};
+use aya_log::EbpfLogger;
+use memtrace_common::wire::{MAX_FRAMES, MAX_RINGS, Settings};
+
+use super::attach::{Probe, Probes};
+use super::btf::{self, Btf};
+use super::counters::{self, Counters};
+use super::error::KernelError;
+use super::rings::RingReader;
+use crate::model::{Bytes, LossReason, Pid};
+
+/// The programs, built from source by `cargo xtask bpf`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
+
+/// Tracepoints and the programs for them.
+const TRACEPOINTS: &[(&str, &str)] = &[("process_exec", "sched_process_exec"), ("process_exit", "sched_process_exit")];
+
+/// A ring's reader is woken when its backlog passes one part in so many of the ring.
+const WAKE_PART: u64 = 4;
+
+/// What the kernel half is told before it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How many rings.
+    pub rings: u32,
+    /// The size of each.
+    pub ring_size: Bytes,
+    /// How many frames a stack may have; 0: no stacks.
+    pub max_depth: u32,
+    /// Allocations below this are filtered.
+    pub min_size: Bytes,
+    /// Allocations above this are filtered.
+    pub max_size: Bytes,
+    /// The monotonic clock, in nanoseconds, from which ticks are counted.
+    pub start_ns: u64,
+}
+
+/// The kernel half. Everything that it placed goes when this is dropped.
+pub struct Kernel {
+    ebpf: Ebpf,
+    log: Option<EbpfLogger<&'static dyn log::Log>>,
+}
+
+/// The settings as the loader takes them.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Plain(Settings);
+
+// SAFETY: `Settings` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
+unsafe impl aya::Pod for Plain {}
+
+impl Kernel {
+    /// Loads the kernel half and makes its rings; nothing counts until [`Kernel::open`].
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError`], with the verifier's words where a program was refused.
+    pub fn load(options: &Options) -> Result<(Self, Vec<RingReader>), KernelError> {
+        let settings = Plain(settings(options)?);
+        let mut ebpf = EbpfLoader::new()
+            .override_global("SETTINGS", &settings, true)
+            .load(OBJECT)
+            .map_err(|error| KernelError::from_error("load the kernel half", &error))?;
+        let log = EbpfLogger::init(&mut ebpf)
+            .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
+            .ok();
+        let mut kernel = Self { ebpf, log };
+        let readers = kernel.make_rings(options)?;
+        kernel.follow_processes()?;
+        Ok((kernel, readers))
+    }
+
+    fn make_rings(&mut self, options: &Options) -> Result<Vec<RingReader>, KernelError> {
+        let action = "hand over a ring buffer";
+        let readers =
+            (0..options.rings).map(|_| RingReader::create(options.ring_size)).collect::<Result<Vec<_>, _>>()?;
+        let map = self.ebpf.map_mut("RINGS").ok_or_else(|| missing("RINGS"))?;
+        let mut rings: ArrayOfMaps<&mut MapData, RingBuf<MapData>> =
+            map.try_into().map_err(|error| KernelError::from_error(action, &error))?;
+        for (index, reader) in (0u32..).zip(&readers) {
+            rings.set(index, reader.ring(), 0).map_err(|error| KernelError::from_error(action, &error))?;
+        }
+        Ok(readers)
+    }
+
+    fn follow_processes(&mut self) -> Result<(), KernelError> {
+        for &(name, tracepoint) in TRACEPOINTS {
+            let action = format!("follow {tracepoint}");
+            let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+            let program: &mut RawTracePoint = program.try_into().map_err(|_| missing(name))?;
+            program.load().map_err(|error| KernelError::from_load(&action, &error))?;
+            program.attach(tracepoint).map_err(|error| KernelError::from_error(&action, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Has the exec and exit of `pid` reported.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] where there are too many.
+    pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
+        let map = self.ebpf.map_mut("TARGETS").ok_or_else(|| missing("TARGETS"))?;
+        HashMap::<_, u32, u32>::try_from(map)
+            .and_then(|mut targets| targets.insert(pid.0, 1, 0))
+            .map_err(|error| KernelError::from_error("follow a process", &error))
+    }
+
+    /// Places probes in the object at `path`, for `pid` only.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TargetEnded`] where the process is no more; else what the kernel said.
+    pub fn place(&mut self, probes: &mut Probes, pid: Pid, path: &Path, sites: &[Probe]) -> Result<(), KernelError> {
+        probes.place(&mut self.ebpf, pid, path, sites)
+    }
+
+    /// From now on events count.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub fn open(&mut self) -> Result<(), KernelError> {
+        self.set_gate(1)
+    }
+
+    /// From now on no event counts.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub fn close(&mut self) -> Result<(), KernelError> {
+        self.set_gate(0)
+    }
+
+    fn set_gate(&mut self, value: u64) -> Result<(), KernelError> {
+        let map = self.ebpf.map_mut("GATE").ok_or_else(|| missing("GATE"))?;
+        Array::<_, u64>::try_from(map)
+            .and_then(|mut gate| gate.set(0, value, 0))
+            .map_err(|error| KernelError::from_error("open or close the gate", &error))
+    }
+
+    /// What the kernel half has counted so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let map = self.ebpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
+        let mut counters = map.map_or_else(Counters::default, |map| counters::read(&map));
+        let missed = self.ebpf.programs().filter_map(|(_, program)| program.fd().ok().map(counters::missed)).sum();
+        counters.losses.add(LossReason::ProbeMissed, missed);
+        counters
+    }
+
+    /// Passes what the kernel half has logged on to memtrace's own log.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+}
+
+fn settings(options: &Options) -> Result<Settings, KernelError> {
+    let unknown = |what: &str| KernelError::Unsupported {
+        action: String::from("describe its own types"),
+        reason: format!("{what} cannot be found in {}", btf::PATH),
+    };
+    let types = std::fs::read(btf::PATH)
+        .map_err(|error| KernelError::from_error("read the kernel's type information", &error))?;
+    let types = Btf::parse(&types).ok_or_else(|| unknown("anything"))?;
+    let member = |name: &str, member: &str| {
+        types.member_offset(name, member).ok_or_else(|| unknown(&format!("{name}.{member}")))
+    };
+    Ok(Settings {
+        start_ns: options.start_ns,
+        min_size: options.min_size.0,
+        max_size: options.max_size.0,
+        rings: options.rings.clamp(1, MAX_RINGS),
+        max_depth: options.max_depth.min(MAX_FRAMES as u32),
+        wake_mark: options.ring_size.0 / WAKE_PART,
+        task_signal: member("task_struct", "signal")?,
+        signal_live: member("signal_struct", "live")?,
+    })
+}
+
+fn missing(name: &str) -> KernelError {
+    KernelError::Failed { action: format!("use {name}"), reason: String::from("the kernel half does not have it") }
+}
