@@ -1,0 +1,105 @@
+//! A small service that leaks, for memtrace to look at.
+//!
+//! Its threads hold memory in three ways, and only the first is worth waking up for: the session table (C) grows and
+//! never shrinks; the price cache (Rust) fills up and then replaces its entries; requests (C and Rust) allocate and free
+//! all the time. It prints `ready pid N` when the cache is full, and ends by itself after a while, so that a forgotten
+//! one does not eat the machine.
+
+mod arguments;
+mod native;
+mod prices;
+mod responses;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use prices::PriceCache;
+
+/// How often each thread does its work.
+const BEAT: Duration = Duration::from_millis(5);
+/// With 2 KiB a session: about 0.8 MiB/s.
+const LOGINS_A_BEAT: u64 = 2;
+const PRICES_A_BEAT: u64 = 4;
+const REQUESTS_A_BEAT: u64 = 8;
+const WORKERS: u64 = 2;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("demo-service: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let end = Instant::now() + arguments::time_limit(std::env::args().skip(1))?;
+    let (full, filled) = mpsc::channel();
+    let mut threads = vec![
+        named("logins", move || serve_logins(end))?,
+        named("prices", move || {
+            let mut cache = PriceCache::filled();
+            // Nobody listens any more only when the service is ending.
+            let _ = full.send(());
+            serve_prices(&mut cache, end);
+        })?,
+    ];
+    for worker in 0..WORKERS {
+        threads.push(named(&format!("worker-{worker}"), move || serve_requests(worker, end))?);
+    }
+    filled.recv()?;
+    let mut out = io::stdout();
+    writeln!(out, "ready pid {}", std::process::id())?;
+    out.flush()?;
+    for thread in threads {
+        thread.join().map_err(|_| "a thread has panicked")?;
+    }
+    Ok(())
+}
+
+fn named(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// Calls `work` with the number of the beat until `end`.
+fn every_beat(end: Instant, mut work: impl FnMut(u64)) {
+    for beat in 0.. {
+        if Instant::now() >= end {
+            return;
+        }
+        work(beat);
+        thread::sleep(BEAT);
+    }
+}
+
+#[inline(never)]
+fn serve_logins(end: Instant) {
+    every_beat(end, |beat| {
+        for user in beat * LOGINS_A_BEAT..(beat + 1) * LOGINS_A_BEAT {
+            native::login(user);
+        }
+    });
+}
+
+#[inline(never)]
+fn serve_prices(cache: &mut PriceCache, end: Instant) {
+    every_beat(end, |beat| {
+        for article in beat * PRICES_A_BEAT..(beat + 1) * PRICES_A_BEAT {
+            cache.look_up(article);
+        }
+    });
+}
+
+#[inline(never)]
+fn serve_requests(worker: u64, end: Instant) {
+    every_beat(end, |beat| {
+        for request in beat * REQUESTS_A_BEAT..(beat + 1) * REQUESTS_A_BEAT {
+            let length = native::request(request * WORKERS + worker);
+            std::hint::black_box(responses::render(request, length));
+        }
+    });
+}

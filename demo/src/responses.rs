@@ -1,0 +1,14 @@
+//! The other half of the churn: a response is built, sent nowhere, and dropped.
+
+use std::fmt::Write as _;
+
+/// The response to a request.
+#[inline(never)]
+pub(crate) fn render(request: u64, length: u64) -> String {
+    let mut response = String::new();
+    for line in 0..4 {
+        // Writing to a string cannot fail.
+        let _ = writeln!(response, "response {request}, line {line}, for a path of {length} bytes");
+    }
+    response
+}
