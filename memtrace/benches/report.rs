@@ -1,0 +1,86 @@
+//! How long the writers take for a large profile: 20,000 stacks of 30 frames, 5,000 functions.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use memtrace::model::{
+    Amount, Bytes, Frame, FrameId, Location, Metric, Name, ObjectName, Pid, ProcessProfile, Profile, StackEnd,
+    StackProfile, Usage, VirtOffset,
+};
+use memtrace::report::{Format, Options, write};
+
+const STACKS: usize = 20_000;
+const DEPTH: usize = 30;
+const FRAMES: usize = 5_000;
+
+/// Stacks that share their roots and part towards their leaves, as those of a service do.
+fn profile() -> Profile {
+    let object = ObjectName { path: PathBuf::from("/usr/bin/service"), build_id: None };
+    let frames = (0..FRAMES).map(|index| Frame {
+        name: Ok(Name(format!("service::module_{}::function_{index}<T>::call", index % 100))),
+        object: Some(object.clone()),
+        offset: Some(VirtOffset(index as u64 * 64)),
+        address: None,
+        location: Some(Location { file: PathBuf::from(format!("src/module_{}.rs", index % 100)), line: Some(1) }),
+        inlined: index % 10 == 0,
+    });
+    let mut random = 1_u64;
+    let stacks = (0..STACKS).map(|index| {
+        let frames = (0..DEPTH).map(|depth| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let choices = 1_u64 << (depth / 3).min(9);
+            FrameId((depth * 500 + (random >> 33) as usize % choices as usize) % FRAMES)
+        });
+        let amount = Amount { bytes: Bytes(index as u64 * 16 + 1), count: index as u64 + 1 };
+        StackProfile {
+            process: 0,
+            frames: frames.collect(),
+            end: StackEnd::Complete,
+            usage: Usage { live: amount, alloc: amount, free: Amount::default() },
+            at_peak: None,
+        }
+    });
+    let stacks: Vec<_> = stacks.collect();
+    let total = stacks.iter().fold(Usage::default(), |mut sum, stack| {
+        sum += stack.usage;
+        sum
+    });
+    let process = ProcessProfile {
+        pid: Pid(4711),
+        comm: String::from("service"),
+        exe: None,
+        ended: None,
+        total,
+        discarded: Amount::default(),
+        unmatched_frees: 0,
+        peak: None,
+    };
+    Profile {
+        duration: Duration::from_secs(30),
+        processes: vec![process],
+        stacks,
+        frames: frames.collect(),
+        ..Profile::default()
+    }
+}
+
+fn writers(criterion: &mut Criterion) {
+    let profile = profile();
+    let options = Options { metric: Metric::LiveBytes, top: 10, subject: String::from("pid 4711 (service)") };
+    let mut group = criterion.benchmark_group("report");
+    group.throughput(Throughput::Elements(STACKS as u64)).sample_size(10);
+    for &format in Format::ALL {
+        group.bench_function(format.name(), |bencher| {
+            bencher.iter(|| {
+                let mut bytes = Vec::new();
+                write(format, black_box(&profile), &options, &mut bytes).map(|()| bytes)
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, writers);
+criterion_main!(benches);

@@ -1,0 +1,19 @@
+//! Everything, for programs. `docs/json.md` says what each field means; a field that is there stays, and a change that
+//! would break a reader raises `schema_version`.
+
+mod layout;
+mod schema;
+
+use std::io;
+
+use serde::Serialize;
+
+use super::Options;
+use crate::model::Profile;
+
+/// Writes the report as it is turned over, a stack a line, never holding more than one.
+pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, layout::Lines::default());
+    schema::Report::new(profile, options).serialize(&mut serializer)?;
+    out.write_all(b"\n")
+}

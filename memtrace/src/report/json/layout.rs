@@ -1,0 +1,60 @@
+//! How the JSON lies on lines: a line a key of the report, and a line an element of its lists, so that `grep`, `diff`
+//! and people find their way in it.
+
+use std::io;
+
+use serde_json::ser::Formatter;
+
+/// Breaks lines between the keys of the outermost object and between the elements of their lists, nowhere else.
+#[derive(Default)]
+pub(super) struct Lines {
+    depth: usize,
+}
+
+impl Lines {
+    fn open<W: ?Sized + io::Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth += 1;
+        out.write_all(bracket)
+    }
+
+    fn next<W: ?Sized + io::Write>(&self, out: &mut W, first: bool, broken_at: usize) -> io::Result<()> {
+        if !first {
+            out.write_all(b",")?;
+        }
+        if self.depth == broken_at { out.write_all(b"\n") } else { Ok(()) }
+    }
+
+    fn close<W: ?Sized + io::Write>(&mut self, out: &mut W, bracket: &[u8]) -> io::Result<()> {
+        if self.depth == 1 {
+            out.write_all(b"\n")?;
+        }
+        self.depth -= 1;
+        out.write_all(bracket)
+    }
+}
+
+impl Formatter for Lines {
+    fn begin_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.open(out, b"{")
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.next(out, first, 1)
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"}")
+    }
+
+    fn begin_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.open(out, b"[")
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.next(out, first, 2)
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"]")
+    }
+}

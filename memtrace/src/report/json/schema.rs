@@ -1,0 +1,223 @@
+//! The report's fields, apart from the model's, so that the model can change without changing what others read.
+
+use serde::{Serialize, Serializer};
+
+use super::super::{Options, ranked, sole_peak};
+use crate::model::{
+    Amount, Cost, Ending, Frame, Losses, Metric, ProcessProfile, Profile, StackEnd, StackProfile, StackQuality, Usage,
+};
+
+const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    schema_version: u32,
+    tool: Tool,
+    subject: &'a str,
+    metric: &'static str,
+    duration_s: f64,
+    older_s: Option<f64>,
+    totals: SixNumbers,
+    unmatched_frees: u64,
+    peak_bytes: Option<u64>,
+    filtered: Blocks,
+    discarded: Blocks,
+    processes: Vec<Process<'a>>,
+    #[serde(serialize_with = "losses")]
+    losses: &'a Losses,
+    #[serde(serialize_with = "stack_quality")]
+    stack_quality: StackQuality,
+    stacks: Stacks<'a>,
+    cost: CostFields,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(profile: &'a Profile, options: &'a Options) -> Self {
+        let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") },
+            subject: &options.subject,
+            metric: options.metric.name(),
+            duration_s: profile.duration.as_secs_f64(),
+            older_s: profile.older.map(|age| age.as_secs_f64()),
+            totals: profile.total().into(),
+            unmatched_frees: profile.unmatched_frees(),
+            peak_bytes: sole_peak(profile).map(|peak| peak.0),
+            filtered: profile.filtered.into(),
+            discarded: discarded.into(),
+            processes: profile.processes.iter().map(Process::from).collect(),
+            losses: &profile.losses,
+            stack_quality: profile.quality(),
+            stacks: Stacks { profile, metric: options.metric },
+            cost: profile.cost.into(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Tool {
+    name: &'static str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+struct SixNumbers {
+    live_bytes: u64,
+    live_count: u64,
+    alloc_bytes: u64,
+    alloc_count: u64,
+    free_bytes: u64,
+    free_count: u64,
+}
+
+impl From<Usage> for SixNumbers {
+    fn from(usage: Usage) -> Self {
+        Self {
+            live_bytes: usage.live.bytes.0,
+            live_count: usage.live.count,
+            alloc_bytes: usage.alloc.bytes.0,
+            alloc_count: usage.alloc.count,
+            free_bytes: usage.free.bytes.0,
+            free_count: usage.free.count,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Blocks {
+    count: u64,
+    bytes: u64,
+}
+
+impl From<Amount> for Blocks {
+    fn from(amount: Amount) -> Self {
+        Self { count: amount.count, bytes: amount.bytes.0 }
+    }
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    pid: u32,
+    comm: &'a str,
+    exe: Option<String>,
+    ended: Option<&'static str>,
+    totals: SixNumbers,
+    unmatched_frees: u64,
+    discarded: Blocks,
+    peak_bytes: Option<u64>,
+}
+
+impl<'a> From<&'a ProcessProfile> for Process<'a> {
+    fn from(process: &'a ProcessProfile) -> Self {
+        Self {
+            pid: process.pid.0,
+            comm: &process.comm,
+            exe: process.exe.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            ended: process.ended.map(|ending| match ending {
+                Ending::Exit => "exit",
+                Ending::Exec => "exec",
+            }),
+            totals: process.total.into(),
+            unmatched_frees: process.unmatched_frees,
+            discarded: process.discarded.into(),
+            peak_bytes: process.peak.map(|peak| peak.0),
+        }
+    }
+}
+
+fn losses<S: Serializer>(losses: &Losses, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(losses.iter().map(|(reason, count)| (reason.name(), count)))
+}
+
+fn stack_quality<S: Serializer>(quality: &StackQuality, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(StackEnd::ALL.iter().map(|&end| (end.name(), quality.share(end))))
+}
+
+/// The stacks, each made when it is written.
+struct Stacks<'a> {
+    profile: &'a Profile,
+    metric: Metric,
+}
+
+impl Serialize for Stacks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer
+            .collect_seq(ranked(self.profile, self.metric).into_iter().map(|stack| Stack::new(self.profile, stack)))
+    }
+}
+
+#[derive(Serialize)]
+struct Stack<'a> {
+    pid: u32,
+    process: usize,
+    end: &'static str,
+    #[serde(flatten)]
+    usage: SixNumbers,
+    peak_bytes: Option<u64>,
+    frames: Vec<FrameFields<'a>>,
+}
+
+impl<'a> Stack<'a> {
+    fn new(profile: &'a Profile, stack: &StackProfile) -> Self {
+        Self {
+            pid: profile.processes[stack.process].pid.0,
+            process: stack.process,
+            end: stack.end.name(),
+            usage: stack.usage.into(),
+            peak_bytes: stack.at_peak.map(|bytes| bytes.0),
+            frames: stack.frames.iter().map(|id| FrameFields::from(&profile.frames[id.0])).collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FrameFields<'a> {
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unnamed: Option<&'static str>,
+    object: Option<String>,
+    build_id: Option<String>,
+    offset: Option<u64>,
+    address: Option<u64>,
+    file: Option<String>,
+    line: Option<u32>,
+    inlined: bool,
+}
+
+impl<'a> From<&'a Frame> for FrameFields<'a> {
+    fn from(frame: &'a Frame) -> Self {
+        let object = frame.object.as_ref();
+        let location = frame.location.as_ref();
+        Self {
+            name: frame.name.as_ref().ok().map(|name| name.0.as_str()),
+            unnamed: frame.name.as_ref().err().map(|reason| reason.explanation()),
+            object: object.map(|object| object.path.to_string_lossy().into_owned()),
+            build_id: object.and_then(|object| object.build_id.as_ref()).map(ToString::to_string),
+            offset: frame.offset.map(|offset| offset.0),
+            address: frame.address.map(|address| address.0),
+            file: location.map(|location| location.file.to_string_lossy().into_owned()),
+            line: location.and_then(|location| location.line),
+            inlined: frame.inlined,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct CostFields {
+    events: u64,
+    nested: u64,
+    cpu_s: f64,
+    peak_rss_bytes: u64,
+}
+
+impl From<Cost> for CostFields {
+    fn from(cost: Cost) -> Self {
+        Self {
+            events: cost.events,
+            nested: cost.nested,
+            cpu_s: cost.cpu.as_secs_f64(),
+            peak_rss_bytes: cost.peak_rss.0,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Numbers and findings in the words that people read them in, shared by the picture and the text.
+
+use std::time::Duration;
+
+use super::Options;
+use crate::model::{Amount, Bytes, Metric, Profile, StackEnd};
+
+/// `1,234,567`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 block`, `1,600 blocks`.
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(number)) }
+}
+
+/// `1 block`, `1,600 blocks`.
+pub(super) fn blocks(number: u64) -> String {
+    counted(number, "block", "blocks")
+}
+
+/// `1.50 MiB in 1,600 blocks`.
+pub(super) fn amount(amount: Amount) -> String {
+    format!("{} in {}", amount.bytes, blocks(amount.count))
+}
+
+/// A value of `metric` with its unit.
+pub(super) fn value(metric: Metric, value: u64) -> String {
+    match metric {
+        Metric::LiveBytes | Metric::AllocBytes | Metric::PeakBytes => Bytes(value).to_string(),
+        Metric::LiveCount | Metric::AllocCount => blocks(value),
+    }
+}
+
+/// A share from 0 to 1 in percent. Only nothing is `0%` and only everything is `100%`.
+pub(super) fn percent(share: f64) -> String {
+    if share <= 0.0 {
+        String::from("0%")
+    } else if share >= 1.0 {
+        String::from("100%")
+    } else if share < 0.001 {
+        String::from("<0.1%")
+    } else if share > 0.999 {
+        String::from(">99.9%")
+    } else {
+        format!("{:.1}%", share * 100.0)
+    }
+}
+
+/// `0.25 s`, `30.1 s`, `2 min 5 s`, `3 h 2 min`.
+pub(super) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    if seconds < 60.0 {
+        let text = if seconds < 10.0 { format!("{seconds:.3}") } else { format!("{seconds:.1}") };
+        return format!("{} s", text.trim_end_matches('0').trim_end_matches('.'));
+    }
+    let whole = duration.as_secs() + u64::from(duration.subsec_millis() >= 500);
+    let parts = [(whole / 3600, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
+    let shown: Vec<_> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n} {unit}")).collect();
+    shown.join(" ")
+}
+
+/// What is drawn: `live bytes`, or `live bytes at least 30 s old` where the profile is filtered by age.
+pub(super) fn what(profile: &Profile, metric: Metric) -> String {
+    match (metric, profile.older) {
+        (Metric::LiveBytes | Metric::LiveCount, Some(age)) => {
+            format!("{} at least {} old", metric.title(), duration(age))
+        }
+        _ => String::from(metric.title()),
+    }
+}
+
+/// Why there is nothing to show.
+pub(super) fn nothing(profile: &Profile, options: &Options) -> String {
+    if options.metric == Metric::PeakBytes && profile.processes.iter().all(|process| process.peak.is_none()) {
+        String::from("no peak was kept")
+    } else {
+        format!("no {}", what(profile, options.metric))
+    }
+}
+
+/// How stacks ended, the `most` frequent ends first and the others as one: `98.2% complete, 1.8% truncated`; `None`
+/// where there are no allocations.
+pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
+    let quality = profile.quality();
+    let mut shares: Vec<_> = StackEnd::ALL
+        .iter()
+        .map(|&end| (quality.share(end), end_in_words(end)))
+        .filter(|(share, _)| *share > 0.0)
+        .collect();
+    shares.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    if shares.len() > most {
+        let others = shares.drain(most..).map(|(share, _)| share).sum();
+        shares.push((others, "other"));
+    }
+    let shown: Vec<_> = shares.iter().map(|(share, end)| format!("{} {end}", percent(*share))).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
+const fn end_in_words(end: StackEnd) -> &'static str {
+    match end {
+        StackEnd::Complete => "complete",
+        StackEnd::FramePointers => "by frame pointers",
+        StackEnd::Truncated => "truncated",
+        StackEnd::NotTaken => "not taken",
+        StackEnd::Failed => "failed",
+        StackEnd::FramesLost => "frames lost",
+    }
+}
+
+/// At most `most` characters of `text`; where it is cut, an ellipsis says so.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return String::from(text);
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let shown: Vec<_> = [0, 999, 1000, 123_456, 1_234_567].into_iter().map(grouped).collect();
+        assert_eq!(shown, ["0", "999", "1,000", "123,456", "1,234,567"]);
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(blocks(1), "1 block");
+        assert_eq!(blocks(0), "0 blocks");
+    }
+
+    #[test]
+    fn only_everything_is_a_hundred_percent_and_only_nothing_is_none() {
+        let shown: Vec<_> = [0.0, 0.000_1, 0.001, 0.5, 0.999, 0.999_9, 1.0].into_iter().map(percent).collect();
+        assert_eq!(shown, ["0%", "<0.1%", "0.1%", "50.0%", "99.9%", ">99.9%", "100%"]);
+    }
+
+    #[test]
+    fn durations_are_as_fine_as_they_are_short() {
+        let shown = |millis| duration(Duration::from_millis(millis));
+        assert_eq!(shown(0), "0 s");
+        assert_eq!(shown(250), "0.25 s");
+        assert_eq!(shown(30_000), "30 s");
+        assert_eq!(shown(30_149), "30.1 s");
+        assert_eq!(shown(60_000), "1 min");
+        assert_eq!(shown(119_600), "2 min");
+        assert_eq!(shown(3_661_000), "1 h 1 min 1 s");
+    }
+
+    #[test]
+    fn a_cut_text_says_so() {
+        assert_eq!(shortened("größer", 6), "größer");
+        assert_eq!(shortened("größeres", 6), "größe…");
+    }
+}

@@ -1,0 +1,171 @@
+//! The flame graph: stacks root to leaf, each frame as wide as its share.
+
+use std::io;
+
+use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Palette};
+
+use super::fold::{Spelling, fold};
+use super::{Options, label, phrase};
+use crate::model::{Frame, LossReason, Metric, Profile};
+
+/// What fits in one line of the picture at its initial width of 1200 pixels, between the buttons in the corners.
+const TITLE_CHARACTERS: usize = 96;
+/// The subtitle is in a smaller font and has its line for itself.
+const SUBTITLE_CHARACTERS: usize = 160;
+/// Lower than any character of a name, so that the order of the text is that of the tree: with `;` a sibling `f.cold`
+/// would come between `f` and `f;g`, and `f` would be drawn in two parts.
+const SEPARATOR: char = '\0';
+
+/// Writes the picture; where there is nothing to draw, one that says so.
+pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
+    let spelling = Spelling { separator: SEPARATOR, process: label::process, frame };
+    let stacks = fold(profile, options.metric, &spelling);
+    let title = title(profile, options);
+    let subtitle = subtitle(profile, options.metric, &stacks);
+    if stacks.is_empty() {
+        return write_empty(&title, &subtitle, &phrase::nothing(profile, options), out);
+    }
+
+    let mut drawing = inferno::flamegraph::Options::default();
+    drawing.colors = Palette::Basic(BasicPalette::Mem);
+    drawing.bgcolors = Some(BackgroundColor::Grey);
+    // A colour a name, not a random one: the same profile gives the same picture.
+    drawing.deterministic = true;
+    drawing.title = title;
+    drawing.subtitle = Some(subtitle);
+    drawing.count_name = String::from(options.metric.unit());
+    drawing.notes = format!("lost: {}", losses(profile, usize::MAX));
+    // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
+    drawing.flame_chart = true;
+
+    let shift = excess_bits(&stacks);
+    drawing.factor = (1_u64 << shift) as f64;
+    let lines: Vec<_> = stacks
+        .iter()
+        .rev()
+        .map(|(stack, value)| format!("{} {}", stack.replace(SEPARATOR, ";"), value >> shift))
+        .collect();
+    inferno::flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), &mut out)?;
+    out.write_all(b"\n")
+}
+
+fn frame(frame: &Frame) -> String {
+    let mut label = frame.label();
+    if frame.inlined {
+        label.push_str("_[i]");
+    }
+    label
+}
+
+/// How many of the lowest bits the values must lose for their sum to fit in 64 bits, as inferno adds them up.
+fn excess_bits(stacks: &[(String, u64)]) -> u32 {
+    let sum: u128 = stacks.iter().map(|(_, value)| u128::from(*value)).sum();
+    (u128::BITS - sum.leading_zeros()).saturating_sub(u64::BITS)
+}
+
+fn title(profile: &Profile, options: &Options) -> String {
+    let title = format!("memtrace: {} of {}", phrase::what(profile, options.metric), label::plain(&options.subject));
+    phrase::shortened(&title, TITLE_CHARACTERS)
+}
+
+/// What the picture's widths add up to, how long was traced, what was lost, and how far the stacks can be trusted.
+fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
+    let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
+    let mut before = vec![phrase::value(metric, sum), format!("in {}", phrase::duration(profile.duration))];
+    // The peaks of processes are of different moments; their sum was never there.
+    if metric == Metric::PeakBytes && profile.processes.len() > 1 {
+        before.remove(0);
+    }
+    let before = before.join(" ");
+    let after = phrase::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
+    let room = SUBTITLE_CHARACTERS.saturating_sub(before.chars().count() + after.chars().count());
+    let losses = if profile.losses.total() == 0 {
+        String::from("nothing lost")
+    } else {
+        format!("lost: {}", losses(profile, room))
+    };
+    phrase::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
+}
+
+/// The losses that occurred, as many as `room` characters hold, the greatest first.
+fn losses(profile: &Profile, room: usize) -> String {
+    let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
+    occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let all: Vec<_> =
+        occurred.iter().map(|(reason, count)| format!("{} {}", phrase::grouped(*count), reason.name())).collect();
+    (1..=all.len())
+        .rev()
+        .map(|shown| match all.len() - shown {
+            0 => all.join(", "),
+            hidden => format!("{} and {hidden} more", all[..shown].join(", ")),
+        })
+        .find(|text| text.len() <= room)
+        .unwrap_or_else(|| match all.len() {
+            0 => String::from("nothing"),
+            _ => phrase::counted(profile.losses.total(), "event", "events"),
+        })
+}
+
+/// A picture of two titles and one sentence; inferno would draw an error message.
+fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut dyn io::Write) -> io::Result<()> {
+    let [title, subtitle, reason] = [title, subtitle, reason].map(escaped);
+    write!(
+        out,
+        r##"<?xml version="1.0" standalone="no"?>
+<svg version="1.1" width="1200" height="140" viewBox="0 0 1200 140" xmlns="http://www.w3.org/2000/svg">
+<rect width="100%" height="100%" fill="#f8f8f8"/>
+<g font-family="monospace" font-size="12" text-anchor="middle">
+<text id="title" x="50%" y="24" font-size="17">{title}</text>
+<text id="subtitle" x="50%" y="48">{subtitle}</text>
+<text id="reason" x="50%" y="96" font-size="14">Nothing to draw: {reason}.</text>
+</g>
+</svg>
+"##
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Losses;
+
+    fn profile(losses: &[(LossReason, u64)]) -> Profile {
+        let mut profile = Profile { losses: Losses::default(), ..Profile::default() };
+        for &(reason, count) in losses {
+            profile.losses.add(reason, count);
+        }
+        profile
+    }
+
+    #[test]
+    fn losses_that_do_not_fit_are_counted() {
+        let profile =
+            profile(&[(LossReason::RingFullAlloc, 1), (LossReason::PendingFull, 2000), (LossReason::BadRecord, 30)]);
+        assert_eq!(losses(&profile, 100), "2,000 pending_full, 30 bad_record, 1 ring_full_alloc");
+        assert_eq!(losses(&profile, 51), "2,000 pending_full, 30 bad_record and 1 more");
+        assert_eq!(losses(&profile, 30), "2,000 pending_full and 2 more");
+        assert_eq!(losses(&profile, 20), "2,031 events");
+    }
+
+    #[test]
+    fn a_subtitle_with_every_loss_still_fits() {
+        let all: Vec<_> = LossReason::ALL.iter().map(|&reason| (reason, u64::MAX / 1000)).collect();
+        let subtitle = subtitle(&profile(&all), Metric::LiveBytes, &[]);
+        assert!(subtitle.chars().count() <= SUBTITLE_CHARACTERS, "{subtitle}");
+        assert!(subtitle.contains("and 1"), "{subtitle}");
+    }
+
+    #[test]
+    fn values_lose_bits_only_where_their_sum_passes_64() {
+        let bits =
+            |values: &[u64]| excess_bits(&values.iter().map(|&value| (String::new(), value)).collect::<Vec<_>>());
+        assert_eq!(bits(&[]), 0);
+        assert_eq!(bits(&[u64::MAX]), 0);
+        assert_eq!(bits(&[u64::MAX, 1]), 1);
+        assert_eq!(bits(&[u64::MAX; 5]), 3);
+    }
+}

@@ -1,0 +1,72 @@
+//! The summary for the person on call: how much, who, where from, and how far the numbers can be trusted.
+
+mod processes;
+mod sites;
+mod trust;
+
+use std::io;
+
+use super::{Options, label, phrase, sole_peak};
+use crate::model::Profile;
+
+/// Writes the summary. No colour, no control character; lines of more than a hundred columns only where names need them.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out, "memtrace: {}, traced for {}\n", label::plain(&options.subject), phrase::duration(profile.duration))?;
+    totals(profile, out)?;
+    if profile.processes.len() > 1 {
+        processes::write(profile, options.metric, out)?;
+    }
+    sites::write(profile, options, out)?;
+    trust::write(profile, out)
+}
+
+fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    let total = profile.total();
+    for (name, amount) in [("live", total.live), ("allocated", total.alloc), ("freed", total.free)] {
+        let age = match profile.older {
+            Some(age) if name == "live" => format!(", only what is at least {} old", phrase::duration(age)),
+            _ => String::new(),
+        };
+        writeln!(out, "  {name:<10}{:>12} in {}{age}", amount.bytes, phrase::blocks(amount.count))?;
+    }
+    if let Some(peak) = sole_peak(profile) {
+        writeln!(out, "  {:<10}{peak:>12} live at once", "peak")?;
+    }
+    Ok(())
+}
+
+/// `text` in lines of at most a hundred columns, each behind `indent` spaces; words are not cut.
+fn wrapped(text: &str, indent: usize) -> String {
+    const COLUMNS: usize = 100;
+    let mut lines = String::new();
+    let mut column = COLUMNS;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column + 1 + width > COLUMNS {
+            if !lines.is_empty() {
+                lines.push('\n');
+            }
+            lines.push_str(&" ".repeat(indent));
+            column = indent;
+        } else {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += width;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_between_words_within_a_hundred_columns() {
+        let lines = wrapped(&"word ".repeat(40), 4);
+        assert_eq!(lines.lines().map(|line| line.trim_end().len()).collect::<Vec<_>>(), [98, 98, 14]);
+        assert!(lines.lines().all(|line| line.starts_with("    word")));
+        assert_eq!(wrapped("one", 2), "  one");
+    }
+}

@@ -1,0 +1,72 @@
+//! What the numbers leave out, how good the stacks are, and what tracing has cost.
+
+use std::io;
+
+use super::super::phrase;
+use super::wrapped;
+use crate::model::{Amount, Cost, Profile, StackEnd};
+
+/// Writes the losses, the stacks' quality, what was kept out, and the cost.
+pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out)?;
+    losses(profile, out)?;
+    if let Some(quality) = phrase::quality(profile, StackEnd::ALL.len()) {
+        writeln!(out, "{}", wrapped(&format!("Stacks: {quality}."), 0))?;
+    }
+    for sentence in left_out(profile) {
+        writeln!(out, "{}", wrapped(&sentence, 0))?;
+    }
+    writeln!(out, "{}", wrapped(&cost(profile), 0))
+}
+
+fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    if profile.losses.total() == 0 {
+        return writeln!(out, "Nothing was lost.");
+    }
+    writeln!(out, "Lost:")?;
+    for (reason, count) in profile.losses.iter().filter(|(_, count)| *count > 0) {
+        writeln!(out, "{:>14}  {}", phrase::grouped(count), reason.name())?;
+        writeln!(out, "{}", wrapped(reason.explanation(), 16))?;
+    }
+    writeln!(out)
+}
+
+/// What is not in the books, and rightly so.
+fn left_out(profile: &Profile) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if profile.filtered != Amount::default() {
+        let allocations = phrase::counted(profile.filtered.count, "allocation", "allocations");
+        sentences.push(format!("Filtered: {allocations} of {} kept out by size.", profile.filtered.bytes));
+    }
+    let unmatched = profile.unmatched_frees();
+    if unmatched > 0 {
+        let frees = phrase::counted(unmatched, "free", "frees");
+        sentences.push(format!(
+            "Unmatched: {frees} of blocks that are not in the books, allocated before tracing began or filtered."
+        ));
+    }
+    let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
+    if discarded != Amount::default() {
+        sentences
+            .push(format!("Discarded: {}, live when their program was replaced by exec.", phrase::amount(discarded)));
+    }
+    sentences
+}
+
+fn cost(profile: &Profile) -> String {
+    let Cost { events, nested, cpu, peak_rss } = profile.cost;
+    let share = if profile.duration.is_zero() {
+        String::new()
+    } else {
+        format!(" ({:.1}% of one processor)", 100.0 * cpu.as_secs_f64() / profile.duration.as_secs_f64())
+    };
+    let nested = match nested {
+        0 => String::new(),
+        some => format!(", {} inside others not counted twice", phrase::counted(some, "call", "calls")),
+    };
+    format!(
+        "Cost: {}{nested}; {} of processor time{share}, {peak_rss} of memory at most.",
+        phrase::counted(events, "event", "events"),
+        phrase::duration(cpu),
+    )
+}

@@ -1,0 +1,174 @@
+//! A profile written by hand, with one of everything that a report can show.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memtrace::model::{
+    AbsAddr, Amount, BuildId, Bytes, Cost, Ending, Frame, FrameId, Location, LossReason, Losses, Name, ObjectName, Pid,
+    ProcessProfile, Profile, StackEnd, StackProfile, Unnamed, Usage, VirtOffset,
+};
+
+/// Three programs of two processes; names that try to break every format; two of the losses.
+pub(crate) fn sample() -> Profile {
+    let mut losses = Losses::default();
+    losses.add(LossReason::RingFullFree, 1234);
+    losses.add(LossReason::PendingStale, 1);
+    Profile {
+        duration: Duration::from_millis(30_250),
+        processes: processes(),
+        stacks: stacks(),
+        frames: frames(),
+        losses,
+        filtered: Amount { bytes: Bytes(4096), count: 17 },
+        older: None,
+        cost: Cost { events: 1_234_567, nested: 89, cpu: Duration::from_millis(480), peak_rss: Bytes(18 << 20) },
+    }
+}
+
+fn processes() -> Vec<ProcessProfile> {
+    let shell = ProcessProfile {
+        pid: Pid(4711),
+        comm: String::from("sh"),
+        exe: Some(PathBuf::from("/bin/dash")),
+        ended: Some(Ending::Exec),
+        total: usage((0, 0), (300, 3), (100, 1)),
+        discarded: Amount { bytes: Bytes(200), count: 2 },
+        unmatched_frees: 5,
+        peak: Some(Bytes(300)),
+    };
+    let server = ProcessProfile {
+        pid: Pid(4711),
+        comm: String::from("redis-server"),
+        exe: Some(PathBuf::from(OsStr::from_bytes(b"/opt/caf\xe9/redis-server"))),
+        ended: None,
+        total: usage((1_835_008, 1642), (2_883_584, 1659), (1_048_576, 17)),
+        discarded: Amount::default(),
+        unmatched_frees: 1000,
+        peak: Some(Bytes(1_900_000)),
+    };
+    let hostile = ProcessProfile {
+        pid: Pid(4712),
+        comm: String::from("# w;o<r>\nk\u{1b}[31m"),
+        exe: None,
+        ended: Some(Ending::Exit),
+        total: usage((442_368, 8), (458_752, 9), (16_384, 1)),
+        discarded: Amount::default(),
+        unmatched_frees: 0,
+        peak: None,
+    };
+    vec![shell, server, hostile]
+}
+
+fn stacks() -> Vec<StackProfile> {
+    let stack = |process, frames: &[usize], end, usage, at_peak: Option<u64>| StackProfile {
+        process,
+        frames: frames.iter().copied().map(FrameId).collect(),
+        end,
+        usage,
+        at_peak: at_peak.map(Bytes),
+    };
+    let long: Vec<_> = (0..40).map(|index| if index % 2 == 0 { MAIN } else { HANDLE }).collect();
+    vec![
+        stack(0, &[MAIN], StackEnd::Complete, usage((0, 0), (300, 3), (100, 1)), Some(300)),
+        stack(1, &[], StackEnd::NotTaken, usage((65_536, 1), (65_536, 1), (0, 0)), Some(65_536)),
+        // What was freed again is in no picture of what is live.
+        stack(1, &[START, MAIN], StackEnd::Complete, usage((0, 0), (1_048_576, 16), (1_048_576, 16)), Some(92_928)),
+        stack(
+            1,
+            &[START, MAIN, HANDLE, INLINED, INSERT],
+            StackEnd::Complete,
+            usage((1_310_720, 1600), (1_310_720, 1600), (0, 0)),
+            Some(1_310_000),
+        ),
+        stack(
+            1,
+            &[START, MAIN, HANDLE_COLD],
+            StackEnd::Complete,
+            usage((131_072, 8), (131_072, 8), (0, 0)),
+            Some(131_072),
+        ),
+        stack(
+            1,
+            &[START, MAIN, HANDLE, NO_SYMBOL],
+            StackEnd::Complete,
+            usage((196_608, 3), (196_608, 4), (0, 1)),
+            Some(196_608),
+        ),
+        stack(1, &long, StackEnd::Truncated, usage((131_072, 30), (131_072, 30), (0, 0)), Some(0)),
+        stack(2, &[], StackEnd::Failed, usage((16_384, 1), (16_384, 1), (0, 0)), None),
+        stack(2, &[], StackEnd::FramesLost, usage((32_768, 1), (32_768, 1), (0, 0)), None),
+        stack(2, &[HOSTILE, NUMBERED], StackEnd::FramePointers, usage((49_152, 2), (65_536, 3), (16_384, 1)), None),
+        stack(2, &[HOSTILE, EMPTY], StackEnd::FramePointers, usage((16_384, 1), (16_384, 1), (0, 0)), None),
+        stack(2, &[GENERATED, NO_MAPPING], StackEnd::FramePointers, usage((65_536, 1), (65_536, 1), (0, 0)), None),
+        stack(2, &[UNREADABLE, TEMPLATE], StackEnd::FramePointers, usage((262_144, 2), (262_144, 2), (0, 0)), None),
+    ]
+}
+
+const START: usize = 0;
+const MAIN: usize = 1;
+const HANDLE: usize = 2;
+const HANDLE_COLD: usize = 3;
+const INLINED: usize = 4;
+const INSERT: usize = 5;
+const NO_SYMBOL: usize = 6;
+const HOSTILE: usize = 7;
+const NUMBERED: usize = 8;
+const EMPTY: usize = 9;
+const GENERATED: usize = 10;
+const NO_MAPPING: usize = 11;
+const UNREADABLE: usize = 12;
+const TEMPLATE: usize = 13;
+
+fn frames() -> Vec<Frame> {
+    let libc = object(b"/usr/lib/x86_64-linux-gnu/libc.so.6", Some(&[0xde, 0xad, 0xbe, 0xef]));
+    let server = object(b"/opt/caf\xe9/redis-server", None);
+    let named = |name: &str, object: &ObjectName, offset, location: Option<(&str, Option<u32>)>| Frame {
+        name: Ok(Name(String::from(name))),
+        object: Some(object.clone()),
+        offset: Some(VirtOffset(offset)),
+        address: None,
+        location: location.map(|(file, line)| Location { file: PathBuf::from(file), line }),
+        inlined: false,
+    };
+    let unnamed = |reason, object: Option<&ObjectName>, offset: Option<u64>, address: Option<u64>| Frame {
+        name: Err(reason),
+        object: object.cloned(),
+        offset: offset.map(VirtOffset),
+        address: address.map(AbsAddr),
+        location: None,
+        inlined: false,
+    };
+    let template = format!("std::map<{}>::insert", "std::pair<unsigned long, std::string>, ".repeat(4));
+    vec![
+        named("__libc_start_main", &libc, 0x27_249, None),
+        named("main", &server, 0x1100, Some(("src/server.c", Some(118)))),
+        named("handle", &server, 0x1200, Some(("src/handle.c", Some(42)))),
+        named("handle.cold", &server, 0x1250, Some(("src/handle.c", None))),
+        Frame { inlined: true, ..named("hash_bytes", &server, 0x1300, Some(("/usr/include/hash.h", Some(7)))) },
+        named(
+            "cache_insert",
+            &server,
+            0x1400,
+            Some(("/build/redis-7.0.15/debian/build/deps/../../src/storage/cache/insert.c", Some(2001))),
+        ),
+        unnamed(Unnamed::NoSymbol, Some(&libc), Some(0x9_1234), None),
+        named("evil;\"<b>&amp;\r\n]]>--\0\u{202e}", &server, 0x1500, Some(("a;\n\u{1b}[2J.c", Some(1)))),
+        named("operator 42", &server, 0x1600, None),
+        named(" ", &server, 0x1700, None),
+        unnamed(Unnamed::Anonymous, None, None, Some(0x7f00_dead_b000)),
+        unnamed(Unnamed::NoMapping, None, None, Some(0x10)),
+        unnamed(Unnamed::ObjectUnreadable, Some(&object(b"/gone/libold.so", Some(&[7]))), Some(0x20), None),
+        named(&template, &server, 0x1800, None),
+    ]
+}
+
+fn object(path: &[u8], build_id: Option<&[u8]>) -> ObjectName {
+    ObjectName { path: PathBuf::from(OsStr::from_bytes(path)), build_id: build_id.map(|id| BuildId(id.into())) }
+}
+
+fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Usage {
+    let amount = |(bytes, count)| Amount { bytes: Bytes(bytes), count };
+    Usage { live: amount(live), alloc: amount(alloc), free: amount(free) }
+}
