@@ -6,6 +6,7 @@
 #[path = "report_golden/sample.rs"]
 mod sample;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ fn json() -> Value {
 }
 
 #[track_caller]
+#[expect(clippy::panic, reason = "it fails the test that calls it")]
 fn assert_golden(name: &str, actual: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/report").join(name);
     if std::env::var_os("MEMTRACE_BLESS").is_some_and(|value| value == "1") {
@@ -240,6 +242,31 @@ fn the_json_has_every_loss_and_shares_that_make_a_whole() {
     assert!(sample_report(Format::Json).contains(&format!("\"complete\":{},", 1631.0 / 1671.0)));
     let whole: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
     assert!((whole - 1.0).abs() < 1e-12, "{whole}");
+}
+
+#[test]
+fn every_field_of_the_json_is_documented() {
+    fn fields(value: &Value, names: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(object) => {
+                for (name, value) in object {
+                    names.insert(name.clone());
+                    if name != "losses" {
+                        fields(value, names);
+                    }
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|value| fields(value, names)),
+            _ => {}
+        }
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let mut names = BTreeSet::new();
+    fields(&json(), &mut names);
+    assert!(names.contains("peak_rss_bytes") && names.contains("unnamed"));
+    let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert_eq!(missing, [""; 0]);
 }
 
 #[test]

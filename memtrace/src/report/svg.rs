@@ -1,8 +1,10 @@
 //! The flame graph: stacks root to leaf, each frame as wide as its share.
 
+mod colour;
+
 use std::io;
 
-use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Palette};
+use inferno::flamegraph::color::BackgroundColor;
 
 use super::fold::{Spelling, fold};
 use super::{Options, label, phrase};
@@ -15,6 +17,8 @@ const SUBTITLE_CHARACTERS: usize = 160;
 /// Lower than any character of a name, so that the order of the text is that of the tree: with `;` a sibling `f.cold`
 /// would come between `f` and `f;g`, and `f` would be drawn in two parts.
 const SEPARATOR: char = '\0';
+/// By this inferno knows an inlined function; it does not show it.
+const INLINED: &str = "_[i]";
 
 /// Writes the picture; where there is nothing to draw, one that says so.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
@@ -27,10 +31,9 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     }
 
     let mut drawing = inferno::flamegraph::Options::default();
-    drawing.colors = Palette::Basic(BasicPalette::Mem);
+    let mut palette = colour::palette(&stacks);
+    drawing.palette_map = Some(&mut palette);
     drawing.bgcolors = Some(BackgroundColor::Grey);
-    // A colour a name, not a random one: the same profile gives the same picture.
-    drawing.deterministic = true;
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
     drawing.count_name = String::from(options.metric.unit());
@@ -52,7 +55,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
 fn frame(frame: &Frame) -> String {
     let mut label = frame.label();
     if frame.inlined {
-        label.push_str("_[i]");
+        label.push_str(INLINED);
     }
     label
 }

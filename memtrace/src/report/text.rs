@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn text_is_wrapped_between_words_within_a_hundred_columns() {
         let lines = wrapped(&"word ".repeat(40), 4);
-        assert_eq!(lines.lines().map(|line| line.trim_end().len()).collect::<Vec<_>>(), [98, 98, 14]);
+        assert_eq!(lines.lines().map(|line| line.trim_end().len()).collect::<Vec<_>>(), [98, 98, 13]);
         assert!(lines.lines().all(|line| line.starts_with("    word")));
         assert_eq!(wrapped("one", 2), "  one");
     }
