@@ -4,6 +4,7 @@
 //! tidy` holds them to it. [`model`] has the nouns that all of them share.
 
 pub mod kernel;
+pub mod ledger;
 pub mod model;
 pub mod report;
 pub mod session;

@@ -1,0 +1,227 @@
+//! The books of one shard: which blocks are live, who allocated them, what was freed and what was lost. Pure.
+//!
+//! [`Ledger::apply`] never panics and never fails; what it can't use is counted by [`LossReason`]. Every number depends
+//! on the events about one block and about its process alone, so that the events of a process may be split by address
+//! over any number of ledgers, and their [`Snapshot`]s merged.
+
+#[cfg(test)]
+mod against_a_naive_model;
+mod blocks;
+mod books;
+mod image;
+mod parked;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{
+    Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Pid, Snapshot, Stack, StackId, Tick,
+};
+use image::{Image, Room};
+
+/// What a ledger is told before its first event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How many live blocks it may hold; one more is [`LossReason::LedgerFull`].
+    pub blocks: u64,
+    /// How many stacks it may hold, counted for each image; one more is [`LossReason::StacksFull`].
+    pub stacks: u32,
+    /// How many processes, and how many programs run by them, it may hold; one more is [`LossReason::ProcessesFull`].
+    pub processes: u32,
+    /// Whether the peak of each image's live bytes is kept. Right only where this ledger gets every event.
+    pub track_peak: bool,
+    /// Live numbers count only blocks that have lived at least this long: until now, or until their process' exit.
+    pub older: Option<Duration>,
+}
+
+/// The books of one shard.
+#[derive(Debug)]
+pub struct Ledger {
+    settings: Settings,
+    /// Every pid ever seen: its ordinal must outlive its image.
+    processes: Vec<Process>,
+    by_pid: FxHashMap<Pid, usize>,
+    /// The index of the process that the last event was about; the next one mostly is about the same.
+    last: usize,
+    /// How many processes have an image.
+    running: usize,
+    ended: Vec<(ImageId, ImageUsage)>,
+    frames: FxHashMap<StackId, Stack>,
+    room: Room,
+    events: u64,
+}
+
+/// What is known of one pid.
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    ordinal: u32,
+    /// The program that it runs, from its first booked event on.
+    image: Option<Box<Image>>,
+}
+
+impl Ledger {
+    /// An empty ledger.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            processes: Vec::new(),
+            by_pid: FxHashMap::default(),
+            last: 0,
+            running: 0,
+            ended: Vec::new(),
+            frames: FxHashMap::default(),
+            room: Room::new(&settings),
+            events: 0,
+        }
+    }
+
+    /// Books one event.
+    #[inline]
+    pub fn apply(&mut self, event: Event) {
+        self.events += 1;
+        let Event { pid, tid, tick, kind } = event;
+        match kind {
+            EventKind::Alloc { address, size, stack } => {
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.alloc(address, size, stack, tick, room);
+                }
+            }
+            EventKind::Free { address } => {
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.free(address, room);
+                }
+            }
+            EventKind::Park { address } => {
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.park(tid, address, room);
+                }
+            }
+            EventKind::Restore { address } => {
+                // Where there is no image, nothing was parked.
+                let process = self.by_pid.get(&pid).and_then(|&index| self.processes.get_mut(index));
+                if let Some(image) = process.and_then(|process| process.image.as_mut()) {
+                    image.restore(tid, address, &mut self.room);
+                }
+            }
+            EventKind::Stack { id, stack } => self.remember(id, *stack),
+            EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
+            EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
+        }
+    }
+
+    /// Counts what was lost before it could become an event.
+    pub fn add_loss(&mut self, reason: LossReason, count: u64) {
+        self.room.losses.add(reason, count);
+    }
+
+    /// What is live now, of whatever age.
+    #[must_use]
+    pub const fn live(&self) -> Amount {
+        self.room.live
+    }
+
+    /// How many events were applied.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// What was lost.
+    #[must_use]
+    pub const fn losses(&self) -> &Losses {
+        &self.room.losses
+    }
+
+    /// The books at the moment `now`. Images in which nothing happened are left out.
+    #[must_use]
+    pub fn snapshot(&self, now: Tick) -> Snapshot {
+        let running = self.processes.iter().filter_map(|process| {
+            let usage = process.image.as_ref()?.usage(None, now, &self.settings);
+            image::has_books(&usage).then_some((process.image_id(), usage))
+        });
+        Snapshot {
+            images: running.chain(self.ended.iter().cloned()).collect(),
+            stacks: self.frames.iter().map(|(&id, stack)| (id, stack.clone())).collect(),
+            losses: self.room.losses.clone(),
+        }
+    }
+
+    /// The image that `pid` runs, opened where there is none; `None`, and a loss, where there is no room for it.
+    #[inline]
+    fn image_of(&mut self, pid: Pid) -> Option<(&mut Image, &mut Room)> {
+        if self.processes.get(self.last).is_none_or(|process| process.pid != pid || process.image.is_none()) {
+            self.open_image(pid)?;
+        }
+        let image = self.processes.get_mut(self.last)?.image.as_mut()?;
+        Some((image, &mut self.room))
+    }
+
+    /// Makes `pid` the last process, with an image; `None`, and a loss, where there is no room for it.
+    #[cold]
+    fn open_image(&mut self, pid: Pid) -> Option<()> {
+        let index = self.find_or_add(pid)?;
+        let images = self.running + self.ended.len();
+        let process = self.processes.get_mut(index)?;
+        if process.image.is_none() {
+            if images >= self.settings.processes as usize {
+                self.room.losses.add(LossReason::ProcessesFull, 1);
+                return None;
+            }
+            process.image = Some(Box::default());
+            self.running += 1;
+        }
+        self.last = index;
+        Some(())
+    }
+
+    fn find_or_add(&mut self, pid: Pid) -> Option<usize> {
+        if let Some(&index) = self.by_pid.get(&pid) {
+            return Some(index);
+        }
+        let index = self.processes.len();
+        if index >= self.settings.processes as usize {
+            self.room.losses.add(LossReason::ProcessesFull, 1);
+            return None;
+        }
+        self.processes.push(Process { pid, ordinal: 0, image: None });
+        self.by_pid.insert(pid, index);
+        Some(index)
+    }
+
+    /// Closes the books of the image that `pid` runs. Where it has none the ordinal advances all the same: another
+    /// shard may have books of it, and the shards must agree on what comes next.
+    fn end_image(&mut self, pid: Pid, ending: Ending, tick: Tick) {
+        let Some(process) = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index)) else { return };
+        let id = process.image_id();
+        process.ordinal = process.ordinal.saturating_add(1);
+        if let Some(image) = process.image.take() {
+            self.running -= 1;
+            self.room.live -= image.live();
+            let usage = image.usage(Some(ending), tick, &self.settings);
+            if image::has_books(&usage) {
+                self.ended.push((id, usage));
+            }
+        }
+    }
+
+    fn remember(&mut self, id: StackId, stack: Stack) {
+        if !id.has_frames() {
+            self.room.losses.add(LossReason::BadRecord, 1);
+        } else if self.frames.len() < self.settings.stacks as usize {
+            self.frames.entry(id).or_insert(stack);
+        } else if !self.frames.contains_key(&id) {
+            self.room.losses.add(LossReason::StacksFull, 1);
+        }
+    }
+}
+
+impl Process {
+    const fn image_id(&self) -> ImageId {
+        ImageId { pid: self.pid, ordinal: self.ordinal }
+    }
+}

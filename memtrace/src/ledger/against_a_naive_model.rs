@@ -1,0 +1,286 @@
+//! The ledger against books kept in the plainest way that does the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::model::{AbsAddr, Bytes, StackEnd, StackUsage, Tid, Usage};
+
+#[derive(Clone, Copy)]
+struct NaiveBlock {
+    size: u64,
+    stack: StackId,
+    tick: u32,
+}
+
+#[derive(Default)]
+struct NaiveImage {
+    live: BTreeMap<AbsAddr, NaiveBlock>,
+    parked: BTreeMap<Tid, (AbsAddr, Option<NaiveBlock>)>,
+    alloc: BTreeMap<StackId, Amount>,
+    free: BTreeMap<StackId, Amount>,
+    unmatched: u64,
+    peak: u64,
+    at_peak: BTreeMap<StackId, u64>,
+}
+
+/// The books, each number recounted where it is asked for.
+struct Naive {
+    settings: Settings,
+    ordinals: BTreeMap<Pid, u32>,
+    running: BTreeMap<Pid, NaiveImage>,
+    stacks_booked: BTreeSet<(ImageId, StackId)>,
+    out: Snapshot,
+}
+
+impl NaiveImage {
+    fn live_by_stack(&self, counts: impl Fn(&NaiveBlock) -> bool) -> BTreeMap<StackId, Amount> {
+        let mut sums = BTreeMap::new();
+        for block in self.live.values().filter(|block| counts(block)) {
+            *sums.entry(block.stack).or_default() += Amount::one(Bytes(block.size));
+        }
+        sums
+    }
+
+    fn recount_peak(&mut self) {
+        let live: u64 = self.live.values().map(|block| block.size).sum();
+        if live > self.peak {
+            self.peak = live;
+            self.at_peak = self.live_by_stack(|_| true).into_iter().map(|(id, live)| (id, live.bytes.0)).collect();
+        }
+    }
+
+    fn take_out(&mut self, address: AbsAddr) -> Option<NaiveBlock> {
+        let block = self.live.remove(&address)?;
+        *self.free.entry(block.stack).or_default() += Amount::one(Bytes(block.size));
+        Some(block)
+    }
+
+    fn usage(&self, ended: Option<Ending>, now: Tick, settings: &Settings) -> ImageUsage {
+        let age_of = |block: &NaiveBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
+        let counts = |block: &NaiveBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
+        let everything = self.live_by_stack(|_| true);
+        let live = if ended == Some(Ending::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
+        let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched, ..ImageUsage::default() };
+        for (&id, &alloc) in &self.alloc {
+            let numbers = Usage {
+                live: live.get(&id).copied().unwrap_or_default(),
+                alloc,
+                free: self.free.get(&id).copied().unwrap_or_default(),
+            };
+            let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
+            usage.total += numbers;
+            usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak });
+        }
+        if ended == Some(Ending::Exec) {
+            everything.values().for_each(|live| usage.discarded += *live);
+        }
+        usage.peak = settings.track_peak.then_some(Bytes(self.peak));
+        usage
+    }
+
+    fn happened(&self) -> bool {
+        !self.alloc.is_empty() || self.unmatched > 0
+    }
+}
+
+impl Naive {
+    fn new(settings: Settings) -> Self {
+        let (ordinals, running, stacks_booked) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { settings, ordinals, running, stacks_booked, out: Snapshot::default() }
+    }
+
+    fn lose(&mut self, reason: LossReason) {
+        self.out.losses.add(reason, 1);
+    }
+
+    fn know(&mut self, pid: Pid) -> bool {
+        if !self.ordinals.contains_key(&pid) && self.ordinals.len() >= self.settings.processes as usize {
+            self.lose(LossReason::ProcessesFull);
+            return false;
+        }
+        self.ordinals.entry(pid).or_insert(0);
+        true
+    }
+
+    fn open(&mut self, pid: Pid) -> bool {
+        if !self.know(pid) {
+            return false;
+        }
+        let images = self.running.len() + self.out.images.len();
+        if !self.running.contains_key(&pid) && images >= self.settings.processes as usize {
+            self.lose(LossReason::ProcessesFull);
+            return false;
+        }
+        self.running.entry(pid).or_default();
+        true
+    }
+
+    fn id(&self, pid: Pid) -> ImageId {
+        ImageId { pid, ordinal: self.ordinals[&pid] }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let Event { pid, tid, tick, ref kind } = *event;
+        match *kind {
+            EventKind::Alloc { address, size, stack } if self.open(pid) => self.alloc(pid, address, size, stack, tick),
+            EventKind::Free { address } if self.open(pid) => {
+                let image = self.running.get_mut(&pid).unwrap();
+                if image.take_out(address).is_none() {
+                    image.unmatched += 1;
+                }
+            }
+            EventKind::Park { address } if self.open(pid) => {
+                let image = self.running.get_mut(&pid).unwrap();
+                let parked_already = image.parked.get(&tid).is_some_and(|&(parked, _)| parked == address);
+                if image.live.contains_key(&address) {
+                    let block = image.take_out(address);
+                    image.parked.insert(tid, (address, block));
+                } else if !parked_already {
+                    image.unmatched += 1;
+                    image.parked.insert(tid, (address, None));
+                }
+            }
+            EventKind::Restore { address } => {
+                if let Some(image) = self.running.get_mut(&pid)
+                    && let Some(&(parked, block)) = image.parked.get(&tid)
+                    && parked == address
+                {
+                    image.parked.remove(&tid);
+                    match block {
+                        _ if image.live.contains_key(&address) => {}
+                        None => image.unmatched -= 1,
+                        Some(block) => {
+                            image.live.insert(address, block);
+                            *image.free.get_mut(&block.stack).unwrap() -= Amount::one(Bytes(block.size));
+                        }
+                    }
+                }
+            }
+            EventKind::Stack { id, .. } if !id.has_frames() => self.lose(LossReason::BadRecord),
+            EventKind::Stack { id, ref stack } => {
+                if self.out.stacks.contains_key(&id) || self.out.stacks.len() < self.settings.stacks as usize {
+                    self.out.stacks.entry(id).or_insert_with(|| (**stack).clone());
+                } else {
+                    self.lose(LossReason::StacksFull);
+                }
+            }
+            EventKind::Exec => self.end(pid, Ending::Exec, tick),
+            EventKind::Exit => self.end(pid, Ending::Exit, tick),
+            EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
+        }
+        self.running.values_mut().for_each(NaiveImage::recount_peak);
+    }
+
+    fn alloc(&mut self, pid: Pid, address: AbsAddr, size: Bytes, mut stack: StackId, tick: Tick) {
+        if self.running.get_mut(&pid).unwrap().take_out(address).is_some() {
+            self.lose(LossReason::FreeUnseen);
+        } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
+            self.lose(LossReason::LedgerFull);
+            return;
+        }
+        let book = (self.id(pid), stack);
+        if stack.has_frames() && !self.stacks_booked.contains(&book) {
+            if self.stacks_booked.len() < self.settings.stacks as usize {
+                self.stacks_booked.insert(book);
+            } else {
+                self.lose(LossReason::StacksFull);
+                stack = StackId::FAILED;
+            }
+        }
+        let image = self.running.get_mut(&pid).unwrap();
+        *image.alloc.entry(stack).or_default() += Amount::one(size);
+        image.live.insert(address, NaiveBlock { size: size.0, stack, tick: tick.0 });
+    }
+
+    fn end(&mut self, pid: Pid, ending: Ending, tick: Tick) {
+        if self.know(pid) {
+            let id = self.id(pid);
+            *self.ordinals.get_mut(&pid).unwrap() += 1;
+            if let Some(image) = self.running.remove(&pid)
+                && image.happened()
+            {
+                self.out.images.insert(id, image.usage(Some(ending), tick, &self.settings));
+            }
+        }
+    }
+
+    fn snapshot(&self, now: Tick) -> Snapshot {
+        let mut snapshot = self.out.clone();
+        for (&pid, image) in self.running.iter().filter(|(_, image)| image.happened()) {
+            snapshot.images.insert(self.id(pid), image.usage(None, now, &self.settings));
+        }
+        snapshot
+    }
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
+    (select(vec![2, 5, u64::MAX]), select(vec![0, 2, u32::MAX]), select(vec![1, 2, u32::MAX]), any::<bool>(), older)
+        .prop_map(|(blocks, stacks, processes, track_peak, older)| {
+            let older = older.map(Duration::from_nanos);
+            Settings { blocks, stacks, processes, track_peak, older }
+        })
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let address = (1..=6u64).prop_map(|n| AbsAddr(n * 16));
+    let stack = (0..6u64).prop_map(StackId);
+    let kind = prop_oneof![
+        10 => (address.clone(), 0..100u64, stack.clone())
+            .prop_map(|(address, size, stack)| EventKind::Alloc { address, size: Bytes(size), stack }),
+        6 => address.clone().prop_map(|address| EventKind::Free { address }),
+        5 => address.clone().prop_map(|address| EventKind::Park { address }),
+        5 => address.prop_map(|address| EventKind::Restore { address }),
+        2 => (stack, 0..3u64).prop_map(|(id, frame)| EventKind::Stack {
+            id,
+            stack: Box::new(Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete }),
+        }),
+        1 => Just(EventKind::Exec),
+        1 => Just(EventKind::Exit),
+    ];
+    (1..=3u32, 0..2u32, 0..60u32, kind).prop_map(|(pid, thread, tick, kind)| Event {
+        pid: Pid(pid),
+        tid: Tid(pid * 10 + thread),
+        tick: Tick(tick),
+        kind,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn the_ledger_keeps_the_same_books_as_the_naive_model(
+        settings in any_settings(),
+        events in prop::collection::vec(any_event(), 0..120),
+        now in 0..60u32,
+    ) {
+        let (mut ledger, mut naive) = (Ledger::new(settings), Naive::new(settings));
+        for event in &events {
+            ledger.apply(event.clone());
+            naive.apply(event);
+            prop_assert_eq!(ledger.snapshot(Tick(now)), naive.snapshot(Tick(now)), "after {:?}", event);
+        }
+        let live = naive.running.values().flat_map(|image| image.live.values());
+        let live = live.fold(Amount::default(), |sum, block| sum + Amount::one(Bytes(block.size)));
+        prop_assert_eq!(ledger.live(), live);
+        prop_assert_eq!(ledger.events(), events.len() as u64);
+    }
+
+    #[test]
+    fn what_was_allocated_is_what_was_freed_is_live_or_was_discarded(
+        events in prop::collection::vec(any_event(), 0..120),
+    ) {
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None };
+        let mut ledger = Ledger::new(settings);
+        events.into_iter().for_each(|event| ledger.apply(event));
+        for image in ledger.snapshot(Tick(0)).images.values() {
+            prop_assert_eq!(image.total.alloc, image.total.free + image.total.live + image.discarded);
+            let at_peak: u64 = image.by_stack.values().map(|stack| stack.at_peak.0).sum();
+            prop_assert_eq!(image.peak, Some(Bytes(at_peak)));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! One image's numbers, by stack.
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{Amount, Bytes, StackId};
+
+/// One stack's numbers. What was freed is what was allocated and is no longer live.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Book {
+    pub(super) id: StackId,
+    pub(super) live: Amount,
+    pub(super) alloc: Amount,
+    /// The live bytes when the image's peak was number `seen_peak`.
+    at_peak: Bytes,
+    /// The last peak of the image for which `at_peak` was noted.
+    seen_peak: u64,
+}
+
+/// One image's numbers.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    places: FxHashMap<StackId, u32>,
+    books: Vec<Book>,
+    live: Amount,
+    peak: Bytes,
+    /// How often the live bytes have risen above all that were before.
+    peaks: u64,
+}
+
+impl Books {
+    /// The place of stack `id`, if it has one.
+    #[inline]
+    pub(super) fn place_of(&self, id: StackId) -> Option<u32> {
+        self.places.get(&id).copied()
+    }
+
+    /// Gives stack `id` a place. The caller has seen that it has none.
+    pub(super) fn open(&mut self, id: StackId) -> u32 {
+        // Places beyond 2^32 can't be reached: the number of stacks is bounded by a u32.
+        let place = self.books.len() as u32;
+        let nothing = Amount::default();
+        self.books.push(Book { id, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks });
+        self.places.insert(id, place);
+        place
+    }
+
+    /// A block of `size` was allocated.
+    #[inline]
+    pub(super) fn alloc(&mut self, place: u32, size: Bytes) {
+        self.change(place, |book| {
+            book.live += Amount::one(size);
+            book.alloc += Amount::one(size);
+        });
+        self.live += Amount::one(size);
+        self.notice_peak();
+    }
+
+    /// A block of `size` was freed.
+    #[inline]
+    pub(super) fn free(&mut self, place: u32, size: Bytes) {
+        self.change(place, |book| book.live -= Amount::one(size));
+        self.live -= Amount::one(size);
+    }
+
+    /// A block of `size` was not freed after all.
+    pub(super) fn restore(&mut self, place: u32, size: Bytes) {
+        self.change(place, |book| book.live += Amount::one(size));
+        self.live += Amount::one(size);
+        self.notice_peak();
+    }
+
+    pub(super) const fn live(&self) -> Amount {
+        self.live
+    }
+
+    pub(super) const fn peak(&self) -> Bytes {
+        self.peak
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Book> {
+        self.books.iter()
+    }
+
+    /// The stack's live bytes when the image's were highest.
+    pub(super) const fn at_peak(&self, book: &Book) -> Bytes {
+        if book.seen_peak < self.peaks { book.live.bytes } else { book.at_peak }
+    }
+
+    /// Changes a book, noting first what was live if nothing has changed since the last peak: so a peak costs nothing
+    /// for the stacks that do not change.
+    #[inline]
+    fn change(&mut self, place: u32, change: impl FnOnce(&mut Book)) {
+        if let Some(book) = self.books.get_mut(place as usize) {
+            if book.seen_peak < self.peaks {
+                book.at_peak = book.live.bytes;
+                book.seen_peak = self.peaks;
+            }
+            change(book);
+        }
+    }
+
+    #[inline]
+    fn notice_peak(&mut self) {
+        if self.live.bytes > self.peak {
+            self.peak = self.live.bytes;
+            self.peaks += 1;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The books of one image: what each event means.
+
+use super::Settings;
+use super::blocks::{Block, Blocks, Place};
+use super::books::Books;
+use super::parked::{Park, Parked};
+use crate::model::{
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, StackId, StackUsage, Tick, Tid, Usage,
+};
+
+/// One program run by one process.
+#[derive(Debug, Default)]
+pub(super) struct Image {
+    blocks: Blocks,
+    parked: Parked,
+    books: Books,
+    unmatched_frees: u64,
+}
+
+/// What all images of a ledger share: how much there is, how much there may be, and what was lost.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) live: Amount,
+    pub(super) losses: Losses,
+    max_blocks: u64,
+    stacks_left: u32,
+}
+
+impl Room {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            live: Amount::default(),
+            losses: Losses::default(),
+            max_blocks: settings.blocks,
+            stacks_left: settings.stacks,
+        }
+    }
+}
+
+impl Image {
+    #[inline]
+    pub(super) fn alloc(&mut self, address: AbsAddr, size: Bytes, stack: StackId, tick: Tick, room: &mut Room) {
+        match self.blocks.place(address) {
+            Place::Live(mut entry) => {
+                let unseen = *entry.get();
+                room.losses.add(LossReason::FreeUnseen, 1);
+                self.books.free(unseen.stack, unseen.size);
+                room.live -= Amount::one(unseen.size);
+                let place = place_of(&mut self.books, stack, room);
+                *entry.get_mut() = Block { address, size, stack: place, tick };
+                self.books.alloc(place, size);
+            }
+            Place::Unknown(entry) => {
+                if room.live.count >= room.max_blocks {
+                    room.losses.add(LossReason::LedgerFull, 1);
+                    return;
+                }
+                let place = place_of(&mut self.books, stack, room);
+                entry.insert(Block { address, size, stack: place, tick });
+                self.books.alloc(place, size);
+            }
+        }
+        room.live += Amount::one(size);
+    }
+
+    #[inline]
+    pub(super) fn free(&mut self, address: AbsAddr, room: &mut Room) {
+        if self.give_up(address, room).is_none() {
+            self.unmatched_frees += 1;
+        }
+    }
+
+    pub(super) fn park(&mut self, tid: Tid, address: AbsAddr, room: &mut Room) {
+        let block = self.give_up(address, room);
+        if block.is_none() {
+            // reallocarray jumps into realloc, and both say that they give up the same block.
+            if self.parked.holds(tid, address) {
+                return;
+            }
+            self.unmatched_frees += 1;
+        }
+        self.parked.put(tid, Park { address, block });
+    }
+
+    pub(super) fn restore(&mut self, tid: Tid, address: AbsAddr, room: &mut Room) {
+        let Some(park) = self.parked.take(tid, address) else { return };
+        let Place::Unknown(entry) = self.blocks.place(address) else { return };
+        match park.block {
+            Some(block) => {
+                entry.insert(block);
+                self.books.restore(block.stack, block.size);
+                room.live += Amount::one(block.size);
+            }
+            None => self.unmatched_frees -= 1,
+        }
+    }
+
+    pub(super) const fn live(&self) -> Amount {
+        self.books.live()
+    }
+
+    /// The image's numbers: at its end, or, while it runs, at the moment `now`.
+    pub(super) fn usage(&self, ended: Option<Ending>, now: Tick, settings: &Settings) -> ImageUsage {
+        let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched_frees, ..ImageUsage::default() };
+        usage.peak = settings.track_peak.then_some(self.books.peak());
+        let old_enough = settings.older.map(|older| self.live_since(latest_tick(now, older)));
+        for (place, book) in self.books.iter().enumerate() {
+            let mut of_stack = Usage { live: book.live, alloc: book.alloc, free: book.alloc - book.live };
+            if ended == Some(Ending::Exec) {
+                usage.discarded += book.live;
+                of_stack.live = Amount::default();
+            } else if let Some(old_enough) = &old_enough {
+                of_stack.live = old_enough[place];
+            }
+            usage.total += of_stack;
+            let at_peak = if settings.track_peak { self.books.at_peak(book) } else { Bytes(0) };
+            usage.by_stack.insert(book.id, StackUsage { usage: of_stack, at_peak });
+        }
+        usage
+    }
+
+    /// What is live and was allocated at `latest` or before, by the stack's place; nothing where there is no such tick.
+    fn live_since(&self, latest: Option<Tick>) -> Vec<Amount> {
+        let mut live = vec![Amount::default(); self.books.iter().count()];
+        for block in self.blocks.iter().filter(|block| latest.is_some_and(|latest| block.tick <= latest)) {
+            if let Some(amount) = live.get_mut(block.stack as usize) {
+                *amount += Amount::one(block.size);
+            }
+        }
+        live
+    }
+
+    /// Takes a block out of the books of the living.
+    #[inline]
+    fn give_up(&mut self, address: AbsAddr, room: &mut Room) -> Option<Block> {
+        let block = self.blocks.remove(address)?;
+        self.books.free(block.stack, block.size);
+        room.live -= Amount::one(block.size);
+        Some(block)
+    }
+}
+
+/// The place of stack `id` in the books; that of [`StackId::FAILED`], and a loss, where there is no room for it.
+#[inline]
+fn place_of(books: &mut Books, id: StackId, room: &mut Room) -> u32 {
+    books.place_of(id).unwrap_or_else(|| new_place(books, id, room))
+}
+
+#[cold]
+fn new_place(books: &mut Books, id: StackId, room: &mut Room) -> u32 {
+    if !id.has_frames() {
+        return books.open(id);
+    }
+    if let Some(left) = room.stacks_left.checked_sub(1) {
+        room.stacks_left = left;
+        return books.open(id);
+    }
+    room.losses.add(LossReason::StacksFull, 1);
+    books.place_of(StackId::FAILED).unwrap_or_else(|| books.open(StackId::FAILED))
+}
+
+/// The latest tick that lies at least `older` before `now`.
+fn latest_tick(now: Tick, older: std::time::Duration) -> Option<Tick> {
+    let latest = now.since_start().checked_sub(older)?;
+    Some(Tick::at(latest))
+}
+
+/// Whether anything happened in the image. `exec` right after a fork is common, and leaves nothing to tell.
+pub(super) fn has_books(usage: &ImageUsage) -> bool {
+    !usage.total.is_zero() || usage.unmatched_frees != 0
+}
