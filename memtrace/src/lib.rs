@@ -6,5 +6,6 @@
 pub mod kernel;
 pub mod ledger;
 pub mod model;
+pub mod pipeline;
 pub mod report;
 pub mod session;

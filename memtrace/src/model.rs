@@ -9,6 +9,7 @@ mod id;
 mod losses;
 mod mapping;
 mod metric;
+mod notice;
 mod profile;
 mod snapshot;
 mod stack;
@@ -21,6 +22,7 @@ pub use id::{ImageId, Pid, StackId, Tid};
 pub use losses::{LossReason, Losses};
 pub use mapping::{BuildId, Image, Mapping, Object};
 pub use metric::Metric;
+pub use notice::{Notice, NoticeKind};
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, StackProfile, StackQuality, Unnamed,
 };

@@ -1,0 +1,199 @@
+//! Who was seen running what, mapped where. Pure: it is told by [`Notice`]s.
+//!
+//! Images are kept after their process has ended, since stacks of theirs are given names only when a report is written.
+//! Nothing unmaps: the kernel does not tell of it, and a stack may have been taken while the code was still there.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use crate::model::{AbsAddr, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid};
+
+/// The most images that a registry holds by default.
+pub const MAX_IMAGES: usize = 16_384;
+
+/// The most mappings that a registry holds by default, all images together: some 40 MB.
+pub const MAX_MAPPINGS: usize = 524_288;
+
+/// Every image seen, and what it has mapped.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    images: BTreeMap<ImageId, Image>,
+    /// Of every pid with an image: which one is its latest.
+    latest: BTreeMap<Pid, Latest>,
+    losses: Losses,
+    max_images: usize,
+    max_mappings: usize,
+    mappings: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Latest {
+    ordinal: u32,
+    exited: bool,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Registry {
+    /// An empty registry with room for [`MAX_IMAGES`] and [`MAX_MAPPINGS`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limits(MAX_IMAGES, MAX_MAPPINGS)
+    }
+
+    /// An empty registry that holds no more than `max_images` images and `max_mappings` mappings of all images together.
+    #[must_use]
+    pub fn with_limits(max_images: usize, max_mappings: usize) -> Self {
+        Self {
+            images: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            losses: Losses::default(),
+            max_images,
+            max_mappings,
+            mappings: 0,
+        }
+    }
+
+    /// Takes up a notice. What there is no room for is counted as [`LossReason::MappingsLost`].
+    pub fn apply(&mut self, notice: Notice) {
+        let pid = notice.pid;
+        match notice.kind {
+            NoticeKind::Seen { image } => {
+                let id = self.current(pid);
+                self.see(id, image);
+            }
+            NoticeKind::Forked { parent } => {
+                let copy = self.latest_image(parent).cloned().unwrap_or_default();
+                let id = self.current(pid);
+                self.see(id, copy);
+            }
+            NoticeKind::Mapped { mapping } => {
+                let id = self.current(pid);
+                self.insert(id, mapping);
+            }
+            NoticeKind::Exec { comm } => {
+                let id = self.next(pid);
+                self.with_image(id, |image| image.comm = comm);
+            }
+            NoticeKind::Comm { comm } => {
+                let id = self.current(pid);
+                self.with_image(id, |image| image.comm = comm);
+            }
+            NoticeKind::Exe { exe } => {
+                let id = self.current(pid);
+                self.with_image(id, |image| image.exe = Some(exe));
+            }
+            NoticeKind::Exited => {
+                if let Some(latest) = self.latest.get_mut(&pid) {
+                    latest.exited = true;
+                }
+            }
+        }
+    }
+
+    /// Every image seen so far.
+    #[must_use]
+    pub const fn images(&self) -> &BTreeMap<ImageId, Image> {
+        &self.images
+    }
+
+    /// What was lost so far: notices for which there was no room.
+    #[must_use]
+    pub const fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    fn latest_image(&self, pid: Pid) -> Option<&Image> {
+        let latest = self.latest.get(&pid)?;
+        self.images.get(&ImageId { pid, ordinal: latest.ordinal })
+    }
+
+    /// The image that `pid` runs now: after an exit, a new one.
+    fn current(&self, pid: Pid) -> ImageId {
+        let ordinal = match self.latest.get(&pid) {
+            Some(latest) if latest.exited => latest.ordinal.saturating_add(1),
+            Some(latest) => latest.ordinal,
+            None => 0,
+        };
+        ImageId { pid, ordinal }
+    }
+
+    /// The image that `pid` runs after an exec. An exec is of a process that ran something before, even if nothing was
+    /// known of it.
+    fn next(&self, pid: Pid) -> ImageId {
+        let current = self.current(pid);
+        ImageId { ordinal: current.ordinal.saturating_add(1), ..current }
+    }
+
+    /// Changes an image, beginning it where it is new.
+    fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut Image)) {
+        let room = self.images.len() < self.max_images;
+        match self.images.entry(id) {
+            Entry::Occupied(entry) => change(entry.into_mut()),
+            Entry::Vacant(entry) if room => {
+                change(entry.insert(Image::default()));
+                self.latest.insert(id.pid, Latest { ordinal: id.ordinal, exited: false });
+            }
+            Entry::Vacant(_) => {
+                self.losses.add(LossReason::MappingsLost, 1);
+                // What comes next is of the new image all the same, and must not be taken for the old one's.
+                if let Some(latest) = self.latest.get_mut(&id.pid) {
+                    *latest = Latest { ordinal: id.ordinal, exited: false };
+                }
+            }
+        }
+    }
+
+    fn see(&mut self, id: ImageId, seen: Image) {
+        self.with_image(id, |image| {
+            image.comm = seen.comm;
+            image.exe = seen.exe;
+        });
+        for mapping in seen.mappings {
+            self.insert(id, mapping);
+        }
+    }
+
+    fn insert(&mut self, id: ImageId, mapping: Mapping) {
+        // A mapping may cut another in two, so that there are two more afterwards.
+        if mapping.start >= mapping.end || self.mappings.saturating_add(2) > self.max_mappings {
+            self.losses.add(LossReason::MappingsLost, 1);
+            return;
+        }
+        let (mut before, mut after) = (0, 0);
+        self.with_image(id, |image| {
+            before = image.mappings.len();
+            place(&mut image.mappings, mapping);
+            after = image.mappings.len();
+        });
+        self.mappings = self.mappings - before + after;
+    }
+}
+
+/// Puts `new` among `mappings`, which stay ordered; what it overlaps is cut or dropped, as the kernel does.
+fn place(mappings: &mut Vec<Mapping>, new: Mapping) {
+    let first = mappings.partition_point(|old| old.end <= new.start);
+    let behind = first + mappings[first..].partition_point(|old| old.start < new.end);
+    let left = mappings[first..behind]
+        .first()
+        .filter(|old| old.start < new.start)
+        .map(|old| Mapping { end: new.start, ..old.clone() });
+    let right = mappings[first..behind].last().filter(|old| old.end > new.end).map(|old| Mapping {
+        start: new.end,
+        offset: advance(old.offset, old.start, new.end),
+        ..old.clone()
+    });
+    mappings.splice(first..behind, left.into_iter().chain([new]).chain(right));
+}
+
+/// The offset in the file of address `to`, if that of `from` is `offset`. Wraps like the kernel's own arithmetic.
+const fn advance(offset: FileOffset, from: AbsAddr, to: AbsAddr) -> FileOffset {
+    FileOffset(offset.0.wrapping_add(to.0.wrapping_sub(from.0)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::Object;
+
+fn object(name: &str) -> Arc<Object> {
+    Arc::new(Object { path: PathBuf::from(name), handle: None, build_id: None, root: None })
+}
+
+fn mapping(start: u64, end: u64, offset: u64, name: &str) -> Mapping {
+    Mapping { start: AbsAddr(start), end: AbsAddr(end), offset: FileOffset(offset), object: Some(object(name)) }
+}
+
+fn notice(pid: u32, kind: NoticeKind) -> Notice {
+    Notice { pid: Pid(pid), kind }
+}
+
+fn mapped(pid: u32, start: u64, end: u64, offset: u64, name: &str) -> Notice {
+    notice(pid, NoticeKind::Mapped { mapping: mapping(start, end, offset, name) })
+}
+
+fn id(pid: u32, ordinal: u32) -> ImageId {
+    ImageId { pid: Pid(pid), ordinal }
+}
+
+fn told(notices: impl IntoIterator<Item = Notice>) -> Registry {
+    let mut registry = Registry::new();
+    notices.into_iter().for_each(|notice| registry.apply(notice));
+    registry
+}
+
+#[test]
+fn a_mapping_in_the_middle_of_another_cuts_it_in_two_and_keeps_the_offsets() {
+    let registry = told([mapped(1, 0x1000, 0x9000, 0x500, "/old"), mapped(1, 0x3000, 0x4000, 0, "/new")]);
+    let expected = [
+        mapping(0x1000, 0x3000, 0x500, "/old"),
+        mapping(0x3000, 0x4000, 0, "/new"),
+        mapping(0x4000, 0x9000, 0x3500, "/old"),
+    ];
+    assert_eq!(registry.images()[&id(1, 0)].mappings, expected);
+}
+
+#[test]
+fn a_mapping_over_several_drops_the_covered_and_cuts_the_ends() {
+    let registry = told([
+        mapped(1, 0x1000, 0x3000, 0x0, "/a"),
+        mapped(1, 0x3000, 0x4000, 0x0, "/b"),
+        mapped(1, 0x5000, 0x8000, 0x0, "/c"),
+        mapped(1, 0x2000, 0x6000, 0x70, "/new"),
+    ]);
+    let expected = [
+        mapping(0x1000, 0x2000, 0x0, "/a"),
+        mapping(0x2000, 0x6000, 0x70, "/new"),
+        mapping(0x6000, 0x8000, 0x1000, "/c"),
+    ];
+    assert_eq!(registry.images()[&id(1, 0)].mappings, expected);
+}
+
+#[test]
+fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
+    let seen = Image {
+        comm: String::from("sh"),
+        exe: Some(PathBuf::from("/bin/sh")),
+        mappings: vec![mapping(0x1000, 0x2000, 0, "/bin/sh")],
+    };
+    let registry = told([
+        notice(7, NoticeKind::Seen { image: seen.clone() }),
+        notice(7, NoticeKind::Exec { comm: String::from("true") }),
+        mapped(7, 0x5000, 0x6000, 0, "/bin/true"),
+        notice(7, NoticeKind::Exe { exe: PathBuf::from("/bin/true") }),
+    ]);
+    assert_eq!(registry.images()[&id(7, 0)], seen);
+    let after = &registry.images()[&id(7, 1)];
+    assert_eq!(after.comm, "true");
+    assert_eq!(after.exe, Some(PathBuf::from("/bin/true")));
+    assert_eq!(after.mappings, [mapping(0x5000, 0x6000, 0, "/bin/true")]);
+}
+
+#[test]
+fn an_exec_of_a_process_that_was_not_known_begins_its_second_image() {
+    let registry = told([notice(7, NoticeKind::Exec { comm: String::from("true") })]);
+    assert_eq!(registry.images().keys().copied().collect::<Vec<_>>(), [id(7, 1)]);
+}
+
+#[test]
+fn a_pid_that_is_used_again_names_another_image() {
+    let registry = told([
+        mapped(7, 0x1000, 0x2000, 0, "/first"),
+        notice(7, NoticeKind::Exited),
+        notice(7, NoticeKind::Forked { parent: Pid(3) }),
+        mapped(7, 0x1000, 0x2000, 0, "/second"),
+    ]);
+    assert_eq!(registry.images()[&id(7, 0)].mappings, [mapping(0x1000, 0x2000, 0, "/first")]);
+    assert_eq!(registry.images()[&id(7, 1)].mappings, [mapping(0x1000, 0x2000, 0, "/second")]);
+}
+
+#[test]
+fn a_forked_process_has_what_its_parent_had_and_then_its_own() {
+    let registry = told([
+        mapped(3, 0x1000, 0x2000, 0, "/shared"),
+        notice(3, NoticeKind::Comm { comm: String::from("parent") }),
+        notice(7, NoticeKind::Forked { parent: Pid(3) }),
+        mapped(7, 0x3000, 0x4000, 0, "/childs"),
+        mapped(3, 0x5000, 0x6000, 0, "/parents"),
+    ]);
+    let child = &registry.images()[&id(7, 0)];
+    assert_eq!(child.comm, "parent");
+    assert_eq!(child.mappings, [mapping(0x1000, 0x2000, 0, "/shared"), mapping(0x3000, 0x4000, 0, "/childs")]);
+    assert_eq!(registry.images()[&id(3, 0)].mappings.len(), 2);
+}
+
+#[test]
+fn an_image_beyond_the_bound_is_a_loss_and_its_mappings_are_not_given_to_the_old_one() {
+    let mut registry = Registry::with_limits(1, 100);
+    registry.apply(mapped(7, 0x1000, 0x2000, 0, "/old"));
+    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("new") }));
+    registry.apply(mapped(7, 0x1000, 0x2000, 0, "/new"));
+    registry.apply(mapped(8, 0x1000, 0x2000, 0, "/other"));
+    assert_eq!(registry.losses().get(LossReason::MappingsLost), 3);
+    assert_eq!(registry.images().len(), 1);
+    assert_eq!(registry.images()[&id(7, 0)].mappings, [mapping(0x1000, 0x2000, 0, "/old")]);
+}
+
+#[test]
+fn mappings_beyond_the_bound_and_empty_ones_are_losses() {
+    let mut registry = Registry::with_limits(10, 4);
+    for page in 1..=6 {
+        registry.apply(mapped(1, page << 12, (page + 1) << 12, 0, "/a"));
+    }
+    registry.apply(mapped(2, 0x2000, 0x2000, 0, "/empty"));
+    let held: usize = registry.images().values().map(|image| image.mappings.len()).sum();
+    assert_eq!(held, 3);
+    assert_eq!(registry.losses().get(LossReason::MappingsLost), 4);
+}
+
+proptest! {
+    /// Against a table that says of every single address who mapped it last, and what offset that gave it.
+    #[test]
+    fn every_address_belongs_to_who_mapped_it_last(
+        ranges in prop::collection::vec((0u64..64, 1u64..24, 0u64..1000), 0..40),
+    ) {
+        let mut registry = Registry::new();
+        let mut truth = [None; 96];
+        for (number, &(start, length, offset)) in ranges.iter().enumerate() {
+            registry.apply(mapped(1, start, start + length, offset, &number.to_string()));
+            for address in start..start + length {
+                truth[address as usize] = Some((number, offset + address - start));
+            }
+        }
+        let empty = Image::default();
+        let image = registry.images().get(&id(1, 0)).unwrap_or(&empty);
+        for (address, &owner) in truth.iter().enumerate() {
+            let found = image.mapping_at(AbsAddr(address as u64)).map(|mapping| {
+                let name = mapping.object.as_ref().unwrap().path.to_str().unwrap();
+                (name.parse().unwrap(), mapping.offset.0 + address as u64 - mapping.start.0)
+            });
+            prop_assert_eq!(found, owner);
+        }
+        prop_assert!(image.mappings.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        prop_assert_eq!(registry.mappings, image.mappings.len());
+        prop_assert_eq!(registry.losses().total(), 0);
+    }
+}
