@@ -9,6 +9,7 @@ pub mod decode;
 mod error;
 pub mod features;
 mod load;
+pub mod mappings;
 mod rings;
 
 pub use attach::{Probe, Probes};

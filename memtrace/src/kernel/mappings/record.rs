@@ -1,0 +1,308 @@
+//! What the records say (include/uapi/linux/perf_event.h, `enum perf_event_type`). Pure.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+use crate::model::{AbsAddr, BuildId, FileOffset, Pid, Tid};
+
+/// Something that happened to a process' mappings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappingNotice {
+    /// The process.
+    pub pid: Pid,
+    /// The thread that did it.
+    pub tid: Tid,
+    /// When: the monotonic clock, in nanoseconds.
+    pub time_ns: u64,
+    /// What happened.
+    pub kind: MappingKind,
+}
+
+/// What happened to a process' mappings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MappingKind {
+    /// Memory was mapped that may be executed, or was allowed to be.
+    Mapped {
+        /// The first address.
+        start: AbsAddr,
+        /// The address behind the last.
+        end: AbsAddr,
+        /// Where in the file the first address lies.
+        offset: FileOffset,
+        /// The path as the process sees it, ` (deleted)` appended where it is; or a name of the kernel's own, as `[vdso]`
+        /// and `//anon`.
+        path: PathBuf,
+        /// Which file it is.
+        identity: FileIdentity,
+        /// The `PROT_*` bits.
+        protection: u32,
+    },
+    /// The process runs a new program; its old mappings are gone.
+    Exec {
+        /// Its short name from now on.
+        comm: String,
+    },
+    /// The thread goes by another short name; the process does where it is its first thread.
+    Comm {
+        /// The name.
+        comm: String,
+    },
+    /// The process began as a copy of another, mappings included.
+    Fork {
+        /// The other process.
+        parent: Pid,
+    },
+    /// The process' first thread ended.
+    Exit,
+}
+
+/// Which file was mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileIdentity {
+    /// The file's build-id (since Linux 5.12, where it has one and the kernel could read it).
+    BuildId(BuildId),
+    /// The file by its file system; all zero where there is none.
+    Inode {
+        /// The device's major number.
+        major: u32,
+        /// The device's minor number.
+        minor: u32,
+        /// The inode.
+        inode: u64,
+    },
+}
+
+/// What a record is to memtrace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// Something that happened to a process.
+    Notice(MappingNotice),
+    /// So many records found no room.
+    Lost(u64),
+    /// Of no interest: what happened to a thread.
+    Other,
+}
+
+/// `struct perf_event_header`: type (4), misc (2), size (2).
+pub(super) const HEADER_BYTES: usize = 8;
+
+const PERF_RECORD_LOST: u32 = 2;
+const PERF_RECORD_COMM: u32 = 3;
+const PERF_RECORD_EXIT: u32 = 4;
+const PERF_RECORD_FORK: u32 = 7;
+const PERF_RECORD_MMAP2: u32 = 10;
+
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+
+/// The longest build-id that a record holds (`BUILD_ID_SIZE_MAX`).
+const BUILD_ID_BYTES: usize = 20;
+
+/// Reads a record; `None` where it is not what its header says.
+pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
+    let mut fields = Fields(bytes);
+    let kind = fields.u32()?;
+    let misc = fields.u16()?;
+    let _length = fields.u16()?;
+    if kind == PERF_RECORD_LOST {
+        let _event = fields.u64()?;
+        return Some(Record::Lost(fields.u64()?));
+    }
+    // What PERF_SAMPLE_TID and PERF_SAMPLE_TIME append to every record: pid (4), tid (4), time (8).
+    let (body, trailer) = fields.0.split_at_checked(fields.0.len().checked_sub(16)?)?;
+    let time_ns = Fields(trailer.get(8..)?).u64()?;
+    let mut fields = Fields(body);
+    let pid = Pid(fields.u32()?);
+    let (tid, kind) = match kind {
+        PERF_RECORD_MMAP2 => {
+            let tid = fields.u32()?;
+            (tid, mapped(&mut fields, misc & MISC_MMAP_BUILD_ID != 0)?)
+        }
+        PERF_RECORD_COMM => {
+            let tid = fields.u32()?;
+            let comm = String::from_utf8_lossy(fields.text()).into_owned();
+            (tid, if misc & MISC_COMM_EXEC != 0 { MappingKind::Exec { comm } } else { MappingKind::Comm { comm } })
+        }
+        PERF_RECORD_FORK | PERF_RECORD_EXIT => {
+            let parent = Pid(fields.u32()?);
+            let tid = fields.u32()?;
+            let forked = kind == PERF_RECORD_FORK;
+            (tid, if forked { MappingKind::Fork { parent } } else { MappingKind::Exit })
+        }
+        _ => return Some(Record::Other),
+    };
+    // Threads are born, die and are named without the process being so.
+    let of_thread = tid != pid.0 && !matches!(kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
+    Some(if of_thread { Record::Other } else { Record::Notice(MappingNotice { pid, tid: Tid(tid), time_ns, kind }) })
+}
+
+fn mapped(fields: &mut Fields<'_>, has_build_id: bool) -> Option<MappingKind> {
+    let start = fields.u64()?;
+    let length = fields.u64()?;
+    let offset = FileOffset(fields.u64()?);
+    let mut file = Fields(fields.take(24)?);
+    let identity = if has_build_id {
+        let length = usize::from(file.take(4)?[0]);
+        FileIdentity::BuildId(BuildId(file.take(BUILD_ID_BYTES)?.get(..length)?.into()))
+    } else {
+        FileIdentity::Inode { major: file.u32()?, minor: file.u32()?, inode: file.u64()? }
+    };
+    let protection = fields.u32()?;
+    let _flags = fields.u32()?;
+    let path = PathBuf::from(OsString::from_vec(fields.text().to_vec()));
+    let end = AbsAddr(start.checked_add(length)?);
+    Some(MappingKind::Mapped { start: AbsAddr(start), end, offset, path, identity, protection })
+}
+
+/// Bytes not read yet.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// What is left, up to the first zero: the kernel pads text with zeros.
+    fn text(&self) -> &'a [u8] {
+        self.0.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A record as perf_event_open(2) lays it out.
+    pub(in super::super) fn record(kind: u32, misc: u16, body: &[&[u8]], pid: u32, time: u64) -> Vec<u8> {
+        let mut bytes = [kind.to_ne_bytes().as_slice(), &misc.to_ne_bytes(), &[0; 2], &body.concat()].concat();
+        while bytes.len() % 8 != 0 {
+            bytes.push(0);
+        }
+        bytes.extend(pid.to_ne_bytes());
+        bytes.extend(pid.to_ne_bytes());
+        bytes.extend(time.to_ne_bytes());
+        let length = bytes.len() as u16;
+        bytes[6..8].copy_from_slice(&length.to_ne_bytes());
+        bytes
+    }
+
+    fn words(values: &[u64]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    }
+
+    fn pair(first: u32, second: u32) -> Vec<u8> {
+        [first.to_ne_bytes(), second.to_ne_bytes()].concat()
+    }
+
+    pub(in super::super) fn fork(pid: u32, parent: u32, time: u64) -> Vec<u8> {
+        record(PERF_RECORD_FORK, 0, &[&pair(pid, parent), &pair(pid, parent), &words(&[time])], parent, time)
+    }
+
+    pub(in super::super) fn exit(pid: u32, time: u64) -> Vec<u8> {
+        record(PERF_RECORD_EXIT, 0, &[&pair(pid, 1), &pair(pid, 1), &words(&[time])], pid, time)
+    }
+
+    pub(in super::super) fn exec(pid: u32, comm: &str, time: u64) -> Vec<u8> {
+        record(PERF_RECORD_COMM, MISC_COMM_EXEC, &[&pair(pid, pid), comm.as_bytes(), b"\0"], pid, time)
+    }
+
+    pub(in super::super) fn lost(count: u64) -> Vec<u8> {
+        record(PERF_RECORD_LOST, 0, &[&words(&[77, count])], 0, 0)
+    }
+
+    fn notice(bytes: &[u8]) -> MappingNotice {
+        match parse(bytes) {
+            Some(Record::Notice(notice)) => notice,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_mapping_with_device_and_inode_is_read_whole() {
+        let bytes = record(
+            PERF_RECORD_MMAP2,
+            2,
+            &[
+                &pair(10, 11),
+                &words(&[0x7f00_0000, 0x2000, 0x1000]),
+                &pair(8, 1),
+                &words(&[4711, 1]),
+                &pair(5, 2),
+                b"/usr/lib/libc.so.6\0",
+            ],
+            10,
+            99,
+        );
+        let expected = MappingNotice {
+            pid: Pid(10),
+            tid: Tid(11),
+            time_ns: 99,
+            kind: MappingKind::Mapped {
+                start: AbsAddr(0x7f00_0000),
+                end: AbsAddr(0x7f00_2000),
+                offset: FileOffset(0x1000),
+                path: PathBuf::from("/usr/lib/libc.so.6"),
+                identity: FileIdentity::Inode { major: 8, minor: 1, inode: 4711 },
+                protection: 5,
+            },
+        };
+        assert_eq!(notice(&bytes), expected);
+    }
+
+    #[test]
+    fn a_build_id_has_the_length_that_the_record_says() {
+        let build_id: Vec<u8> = (1..=20).collect();
+        let bytes = |length: u8| {
+            let id = [[length, 0, 0, 0].as_slice(), &build_id].concat();
+            let body = [pair(1, 1), words(&[0x1000, 0x1000, 0]), id, pair(5, 2), b"/x\0".to_vec()];
+            let body: Vec<&[u8]> = body.iter().map(Vec::as_slice).collect();
+            record(PERF_RECORD_MMAP2, MISC_MMAP_BUILD_ID, &body, 1, 1)
+        };
+        for length in [0, 8, 20] {
+            let MappingKind::Mapped { identity, .. } = notice(&bytes(length)).kind else { panic!("not a mapping") };
+            assert_eq!(identity, FileIdentity::BuildId(BuildId(build_id[..usize::from(length)].into())));
+        }
+        assert_eq!(parse(&bytes(21)), None);
+    }
+
+    #[test]
+    fn an_exec_is_told_from_a_new_name_and_a_processs_from_its_threads() {
+        assert_eq!(notice(&exec(5, "true", 3)).kind, MappingKind::Exec { comm: String::from("true") });
+        let comm = |tid| record(PERF_RECORD_COMM, 0, &[&pair(5, tid), b"worker\0"], 5, 1);
+        assert_eq!(notice(&comm(5)).kind, MappingKind::Comm { comm: String::from("worker") });
+        assert_eq!(parse(&comm(6)), Some(Record::Other));
+        assert_eq!(notice(&fork(6, 5, 1)).kind, MappingKind::Fork { parent: Pid(5) });
+        let thread = record(PERF_RECORD_FORK, 0, &[&pair(5, 5), &pair(9, 5), &words(&[1])], 5, 1);
+        assert_eq!(parse(&thread), Some(Record::Other));
+        assert_eq!(notice(&exit(5, 1)).kind, MappingKind::Exit);
+        assert_eq!(parse(&lost(12)), Some(Record::Lost(12)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u32..16) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_chunk_mut::<4>() {
+                *first = kind.to_ne_bytes();
+            }
+            let _ = parse(&bytes);
+        }
+    }
+}
