@@ -9,7 +9,7 @@ use std::io;
 use super::{Options, label, phrase, sole_peak};
 use crate::model::Profile;
 
-/// Writes the summary. No colour, no control character; lines of more than a hundred columns only where names need them.
+/// Writes the summary, without colours and without any control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "memtrace: {}, traced for {}\n", label::plain(&options.subject), phrase::duration(profile.duration))?;
     totals(profile, out)?;
