@@ -33,3 +33,6 @@ pub use usage::{Amount, Bytes, Ending, Usage};
 
 /// The table of hooked functions, shared with the kernel half.
 pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Shape};
+
+/// The limits of what the two halves agreed on.
+pub use memtrace_common::wire::{MAX_FRAMES, MAX_RINGS};

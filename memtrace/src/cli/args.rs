@@ -1,0 +1,257 @@
+//! The arguments as they are given: read, each for itself, and not yet held against each other.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
+
+use super::{help, units};
+use crate::model::{Bytes, MAX_FRAMES, MAX_RINGS, Metric, Pid};
+use crate::report::Format;
+
+const TARGET: &str = "Target";
+const OUTPUT: &str = "Output";
+const FILTERS: &str = "Filters";
+const TUNING: &str = "Tuning";
+const GENERAL: &str = "General";
+
+/// Shows who holds the memory of a running Linux system
+///
+/// memtrace attaches to processes that are already running, without a restart and with nothing injected, and follows every
+/// allocation and free. Then it draws a flame graph of the bytes that are still live, by the stacks that allocated them.
+/// It ends after --duration, on Ctrl-C or SIGTERM, or when its target ends. It needs root, or CAP_BPF and CAP_PERFMON.
+#[derive(Debug, Parser)]
+#[command(
+    name = "memtrace",
+    version,
+    override_usage = help::USAGE,
+    after_help = help::short_end(),
+    after_long_help = help::long_end(),
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    disable_help_subcommand = true
+)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    pub(super) action: Option<Action>,
+
+    #[command(flatten)]
+    pub(super) trace: Trace,
+}
+
+/// What can be done besides tracing.
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// Tell what is missing for tracing on this machine, and how to get it
+    #[command(disable_help_flag = true)]
+    Doctor(Doctor),
+    /// Print a script that completes memtrace's arguments in a shell
+    #[command(disable_help_flag = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+
+        #[command(flatten)]
+        help: Help,
+    },
+    /// Print the man page, in roff
+    #[command(disable_help_flag = true)]
+    Man {
+        #[command(flatten)]
+        help: Help,
+    },
+}
+
+/// What `doctor` is asked.
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Look at this process too
+    #[arg(short, long, value_name = "PID", value_parser = units::pid)]
+    pub(super) pid: Option<Pid>,
+
+    /// Write JSON, for programs
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) help: Help,
+}
+
+/// The help flag of the lesser commands, which have no headings.
+#[derive(Debug, Args)]
+pub(super) struct Help {
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// What tracing is asked.
+#[derive(Debug, Args)]
+pub(super) struct Trace {
+    /// Trace this running process
+    ///
+    /// May be given more than once. The pid is the one that the host sees, also for a process in a container.
+    #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
+    pub(super) pids: Vec<Pid>,
+
+    /// Start this command and trace it, from its first instruction to its end
+    ///
+    /// Under sudo, the command runs as the user who called sudo.
+    #[arg(last = true, value_names = ["CMD", "ARGS"], num_args = 1.., help_heading = TARGET)]
+    pub(super) command: Vec<OsString>,
+
+    /// Stop after this long, as in 30s, 5m or 1h30m
+    ///
+    /// The units are ms, s, m, h and d. Without it, memtrace traces until Ctrl-C, SIGTERM or the target's end.
+    #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = TARGET)]
+    pub(super) duration: Option<Duration>,
+
+    /// End with the command's exit code
+    ///
+    /// Where a signal ended the command, that is 128 and the signal's number. Only with a command. Where memtrace itself fails, its own exit code wins.
+    #[arg(long, help_heading = TARGET)]
+    pub(super) exit_code: bool,
+
+    /// Write to this file; '-' is standard output [default: memtrace.svg]
+    ///
+    /// May be given more than once. The extension tells the format: .svg, .folded, .json or .txt. Files are opened before tracing begins.
+    #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
+    pub(super) outputs: Vec<PathBuf>,
+
+    /// Write this format where no extension tells
+    ///
+    /// It is needed for '-', and for files whose extension is none of the formats'. It never overrules an extension that is.
+    /// Without --output, it is the extension of the default file.
+    #[arg(long, value_parser = formats(), help_heading = OUTPUT)]
+    pub(super) format: Option<Format>,
+
+    /// Draw this, and rank stacks by it
+    #[arg(short, long, value_parser = metrics(), default_value = Metric::default().name(), help_heading = OUTPUT)]
+    pub(super) metric: Metric,
+
+    /// List so many sites in the summary
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
+    pub(super) top: usize,
+
+    /// Leave out allocations smaller than this, as in 4096, 64KiB or 1M
+    ///
+    /// Units are powers of 1024. What is left out is filtered in the kernel, and the report says how much it was.
+    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
+    pub(super) min_size: Option<Bytes>,
+
+    /// Leave out allocations larger than this
+    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
+    pub(super) max_size: Option<Bytes>,
+
+    /// Show as live only blocks that have lived at least this long
+    ///
+    /// Only with the metrics live-bytes and live-count, and no longer than --duration.
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
+    pub(super) older: Option<Duration>,
+
+    /// Take so many frames of a stack at most; 0 takes none
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = value_parser!(u32).range(..=MAX_FRAMES as i64),
+        default_value_t = MAX_FRAMES as u32,
+        help_heading = TUNING
+    )]
+    pub(super) max_depth: u32,
+
+    /// Share the work among so many rings and threads [default: by processors]
+    ///
+    /// 1 to 16. The report is the same for any number. The metric peak-bytes takes just one.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RINGS)), help_heading = TUNING)]
+    pub(super) shards: Option<u32>,
+
+    /// Make each ring of records this large
+    ///
+    /// A power of two from 4KiB to 2GiB. Records wait there for memtrace to read them, and a larger ring outlasts longer bursts. Raise it where the report says that records were lost to a full ring.
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB", help_heading = TUNING)]
+    pub(super) ring_size: Bytes,
+
+    /// Keep books of so many live blocks at most
+    ///
+    /// For example 500k or 32M; units are powers of 1000. A block takes at most 80 bytes of memory. Beyond the limit, allocations are counted as lost.
+    #[arg(long, value_name = "BLOCKS", value_parser = units::count, default_value = "32M", help_heading = TUNING)]
+    pub(super) max_live: u64,
+
+    /// Show neither progress nor summary
+    ///
+    /// The line that begins with 'attached', and errors, are still shown.
+    #[arg(short, long, conflicts_with = "verbose", help_heading = GENERAL)]
+    pub(super) quiet: bool,
+
+    /// Log more; -vv for debugging
+    #[arg(short, long, action = ArgAction::Count, help_heading = GENERAL)]
+    pub(super) verbose: u8,
+
+    /// Print help; -h is short, --help is long
+    #[arg(short, long, action = ArgAction::Help, help_heading = GENERAL)]
+    help: Option<bool>,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = GENERAL)]
+    version: Option<bool>,
+}
+
+fn formats() -> impl TypedValueParser<Value = Format> {
+    one_of(Format::ALL, |format| {
+        let says = match format {
+            Format::Svg => "an interactive flame graph",
+            Format::Folded => "folded stacks, a line each",
+            Format::Json => "everything, for programs",
+            Format::Text => "a summary for people",
+        };
+        PossibleValue::new(format.name()).help(says)
+    })
+}
+
+fn metrics() -> impl TypedValueParser<Value = Metric> {
+    one_of(Metric::ALL, |metric| {
+        let says = match metric {
+            Metric::LiveBytes => "bytes allocated and not yet freed",
+            Metric::LiveCount => "blocks allocated and not yet freed",
+            Metric::AllocBytes => "bytes allocated, freed or not",
+            Metric::AllocCount => "blocks allocated, freed or not",
+            Metric::PeakBytes => "bytes live when the process' live bytes were highest",
+        };
+        PossibleValue::new(metric.name()).help(says)
+    })
+}
+
+/// Reads one of `all` by the name under which `show` shows it.
+fn one_of<T: Copy + Send + Sync>(all: &'static [T], show: fn(&T) -> PossibleValue) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.iter().map(show)).try_map(move |name| {
+        all.iter().copied().find(|value| show(value).get_name() == name).ok_or("this is not one of the possible values")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_format_and_every_metric_can_be_asked_for() {
+        for format in Format::ALL {
+            let args = Arguments::try_parse_from(["memtrace", "--format", format.name()]).expect("a format");
+            assert_eq!(args.trace.format, Some(*format));
+        }
+        for metric in Metric::ALL {
+            let args = Arguments::try_parse_from(["memtrace", "--metric", metric.name()]).expect("a metric");
+            assert_eq!(args.trace.metric, *metric);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What help and the man page say beyond the arguments.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::exit::Exit;
+use crate::model::FUNCTIONS;
+
+/// The ways to call memtrace.
+pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
+                                memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
+                                memtrace doctor [--pid <PID>] [--json]\n       \
+                                memtrace completions <SHELL>\n       \
+                                memtrace man";
+
+/// What people do with memtrace, and how.
+pub(super) const EXAMPLES: [(&str, &str); 5] = [
+    ("Who holds this service's memory, of what it allocates in half a minute:", "sudo memtrace --pid 4711 -d 30s"),
+    (
+        "What has been live for a minute and more, without the small blocks:",
+        "sudo memtrace --pid 4711 -d 10m --older 1m --min-size 1k",
+    ),
+    (
+        "A program from its start, where its memory was highest:",
+        "sudo memtrace -m peak-bytes -o peak.svg -- ./server --port 80",
+    ),
+    (
+        "For people, for programs, and for other flame graph tools:",
+        "sudo memtrace --pid 4711 -d 30s -o live.svg -o live.json -o live.folded",
+    ),
+    ("What is missing on this machine:", "memtrace doctor"),
+];
+
+/// What `--exit-code` does to the exit codes.
+pub(super) const PASSED_ON: &str = "With --exit-code, the command's exit code takes the place of 0 and 20.";
+
+/// The end of the short help.
+pub(super) fn short_end() -> String {
+    format!("{}\nSee more with --help, or with: memtrace man | man -l -", examples(2))
+}
+
+/// The end of the long help.
+pub(super) fn long_end() -> String {
+    let codes = Exit::ALL.iter().map(|exit| format!("  {:>2}  {}\n", exit.code(), exit.meaning())).collect::<String>();
+    format!(
+        "{}\n{codes}  {PASSED_ON}\n\n{}\n  {}",
+        heading("Exit codes:"),
+        heading("Functions that are followed:"),
+        functions()
+    ) + "\n\n"
+        + examples(EXAMPLES.len()).trim_end()
+}
+
+/// Says of an argument that was not expected what was perhaps meant: a command to trace, a pid, or a command of memtrace.
+pub(super) fn with_tip(mut refusal: clap::Error) -> clap::Error {
+    let tip = match (refusal.kind(), refusal.get(ContextKind::InvalidArg), refusal.get(ContextKind::Usage)) {
+        // A lesser command's usage has no place for a command to trace.
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), Some(ContextValue::StyledStr(usage)))
+            if usage.to_string().contains(USAGE) =>
+        {
+            tip(word)
+        }
+        _ => return refusal,
+    };
+    refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    refusal
+}
+
+fn tip(word: &str) -> String {
+    match word {
+        option if option.starts_with('-') => {
+            format!("an option of a command to trace goes behind --, as in: memtrace -- CMD {option}")
+        }
+        "help" => "to read the help, write: memtrace --help".into(),
+        "doctor" | "completions" | "man" => format!("give it as the first argument: memtrace {word}"),
+        pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),
+        command => format!("to trace a command, write -- before it: memtrace -- {command}"),
+    }
+}
+
+/// The names of all functions that are followed.
+pub(super) fn functions() -> String {
+    FUNCTIONS.iter().map(|function| function.name).collect::<Vec<_>>().join(", ")
+}
+
+fn examples(count: usize) -> String {
+    let shown = EXAMPLES[..count].iter().map(|(says, command)| format!("  {says}\n    {command}\n"));
+    format!("{}\n{}", heading("Examples:"), shown.collect::<String>())
+}
+
+/// A heading as clap writes its own, in bold and underlined; clap takes that away where there is no terminal.
+fn heading(text: &str) -> String {
+    format!("\x1b[1m\x1b[4m{text}\x1b[0m")
+}

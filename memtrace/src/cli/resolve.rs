@@ -1,0 +1,277 @@
+//! Arguments held against each other: from what was given to what is to be done.
+
+use std::num::NonZeroU32;
+
+use super::args::Trace;
+use super::{outputs, units};
+use crate::model::{Bytes, Metric, Pid};
+use crate::session::{Config, Target};
+
+/// The largest ring: the size of a map is 32 bits wide (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
+const LARGEST_RING: Bytes = Bytes(1 << 31);
+/// The smallest ring: one page.
+const SMALLEST_RING: Bytes = Bytes(4096);
+
+/// Arguments that are each right and cannot be together, or that are not enough.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Contradiction {
+    /// What is wrong.
+    pub(super) message: String,
+    /// What to do about it.
+    pub(super) remedy: String,
+}
+
+impl Contradiction {
+    pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { message: message.into(), remedy: remedy.into() }
+    }
+}
+
+/// Turns arguments into a run's configuration.
+pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
+    sizes(&given)?;
+    ages(&given)?;
+    let shards = shards(&given)?;
+    ring_size(given.ring_size)?;
+    if given.max_live == 0 {
+        return Err(Contradiction::new("--max-live 0 leaves no room for any block", "give at least 1, as in 32M"));
+    }
+    Ok(Config {
+        outputs: outputs::resolve(given.outputs, given.format)?,
+        target: target(given.pids, given.command, given.exit_code)?,
+        duration: given.duration,
+        metric: given.metric,
+        min_size: given.min_size,
+        max_size: given.max_size,
+        older: given.older,
+        top: given.top,
+        max_depth: given.max_depth,
+        shards,
+        ring_size: given.ring_size,
+        max_live: given.max_live,
+        quiet: given.quiet,
+    })
+}
+
+fn target(pids: Vec<Pid>, argv: Vec<std::ffi::OsString>, pass_exit_code: bool) -> Result<Target, Contradiction> {
+    match (pids.is_empty(), argv.is_empty()) {
+        (true, true) => Err(Contradiction::new(
+            "nothing to trace is given",
+            "give a running process, `memtrace --pid PID`, or a command, `memtrace -- CMD ARGS`",
+        )),
+        (false, false) => Err(Contradiction::new(
+            "both --pid and a command are given",
+            "trace either running processes or a command; two memtraces may run at once",
+        )),
+        (false, true) if pass_exit_code => Err(Contradiction::new(
+            "--exit-code passes on a command's exit code, and no command is given",
+            "leave it out, or give a command instead of --pid: `memtrace --exit-code -- CMD ARGS`",
+        )),
+        (false, true) => {
+            let mut once = Vec::with_capacity(pids.len());
+            for pid in pids {
+                if !once.contains(&pid) {
+                    once.push(pid);
+                }
+            }
+            Ok(Target::Pids(once))
+        }
+        (true, false) => Ok(Target::Command { argv, pass_exit_code }),
+    }
+}
+
+fn sizes(given: &Trace) -> Result<(), Contradiction> {
+    match (given.min_size, given.max_size) {
+        (Some(min), Some(max)) if min > max => Err(Contradiction::new(
+            format!(
+                "--min-size {} is more than --max-size {}, which leaves nothing to trace",
+                units::show_size(min),
+                units::show_size(max)
+            ),
+            "swap them, or leave one out",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn ages(given: &Trace) -> Result<(), Contradiction> {
+    if given.duration.is_some_and(|duration| duration.is_zero()) {
+        return Err(Contradiction::new("--duration 0s leaves no time to trace", "give a longer one, as in 30s"));
+    }
+    let Some(older) = given.older else { return Ok(()) };
+    let shown = units::show_duration(older);
+    match given.duration {
+        _ if !matches!(given.metric, Metric::LiveBytes | Metric::LiveCount) => Err(Contradiction::new(
+            format!("--older {shown} asks for what is live, and --metric {} for what is not only", given.metric.name()),
+            "leave out --older, or use --metric live-bytes or live-count",
+        )),
+        Some(duration) if older > duration => Err(Contradiction::new(
+            format!(
+                "--older {shown} is longer than --duration {}, and no block can be older than the trace",
+                units::show_duration(duration)
+            ),
+            "give a longer --duration, or a shorter --older",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The peak of parts is not the sum of their peaks, so that a single shard must see all of them.
+fn shards(given: &Trace) -> Result<Option<NonZeroU32>, Contradiction> {
+    let shards = given.shards.and_then(NonZeroU32::new);
+    match shards {
+        Some(shards) if given.metric == Metric::PeakBytes && shards > NonZeroU32::MIN => Err(Contradiction::new(
+            format!("--metric peak-bytes takes a single shard, and --shards {shards} asks for more"),
+            "leave out --shards, or give --shards 1",
+        )),
+        None if given.metric == Metric::PeakBytes => Ok(Some(NonZeroU32::MIN)),
+        _ => Ok(shards),
+    }
+}
+
+fn ring_size(size: Bytes) -> Result<(), Contradiction> {
+    let shown = units::show_size(size);
+    if !(SMALLEST_RING..=LARGEST_RING).contains(&size) {
+        return Err(Contradiction::new(
+            format!("--ring-size {shown} is not between 4KiB and 2GiB"),
+            "give a power of two in between, as in 16MiB",
+        ));
+    }
+    if !size.0.is_power_of_two() {
+        let above = size.0.next_power_of_two();
+        return Err(Contradiction::new(
+            format!("--ring-size {shown} is not a power of two, as the kernel asks of a ring"),
+            format!("give {} or {}", units::show_size(Bytes(above / 2)), units::show_size(Bytes(above))),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::super::args::Arguments;
+    use super::*;
+    use crate::report::Format;
+    use crate::session::{Destination, Output};
+
+    fn resolved(line: &str) -> Result<Config, String> {
+        let words = std::iter::once("memtrace").chain(line.split_whitespace());
+        let given = Arguments::try_parse_from(words).expect("each argument is right by itself");
+        config(given.trace).map_err(|contradiction| contradiction.message)
+    }
+
+    fn refused(line: &str) -> String {
+        resolved(line).expect_err(line)
+    }
+
+    #[test]
+    fn the_defaults_are_these() {
+        let expected = Config {
+            target: Target::Pids(vec![Pid(4711)]),
+            duration: None,
+            outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
+            metric: Metric::LiveBytes,
+            min_size: None,
+            max_size: None,
+            older: None,
+            top: 10,
+            max_depth: 127,
+            shards: None,
+            ring_size: Bytes(16 << 20),
+            max_live: 32_000_000,
+            quiet: false,
+        };
+        assert_eq!(resolved("--pid 4711"), Ok(expected));
+    }
+
+    #[test]
+    fn everything_given_arrives() {
+        let expected = Config {
+            target: Target::Command { argv: vec!["ls".into(), "-l".into(), "--pid".into()], pass_exit_code: true },
+            duration: Some(Duration::from_secs(90)),
+            outputs: vec![
+                Output { destination: Destination::File("a.json".into()), format: Format::Json },
+                Output { destination: Destination::Stdout, format: Format::Text },
+            ],
+            metric: Metric::LiveCount,
+            min_size: Some(Bytes(1024)),
+            max_size: Some(Bytes(1 << 20)),
+            older: Some(Duration::from_secs(60)),
+            top: 3,
+            max_depth: 0,
+            shards: NonZeroU32::new(16),
+            ring_size: Bytes(4096),
+            max_live: 500_000,
+            quiet: true,
+        };
+        let line = "-d 1m30s -o a.json -o - --format txt -m live-count --min-size 1k --max-size 1M --older 1m --top 3 \
+                    --max-depth 0 --shards 16 --ring-size 4096 --max-live 500k -q --exit-code -- ls -l --pid";
+        assert_eq!(resolved(line), Ok(expected));
+    }
+
+    #[test]
+    fn exactly_one_kind_of_target_is_needed() {
+        assert_eq!(refused(""), "nothing to trace is given");
+        assert_eq!(refused("--exit-code"), "nothing to trace is given");
+        assert_eq!(refused("--pid 1 -- ls"), "both --pid and a command are given");
+        assert!(refused("--pid 1 --exit-code").starts_with("--exit-code passes on a command's exit code"));
+    }
+
+    #[test]
+    fn a_pid_given_twice_is_traced_once() {
+        let target = resolved("-p 7 -p 9 --pid 7").map(|config| config.target);
+        assert_eq!(target, Ok(Target::Pids(vec![Pid(7), Pid(9)])));
+    }
+
+    #[test]
+    fn contradictory_sizes_and_ages_are_refused() {
+        assert_eq!(
+            refused("-p 1 --min-size 2k --max-size 1000"),
+            "--min-size 2KiB is more than --max-size 1000, which leaves nothing to trace"
+        );
+        assert!(resolved("-p 1 --min-size 1k --max-size 1024").is_ok());
+        assert!(refused("-p 1 --older 1m -d 59s").starts_with("--older 1m is longer than --duration 59s"));
+        assert!(resolved("-p 1 --older 1m -d 1m").is_ok());
+        assert!(resolved("-p 1 --older 1m").is_ok());
+        assert_eq!(refused("-p 1 -d 0s"), "--duration 0s leaves no time to trace");
+        for metric in ["alloc-bytes", "alloc-count", "peak-bytes"] {
+            let message = refused(&format!("-p 1 --older 5s -m {metric}"));
+            assert!(message.starts_with("--older 5s asks for what is live"), "{message}");
+            assert!(message.contains(metric), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_peak_takes_exactly_one_shard() {
+        let shards = |line: &str| resolved(line).map(|config| config.shards.map(NonZeroU32::get));
+        assert_eq!(shards("-p 1 -m peak-bytes"), Ok(Some(1)));
+        assert_eq!(shards("-p 1 -m peak-bytes --shards 1"), Ok(Some(1)));
+        assert_eq!(shards("-p 1 --shards 2"), Ok(Some(2)));
+        assert!(refused("-p 1 -m peak-bytes --shards 2").starts_with("--metric peak-bytes takes a single shard"));
+    }
+
+    #[test]
+    fn a_ring_is_a_power_of_two_within_bounds() {
+        for size in ["4096", "64KiB", "2GiB"] {
+            assert!(resolved(&format!("-p 1 --ring-size {size}")).is_ok(), "{size}");
+        }
+        for size in ["0", "2048", "4GiB", "16777216T"] {
+            let words = ["memtrace", "-p", "1", "--ring-size", size];
+            let outcome = Arguments::try_parse_from(words).map(|given| config(given.trace));
+            assert!(!matches!(outcome, Ok(Ok(_))), "{size}");
+        }
+        let given = Arguments::try_parse_from(["memtrace", "-p", "1", "--ring-size", "5000"]).expect("a size");
+        let contradiction = config(given.trace).expect_err("5000 is no power of two");
+        assert_eq!(contradiction.message, "--ring-size 5000 is not a power of two, as the kernel asks of a ring");
+        assert_eq!(contradiction.remedy, "give 4KiB or 8KiB");
+    }
+
+    #[test]
+    fn books_have_room_for_a_block() {
+        assert_eq!(refused("-p 1 --max-live 0"), "--max-live 0 leaves no room for any block");
+    }
+}

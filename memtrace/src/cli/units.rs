@@ -1,0 +1,253 @@
+//! Durations, sizes and counts as people write them.
+//!
+//! A number that could be read in two ways is refused, and the refusal shows how to write what was meant.
+
+use std::time::Duration;
+
+use crate::model::{Bytes, Pid};
+
+/// Units of time with their milliseconds, from large to small.
+const TIME: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+/// Units of size with their bytes, from large to small.
+const SIZE: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+/// Units of a count, from large to small.
+const COUNT: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
+
+/// Reads a duration: `500ms`, `30s`, `5m`, `2h`, `1h30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let mut rest = text;
+    let mut total = 0u64;
+    let mut smallest = u64::MAX;
+    while !rest.is_empty() || smallest == u64::MAX {
+        let (number, unit, behind) = split(rest);
+        if number.is_empty() {
+            return Err(not_a_number(rest, "30s, 500ms or 1h30m"));
+        }
+        if unit.is_empty() && behind.starts_with(['.', ',']) {
+            return Err("fractions are not read; write 500ms for half a second, 1m30s for a minute and a half".into());
+        }
+        if unit.is_empty() {
+            return Err(format!("a unit is missing; write {number}s for seconds, {number}ms, {number}m or {number}h"));
+        }
+        let Some(&(_, scale)) = TIME.iter().find(|(name, _)| *name == unit) else {
+            return Err(format!("'{unit}' is not a unit of time; write ms, s, m, h or d, as in 30s or 1h30m"));
+        };
+        if scale >= smallest {
+            return Err("units go from large to small, each once, as in 1h30m".into());
+        }
+        let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
+        total = part.and_then(|part| total.checked_add(part)).ok_or("this is longer than can be counted")?;
+        smallest = scale;
+        rest = behind;
+    }
+    Ok(Duration::from_millis(total))
+}
+
+/// Writes a duration as [`duration`] reads it; what is below a millisecond is left out.
+pub(super) fn show_duration(duration: Duration) -> String {
+    let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut shown = String::new();
+    for (name, scale) in TIME {
+        if rest >= scale {
+            shown += &format!("{}{name}", rest / scale);
+            rest %= scale;
+        }
+    }
+    if shown.is_empty() { "0s".into() } else { shown }
+}
+
+/// Reads a size: `4096`, `64k`, `64KiB`, `1M`, `2GiB`. Units are powers of 1024.
+pub(super) fn size(text: &str) -> Result<Bytes, String> {
+    let (number, unit, behind) = split(text);
+    if number.is_empty() {
+        return Err(not_a_number(text, "4096, 64KiB or 1M"));
+    }
+    if behind.starts_with(['.', ',']) {
+        return Err("fractions are not read; write 1536k for one and a half MiB".into());
+    }
+    let plain = unit.to_ascii_lowercase();
+    let scale = match (plain.as_str(), behind) {
+        ("", "") => Some(1),
+        (_, "") => SIZE
+            .iter()
+            .find(|(name, _)| plain == name.to_ascii_lowercase() || is_initial(&plain, name))
+            .map(|unit| unit.1),
+        _ => None,
+    };
+    let Some(scale) = scale else {
+        let decimal = matches!(plain.as_str(), "kb" | "mb" | "gb" | "tb");
+        return Err(if decimal && behind.is_empty() {
+            let initial = &unit[..1];
+            format!(
+                "'{unit}' may mean powers of 1000 or of 1024; write {number}{initial}iB or {number}{initial} for 1024"
+            )
+        } else {
+            format!("'{unit}{behind}' is not a unit of size; write k, M, G or T, as in 64k or 64KiB, or plain bytes")
+        });
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
+    bytes.map(Bytes).ok_or_else(|| "this is more than can be counted".into())
+}
+
+/// Writes a size as [`size`] reads it, exactly.
+pub(super) fn show_size(size: Bytes) -> String {
+    let fits = |scale: u64| size.0 >= scale && size.0.is_multiple_of(scale);
+    match SIZE.iter().find(|(name, scale)| *name != "B" && fits(*scale)) {
+        Some((name, scale)) => format!("{}{name}", size.0 / scale),
+        None => size.0.to_string(),
+    }
+}
+
+/// Reads a count of things: `500000`, `64k`, `32M`. Units are powers of 1000.
+pub(super) fn count(text: &str) -> Result<u64, String> {
+    let (number, unit, behind) = split(text);
+    if number.is_empty() {
+        return Err(not_a_number(text, "500000, 64k or 32M"));
+    }
+    let known = COUNT.iter().find(|(name, _)| unit == *name).map(|unit| unit.1);
+    let Some(scale) = known.or(unit.is_empty().then_some(1)).filter(|_| behind.is_empty()) else {
+        return Err(format!("'{unit}{behind}' is not a unit of a count; write k, M or G, as in 32M for 32 million"));
+    };
+    let count = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
+    count.ok_or_else(|| "this is more than can be counted".into())
+}
+
+/// Reads a process' pid.
+pub(super) fn pid(text: &str) -> Result<Pid, String> {
+    match text.parse() {
+        Ok(0) => Err("no process has pid 0; give the pid of a running one, as in --pid 4711".into()),
+        Ok(pid) => Ok(Pid(pid)),
+        Err(_) => Err("this is not a pid; give a whole number, as in --pid 4711, and --pid again for another".into()),
+    }
+}
+
+/// The digits that `text` begins with, the letters behind them, and the rest.
+fn split(text: &str) -> (&str, &str, &str) {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, behind) = text.split_at(digits);
+    let letters = behind.find(|letter: char| !letter.is_alphabetic()).unwrap_or(behind.len());
+    let (unit, behind) = behind.split_at(letters);
+    (number, unit, behind)
+}
+
+/// Whether `unit` is the first letter of `name`, a unit of more letters than one.
+fn is_initial(unit: &str, name: &str) -> bool {
+    name.len() > 1 && unit.len() == 1 && name.to_ascii_lowercase().starts_with(unit)
+}
+
+fn not_a_number(text: &str, example: &str) -> String {
+    if text.is_empty() {
+        format!("a number is missing; write for example {example}")
+    } else {
+        format!("a number is missing before '{text}'; write for example {example}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn durations_are_read_in_every_unit_and_joined() {
+        let millis = |text| duration(text).map(|duration| duration.as_millis());
+        assert_eq!(millis("500ms"), Ok(500));
+        assert_eq!(millis("30s"), Ok(30_000));
+        assert_eq!(millis("5m"), Ok(300_000));
+        assert_eq!(millis("2h"), Ok(7_200_000));
+        assert_eq!(millis("1d"), Ok(86_400_000));
+        assert_eq!(millis("1h30m"), Ok(5_400_000));
+        assert_eq!(millis("1d2h3m4s5ms"), Ok(93_784_005));
+        assert_eq!(millis("0s"), Ok(0));
+    }
+
+    #[test]
+    fn a_duration_that_is_not_plain_is_refused_with_an_example() {
+        let refused = |text| duration(text).expect_err(text);
+        assert_eq!(refused("30"), "a unit is missing; write 30s for seconds, 30ms, 30m or 30h");
+        assert_eq!(refused("1h30"), "a unit is missing; write 30s for seconds, 30ms, 30m or 30h");
+        assert_eq!(refused(""), "a number is missing; write for example 30s, 500ms or 1h30m");
+        assert_eq!(refused("s"), "a number is missing before 's'; write for example 30s, 500ms or 1h30m");
+        assert_eq!(refused("-5s"), "a number is missing before '-5s'; write for example 30s, 500ms or 1h30m");
+        assert_eq!(refused("5s "), "a number is missing before ' '; write for example 30s, 500ms or 1h30m");
+        assert!(refused("0.5s").starts_with("fractions are not read; write 500ms"));
+        assert_eq!(refused("3w"), "'w' is not a unit of time; write ms, s, m, h or d, as in 30s or 1h30m");
+        assert!(refused("3µs").starts_with("'µs' is not a unit of time"));
+        assert_eq!(refused("30m1h"), "units go from large to small, each once, as in 1h30m");
+        assert_eq!(refused("1m1m"), "units go from large to small, each once, as in 1h30m");
+        assert_eq!(refused("99999999999999999999s"), "this is longer than can be counted");
+        assert_eq!(refused("18446744073709551615s"), "this is longer than can be counted");
+        assert_eq!(refused("213503982334d99999999ms"), "this is longer than can be counted");
+    }
+
+    #[test]
+    fn sizes_are_binary_in_either_spelling() {
+        let bytes = |text| size(text).map(|size| size.0);
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(bytes("17B"), Ok(17));
+        assert_eq!(bytes("64k"), Ok(65_536));
+        assert_eq!(bytes("64K"), Ok(65_536));
+        assert_eq!(bytes("64KiB"), Ok(65_536));
+        assert_eq!(bytes("64kib"), Ok(65_536));
+        assert_eq!(bytes("1M"), Ok(1 << 20));
+        assert_eq!(bytes("2GiB"), Ok(2 << 30));
+        assert_eq!(bytes("3T"), Ok(3 << 40));
+    }
+
+    #[test]
+    fn a_size_that_is_not_plain_is_refused_with_an_example() {
+        let refused = |text| size(text).expect_err(text);
+        assert_eq!(refused(""), "a number is missing; write for example 4096, 64KiB or 1M");
+        assert_eq!(refused("big"), "a number is missing before 'big'; write for example 4096, 64KiB or 1M");
+        assert_eq!(refused("64KB"), "'KB' may mean powers of 1000 or of 1024; write 64KiB or 64K for 1024");
+        assert!(refused("1.5M").starts_with("fractions are not read; write 1536k"));
+        assert!(refused("64x").starts_with("'x' is not a unit of size; write k, M, G or T"));
+        assert!(refused("64 k").starts_with("' k' is not a unit of size"));
+        assert!(refused("64k2").starts_with("'k2' is not a unit of size"));
+        assert!(refused("64é").starts_with("'é' is not a unit of size"));
+        assert_eq!(refused("16777216T"), "this is more than can be counted");
+        assert_eq!(refused("18446744073709551616"), "this is more than can be counted");
+    }
+
+    #[test]
+    fn counts_are_decimal() {
+        assert_eq!(count("500000"), Ok(500_000));
+        assert_eq!(count("64k"), Ok(64_000));
+        assert_eq!(count("32M"), Ok(32_000_000));
+        assert_eq!(count("1G"), Ok(1_000_000_000));
+        assert!(
+            count("32MiB").is_err_and(|error| error.starts_with("'MiB' is not a unit of a count; write k, M or G"))
+        );
+        assert!(count("1.5M").is_err_and(|error| error.starts_with("'.5M' is not a unit of a count")));
+        assert!(count("").is_err());
+        assert!(count("99999999999G").is_err());
+    }
+
+    #[test]
+    fn pid_0_is_no_process() {
+        assert_eq!(pid("4711"), Ok(Pid(4711)));
+        assert!(pid("0").is_err_and(|error| error.starts_with("no process has pid 0")));
+        for text in ["", "-1", "1,2", "nginx", "4294967296"] {
+            assert!(
+                pid(text).is_err_and(|error| error.starts_with("this is not a pid; give a whole number")),
+                "{text}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_back(millis in 0..u64::MAX, bytes: u64) {
+            prop_assert_eq!(duration(&show_duration(Duration::from_millis(millis))), Ok(Duration::from_millis(millis)));
+            prop_assert_eq!(size(&show_size(Bytes(bytes))), Ok(Bytes(bytes)));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC*") {
+            let _ = (duration(&text), size(&text), count(&text), pid(&text));
+        }
+    }
+}
