@@ -1,0 +1,175 @@
+//! Standard error, shared by messages, progress and the log so that they do not write into each other.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Ways to set text off, as a terminal knows them (ECMA-48, SGR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Errors and failures.
+    Bad,
+    /// Warnings.
+    Doubtful,
+    /// What is as it should be, and advice.
+    Good,
+    /// What matters less.
+    Faint,
+}
+
+/// Sets `text` off where `colour` is wanted.
+pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
+    let code = match style {
+        Style::Bad => "1;31",
+        Style::Doubtful => "33",
+        Style::Good => "32",
+        Style::Faint => "2",
+    };
+    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Whether a stream shall have colours: it is a terminal, and nobody asked for none (<https://no-color.org>).
+pub(super) fn wants_colour(stream: &impl IsTerminal) -> bool {
+    let asked_for_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+    stream.is_terminal() && !asked_for_none && !dumb
+}
+
+/// Standard error. What cannot be written to it is dropped: there is nobody left to tell.
+#[derive(Clone)]
+pub(super) struct Console {
+    screen: Arc<Mutex<Screen>>,
+    terminal: bool,
+    colour: bool,
+}
+
+struct Screen {
+    out: Box<dyn Write + Send>,
+    /// Whether the cursor stands in a status line, which the next text must take away.
+    status: bool,
+}
+
+impl Console {
+    /// The process' standard error.
+    pub(super) fn stderr() -> Self {
+        let out = io::stderr();
+        Self::new(Box::new(io::stderr()), out.is_terminal(), wants_colour(&out))
+    }
+
+    fn new(out: Box<dyn Write + Send>, terminal: bool, colour: bool) -> Self {
+        Self { screen: Arc::new(Mutex::new(Screen { out, status: false })), terminal, colour }
+    }
+
+    /// Whether a person watches.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Whether text is set off by colours.
+    pub(super) fn has_colour(&self) -> bool {
+        self.colour
+    }
+
+    /// Writes whole lines.
+    pub(super) fn line(&self, text: &str) {
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        self.screen().put(&format!("{text}{end}"));
+    }
+
+    /// Shows a line that the next text takes the place of.
+    pub(super) fn status(&self, text: &str) {
+        let mut screen = self.screen();
+        // Back to the first column, and after the text erase what is left of the line before (ECMA-48, EL).
+        let _ = write!(screen.out, "\r{text}\x1b[K").and_then(|()| screen.out.flush());
+        screen.status = true;
+    }
+
+    /// Takes the status line away, if there is one.
+    pub(super) fn clear(&self) {
+        self.screen().put("");
+    }
+
+    /// Tells that something went wrong, and what to do about it.
+    pub(super) fn error(&self, message: &str, remedy: Option<&str>) {
+        let mut text = format!("memtrace: {} {message}\n", paint("error:", Style::Bad, self.colour));
+        if let Some(remedy) = remedy {
+            text += &format!("  {} {remedy}\n", paint("tip:", Style::Good, self.colour));
+        }
+        self.line(&text);
+    }
+
+    fn screen(&self) -> MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Screen {
+    fn put(&mut self, text: &str) {
+        let erase = if std::mem::take(&mut self.status) { "\r\x1b[K" } else { "" };
+        let _ = write!(self.out, "{erase}{text}").and_then(|()| self.out.flush());
+    }
+}
+
+impl Write for Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.screen().put(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A writer whose text can be read while a console owns it.
+    #[derive(Clone, Default)]
+    pub(in crate::cli) struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Paper {
+        pub(in crate::cli) fn console(&self, terminal: bool, colour: bool) -> Console {
+            Console::new(Box::new(self.clone()), terminal, colour)
+        }
+
+        pub(in crate::cli) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_comes_with_its_remedy() {
+        let paper = Paper::default();
+        paper.console(false, false).error("no such thing", Some("take another"));
+        paper.console(true, true).error("no such thing", None);
+        assert_eq!(
+            paper.text(),
+            "memtrace: error: no such thing\n  tip: take another\nmemtrace: \x1b[1;31merror:\x1b[0m no such thing\n"
+        );
+    }
+
+    #[test]
+    fn text_takes_the_place_of_the_status_line() {
+        let paper = Paper::default();
+        let mut console = paper.console(true, false);
+        console.status("1");
+        console.status("2");
+        console.write_all(b"log\n").unwrap();
+        console.line("line");
+        console.status("3");
+        console.clear();
+        console.clear();
+        assert_eq!(paper.text(), "\r1\x1b[K\r2\x1b[K\r\x1b[Klog\nline\n\r3\x1b[K\r\x1b[K");
+    }
+}

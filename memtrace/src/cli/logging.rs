@@ -1,0 +1,53 @@
+//! The log: warnings always, more where asked, on standard error between everything else.
+
+use std::io::Write;
+
+use log::{Level, LevelFilter};
+
+use super::console::{Console, Style, paint};
+
+/// What is logged for so many `-v`.
+fn filter(quiet: bool, verbose: u8) -> LevelFilter {
+    match verbose {
+        _ if quiet => LevelFilter::Error,
+        0 => LevelFilter::Warn,
+        1 => LevelFilter::Info,
+        _ => LevelFilter::Debug,
+    }
+}
+
+/// Sends the log to `console`.
+pub(super) fn start(console: &Console, quiet: bool, verbose: u8) {
+    let colour = console.has_colour();
+    let outcome = env_logger::Builder::new()
+        .filter_level(filter(quiet, verbose))
+        .target(env_logger::Target::Pipe(Box::new(console.clone())))
+        .format(move |out, record| writeln!(out, "memtrace: {} {}", head(record.level(), colour), record.args()))
+        .try_init();
+    // A process has one log; whoever embeds memtrace may have set it up already, and keeps it.
+    drop(outcome);
+}
+
+fn head(level: Level, colour: bool) -> String {
+    match level {
+        Level::Error => paint("error:", Style::Bad, colour),
+        Level::Warn => paint("warning:", Style::Doubtful, colour),
+        Level::Info => paint("info:", Style::Faint, colour),
+        Level::Debug => paint("debug:", Style::Faint, colour),
+        Level::Trace => paint("trace:", Style::Faint, colour),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_v_logs_more_and_quiet_less() {
+        assert_eq!(filter(true, 0), LevelFilter::Error);
+        assert_eq!(filter(false, 0), LevelFilter::Warn);
+        assert_eq!(filter(false, 1), LevelFilter::Info);
+        assert_eq!(filter(false, 2), LevelFilter::Debug);
+        assert_eq!(filter(false, 9), LevelFilter::Debug);
+    }
+}

@@ -1,0 +1,100 @@
+//! Shows a run on standard error while it goes on.
+
+use super::console::{Console, Style, paint};
+use super::progress;
+use crate::session::{Observer, Progress};
+
+/// The columns of a terminal that does not tell how many it has.
+const COLUMNS: usize = 80;
+
+/// Shows a run on standard error: progress only to a person, and nothing but `attached` when quiet.
+pub(super) struct Terminal {
+    console: Console,
+    quiet: bool,
+}
+
+impl Terminal {
+    pub(super) fn new(console: Console, quiet: bool) -> Self {
+        Self { console, quiet }
+    }
+}
+
+impl Observer for Terminal {
+    fn attached(&mut self, what: &str) {
+        self.console.line(&format!("attached {what}"));
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        if self.quiet || !self.console.is_terminal() {
+            return;
+        }
+        // A line that fills the last column would wrap on some terminals.
+        let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
+        let Progress { elapsed, live, events_per_second, lost, .. } = *progress;
+        self.console.status(&progress::line(elapsed, live, events_per_second, lost, width));
+    }
+
+    fn note(&mut self, text: &str) {
+        if !self.quiet {
+            let head = paint("memtrace:", Style::Faint, self.console.has_colour());
+            self.console.line(&format!("{head} {text}"));
+        }
+    }
+
+    fn summary(&mut self, text: &str) {
+        if !self.quiet {
+            self.console.line(text);
+        }
+    }
+}
+
+/// How many columns the terminal behind standard error has.
+fn columns() -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ writes a `winsize` through the pointer, which is to one, and keeps nothing (ioctl_tty(2)).
+    let status = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (status == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::console::tests::Paper;
+    use super::*;
+    use crate::model::Bytes;
+
+    fn shown(terminal: bool, quiet: bool) -> String {
+        let paper = Paper::default();
+        let mut observer = Terminal::new(paper.console(terminal, false), quiet);
+        observer.attached("to pid 7");
+        observer.progress(&Progress {
+            elapsed: Duration::from_secs(5),
+            live: Bytes(17),
+            events: 10,
+            events_per_second: 2.0,
+            lost: 0,
+        });
+        observer.note("wrote memtrace.svg");
+        observer.summary("17 B live");
+        paper.text()
+    }
+
+    #[test]
+    fn a_person_sees_progress() {
+        let expected = "attached to pid 7\n\r0:05  17 B live  2 events/s  0 lost\x1b[K\r\x1b[Kmemtrace: wrote \
+                        memtrace.svg\n17 B live\n";
+        assert_eq!(shown(true, false), expected);
+    }
+
+    #[test]
+    fn a_file_gets_no_progress() {
+        assert_eq!(shown(false, false), "attached to pid 7\nmemtrace: wrote memtrace.svg\n17 B live\n");
+    }
+
+    #[test]
+    fn quiet_leaves_the_line_that_scripts_wait_for() {
+        assert_eq!(shown(true, true), "attached to pid 7\n");
+        assert_eq!(shown(false, true), "attached to pid 7\n");
+    }
+}
