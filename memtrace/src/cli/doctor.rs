@@ -1,0 +1,85 @@
+//! Shows what `doctor` found, to people and to programs.
+
+use serde_json::json;
+
+use super::console::{Style, paint};
+use crate::session::doctor::{Finding, Verdict};
+
+/// A line for each finding, and one more for its remedy.
+pub(super) fn text(findings: &[Finding], colour: bool) -> String {
+    let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Finding { subject, verdict, detail, remedy, .. } in findings {
+        let style = match verdict {
+            Verdict::Ok => Style::Good,
+            Verdict::Info => Style::Faint,
+            Verdict::Warn => Style::Doubtful,
+            Verdict::Fail => Style::Bad,
+        };
+        let name = paint(&format!("{:<4}", verdict.name()), style, colour);
+        text += &format!("{name}  {subject:<width$}  {detail}\n");
+        if let Some(remedy) = remedy {
+            text += &format!("      {:width$}  {} {remedy}\n", "", paint("remedy:", Style::Good, colour));
+        }
+    }
+    text
+}
+
+/// An object with the worst verdict and, in the same order as in the text, every finding.
+pub(super) fn json(findings: &[Finding]) -> String {
+    let judged = findings.iter().map(|finding| finding.verdict).filter(|verdict| *verdict != Verdict::Info);
+    let worst = judged.max().unwrap_or(Verdict::Ok);
+    let findings = findings
+        .iter()
+        .map(|Finding { subject, verdict, detail, remedy, .. }| {
+            json!({ "subject": subject, "verdict": verdict.name(), "detail": detail, "remedy": remedy })
+        })
+        .collect::<Vec<_>>();
+    format!("{:#}\n", json!({ "schema_version": 1, "verdict": worst.name(), "findings": findings }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::doctor::Area;
+
+    fn findings() -> Vec<Finding> {
+        let finding = |subject: &str, verdict, detail: &str, remedy: Option<&str>| Finding {
+            area: Area::Kernel,
+            subject: subject.into(),
+            verdict,
+            detail: detail.into(),
+            remedy: remedy.map(str::to_owned),
+        };
+        vec![
+            finding("ring buffers", Verdict::Ok, "Linux 6.1", None),
+            finding("uprobes", Verdict::Fail, "\"none\"", Some("boot another kernel")),
+        ]
+    }
+
+    #[test]
+    fn text_has_a_line_each_and_the_remedy_below() {
+        assert_eq!(
+            text(&findings(), false),
+            "ok    ring buffers  Linux 6.1\n\
+             fail  uprobes       \"none\"\n\
+             \x20                   remedy: boot another kernel\n"
+        );
+        assert!(text(&findings(), true).starts_with("\x1b[32mok  \x1b[0m  ring buffers  Linux 6.1\n"));
+        assert_eq!(text(&[], false), "");
+    }
+
+    #[test]
+    fn json_says_the_same_and_the_worst() {
+        let expected = json!({
+            "schema_version": 1,
+            "verdict": "fail",
+            "findings": [
+                { "subject": "ring buffers", "verdict": "ok", "detail": "Linux 6.1", "remedy": null },
+                { "subject": "uprobes", "verdict": "fail", "detail": "\"none\"", "remedy": "boot another kernel" },
+            ],
+        });
+        let read: serde_json::Value = serde_json::from_str(&json(&findings())).expect("JSON");
+        assert_eq!(read, expected);
+    }
+}
