@@ -5,6 +5,7 @@
 
 pub mod kernel;
 pub mod ledger;
+pub mod cli;
 pub mod model;
 pub mod pipeline;
 pub mod report;

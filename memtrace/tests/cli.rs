@@ -1,0 +1,332 @@
+//! The command line, from outside: what is printed, and the exit codes. Needs no root.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Every option, as users know them.
+const OPTIONS: [&str; 18] = [
+    "--pid",
+    "--duration",
+    "--exit-code",
+    "--output",
+    "--format",
+    "--metric",
+    "--top",
+    "--min-size",
+    "--max-size",
+    "--older",
+    "--max-depth",
+    "--shards",
+    "--ring-size",
+    "--max-live",
+    "--quiet",
+    "--verbose",
+    "--help",
+    "--version",
+];
+
+/// Every exit code, as users know them.
+const CODES: [&str; 12] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "20"];
+
+/// memtrace with nothing around it that changes what it prints: no terminal, no columns.
+fn memtrace(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memtrace"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("COLUMNS").env_remove("LINES");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    memtrace(arguments).output().expect("memtrace starts")
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("UTF-8 on standard output")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("UTF-8 on standard error")
+}
+
+/// Runs memtrace with arguments that are wrong: it says so as `says` has it, and with exit code 2.
+fn refused(line: &str, says: &[&str]) {
+    let output = run(&line.split_whitespace().collect::<Vec<_>>());
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "memtrace {line}: {text}");
+    assert!(text.starts_with("memtrace: error: "), "memtrace {line}: {text}");
+    assert_eq!(stdout(&output), "", "memtrace {line}");
+    for part in says {
+        assert!(text.contains(part), "memtrace {line} does not say {part:?}: {text}");
+    }
+}
+
+/// Holds what was printed against a file that people have read. `MEMTRACE_BLESS=1` rewrites the file, and fails.
+fn golden(name: &str, printed: &str) -> Result<(), String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cli").join(name);
+    let shown = path.display();
+    if std::env::var_os("MEMTRACE_BLESS").is_some() {
+        fs::write(&path, printed).map_err(|error| format!("{shown}: {error}"))?;
+        return Err(format!("{shown} is rewritten: read it, and run again without MEMTRACE_BLESS"));
+    }
+    let expected = fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
+    if printed == expected { Ok(()) } else { Err(format!("{shown} is not what was printed:\n{printed}")) }
+}
+
+#[test]
+fn long_help_is_what_it_was() {
+    let output = run(&["--help"]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    assert_eq!(golden("help.txt", stdout(&output)), Ok(()));
+}
+
+#[test]
+fn short_help_is_what_it_was() {
+    let output = run(&["-h"]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    assert_eq!(golden("short-help.txt", stdout(&output)), Ok(()));
+}
+
+#[test]
+fn help_tells_every_option_and_every_exit_code() {
+    let output = run(&["--help"]);
+    for option in OPTIONS {
+        assert!(stdout(&output).lines().any(|line| line.trim().contains(option)), "{option}");
+    }
+    let codes = stdout(&output).split_once("Exit codes:\n").expect("a list of exit codes").1;
+    let listed = codes.lines().map_while(|line| line.split_whitespace().next()).take(CODES.len()).collect::<Vec<_>>();
+    assert_eq!(listed, CODES);
+}
+
+#[test]
+fn the_lesser_commands_have_help_too() {
+    for (command, says) in [("doctor", "--json"), ("completions", "<SHELL>"), ("man", "roff")] {
+        let output = run(&[command, "--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(stdout(&output).contains(says), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let output = run(&["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), concat!("memtrace ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn without_a_target_memtrace_says_what_to_give() {
+    let says = ["nothing to trace is given", "`memtrace --pid PID`", "`memtrace -- CMD ARGS`"];
+    refused("", &says);
+    refused("--duration 5s", &says);
+    refused("--", &says);
+}
+
+#[test]
+fn a_forgotten_pid_or_dash_is_guessed() {
+    refused("4711", &["unexpected argument '4711'", "tip: to trace a running process, write: memtrace --pid 4711"]);
+    refused("ls -l", &["unexpected argument 'ls'", "tip: to trace a command, write -- before it: memtrace -- ls"]);
+    refused("--quiet doctor", &["tip: give it as the first argument: memtrace doctor"]);
+    refused("help", &["tip: to read the help, write: memtrace --help"]);
+    refused("--durtion 5s", &["tip: a similar argument exists: '--duration'"]);
+    refused("--port 80", &["unexpected argument '--port'", "memtrace -- CMD --port"]);
+    refused("doctor now", &["unexpected argument 'now'", "Usage: memtrace doctor"]);
+}
+
+#[test]
+fn pids_that_are_none_are_refused() {
+    refused("--pid 0", &["invalid value '0' for '--pid <PID>'", "no process has pid 0"]);
+    refused("--pid -1", &["invalid value '-1' for '--pid <PID>'", "give a whole number, as in --pid 4711"]);
+    refused("--pid nginx", &["invalid value 'nginx'", "this is not a pid"]);
+    refused("--pid 1,2", &["invalid value '1,2'", "--pid again for another"]);
+    refused("--pid", &["a value is required for '--pid <PID>'"]);
+    refused("doctor --pid 0", &["no process has pid 0"]);
+}
+
+#[test]
+fn durations_and_sizes_that_do_not_parse_are_refused_with_an_example() {
+    refused("--pid 1 --duration 30", &["invalid value '30' for '--duration <DURATION>'", "write 30s for seconds"]);
+    refused("--pid 1 --duration 0.5s", &["fractions are not read", "500ms"]);
+    refused("--pid 1 --duration 3w", &["'w' is not a unit of time", "1h30m"]);
+    refused("--pid 1 --duration soon", &["a number is missing before 'soon'", "30s, 500ms or 1h30m"]);
+    refused("--pid 1 --duration 99999999999999999999s", &["longer than can be counted"]);
+    refused("--pid 1 --older 5", &["invalid value '5' for '--older <DURATION>'", "write 5s for seconds"]);
+    refused("--pid 1 --min-size big", &["invalid value 'big' for '--min-size <SIZE>'", "4096, 64KiB or 1M"]);
+    refused("--pid 1 --max-size 64KB", &["powers of 1000 or of 1024", "64KiB"]);
+    refused("--pid 1 --ring-size 99999999999T", &["more than can be counted"]);
+    refused("--pid 1 --max-live 32MiB", &["'MiB' is not a unit of a count", "32M for 32 million"]);
+}
+
+#[test]
+fn numbers_out_of_bounds_are_refused() {
+    refused("--pid 1 --max-depth 128", &["128 is not in 0..=127"]);
+    refused("--pid 1 --shards 0", &["0 is not in 1..=16"]);
+    refused("--pid 1 --shards 17", &["17 is not in 1..=16"]);
+    refused("--pid 1 --top -1", &["unexpected argument '-1'"]);
+    refused("--pid 1 --ring-size 2048", &["--ring-size 2KiB is not between 4KiB and 2GiB"]);
+    refused("--pid 1 --ring-size 4GiB", &["--ring-size 4GiB is not between 4KiB and 2GiB"]);
+    refused("--pid 1 --ring-size 5000", &["--ring-size 5000 is not a power of two", "tip: give 4KiB or 8KiB"]);
+    refused("--pid 1 --max-live 0", &["no room for any block"]);
+    refused("--pid 1 --duration 0s", &["no time to trace"]);
+}
+
+#[test]
+fn metrics_and_formats_that_are_none_are_refused_with_the_list() {
+    let metrics = "[possible values: live-bytes, live-count, alloc-bytes, alloc-count, peak-bytes]";
+    refused("--pid 1 --metric bytes", &["invalid value 'bytes' for '--metric <METRIC>'", metrics]);
+    refused("--pid 1 --format png", &["invalid value 'png' for '--format <FORMAT>'", "svg, folded, json, txt"]);
+    refused("completions tcsh", &["invalid value 'tcsh' for '<SHELL>'", "bash"]);
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    refused("--pid 1 -- ls", &["both --pid and a command are given"]);
+    refused("--pid 1 --exit-code", &["no command is given", "memtrace --exit-code -- CMD ARGS"]);
+    refused("--pid 1 --quiet --verbose", &["'--quiet' cannot be used with '--verbose...'"]);
+    refused("--pid 1 --min-size 2k --max-size 1k", &["--min-size 2KiB is more than --max-size 1KiB"]);
+    refused("--pid 1 --older 1m --duration 30s", &["--older 1m is longer than --duration 30s"]);
+    refused("--pid 1 --older 1s --metric alloc-bytes", &["--older 1s asks for what is live", "alloc-bytes"]);
+    refused("--pid 1 --older 1s --metric alloc-count", &["--older 1s asks for what is live", "alloc-count"]);
+    refused("--pid 1 --older 1s --metric peak-bytes", &["--older 1s asks for what is live", "peak-bytes"]);
+    refused("--pid 1 --metric peak-bytes --shards 2", &["--metric peak-bytes takes a single shard"]);
+}
+
+#[test]
+fn outputs_that_contradict_each_other_are_refused() {
+    refused("--pid 1 -o a.out", &["the extension of a.out tells no format", "svg, folded, json, txt"]);
+    refused("--pid 1 -o -", &["no format is given for standard output", "add --format"]);
+    refused("--pid 1 -o a.svg --format json", &["--format json contradicts the extension of a.svg", "*.json"]);
+    refused("--pid 1 -o a.svg -o ./a.svg", &["two outputs go to ./a.svg"]);
+    refused("--pid 1 -o - -o - --format txt", &["two outputs go to standard output"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_found_before_anything_else() {
+    let pid = std::process::id().to_string();
+    for path in ["/nonexistent-directory/a.svg", "/proc/a.svg"] {
+        let output = run(&["--pid", &pid, "--duration", "1ms", "-o", path]);
+        assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+        assert!(
+            stderr(&output).starts_with(&format!("memtrace: error: cannot write to {path}: ")),
+            "{}",
+            stderr(&output)
+        );
+        assert!(stderr(&output).contains("tip: nothing was traced; name another file"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_man_page_has_every_section_option_and_exit_code() {
+    let output = run(&["man"]);
+    assert_eq!(output.status.code(), Some(0));
+    let page = stdout(&output);
+    let version = concat!("\"memtrace ", env!("CARGO_PKG_VERSION"), "\"");
+    assert!(page.lines().any(|line| line.starts_with(".TH MEMTRACE 1 ") && line.contains(version)), "{page}");
+    for section in
+        ["NAME", "SYNOPSIS", "DESCRIPTION", "TARGET", "OUTPUT", "COMMANDS", "FUNCTIONS", "\"EXIT STATUS\"", "EXAMPLES"]
+    {
+        assert_eq!(page.lines().filter(|line| *line == format!(".SH {section}")).count(), 1, "{section}");
+    }
+    let plain = page.replace("\\-", "-");
+    for option in OPTIONS.iter().chain(&["--json"]) {
+        assert!(plain.contains(&format!("\\fB{option}\\fR")), "{option}: {plain}");
+    }
+    let status = page.split_once(".SH \"EXIT STATUS\"").expect("the section").1.split_once(".SH").expect("more").0;
+    let listed = status.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR")).collect::<Vec<_>>();
+    assert_eq!(listed, CODES);
+    assert!(page.contains("malloc, calloc, realloc"), "{page}");
+}
+
+#[test]
+fn completions_know_every_option() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        for option in OPTIONS {
+            // fish writes long options without their dashes.
+            let written = if shell == "fish" { format!("-l {}", &option[2..]) } else { option.to_owned() };
+            assert!(stdout(&output).contains(&written), "{shell} {option}");
+        }
+    }
+}
+
+#[test]
+fn bash_completes_options_metrics_and_commands() {
+    let script = r#"
+        source <("$1" completions bash)
+        complete_last() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _memtrace memtrace "${@: -1}" "${@: -2:1}"
+            echo "${COMPREPLY[*]}"
+        }
+        complete_last memtrace --ring
+        complete_last memtrace --metric peak
+        complete_last memtrace doc
+        complete_last memtrace doctor --js
+    "#;
+    let output = Command::new("bash").args(["-c", script, "bash", env!("CARGO_BIN_EXE_memtrace")]).output();
+    let output = output.expect("bash starts");
+    assert_eq!(stderr(&output), "");
+    assert_eq!(stdout(&output), "--ring-size\npeak-bytes\ndoctor\n--json\n");
+}
+
+#[test]
+fn doctor_says_the_same_to_people_to_programs_and_by_its_exit_code() {
+    let text = run(&["doctor"]);
+    let json = run(&["doctor", "--json"]);
+    assert_eq!(text.status.code(), json.status.code());
+    let read: serde_json::Value = serde_json::from_str(stdout(&json)).expect("JSON");
+    let findings = read["findings"].as_array().expect("findings");
+    assert!(!findings.is_empty());
+    let lines = stdout(&text).lines().filter(|line| !line.trim_start().starts_with("remedy:")).collect::<Vec<_>>();
+    assert_eq!(lines.len(), findings.len(), "{}", stdout(&text));
+    for (line, finding) in lines.iter().zip(findings) {
+        let word = |name: &str| finding[name].as_str().expect("a text").to_owned();
+        let verdict = word("verdict");
+        assert!(["ok", "info", "warn", "fail"].contains(&verdict.as_str()), "{finding}");
+        assert!(line.starts_with(&verdict) && line.contains(&word("subject")), "{line}: {finding}");
+        assert_eq!(finding["remedy"].is_string(), verdict == "warn" || verdict == "fail", "{finding}");
+    }
+    let failed = findings.iter().any(|finding| finding["verdict"] == "fail");
+    assert_eq!(read["verdict"] == "fail", failed);
+    match json.status.code() {
+        Some(0) => assert!(!failed, "{read}"),
+        Some(4 | 5) => assert!(failed, "{read}"),
+        other => panic!("{other:?}: {read}"),
+    }
+}
+
+#[test]
+fn doctor_fails_for_a_process_that_is_not_there() {
+    let usual = run(&["doctor"]);
+    // No pid is that high: PID_MAX_LIMIT is 2^22 (include/linux/threads.h).
+    let output = run(&["doctor", "--pid", "4294967295"]);
+    let expected = if usual.status.success() { Some(3) } else { usual.status.code() };
+    assert_eq!(output.status.code(), expected, "{}", stdout(&output));
+    assert!(stdout(&output).lines().any(|line| line.starts_with("fail") && line.contains("4294967295")));
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_failure_and_no_panic() {
+    for argument in ["man", "--help", "--version"] {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let output = memtrace(&[argument]).stdout(writer).output().expect("memtrace starts");
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""), "{argument}");
+    }
+    let (reader, writer) = io::pipe().expect("a pipe");
+    drop(reader);
+    let status = memtrace(&["--pid", "0"]).stderr(writer).status().expect("memtrace starts");
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn a_full_disk_is_a_failure() {
+    let full = File::options().write(true).open("/dev/full").expect("/dev/full");
+    let output = memtrace(&["man"]).stdout(full).output().expect("memtrace starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "memtrace: error: cannot write to standard output: No space left on device (os error 28)\n"
+    );
+}
