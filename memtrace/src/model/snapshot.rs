@@ -131,3 +131,6 @@ impl ImageUsage {
             && self.by_stack.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

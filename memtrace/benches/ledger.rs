@@ -1,0 +1,126 @@
+//! Booking events on a ledger of a million live blocks: how many a second, and at how much memory a block.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use memtrace::ledger::{Ledger, Settings};
+use memtrace::model::{AbsAddr, Bytes, Event, EventKind, Pid, StackId, Tick, Tid};
+
+/// Counts what is allocated.
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the allocator's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the allocator's contract.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const BLOCKS: usize = 1_000_000;
+const STACKS: u64 = 4096;
+const SETTINGS: Settings =
+    Settings { blocks: u64::MAX, stacks: u32::MAX, processes: u32::MAX, track_peak: false, older: None };
+
+/// A generator of random numbers that is fast, small and the same everywhere (Steele et al., `SplitMix64`, 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn shuffle(&mut self, addresses: &mut [u64]) {
+        for last in (1..addresses.len()).rev() {
+            addresses.swap(last, (self.next() % (last as u64 + 1)) as usize);
+        }
+    }
+}
+
+fn alloc(address: u64) -> Event {
+    let mixed = address.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+    let kind = EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(16 + (mixed & 0xff0)),
+        stack: StackId(2 + (mixed % STACKS).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+    };
+    Event { pid: Pid(4711), tid: Tid(4711), tick: Tick((mixed & 0xffff) as u32), kind }
+}
+
+fn free(address: u64) -> Event {
+    Event { pid: Pid(4711), tid: Tid(4711), tick: Tick(0), kind: EventKind::Free { address: AbsAddr(address) } }
+}
+
+fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
+    let mut random = Random(1);
+    // Two sets of distinct 16-byte aligned addresses in 64 GiB: one is live, and goes block by block over to the other.
+    let mut next = 0x7f00_0000_0000;
+    let mut addresses: Vec<u64> = (0..2 * BLOCKS)
+        .map(|_| {
+            next += 16 * (1 + random.next() % 4096);
+            next
+        })
+        .collect();
+    random.shuffle(&mut addresses);
+    let (mut live, mut gone) = (addresses.split_off(BLOCKS), addresses);
+
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let mut ledger = Ledger::new(settings);
+    for &address in &live {
+        ledger.apply(alloc(address));
+    }
+    let held = |when: &str, ledger: &Ledger| {
+        assert_eq!(ledger.live().count, BLOCKS as u64);
+        assert_eq!(ledger.losses().total(), 0);
+        let bytes = ALLOCATED.load(Ordering::Relaxed) - before;
+        eprintln!("{name}: {:.1} bytes a live block {when}", bytes as f64 / BLOCKS as f64);
+    };
+    held("when filled", &ledger);
+
+    let mut group = criterion.benchmark_group("ledger");
+    group.throughput(Throughput::Elements(2 * BLOCKS as u64)).sample_size(20);
+    group.bench_function(name, |bencher| {
+        bencher.iter_custom(|iterations| {
+            let mut spent = std::time::Duration::ZERO;
+            for _ in 0..iterations {
+                random.shuffle(&mut live);
+                random.shuffle(&mut gone);
+                let start = std::time::Instant::now();
+                for (&old, &new) in live.iter().zip(&gone) {
+                    ledger.apply(black_box(free(old)));
+                    ledger.apply(black_box(alloc(new)));
+                }
+                spent += start.elapsed();
+                std::mem::swap(&mut live, &mut gone);
+            }
+            spent
+        });
+    });
+    group.finish();
+    held("after all that", &ledger);
+}
+
+fn ledger(criterion: &mut Criterion) {
+    churn(criterion, "free_and_alloc_on_1M_live", SETTINGS);
+    churn(criterion, "free_and_alloc_on_1M_live_with_peak", Settings { track_peak: true, ..SETTINGS });
+}
+
+criterion_group!(benches, ledger);
+criterion_main!(benches);

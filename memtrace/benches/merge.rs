@@ -1,0 +1,49 @@
+//! Merging and settling the snapshots of four shards that have seen the same stacks.
+
+use std::hint::black_box;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use memtrace::ledger::{Ledger, Settings};
+use memtrace::model::{AbsAddr, Bytes, Event, EventKind, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid};
+use memtrace::pipeline;
+
+const SHARDS: u64 = 4;
+const STACKS: u64 = 20_000;
+const DEPTH: u64 = 30;
+const SETTINGS: Settings =
+    Settings { blocks: u64::MAX, stacks: u32::MAX, processes: u32::MAX, track_peak: false, older: None };
+
+/// A shard's snapshot: each stack has allocated in each shard, and its frames came to one of them.
+fn snapshot(shard: u64) -> Snapshot {
+    let mut ledger = Ledger::new(SETTINGS);
+    let mut apply = |kind| ledger.apply(Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind });
+    for nth in 0..STACKS {
+        let id = StackId(2 + nth.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let address = AbsAddr(0x7f00_0000_0000 + (nth * SHARDS + shard) * 64);
+        apply(EventKind::Alloc { address, size: Bytes(64), stack: id });
+        if nth % SHARDS == shard {
+            let frames = (0..DEPTH).map(|depth| AbsAddr(id.0 ^ depth)).collect();
+            apply(EventKind::Stack { id, stack: Box::new(Stack { frames, end: StackEnd::Complete }) });
+        }
+    }
+    ledger.snapshot(Tick(0))
+}
+
+fn merge(criterion: &mut Criterion) {
+    let shards: Vec<_> = (0..SHARDS).map(snapshot).collect();
+    let mut group = criterion.benchmark_group("merge");
+    group.throughput(Throughput::Elements(SHARDS * STACKS)).sample_size(20);
+    group.bench_function("4_shards_of_20k_stacks", |bencher| {
+        let merged = |shards: Vec<Snapshot>| {
+            let mut all = Snapshot::default();
+            shards.into_iter().for_each(|shard| all.merge(shard));
+            pipeline::settle(&mut all);
+            all
+        };
+        bencher.iter_batched(|| shards.clone(), |shards| black_box(merged(shards)), BatchSize::LargeInput);
+    });
+    group.finish();
+}
+
+criterion_group!(benches, merge);
+criterion_main!(benches);

@@ -1,0 +1,97 @@
+//! The laws by which snapshots are added and subtracted.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{AbsAddr, LossReason, Pid};
+
+fn any_amount() -> impl Strategy<Value = Amount> {
+    (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
+}
+
+fn any_usage() -> impl Strategy<Value = Usage> {
+    (any_amount(), any_amount(), any_amount()).prop_map(|(live, alloc, free)| Usage { live, alloc, free })
+}
+
+fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
+    (any_usage(), any::<u64>()).prop_map(|(usage, at_peak)| StackUsage { usage, at_peak: Bytes(at_peak) })
+}
+
+fn any_image() -> impl Strategy<Value = ImageUsage> {
+    let ended = prop_oneof![Just(None), Just(Some(Ending::Exit)), Just(Some(Ending::Exec))];
+    let peak = prop::option::of(any::<u64>().prop_map(Bytes));
+    let by_stack = prop::collection::btree_map((0..6u64).prop_map(StackId), any_stack_usage(), 0..4);
+    (ended, any_usage(), any_amount(), any::<u64>(), peak, by_stack).prop_map(
+        |(ended, total, discarded, unmatched_frees, peak, by_stack)| ImageUsage {
+            ended,
+            total,
+            discarded,
+            unmatched_frees,
+            peak,
+            by_stack,
+        },
+    )
+}
+
+fn any_snapshot() -> impl Strategy<Value = Snapshot> {
+    let image_id = (1..3u32, 0..2u32).prop_map(|(pid, ordinal)| ImageId { pid: Pid(pid), ordinal });
+    let images = prop::collection::btree_map(image_id, any_image(), 0..4);
+    // A stack's id is a hash of its frames, so one id has the same frames in every shard.
+    let stacks = prop::collection::btree_set(2..8u64, 0..4).prop_map(|ids| {
+        let stack = |id| Stack { frames: [AbsAddr(id)].into(), end: StackEnd::Complete };
+        ids.into_iter().map(|id| (StackId(id), stack(id))).collect()
+    });
+    let losses = prop::collection::vec((prop::sample::select(LossReason::ALL), any::<u64>()), 0..4);
+    (images, stacks, losses).prop_map(|(images, stacks, lost)| {
+        let mut losses = Losses::default();
+        lost.into_iter().for_each(|(reason, count)| losses.add(reason, count));
+        Snapshot { images, stacks, losses }
+    })
+}
+
+fn merged(mut one: Snapshot, other: &Snapshot) -> Snapshot {
+    one.merge(other.clone());
+    one
+}
+
+proptest! {
+    #[test]
+    fn merging_is_commutative(a in any_snapshot(), b in any_snapshot()) {
+        prop_assert_eq!(merged(a.clone(), &b), merged(b, &a));
+    }
+
+    #[test]
+    fn merging_is_associative(a in any_snapshot(), b in any_snapshot(), c in any_snapshot()) {
+        prop_assert_eq!(merged(merged(a.clone(), &b), &c), merged(a, &merged(b, &c)));
+    }
+
+    #[test]
+    fn merging_nothing_changes_nothing(a in any_snapshot()) {
+        prop_assert_eq!(&merged(a.clone(), &Snapshot::default()), &a);
+        prop_assert_eq!(&merged(Snapshot::default(), &a), &a);
+    }
+
+    #[test]
+    fn nothing_has_changed_since_the_same_snapshot(a in any_snapshot()) {
+        let change = a.diff(&a);
+        prop_assert!(change.images.is_empty());
+        prop_assert_eq!(change.losses, Losses::default());
+        prop_assert_eq!(change.stacks, a.stacks);
+    }
+}
+
+#[test]
+fn a_difference_has_what_was_booked_in_between() {
+    let id = ImageId { pid: Pid(1), ordinal: 0 };
+    let books = |live, alloc, free, unmatched_frees| {
+        let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };
+        let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free) };
+        let by_stack = BTreeMap::from([(StackId(2), StackUsage { usage, at_peak: Bytes(live) })]);
+        let image = ImageUsage { total: usage, unmatched_frees, by_stack, ..ImageUsage::default() };
+        Snapshot { images: BTreeMap::from([(id, image)]), ..Snapshot::default() }
+    };
+    let change = books(50, 90, 40, 3).diff(&books(20, 30, 10, 1));
+    let mut expected = books(30, 60, 30, 2);
+    expected.images.values_mut().flat_map(|image| image.by_stack.values_mut()).for_each(|s| s.at_peak = Bytes(0));
+    assert_eq!(change, expected);
+}
