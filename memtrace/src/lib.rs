@@ -10,3 +10,4 @@ pub mod model;
 pub mod pipeline;
 pub mod report;
 pub mod session;
+pub mod symbolize;

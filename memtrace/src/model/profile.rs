@@ -74,7 +74,8 @@ pub struct Frame {
     pub name: Result<Name, Unnamed>,
     /// The object whose code it is; `None` for code without a file.
     pub object: Option<ObjectName>,
-    /// Where in the object the call is, as the object's own symbols count.
+    /// Where in the object the call is, as the object's own symbols count; or, where its headers could not be read, as its
+    /// file counts.
     pub offset: Option<VirtOffset>,
     /// Where in the process the call is; set only where there is no object to count from.
     pub address: Option<AbsAddr>,

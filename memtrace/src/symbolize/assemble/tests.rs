@@ -1,0 +1,156 @@
+use super::*;
+use crate::model::{Amount, Ending, LossReason, Name, Pid, Stack, StackId, StackUsage};
+
+fn frame(name: &str) -> Frame {
+    Frame {
+        name: Ok(Name(String::from(name))),
+        object: None,
+        offset: None,
+        address: None,
+        location: None,
+        inlined: name.starts_with("inlined"),
+    }
+}
+
+fn id(pid: u32, ordinal: u32) -> ImageId {
+    ImageId { pid: Pid(pid), ordinal }
+}
+
+fn usage(bytes: u64) -> Usage {
+    Usage { live: Amount::one(Bytes(bytes)), alloc: Amount::one(Bytes(bytes)), free: Amount::default() }
+}
+
+fn stack(frames: &[u64], end: StackEnd) -> Stack {
+    Stack { frames: frames.iter().map(|&address| AbsAddr(address)).collect(), end }
+}
+
+fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
+    let by_stack = stacks
+        .iter()
+        .map(|&(stack, bytes, at_peak)| (StackId(stack), StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak) }))
+        .collect();
+    ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
+}
+
+/// The profile where, in every image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions inlined.
+fn profile_of(snapshot: &Snapshot) -> Profile {
+    let named: Vec<(u64, Vec<Frame>)> = vec![
+        (1, vec![frame("main")]),
+        (2, vec![frame("work")]),
+        (22, vec![frame("work")]),
+        (3, vec![frame("alloc"), frame("inlined one"), frame("inlined two")]),
+    ];
+    let by_address: HashMap<AbsAddr, &[Frame]> =
+        named.iter().map(|(address, frames)| (AbsAddr(*address), frames.as_slice())).collect();
+    let used = |image| addresses(snapshot, image).into_iter().map(|address| (address, by_address[&address])).collect();
+    let frames = snapshot.images.iter().map(|(id, image)| (*id, used(image))).collect();
+    profile(snapshot, &BTreeMap::new(), &frames)
+}
+
+fn names(profile: &Profile, stack: usize) -> Vec<String> {
+    profile.stacks[stack].frames.iter().map(|id| profile.frames[id.0].label()).collect()
+}
+
+#[test]
+fn frames_run_from_root_to_leaf_and_inlined_ones_follow_their_callers() {
+    let snapshot = Snapshot {
+        images: BTreeMap::from([(id(1, 0), image(None, &[(10, 64, 0)]))]),
+        stacks: BTreeMap::from([(StackId(10), stack(&[3, 2, 1], StackEnd::Complete))]),
+        ..Snapshot::default()
+    };
+    let profile = profile_of(&snapshot);
+    assert_eq!(names(&profile, 0), ["main", "work", "alloc", "inlined one", "inlined two"]);
+    assert_eq!(profile.frames.len(), 5);
+}
+
+#[test]
+fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
+    let stacks = [(10, 64, 1), (11, 100, 2), (12, 1, 4)];
+    let snapshot = Snapshot {
+        images: BTreeMap::from([(id(1, 0), image(Some(500), &stacks)), (id(1, 1), image(None, &stacks[..1]))]),
+        stacks: BTreeMap::from([
+            (StackId(10), stack(&[2, 1], StackEnd::Complete)),
+            (StackId(11), stack(&[22, 1], StackEnd::Complete)),
+            (StackId(12), stack(&[2, 1], StackEnd::FramePointers)),
+        ]),
+        ..Snapshot::default()
+    };
+    let profile = profile_of(&snapshot);
+    let told: Vec<_> =
+        profile.stacks.iter().map(|stack| (stack.process, stack.end, stack.usage.live, stack.at_peak)).collect();
+    let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
+    assert_eq!(
+        told,
+        [
+            (0, StackEnd::Complete, amount(164, 2), Some(Bytes(3))),
+            (0, StackEnd::FramePointers, amount(1, 1), Some(Bytes(4))),
+            (1, StackEnd::Complete, amount(64, 1), None),
+        ]
+    );
+}
+
+#[test]
+fn stacks_and_frames_come_in_the_order_of_their_names_whatever_their_ids_and_addresses() {
+    let snapshot = |first, second| Snapshot {
+        images: BTreeMap::from([(id(1, 0), image(None, &[(first, 64, 0), (second, 64, 0)]))]),
+        stacks: BTreeMap::from([
+            (StackId(first), stack(&[2, 1], StackEnd::Complete)),
+            (StackId(second), stack(&[3, 1], StackEnd::Complete)),
+        ]),
+        ..Snapshot::default()
+    };
+    let profile = profile_of(&snapshot(10, 11));
+    assert_eq!(profile, profile_of(&snapshot(11, 10)));
+    assert!(profile.frames.is_sorted());
+    assert_eq!(names(&profile, 0)[1], "alloc");
+    assert_eq!(names(&profile, 1)[1], "work");
+}
+
+#[test]
+fn allocations_without_frames_are_one_stack_for_each_reason() {
+    let snapshot = Snapshot {
+        images: BTreeMap::from([(id(1, 0), image(None, &[(0, 1, 0), (1, 2, 0), (10, 4, 0), (11, 8, 0)]))]),
+        ..Snapshot::default()
+    };
+    let profile = profile_of(&snapshot);
+    assert!(profile.frames.is_empty());
+    let told: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.usage.live.bytes.0)).collect();
+    assert_eq!(told, [(StackEnd::NotTaken, 1), (StackEnd::Failed, 2), (StackEnd::FramesLost, 12)]);
+}
+
+#[test]
+fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
+    let mut snapshot = Snapshot {
+        images: BTreeMap::from([
+            (id(9, 0), image(None, &[])),
+            (id(4, 1), image(None, &[])),
+            (id(4, 0), image(Some(7), &[])),
+        ]),
+        ..Snapshot::default()
+    };
+    snapshot.losses.add(LossReason::ProbeMissed, 3);
+    let first = snapshot.images.get_mut(&id(4, 0)).unwrap();
+    first.ended = Some(Ending::Exec);
+    first.total = usage(50);
+    first.discarded = Amount::one(Bytes(50));
+    first.unmatched_frees = 2;
+    let images = BTreeMap::from([
+        (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), mappings: Vec::new() }),
+        (id(9, 0), Image::default()),
+    ]);
+    let profile = profile(&snapshot, &images, &FramesByAddress::new());
+    let expected = ProcessProfile {
+        pid: Pid(4),
+        comm: String::from("sh"),
+        exe: Some("/bin/sh".into()),
+        ended: Some(Ending::Exec),
+        total: usage(50),
+        discarded: Amount::one(Bytes(50)),
+        unmatched_frees: 2,
+        peak: Some(Bytes(7)),
+    };
+    assert_eq!(profile.processes[0], expected);
+    let rest: Vec<_> = profile.processes[1..].iter().map(|process| (process.pid.0, process.comm.as_str())).collect();
+    assert_eq!(rest, [(4, "?"), (9, "?")]);
+    assert_eq!(profile.losses, snapshot.losses);
+}

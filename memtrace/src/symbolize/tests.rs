@@ -1,0 +1,169 @@
+mod hostile;
+mod program;
+mod split;
+
+use std::fs;
+
+use program::{Program, image_of_maps, line, run};
+
+use super::*;
+use crate::model::{
+    Amount, BuildId, Bytes, Image, ImageUsage, Location, Pid, Stack, StackEnd, StackId, StackUsage, Usage,
+};
+
+const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
+
+/// A snapshot of one image with one stack, leaf first.
+fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
+    let usage = Usage { live: Amount::one(Bytes(64)), alloc: Amount::one(Bytes(64)), free: Amount::default() };
+    let id = StackId(100);
+    let stack = Stack { frames: addresses.into(), end: StackEnd::Complete };
+    let by_stack = BTreeMap::from([(id, StackUsage { usage, at_peak: Bytes(0) })]);
+    Snapshot {
+        images: BTreeMap::from([(IMAGE, ImageUsage { total: usage, by_stack, ..ImageUsage::default() })]),
+        stacks: BTreeMap::from([(id, stack)]),
+        ..Snapshot::default()
+    }
+}
+
+/// The frames of `address`, outermost first.
+fn frames_at(symbolizer: &mut Symbolizer, image: &Image, address: AbsAddr) -> Vec<Frame> {
+    let profile = symbolizer.profile(&snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]));
+    profile.stacks[0].frames.iter().map(|id| profile.frames[id.0].clone()).collect()
+}
+
+/// Without the host's own debug files.
+fn symbolizer() -> Symbolizer {
+    Symbolizer::with_debug_directories(Vec::new())
+}
+
+/// Name, line and whether inlined, of each frame.
+fn told(frames: &[Frame]) -> Vec<(&str, Option<u32>, bool)> {
+    frames
+        .iter()
+        .map(|frame| {
+            let name = frame.name.as_ref().map_or("", |name| name.0.as_str());
+            (name, frame.location.as_ref().and_then(|location| location.line), frame.inlined)
+        })
+        .collect()
+}
+
+fn outer_with_inlined() -> [(&'static str, Option<u32>, bool); 3] {
+    [
+        ("outer", Some(line("outer")), false),
+        ("inner", Some(line("inner")), true),
+        ("innermost", Some(line("innermost")), true),
+    ]
+}
+
+#[test]
+fn inlined_functions_are_frames_of_their_own_each_with_the_line_of_its_call() {
+    for flags in [["-g", "-gdwarf-4"], ["-g", "-gdwarf-5"]] {
+        let program = Program::new(&flags);
+        let image = program.image(Some(program.path()), None);
+        let mut symbolizer = symbolizer();
+        let frames = frames_at(&mut symbolizer, &image, program.returns[0]);
+        assert_eq!(told(&frames), outer_with_inlined());
+        let source = program.scratch.file("program.c");
+        assert!(frames.iter().all(|frame| frame.location.as_ref().unwrap().file == source));
+        assert!(frames.iter().all(|frame| frame.object.as_ref().unwrap().path == program.path()));
+        let frames = frames_at(&mut symbolizer, &image, program.returns[1]);
+        assert_eq!(told(&frames), [("plain", Some(line("plain")), false)]);
+    }
+}
+
+#[test]
+fn the_offset_is_the_address_by_which_other_tools_find_the_same_line() {
+    let program = Program::new(&["-g"]);
+    let image = program.image(Some(program.path()), None);
+    let frames = frames_at(&mut symbolizer(), &image, program.returns[1]);
+    let offset = frames[0].offset.unwrap().to_string();
+    let found = run("addr2line", &["-f", "-e", program.path().to_str().unwrap(), &offset]);
+    let mut lines = found.lines();
+    assert_eq!(lines.next(), Some("plain"));
+    assert!(lines.next().unwrap().starts_with(&format!(
+        "{}:{}",
+        program.scratch.file("program.c").display(),
+        line("plain")
+    )));
+}
+
+#[test]
+fn without_debug_information_the_symbol_table_names_and_mangled_names_read_as_their_languages_write_them() {
+    let program = Program::new(&[]);
+    let image = program.image(Some(program.path()), None);
+    let mut symbolizer = symbolizer();
+    let names = program.returns.map(|address| {
+        let frames = frames_at(&mut symbolizer, &image, address);
+        assert_eq!(frames.len(), 1);
+        assert_eq!(frames[0].location, None);
+        frames[0].name.clone().unwrap().0
+    });
+    assert_eq!(names, ["outer", "plain", "store::add(unsigned long, int)", "mycrate::cache::insert"]);
+}
+
+#[test]
+fn a_file_that_is_not_the_mapped_one_gives_no_names() {
+    let program = Program::new(&["-g"]);
+    let mut image = program.image(Some(program.path()), None);
+    for mapping in &mut image.mappings {
+        if mapping.object.as_ref().is_some_and(|object| object.path == program.path()) {
+            let object =
+                Object { build_id: Some(BuildId([1; 20].into())), ..(**mapping.object.as_ref().unwrap()).clone() };
+            mapping.object = Some(Arc::new(object));
+        }
+    }
+    let frames = frames_at(&mut symbolizer(), &image, program.returns[0]);
+    assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
+}
+
+#[test]
+fn what_has_no_name_keeps_its_reason_and_its_place() {
+    let program = Program::new(&["-g"]);
+    let address = program.returns[1];
+    let named = &frames_at(&mut symbolizer(), &program.image(Some(program.path()), None), address)[0];
+    let mut symbolizer = symbolizer();
+
+    let gone = &frames_at(&mut symbolizer, &program.image(None, None), address)[0];
+    assert_eq!(gone.name, Err(Unnamed::ObjectUnreadable));
+    assert_eq!(gone.object.as_ref().unwrap().path, program.path());
+    // The linker of this machine puts code where it lies in the file.
+    assert_eq!(gone.offset, named.offset);
+
+    let mut image = program.image(None, None);
+    for mapping in &mut image.mappings {
+        mapping.object = None;
+    }
+    let generated = &frames_at(&mut symbolizer, &image, address)[0];
+    assert_eq!((&generated.name, &generated.object), (&Err(Unnamed::Anonymous), &None));
+    assert_eq!(generated.address, Some(AbsAddr(address.0 - 1)));
+
+    let nowhere = &frames_at(&mut symbolizer, &Image::default(), address)[0];
+    assert_eq!((&nowhere.name, nowhere.offset), (&Err(Unnamed::NoMapping), None));
+    assert_eq!(nowhere.address, Some(AbsAddr(address.0 - 1)));
+    assert_eq!(frames_at(&mut symbolizer, &Image::default(), AbsAddr(0))[0].address, Some(AbsAddr(0)));
+}
+
+#[test]
+fn the_kernels_own_code_is_named_by_object_and_offset() {
+    let image = image_of_maps("7ffc0a000000-7ffc0a002000 r-xp 00000000 00:00 0 [vdso]\n");
+    let frame = &frames_at(&mut symbolizer(), &image, AbsAddr(0x7ffc_0a00_0a11))[0];
+    assert_eq!(frame.name, Err(Unnamed::ObjectUnreadable));
+    assert_eq!(frame.label(), "[vdso]+0xa10");
+}
+
+#[test]
+fn this_very_program_is_named_as_its_compiler_knows_it() {
+    // The line of a function's first instruction is that of its head.
+    #[inline(never)]
+    fn here(number: u32) -> u32 {
+        std::hint::black_box(number) + line!() - 1
+    }
+    let image = image_of_maps(&fs::read_to_string("/proc/self/maps").unwrap());
+    let entry = here as fn(u32) -> u32 as usize as u64;
+    let frames = frames_at(&mut symbolizer(), &image, AbsAddr(entry + 1));
+    let name = "memtrace::symbolize::tests::this_very_program_is_named_as_its_compiler_knows_it::here";
+    assert_eq!(told(&frames), [(name, Some(here(0)), false)]);
+    let Location { file, .. } = frames[0].location.clone().unwrap();
+    assert!(file.ends_with(file!()), "{}", file.display());
+}

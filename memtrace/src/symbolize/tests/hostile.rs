@@ -1,0 +1,96 @@
+//! Files that are cut off, garbage, or contradict themselves.
+
+use std::fs;
+
+use super::program::{Program, Scratch, run};
+use super::{Frame, Name, Unnamed, frames_at, outer_with_inlined, symbolizer, told};
+
+#[test]
+fn a_file_cut_off_anywhere_gives_right_names_or_none() {
+    let program = Program::new(&["-g"]);
+    let whole = fs::read(program.path()).unwrap();
+    let cut = program.scratch.file("cut");
+    let named = frames_at(&mut symbolizer(), &program.image(Some(program.path()), None), program.returns[0]);
+    for length in (0..whole.len()).step_by(97) {
+        fs::write(&cut, &whole[..length]).unwrap();
+        let frames = frames_at(&mut symbolizer(), &program.image(Some(cut.clone()), None), program.returns[0]);
+        // Section headers end the file, so none of them can be read.
+        assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable), "{length} bytes");
+        assert_eq!(frames[0].offset, named[0].offset);
+    }
+}
+
+#[test]
+fn a_file_of_anything_is_unreadable() {
+    let program = Program::new(&[]);
+    let scratch = Scratch::new();
+    let path = scratch.file("garbage");
+    let elf = [b"\x7fELF\x02\x01\x01".as_slice(), &[0xff; 4000]].concat();
+    for bytes in [Vec::new(), b"#!/bin/sh\n".to_vec(), vec![0; 5000], elf] {
+        fs::write(&path, bytes).unwrap();
+        let frames = frames_at(&mut symbolizer(), &program.image(Some(path.clone()), None), program.returns[0]);
+        assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
+    }
+    let frames = frames_at(&mut symbolizer(), &program.image(Some(scratch.0.clone()), None), program.returns[0]);
+    assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
+}
+
+/// Where a section lies in the program's file, and how long it is there.
+fn section(program: &Program, name: &str) -> (usize, usize) {
+    let sections = run("readelf", &["-SW", program.path().to_str().unwrap()]);
+    let name = format!(" {name} ");
+    let fields: Vec<_> = sections.split(&name).nth(1).unwrap().split_whitespace().collect();
+    let number = |field| usize::from_str_radix(field, 16).unwrap();
+    (number(fields[2]), number(fields[3]))
+}
+
+/// The frames of `outer` when one byte of the program's file is another.
+fn with_byte(program: &Program, whole: &[u8], at: usize, value: u8) -> Vec<Frame> {
+    let bad = program.scratch.file("bad");
+    let mut bytes = whole.to_vec();
+    bytes[at] = value;
+    fs::write(&bad, &bytes).unwrap();
+    frames_at(&mut symbolizer(), &program.image(Some(bad), None), program.returns[0])
+}
+
+#[test]
+fn line_tables_that_contradict_themselves_leave_the_names() {
+    let program = Program::new(&["-g"]);
+    let whole = fs::read(program.path()).unwrap();
+    let (offset, size) = section(&program, ".debug_line");
+    let mut without_lines = 0;
+    for at in offset..offset + size {
+        for value in [0, 0x7f, 0xff] {
+            let frames = with_byte(&program, &whole, at, value);
+            assert_eq!(frames[0].name, Ok(Name(String::from("outer"))), "byte {at:#x} is {value:#x}");
+            without_lines += u32::from(told(&frames) == [("outer", None, false)]);
+        }
+    }
+    assert!(without_lines > 0, "nothing was contradicted");
+}
+
+#[test]
+fn a_file_with_any_byte_wrong_does_no_harm() {
+    let program = Program::new(&["-g"]);
+    let whole = fs::read(program.path()).unwrap();
+    for at in (0..whole.len()).step_by(41) {
+        let frames = with_byte(&program, &whole, at, !whole[at]);
+        assert!(!frames.is_empty());
+    }
+}
+
+#[test]
+fn a_section_that_claims_to_be_impossibly_large_is_not_unpacked() {
+    let program = Program::new(&["-g"]);
+    let path = program.path();
+    run("objcopy", &["--compress-debug-sections=zlib", path.to_str().unwrap()]);
+    let image = program.image(Some(path.clone()), None);
+    assert_eq!(told(&frames_at(&mut symbolizer(), &image, program.returns[0])), outer_with_inlined());
+    let mut bytes = fs::read(&path).unwrap();
+    let (offset, _) = section(&program, ".debug_info");
+    // `ch_size` of `Elf64_Chdr`: 64 TiB.
+    bytes[offset + 8..offset + 16].copy_from_slice(&(1u64 << 46).to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let frames = frames_at(&mut symbolizer(), &image, program.returns[0]);
+    assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
+}

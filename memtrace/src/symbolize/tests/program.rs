@@ -1,0 +1,165 @@
+//! A C program whose lines are known, compiled and run: it tells its own return addresses and its own mappings.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object};
+
+/// A directory that is removed with all its files.
+pub(super) struct Scratch(pub(super) PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("memtrace-symbolize-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// Runs a command that must succeed, and gives its standard output.
+pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> String {
+    let output = Command::new(program.as_ref()).args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} {arguments:?}: {errors}", program.as_ref().display());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The line of [`SOURCE`] with this comment.
+pub(super) fn line(comment: &str) -> u32 {
+    let found: Vec<_> =
+        SOURCE.lines().enumerate().filter(|(_, line)| line.ends_with(&format!("/* {comment} */"))).collect();
+    assert_eq!(found.len(), 1, "{comment}");
+    found[0].0 as u32 + 1
+}
+
+/// Prints its mappings, and each return address on the way from `told` to `main`.
+pub(super) const SOURCE: &str = r#"
+#include <stdio.h>
+#define INLINED static inline __attribute__((always_inline))
+
+__attribute__((noipa)) int told(int n) {
+    printf("return %p\n", __builtin_return_address(0));
+    return n + 1;
+}
+
+INLINED int innermost(int n) {
+    n += told(n); /* innermost */
+    return n;
+}
+
+INLINED int inner(int n) {
+    int m = innermost(n) * 3; /* inner */
+    return m + n;
+}
+
+__attribute__((noipa)) int outer(int n) {
+    int m = n * n;
+    m += inner(m); /* outer */
+    return m;
+}
+
+__attribute__((noipa)) int plain(int n) {
+    n = told(n); /* plain */
+    return n * 2;
+}
+
+__attribute__((noipa)) int cpp(int) __asm__("_ZN5store3addEmi");
+int cpp(int n) {
+    return told(n) * 2;
+}
+
+__attribute__((noipa)) int rust(int) __asm__("_ZN7mycrate5cache6insert17h0123456789abcdefE");
+int rust(int n) {
+    return told(n) * 2;
+}
+
+int main(void) {
+    int n = outer(2) + plain(3) + cpp(4) + rust(5);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char text[4096];
+    while (fgets(text, sizeof text, maps)) fputs(text, stdout);
+    return n == 0;
+}
+"#;
+
+/// A program that has run.
+pub(super) struct Program {
+    pub(super) scratch: Scratch,
+    /// Return addresses: into `outer`, `plain`, the C++ and the Rust function.
+    pub(super) returns: [AbsAddr; 4],
+    maps: String,
+}
+
+impl Program {
+    /// Compiles and runs [`SOURCE`].
+    pub(super) fn new(flags: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        let source = scratch.file("program.c");
+        fs::write(&source, SOURCE).unwrap();
+        let program = scratch.file("program");
+        let paths = ["-o", program.to_str().unwrap(), source.to_str().unwrap()];
+        run("cc", &[&["-O2", "-Wl,--build-id"], flags, &paths].concat());
+        let output = run(&program, &[]);
+        let (returns, maps): (Vec<_>, Vec<_>) = output.lines().partition(|line| line.starts_with("return "));
+        let returns = returns.iter().map(|line| AbsAddr(hex(line.trim_start_matches("return 0x"))));
+        let returns = returns.collect::<Vec<_>>().try_into().unwrap();
+        Self { scratch, returns, maps: maps.join("\n") }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.scratch.file("program")
+    }
+
+    /// What ran, with the program to be read from `handle`.
+    pub(super) fn image(&self, handle: Option<PathBuf>, root: Option<PathBuf>) -> Image {
+        let object = Arc::new(Object { path: self.path(), handle, build_id: None, root });
+        let mut image = image_of_maps(&self.maps);
+        for mapping in &mut image.mappings {
+            if mapping.object.as_ref().is_some_and(|mapped| mapped.path == self.path()) {
+                mapping.object = Some(Arc::clone(&object));
+            }
+        }
+        image
+    }
+}
+
+fn hex(text: &str) -> u64 {
+    u64::from_str_radix(text, 16).unwrap()
+}
+
+/// The mappings of code that the text of a maps file shows, each file to be read from where it says.
+pub(super) fn image_of_maps(maps: &str) -> Image {
+    let mut mappings = Vec::new();
+    for fields in maps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()) {
+        let (start, end) = fields[0].split_once('-').unwrap();
+        if fields[1].contains('x') {
+            let object = fields.get(5).map(|path| {
+                let path = PathBuf::from(path);
+                let handle = path.is_absolute().then(|| path.clone());
+                Arc::new(Object { path, handle, build_id: None, root: None })
+            });
+            mappings.push(Mapping {
+                start: AbsAddr(hex(start)),
+                end: AbsAddr(hex(end)),
+                offset: FileOffset(hex(fields[2])),
+                object,
+            });
+        }
+    }
+    Image { comm: String::from("program"), exe: None, mappings }
+}
