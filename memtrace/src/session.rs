@@ -1,12 +1,21 @@
 //! The composition root: it alone knows all the engines, and joins them for one run.
 
 mod config;
+mod cost;
 pub mod doctor;
 mod error;
+mod followed;
 mod observer;
 mod outcome;
+mod outputs;
+mod ring_source;
+mod run;
+mod subject;
+mod translate;
+mod wait;
 
 pub use config::{Config, Destination, Output, Target};
 pub use error::Error;
 pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};
+pub use run::run;
