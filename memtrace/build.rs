@@ -44,7 +44,9 @@ fn find() -> Result<PathBuf, String> {
     }
     match workspace.object_state().map_err(unreadable)? {
         Object::Fresh => Ok(workspace.object()),
-        Object::Stale => Err(String::from("the BPF object was built from other sources; build it anew: cargo xtask bpf")),
+        Object::Stale => {
+            Err(String::from("the BPF object was built from other sources; build it anew: cargo xtask bpf"))
+        }
         Object::Missing => Err(String::from("the BPF object has not been built yet; build it: cargo xtask bpf")),
     }
 }

@@ -1,0 +1,90 @@
+//! Running programs: each is named before it runs, and a failure names it again.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::say;
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
+}
+
+/// Says what is run, runs it, and fails when it fails. Standard input is closed: nothing here may wait for an answer.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = shown(command);
+    say::note(&shown);
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot run {shown}"))?;
+    if !status.success() {
+        bail!("failed, with {status}: {shown}");
+    }
+    Ok(())
+}
+
+/// What `command` writes to standard output, when it can be run and succeeds.
+pub(crate) fn answer(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Where in `PATH` programs called `name` lie, the first first.
+pub(crate) fn in_path(name: &str) -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|folder| folder.join(name)).filter(|file| file.is_file()).collect()
+}
+
+/// `PATH` with `folder` in front.
+pub(crate) fn path_with(folder: &std::path::Path) -> Result<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_path_buf()).chain(env::split_paths(&path));
+    env::join_paths(folders).context("a folder of PATH has a colon in its name")
+}
+
+/// The command as one would type it: the variables it sets, the program, the arguments.
+pub(crate) fn shown(command: &Command) -> String {
+    let mut words = Vec::new();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            words.push(format!("{}={}", name.to_string_lossy(), quoted(&value.to_string_lossy())));
+        }
+    }
+    words.push(quoted(&command.get_program().to_string_lossy()));
+    words.extend(command.get_args().map(|argument| quoted(&argument.to_string_lossy())));
+    words.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    if word.is_empty() || word.contains(|c: char| c.is_whitespace() || "'\"$&|;<>()*?".contains(c)) {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    } else {
+        word.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let mut command = Command::new("cargo");
+        command.env("RUSTC_BOOTSTRAP", "1").env("FLAGS", "-C a").arg("build").arg("it's");
+        assert_eq!(shown(&command), r"FLAGS='-C a' RUSTC_BOOTSTRAP=1 cargo build 'it'\''s'");
+    }
+
+    #[test]
+    fn a_program_that_fails_is_an_error_that_names_it() {
+        let error = run(&mut Command::new("false")).unwrap_err().to_string();
+        assert!(error.contains("exit status: 1") && error.ends_with(": false"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_has_no_answer() {
+        assert_eq!(answer(&mut Command::new("no-such-program-at-all")), None);
+        assert_eq!(answer(&mut Command::new("false")), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! `cargo xtask demo`: from nothing to a flame graph of a service that leaks.
+
+mod service;
+mod verdict;
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use service::Service;
+
+use crate::privilege::Root;
+use crate::workspace::Workspace;
+use crate::{bpf, command, say, setup};
+
+/// How long memtrace looks at the service.
+const DURATION: &str = "10s";
+
+/// The function whose memory only ever grows.
+const GROWING_SITE: &str = "session_table_remember";
+
+const PICTURE: &str = "memtrace-demo.svg";
+const NUMBERS: &str = "memtrace-demo.json";
+
+/// Sets up, builds, traces the service by its pid, and says which site holds most.
+///
+/// # Errors
+///
+/// When a step fails, or when the widest site is not the one that grows.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let root = Root::obtain().context("memtrace is demonstrated as root")?;
+    setup::for_demo()?;
+    bpf::run(workspace)?;
+
+    say::step("Building memtrace");
+    let cargo = || {
+        let mut cargo = command::cargo();
+        cargo.current_dir(workspace.root());
+        cargo
+    };
+    command::run(cargo().args(["build", "--release", "--package", "memtrace"]))?;
+
+    say::step("Building the demo service");
+    let target = workspace.join("target/frame-pointers");
+    command::run(
+        cargo()
+            .args(["build", "--release", "--package", "memtrace-demo", "--target-dir"])
+            .arg(&target)
+            // Stacks are walked by frame pointers. A target folder of its own keeps everything else from being built
+            // again because of the flag.
+            .env("RUSTFLAGS", "-Cforce-frame-pointers=yes"),
+    )?;
+
+    say::step("Starting the demo service");
+    let service = Service::start(&target.join("release/demo-service"))?;
+    say::note(&format!("it runs as process {}", service.pid()));
+
+    say::step(&format!("Attaching memtrace to process {} for {DURATION}", service.pid()));
+    let memtrace = workspace.join("target/release/memtrace");
+    command::run(
+        root.command(memtrace)
+            .current_dir(workspace.root())
+            .args(["--pid", &service.pid().to_string(), "--duration", DURATION])
+            .args(["-o", PICTURE, "-o", NUMBERS]),
+    )?;
+    drop(service);
+
+    let numbers = workspace.join(NUMBERS);
+    let text = fs::read_to_string(&numbers).with_context(|| format!("cannot read {}", numbers.display()))?;
+    let summary = verdict::judge(&text, GROWING_SITE)?;
+    say::result(&format!("\n{summary}\n\nThe flame graph: {}", workspace.join(PICTURE).display()));
+    Ok(())
+}

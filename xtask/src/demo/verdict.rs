@@ -1,0 +1,100 @@
+//! Reads memtrace's JSON, as any program would, and says which site holds most.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+/// How many sites the summary shows.
+const SHOWN: usize = 5;
+
+/// The summary, when `expected` is the widest site.
+///
+/// # Errors
+///
+/// When it is not, or when `report` is not what memtrace writes.
+pub(super) fn judge(report: &str, expected: &str) -> Result<String> {
+    let sites = sites(report)?;
+    let (widest, bytes) = sites.first().context("memtrace saw no live memory at all")?;
+    if widest != expected {
+        bail!("the widest site should be {expected}, but is {widest}\n{}", table(&sites));
+    }
+    let all: u64 = sites.iter().map(|(_, bytes)| bytes).sum();
+    let share = *bytes as f64 / all as f64 * 100.0;
+    Ok(format!(
+        "Live bytes by site, of what was allocated while memtrace looked:\n{}\n\n\
+         {widest} is the widest site, with {share:.1} % of all live bytes: it is the one that grows.",
+        table(&sites)
+    ))
+}
+
+/// The innermost functions of all stacks, each with the live bytes of all stacks that end in it, the widest first.
+fn sites(report: &str) -> Result<Vec<(String, u64)>> {
+    let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
+    let stacks = report["stacks"].as_array().context("the report has no stacks")?;
+    let mut sites: BTreeMap<String, u64> = BTreeMap::new();
+    for stack in stacks {
+        let live = stack["live_bytes"].as_u64().context("a stack has no live_bytes")?;
+        let leaf = stack["frames"].as_array().and_then(|frames| frames.last());
+        *sites.entry(leaf.map_or_else(|| String::from("(no stack)"), label)).or_default() += live;
+    }
+    let mut sites: Vec<(String, u64)> = sites.into_iter().filter(|(_, live)| *live > 0).collect();
+    sites.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+    Ok(sites)
+}
+
+fn label(frame: &Value) -> String {
+    frame["name"].as_str().map_or_else(|| format!("{}+{}", frame["object"], frame["offset"]), String::from)
+}
+
+fn table(sites: &[(String, u64)]) -> String {
+    let rows = sites.iter().take(SHOWN).map(|(name, bytes)| format!("  {:>10.1} KiB  {name}", *bytes as f64 / 1024.0));
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report() -> String {
+        let stack = |frames: &[&str], live: u64| {
+            let frames: Vec<Value> = frames.iter().map(|name| json!({ "name": name })).collect();
+            json!({ "frames": frames, "live_bytes": live })
+        };
+        json!({ "stacks": [
+            stack(&["main", "login_with_token", "remember"], 600),
+            stack(&["main", "render"], 1000),
+            stack(&["main", "login_with_password", "remember"], 800),
+            stack(&["main", "churn"], 0),
+            stack(&[], 100),
+        ] })
+        .to_string()
+    }
+
+    #[test]
+    fn a_site_is_the_sum_of_the_stacks_that_end_in_it() {
+        let expected = [("remember", 1400), ("render", 1000), ("(no stack)", 100)];
+        assert_eq!(sites(&report()).unwrap(), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
+    }
+
+    #[test]
+    fn the_summary_names_the_widest_site() {
+        let summary = judge(&report(), "remember").unwrap();
+        assert!(summary.contains("remember is the widest site, with 56.0 % of all live bytes"), "{summary}");
+    }
+
+    #[test]
+    fn another_widest_site_is_a_failure() {
+        let error = judge(&report(), "render").unwrap_err().to_string();
+        assert!(error.starts_with("the widest site should be render, but is remember"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_report_is_a_failure() {
+        assert!(judge("", "remember").is_err());
+        assert!(judge("{}", "remember").is_err());
+        assert!(judge("{\"stacks\": []}", "remember").is_err());
+    }
+}

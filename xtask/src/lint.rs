@@ -1,0 +1,50 @@
+//! `cargo xtask lint`: formatting, clippy, and the project's own rules.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::workspace::Workspace;
+use crate::{bpf, command, say, tidy};
+
+/// Builds what the checks need and runs them.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    bpf::run(workspace)?;
+    check(workspace)
+}
+
+/// Runs the checks; the BPF object must be there, since clippy compiles memtrace.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    ensure_components()?;
+    say::step("Checking the formatting");
+    command::run(command::cargo().current_dir(workspace.root()).args(["fmt", "--all", "--check"]))?;
+    command::run(command::cargo().current_dir(workspace.join("memtrace-ebpf")).args(["fmt", "--check"]))?;
+    say::step("Checking clippy's lints");
+    command::run(command::cargo().current_dir(workspace.root()).args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    tidy::run(workspace)
+}
+
+/// Adds the parts of the Rust toolchain that a minimal installation leaves out.
+fn ensure_components() -> Result<()> {
+    let missing: Vec<&str> = ["fmt", "clippy"]
+        .into_iter()
+        .filter(|tool| command::answer(command::cargo().args([tool, "--version"])).is_none())
+        .map(|tool| if tool == "fmt" { "rustfmt" } else { tool })
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if command::in_path("rustup").is_empty() {
+        bail!("missing from the Rust toolchain, and there is no rustup to add it: {}", missing.join(" "));
+    }
+    say::step(&format!("Adding to the Rust toolchain: {}", missing.join(" ")));
+    command::run(Command::new("rustup").args(["component", "add"]).args(&missing))
+        .context("the checks need rustfmt and clippy")
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask test`: sets up, and runs every check and every test; a test that could not run is a failure.
+
+mod binaries;
+mod execute;
+mod tally;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use binaries::Binary;
+use execute::Selection;
+use tally::{Group, Tally};
+
+use crate::privilege::Root;
+use crate::workspace::Workspace;
+use crate::{bpf, command, lint, say, setup};
+
+/// All tests of this package need root.
+const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
+
+/// Tests of the other packages that need root begin with this.
+const PRIVILEGED_PREFIX: &str = "privileged_";
+
+/// When a privileged test program is ended: a target that never comes to its barrier must not hold everything up.
+const DEADLINE: Duration = Duration::from_secs(20 * 60);
+
+/// Runs everything.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    // Asked first, so that a password is wanted at the beginning and not after many minutes of building.
+    let root = Root::obtain();
+    if let Err(error) = &root {
+        say::warning(&format!("the privileged tests will not run, and so this will fail: {error:#}"));
+    }
+    setup::for_tests()?;
+    bpf::run(workspace)?;
+    lint::check(workspace)?;
+
+    say::step("Building the programs and the tests");
+    // The privileged tests run memtrace itself, which belongs to another package than they.
+    command::run(command::cargo().current_dir(workspace.root()).args(["build", "--workspace"]))?;
+    let binaries = binaries::build(workspace)?;
+
+    let mut tally = Tally::default();
+    say::step("Running the tests that need no privileges");
+    for binary in binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE) {
+        let ran = execute::run(binary.command(), Selection::Without(PRIVILEGED_PREFIX))?;
+        tally.add(Group::Unprivileged, &binary.name(), ran);
+    }
+    tally.add(Group::Unprivileged, "examples in the documentation", execute::doc_tests(workspace)?);
+
+    match root {
+        Ok(root) => run_privileged(root, &binaries, &mut tally)?,
+        Err(error) => tally.could_not_run(Group::Privileged, &format!("{error:#}")),
+    }
+    tally.conclude()
+}
+
+fn run_privileged(root: Root, binaries: &[Binary], tally: &mut Tally) -> Result<()> {
+    say::step("Running the privileged tests");
+    for binary in binaries {
+        let all = binary.package == PRIVILEGED_PACKAGE;
+        let selection = if all { Selection::All } else { Selection::Only(PRIVILEGED_PREFIX) };
+        let ran = execute::run(binary.privileged_command(root, DEADLINE), selection)?;
+        if all && binary.is_test_file {
+            tally.add_required(Group::Privileged, &binary.name(), ran);
+        } else {
+            tally.add(Group::Privileged, &binary.name(), ran);
+        }
+    }
+    Ok(())
+}

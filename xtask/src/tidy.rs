@@ -1,0 +1,89 @@
+//! `cargo xtask tidy`: the project's own rules, checked on every source file. It also runs as a test.
+
+mod attributes;
+mod bpf_side;
+mod imports;
+mod names;
+mod shape;
+mod table;
+mod tree;
+mod words;
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+use tree::{Source, Tree};
+
+use crate::say;
+use crate::workspace::Workspace;
+
+/// A rule that is broken somewhere.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Violation {
+    path: String,
+    /// The line, from 1; 0 where it is about the whole file.
+    line: usize,
+    message: String,
+}
+
+impl Violation {
+    fn new(source: &Source, line: usize, message: impl Into<String>) -> Self {
+        Self { path: source.path.clone(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(out, "{}: {}", self.path, self.message),
+            line => write!(out, "{}:{line}: {}", self.path, self.message),
+        }
+    }
+}
+
+/// Checks the checkout.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    say::step("Checking the project's own rules");
+    let tree = Tree::read(workspace.root())?;
+    for warning in shape::warnings(&tree) {
+        say::warning(&warning.to_string());
+    }
+    let violations = violations(&tree);
+    for violation in &violations {
+        say::failure(&violation.to_string());
+    }
+    if !violations.is_empty() {
+        bail!("{} breaches of the project's own rules (CONTRIBUTING.md has them)", violations.len());
+    }
+    say::note(&format!("{} files are tidy", tree.sources.len()));
+    Ok(())
+}
+
+fn violations(tree: &Tree) -> Vec<Violation> {
+    let mut found =
+        [words::check(tree), shape::check(tree), attributes::check(tree), imports::check(tree), bpf_side::check(tree)]
+            .concat();
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_tidy() {
+        let tree = Tree::read(Workspace::find().unwrap().root()).unwrap();
+        assert!(tree.sources.len() > 30, "the sources were not found");
+        let found: Vec<String> = violations(&tree).iter().map(ToString::to_string).collect();
+        assert!(found.is_empty(), "\n{}", found.join("\n"));
+    }
+
+    #[test]
+    fn a_violation_names_its_place() {
+        let violation = Violation { path: String::from("a.rs"), line: 3, message: String::from("no") };
+        assert_eq!(violation.to_string(), "a.rs:3: no");
+        assert_eq!(Violation { line: 0, ..violation }.to_string(), "a.rs: no");
+    }
+}

@@ -1,0 +1,91 @@
+//! The rooms of the BPF side: probes know nothing of each other, and one room alone touches the rings.
+
+use proc_macro2::{TokenStream, TokenTree};
+
+use super::tree::{Source, Tree};
+use super::{Violation, names};
+
+const SOURCES: &str = "memtrace-ebpf/src/";
+const PROBES: &str = "memtrace-ebpf/src/probes/";
+
+/// `maps` declares the rings, `emit` writes into them.
+const RING_ROOMS: [&str; 2] = ["memtrace-ebpf/src/maps.rs", "memtrace-ebpf/src/emit.rs"];
+
+/// How a ring is named: the map, its type and the kernel's functions.
+const RING_NAMES: [&str; 3] = ["RINGS", "RingBuf", "bpf_ringbuf_"];
+
+pub(super) fn check(tree: &Tree) -> Vec<Violation> {
+    tree.rust_below(SOURCES).flat_map(|source| [probe_imports(source), ring_names(source)].concat()).collect()
+}
+
+fn probe_imports(source: &Source) -> Vec<Violation> {
+    let Some(file) = source.path.strip_prefix(PROBES) else { return Vec::new() };
+    let probe = file.strip_suffix(".rs").unwrap_or(file).split('/').next().unwrap_or(file);
+    let module = ["probes", probe].map(String::from);
+    let Ok(named) = names::named(&source.text, &module) else {
+        return vec![Violation::new(source, 0, "not Rust")];
+    };
+    named
+        .iter()
+        .filter(|named| named.segments.starts_with(&["crate", "probes"].map(String::from)))
+        .filter(|named| named.segments.get(2).is_some_and(|other| other != probe))
+        .map(|named| {
+            Violation::new(source, named.line, format!("no probe may import another: {}", named.segments.join("::")))
+        })
+        .collect()
+}
+
+fn ring_names(source: &Source) -> Vec<Violation> {
+    if RING_ROOMS.contains(&source.path.as_str()) {
+        return Vec::new();
+    }
+    let Ok(tokens) = source.text.parse::<TokenStream>() else { return Vec::new() };
+    let mut found = Vec::new();
+    each_ident(tokens, &mut |name, line| {
+        if RING_NAMES.iter().any(|ring| name.starts_with(ring)) {
+            found.push(Violation::new(source, line, format!("only emit may touch a ring: {name}")));
+        }
+    });
+    found
+}
+
+fn each_ident(tokens: TokenStream, see: &mut impl FnMut(&str, usize)) {
+    for token in tokens {
+        match token {
+            TokenTree::Ident(ident) => see(&ident.to_string(), ident.span().start().line),
+            TokenTree::Group(group) => each_ident(group.stream(), see),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(path: &str, text: &str) -> Vec<String> {
+        check(&Tree::of(&[(path, text)])).into_iter().map(|violation| violation.message).collect()
+    }
+
+    #[test]
+    fn no_probe_imports_another() {
+        let text = "use super::process::exit;";
+        assert_eq!(
+            messages("memtrace-ebpf/src/probes/heap.rs", text),
+            ["no probe may import another: crate::probes::process::exit"]
+        );
+        assert_eq!(messages("memtrace-ebpf/src/probes/heap.rs", "use crate::emit::alloc;"), [""; 0]);
+    }
+
+    #[test]
+    fn only_emit_and_the_maps_name_rings() {
+        let text = "use crate::maps::RINGS;";
+        assert_eq!(messages("memtrace-ebpf/src/stack.rs", text), ["only emit may touch a ring: RINGS"]);
+        assert_eq!(
+            messages("memtrace-ebpf/src/loss.rs", "fn f() { unsafe { bpf_ringbuf_submit(p, 0) } }"),
+            ["only emit may touch a ring: bpf_ringbuf_submit"]
+        );
+        assert_eq!(messages("memtrace-ebpf/src/emit.rs", text), [""; 0]);
+        assert_eq!(messages("memtrace-ebpf/src/maps.rs", text), [""; 0]);
+    }
+}

@@ -1,0 +1,199 @@
+//! Every path that a Rust file names, resolved as far as the file alone allows.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::spanned::Spanned as _;
+use syn::visit::{self, Visit};
+use syn::{ItemMod, ItemUse, Macro, MetaList, Path, UseTree};
+
+/// A path in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// Its segments. A path into the own crate begins with `crate`.
+    pub(super) segments: Vec<String>,
+    /// Its line, from 1.
+    pub(super) line: usize,
+}
+
+/// The paths that `text` names, when it lies at `module` of its crate: `["report", "svg"]` for `report/svg.rs`.
+///
+/// Left out are paths that begin with a module of the file itself, and single names outside of `use`: those are local.
+///
+/// # Errors
+///
+/// When `text` is not Rust.
+pub(super) fn named(text: &str, module: &[String]) -> syn::Result<Vec<Named>> {
+    let file = syn::parse_file(text)?;
+    let mut collector = Collector { module: module.to_vec(), found: Vec::new(), local: BTreeSet::new() };
+    collector.visit_file(&file);
+    let Collector { mut found, local, .. } = collector;
+    found.retain(|named| named.segments.first().is_some_and(|first| !local.contains(first)));
+    Ok(found)
+}
+
+struct Collector {
+    module: Vec<String>,
+    found: Vec<Named>,
+    /// Modules of this file, which hide crates of the same name.
+    local: BTreeSet<String>,
+}
+
+impl Collector {
+    fn add(&mut self, segments: Vec<String>, line: usize) {
+        if let Some(segments) = resolve(segments, &self.module) {
+            self.found.push(Named { segments, line });
+        }
+    }
+
+    fn add_use(&mut self, tree: &UseTree, prefix: &[String]) {
+        let with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.add_use(&path.tree, &with(&path.ident)),
+            UseTree::Name(name) => self.add(with(&name.ident), name.span().start().line),
+            UseTree::Rename(rename) => self.add(with(&rename.ident), rename.span().start().line),
+            UseTree::Glob(glob) => self.add(prefix.to_vec(), glob.span().start().line),
+            UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.add_use(tree, prefix);
+                }
+            }
+        }
+    }
+
+    /// A macro's arguments are tokens, not paths: every run of names with colons between counts.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let mut run: Vec<String> = Vec::new();
+        let mut line = 0;
+        let mut colons = 0;
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) => {
+                    if colons != 2 {
+                        self.end_run(&mut run, line);
+                        line = ident.span().start().line;
+                    }
+                    run.push(ident.to_string());
+                    colons = 0;
+                }
+                TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+                other => {
+                    self.end_run(&mut run, line);
+                    colons = 0;
+                    if let TokenTree::Group(group) = other {
+                        self.add_tokens(group.stream());
+                    }
+                }
+            }
+        }
+        self.end_run(&mut run, line);
+    }
+
+    fn end_run(&mut self, run: &mut Vec<String>, line: usize) {
+        if run.len() > 1 {
+            self.add(std::mem::take(run), line);
+        }
+        run.clear();
+    }
+}
+
+impl<'ast> Visit<'ast> for Collector {
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        self.local.insert(item.ident.to_string());
+        self.module.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.module.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.add_use(&item.tree, &[]);
+    }
+
+    fn visit_path(&mut self, path: &'ast Path) {
+        if path.segments.len() > 1 {
+            let segments = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            self.add(segments, path.span().start().line);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_meta_list(&mut self, list: &'ast MetaList) {
+        self.add_tokens(list.tokens.clone());
+        visit::visit_meta_list(self, list);
+    }
+
+    fn visit_macro(&mut self, item: &'ast Macro) {
+        self.add_tokens(item.tokens.clone());
+        visit::visit_macro(self, item);
+    }
+}
+
+/// Turns `self` and `super` into a path from `crate`; `None` for a path that leads out of the crate.
+fn resolve(segments: Vec<String>, module: &[String]) -> Option<Vec<String>> {
+    let mut depth = module.len();
+    let mut rest = segments.as_slice();
+    match rest.first()?.as_str() {
+        "self" => rest = &rest[1..],
+        "super" => {
+            while rest.first().is_some_and(|segment| segment == "super") {
+                depth = depth.checked_sub(1)?;
+                rest = &rest[1..];
+            }
+        }
+        _ => return Some(segments),
+    }
+    Some([&[String::from("crate")], &module[..depth], rest].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(text: &str, module: &[&str]) -> Vec<String> {
+        let module: Vec<String> = module.iter().map(ToString::to_string).collect();
+        named(text, &module).unwrap().iter().map(|named| named.segments.join("::")).collect()
+    }
+
+    #[test]
+    fn a_group_of_uses_is_taken_apart() {
+        let found = paths("use crate::{model::{Bytes, Pid as P}, ledger::*};", &["report"]);
+        assert_eq!(found, ["crate::model::Bytes", "crate::model::Pid", "crate::ledger"]);
+    }
+
+    #[test]
+    fn relative_paths_are_resolved() {
+        assert_eq!(paths("use super::Format;", &["report", "svg"]), ["crate::report::Format"]);
+        assert_eq!(paths("use super::super::ledger::Ledger;", &["report", "svg"]), ["crate::ledger::Ledger"]);
+        assert_eq!(paths("use self::parts::A;", &["report"]), ["crate::report::parts::A"]);
+    }
+
+    #[test]
+    fn a_nested_module_is_one_level_deeper() {
+        assert_eq!(paths("mod tests { use super::super::x; }", &["report", "svg"]), ["crate::report::x"]);
+    }
+
+    #[test]
+    fn types_expressions_and_macro_arguments_are_seen() {
+        let text = "fn f(a: aya::Ebpf) { tokio::spawn(1); assert_eq!(g(crate::kernel::N), vec![object::read::X]); }";
+        let found = paths(text, &["report"]);
+        for path in ["aya::Ebpf", "tokio::spawn", "crate::kernel::N", "object::read::X"] {
+            assert!(found.iter().any(|found| found == path), "{path} is not in {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_derived_is_seen_and_a_variable_is_no_crate() {
+        assert_eq!(paths("#[derive(serde::Serialize)] struct S;", &["model"]), ["serde::Serialize"]);
+        assert_eq!(paths("fn f(object: u8) -> u8 { object }", &["report"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_module_of_the_file_hides_a_crate() {
+        assert_eq!(paths("mod object; use object::Elf;", &["target"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_path_has_its_line() {
+        assert_eq!(named("\n\nuse aya::Ebpf;", &[]).unwrap()[0].line, 3);
+    }
+}

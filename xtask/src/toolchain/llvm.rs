@@ -1,0 +1,91 @@
+//! Installed LLVM libraries, against which the linker is built.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::{ask, llvm_major};
+use crate::{command, debian};
+
+/// The versions of LLVM that bpf-linker has a feature for.
+pub(super) const SUPPORTED: RangeInclusive<u32> = 21..=23;
+
+/// What building the linker needs besides LLVM itself.
+const BUILD_PACKAGES: [&str; 6] = ["libzstd-dev", "zlib1g-dev", "pkg-config", "gcc", "g++", "make"];
+
+/// An installed LLVM with its development files.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Llvm {
+    /// The major version.
+    pub(super) major: u32,
+    /// The folder of its `llvm-config`.
+    pub(super) bin: PathBuf,
+}
+
+/// The oldest installed LLVM that reads the bitcode of version `compiler`: bitcode is read by its own and later ones.
+pub(super) fn find(compiler: u32) -> Option<Llvm> {
+    choose(&installed(), compiler)
+}
+
+/// Installs the LLVM of version `compiler`, and what building the linker against it needs.
+pub(super) fn install(compiler: u32) -> Result<()> {
+    let llvm = [format!("llvm-{compiler}-dev"), format!("libpolly-{compiler}-dev")];
+    let packages: Vec<&str> = llvm.iter().map(String::as_str).chain(BUILD_PACKAGES).collect();
+    debian::install(&packages, "building bpf-linker (or put a bpf-linker of the right version into PATH)")
+}
+
+fn choose(installed: &BTreeSet<Llvm>, compiler: u32) -> Option<Llvm> {
+    installed.iter().find(|llvm| llvm.major >= compiler && SUPPORTED.contains(&llvm.major)).cloned()
+}
+
+fn installed() -> BTreeSet<Llvm> {
+    let mut configs = command::in_path("llvm-config");
+    // Debian and its children put every version into a folder of its own.
+    for entry in fs::read_dir("/usr/lib").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("llvm-") {
+            configs.push(entry.path().join("bin/llvm-config"));
+        }
+    }
+    configs.iter().filter_map(|config| inspect(config)).collect()
+}
+
+fn inspect(config: &Path) -> Option<Llvm> {
+    let major = llvm_major(&ask(config, "--version")?)?;
+    // Without headers only tools were installed, and nothing can be built.
+    let headers = PathBuf::from(ask(config, "--includedir")?).join("llvm-c/Core.h");
+    headers.is_file().then_some(())?;
+    Some(Llvm { major, bin: config.parent()?.to_path_buf() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn installed(majors: &[u32]) -> BTreeSet<Llvm> {
+        majors.iter().map(|&major| Llvm { major, bin: PathBuf::from(format!("/llvm-{major}/bin")) }).collect()
+    }
+
+    fn chosen(majors: &[u32], compiler: u32) -> Option<u32> {
+        choose(&installed(majors), compiler).map(|llvm| llvm.major)
+    }
+
+    #[test]
+    fn the_compilers_own_version_is_preferred() {
+        assert_eq!(chosen(&[14, 22, 23], 22), Some(22));
+    }
+
+    #[test]
+    fn a_later_version_does_and_an_earlier_one_does_not() {
+        assert_eq!(chosen(&[23], 22), Some(23));
+        assert_eq!(chosen(&[21], 22), None);
+    }
+
+    #[test]
+    fn a_version_that_the_linker_does_not_know_is_passed_over() {
+        assert_eq!(chosen(&[14], 14), None);
+        assert_eq!(chosen(&[24], 22), None);
+    }
+}
