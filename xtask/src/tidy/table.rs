@@ -44,6 +44,7 @@ pub(super) enum Rooms {
 pub(super) const FOREIGN: &[Foreign] = &[
     Foreign { path: "aya", rooms: Rooms::Only(&["kernel"]) },
     Foreign { path: "aya_log", rooms: Rooms::Only(&["kernel"]) },
+    Foreign { path: "aya_obj", rooms: Rooms::Only(&["kernel"]) },
     Foreign { path: "blazesym", rooms: Rooms::Only(&["symbolize"]) },
     Foreign { path: "clap", rooms: Rooms::Only(&["cli"]) },
     Foreign { path: "clap_complete", rooms: Rooms::Only(&["cli"]) },

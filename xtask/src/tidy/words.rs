@@ -6,14 +6,15 @@ use super::tree::{Source, Tree};
 /// Written in two parts, so that this table is not its own violation.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// Folders that only one machine has, and hosts that only one network reaches in that way.
-const MACHINE: [&str; 6] = [
-    concat!("/wo", "rk/"),
-    concat!("/ro", "ot/"),
-    concat!("index.", "crates.io"),
-    concat!("static.", "crates.io"),
-    concat!("static.", "rust-lang.org"),
-    concat!("deb.", "debian.org"),
+/// Folders that only one machine has.
+const FOLDERS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
+
+/// Where a crate or a package is fetched from is a matter of the machine that fetches it.
+const HOSTS: [&str; 4] = [
+    concat!("://index.", "crates.io"),
+    concat!("://static.", "crates.io"),
+    concat!("://static.", "rust-lang.org"),
+    concat!("://deb.", "debian.org"),
 ];
 
 /// Where cargo says a crate came from when it came from where everyone gets it.
@@ -28,8 +29,11 @@ fn check_file(source: &Source) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, line) in source.text.lines().enumerate() {
         let mut report = |message: String| found.push(Violation::new(source, index + 1, message));
-        for name in MACHINE.into_iter().filter(|name| line.contains(name)) {
-            report(format!("a name of one machine: {name}"));
+        for folder in FOLDERS.into_iter().filter(|folder| has_path(line, folder)) {
+            report(format!("a folder of one machine: {folder}"));
+        }
+        for host in HOSTS.into_iter().filter(|host| line.contains(host)) {
+            report(format!("a host to fetch from: {host}"));
         }
         if lock {
             if line.starts_with("source = ") && !line.contains(PUBLIC_REGISTRY) {
@@ -44,7 +48,13 @@ fn check_file(source: &Source) -> Vec<Violation> {
     found
 }
 
-/// Whether `line` has `word` standing alone: not as a part of a name such as `mkstemp`'s row of capitals.
+/// Whether a path in `line` begins with `folder`, rather than having it further on as `/proc/7/root/usr` has.
+fn has_path(line: &str, folder: &str) -> bool {
+    let continues = |c: char| c.is_alphanumeric() || "_-.*}>)]$~".contains(c);
+    line.match_indices(folder).any(|(start, _)| !line[..start].ends_with(continues))
+}
+
+/// Whether `line` has `word` standing alone, not as a part of a longer one such as `mkstemp`'s row of capitals.
 fn has_word(line: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(start, _)| {
@@ -76,9 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_one_machine_is_a_violation() {
-        for name in MACHINE {
-            assert_eq!(count(".ci/run", &format!("cd {name}main")), 1);
+    fn a_folder_of_one_machine_is_a_violation_where_a_path_begins() {
+        for folder in FOLDERS {
+            assert_eq!(count(".ci/run", &format!("cd {folder}main")), 1);
+            assert_eq!(count("a.rs", &format!("\"{folder}main\"")), 1);
+            assert_eq!(count("a.rs", &format!("\"/proc/7{folder}usr /proc/{{pid}}{folder}usr\"")), 0);
+        }
+    }
+
+    #[test]
+    fn a_host_to_fetch_from_is_a_violation() {
+        for host in HOSTS {
+            assert_eq!(count("Dockerfile", &format!("https{host}/")), 1);
         }
     }
 
