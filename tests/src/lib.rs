@@ -1,0 +1,26 @@
+//! What the privileged tests are made of: victims that know the truth, and memtrace run beside them.
+//!
+//! A victim keeps its own books of what it asked its allocator for, in memory that it doesn't allocate. It waits at a
+//! barrier until memtrace has attached, works, prints its books, and waits at a second one until the trace is over. So a
+//! trace can be compared with the truth to the byte, without a sleep. Whatever waits has a deadline, so that what hangs
+//! fails.
+
+#![expect(clippy::panic, reason = "a test's tools fail the test")]
+#![warn(clippy::missing_panics_doc)]
+
+pub mod books;
+pub mod counts;
+pub mod memory;
+pub mod process;
+pub mod report;
+pub mod root;
+pub mod scratch;
+pub mod tracer;
+pub mod victim;
+
+pub use books::{Books, Numbers};
+pub use counts::Counts;
+pub use report::Report;
+pub use scratch::Scratch;
+pub use tracer::{Outcome, Trace, Tracer};
+pub use victim::Victim;

@@ -1,0 +1,203 @@
+//! memtrace's JSON report, and its comparison with the truth.
+
+use std::collections::BTreeMap;
+
+use memtrace_common::vocabulary::LossReason;
+use serde::Deserialize;
+
+use crate::books::{Books, Numbers, Site};
+
+/// The report.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Report {
+    /// The version of the report's form.
+    pub schema_version: u32,
+    /// How long was traced, in seconds.
+    pub duration_s: f64,
+    /// All processes together.
+    pub totals: Numbers,
+    /// Frees of unknown blocks, all processes together.
+    pub unmatched_frees: u64,
+    /// What the size filter kept out.
+    pub filtered: Amount,
+    /// One a program run by a process.
+    pub processes: Vec<ProcessReport>,
+    /// What was lost, by reason.
+    pub losses: BTreeMap<String, u64>,
+    /// How stacks ended, as shares.
+    pub stack_quality: BTreeMap<String, f64>,
+    /// The stacks.
+    pub stacks: Vec<Stack>,
+}
+
+/// So many blocks of so many bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Amount {
+    /// The bytes.
+    pub bytes: u64,
+    /// The blocks.
+    pub count: u64,
+}
+
+/// One program run by one process.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct ProcessReport {
+    /// The process.
+    pub pid: u32,
+    /// Its short name.
+    pub comm: String,
+    /// The program's path.
+    pub exe: Option<String>,
+    /// How it ended.
+    pub ended: Option<String>,
+    /// Its six numbers.
+    pub totals: Numbers,
+    /// Frees of unknown blocks.
+    pub unmatched_frees: u64,
+    /// What was live when it was replaced.
+    pub discarded: Amount,
+    /// Its highest live bytes, where kept.
+    pub peak_bytes: Option<u64>,
+}
+
+/// One stack.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Stack {
+    /// The process.
+    pub pid: u32,
+    /// How the walk ended.
+    pub end: String,
+    /// Root to leaf.
+    pub frames: Vec<Frame>,
+    /// The six numbers.
+    #[serde(flatten)]
+    pub numbers: Numbers,
+    /// Its live bytes at the process' peak, where kept.
+    pub peak_bytes: Option<u64>,
+}
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Frame {
+    /// The function, where it has a name.
+    pub name: Option<String>,
+    /// The object's path.
+    pub object: Option<String>,
+    /// Where in the object.
+    pub offset: Option<u64>,
+    /// The source file.
+    pub file: Option<String>,
+    /// The line in it.
+    pub line: Option<u32>,
+    /// Whether the compiler put it into its caller.
+    #[serde(default)]
+    pub inlined: bool,
+}
+
+impl Report {
+    /// Asserts that one process was traced, that every number is the victim's own, and that nothing was lost.
+    ///
+    /// # Panics
+    ///
+    /// Where the report and the truth differ.
+    pub fn assert_equals(&self, truth: &Books) {
+        let [process] = &self.processes[..] else { panic!("not one process: {:#?}", self.processes) };
+        process.assert_equals(truth);
+        assert_eq!(self.filtered, Amount { bytes: truth.filtered_bytes, count: truth.filtered_count }, "filtered");
+        self.assert_consistent();
+        self.assert_nothing_lost();
+    }
+
+    /// Asserts that the report's parts add up: stacks to processes, processes to totals, and what was allocated to what
+    /// was freed, is live and was discarded.
+    ///
+    /// # Panics
+    ///
+    /// Where they don't.
+    pub fn assert_consistent(&self) {
+        assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
+        let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
+        assert_eq!(self.unmatched_frees, unmatched, "unmatched frees");
+        for process in &self.processes {
+            let Numbers { live_bytes, live_count, alloc_bytes, alloc_count, free_bytes, free_count } = process.totals;
+            assert_eq!(alloc_bytes, free_bytes + live_bytes + process.discarded.bytes, "bytes of {}", process.pid);
+            assert_eq!(alloc_count, free_count + live_count + process.discarded.count, "blocks of {}", process.pid);
+            let images = self.processes.iter().filter(|other| other.pid == process.pid).map(|image| image.totals);
+            let stacks = self.stacks.iter().filter(|stack| stack.pid == process.pid).map(|stack| stack.numbers);
+            assert_eq!(images.sum::<Numbers>(), stacks.sum(), "stacks of {}", process.pid);
+        }
+    }
+
+    /// Asserts that every reason for a loss is listed, and none applied.
+    ///
+    /// # Panics
+    ///
+    /// Otherwise.
+    pub fn assert_nothing_lost(&self) {
+        let none: BTreeMap<String, u64> = LossReason::ALL.iter().map(|reason| (reason.name().to_owned(), 0)).collect();
+        assert_eq!(self.losses, none);
+    }
+
+    /// How often `reason` applied.
+    ///
+    /// # Panics
+    ///
+    /// If the report doesn't list it.
+    #[must_use]
+    pub fn lost(&self, reason: LossReason) -> u64 {
+        *self.losses.get(reason.name()).unwrap_or_else(|| panic!("{} is not listed", reason.name()))
+    }
+
+    /// The stacks whose leaf is `name`.
+    pub fn stacks_at<'report>(&'report self, name: &str) -> impl Iterator<Item = &'report Stack> {
+        self.stacks.iter().filter(move |stack| stack.leaf().is_some_and(|leaf| leaf.name.as_deref() == Some(name)))
+    }
+
+    /// Asserts that the stacks that end in the victim's site have the site's numbers, its file and its line.
+    ///
+    /// # Panics
+    ///
+    /// Otherwise.
+    pub fn assert_site(&self, source: &str, site: &Site) {
+        let numbers: Numbers = self.stacks_at(&site.name).map(|stack| stack.numbers).sum();
+        assert_eq!(numbers, site.numbers, "{}; leaves are {:?}", site.name, self.leaves());
+        for stack in self.stacks_at(&site.name) {
+            let leaf = stack.leaf().expect("it was found by its leaf");
+            let file = leaf.file.as_deref().unwrap_or_default();
+            assert!(file == source || file.ends_with(&format!("/{source}")), "{leaf:?} is not of {source}");
+            assert_eq!(leaf.line, Some(site.line), "{leaf:?}");
+        }
+    }
+
+    /// The names of all leaves.
+    #[must_use]
+    pub fn leaves(&self) -> Vec<Option<&str>> {
+        self.stacks.iter().map(|stack| stack.leaf().and_then(|leaf| leaf.name.as_deref())).collect()
+    }
+}
+
+impl ProcessReport {
+    /// Asserts that the six numbers and the unmatched frees are the victim's own.
+    ///
+    /// # Panics
+    ///
+    /// Otherwise.
+    pub fn assert_equals(&self, truth: &Books) {
+        assert_eq!(self.totals, truth.numbers, "the numbers of {self:?}");
+        assert_eq!(self.unmatched_frees, truth.unmatched_frees, "the unmatched frees of {self:?}");
+    }
+}
+
+impl Stack {
+    /// The frame that called the allocator.
+    #[must_use]
+    pub fn leaf(&self) -> Option<&Frame> {
+        self.frames.last()
+    }
+
+    /// The names from root to leaf, `?` where there is none.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.frames.iter().map(|frame| frame.name.as_deref().unwrap_or("?")).collect()
+    }
+}

@@ -1,0 +1,12 @@
+//! The privileges that tracing needs.
+
+/// Fails the test unless it may trace.
+///
+/// # Panics
+///
+/// Without root.
+pub fn required() {
+    // SAFETY: geteuid has no conditions.
+    let user = unsafe { libc::geteuid() };
+    assert_eq!(user, 0, "this test traces another process and needs root: run `cargo xtask test`");
+}

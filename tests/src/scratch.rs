@@ -1,0 +1,49 @@
+//! Directories that are gone when a test is over.
+
+use std::fs::{self, Permissions};
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, process};
+
+/// A directory of its own, which everybody may use, removed when it is dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes a new directory.
+    ///
+    /// # Panics
+    ///
+    /// If it can't be made.
+    #[must_use]
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("memtrace-tests-{}-{number}", process::id()));
+        fs::create_dir(&path).expect("the temporary directory is writable");
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("the directory is ours");
+        Self(path)
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deref for Scratch {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What remains is in the temporary directory, and a test that failed is not to fail twice.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,279 @@
+//! memtrace, run beside a victim.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::process::Process;
+use crate::report::Report;
+use crate::root;
+use crate::scratch::Scratch;
+use crate::victim::{self, Victim};
+
+/// The memtrace that is tested: `MEMTRACE_BIN`, or the one that cargo built beside the tests.
+///
+/// # Panics
+///
+/// If it isn't there.
+#[must_use]
+pub fn binary() -> PathBuf {
+    let path = env::var_os("MEMTRACE_BIN").map_or_else(|| victim::binaries().join("memtrace"), PathBuf::from);
+    assert!(path.exists(), "there is no {}: run `cargo xtask test`, or set MEMTRACE_BIN", path.display());
+    path
+}
+
+/// A trace to be started.
+pub struct Trace {
+    scratch: Scratch,
+    before: Vec<OsString>,
+    options: Vec<OsString>,
+    command: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Trace {
+    /// A trace of running processes.
+    ///
+    /// # Panics
+    ///
+    /// Without root.
+    #[must_use]
+    pub fn of_pids(pids: &[u32]) -> Self {
+        let mut trace = Self::new();
+        for pid in pids {
+            trace = trace.option("--pid").option(pid.to_string());
+        }
+        trace
+    }
+
+    /// A trace of one running victim.
+    ///
+    /// # Panics
+    ///
+    /// Without root.
+    #[must_use]
+    pub fn of(victim: &Victim) -> Self {
+        Self::of_pids(&[victim.pid()])
+    }
+
+    /// A trace of a command that memtrace starts.
+    ///
+    /// # Panics
+    ///
+    /// Without root.
+    #[must_use]
+    pub fn of_command<I: IntoIterator<Item: AsRef<OsStr>>>(command: I) -> Self {
+        let mut trace = Self::new();
+        trace.command = command.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        trace
+    }
+
+    fn new() -> Self {
+        root::required();
+        Self {
+            scratch: Scratch::new(),
+            before: Vec::new(),
+            options: Vec::new(),
+            command: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// One more word for memtrace's command line.
+    #[must_use]
+    pub fn option(mut self, option: impl AsRef<OsStr>) -> Self {
+        self.options.push(option.as_ref().to_owned());
+        self
+    }
+
+    /// More words for memtrace's command line.
+    #[must_use]
+    pub fn options(self, options: &[&str]) -> Self {
+        options.iter().fold(self, Self::option)
+    }
+
+    /// A command before memtrace that runs it, as `setpriv` does.
+    #[must_use]
+    pub fn through(mut self, command: &[&str]) -> Self {
+        self.before = command.iter().map(OsString::from).collect();
+        self
+    }
+
+    /// One more variable in memtrace's environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    fn spawn(self) -> Tracer {
+        let Self { scratch, before, options, command, environment } = self;
+        let mut words = before;
+        words.push(binary().into_os_string());
+        words.extend(options);
+        for format in ["json", "folded"] {
+            words.extend(["-o".into(), scratch.join(format!("out.{format}")).into_os_string()]);
+        }
+        if !command.is_empty() {
+            words.push("--".into());
+            words.extend(command);
+        }
+        let process = Process::start(Command::new(&words[0]).args(&words[1..]).envs(environment));
+        Tracer { process, scratch }
+    }
+
+    /// Starts it and waits until every probe is in place.
+    ///
+    /// # Panics
+    ///
+    /// If it doesn't attach.
+    #[must_use]
+    pub fn start(self) -> Tracer {
+        let mut tracer = self.spawn();
+        if !tracer.process.wait_for_error_line("attached") {
+            let status = tracer.process.wait();
+            panic!("memtrace did not attach ({status}): {}", tracer.process.rest_of_errors());
+        }
+        tracer
+    }
+
+    /// Starts it and does not wait for anything.
+    #[must_use]
+    pub fn start_without_waiting(self) -> Tracer {
+        self.spawn()
+    }
+
+    /// Starts it and waits until it has ended by itself.
+    ///
+    /// # Panics
+    ///
+    /// If it doesn't end.
+    #[must_use]
+    pub fn run(self) -> Outcome {
+        self.spawn().wait()
+    }
+}
+
+/// A trace that runs.
+pub struct Tracer {
+    process: Process,
+    scratch: Scratch,
+}
+
+impl Tracer {
+    /// The process behind it.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Ends it as Ctrl-C does, and waits for its reports.
+    ///
+    /// # Panics
+    ///
+    /// If it doesn't end.
+    #[must_use]
+    pub fn stop(self) -> Outcome {
+        self.stop_by(libc::SIGINT)
+    }
+
+    /// Ends it by `signal`, and waits for its reports.
+    ///
+    /// # Panics
+    ///
+    /// If it doesn't end.
+    #[must_use]
+    pub fn stop_by(self, signal: i32) -> Outcome {
+        self.process.signal(signal);
+        self.wait()
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    ///
+    /// If it doesn't end.
+    #[must_use]
+    pub fn wait(mut self) -> Outcome {
+        let status = self.process.wait_with_open_input();
+        let errors = self.process.rest_of_errors();
+        let output = self.process.rest_of_output();
+        Outcome { code: status.code(), errors, output, scratch: self.scratch }
+    }
+}
+
+/// What came of a trace.
+pub struct Outcome {
+    /// The exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// What it wrote to standard error.
+    pub errors: String,
+    /// What it, or the command that it started, wrote to standard output.
+    pub output: String,
+    scratch: Scratch,
+}
+
+impl Outcome {
+    /// The report of a trace that went well.
+    ///
+    /// # Panics
+    ///
+    /// If the exit code isn't 0 or the report can't be read.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.report_with_code(0)
+    }
+
+    /// The report of a trace that ended with `code`.
+    ///
+    /// # Panics
+    ///
+    /// If it ended with another, or the report can't be read.
+    #[must_use]
+    pub fn report_with_code(&self, code: i32) -> Report {
+        self.assert_code(code);
+        let text = fs::read_to_string(self.scratch.join("out.json")).expect("the JSON report was written");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("the JSON report cannot be read: {error}\n{text}"))
+    }
+
+    /// The folded stacks, line by line: the frames and the value.
+    ///
+    /// # Panics
+    ///
+    /// If they weren't written or aren't folded stacks.
+    #[must_use]
+    pub fn folded(&self) -> Vec<(String, u64)> {
+        let text = fs::read_to_string(self.scratch.join("out.folded")).expect("the folded stacks were written");
+        let parsed = text.lines().map(|line| {
+            let (stack, value) = line.rsplit_once(' ')?;
+            Some((stack.to_owned(), value.parse().ok()?))
+        });
+        parsed.map(|line| line.unwrap_or_else(|| panic!("not folded stacks: {text}"))).collect()
+    }
+
+    /// Asserts how it ended.
+    ///
+    /// # Panics
+    ///
+    /// If it ended with another code.
+    pub fn assert_code(&self, code: i32) {
+        assert_eq!(self.code, Some(code), "memtrace said: {}", self.errors);
+    }
+
+    /// Asserts that it ended with `code` before any probe was in place, wrote no report, and said why in these words.
+    ///
+    /// # Panics
+    ///
+    /// Otherwise.
+    pub fn assert_refused(&self, code: i32, words: &[&str]) {
+        self.assert_code(code);
+        assert!(!self.errors.lines().any(|line| line.starts_with("attached")), "it attached: {}", self.errors);
+        for word in words {
+            assert!(self.errors.contains(word), "`{word}` is not in: {}", self.errors);
+        }
+        for name in ["out.json", "out.folded"] {
+            assert!(!self.scratch.join(name).exists(), "{name} was left behind");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+/* The aligned functions, and the calls that fail. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+/* Volatile, so that the compiler does not foresee the failures. */
+static volatile size_t huge = (size_t)PTRDIFF_MAX + 4096, most = SIZE_MAX;
+
+static void expect(int right) {
+    if (!right)
+        abort();
+}
+
+static void *booked(void *block, size_t size) {
+    book_alloc(NULL, block, size);
+    return block;
+}
+
+static void release(void *block) {
+    book_free(block);
+    free(block);
+}
+
+static void *posix(size_t alignment, size_t size, int expected) {
+    void *block = NULL;
+    expect(posix_memalign(&block, alignment, size) == expected);
+    if (expected == 0)
+        book_alloc(NULL, block, size);
+    return block;
+}
+
+int main(void) {
+    books_begin();
+    for (size_t alignment = 8; alignment <= 65536; alignment *= 2) {
+        void *first = posix(alignment, alignment * 3 + 1, 0);
+        void *second = booked(aligned_alloc(alignment, alignment * 2), alignment * 2);
+        void *third = booked(memalign(alignment, 33), 33);
+        expect(first && second && third);
+        expect((uintptr_t)first % alignment == 0 && (uintptr_t)second % alignment == 0);
+        if (alignment % 3 == 1)
+            release(first);
+        release(third);
+    }
+    /* A stale pointer in the variable must not be taken for a block. */
+    void *stale = booked(malloc(11), 11);
+    void *same = stale;
+    expect(posix_memalign(&stale, 3, 100) == EINVAL && stale == same);
+    expect(posix_memalign(&stale, 4, 100) == EINVAL && stale == same);
+    expect(posix_memalign(&stale, 16, huge) == ENOMEM);
+    posix(7, 100, EINVAL);
+    posix(24, 100, EINVAL);
+    posix(64, 0, 0);
+
+    expect(booked(valloc(5000), 5000) != NULL);
+#ifdef __GLIBC__
+    expect(booked(pvalloc(5000), 5000) != NULL);
+    expect(pvalloc(huge) == NULL);
+#endif
+    expect(valloc(huge) == NULL);
+    expect(memalign(64, huge) == NULL);
+    expect(aligned_alloc(64, huge) == NULL);
+    expect(malloc(huge) == NULL);
+    expect(calloc(most / 2, 4) == NULL);
+    expect(calloc(most, most) == NULL);
+    /* The product overflows to something small. */
+    expect(calloc(3, most / 3 + 2) == NULL);
+    expect(booked(calloc(0, 8), 0) != NULL);
+    expect(booked(calloc(33, 3), 99) != NULL);
+    expect(booked(malloc(0), 0) != NULL);
+    books_print("");
+    return gate_wait() ? 0 : 1;
+}

@@ -1,0 +1,44 @@
+/* One program, then another in the same process: the first one's heap is gone. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+__attribute__((noinline)) static void *before_exec(size_t size) {
+    void *block = malloc(size);
+    book_alloc(NULL, block, size);
+    return block;
+}
+
+__attribute__((noinline)) static void *after_exec(size_t size) {
+    void *block = malloc(size);
+    book_alloc(NULL, block, size);
+    return block;
+}
+
+static void drop(void *block) {
+    book_free(block);
+    free(block);
+}
+
+int main(int count, char **arguments) {
+    if (count > 1 && strcmp(arguments[1], "second") == 0) {
+        books->counting = 1;
+        for (size_t i = 0; i < 30; i++)
+            after_exec(500 + i);
+        drop(after_exec(9000));
+        books_print("");
+        return gate_wait() ? 0 : 1;
+    }
+    void *early = malloc(64);
+    books_begin();
+    for (size_t i = 0; i < 50; i++)
+        before_exec(1000 + i);
+    drop(before_exec(7000));
+    drop(early);
+    books_print("");
+    execl("/proc/self/exe", arguments[0], "second", (char *)NULL);
+    return 2;
+}

@@ -1,0 +1,54 @@
+/* Threads that allocate and free as fast as they can: `flood PAIRS`. Counts only, since a table would slow it down. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define THREADS 4
+#define WINDOW 16
+#define SIZE 48
+
+static pthread_barrier_t start, done;
+static size_t pairs;
+
+static void *run(void *argument) {
+    void *window[WINDOW] = {NULL};
+    (void)argument;
+    pthread_barrier_wait(&start);
+    for (size_t i = 0; i < pairs; i++) {
+        free(window[i % WINDOW]);
+        window[i % WINDOW] = malloc(SIZE);
+        if (!window[i % WINDOW])
+            abort();
+    }
+    pthread_barrier_wait(&done);
+    /* Ending would free what the C library keeps for the thread. */
+    pthread_barrier_wait(&start);
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    pairs = count > 1 ? strtoul(arguments[1], NULL, 10) : 0;
+    if (pairs < WINDOW)
+        return 2;
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&start, NULL, THREADS + 1);
+    pthread_barrier_init(&done, NULL, THREADS + 1);
+    for (size_t i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, run, NULL) != 0)
+            abort();
+    books_begin();
+    pthread_barrier_wait(&start);
+    pthread_barrier_wait(&done);
+    books->alloc_count = THREADS * pairs;
+    books->free_count = THREADS * (pairs - WINDOW);
+    books->alloc_bytes = books->alloc_count * SIZE;
+    books->free_bytes = books->free_count * SIZE;
+    books_print("");
+    int right = gate_wait();
+    pthread_barrier_wait(&start);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    return right ? 0 : 1;
+}

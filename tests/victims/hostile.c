@@ -1,0 +1,22 @@
+/* Maps files as code that are not what they seem: `hostile FILE...`. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int main(int count, char **arguments) {
+    for (int i = 1; i < count; i++) {
+        int file = open(arguments[i], O_RDONLY);
+        if (file < 0 || mmap(NULL, 65536, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
+            return 2;
+        close(file);
+    }
+    books_begin();
+    for (size_t i = 1; i <= 20; i++)
+        book_alloc(NULL, malloc(i), i);
+    books_print("");
+    return gate_wait() ? 0 : 1;
+}

@@ -1,0 +1,33 @@
+/* Rises to a known peak, falls, and rises again to less. */
+#include "books.h"
+
+#include <stdlib.h>
+
+static struct site at_peak = {.name = "held_at_the_peak"}, afterwards = {.name = "held_afterwards"};
+static void *blocks[100];
+
+__attribute__((noinline)) static void *held_at_the_peak(size_t size) {
+    void *block = malloc(size); at_peak.line = __LINE__;
+    book_alloc(&at_peak, block, size);
+    return block;
+}
+
+__attribute__((noinline)) static void *held_afterwards(size_t size) {
+    void *block = malloc(size); afterwards.line = __LINE__;
+    book_alloc(&afterwards, block, size);
+    return block;
+}
+
+int main(void) {
+    books_begin();
+    for (size_t i = 0; i < 100; i++)
+        blocks[i] = held_at_the_peak(10000);
+    for (size_t i = 0; i < 90; i++) {
+        book_free(blocks[i]);
+        free(blocks[i]);
+    }
+    for (size_t i = 0; i < 50; i++)
+        held_afterwards(3000);
+    books_print("");
+    return gate_wait() ? 0 : 1;
+}

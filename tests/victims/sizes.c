@@ -1,0 +1,44 @@
+/* Blocks of sizes around two limits: `sizes MIN MAX` books only what lies between them, both included. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <stdlib.h>
+
+static void *take(size_t size) {
+    void *block = malloc(size);
+    book_alloc(NULL, block, size);
+    return block;
+}
+
+static void *again(void *block, size_t size) {
+    struct parked parked = book_park(block);
+    void *result = realloc(block, size);
+    book_realloc(NULL, parked, result, size);
+    return result;
+}
+
+static void drop(void *block) {
+    book_free(block);
+    free(block);
+}
+
+int main(int count, char **arguments) {
+    if (count != 3)
+        return 2;
+    size_t min = strtoul(arguments[1], NULL, 10), max = strtoul(arguments[2], NULL, 10);
+    book_limits(min, max);
+    books_begin();
+    size_t sizes[] = {0, 1, min / 2, min - 1, min, min + 1, (min + max) / 2, max - 1, max, max + 1, max * 2};
+    size_t many = sizeof sizes / sizeof *sizes;
+    for (size_t i = 0; i < many; i++)
+        for (size_t j = 0; j <= i; j++)
+            take(sizes[i]);
+    for (size_t i = 0; i < many; i++)
+        drop(take(sizes[i]));
+    /* Into the limits, through them and out of them. */
+    for (size_t i = 0; i < many; i++)
+        for (size_t j = 1; j < many; j++)
+            again(take(sizes[i]), sizes[j]);
+    books_print("");
+    return gate_wait() ? 0 : 1;
+}

@@ -1,0 +1,45 @@
+// C++: names to demangle, and operator new, which calls malloc and counts once.
+#include <cstdlib>
+#include <new>
+
+extern "C" {
+#include "books.h"
+}
+
+namespace widgets {
+
+struct Part {
+    char payload[72];
+};
+
+template <typename Kind> struct Factory {
+    __attribute__((noinline)) static void *make_blocks(std::size_t size) {
+        void *block = std::malloc(size);
+        book_alloc(nullptr, block, size);
+        return block;
+    }
+};
+
+} // namespace widgets
+
+int main() {
+    books_begin();
+    for (std::size_t i = 1; i <= 8; i++)
+        widgets::Factory<int>::make_blocks(i * 64);
+    for (int i = 0; i < 30; i++) {
+        auto *part = new widgets::Part;
+        book_alloc(nullptr, part, sizeof *part);
+        if (i % 3 == 0) {
+            book_free(part);
+            delete part;
+        }
+    }
+    auto *array = new char[333];
+    book_alloc(nullptr, array, 333);
+    book_free(array);
+    delete[] array;
+    // A multiple of the alignment, since some libraries round up to one.
+    book_alloc(nullptr, ::operator new(256, std::align_val_t(128)), 256);
+    books_print("");
+    return gate_wait() ? 0 : 1;
+}
