@@ -37,7 +37,7 @@ const GLIBC: &[&str] = &[
 ];
 
 /// Those of them that are built for musl too.
-const MUSL: &[&str] = &["aligned", "exact", "realloc", "steady", "threads"];
+const MUSL: &[&str] = &["aligned", "exact", "realloc", "threads"];
 
 fn main() {
     println!("cargo::rerun-if-changed=victims");

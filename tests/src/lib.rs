@@ -20,7 +20,7 @@ pub mod victim;
 
 pub use books::{Books, Numbers};
 pub use counts::Counts;
-pub use report::Report;
+pub use report::{Report, Stack};
 pub use scratch::Scratch;
 pub use tracer::{Outcome, Trace, Tracer};
 pub use victim::Victim;

@@ -9,6 +9,17 @@ use std::time::{Duration, Instant};
 /// How long anything may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The output of a command that must succeed.
+///
+/// # Panics
+///
+/// If it doesn't, or writes no text.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("it writes text")
+}
+
 /// A running child, killed when it is dropped.
 pub struct Process {
     name: String,

@@ -65,6 +65,8 @@ pub struct ProcessReport {
 pub struct Stack {
     /// The process.
     pub pid: u32,
+    /// The program: an index into the report's processes.
+    pub process: usize,
     /// How the walk ended.
     pub end: String,
     /// Root to leaf.
@@ -118,13 +120,12 @@ impl Report {
         assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
         let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
         assert_eq!(self.unmatched_frees, unmatched, "unmatched frees");
-        for process in &self.processes {
+        for (index, process) in self.processes.iter().enumerate() {
             let Numbers { live_bytes, live_count, alloc_bytes, alloc_count, free_bytes, free_count } = process.totals;
             assert_eq!(alloc_bytes, free_bytes + live_bytes + process.discarded.bytes, "bytes of {}", process.pid);
             assert_eq!(alloc_count, free_count + live_count + process.discarded.count, "blocks of {}", process.pid);
-            let images = self.processes.iter().filter(|other| other.pid == process.pid).map(|image| image.totals);
-            let stacks = self.stacks.iter().filter(|stack| stack.pid == process.pid).map(|stack| stack.numbers);
-            assert_eq!(images.sum::<Numbers>(), stacks.sum(), "stacks of {}", process.pid);
+            let stacks = self.stacks.iter().filter(|stack| stack.process == index);
+            assert_eq!(stacks.map(|stack| stack.numbers).sum::<Numbers>(), process.totals, "stacks of {}", process.pid);
         }
     }
 

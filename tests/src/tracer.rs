@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::Process;
@@ -27,6 +27,7 @@ pub fn binary() -> PathBuf {
 /// A trace to be started.
 pub struct Trace {
     scratch: Scratch,
+    binary: PathBuf,
     before: Vec<OsString>,
     options: Vec<OsString>,
     command: Vec<OsString>,
@@ -74,6 +75,7 @@ impl Trace {
         root::required();
         Self {
             scratch: Scratch::new(),
+            binary: binary(),
             before: Vec::new(),
             options: Vec::new(),
             command: Vec::new(),
@@ -94,6 +96,13 @@ impl Trace {
         options.iter().fold(self, Self::option)
     }
 
+    /// Another copy of memtrace.
+    #[must_use]
+    pub fn binary(mut self, path: &Path) -> Self {
+        path.clone_into(&mut self.binary);
+        self
+    }
+
     /// A command before memtrace that runs it, as `setpriv` does.
     #[must_use]
     pub fn through(mut self, command: &[&str]) -> Self {
@@ -109,9 +118,9 @@ impl Trace {
     }
 
     fn spawn(self) -> Tracer {
-        let Self { scratch, before, options, command, environment } = self;
+        let Self { scratch, binary, before, options, command, environment } = self;
         let mut words = before;
-        words.push(binary().into_os_string());
+        words.push(binary.into_os_string());
         words.extend(options);
         for format in ["json", "folded"] {
             words.extend(["-o".into(), scratch.join(format!("out.{format}")).into_os_string()]);
@@ -139,7 +148,7 @@ impl Trace {
         tracer
     }
 
-    /// Starts it and does not wait for anything.
+    /// Starts it without waiting for anything.
     #[must_use]
     pub fn start_without_waiting(self) -> Tracer {
         self.spawn()

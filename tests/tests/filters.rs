@@ -1,0 +1,142 @@
+//! What is kept out and what is drawn.
+
+use std::thread;
+use std::time::Duration;
+
+use memtrace_tests::{Numbers, Report, Stack, Trace, Victim};
+
+#[test]
+fn sizes_outside_the_limits_are_kept_out_and_counted() {
+    let mut victim = Victim::start_with("sizes", &["100", "3000"]);
+    let tracer = Trace::of(&victim).options(&["--min-size", "100", "--max-size", "3000"]).start();
+    let books = victim.work();
+    assert!(books.filtered_count > 0 && books.unmatched_frees > 0);
+    tracer.stop().report().assert_equals(&books);
+    victim.finish();
+}
+
+#[test]
+fn a_lower_limit_alone_keeps_out_what_is_smaller() {
+    let mut victim = Victim::start_with("sizes", &["2048", "18446744073709551615"]);
+    let tracer = Trace::of(&victim).options(&["--min-size", "2k"]).start();
+    let books = victim.work();
+    tracer.stop().report().assert_equals(&books);
+    victim.finish();
+}
+
+#[test]
+fn an_upper_limit_alone_keeps_out_what_is_larger() {
+    let mut victim = Victim::start_with("sizes", &["0", "2000"]);
+    let tracer = Trace::of(&victim).options(&["--max-size", "2000"]).start();
+    let books = victim.work();
+    tracer.stop().report().assert_equals(&books);
+    victim.finish();
+}
+
+#[test]
+fn with_older_only_what_has_lived_so_long_is_live() {
+    let mut victim = Victim::start_with("steady", &["1000", "70"]);
+    let tracer = Trace::of(&victim).options(&["--older", "3s"]).start();
+    let early = victim.work();
+    // The passing of time is what is tried here.
+    thread::sleep(Duration::from_millis(3200));
+    let all = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    let expected =
+        Numbers { live_bytes: early.numbers.live_bytes, live_count: early.numbers.live_count, ..all.numbers };
+    assert_eq!(report.totals, expected);
+    assert_eq!(report.stacks.iter().map(|stack| stack.numbers).sum::<Numbers>(), expected);
+}
+
+type Value = fn(&Stack) -> u64;
+
+/// Every metric by its name, and where the report has it.
+const METRICS: &[(&str, Value)] = &[
+    ("live-bytes", |stack| stack.numbers.live_bytes),
+    ("live-count", |stack| stack.numbers.live_count),
+    ("alloc-bytes", |stack| stack.numbers.alloc_bytes),
+    ("alloc-count", |stack| stack.numbers.alloc_count),
+    ("peak-bytes", |stack| stack.peak_bytes.expect("the peak was kept")),
+];
+
+fn assert_folded_is(report: &Report, folded: &[(String, u64)], value: Value) {
+    assert!(!folded.is_empty());
+    assert_eq!(folded.iter().map(|(_, value)| value).sum::<u64>(), report.stacks.iter().map(value).sum::<u64>());
+    for site in ["held_at_the_peak", "held_afterwards"] {
+        let drawn: u64 =
+            folded.iter().filter(|(stack, _)| stack.ends_with(&format!(";{site}"))).map(|(_, value)| value).sum();
+        assert_eq!(drawn, report.stacks_at(site).map(value).sum::<u64>(), "{site}");
+    }
+}
+
+#[test]
+fn each_metric_is_drawn_with_the_reports_own_numbers() {
+    let mut victim = Victim::start("peak");
+    let tracers: Vec<_> =
+        METRICS.iter().map(|(name, _)| Trace::of(&victim).options(&["--metric", name]).start()).collect();
+    let books = victim.work();
+    for (tracer, (_, value)) in tracers.into_iter().zip(METRICS) {
+        let outcome = tracer.stop();
+        let report = outcome.report();
+        report.assert_equals(&books);
+        assert_folded_is(&report, &outcome.folded(), *value);
+    }
+    victim.finish();
+}
+
+#[test]
+fn the_peak_is_the_highest_that_the_live_bytes_ever_were_and_is_told_by_site() {
+    let mut victim = Victim::start("peak");
+    let tracer = Trace::of(&victim).options(&["--metric", "peak-bytes"]).start();
+    let books = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    assert_eq!(books.peak_bytes, 1_000_000);
+    assert_eq!(report.processes[0].peak_bytes, Some(books.peak_bytes));
+    let at = |site: &str| report.stacks_at(site).map(|stack| stack.peak_bytes.unwrap_or(0)).sum::<u64>();
+    assert_eq!((at("held_at_the_peak"), at("held_afterwards")), (1_000_000, 0));
+    for site in &books.sites {
+        report.assert_site("peak.c", site);
+    }
+}
+
+#[test]
+fn with_a_depth_of_0_no_stack_is_taken_and_the_numbers_are_the_same() {
+    let mut victim = Victim::start("exact");
+    let tracer = Trace::of(&victim).options(&["--max-depth", "0"]).start();
+    let books = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    let report = outcome.report();
+    report.assert_equals(&books);
+    assert!(report.stacks.iter().all(|stack| stack.frames.is_empty() && stack.end == "not_taken"));
+    assert_eq!(outcome.folded().iter().map(|(_, value)| value).sum::<u64>(), books.numbers.live_bytes);
+}
+
+#[test]
+fn with_a_depth_of_1_a_stack_is_its_leaf() {
+    let mut victim = Victim::start("peak");
+    let tracer = Trace::of(&victim).options(&["--max-depth", "1"]).start();
+    let books = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_equals(&books);
+    for site in &books.sites {
+        report.assert_site("peak.c", site);
+    }
+    assert!(report.stacks.iter().all(|stack| stack.frames.len() == 1 && stack.end == "truncated"), "{report:#?}");
+}
+
+#[test]
+fn top_limits_the_sites_that_the_summary_names() {
+    let mut victim = Victim::start("peak");
+    let tracer = Trace::of(&victim).options(&["--top", "1"]).start();
+    let books = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    outcome.report().assert_equals(&books);
+    assert!(outcome.errors.contains("held_afterwards"), "{}", outcome.errors);
+    assert!(!outcome.errors.contains("held_at_the_peak"), "{}", outcome.errors);
+}

@@ -1,0 +1,79 @@
+//! Commands that memtrace starts: nothing is missed from the first instruction on.
+
+use memtrace_tests::{Books, Counts, Scratch, Trace, victim};
+
+/// The books that a command printed.
+fn books(output: &str) -> Books {
+    serde_json::from_str(output).expect("the command printed its books")
+}
+
+#[test]
+fn a_command_is_traced_from_its_first_instruction_to_its_end() {
+    let outcome = Trace::of_command([victim::path("short_lived")]).run();
+    let report = outcome.report();
+    report.assert_equals(&books(&outcome.output));
+    assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
+    assert_eq!(report.processes[0].comm, "short_lived");
+    let before_main: u64 = report
+        .stacks
+        .iter()
+        .filter(|stack| stack.names().contains(&"before_main"))
+        .map(|stack| stack.numbers.alloc_bytes)
+        .sum();
+    assert_eq!(before_main, 123);
+}
+
+#[test]
+fn a_command_that_a_command_becomes_is_traced_from_its_first_instruction() {
+    let command = ["env".into(), "HUGO=1".into(), victim::path("short_lived").into_os_string()];
+    let outcome = Trace::of_command(command).run();
+    let report = outcome.report();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    let last = report.processes.last().expect("there is a process");
+    assert_eq!(last.comm, "short_lived");
+    last.assert_equals(&books(&outcome.output));
+}
+
+/// When a thread ends, glibc frees its cache, which no program can see; with caches of no blocks that is one free of an
+/// unknown block for each of the victim's threads.
+#[test]
+fn what_the_c_library_allocates_for_short_lived_threads_is_not_missed() {
+    const THREADS: u64 = 200;
+    let scratch = Scratch::new();
+    let counts = Counts::create(&scratch);
+    counts.begin();
+    let mut command = vec!["env".into(), "GLIBC_TUNABLES=glibc.malloc.tcache_count=0".into()];
+    for (name, value) in counts.environment() {
+        let mut variable = std::ffi::OsString::from(format!("{name}="));
+        variable.push(value);
+        command.push(variable);
+    }
+    command.push(victim::path("thread_burst").into_os_string());
+    let report = Trace::of_command(command).run().report();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    let mut seen = counts.read();
+    assert!(seen.numbers.alloc_count > THREADS * 3, "{seen:?}");
+    seen.unmatched_frees += THREADS;
+    report.processes.last().expect("there is a process").assert_equals(&seen);
+}
+
+#[test]
+fn the_exit_code_is_the_commands_only_where_asked() {
+    let command = || [victim::path("short_lived").into_os_string(), "7".into()];
+    Trace::of_command(command()).run().assert_code(0);
+    let outcome = Trace::of_command(command()).option("--exit-code").run();
+    outcome.report_with_code(7).assert_equals(&books(&outcome.output));
+}
+
+#[test]
+fn a_command_does_not_run_with_the_privileges_of_sudo() {
+    let outcome = Trace::of_command(["id", "-u"])
+        .environment("SUDO_UID", "65534")
+        .environment("SUDO_GID", "65534")
+        .environment("SUDO_USER", "nobody")
+        .run();
+    outcome.assert_code(0);
+    assert_eq!(outcome.output, "65534");
+}

@@ -1,0 +1,184 @@
+//! How traces and their targets begin and end.
+
+use std::thread;
+use std::time::Duration;
+
+use memtrace_tests::{Trace, Victim, memory};
+
+#[test]
+fn several_processes_in_one_trace_each_have_their_own_numbers() {
+    let mut victims = [Victim::start("exact"), Victim::start_with("steady", &["300"]), Victim::start("realloc.musl")];
+    let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
+    let tracer = Trace::of_pids(&pids).start();
+    let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
+    let report = tracer.stop().report();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    assert_eq!(report.processes.len(), 3);
+    for (pid, books) in pids.iter().zip(&books) {
+        let process = report.processes.iter().find(|process| process.pid == *pid).expect("every process is listed");
+        process.assert_equals(books);
+    }
+    assert_eq!(report.totals, books.iter().map(|books| books.numbers).sum());
+    victims.into_iter().for_each(Victim::finish);
+}
+
+#[test]
+fn two_traces_of_one_process_at_once_are_both_right() {
+    let mut victim = Victim::start("exact");
+    let first = Trace::of(&victim).start();
+    let second = Trace::of(&victim).start();
+    let books = victim.work();
+    first.stop().report().assert_equals(&books);
+    second.stop().report().assert_equals(&books);
+    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    victim.finish();
+}
+
+#[test]
+fn a_trace_that_ends_leaves_the_other_trace_of_its_target_in_place() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let first = Trace::of(&victim).start();
+    let second = Trace::of(&victim).start();
+    let early = victim.work();
+    first.stop().report().assert_equals(&early);
+    let books = victim.work();
+    second.stop().report().assert_equals(&books);
+    victim.finish();
+}
+
+#[test]
+fn a_trace_that_begins_later_counts_from_then_on() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let early = victim.work();
+    let tracer = Trace::of(&victim).start();
+    let late = victim.work();
+    let report = tracer.stop().report();
+    report.assert_nothing_lost();
+    assert_eq!(report.totals, late.numbers - early.numbers);
+    victim.finish();
+}
+
+#[test]
+fn while_traced_a_process_has_breakpoints_and_afterwards_none() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    let tracer = Trace::of(&victim).start();
+    let probes = memory::breakpoints(victim.pid());
+    assert!(probes.len() >= 10 && probes.iter().all(|probe| probe.contains("libc.so.6")), "{probes:?}");
+    let books = victim.work();
+    tracer.stop().report().assert_equals(&books);
+    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    victim.finish();
+}
+
+#[test]
+fn other_processes_are_not_probed() {
+    let target = Victim::start_with("steady", &["100"]);
+    let other = Victim::start_with("steady", &["100"]);
+    let tracer = Trace::of(&target).start();
+    assert_ne!(memory::breakpoints(target.pid()), [""; 0]);
+    assert_eq!(memory::breakpoints(other.pid()), [""; 0]);
+    tracer.stop().assert_code(0);
+}
+
+#[test]
+fn kill_9_leaves_the_target_running_and_unprobed() {
+    let mut victim = Victim::start_with("steady", &["100", "5000"]);
+    let mut tracer = Trace::of(&victim).start();
+    victim.work();
+    assert_ne!(memory::breakpoints(victim.pid()), [""; 0]);
+    tracer.process().signal(libc::SIGKILL);
+    tracer.process().wait_with_open_input();
+    memory::wait_until_unprobed(victim.pid());
+    let books = victim.work();
+    assert_eq!((books.numbers.alloc_count, books.numbers.alloc_bytes), (20, 51_000));
+    victim.finish();
+}
+
+#[test]
+fn kill_9_at_any_moment_leaves_the_target_running_and_unprobed() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    victim.work();
+    for moment in [0, 5, 10, 20, 40, 60, 80, 120, 160, 240, 320, 500] {
+        let mut tracer = Trace::of(&victim).start_without_waiting();
+        // Not to wait for anything: the moment itself is what is tried.
+        thread::sleep(Duration::from_millis(moment));
+        tracer.process().signal(libc::SIGKILL);
+        tracer.process().wait_with_open_input();
+        memory::wait_until_unprobed(victim.pid());
+        victim.work();
+    }
+    victim.finish();
+}
+
+#[test]
+fn the_end_of_the_target_ends_the_trace_and_what_was_live_is_reported() {
+    let mut victim = Victim::start("exact");
+    let tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    victim.finish();
+    let report = tracer.wait().report();
+    report.assert_equals(&books);
+    assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
+    for site in &books.sites {
+        report.assert_site("exact.c", site);
+    }
+}
+
+#[test]
+fn the_end_of_one_target_does_not_end_the_trace_of_another_and_its_stacks_keep_their_names() {
+    let mut short = Victim::start("exact");
+    let mut long = Victim::start_with("steady", &["100"]);
+    let tracer = Trace::of_pids(&[short.pid(), long.pid()]).start();
+    long.work();
+    let short_pid = short.pid();
+    let short_books = short.work();
+    short.finish();
+    let long_books = long.work();
+    let report = tracer.stop().report();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    for process in &report.processes {
+        let (books, ended) = if process.pid == short_pid { (&short_books, Some("exit")) } else { (&long_books, None) };
+        process.assert_equals(books);
+        assert_eq!(process.ended.as_deref(), ended);
+    }
+    for site in &short_books.sites {
+        report.assert_site("exact.c", site);
+    }
+    long.finish();
+}
+
+#[test]
+fn a_target_that_is_killed_ends_the_trace() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    victim.process().signal(libc::SIGKILL);
+    let report = tracer.wait().report();
+    report.assert_equals(&books);
+    assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
+}
+
+#[test]
+fn sigterm_ends_the_trace_as_ctrl_c_does() {
+    let mut victim = Victim::start("exact");
+    let tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    tracer.stop_by(libc::SIGTERM).report().assert_equals(&books);
+    victim.finish();
+}
+
+#[test]
+fn a_trace_of_a_given_duration_ends_by_itself() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let tracer = Trace::of(&victim).options(&["--duration", "1s"]).start();
+    let books = victim.work();
+    let report = tracer.wait().report();
+    assert!((1.0..30.0).contains(&report.duration_s), "{}", report.duration_s);
+    report.assert_equals(&books);
+    assert_eq!(report.processes[0].ended, None);
+    assert!(victim.process().is_running());
+    victim.finish();
+}

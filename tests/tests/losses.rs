@@ -1,0 +1,74 @@
+//! When rings are too small, everything that was done is seen, lost by name, or filtered.
+
+use memtrace_common::vocabulary::LossReason;
+use memtrace_tests::{Books, Report, Trace, Victim};
+
+/// The exit code of a report that was written although something was lost.
+const LOST: i32 = 20;
+/// The size of all blocks of `flood`.
+const SIZE: u64 = 48;
+
+/// The balance that must hold exactly, for allocations and for frees.
+fn assert_balanced(report: &Report, done: &Books) {
+    let lost = |reasons: &[LossReason]| reasons.iter().map(|&reason| report.lost(reason)).sum::<u64>();
+    let seen = report.totals;
+    let lost_allocs = lost(&[
+        LossReason::RingFullAlloc,
+        LossReason::PendingFull,
+        LossReason::PendingStale,
+        LossReason::PointerUnreadable,
+        LossReason::LedgerFull,
+        LossReason::ProcessesFull,
+    ]);
+    assert_eq!(seen.alloc_count + lost_allocs + report.filtered.count, done.numbers.alloc_count, "{report:#?}");
+    assert_eq!(seen.alloc_bytes, seen.alloc_count * SIZE);
+
+    // A free that is certain although it was not seen is among those that found their ring full.
+    let seen_frees = seen.free_count - report.lost(LossReason::FreeUnseen) + report.unmatched_frees;
+    assert_eq!(seen_frees + report.lost(LossReason::RingFullFree), done.numbers.free_count, "{report:#?}");
+    // A missed probe would be a call of which nothing is known, not even its kind.
+    assert_eq!(report.lost(LossReason::ProbeMissed), 0);
+    report.assert_consistent();
+}
+
+#[test]
+fn with_a_tiny_ring_what_was_done_is_what_was_seen_lost_and_filtered() {
+    let mut victim = Victim::start_with("flood", &["40000"]);
+    let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "1"]).start();
+    let done = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+
+    let report = outcome.report_with_code(LOST);
+    assert!(report.lost(LossReason::RingFullAlloc) > 0 && report.lost(LossReason::RingFullFree) > 0, "{report:#?}");
+    assert_balanced(&report, &done);
+    for reason in [LossReason::RingFullAlloc, LossReason::RingFullFree] {
+        let count = report.lost(reason).to_string();
+        let digits: String = outcome.errors.chars().filter(|&character| character != ',').collect();
+        assert!(digits.contains(&count), "{reason:?} is not told: {}", outcome.errors);
+    }
+    assert!(outcome.errors.contains("--ring-size"), "no remedy is told: {}", outcome.errors);
+}
+
+#[test]
+fn with_tiny_rings_for_several_shards_the_balance_holds_as_well() {
+    let mut victim = Victim::start_with("flood", &["20000"]);
+    let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "4", "--max-depth", "0"]).start();
+    let done = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    assert_balanced(&outcome.report_with_code(LOST), &done);
+}
+
+#[test]
+fn with_tiny_rings_and_a_filter_the_balance_holds_as_well() {
+    let mut victim = Victim::start_with("flood", &["20000"]);
+    let options = ["--ring-size", "4096", "--shards", "1", "--min-size", "49"];
+    let tracer = Trace::of(&victim).options(&options).start();
+    let done = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    let report = outcome.report_with_code(LOST);
+    assert_eq!((report.filtered.count, report.filtered.bytes), (done.numbers.alloc_count, done.numbers.alloc_bytes));
+    assert_balanced(&report, &done);
+}

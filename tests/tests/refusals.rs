@@ -1,0 +1,217 @@
+//! Bad input: a clear error, a distinct exit code, nothing left behind.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtrace_tests::{Scratch, Trace, Victim, memory, process, tracer, victim};
+
+const USAGE: i32 = 2;
+const NO_SUCH_PROCESS: i32 = 3;
+const NOT_PERMITTED: i32 = 4;
+const NO_ALLOCATOR: i32 = 6;
+const OUTPUT: i32 = 7;
+const UNTRACEABLE: i32 = 8;
+const DAMAGED: i32 = 9;
+const NO_COMMAND: i32 = 10;
+
+#[test]
+fn a_pid_that_no_process_has_is_refused() {
+    // Pids are below it, always.
+    let pid = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
+    let pid = pid.trim().parse().expect("a number");
+    Trace::of_pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
+}
+
+#[test]
+fn one_wrong_pid_among_right_ones_is_refused_and_nothing_is_probed() {
+    let victim = Victim::start_with("steady", &["100"]);
+    Trace::of_pids(&[victim.pid(), u32::from(u16::MAX) << 8]).run().assert_refused(NO_SUCH_PROCESS, &[]);
+    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+}
+
+#[test]
+fn a_process_that_has_ended_is_refused() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let pid = victim.pid();
+    victim.process().signal(libc::SIGKILL);
+    // Until it is waited for it is still there, without any memory.
+    let until = Instant::now() + process::PATIENCE;
+    while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("it was not waited for").contains(") Z ") {
+        assert!(Instant::now() < until, "it does not end");
+        thread::sleep(Duration::from_millis(1));
+    }
+    Trace::of_pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
+}
+
+#[test]
+fn a_process_that_ends_while_memtrace_attaches_is_traced_or_refused() {
+    for moment in [0, 10, 20, 30, 40, 60, 80, 100, 150, 200] {
+        let mut victim = Victim::start_with("steady", &["100"]);
+        let tracer = Trace::of(&victim).start_without_waiting();
+        // Not to wait for anything: the moment itself is what is tried.
+        thread::sleep(Duration::from_millis(moment));
+        victim.process().signal(libc::SIGKILL);
+        let outcome = tracer.wait();
+        assert!(matches!(outcome.code, Some(0 | NO_SUCH_PROCESS)), "{:?}: {}", outcome.code, outcome.errors);
+    }
+}
+
+#[test]
+fn a_kernel_thread_is_refused() {
+    let name = fs::read_to_string("/proc/2/comm").expect("there is a process 2");
+    assert_eq!(name.trim(), "kthreadd");
+    Trace::of_pids(&[2]).run().assert_refused(UNTRACEABLE, &["kernel thread"]);
+}
+
+#[test]
+fn the_id_of_a_thread_is_refused_and_its_process_is_named() {
+    let victim = Victim::start("threads");
+    let tasks = fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("the victim runs");
+    let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
+    let thread = names.map(|name| name.parse().expect("a number")).find(|&id: &u32| id != victim.pid());
+    let thread = thread.expect("the victim has threads");
+    Trace::of_pids(&[thread]).run().assert_refused(UNTRACEABLE, &["thread", &victim.pid().to_string()]);
+}
+
+#[test]
+fn a_program_without_an_allocator_is_refused_and_what_was_looked_at_is_listed() {
+    let victim = Victim::start("bare");
+    let path = victim::path("bare");
+    Trace::of(&victim).run().assert_refused(NO_ALLOCATOR, &[path.to_str().expect("a plain path")]);
+}
+
+#[test]
+fn an_output_that_cannot_be_opened_is_refused_before_anything_is_probed() {
+    let scratch = Scratch::new();
+    let victim = Victim::start_with("steady", &["100"]);
+    for output in [scratch.join("no such directory/out.json"), scratch.to_path_buf()] {
+        let trace = Trace::of(&victim).options(&["--format", "json"]).option("-o").option(&output);
+        trace.run().assert_refused(OUTPUT, &[output.to_str().expect("a plain path")]);
+        assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    }
+}
+
+#[test]
+fn an_output_that_is_full_is_told_and_the_target_lives() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let tracer = Trace::of(&victim).options(&["--format", "json", "-o", "/dev/full"]).start();
+    victim.work();
+    let outcome = tracer.stop();
+    outcome.assert_code(OUTPUT);
+    assert!(outcome.errors.contains("/dev/full"), "{}", outcome.errors);
+    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    victim.finish();
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_refused() {
+    Trace::of_command(["/no/such/command"]).run().assert_refused(NO_COMMAND, &["/no/such/command"]);
+}
+
+#[test]
+fn a_command_that_is_not_a_program_is_refused() {
+    Trace::of_command(["/etc/passwd"]).run().assert_refused(NO_COMMAND, &["/etc/passwd"]);
+}
+
+#[test]
+fn what_cannot_be_understood_is_refused() {
+    let victim = Victim::start_with("steady", &["100"]);
+    for options in [["--duration", "soon"], ["--min-size", "many"], ["--metric", "beauty"], ["--shards", "0"]] {
+        Trace::of(&victim).options(&options).run().assert_refused(USAGE, &[options[0], options[1]]);
+    }
+    Trace::of(&victim).options(&["--min-size", "10", "--max-size", "9"]).run().assert_refused(USAGE, &["--max-size"]);
+}
+
+/// Runs memtrace as somebody without any privilege, from where they can reach it.
+fn as_nobody(scratch: &Scratch, trace: Trace) -> memtrace_tests::Outcome {
+    let copy = scratch.join("memtrace");
+    fs::copy(tracer::binary(), &copy).expect("memtrace can be copied");
+    trace.binary(&copy).through(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]).run()
+}
+
+#[test]
+fn without_privileges_the_missing_capabilities_are_named() {
+    let scratch = Scratch::new();
+    let steady = scratch.join("steady");
+    fs::copy(victim::path("steady"), &steady).expect("the victim can be copied");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&steady).arg("100");
+    let victim = Victim::run(&mut command);
+    as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_BPF", "CAP_PERFMON"]);
+}
+
+#[test]
+fn without_privileges_the_process_of_somebody_else_is_refused() {
+    let scratch = Scratch::new();
+    let victim = Victim::start_with("steady", &["100"]);
+    as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_"]);
+}
+
+/// The C library that a victim runs with.
+fn libc_of(pid: u32) -> String {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the victim runs");
+    let path = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6"));
+    path.expect("the victim has a C library").to_owned()
+}
+
+fn hostile_file(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).expect("the scratch directory is writable");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+}
+
+#[test]
+fn hostile_files_in_the_target_do_not_stop_the_trace() {
+    let scratch = Scratch::new();
+    let whole = fs::read(libc_of(Victim::start("exact").pid())).expect("the C library can be read");
+    let mut garbage = whole[..64].to_vec();
+    garbage.extend((0..200_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8));
+    let mut far_away = whole[..8192].to_vec();
+    // e_phoff and e_shoff.
+    far_away[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+    far_away[40..48].copy_from_slice(&(u64::MAX - 63).to_le_bytes());
+    let mut crowded = whole[..8192].to_vec();
+    // e_phnum and e_shnum.
+    crowded[56..58].copy_from_slice(&u16::MAX.to_le_bytes());
+    crowded[60..62].copy_from_slice(&u16::MAX.to_le_bytes());
+    let files: [(&str, &[u8]); 7] = [
+        ("libtruncated.so.6", &whole[..whole.len() / 3]),
+        ("libheader.so.6", &whole[..64]),
+        ("libmagic.so.6", b"\x7fELF"),
+        ("libempty.so.6", b""),
+        ("libgarbage.so.6", &garbage),
+        ("libfar.so.6", &far_away),
+        ("libcrowded.so.6", &crowded),
+    ];
+    let paths = files.map(|(name, bytes)| {
+        let path = scratch.join(name);
+        hostile_file(&path, bytes);
+        path.into_os_string().into_string().expect("a plain path")
+    });
+    let mut victim = Victim::start_with("hostile", &paths.each_ref().map(String::as_str));
+    let tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    let outcome = tracer.stop();
+    outcome.report().assert_equals(&books);
+    victim.finish();
+}
+
+#[test]
+fn a_damaged_allocator_is_refused() {
+    let scratch = Scratch::new();
+    let copy = scratch.join("libc.so.6");
+    fs::copy(libc_of(Victim::start("exact").pid()), &copy).expect("the C library can be copied");
+    let mut command = Command::new(victim::path("steady"));
+    let mut victim = Victim::run(command.arg("100").env("LD_LIBRARY_PATH", scratch.as_os_str()));
+    assert_eq!(libc_of(victim.pid()), copy.to_str().expect("a plain path"));
+    // Loaded as it is, nobody reads its headers again.
+    let file: File = OpenOptions::new().write(true).open(&copy).expect("the copy is ours");
+    file.write_all_at(&u64::MAX.to_le_bytes(), 32).expect("the copy is writable");
+    file.write_all_at(&u64::MAX.to_le_bytes(), 40).expect("the copy is writable");
+    Trace::of(&victim).run().assert_refused(DAMAGED, &[copy.to_str().expect("a plain path")]);
+    victim.work();
+    victim.finish();
+}

@@ -1,0 +1,157 @@
+//! Who allocated, by name: inlined functions, mangled names, other roots, and debug information kept apart.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memtrace_tests::process::run;
+use memtrace_tests::{Books, Report, Scratch, Trace, Victim, victim};
+
+fn trace(mut victim: Victim) -> (Report, Books) {
+    let tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    let report = outcome.report();
+    report.assert_equals(&books);
+    (report, books)
+}
+
+#[test]
+fn an_inlined_function_has_a_frame_of_its_own() {
+    let (report, books) = trace(Victim::start("inlined"));
+    report.assert_site("inlined.c", &books.sites[0]);
+    for stack in report.stacks_at("inlined_inner") {
+        let [.., main, outer, inner] = &stack.frames[..] else { panic!("too short: {stack:#?}") };
+        let names = [main, outer, inner].map(|frame| frame.name.as_deref().unwrap_or_default());
+        assert_eq!(names, ["main", "real_outer", "inlined_inner"]);
+        assert!(inner.inlined && !outer.inlined && !main.inlined, "{stack:#?}");
+    }
+}
+
+#[test]
+fn a_cpp_name_is_demangled() {
+    let (report, _) = trace(Victim::start("widgets"));
+    let name = "widgets::Factory<int>::make_blocks(unsigned long)";
+    let bytes: u64 = report.stacks_at(name).map(|stack| stack.numbers.live_bytes).sum();
+    assert_eq!(bytes, (1..=8).map(|number| number * 64).sum::<u64>(), "leaves are {:?}", report.leaves());
+}
+
+#[test]
+fn a_rust_name_is_demangled() {
+    let (report, _) = trace(Victim::start("victim-rust-vec"));
+    let leaves = report.leaves();
+    assert!(leaves.iter().flatten().any(|name| name.contains("::")), "{leaves:?}");
+    for name in leaves.iter().flatten() {
+        assert!(!name.starts_with("_ZN") && !name.starts_with("_R"), "{name} is mangled");
+    }
+}
+
+#[test]
+fn a_program_in_another_mount_namespace_is_traced_and_its_functions_are_named() {
+    let scratch = Scratch::new();
+    let stage = Stage::of(&scratch, "exact");
+    let (report, books) = trace(stage.start());
+    for site in &books.sites {
+        report.assert_site("exact.c", site);
+        for stack in report.stacks_at(&site.name) {
+            assert_eq!(stack.leaf().and_then(|leaf| leaf.object.as_deref()), Some("/victim"));
+        }
+    }
+    assert_eq!(report.processes[0].exe.as_deref(), Some("/victim"));
+}
+
+#[test]
+fn a_program_in_another_mount_namespace_that_has_ended_has_its_functions_named() {
+    let scratch = Scratch::new();
+    let mut victim = Stage::of(&scratch, "exact").start();
+    let tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    victim.finish();
+    let report = tracer.wait().report();
+    report.assert_equals(&books);
+    for site in &books.sites {
+        report.assert_site("exact.c", site);
+    }
+}
+
+#[test]
+fn debug_information_kept_apart_is_found_by_build_id() {
+    let scratch = Scratch::new();
+    let stage = Stage::of(&scratch, "exact");
+    stage.split_debug_information();
+    let (report, books) = trace(stage.start());
+    for site in &books.sites {
+        report.assert_site("exact.c", site);
+    }
+}
+
+#[test]
+fn a_frame_without_a_name_keeps_its_object_and_offset() {
+    let scratch = Scratch::new();
+    let copy = scratch.join("nameless");
+    run(Command::new("strip").arg("--strip-all").arg("-o").arg(&copy).arg(victim::path("exact")));
+    let (report, books) = trace(Victim::run(&mut Command::new(&copy)));
+    let nameless = report.stacks.iter().filter_map(|stack| stack.leaf()).filter(|leaf| leaf.name.is_none());
+    let mut count = 0;
+    for leaf in nameless {
+        assert_eq!(leaf.object.as_deref(), copy.to_str());
+        assert!(leaf.offset.is_some_and(|offset| offset > 0), "{leaf:?}");
+        count += 1;
+    }
+    assert!(count >= books.sites.len(), "{:?}", report.leaves());
+}
+
+/// The root directory of a victim that sees no other files than these: a file system that exists in its own mount
+/// namespace only, filled from a staging directory.
+struct Stage<'scratch> {
+    directory: PathBuf,
+    root: PathBuf,
+    _scratch: &'scratch Scratch,
+}
+
+impl<'scratch> Stage<'scratch> {
+    fn of(scratch: &'scratch Scratch, name: &str) -> Self {
+        let stage = Self { directory: scratch.join("stage"), root: scratch.join("root"), _scratch: scratch };
+        fs::create_dir(&stage.directory).expect("the scratch directory is writable");
+        fs::create_dir(&stage.root).expect("the scratch directory is writable");
+        let program = victim::path(name);
+        stage.put(&program, Path::new("/victim"));
+        let libraries = run(Command::new("ldd").arg(&program));
+        for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
+            stage.put(Path::new(library), Path::new(library));
+        }
+        stage
+    }
+
+    fn put(&self, from: &Path, to: &Path) {
+        let to = self.directory.join(to.strip_prefix("/").expect("an absolute path"));
+        fs::create_dir_all(to.parent().expect("a file is in a directory")).expect("the stage is writable");
+        fs::copy(from, &to).expect("the file can be copied");
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("the copy is ours");
+    }
+
+    /// Moves the victim's symbols and debug information to where the system keeps such files.
+    fn split_debug_information(&self) {
+        let program = self.directory.join("victim");
+        let debug = self.directory.join("debug");
+        run(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(&debug));
+        run(Command::new("strip").arg("--strip-all").arg(&program));
+        let notes = run(Command::new("readelf").arg("-n").arg(&program));
+        let build_id =
+            notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).expect("it has a build-id");
+        let (directory, file) = build_id.split_at(2);
+        self.put(&debug, Path::new(&format!("/usr/lib/debug/.build-id/{directory}/{file}.debug")));
+        fs::remove_file(debug).expect("the file is ours");
+    }
+
+    fn start(&self) -> Victim {
+        let script = "mount -t tmpfs none \"$1\" && cp -r \"$2\"/. \"$1\" && exec chroot \"$1\" /victim";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(&self.root).arg(&self.directory);
+        let victim = Victim::run(&mut command);
+        assert!(!self.root.join("victim").exists(), "the victim's root can be seen from outside");
+        victim
+    }
+}
