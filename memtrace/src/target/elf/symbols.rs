@@ -1,0 +1,183 @@
+//! What an object defines for others, looked up by its hash tables as the dynamic linker does.
+
+use object::elf::{
+    DT_GNU_HASH, DT_HASH, DT_SYMTAB, DT_VERDEF, DT_VERSYM, GnuHashHeader, HashHeader, SHN_UNDEF, STB_GLOBAL,
+    STB_GNU_UNIQUE, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, Sym64, Verdaux, Verdef, VersionIndex, Versym,
+};
+use object::{LittleEndian, U32};
+
+use super::{BEYOND, Elf, ElfError, LE, Source};
+use crate::model::VirtOffset;
+
+/// The most entries of a hash chain; real ones have under 20.
+const MAX_CHAIN: u64 = 4096;
+/// The most versions of one name; real ones have up to 5.
+const MAX_DEFINITIONS: usize = 32;
+/// The most versions that an object defines; glibc has about 40.
+const MAX_VERSIONS: usize = 1024;
+
+/// What a symbol stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SymbolKind {
+    /// A function's first instruction.
+    Function,
+    /// A function that the dynamic linker calls to learn which function is meant.
+    Indirect,
+    /// Something that is not called.
+    Other,
+}
+
+/// A symbol that an object defines for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    /// The name and, where there is one, the version, as linkers write it: `malloc@@GLIBC_2.2.5`; two signs mark the
+    /// version that new programs are linked to.
+    pub(crate) full_name: String,
+    /// What it stands for.
+    pub(crate) kind: SymbolKind,
+    /// Where it lies.
+    pub(crate) virt: VirtOffset,
+    /// Its length in bytes.
+    pub(crate) size: u64,
+}
+
+impl<S: Source> Elf<S> {
+    /// Whether the object has a table of symbols for others at all; a statically linked program has none.
+    pub(crate) fn has_dynamic_symbols(&self) -> bool {
+        self.dynamic_value(DT_SYMTAB).is_some()
+    }
+
+    /// Every version of `name` that the object defines for others.
+    pub(crate) fn definitions(&self, name: &str) -> Result<Vec<Symbol>, ElfError> {
+        let mut found = Vec::new();
+        for index in self.hash_chain(name)? {
+            if let Some(symbol) = self.definition(name, index)? {
+                found.push(symbol);
+            }
+            if found.len() > MAX_DEFINITIONS {
+                return Err(ElfError::Malformed("a name is defined too often"));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether the object defines `name` for others.
+    pub(crate) fn defines(&self, name: &str) -> Result<bool, ElfError> {
+        Ok(!self.definitions(name)?.is_empty())
+    }
+
+    fn definition(&self, name: &str, index: u64) -> Result<Option<Symbol>, ElfError> {
+        let table = self.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("hashes without symbols"))?;
+        let symbol: Sym64<LittleEndian> = self.entry(table, index)?;
+        let visible = matches!(symbol.st_bind(), STB_GLOBAL | STB_WEAK | STB_GNU_UNIQUE);
+        if symbol.st_shndx.get(LE) == SHN_UNDEF || !visible {
+            return Ok(None);
+        }
+        if !self.is_string(u64::from(symbol.st_name.get(LE)), name)? {
+            return Ok(None);
+        }
+        let kind = match symbol.st_type() {
+            STT_FUNC => SymbolKind::Function,
+            STT_GNU_IFUNC => SymbolKind::Indirect,
+            _ => SymbolKind::Other,
+        };
+        Ok(Some(Symbol {
+            full_name: format!("{name}{}", self.version_suffix(index)?),
+            kind,
+            virt: VirtOffset(symbol.st_value.get(LE)),
+            size: symbol.st_size.get(LE),
+        }))
+    }
+
+    /// The indices of the symbols that `name` may be.
+    fn hash_chain(&self, name: &str) -> Result<Vec<u64>, ElfError> {
+        if let Some(table) = self.dynamic_value(DT_GNU_HASH) {
+            self.gnu_hash_chain(table, object::elf::gnu_hash(name.as_bytes()))
+        } else if let Some(table) = self.dynamic_value(DT_HASH) {
+            self.sysv_hash_chain(table, object::elf::hash(name.as_bytes()))
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Header, bloom filter, buckets, then for each symbol from the base on its hash, whose lowest bit ends a chain
+    /// (glibc, elf/dl-lookup.c, `do_lookup_x`).
+    fn gnu_hash_chain(&self, table: u64, hash: u32) -> Result<Vec<u64>, ElfError> {
+        let header: GnuHashHeader<LittleEndian> = self.entry(table, 0)?;
+        let count = u64::from(header.bucket_count.get(LE));
+        let bloom = u64::from(header.bloom_count.get(LE)) * size_of::<u64>() as u64;
+        let buckets = table.checked_add(size_of_val(&header) as u64 + bloom).ok_or(BEYOND)?;
+        let Some(bucket) = u64::from(hash).checked_rem(count) else { return Ok(Vec::new()) };
+        let first = u64::from(self.word(buckets, bucket)?);
+        if first == 0 {
+            return Ok(Vec::new());
+        }
+        let hashes = buckets.checked_add(count * size_of::<u32>() as u64).ok_or(BEYOND)?;
+        let base = u64::from(header.symbol_base.get(LE));
+        let place = first.checked_sub(base).ok_or(ElfError::Malformed("a hash chain begins before its table"))?;
+        let mut found = Vec::new();
+        for step in 0..MAX_CHAIN {
+            let value = self.word(hashes, place + step)?;
+            if value | 1 == hash | 1 {
+                found.push(first + step);
+            }
+            if value & 1 == 1 {
+                return Ok(found);
+            }
+        }
+        Err(ENDLESS)
+    }
+
+    /// Header, buckets, then for each symbol the next one of its chain; 0 ends it.
+    fn sysv_hash_chain(&self, table: u64, hash: u32) -> Result<Vec<u64>, ElfError> {
+        let header: HashHeader<LittleEndian> = self.entry(table, 0)?;
+        let count = u64::from(header.bucket_count.get(LE));
+        let Some(bucket) = u64::from(hash).checked_rem(count) else { return Ok(Vec::new()) };
+        let buckets = table.checked_add(size_of_val(&header) as u64).ok_or(BEYOND)?;
+        let chains = buckets.checked_add(count * size_of::<u32>() as u64).ok_or(BEYOND)?;
+        let mut found = Vec::new();
+        let mut index = u64::from(self.word(buckets, bucket)?);
+        for _ in 0..MAX_CHAIN {
+            if index == 0 {
+                return Ok(found);
+            }
+            found.push(index);
+            index = u64::from(self.word(chains, index)?);
+        }
+        Err(ENDLESS)
+    }
+
+    fn word(&self, base: u64, index: u64) -> Result<u32, ElfError> {
+        Ok(self.entry::<U32<LittleEndian>>(base, index)?.get(LE))
+    }
+
+    /// `@@VERSION`, `@VERSION` or nothing.
+    fn version_suffix(&self, symbol: u64) -> Result<String, ElfError> {
+        let Some(table) = self.dynamic_value(DT_VERSYM) else { return Ok(String::new()) };
+        let version = self.entry::<Versym<LittleEndian>>(table, symbol)?.0.get(LE);
+        if version.is_local() || version.is_global() {
+            return Ok(String::new());
+        }
+        let name = self.version_name(version.index())?;
+        Ok(format!("{}{}", if version.is_hidden() { "@" } else { "@@" }, String::from_utf8_lossy(&name)))
+    }
+
+    fn version_name(&self, index: VersionIndex) -> Result<Vec<u8>, ElfError> {
+        let mut at = self.dynamic_value(DT_VERDEF).ok_or(ElfError::Malformed("versions without definitions"))?;
+        for _ in 0..MAX_VERSIONS {
+            let definition: Verdef<LittleEndian> = self.entry(at, 0)?;
+            if definition.vd_ndx.get(LE) == index {
+                let names = at.checked_add(u64::from(definition.vd_aux.get(LE))).ok_or(BEYOND)?;
+                let name: Verdaux<LittleEndian> = self.entry(names, 0)?;
+                return self.string(u64::from(name.vda_name.get(LE)));
+            }
+            match definition.vd_next.get(LE) {
+                0 => break,
+                next => at = at.checked_add(u64::from(next)).ok_or(BEYOND)?,
+            }
+        }
+        Err(ElfError::Malformed("a symbol's version is not defined"))
+    }
+}
+
+const ENDLESS: ElfError = ElfError::Malformed("a hash chain does not end");

@@ -1,0 +1,139 @@
+//! What a process has mapped: `/proc/PID/maps`.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::TargetError;
+use super::objects::Objects;
+use super::process::{failure, proc_path};
+use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object, Pid};
+
+/// A file's device and inode, as the kernel writes them in `maps` and its records of mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Inode {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+/// A line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) start: AbsAddr,
+    pub(super) end: AbsAddr,
+    executable: bool,
+    offset: FileOffset,
+    /// The file; `None` for memory without one.
+    pub(super) file: Option<Inode>,
+    pub(super) path: PathBuf,
+}
+
+/// Names that the kernel gives to code that it maps itself (`show_map_vma`, fs/proc/task_mmu.c, and the vmas'
+/// `vm_ops->name`); other names without a file are given by programs to their own memory.
+const KERNEL_CODE: &[&str] = &["[vdso]", "[vsyscall]", "[uprobes]"];
+
+/// Reads what the process has mapped with code in it, and its names.
+///
+/// # Errors
+///
+/// Where the process has ended, or may not be looked at.
+pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<Image, TargetError> {
+    let entries = entries(pid)?;
+    if entries.is_empty() {
+        // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
+        return Err(TargetError::Ended(pid));
+    }
+    let path = proc_path(pid, "comm");
+    let comm = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
+    let mappings = entries.iter().filter(|entry| entry.executable).map(|entry| Mapping {
+        start: entry.start,
+        end: entry.end,
+        offset: entry.offset,
+        object: object(pid, entry, objects),
+    });
+    Ok(Image {
+        comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned(),
+        exe: fs::read_link(proc_path(pid, "exe")).ok(),
+        mappings: mappings.collect(),
+    })
+}
+
+fn object(pid: Pid, entry: &Entry, objects: &mut Objects) -> Option<Arc<Object>> {
+    match entry.file {
+        Some(inode) => Some(objects.mapped(pid, entry, inode)),
+        None if is_kernel_code(&entry.path) => Some(objects.nameless(&entry.path)),
+        None => None,
+    }
+}
+
+/// Whether the name is one that the kernel gives to code that it maps itself.
+pub(super) fn is_kernel_code(name: &Path) -> bool {
+    KERNEL_CODE.iter().any(|known| name.as_os_str() == *known)
+}
+
+/// Every line of `/proc/PID/maps`. The kernel writes them ordered by address and none overlapping another, even while
+/// the process maps and unmaps (Documentation/filesystems/proc.rst, `/proc/PID/maps`).
+pub(super) fn entries(pid: Pid) -> Result<Vec<Entry>, TargetError> {
+    let path = proc_path(pid, "maps");
+    let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
+    let mut entries = Vec::new();
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(|error| failure(pid, &path, error))?;
+        entries.extend(Entry::parse(&line));
+    }
+    Ok(entries)
+}
+
+impl Entry {
+    /// `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   PATH`; `None` for a line of another form.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut rest = line;
+        let range = word(&mut rest)?;
+        let permissions = word(&mut rest)?;
+        let offset = word(&mut rest)?;
+        let device = word(&mut rest)?;
+        let inode = word(&mut rest)?;
+        let (start, end) = range.split_once('-')?;
+        let (major, minor) = device.split_once(':')?;
+        let device = libc::makedev(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+        let inode = inode.parse().ok()?;
+        Some(Self {
+            start: AbsAddr(u64::from_str_radix(start, 16).ok()?),
+            end: AbsAddr(u64::from_str_radix(end, 16).ok()?),
+            executable: permissions.as_bytes().get(2) == Some(&b'x'),
+            offset: FileOffset(u64::from_str_radix(offset, 16).ok()?),
+            file: (inode != 0).then_some(Inode { device, inode }),
+            path: PathBuf::from(OsString::from_vec(unescape(rest.trim_ascii_start()))),
+        })
+    }
+}
+
+/// Takes the first word off `rest`, and the one blank behind it.
+fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+    let (word, behind) = rest.split_at(end);
+    *rest = behind.strip_prefix(b" ").unwrap_or(behind);
+    std::str::from_utf8(word).ok().filter(|word| !word.is_empty())
+}
+
+/// A newline in a path, and nothing else, is written as `\012` (`show_map_vma` calls `seq_path` with `"\n"`).
+fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, behind)) = rest.split_first() {
+        if let Some(behind) = rest.strip_prefix(b"\\012") {
+            plain.push(b'\n');
+            rest = behind;
+        } else {
+            plain.push(first);
+            rest = behind;
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests;

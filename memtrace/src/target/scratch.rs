@@ -1,0 +1,122 @@
+//! What the tests of this room share: directories of their own, compiled objects, and running processes.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::model::Pid;
+
+macro_rules! library {
+    ($x86:literal, $arm:literal) => {
+        if cfg!(target_arch = "aarch64") { $arm } else { $x86 }
+    };
+}
+
+/// The C library that the tests themselves run with.
+pub(super) const GLIBC: &str = library!("/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6");
+/// The C library of Debian's package musl.
+pub(super) const MUSL: &str = library!("/usr/lib/x86_64-linux-musl/libc.so", "/usr/lib/aarch64-linux-musl/libc.so");
+/// An allocator of neither, which comes with Debian 12's gcc.
+pub(super) const ASAN: &str =
+    library!("/usr/lib/x86_64-linux-gnu/libasan.so.8", "/usr/lib/aarch64-linux-gnu/libasan.so.8");
+
+/// A directory that is removed with all in it when the test ends.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("memtrace-target-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = fs::canonicalize(std::env::temp_dir()).unwrap().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Copies a file, to be run or loaded.
+    ///
+    /// By another process: a descriptor of our own for writing could be inherited by what another test starts, and as
+    /// long as that is so the file cannot be run (`ETXTBSY`).
+    pub(super) fn copy(&self, from: impl AsRef<OsStr>, name: &str) -> PathBuf {
+        let path = self.path(name);
+        output("install", &["-m".as_ref(), "755".as_ref(), from.as_ref(), path.as_ref()]);
+        path
+    }
+
+    /// Writes a file that can be run.
+    pub(super) fn program(&self, name: &str, content: &str) -> PathBuf {
+        let text = self.write(&format!("{name}.text"), content.as_bytes());
+        self.copy(text, name)
+    }
+
+    /// Compiles C by `compiler` with the given options.
+    pub(super) fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
+        let source = self.write(&format!("{name}.c"), source.as_bytes());
+        let path = self.path(name);
+        let output = Command::new(compiler).arg("-o").arg(&path).arg(source).args(options).output().unwrap();
+        assert!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr));
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// A running program that copies its input to its output, and so says when it is there and ends when told to.
+pub(super) struct Running {
+    child: Child,
+}
+
+impl Running {
+    pub(super) fn start(program: impl AsRef<OsStr>) -> Self {
+        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        child.stdin.as_mut().unwrap().write_all(b"ready\n").unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child }
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        Pid(self.child.id())
+    }
+
+    pub(super) fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// What a tool prints.
+pub(super) fn output(program: &str, arguments: &[&OsStr]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The build-id as `readelf` prints it.
+pub(super) fn readelf_build_id(path: impl AsRef<OsStr>) -> Option<String> {
+    let notes = output("readelf", &["-n".as_ref(), path.as_ref()]);
+    notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ").map(str::to_owned))
+}
+
+/// Fails, with a reason, where a test that needs root's privileges has not got them.
+pub(super) fn assert_root() {
+    // SAFETY: geteuid(2) takes nothing and cannot fail.
+    assert_eq!(unsafe { libc::geteuid() }, 0, "this test must run as root");
+}
