@@ -1,11 +1,13 @@
-//! Which processes are traced, what they have mapped, and which allocators they carry.
+//! Which processes are traced, what they have mapped, which allocators they carry, and how a command is started.
 //!
 //! This room alone knows `/proc` and ELF. [`inspect`] looks at a process, [`read_image`] at its mappings through
-//! [`Objects`], which keeps every file open that a symbol may come from; [`survey`] finds the allocators in them.
+//! [`Objects`], which keeps every file open that a symbol may come from; [`survey`] finds the allocators in them, and
+//! [`Launch`] starts a command that waits until it is traced.
 
 mod allocators;
 mod elf;
 mod error;
+mod launch;
 mod maps;
 mod objects;
 mod pidfd;
@@ -16,6 +18,7 @@ mod scratch;
 pub use allocators::{Allocator, FoundFunction, Kind, LookedAt, SkipReason, Skipped, Survey, Verdict, survey};
 pub use elf::ElfError;
 pub use error::TargetError;
+pub use launch::{Child, Identity, Launch, candidate_allocators};
 pub use maps::read_image;
 pub use objects::Objects;
 pub use process::{Process, inspect};
