@@ -15,6 +15,7 @@ use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::{Mutex, PoisonError};
 
 use super::error::TargetError;
 use super::pidfd;
@@ -24,6 +25,10 @@ use child::{Failure, Plan, Step, Strings};
 pub use candidates::candidate_allocators;
 pub use identity::Identity;
 pub use wait::Child;
+
+/// Held from the making of the pipes until their far ends are the child's alone: a child that is forked meanwhile would
+/// inherit those ends, and keep them open while it waits at its own barrier.
+static FORKING: Mutex<()> = Mutex::new(());
 
 /// A child that waits at the barrier. Dropping it ends the child.
 #[derive(Debug)]
@@ -55,9 +60,11 @@ impl Launch {
             ),
             identity: identity.cloned(),
         };
+        let _one_at_a_time = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
         let (waiting, barrier) = io::pipe().map_err(start("pipe"))?;
         let (failures, reporting) = io::pipe().map_err(start("pipe"))?;
         let pid = child::fork(&plan, waiting.as_fd(), barrier.as_fd(), reporting.as_fd()).map_err(start("fork"))?;
+        drop((waiting, reporting));
         let pidfd = pidfd::open(pid).map_err(start("pidfd_open"))?;
         Ok(Self { command, child: Child::new(pid, pidfd), barrier, failures })
     }

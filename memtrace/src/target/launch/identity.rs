@@ -159,11 +159,11 @@ mod tests {
     fn the_environment_gets_the_users_name_and_home() {
         let account = Account { name: c"ada".into(), home: c"/home/ada".into() };
         let identity = Identity { uid: 1, gid: 1, groups: vec![1], account: Some(account) };
-        let variables = [("PATH", "/bin"), ("HOME", "/root"), ("X", "")];
+        let variables = [("PATH", "/bin"), ("HOME", "/home/eve"), ("X", "")];
         let variables = || variables.iter().map(|(name, value)| (name.into(), value.into()));
         let expected = ["PATH=/bin", "X=", "HOME=/home/ada", "USER=ada", "LOGNAME=ada"].map(OsString::from);
         assert_eq!(environment(variables(), Some(&identity)), expected);
-        assert_eq!(environment(variables(), None), ["PATH=/bin", "HOME=/root", "X="].map(OsString::from));
+        assert_eq!(environment(variables(), None), ["PATH=/bin", "HOME=/home/eve", "X="].map(OsString::from));
     }
 
     #[test]
