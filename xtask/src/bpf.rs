@@ -9,8 +9,8 @@ use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
 use crate::{command, say};
 
-/// Debug information becomes BTF, without which the kernel side cannot be loaded; v3 has 32-bit registers and jumps,
-/// which every kernel has that has ring buffers (5.8).
+/// Debug information becomes BTF, without which the kernel half cannot be loaded; v3 has the atomic instructions that
+/// the programs need (Linux 5.12).
 const RUSTFLAGS: &str = "-Cdebuginfo=2 -Clink-arg=--btf -Ctarget-cpu=v3";
 
 /// How often the sources may change under a running build before it is given up.
