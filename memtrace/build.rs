@@ -1,7 +1,5 @@
 //! Finds the BPF object that memtrace carries, and refuses one that was built from other sources.
 
-#![expect(clippy::print_stdout, reason = "cargo reads a build script's standard output")]
-
 use std::env;
 use std::path::{Path, PathBuf};
 
