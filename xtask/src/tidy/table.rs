@@ -53,6 +53,8 @@ pub(super) const FOREIGN: &[Foreign] = &[
     Foreign { path: "memtrace_common", rooms: Rooms::Only(&["kernel", "model"]) },
     // The model gives its types the values that the wire gives them: ids that stand for no stack, the length of a tick.
     Foreign { path: "memtrace_common::wire", rooms: Rooms::ConstantsFor(&["kernel"], &["model"]) },
+    // The pipeline's tests split events over the shards as the kernel half does.
+    Foreign { path: "memtrace_common::wire::ring_of", rooms: Rooms::Only(&["kernel", "pipeline"]) },
     Foreign { path: "object", rooms: Rooms::Only(&["target", "symbolize"]) },
     Foreign { path: "procfs", rooms: Rooms::Only(&["target"]) },
     Foreign { path: "rustc_hash", rooms: Rooms::Any },
