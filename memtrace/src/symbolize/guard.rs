@@ -1,7 +1,7 @@
 //! Keeps a panic of blazesym's from ending memtrace.
 //!
 //! blazesym panics on debug information that contradicts itself: a line that names a file which is not in the table
-//! (`Lines::row_location`), an end before its beginning (`ElfSymbol + size`, where overflows are checked). The target's
+//! (`dwarf::lines::Lines::row_location`, 0.2.7), or a symbol beyond all addresses where overflows are checked (`find_sym`). The target's
 //! files are not ours to trust, and a report without one object's names is better than no report.
 
 use std::cell::Cell;

@@ -3,6 +3,7 @@ mod program;
 mod split;
 
 use std::fs;
+use std::os::fd::AsRawFd as _;
 
 use program::{Program, image_of_maps, line, run};
 
@@ -100,6 +101,17 @@ fn without_debug_information_the_symbol_table_names_and_mangled_names_read_as_th
         frames[0].name.clone().unwrap().0
     });
     assert_eq!(names, ["outer", "plain", "store::add(unsigned long, int)", "mycrate::cache::insert"]);
+}
+
+#[test]
+fn a_file_that_was_deleted_is_read_by_the_descriptor_that_keeps_it() {
+    let program = Program::new(&["-g"]);
+    let kept = fs::File::open(program.path()).unwrap();
+    fs::remove_file(program.path()).unwrap();
+    let handle = PathBuf::from(format!("/proc/self/fd/{}", kept.as_raw_fd()));
+    let frames = frames_at(&mut symbolizer(), &program.image(Some(handle), None), program.returns[0]);
+    assert_eq!(told(&frames), outer_with_inlined());
+    assert_eq!(frames[0].object.as_ref().unwrap().path, program.path());
 }
 
 #[test]
