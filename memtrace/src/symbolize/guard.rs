@@ -1,8 +1,9 @@
 //! Keeps a panic of blazesym's from ending memtrace.
 //!
-//! blazesym panics on debug information that contradicts itself: a line that names a file which is not in the table
-//! (`dwarf::lines::Lines::row_location`, 0.2.7), or a symbol beyond all addresses where overflows are checked (`find_sym`). The target's
-//! files are not ours to trust, and a report without one object's names is better than no report.
+//! blazesym 0.2.7 panics on debug information that contradicts itself: on a line whose file is not in the table
+//! (`dwarf::lines::Lines::row_location`), and, where overflows are checked, on a symbol that ends beyond all addresses
+//! (`elf::parser::find_sym`). The target's files are not ours to trust, and a report without one object's names is better
+//! than no report.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
