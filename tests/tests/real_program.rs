@@ -27,7 +27,7 @@ fn a_running_python_equals_the_calls_that_were_made() {
     let scratch = Scratch::new();
     let counts = Counts::create(&scratch);
     let mut command = Command::new(PYTHON);
-    command.args(["-I", "-S", "-c", PROGRAM]).env("PYTHONMALLOC", "malloc").envs(counts.environment());
+    command.args(["-S", "-c", PROGRAM]).env("PYTHONMALLOC", "malloc").envs(counts.environment());
     let mut python = Victim::run(&mut command);
 
     let tracer = Trace::of(&python).start();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use memtrace_tests::{Scratch, Trace, Victim, memory, process, tracer, victim};
 
+const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const NO_SUCH_PROCESS: i32 = 3;
 const NOT_PERMITTED: i32 = 4;
@@ -88,8 +89,9 @@ fn a_program_without_an_allocator_is_refused_and_what_was_looked_at_is_listed() 
 fn an_output_that_cannot_be_opened_is_refused_before_anything_is_probed() {
     let scratch = Scratch::new();
     let victim = Victim::start_with("steady", &["100"]);
-    for output in [scratch.join("no such directory/out.json"), scratch.to_path_buf()] {
-        let trace = Trace::of(&victim).options(&["--format", "json"]).option("-o").option(&output);
+    for output in [scratch.join("no such directory/out.json"), scratch.join("a folder.json")] {
+        fs::create_dir_all(scratch.join("a folder.json")).expect("a folder can be made");
+        let trace = Trace::of(&victim).option("-o").option(&output);
         trace.run().assert_refused(OUTPUT, &[output.to_str().expect("a plain path")]);
         assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
     }
@@ -101,7 +103,7 @@ fn an_output_that_is_full_is_told_and_the_target_lives() {
     let tracer = Trace::of(&victim).options(&["--format", "json", "-o", "/dev/full"]).start();
     victim.work();
     let outcome = tracer.stop();
-    outcome.assert_code(OUTPUT);
+    outcome.assert_code(FAILED);
     assert!(outcome.errors.contains("/dev/full"), "{}", outcome.errors);
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
     victim.finish();

@@ -17,9 +17,9 @@ use ring::Ring;
 use crate::model::Pid;
 pub use record::{FileIdentity, MappingKind, MappingNotice};
 
-/// How large each processor's ring is. Some 150 bytes a record: 870 mappings between two drains. Small enough for the 516
-/// KiB that `perf_event_mlock_kb` lets even an unprivileged user lock for each processor (kernel/events/core.c).
-const RING_BYTES: usize = 128 * 1024;
+/// How large each processor's ring is. Some 150 bytes a record: 3,500 mappings between two drains, as many as a hundred
+/// short programs make. Root's rings are not held to `perf_event_mlock_kb` (`perf_mmap`, kernel/events/core.c).
+const RING_BYTES: usize = 512 * 1024;
 
 /// The kernel's records about the mappings of all processes, kept for those that are followed.
 #[derive(Debug)]

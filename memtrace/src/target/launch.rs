@@ -46,12 +46,23 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// [`TargetError::CommandNotFound`] for no or an empty name, [`TargetError::Start`] where the child cannot be made.
+    /// [`TargetError::CommandNotFound`], [`TargetError::CommandNotRunnable`] for a file that is no program, and
+    /// [`TargetError::Start`] where the child cannot be made.
     pub fn prepare(argv: &[OsString], identity: Option<&Identity>) -> Result<Self, TargetError> {
         let command = argv.first().filter(|command| !command.is_empty());
         let command = command.ok_or_else(|| TargetError::CommandNotFound { command: OsString::new() })?.clone();
         let start = |what| move |source| TargetError::Start { what, source };
-        let paths = path::candidates(&command, std::env::var_os("PATH").as_deref());
+        let path = std::env::var_os("PATH");
+        let paths = path::candidates(&command, path.as_deref());
+        if path::find(&command, path.as_deref()).is_none() {
+            // Said now, before anything is probed; the kernel may still refuse it for reasons of its own.
+            return Err(if paths.iter().any(|path| path.exists()) {
+                let source = io::Error::from(io::ErrorKind::PermissionDenied);
+                TargetError::CommandNotRunnable { command, source }
+            } else {
+                TargetError::CommandNotFound { command }
+            });
+        }
         let plan = Plan {
             paths: strings(paths.into_iter().map(Into::into)).map_err(start("its path"))?,
             arguments: Strings::new(strings(argv.iter().cloned()).map_err(start("its arguments"))?),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::error::TargetError;
 use super::objects::Objects;
-use super::process::{failure, proc_path};
+use super::process::{failure, proc_path, program};
 use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object, Pid};
 
 /// A file's device and inode, as the kernel writes them in `maps` and its records of mappings.
@@ -56,7 +56,7 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<Image, TargetError>
     });
     Ok(Image {
         comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned(),
-        exe: fs::read_link(proc_path(pid, "exe")).ok(),
+        exe: program(pid).ok(),
         mappings: mappings.collect(),
     })
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::elf::Elf;
 use super::maps::{self, Entry, Inode};
+use super::process::inside_root;
 use crate::model::{BuildId, Object, Pid};
 pub(super) use open::{Opened, regular};
 
@@ -97,7 +98,7 @@ impl Objects {
         }
         let opened = open::by_mapping(pid, entry)
             .or_else(|| open::by_path(pid, &open::without_deleted(&entry.path), |opened| opened.inode == inode));
-        let object = self.intern(Some(pid), &entry.path, opened, None);
+        let object = self.intern(Some(pid), &inside_root(pid, &entry.path), opened, None);
         remember(&mut self.by_mapping, inode, &object);
         object
     }

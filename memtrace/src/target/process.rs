@@ -97,9 +97,20 @@ fn read(pid: Pid) -> Result<(Stat, PathBuf), TargetError> {
     if matches!(stat.state, b'Z' | b'X') {
         return Err(TargetError::MainThreadEnded(pid));
     }
+    Ok((stat, program(pid)?))
+}
+
+/// The program that a process runs, by the path that it sees itself.
+pub(super) fn program(pid: Pid) -> Result<PathBuf, TargetError> {
     let path = proc_path(pid, "exe");
     let exe = fs::read_link(&path).map_err(|error| failure(pid, &path, error))?;
-    Ok((stat, exe))
+    Ok(inside_root(pid, &exe))
+}
+
+/// A path that the kernel gave in full, as the process sees it: below its own root directory.
+pub(super) fn inside_root(pid: Pid, path: &Path) -> PathBuf {
+    let below = fs::read_link(proc_path(pid, "root")).ok().and_then(|root| path.strip_prefix(root).ok().map(PathBuf::from));
+    below.map_or_else(|| path.to_owned(), |below| Path::new("/").join(below))
 }
 
 /// `/proc/PID/NAME`.

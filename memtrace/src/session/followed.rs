@@ -1,0 +1,172 @@
+//! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
+use crate::model::{
+    FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid,
+};
+use crate::pipeline::registry::Registry;
+use crate::target::{self, Allocator, Objects, TargetError};
+
+/// Follows the mappings of the traced processes.
+pub(super) struct Followed {
+    /// `None` where the kernel does not tell; then only what was mapped at the beginning is known.
+    events: Option<MappingEvents>,
+    objects: Objects,
+    registry: Registry,
+    /// The processes that are traced, and those of their allocators that are known.
+    traced: HashMap<Pid, HashSet<PathBuf>>,
+    /// Processes whose new program is the next file that they map.
+    new_programs: HashSet<Pid>,
+    lost: u64,
+}
+
+impl Followed {
+    pub(super) fn new() -> Self {
+        let events = MappingEvents::open()
+            .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
+            .ok();
+        Self {
+            events,
+            objects: Objects::new(),
+            registry: Registry::new(),
+            traced: HashMap::new(),
+            new_programs: HashSet::new(),
+            lost: 0,
+        }
+    }
+
+    /// The store of the files that processes have mapped.
+    pub(super) fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+
+    /// From now on hears of what `pid` maps.
+    pub(super) fn follow(&mut self, pid: Pid) {
+        self.traced.entry(pid).or_default();
+        if let Some(events) = &mut self.events {
+            events.follow(pid);
+        }
+    }
+
+    /// Reads what `pid` has mapped already.
+    pub(super) fn read(&mut self, pid: Pid) -> Result<&Image, TargetError> {
+        let image = target::read_image(pid, &mut self.objects)?;
+        self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+        self.registry
+            .images()
+            .range(ImageId { pid, ordinal: 0 }..)
+            .next()
+            .map(|(_, image)| image)
+            .ok_or(TargetError::Ended(pid))
+    }
+
+    /// Says that this allocator of `pid` is known; whether it was new.
+    pub(super) fn is_new(&mut self, pid: Pid, allocator: &Allocator) -> bool {
+        let Some(handle) = allocator.object.handle.clone() else { return false };
+        self.traced.get_mut(&pid).is_some_and(|known| known.insert(handle))
+    }
+
+    /// Takes up what has happened since the last call; returns the allocators that traced processes have newly mapped.
+    pub(super) fn poll(&mut self) -> Vec<(Pid, Allocator)> {
+        let mut notices = Vec::new();
+        let drained = match &mut self.events {
+            Some(events) => events.drain(|notice| notices.push(notice)),
+            None => Ok(0),
+        };
+        let mut found = Vec::new();
+        for notice in notices {
+            self.take(notice, &mut found);
+        }
+        match drained {
+            Ok(0) => {}
+            Ok(lost) => self.make_up_for(lost, &mut found),
+            Err(error) => log::warn!("notices of new mappings cannot be read: {error}"),
+        }
+        found
+    }
+
+    /// Lost notices may have been anybody's. What the traced processes have mapped is read again; only where one has
+    /// ended is something missing for good.
+    fn make_up_for(&mut self, lost: u64, found: &mut Vec<(Pid, Allocator)>) {
+        let pids: Vec<_> = self.traced.keys().copied().collect();
+        for pid in pids {
+            let Ok(image) = target::read_image(pid, &mut self.objects) else {
+                self.lost += lost;
+                continue;
+            };
+            for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+                self.look_at(pid, object, found);
+            }
+            self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+        }
+    }
+
+    fn take(&mut self, notice: MappingNotice, found: &mut Vec<(Pid, Allocator)>) {
+        let pid = notice.pid;
+        let kind = match notice.kind {
+            MappingKind::Mapped { start, end, offset, path, identity, .. } => {
+                let object = self.object(pid, &path, identity);
+                if let Some(object) = &object {
+                    self.look_at(pid, object, found);
+                }
+                NoticeKind::Mapped { mapping: Mapping { start, end, offset, object } }
+            }
+            MappingKind::Exec { comm } => {
+                self.new_programs.insert(pid);
+                NoticeKind::Exec { comm }
+            }
+            // Only the first thread's name is the process'.
+            MappingKind::Comm { .. } if notice.tid.0 != pid.0 => return,
+            MappingKind::Comm { comm } => NoticeKind::Comm { comm },
+            MappingKind::Fork { parent } => NoticeKind::Forked { parent },
+            MappingKind::Exit => NoticeKind::Exited,
+        };
+        self.registry.apply(Notice { pid, kind });
+    }
+
+    fn object(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {
+        // `//anon` and its like are memory without a file.
+        if path.as_os_str().as_encoded_bytes().starts_with(b"//") {
+            return None;
+        }
+        if self.new_programs.remove(&pid) {
+            self.registry.apply(Notice { pid, kind: NoticeKind::Exe { exe: path.to_owned() } });
+        }
+        let (build_id, inode) = match identity {
+            FileIdentity::BuildId(build_id) => (Some(build_id), None),
+            FileIdentity::Inode { major, minor, inode } => (None, Some((libc::makedev(major, minor), inode))),
+        };
+        Some(self.objects.resolve(pid, path, build_id, inode))
+    }
+
+    fn look_at(&mut self, pid: Pid, object: &Arc<Object>, found: &mut Vec<(Pid, Allocator)>) {
+        let known = |known: &HashSet<PathBuf>| object.handle.as_ref().is_none_or(|handle| known.contains(handle));
+        if self.traced.get(&pid).is_none_or(known) {
+            return;
+        }
+        let mapping =
+            Mapping { start: Default::default(), end: Default::default(), offset: FileOffset(0), object: Some(object.clone()) };
+        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() });
+        for allocator in survey.allocators {
+            if allocator.is_supported() && self.is_new(pid, &allocator) {
+                found.push((pid, allocator));
+            }
+        }
+    }
+
+    /// Every image seen.
+    pub(super) fn images(&self) -> &BTreeMap<ImageId, Image> {
+        self.registry.images()
+    }
+
+    /// What was lost in following.
+    pub(super) fn losses(&self) -> Losses {
+        let mut losses = self.registry.losses().clone();
+        losses.add(LossReason::MappingsLost, self.lost);
+        losses
+    }
+}

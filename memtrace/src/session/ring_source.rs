@@ -1,0 +1,21 @@
+//! A ring of the kernel's as a shard's source.
+
+use std::time::Duration;
+
+use crate::kernel::RingReader;
+use crate::model::Event;
+use crate::pipeline::{Drained, Source};
+
+pub(super) struct RingSource(pub(super) RingReader);
+
+impl Source for RingSource {
+    fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained {
+        let drained = self.0.drain(limit as u64, sink);
+        let records = usize::try_from(drained.events + drained.bad).unwrap_or(usize::MAX);
+        Drained { records, bad: drained.bad }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.0.wait(timeout);
+    }
+}

@@ -1,0 +1,209 @@
+//! One run, from its configuration to its report.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::config::Config;
+use super::error::Error;
+use super::followed::Followed;
+use super::observer::{Observer, Progress};
+use super::outcome::Outcome;
+use super::outputs::Outputs;
+use super::ring_source::RingSource;
+use super::subject::{Site, Subject};
+use super::wait::{self, Signals, Stop};
+use super::{cost, translate};
+use crate::kernel::{self, Kernel, Probes};
+use crate::ledger;
+use crate::model::{Bytes, Metric, Profile, Tick};
+use crate::pipeline::Shards;
+use crate::report;
+use crate::symbolize::Symbolizer;
+
+/// So many stacks each shard may hold, and so many processes.
+const MAX_STACKS: u32 = 1 << 20;
+const MAX_PROCESSES: u32 = 1 << 14;
+
+/// By default one shard a processor, but no more than this: one already takes millions of events in a second.
+const DEFAULT_SHARDS: usize = 4;
+
+/// Traces as `config` says, and writes the report.
+///
+/// # Errors
+///
+/// Until the first probe is in place whatever is wrong ends the run. Afterwards only what keeps the report from being
+/// written does; all else shows in the outcome.
+pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let outputs = Outputs::open(&config.outputs)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Failed(format!("cannot wait for signals: {error}")))?;
+    runtime.block_on(async {
+        let mut signals =
+            Signals::listen().map_err(|error| Error::Failed(format!("cannot listen to signals: {error}")))?;
+        let mut trace = Trace::begin(config)?;
+        observer.attached(&trace.attached());
+        for note in std::mem::take(&mut trace.subject.notes) {
+            trace.complete = false;
+            observer.note(&note);
+        }
+        trace.subject.release()?;
+        let pidfds = trace.subject.pidfds().map_err(|error| Error::Failed(format!("cannot hold on: {error}")))?;
+        let stop = wait::wait(&mut signals, config.duration, pidfds, || trace.tick(observer))
+            .await
+            .map_err(|error| Error::Failed(format!("cannot wait: {error}")))?;
+        observer.note(match stop {
+            Stop::Signal => "stopped",
+            Stop::Duration => "the time is up",
+            Stop::TargetsEnded => "everything that was traced has ended",
+        });
+        trace.finish(config, outputs, observer)
+    })
+}
+
+/// A run in progress. Whatever it placed goes when it is dropped.
+struct Trace {
+    kernel: Kernel,
+    probes: Probes,
+    shards: Shards,
+    followed: Followed,
+    subject: Subject,
+    /// The monotonic clock from which ticks are counted.
+    clock_start: Duration,
+    opened: Instant,
+    shown: (Instant, u64),
+    complete: bool,
+}
+
+impl Trace {
+    fn begin(config: &Config) -> Result<Self, Error> {
+        kernel::features::require().map_err(|error| translate::kernel(None, error))?;
+        let mut followed = Followed::new();
+        let (subject, sites) = Subject::find(&config.target, &mut followed)?;
+        let clock_start = cost::monotonic_clock();
+        let track_peak = config.metric == Metric::PeakBytes;
+        let (mut kernel, readers) =
+            Kernel::load(&options(config, clock_start)).map_err(|error| translate::kernel(None, error))?;
+        let settings = ledger::Settings {
+            blocks: config.max_live,
+            stacks: MAX_STACKS,
+            processes: MAX_PROCESSES,
+            track_peak,
+            older: config.older,
+        };
+        let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings)
+            .map_err(|error| Error::Failed(error.to_string()))?;
+        let mut probes = Probes::default();
+        for pid in subject.pids() {
+            kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
+        }
+        for Site { pid, object, probes: sites } in &sites {
+            kernel.place(&mut probes, *pid, object, sites).map_err(|error| translate::kernel(Some(*pid), error))?;
+        }
+        kernel.open().map_err(|error| translate::kernel(None, error))?;
+        if let Some(pid) = subject.first_ended() {
+            return Err(Error::Ended { pid });
+        }
+        let opened = Instant::now();
+        let shown = (opened, 0);
+        Ok(Self { kernel, probes, shards, followed, subject, clock_start, opened, shown, complete: true })
+    }
+
+    fn attached(&self) -> String {
+        format!("to {}, {} probes", self.subject.name, self.probes.len())
+    }
+
+    /// What is due a few times a second.
+    fn tick(&mut self, observer: &mut dyn Observer) {
+        self.follow(observer);
+        self.kernel.flush_log();
+        let now = Instant::now();
+        let progress = self.shards.progress();
+        let (before, events) = self.shown;
+        let passed = now.duration_since(before).as_secs_f64().max(f64::EPSILON);
+        self.shown = (now, progress.events);
+        observer.progress(&Progress {
+            elapsed: now.duration_since(self.opened),
+            live: progress.live,
+            events: progress.events,
+            events_per_second: progress.events.saturating_sub(events) as f64 / passed,
+            lost: progress.lost + self.kernel.counters().losses.total(),
+        });
+    }
+
+    /// Takes up what the targets have mapped, and probes allocators among it.
+    fn follow(&mut self, observer: &mut dyn Observer) {
+        for (pid, allocator) in self.followed.poll() {
+            let Some(site) = Site::of(pid, &allocator) else { continue };
+            let path = allocator.object.path.display();
+            // What it handed out before is not in the books.
+            self.complete = false;
+            let placed = self.kernel.place(&mut self.probes, pid, &site.object, &site.probes);
+            let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
+            observer.note(&format!("process {pid} has mapped another allocator, {path}: {how}"));
+        }
+    }
+
+    fn finish(mut self, config: &Config, outputs: Outputs, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+        if let Err(error) = self.kernel.close() {
+            log::warn!("{error}");
+            self.complete = false;
+        }
+        let duration = self.opened.elapsed();
+        let now = Tick::at(cost::monotonic_clock().saturating_sub(self.clock_start));
+        self.follow(observer);
+        self.kernel.flush_log();
+        let counters = self.kernel.counters();
+        let events = self.shards.progress().events;
+        let mut snapshot = self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
+        snapshot.losses.merge(&counters.losses);
+        snapshot.losses.merge(&self.followed.losses());
+        let probes = self.probes;
+        thread::scope(|scope| {
+            // The target is let go while names are looked up.
+            scope.spawn(|| drop(probes));
+            let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images());
+            profile.duration = duration;
+            profile.filtered = counters.filtered;
+            profile.older = config.older;
+            profile.cost = cost::so_far(events, counters.nested);
+            report(config, &self.subject.name, outputs, &profile, observer)?;
+            let command = self.subject.command_end();
+            Ok(Outcome { losses: profile.losses, command, complete: self.complete })
+        })
+    }
+}
+
+fn report(
+    config: &Config,
+    subject: &str,
+    outputs: Outputs,
+    profile: &Profile,
+    observer: &mut dyn Observer,
+) -> Result<(), Error> {
+    let options = report::Options { metric: config.metric, top: config.top, subject: subject.to_owned() };
+    let (written, failure) = outputs.write(profile, &options);
+    let mut summary = Vec::new();
+    report::write(report::Format::Text, profile, &options, &mut summary)
+        .map_err(|error| Error::Failed(format!("the summary could not be written: {error}")))?;
+    observer.summary(&String::from_utf8_lossy(&summary));
+    for path in written {
+        observer.note(&format!("wrote {}", path.display()));
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn options(config: &Config, clock_start: Duration) -> kernel::Options {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
+    kernel::Options {
+        // A peak needs the true order of all events, which only one ring keeps.
+        rings: if config.metric == Metric::PeakBytes { 1 } else { config.shards.map_or(default, u32::from) },
+        ring_size: config.ring_size,
+        max_depth: config.max_depth,
+        min_size: config.min_size.unwrap_or(Bytes(0)),
+        max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
+        start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
+    }
+}
