@@ -2,10 +2,7 @@
 //!
 //! [`Ledger::apply`] never panics and never fails; what it can't use is counted by [`LossReason`]. The events of a
 //! process may be split by address over any number of ledgers, and their [`Snapshot`]s merged: what an event means depends
-//! on earlier events about the same address and about the whole process. The one exception is a thread that parks an
-//! address again of which the books know nothing, because its allocation was filtered or lost: whether the thread has
-//! parked others in between, which tells a second call from the first one's repetition, only their ledger knows. So
-//! where allocations are filtered, the number of unmatched frees is a lower bound.
+//! only on earlier events about the same address and about the whole process.
 
 #[cfg(test)]
 mod against_a_naive_model;

@@ -134,14 +134,11 @@ impl Naive {
             }
             EventKind::Park { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
-                let parked_already = image.parked.get(&tid).is_some_and(|&(parked, _)| parked == address);
-                if image.live.contains_key(&address) {
-                    let block = image.take_out(address);
-                    image.parked.insert(tid, (address, block));
-                } else if !parked_already {
+                let block = image.take_out(address);
+                if block.is_none() {
                     image.unmatched += 1;
-                    image.parked.insert(tid, (address, None));
                 }
+                image.parked.insert(tid, (address, block));
             }
             EventKind::Restore { address } => {
                 if let Some(image) = self.running.get_mut(&pid)

@@ -15,6 +15,9 @@ pub(super) struct Park {
 
 /// The last [`Park`] of each thread.
 ///
+/// A thread's parks may be split by address over several ledgers, and each keeps the last that it got. That is enough: a
+/// restore follows the thread's last park of all, which is also the last in the ledger that gets both.
+///
 /// Nobody says when a thread ends, so the oldest must be forgotten. There are two generations: when the young one is
 /// full the old one goes. What goes is final already, unless 32,768 other threads have begun a realloc during one.
 #[derive(Debug, Default)]
@@ -36,17 +39,17 @@ impl Parked {
         self.young.insert(tid, park);
     }
 
-    /// Whether what `tid` gave up last lies at `address`.
-    pub(super) fn holds(&self, tid: Tid, address: AbsAddr) -> bool {
-        self.young.get(&tid).or_else(|| self.old.get(&tid)).is_some_and(|park| park.address == address)
-    }
-
     /// Forgets what `tid` gave up last, if it lies at `address`.
     pub(super) fn take(&mut self, tid: Tid, address: AbsAddr) -> Option<Park> {
         if !self.holds(tid, address) {
             return None;
         }
         self.young.remove(&tid).or_else(|| self.old.remove(&tid))
+    }
+
+    /// Whether what `tid` gave up last lies at `address`.
+    fn holds(&self, tid: Tid, address: AbsAddr) -> bool {
+        self.young.get(&tid).or_else(|| self.old.get(&tid)).is_some_and(|park| park.address == address)
     }
 }
 

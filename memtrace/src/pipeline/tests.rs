@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -99,12 +99,9 @@ enum What {
         stack: u64,
     },
     Free,
-    /// A realloc begins; reallocarray says so twice.
-    Begin {
-        twice: bool,
-    },
-    /// A realloc that began fails.
-    Fail,
+    Park,
+    /// Takes back what the thread parked last, wherever that is.
+    Restore,
     Stack(u64),
     Exec,
     Exit,
@@ -114,8 +111,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     let what = prop_oneof![
         8 => (0..100u64, 0..8u64).prop_map(|(size, stack)| What::Alloc { size, stack }),
         6 => Just(What::Free),
-        5 => any::<bool>().prop_map(|twice| What::Begin { twice }),
-        5 => Just(What::Fail),
+        5 => Just(What::Park),
+        5 => Just(What::Restore),
         2 => (2..8u64).prop_map(What::Stack),
         1 => Just(What::Exec),
         1 => Just(What::Exit),
@@ -123,55 +120,32 @@ fn any_step() -> impl Strategy<Value = Step> {
     (1..3u32, 0..3u32, 1..12u64, what)
 }
 
-/// The events of threads that take such steps, leaving out what no thread can do: fail where no realloc has begun, or
-/// give up once more a block that it gave up already and that was not handed out in between.
+/// The events of threads that take such steps. Anything goes, but that a restore is of what its thread parked last: no
+/// thread can have two reallocs that may still fail.
 fn events_of(steps: Vec<Step>) -> Vec<Event> {
     let mut events = Vec::new();
-    let mut live = BTreeSet::new();
-    let mut given_up = BTreeSet::new();
-    let mut in_realloc = BTreeMap::new();
+    let mut parked = BTreeMap::new();
     for (tick, (pid, thread, nth, what)) in steps.into_iter().enumerate() {
-        let (tid, address) = (10 * pid + thread, AbsAddr(0x7000_0000 + nth * 48));
-        let mut say = |kind| events.push(Event { pid: Pid(pid), tid: Tid(tid), tick: Tick(tick as u32), kind });
-        match what {
-            What::Alloc { size, stack } => {
-                live.insert((pid, address));
-                say(EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack) });
+        let (tid, address) = (Tid(10 * pid + thread), AbsAddr(0x7000_0000 + nth * 48));
+        let kind = match what {
+            What::Alloc { size, stack } => EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack) },
+            What::Free => EventKind::Free { address },
+            What::Park => {
+                parked.insert(tid, address);
+                EventKind::Park { address }
             }
-            What::Free => {
-                live.remove(&(pid, address));
-                say(EventKind::Free { address });
-            }
-            What::Begin { twice } => {
-                let was_live = live.remove(&(pid, address));
-                if given_up.insert((tid, address)) || was_live {
-                    in_realloc.insert(tid, (address, was_live));
-                    say(EventKind::Park { address });
-                    if twice {
-                        say(EventKind::Park { address });
-                    }
-                }
-            }
-            What::Fail => {
-                if let Some((address, was_live)) = in_realloc.remove(&tid) {
-                    given_up.remove(&(tid, address));
-                    if was_live {
-                        live.insert((pid, address));
-                    }
-                    say(EventKind::Restore { address });
-                }
-            }
+            What::Restore => match parked.get(&tid) {
+                Some(&address) => EventKind::Restore { address },
+                None => continue,
+            },
             What::Stack(id) => {
                 let stack = Box::new(Stack { frames: [AbsAddr(id)].into(), end: StackEnd::Complete });
-                say(EventKind::Stack { id: StackId(id), stack });
+                EventKind::Stack { id: StackId(id), stack }
             }
-            What::Exec | What::Exit => {
-                live.retain(|&(by, _)| by != pid);
-                given_up.retain(|&(by, _)| by / 10 != pid);
-                in_realloc.retain(|&by, _| by / 10 != pid);
-                say(if matches!(what, What::Exec) { EventKind::Exec } else { EventKind::Exit });
-            }
-        }
+            What::Exec => EventKind::Exec,
+            What::Exit => EventKind::Exit,
+        };
+        events.push(Event { pid: Pid(pid), tid, tick: Tick(tick as u32), kind });
     }
     events
 }
