@@ -43,6 +43,15 @@ pub struct Progress {
     pub lost: u64,
 }
 
+/// What a run has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Books {
+    /// The books of all shards, merged.
+    pub snapshot: Snapshot,
+    /// Events booked in all.
+    pub events: u64,
+}
+
 /// Why the shards can't start or finish.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -111,18 +120,21 @@ impl Shards {
     /// # Errors
     ///
     /// [`Error::Panicked`] for the first shard that did; all the others have ended too.
-    pub fn finish(self, now: Tick) -> Result<Snapshot, Error> {
+    pub fn finish(self, now: Tick) -> Result<Books, Error> {
         for shard in &self.shards {
             // A shard that panicked listens no more; joining it says so.
             let _ = shard.finish.send(now);
         }
-        let ended: Vec<_> = self.shards.into_iter().map(|shard| shard.thread.join()).collect();
-        let mut all = Snapshot::default();
-        for (shard, result) in ended.into_iter().enumerate() {
-            let books = result.map_err(|panic| Error::Panicked { shard, message: message_of(panic.as_ref()) })?;
-            all.merge(books.unwrap_or_default());
+        // A gauge is read when its thread has been joined: only then has it told everything.
+        let ended: Vec<_> =
+            self.shards.into_iter().map(|shard| (shard.thread.join(), shard.gauge.read().events)).collect();
+        let mut all = Books { snapshot: Snapshot::default(), events: 0 };
+        for (shard, (result, events)) in ended.into_iter().enumerate() {
+            let snapshot = result.map_err(|panic| Error::Panicked { shard, message: message_of(panic.as_ref()) })?;
+            all.snapshot.merge(snapshot.unwrap_or_default());
+            all.events += events;
         }
-        settle(&mut all);
+        settle(&mut all.snapshot);
         Ok(all)
     }
 }

@@ -72,6 +72,11 @@ fn alloc(address: u64, size: u64) -> Event {
 
 /// Books `events` with as many shards as asked for, split as the kernel splits them.
 fn run(events: &[Event], shards: u32, settings: Settings) -> Snapshot {
+    finish(events, shards, settings).snapshot
+}
+
+/// As [`run`], and how many events that were.
+fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
     let mut rings = vec![VecDeque::new(); shards as usize];
     for event in events {
         match event.kind {
@@ -170,7 +175,9 @@ proptest! {
 #[test]
 fn finishing_books_everything_that_the_sources_still_hold() {
     let events: Vec<_> = (1..=100_000).map(|n| alloc(n * 16, 1)).collect();
-    let live = run(&events, 2, SETTINGS).total().live;
+    let books = finish(&events, 2, SETTINGS);
+    assert_eq!(books.events, 100_000);
+    let live = books.snapshot.total().live;
     assert_eq!((live.bytes, live.count), (Bytes(100_000), 100_000));
 }
 
@@ -223,7 +230,8 @@ fn progress_is_told_while_the_shards_run_and_each_runs_on_a_thread_of_its_name()
         assert!(Instant::now() < deadline, "{:?}", shards.progress());
         thread::yield_now();
     }
-    let snapshot = shards.finish(NOW).unwrap();
+    let Books { snapshot, events } = shards.finish(NOW).unwrap();
+    assert_eq!(events, 2);
     assert_eq!(snapshot.losses.get(LossReason::BadRecord), 1);
     assert_eq!(snapshot.total().live.bytes, Bytes(30));
 }

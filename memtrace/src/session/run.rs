@@ -16,7 +16,7 @@ use super::{cost, translate};
 use crate::kernel::{self, Kernel, Probes};
 use crate::ledger;
 use crate::model::{Bytes, Metric, Profile, Tick};
-use crate::pipeline::Shards;
+use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
 
@@ -155,8 +155,8 @@ impl Trace {
         self.follow(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
-        let events = self.shards.progress().events;
-        let mut snapshot = self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
+        let Books { mut snapshot, events } =
+            self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
         let probes = self.probes;
