@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
-use crate::model::{
-    FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid,
-};
+use crate::model::{FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid};
 use crate::pipeline::registry::Registry;
 use crate::target::{self, Allocator, Objects, TargetError};
 
@@ -148,8 +146,12 @@ impl Followed {
         if self.traced.get(&pid).is_none_or(known) {
             return;
         }
-        let mapping =
-            Mapping { start: Default::default(), end: Default::default(), offset: FileOffset(0), object: Some(object.clone()) };
+        let mapping = Mapping {
+            start: Default::default(),
+            end: Default::default(),
+            offset: FileOffset(0),
+            object: Some(object.clone()),
+        };
         let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() });
         for allocator in survey.allocators {
             if allocator.is_supported() && self.is_new(pid, &allocator) {

@@ -27,11 +27,21 @@ struct Open {
 enum Sink {
     Stdout,
     /// A pipe, terminal or device: written to as it is.
-    Device { path: PathBuf, file: File },
+    Device {
+        path: PathBuf,
+        file: File,
+    },
     /// A file without a name yet, in the folder of `path`.
-    Unnamed { path: PathBuf, file: File },
+    Unnamed {
+        path: PathBuf,
+        file: File,
+    },
     /// As above, under a name of its own, where the file system has no files without a name.
-    Named { path: PathBuf, file: File, temporary: Temporary },
+    Named {
+        path: PathBuf,
+        file: File,
+        temporary: Temporary,
+    },
 }
 
 /// A file that is removed unless it takes its place.
@@ -74,9 +84,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
 fn open(output: &Output) -> Result<Open, Error> {
     let sink = match &output.destination {
         Destination::Stdout => Sink::Stdout,
-        Destination::File(path) => {
-            open_file(path).map_err(|source| Error::Output { path: path.clone(), source })?
-        }
+        Destination::File(path) => open_file(path).map_err(|source| Error::Output { path: path.clone(), source })?,
     };
     Ok(Open { format: output.format, sink })
 }
@@ -178,9 +186,8 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
     let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let to = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: both strings end with a zero and live through the call.
-    let result = unsafe {
-        libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
-    };
+    let result =
+        unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -109,7 +109,8 @@ pub(super) fn program(pid: Pid) -> Result<PathBuf, TargetError> {
 
 /// A path that the kernel gave in full, as the process sees it: below its own root directory.
 pub(super) fn inside_root(pid: Pid, path: &Path) -> PathBuf {
-    let below = fs::read_link(proc_path(pid, "root")).ok().and_then(|root| path.strip_prefix(root).ok().map(PathBuf::from));
+    let below =
+        fs::read_link(proc_path(pid, "root")).ok().and_then(|root| path.strip_prefix(root).ok().map(PathBuf::from));
     below.map_or_else(|| path.to_owned(), |below| Path::new("/").join(below))
 }
 
