@@ -6,7 +6,7 @@ mod tally;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use binaries::Binary;
 use execute::Selection;
 use tally::{Group, Tally};
@@ -52,7 +52,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         Ok(root) => run_privileged(root, &binaries, &mut tally)?,
         Err(error) => tally.could_not_run(Group::Privileged, &format!("{error:#}")),
     }
-    tally.conclude()
+    let (summary, well) = tally.conclude();
+    say::result(&format!("\n{summary}"));
+    if well { Ok(()) } else { bail!("not everything ran and passed") }
 }
 
 fn run_privileged(root: Root, binaries: &[Binary], tally: &mut Tally) -> Result<()> {

@@ -2,10 +2,6 @@
 
 use std::process::ExitStatus;
 
-use anyhow::{Result, bail};
-
-use crate::say;
-
 /// What came of one test program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ran {
@@ -97,19 +93,11 @@ impl Tally {
         self.problems.push(format!("the tests of the group \"{}\" did not run: {why}", group.name()));
     }
 
-    /// Says what ran.
-    ///
-    /// # Errors
-    ///
-    /// When something failed, or did not run.
-    pub(super) fn conclude(mut self) -> Result<()> {
+    /// What ran, with the sum of it in the last line, and whether all is well: nothing failed, and nothing that should
+    /// run did not.
+    pub(super) fn conclude(mut self) -> (String, bool) {
         self.find_empty_groups();
-        say::result(&self.summary());
-        match self.problems.len() {
-            0 => Ok(()),
-            1 => bail!("{}", self.problems[0]),
-            count => bail!("{count} problems:\n  {}", self.problems.join("\n  ")),
-        }
+        (self.summary(), self.problems.is_empty())
     }
 
     fn find_empty_groups(&mut self) {
@@ -121,7 +109,7 @@ impl Tally {
     }
 
     fn summary(&self) -> String {
-        let mut lines = vec![String::from("\nWhat ran:")];
+        let mut lines = vec![String::from("What ran:")];
         for group in Group::ALL {
             let (passed, failed) = sum(self.of(group).map(|(_, ran)| ran));
             lines.push(format!("  {}: {passed} passed, {failed} failed", group.name()));
@@ -130,6 +118,10 @@ impl Tally {
             }
         }
         lines.push(String::from("  and formatting, clippy's lints, the project's own rules"));
+        if !self.problems.is_empty() {
+            lines.push(String::from("What is wrong:"));
+            lines.extend(self.problems.iter().map(|problem| format!("  {problem}")));
+        }
         let (passed, failed) = sum(self.rows.iter().map(|(_, _, ran)| ran));
         lines.push(format!("{passed} passed, {failed} failed"));
         lines.join("\n")
@@ -189,50 +181,77 @@ mod tests {
         assert_eq!(ran.crash.as_deref(), Some("did not finish: exit status: 124"));
     }
 
+    /// What the tally of these rows says is wrong; the last of a row is whether it is a file of tests.
+    fn problems(rows: &[(Group, &str, Ran, bool)]) -> Vec<String> {
+        let mut tally = Tally::default();
+        for (group, name, ran, required) in rows {
+            if *required {
+                tally.add_required(*group, name, ran.clone());
+            } else {
+                tally.add(*group, name, ran.clone());
+            }
+        }
+        let (summary, well) = tally.conclude();
+        let wrong = summary.lines().skip_while(|line| *line != "What is wrong:").skip(1);
+        let mut problems: Vec<String> = wrong.map(|line| line.trim().to_owned()).collect();
+        problems.pop();
+        assert_eq!(problems.is_empty(), well);
+        problems
+    }
+
     #[test]
     fn the_last_line_counts_everything() {
         let mut tally = Tally::default();
         tally.add(Group::Unprivileged, "memtrace", good(3));
         tally.add(Group::Privileged, "memtrace-tests exact", Ran { failed: 1, ..good(4) });
-        assert_eq!(tally.summary().lines().last(), Some("7 passed, 1 failed"));
+        assert_eq!(tally.conclude().0.lines().last(), Some("7 passed, 1 failed"));
     }
 
     #[test]
     fn a_group_that_ran_nothing_is_a_failure() {
-        let mut tally = Tally::default();
-        tally.add(Group::Unprivileged, "memtrace", good(3));
-        tally.add(Group::Privileged, "memtrace", good(0));
-        let error = tally.conclude().unwrap_err().to_string();
-        assert_eq!(error, "not a single test of the group \"privileged\" ran");
+        let found = problems(&[
+            (Group::Unprivileged, "memtrace", good(3), false),
+            (Group::Privileged, "memtrace", good(0), false),
+        ]);
+        assert_eq!(found, ["not a single test of the group \"privileged\" ran"]);
     }
 
     #[test]
     fn a_file_of_tests_that_ran_nothing_is_a_failure() {
-        let mut tally = Tally::default();
-        tally.add(Group::Unprivileged, "memtrace", good(3));
-        tally.add(Group::Privileged, "memtrace-tests exact", good(1));
-        tally.add_required(Group::Privileged, "memtrace-tests fork", good(0));
-        assert_eq!(tally.conclude().unwrap_err().to_string(), "memtrace-tests fork: not a single test ran");
+        let found = problems(&[
+            (Group::Unprivileged, "memtrace", good(3), false),
+            (Group::Privileged, "memtrace-tests exact", good(1), true),
+            (Group::Privileged, "memtrace-tests fork", good(0), true),
+        ]);
+        assert_eq!(found, ["memtrace-tests fork: not a single test ran"]);
     }
 
     #[test]
     fn ignored_tests_and_failed_ones_are_failures() {
-        let mut tally = Tally::default();
-        tally.add(Group::Unprivileged, "memtrace", Ran { ignored: 1, ..good(3) });
-        tally.add(
-            Group::Privileged,
-            "memtrace-tests exact",
-            Ran { failures: vec![String::from("a")], failed: 1, ..good(1) },
-        );
-        let error = tally.conclude().unwrap_err().to_string();
-        assert!(error.contains("memtrace: 1 tests were ignored") && error.contains("exact: a failed"), "{error}");
+        let failed = Ran { failures: vec![String::from("a")], failed: 1, ..good(1) };
+        let found = problems(&[
+            (Group::Unprivileged, "memtrace", Ran { ignored: 1, ..good(3) }, false),
+            (Group::Privileged, "memtrace-tests exact", failed, true),
+        ]);
+        assert_eq!(found, ["memtrace: 1 tests were ignored", "memtrace-tests exact: a failed"]);
     }
 
     #[test]
     fn everything_that_ran_and_passed_is_a_success() {
+        let found = problems(&[
+            (Group::Unprivileged, "memtrace", good(3), false),
+            (Group::Privileged, "memtrace-tests exact", good(1), true),
+        ]);
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn tests_that_nobody_was_allowed_to_run_are_a_failure() {
         let mut tally = Tally::default();
         tally.add(Group::Unprivileged, "memtrace", good(3));
-        tally.add_required(Group::Privileged, "memtrace-tests exact", good(1));
-        assert!(tally.conclude().is_ok());
+        tally.could_not_run(Group::Privileged, "there is no sudo");
+        let (summary, well) = tally.conclude();
+        assert!(!well);
+        assert!(summary.contains("  the tests of the group \"privileged\" did not run: there is no sudo"), "{summary}");
     }
 }
