@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-const ENTRIES: usize = 256;
+const ENTRIES: usize = 512;
 const ENTRY_BYTES: usize = 4096;
 
 /// The latest price lists, the oldest first.
