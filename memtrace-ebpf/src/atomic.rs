@@ -14,7 +14,9 @@ use core::arch::asm;
 pub unsafe fn fetch_add(word: *mut u64, value: u64) -> u64 {
     let mut value = value;
     // SAFETY: the caller vouches for the pointer; the instruction touches nothing else.
-    unsafe { asm!("{value} = atomic_fetch_add((u64 *)({word} + 0), {value})", word = in(reg) word, value = inout(reg) value) };
+    unsafe {
+        asm!("{value} = atomic_fetch_add((u64 *)({word} + 0), {value})", word = in(reg) word, value = inout(reg) value)
+    };
     value
 }
 

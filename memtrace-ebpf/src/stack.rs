@@ -60,8 +60,7 @@ fn walk(context: &impl EbpfContext, thread: Thread, ring: u32, scratch: &mut Scr
     // One frame more than wanted tells whether the stack goes on.
     let asked = if wanted as usize >= MAX_FRAMES { MAX_FRAMES as u32 } else { wanted + 1 };
     // SAFETY: the buffer holds MAX_FRAMES words, and `asked` is at most that.
-    let written =
-        unsafe { bpf_get_stack(context.as_ptr(), scratch.frames.as_mut_ptr().cast(), asked * 8, USER_STACK) };
+    let written = unsafe { bpf_get_stack(context.as_ptr(), scratch.frames.as_mut_ptr().cast(), asked * 8, USER_STACK) };
     if written <= 0 {
         loss::count(context, LossReason::StackFailed, 1);
         return STACK_FAILED;

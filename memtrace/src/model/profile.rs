@@ -23,6 +23,8 @@ pub struct Profile {
     pub filtered: Amount,
     /// Live numbers count only blocks that were at least this old.
     pub older: Option<Duration>,
+    /// What else the reader should know: what was there and was not traced.
+    pub notes: Vec<String>,
     /// What tracing has cost.
     pub cost: Cost,
 }

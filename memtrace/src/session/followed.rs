@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
-use crate::model::{FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid};
+use crate::model::{
+    FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid, Snapshot,
+};
 use crate::pipeline::registry::Registry;
 use crate::target::{self, Allocator, Objects, TargetError};
 
@@ -156,6 +158,18 @@ impl Followed {
         for allocator in survey.allocators {
             if allocator.is_supported() && self.is_new(pid, &allocator) {
                 found.push((pid, allocator));
+            }
+        }
+    }
+
+    /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.
+    pub(super) fn add_idle(&self, snapshot: &mut Snapshot) {
+        for &pid in self.traced.keys() {
+            let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
+            if snapshot.images.range(all.clone()).next().is_none()
+                && let Some((&id, _)) = self.registry.images().range(all).next_back()
+            {
+                snapshot.images.insert(id, ImageUsage::default());
             }
         }
     }

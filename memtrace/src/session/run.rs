@@ -44,9 +44,8 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
             Signals::listen().map_err(|error| Error::Failed(format!("cannot listen to signals: {error}")))?;
         let mut trace = Trace::begin(config)?;
         observer.attached(&trace.attached());
-        for note in std::mem::take(&mut trace.subject.notes) {
-            trace.complete = false;
-            observer.note(&note);
+        for note in &trace.subject.notes {
+            observer.note(note);
         }
         trace.subject.release()?;
         let pidfds = trace.subject.pidfds().map_err(|error| Error::Failed(format!("cannot hold on: {error}")))?;
@@ -141,7 +140,9 @@ impl Trace {
             self.complete = false;
             let placed = self.kernel.place(&mut self.probes, pid, &site.object, &site.probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
-            observer.note(&format!("process {pid} has mapped another allocator, {path}: {how}"));
+            let note = format!("process {pid} has mapped another allocator, {path}: {how}");
+            observer.note(&note);
+            self.subject.notes.push(note);
         }
     }
 
@@ -159,6 +160,7 @@ impl Trace {
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
+        self.followed.add_idle(&mut snapshot);
         let probes = self.probes;
         thread::scope(|scope| {
             // The target is let go while names are looked up.
@@ -167,6 +169,7 @@ impl Trace {
             profile.duration = duration;
             profile.filtered = counters.filtered;
             profile.older = config.older;
+            profile.notes = self.subject.notes.clone();
             profile.cost = cost::so_far(events, counters.nested);
             report(config, &self.subject.name, outputs, &profile, observer)?;
             let command = self.subject.command_end();

@@ -59,7 +59,8 @@ pub(super) fn target(pid: Pid, error: TargetError) -> Error {
 pub(super) fn launch(error: TargetError) -> Error {
     match error {
         TargetError::CommandNotFound { command } => {
-            Error::Command { program: command, source: io::Error::from(io::ErrorKind::NotFound) }
+            let source = io::Error::new(io::ErrorKind::NotFound, "there is no such program");
+            Error::Command { program: command, source }
         }
         TargetError::CommandNotRunnable { command, source } => Error::Command { program: command, source },
         other => Error::Failed(other.to_string()),

@@ -23,6 +23,9 @@ pub(crate) fn sample() -> Profile {
         losses,
         filtered: Amount { bytes: Bytes(4096), count: 17 },
         older: None,
+        notes: vec![String::from(
+            "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
+        )],
         cost: Cost { events: 1_234_567, nested: 89, cpu: Duration::from_millis(480), peak_rss: Bytes(18 << 20) },
     }
 }

@@ -25,6 +25,7 @@ pub(super) struct Report<'a> {
     processes: Vec<Process<'a>>,
     #[serde(serialize_with = "losses")]
     losses: &'a Losses,
+    notes: &'a [String],
     #[serde(serialize_with = "stack_quality")]
     stack_quality: StackQuality,
     stacks: Stacks<'a>,
@@ -48,6 +49,7 @@ impl<'a> Report<'a> {
             discarded: discarded.into(),
             processes: profile.processes.iter().map(Process::from).collect(),
             losses: &profile.losses,
+            notes: &profile.notes,
             stack_quality: profile.quality(),
             stacks: Stacks { profile, metric: options.metric },
             cost: profile.cost.into(),

@@ -50,6 +50,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
         sentences
             .push(format!("Discarded: {}, live when their program was replaced by exec.", phrase::amount(discarded)));
     }
+    sentences.extend(profile.notes.iter().map(|note| format!("Note: {note}.")));
     sentences
 }
 

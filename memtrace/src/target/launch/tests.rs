@@ -96,7 +96,7 @@ fn a_child_that_is_killed_at_the_barrier_is_seen() {
 #[test]
 fn a_command_that_does_not_exist_is_not_found() {
     for command in ["memtrace-no-such-command", "/no/such/command"] {
-        let result = prepare(&[command, "x"]).release();
+        let result = Launch::prepare(&argv(&[command, "x"]), None);
         assert!(
             matches!(&result, Err(TargetError::CommandNotFound { command: name }) if name == command),
             "{result:?}"
@@ -108,7 +108,7 @@ fn a_command_that_does_not_exist_is_not_found() {
 
 #[test]
 fn a_file_that_cannot_be_run_is_told_apart() {
-    let result = prepare(&["/etc/passwd"]).release();
+    let result = Launch::prepare(&argv(&["/etc/passwd"]), None);
     let Err(TargetError::CommandNotRunnable { source, .. }) = result else { panic!("{result:?}") };
     assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
     let scratch = Scratch::new();
