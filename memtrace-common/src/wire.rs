@@ -166,6 +166,26 @@ pub struct Settings {
     pub signal_live: u32,
 }
 
+/// What the programs do when they are hit.
+pub mod gate {
+    /// Nothing.
+    pub const CLOSED: u64 = 0;
+    /// Their work.
+    pub const OPEN: u64 = 1;
+    /// Only count calls by size, to foretell what their work would cost.
+    pub const COUNTING: u64 = 2;
+}
+
+/// How many counters of calls there are: one for each power of two that a size can reach.
+pub const SIZE_CLASSES: u32 = 64;
+
+/// Which counter counts a call for `size` bytes: the power of two at or below it.
+#[inline(always)]
+#[must_use]
+pub const fn size_class(size: u64) -> u32 {
+    (SIZE_CLASSES - 1) - (size | 1).leading_zeros()
+}
+
 /// Where counters lie in the kernel's table: first the loss reasons by their index, then these.
 pub mod counter {
     use crate::vocabulary::LossReason;
@@ -221,6 +241,12 @@ mod tests {
         }
         assert_eq!(Kind::from_raw(0), None);
         assert_eq!(End::from_raw(0), None);
+    }
+
+    #[test]
+    fn a_size_is_counted_at_the_power_of_two_below_it() {
+        let classes = [0, 1, 2, 3, 4, 4095, 4096, u64::MAX].map(size_class);
+        assert_eq!(classes, [0, 0, 1, 1, 2, 11, 12, 63]);
     }
 
     #[test]

@@ -20,9 +20,10 @@ use crate::{loss, settings};
 
 type Ring = RingBuf<u64, 4096>;
 
-/// User space makes the rings, as many and as large as it is told, and puts them here.
+/// User space makes the rings, as many and as large as it is told, and puts them here. No program looks at the last
+/// place: user space changes it to wait for running programs.
 #[btf_map]
-static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize }> = ArrayOfMaps::new();
+static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new();
 
 // include/uapi/linux/bpf.h
 const AVAILABLE_DATA: u64 = 0;

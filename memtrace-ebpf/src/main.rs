@@ -15,6 +15,7 @@ mod loss;
 mod maps;
 mod pending;
 mod probes;
+mod rate;
 mod settings;
 mod stack;
 mod thread;

@@ -2,9 +2,10 @@
 
 use aya_ebpf::btf_maps::{Array, HashMap};
 use aya_ebpf::macros::btf_map;
+use memtrace_common::wire::gate;
 
-/// One word: not 0 while events count. Probes are placed before it is opened and removed after it is closed, so that
-/// the books begin and end at one moment.
+/// One word: what programs do when they are hit ([`gate`]). Probes are placed before it is opened and removed after it
+/// is closed, so that the books begin and end at one moment.
 #[btf_map]
 static GATE: Array<u64, 1> = Array::new();
 
@@ -12,10 +13,16 @@ static GATE: Array<u64, 1> = Array::new();
 #[btf_map]
 static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 
+/// What programs do now: one of [`gate`]'s.
+#[inline(always)]
+pub fn gate() -> u64 {
+    GATE.get(0).copied().unwrap_or(gate::CLOSED)
+}
+
 /// Whether events count now.
 #[inline(always)]
 pub fn gate_open() -> bool {
-    GATE.get(0).is_some_and(|&gate| gate != 0)
+    gate() == gate::OPEN
 }
 
 /// Whether `pid` is traced.

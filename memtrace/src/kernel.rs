@@ -15,7 +15,7 @@ mod rings;
 pub use attach::{Probe, Probes};
 pub use counters::Counters;
 pub use error::KernelError;
-pub use load::{Kernel, Options};
+pub use load::{Calls, Kernel, Options};
 pub use rings::{Drained, RingReader};
 
 /// The most frames that a stack can have.

@@ -2,17 +2,22 @@
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
+use memtrace_common::wire::gate;
 
-use crate::maps;
 use crate::pending::{self, Call, Pending};
 use crate::thread::Thread;
+use crate::{maps, rate};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
-    if maps::gate_open() {
-        // SAFETY: at a uprobe the context is the user's registers.
-        let stack_pointer = unsafe { (*context.regs).rsp };
-        let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux });
+    match maps::gate() {
+        gate::OPEN => {
+            // SAFETY: at a uprobe the context is the user's registers.
+            let stack_pointer = unsafe { (*context.regs).rsp };
+            let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux });
+        }
+        gate::COUNTING => rate::count(size),
+        _ => {}
     }
 }
 

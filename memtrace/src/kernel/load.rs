@@ -1,12 +1,13 @@
 //! The kernel half: loaded, told its settings, opened and closed.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
-use memtrace_common::wire::{MAX_FRAMES, MAX_RINGS, Settings};
+use memtrace_common::wire::{MAX_FRAMES, MAX_RINGS, SIZE_CLASSES, Settings, gate};
 
 use super::attach::{Probe, Probes};
 use super::btf::{self, Btf};
@@ -23,6 +24,9 @@ const TRACEPOINTS: &[(&str, &str)] = &[("process_exec", "sched_process_exec"), (
 
 /// A ring's reader is woken when its backlog passes one part in so many of the ring.
 const WAKE_PART: u64 = 4;
+
+/// The least that a ring can have: a page of any size that Linux runs with.
+const SPARE_SIZE: Bytes = Bytes(1 << 16);
 
 /// What the kernel half is told before it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,17 @@ pub struct Options {
 pub struct Kernel {
     ebpf: Ebpf,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
+    /// A ring that nothing is written to; see [`Kernel::close`].
+    spare: RingReader,
+}
+
+/// How often blocks were asked for, by their size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// At each index the calls for sizes from that power of two to below the next.
+    pub by_class: Vec<u64>,
+    /// For how long was counted.
+    pub during: Duration,
 }
 
 /// The settings as the loader takes them.
@@ -70,21 +85,18 @@ impl Kernel {
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
-        let mut kernel = Self { ebpf, log };
+        let mut kernel = Self { ebpf, log, spare: RingReader::create(SPARE_SIZE)? };
         let readers = kernel.make_rings(options)?;
         kernel.follow_processes()?;
         Ok((kernel, readers))
     }
 
     fn make_rings(&mut self, options: &Options) -> Result<Vec<RingReader>, KernelError> {
-        let action = "hand over a ring buffer";
         let readers =
             (0..options.rings).map(|_| RingReader::create(options.ring_size)).collect::<Result<Vec<_>, _>>()?;
-        let map = self.ebpf.map_mut("RINGS").ok_or_else(|| missing("RINGS"))?;
-        let mut rings: ArrayOfMaps<&mut MapData, RingBuf<MapData>> =
-            map.try_into().map_err(|error| KernelError::from_error(action, &error))?;
+        let mut rings = rings(&mut self.ebpf)?;
         for (index, reader) in (0u32..).zip(&readers) {
-            rings.set(index, reader.ring(), 0).map_err(|error| KernelError::from_error(action, &error))?;
+            rings.set(index, reader.ring(), 0).map_err(|error| KernelError::from_error("hand over a ring", &error))?;
         }
         Ok(readers)
     }
@@ -127,16 +139,40 @@ impl Kernel {
     ///
     /// What the kernel said.
     pub fn open(&mut self) -> Result<(), KernelError> {
-        self.set_gate(1)
+        self.set_gate(gate::OPEN)
     }
 
-    /// From now on no event counts.
+    /// From now on no event counts, and when this returns, whatever did has reached its ring.
     ///
     /// # Errors
     ///
     /// What the kernel said.
     pub fn close(&mut self) -> Result<(), KernelError> {
-        self.set_gate(0)
+        self.set_gate(gate::CLOSED)?;
+        // A change to a map of maps returns when every program that runs now has ended (`maybe_wait_bpf_programs`,
+        // kernel/bpf/syscall.c).
+        rings(&mut self.ebpf)?
+            .set(MAX_RINGS, self.spare.ring(), 0)
+            .map_err(|error| KernelError::from_error("wait for running programs", &error))
+    }
+
+    /// Counts for `moment` how often blocks of which size are asked for, where probes are in place.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub fn count_calls(&mut self, moment: Duration) -> Result<Calls, KernelError> {
+        const ACTION: &str = "count calls";
+        let begun = Instant::now();
+        self.set_gate(gate::COUNTING)?;
+        std::thread::sleep(moment);
+        self.close()?;
+        let during = begun.elapsed();
+        let map = self.ebpf.map("CALLS").ok_or_else(|| missing("CALLS"))?;
+        let map = PerCpuArray::<_, u64>::try_from(map).map_err(|error| KernelError::from_error(ACTION, &error))?;
+        let class = |class| Ok(map.get(&class, 0)?.iter().sum());
+        let by_class = (0..SIZE_CLASSES).map(class).collect::<Result<_, MapError>>();
+        Ok(Calls { by_class: by_class.map_err(|error| KernelError::from_error(ACTION, &error))?, during })
     }
 
     fn set_gate(&mut self, value: u64) -> Result<(), KernelError> {
@@ -185,6 +221,11 @@ fn settings(options: &Options) -> Result<Settings, KernelError> {
         task_signal: member("task_struct", "signal")?,
         signal_live: member("signal_struct", "live")?,
     })
+}
+
+fn rings(ebpf: &mut Ebpf) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
+    let map = ebpf.map_mut("RINGS").ok_or_else(|| missing("RINGS"))?;
+    map.try_into().map_err(|error| KernelError::from_error("use the rings", &error))
 }
 
 fn missing(name: &str) -> KernelError {

@@ -1,0 +1,19 @@
+//! How often blocks of which size are asked for, counted before tracing to foretell what it would cost.
+
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::macros::btf_map;
+use memtrace_common::wire::{SIZE_CLASSES, size_class};
+
+use crate::atomic;
+
+#[btf_map]
+static CALLS: PerCpuArray<u64, { SIZE_CLASSES as usize }> = PerCpuArray::new();
+
+/// Counts a call for `size` bytes.
+#[inline(always)]
+pub fn count(size: u64) {
+    if let Some(calls) = CALLS.get_ptr_mut(size_class(size)) {
+        // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+        unsafe { atomic::fetch_add(calls, 1) };
+    }
+}
