@@ -65,6 +65,7 @@ fn while_traced_a_process_has_breakpoints_and_afterwards_none() {
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
     let tracer = Trace::of(&victim).start();
     let probes = memory::breakpoints(victim.pid());
+    // memalign and aligned_alloc may be one function.
     assert!(probes.len() >= 9 && probes.iter().all(|probe| probe.contains("libc.so.6")), "{probes:?}");
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);

@@ -89,8 +89,9 @@ fn a_program_without_an_allocator_is_refused_and_what_was_looked_at_is_listed() 
 fn an_output_that_cannot_be_opened_is_refused_before_anything_is_probed() {
     let scratch = Scratch::new();
     let victim = Victim::start_with("steady", &["100"]);
-    for output in [scratch.join("no such directory/out.json"), scratch.join("a folder.json")] {
-        fs::create_dir_all(scratch.join("a folder.json")).expect("a folder can be made");
+    let directory = scratch.join("directory.json");
+    fs::create_dir(&directory).expect("the scratch directory is writable");
+    for output in [scratch.join("no such directory/out.json"), directory] {
         let trace = Trace::of(&victim).option("-o").option(&output);
         trace.run().assert_refused(OUTPUT, &[output.to_str().expect("a plain path")]);
         assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);

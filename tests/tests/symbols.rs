@@ -147,7 +147,8 @@ impl<'scratch> Stage<'scratch> {
     }
 
     fn start(&self) -> Victim {
-        let script = "mount -t tmpfs none \"$1\" && cp -r \"$2\"/. \"$1\" && exec chroot \"$1\" /victim";
+        let script = "mount -t tmpfs none \"$1\" && cp -r \"$2\"/. \"$1\" && cd \"$1\" && mkdir outside && \
+                      pivot_root . outside && cd / && exec /victim";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script, "sh"]).arg(&self.root).arg(&self.directory);
         let victim = Victim::run(&mut command);
