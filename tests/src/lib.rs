@@ -11,6 +11,7 @@
 pub mod books;
 pub mod counts;
 pub mod memory;
+pub mod outcome;
 pub mod process;
 pub mod report;
 pub mod root;
@@ -20,7 +21,8 @@ pub mod victim;
 
 pub use books::{Books, Numbers};
 pub use counts::Counts;
+pub use outcome::Outcome;
 pub use report::{Report, Stack};
 pub use scratch::Scratch;
-pub use tracer::{Outcome, Trace, Tracer};
+pub use tracer::{Trace, Tracer};
 pub use victim::Victim;
