@@ -1,10 +1,13 @@
 //! Victims: programs that wait at a barrier, work, and say what they did.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::books::Books;
-use crate::process::Process;
+use crate::process::{PATIENCE, Process};
 
 /// Where the victim `name` was built; `victim-…` are those in Rust.
 ///
@@ -96,6 +99,21 @@ impl Victim {
     pub fn books(&mut self) -> Books {
         let line = self.process.line();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("books that are none ({error}): {line}"))
+    }
+
+    /// Waits until it waits for its standard input: for programs that still allocate after they have said something.
+    ///
+    /// # Panics
+    ///
+    /// If it doesn't come there.
+    pub fn wait_until_it_reads(&self) {
+        let path = format!("/proc/{}/syscall", self.pid);
+        let until = Instant::now() + PATIENCE;
+        // The system call's number, then its first argument: read is 0 on x86-64, and so is standard input.
+        while !fs::read_to_string(&path).expect("the victim runs, and we are root").starts_with("0 0x0 ") {
+            assert!(Instant::now() < until, "the victim does not come to its barrier");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets it pass its last barrier, and waits until it has ended well.

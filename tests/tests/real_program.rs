@@ -2,10 +2,13 @@
 
 use std::process::Command;
 
-use memtrace_tests::{Counts, Scratch, Trace, Victim};
+use memtrace_tests::{Books, Counts, Scratch, Trace, Victim};
 
 /// The system's own Python, which uses the system's own C library.
 const PYTHON: &str = "/usr/bin/python3";
+
+/// The exit code of a report that was written although something may be missing from it.
+const INCOMPLETE: i32 = 20;
 
 const OBJECTS: u64 = 20_000;
 
@@ -22,26 +25,65 @@ os.read(0, 1)
 os._exit(0)
 ";
 
+/// Python with the program, every object of it being a block of the C library's allocator.
+fn start(counts: Option<&Counts>) -> Victim {
+    let mut command = Command::new(PYTHON);
+    command.args(["-S", "-c", PROGRAM]).env("PYTHONMALLOC", "malloc").env("PYTHONHASHSEED", "0");
+    if let Some(counts) = counts {
+        command.envs(counts.environment());
+    }
+    let victim = Victim::run(&mut command);
+    victim.wait_until_it_reads();
+    victim
+}
+
+fn work(python: &mut Victim) {
+    python.process().tell("");
+    assert_eq!(python.process().line(), "{}");
+    python.wait_until_it_reads();
+}
+
+/// Of each list that is left, its head and its items.
+fn assert_plausible(books: &Books) {
+    assert!(books.numbers.live_count >= OBJECTS / 4 * 3 * 2, "{books:?}");
+    assert!(books.numbers.free_count >= OBJECTS / 4 * 2, "{books:?}");
+}
+
 #[test]
 fn a_running_python_equals_the_calls_that_were_made() {
     let scratch = Scratch::new();
     let counts = Counts::create(&scratch);
-    let mut command = Command::new(PYTHON);
-    command.args(["-S", "-c", PROGRAM]).env("PYTHONMALLOC", "malloc").envs(counts.environment());
-    let mut python = Victim::run(&mut command);
-
-    let tracer = Trace::of(&python).start();
+    let mut victim = start(Some(&counts));
+    let tracer = Trace::of(&victim).start();
     counts.begin();
-    python.process().tell("");
-    assert_eq!(python.process().line(), "{}");
+    work(&mut victim);
     let outcome = tracer.stop();
     let books = counts.read();
-    python.finish();
+    victim.finish();
 
-    let report = outcome.report();
+    assert_plausible(&books);
+    // What stands before the allocator could be one itself, and memtrace says so.
+    assert!(outcome.errors.contains("libcount_shim.so"), "{}", outcome.errors);
+    outcome.report_with_code(INCOMPLETE).assert_equals(&books);
+}
+
+#[test]
+fn a_running_python_equals_the_calls_of_another_that_was_not_traced() {
+    let scratch = Scratch::new();
+    let counts = Counts::create(&scratch);
+    let mut other = start(Some(&counts));
+    counts.begin();
+    work(&mut other);
+    let books = counts.read();
+    other.finish();
+
+    let mut victim = start(None);
+    let tracer = Trace::of(&victim).start();
+    work(&mut victim);
+    let report = tracer.stop().report();
+    victim.finish();
+
+    assert_plausible(&books);
     report.assert_equals(&books);
     assert_eq!(report.processes[0].exe.as_deref(), std::fs::canonicalize(PYTHON).expect("it runs").to_str());
-    // Of each list that is left, its head and its items.
-    assert!(report.totals.live_count >= OBJECTS / 4 * 3 * 2, "{:?}", report.totals);
-    assert!(report.totals.free_count >= OBJECTS / 4 * 2, "{:?}", report.totals);
 }
