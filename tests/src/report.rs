@@ -24,6 +24,8 @@ pub struct Report {
     pub processes: Vec<ProcessReport>,
     /// What was lost, by reason.
     pub losses: BTreeMap<String, u64>,
+    /// What was there and could not be traced.
+    pub notes: Vec<String>,
     /// How stacks ended, as shares.
     pub stack_quality: BTreeMap<String, f64>,
     /// The stacks.

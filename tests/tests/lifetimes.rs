@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use memtrace_tests::{Trace, Victim, memory};
+use memtrace_tests::{Numbers, Trace, Victim, memory};
 
 #[test]
 fn several_processes_in_one_trace_each_have_their_own_numbers() {
@@ -56,6 +56,18 @@ fn a_trace_that_begins_later_counts_from_then_on() {
     let report = tracer.stop().report();
     report.assert_nothing_lost();
     assert_eq!(report.totals, late.numbers - early.numbers);
+    victim.finish();
+}
+
+#[test]
+fn a_process_that_allocates_nothing_is_listed_with_zeros() {
+    let victim = Victim::start_with("steady", &["100"]);
+    let report = Trace::of(&victim).start().stop().report();
+    report.assert_nothing_lost();
+    assert_eq!(report.totals, Numbers::default());
+    let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+    assert_eq!((process.pid, process.comm.as_str()), (victim.pid(), "steady"));
+    assert_eq!((process.totals, process.unmatched_frees), (Numbers::default(), 0));
     victim.finish();
 }
 
