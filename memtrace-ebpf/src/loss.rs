@@ -16,7 +16,7 @@ static COUNTERS: PerCpuArray<u64, { counter::COUNT as usize }> = PerCpuArray::ne
 #[inline(always)]
 pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
     if add(reason as u32, count) == 0 {
-        warn!(context, "first loss on this processor: reason {} of the loss table", reason as u32);
+        warn!(context, "first loss on this processor: {}", reason.name());
     }
 }
 
