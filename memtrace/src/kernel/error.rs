@@ -52,10 +52,13 @@ impl KernelError {
     /// As [`KernelError::from_error`], for a program that the kernel refused; the verifier's words go to the log.
     pub(super) fn from_load(action: &str, error: &ProgramError) -> Self {
         if let ProgramError::LoadError { io_error, verifier_log } = error {
-            log::debug!("{action}: the verifier says:\n{verifier_log}");
-            let whole = format!("{io_error}; -vv shows the verifier's reasons");
-            let number = io_error.raw_os_error().unwrap_or(0);
-            return Self::from_io(action, io::Error::from_raw_os_error(number), whole);
+            let words = verifier_log.to_string();
+            // The verifier's own refusal is often EACCES; only where it said nothing is it about the caller.
+            if let Some(last) = last_words(&words) {
+                log::debug!("{action}: the verifier says:\n{words}");
+                let reason = format!("the verifier refuses it ({io_error}): {last}");
+                return Self::Unsupported { action: action.to_owned(), reason };
+            }
         }
         Self::from_error(action, error)
     }
@@ -82,9 +85,38 @@ impl KernelError {
     }
 }
 
+/// The verifier's reason: its last line, but for the statistics that follow (`print_verification_stats`,
+/// kernel/bpf/verifier.c).
+fn last_words(log: &str) -> Option<&str> {
+    const STATISTICS: [&str; 4] = ["processed ", "verification time ", "stack depth ", "max_states_per_insn "];
+    let lines = log.lines().map(|line| line.trim_matches(['\0', ' ']));
+    lines.rev().find(|line| !line.is_empty() && !STATISTICS.iter().any(|statistic| line.starts_with(statistic)))
+}
+
 #[cfg(test)]
 mod tests {
+    use aya_obj::VerifierLog;
+
     use super::*;
+
+    fn refused(number: i32, log: &str) -> KernelError {
+        let io_error = io::Error::from_raw_os_error(number);
+        let error = ProgramError::LoadError { io_error, verifier_log: VerifierLog::new(log.to_owned()) };
+        KernelError::from_load("load the program p", &error)
+    }
+
+    #[test]
+    fn the_verifiers_refusal_is_no_lack_of_permission_and_says_its_reason() {
+        let log = "0: (79) r1 = *(u64 *)(r1 +8)\nR1 invalid mem access 'scalar'\nverification time 12 usec\n\
+                   stack depth 0\nprocessed 2 insns (limit 1000000) max_states_per_insn 0 total_states 0\n\0";
+        assert_eq!(
+            refused(libc::EACCES, log).to_string(),
+            "this kernel cannot load the program p: the verifier refuses it (Permission denied (os error 13)): \
+             R1 invalid mem access 'scalar'"
+        );
+        assert!(matches!(refused(libc::EPERM, ""), KernelError::Permission { .. }));
+        assert!(matches!(refused(libc::EINVAL, "processed 0 insns\n"), KernelError::Failed { .. }));
+    }
 
     #[test]
     fn an_error_is_sorted_by_the_number_at_its_root() {
