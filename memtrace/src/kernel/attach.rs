@@ -10,7 +10,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeLink, UProbeScope};
 use memtrace_common::vocabulary::RETURN_PROGRAM;
 
 use super::error::KernelError;
-use crate::model::{FileOffset, Pid, Shape};
+use crate::model::{FUNCTIONS, FileOffset, Pid, Shape};
 
 /// Where to probe one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +70,7 @@ impl Probes {
     ) -> Result<(), KernelError> {
         let action = format!("place a probe at {} + {offset}", path.display());
         let failed = |error: &(dyn std::error::Error + 'static)| KernelError::from_error(&action, error);
-        let program = program(ebpf, name)?;
-        if program.fd().is_err() {
-            program.load().map_err(|error| KernelError::from_load(&format!("load {name}"), &error))?;
-        }
+        let program = loaded(ebpf, name)?;
         let Some(pid) = NonZeroU32::new(pid.0) else { return Err(KernelError::TargetEnded) };
         let location = UProbeAttachLocation::AbsoluteOffset(offset.0);
         let link = program
@@ -96,6 +93,21 @@ impl Drop for Probes {
             }
         });
     }
+}
+
+/// Loads the programs of every hooked function.
+pub(super) fn load_all(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+    let entries = FUNCTIONS.iter().filter_map(|function| function.shape.entry_program());
+    entries.chain([RETURN_PROGRAM]).try_for_each(|name| loaded(ebpf, name).map(drop))
+}
+
+/// The program `name`, loaded now if it was not yet.
+fn loaded<'ebpf>(ebpf: &'ebpf mut Ebpf, name: &str) -> Result<&'ebpf mut UProbe, KernelError> {
+    let program = program(ebpf, name)?;
+    if program.fd().is_err() {
+        program.load().map_err(|error| KernelError::from_load(&format!("load the program {name}"), &error))?;
+    }
+    Ok(program)
 }
 
 fn program<'ebpf>(ebpf: &'ebpf mut Ebpf, name: &str) -> Result<&'ebpf mut UProbe, KernelError> {

@@ -1,16 +1,26 @@
-//! What the running kernel and the caller's permissions allow.
+//! What the running kernel and the caller's permissions allow, found by trying.
 
 use std::path::Path;
 
+use super::attach;
 use super::btf;
 use super::error::KernelError;
+use super::load::{self, Kernel, Options};
 use super::rings::RingReader;
 use crate::model::Bytes;
 
-/// The capabilities that tracing needs, by number (include/uapi/linux/capability.h).
-pub const CAPABILITIES: &[(&str, u32)] = &[("CAP_BPF", 39), ("CAP_PERFMON", 38)];
-/// The capability that includes them.
-pub const CAP_SYS_ADMIN: u32 = 21;
+/// Shows that the kernel has uprobes, and by what number to ask for them.
+const UPROBES: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// What the kernel half is tried with: everything that the verifier could refuse is in it.
+const TRIAL: Options = Options {
+    rings: 2,
+    ring_size: Bytes(4096),
+    max_depth: super::MAX_FRAMES,
+    min_size: Bytes(1),
+    max_size: Bytes(u64::MAX - 1),
+    start_ns: 0,
+};
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.
 ///
@@ -19,14 +29,17 @@ pub const CAP_SYS_ADMIN: u32 = 21;
 /// [`KernelError::Unsupported`] without BPF, ring buffers, type information or user probes;
 /// [`KernelError::Permission`] where the caller may not use them.
 pub fn require() -> Result<(), KernelError> {
-    let missing = |path: &str, action: &str, reason: &str| {
-        if Path::new(path).exists() {
-            return Ok(());
-        }
-        Err(KernelError::Unsupported { action: action.to_owned(), reason: format!("{path} is missing; {reason}") })
-    };
-    missing(btf::PATH, "describe its own types", "it needs CONFIG_DEBUG_INFO_BTF=y")?;
-    missing("/sys/bus/event_source/devices/uprobe/type", "probe user programs", "it needs CONFIG_UPROBE_EVENTS=y")?;
+    btf_is_there()?;
+    user_probes()?;
+    ring_buffers()
+}
+
+/// Makes a ring buffer, and drops it.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] where there are none, [`KernelError::Permission`] without `CAP_BPF`.
+pub fn ring_buffers() -> Result<(), KernelError> {
     match RingReader::create(Bytes(4096)) {
         Ok(_) => Ok(()),
         // The kernel answers an unknown map type with EINVAL.
@@ -36,4 +49,45 @@ pub fn require() -> Result<(), KernelError> {
         }),
         Err(other) => Err(other),
     }
+}
+
+/// Looks up, in the kernel's type information, every member that the kernel half reads.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] where there is none, or one is not in it.
+pub fn type_information() -> Result<(), KernelError> {
+    btf_is_there()?;
+    load::settings(&TRIAL).map(drop)
+}
+
+/// Looks whether there are uprobes.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] where there are none.
+pub fn user_probes() -> Result<(), KernelError> {
+    present(UPROBES, "probe user programs", "it needs CONFIG_UPROBE_EVENTS=y")
+}
+
+/// Loads the kernel half with all of its programs. Nothing counts, and it goes when it is dropped.
+///
+/// # Errors
+///
+/// [`KernelError`], with the verifier's last words where a program was refused.
+pub fn kernel_half() -> Result<Kernel, KernelError> {
+    let (mut kernel, _) = Kernel::load(&TRIAL)?;
+    attach::load_all(kernel.programs())?;
+    Ok(kernel)
+}
+
+fn btf_is_there() -> Result<(), KernelError> {
+    present(btf::PATH, "describe its own types", "it needs CONFIG_DEBUG_INFO_BTF=y")
+}
+
+fn present(path: &str, action: &str, reason: &str) -> Result<(), KernelError> {
+    if Path::new(path).exists() {
+        return Ok(());
+    }
+    Err(KernelError::Unsupported { action: action.to_owned(), reason: format!("{path} is missing; {reason}") })
 }

@@ -182,6 +182,10 @@ impl Kernel {
             .map_err(|error| KernelError::from_error("open or close the gate", &error))
     }
 
+    pub(super) fn programs(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+
     /// What the kernel half has counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -200,7 +204,7 @@ impl Kernel {
     }
 }
 
-fn settings(options: &Options) -> Result<Settings, KernelError> {
+pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let unknown = |what: &str| KernelError::Unsupported {
         action: String::from("describe its own types"),
         reason: format!("{what} cannot be found in {}", btf::PATH),

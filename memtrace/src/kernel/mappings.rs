@@ -26,6 +26,7 @@ const RING_BYTES: usize = 512 * 1024;
 pub struct MappingEvents {
     rings: Vec<Ring>,
     queue: Queue,
+    build_ids: bool,
 }
 
 impl MappingEvents {
@@ -40,15 +41,25 @@ impl MappingEvents {
     pub fn open() -> io::Result<Self> {
         let processors = aya::util::online_cpus().map_err(|(_, error)| error)?;
         let mut rings = Vec::with_capacity(processors.len());
+        let mut all_name_build_ids = true;
         for processor in processors {
             match open::open(processor) {
-                Ok(event) => rings.push(Ring::map(event, RING_BYTES)?),
+                Ok((event, build_ids)) => {
+                    rings.push(Ring::map(event, RING_BYTES)?);
+                    all_name_build_ids &= build_ids;
+                }
                 // The processor went offline since it was listed.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { rings, queue: Queue::default() })
+        Ok(Self { rings, queue: Queue::default(), build_ids: all_name_build_ids })
+    }
+
+    /// Whether files are told by their build-ids (since Linux 5.12), not by device and inode.
+    #[must_use]
+    pub fn name_build_ids(&self) -> bool {
+        self.build_ids
     }
 
     /// Keeps the records of `pid` and of the processes that it forks: those not drained yet, and those to come.

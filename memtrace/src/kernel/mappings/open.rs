@@ -52,12 +52,12 @@ mod flag {
     pub(super) const BUILD_ID: u64 = 1 << 34;
 }
 
-/// Opens the event of one processor.
-pub(super) fn open(processor: u32) -> io::Result<OwnedFd> {
+/// Opens the event of one processor; with it, whether its records name build-ids.
+pub(super) fn open(processor: u32) -> io::Result<(OwnedFd, bool)> {
     // Before 5.12 the build-id's flag is a reserved one and refused; then records name device and inode.
     match open_with(processor, flag::BUILD_ID) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open_with(processor, 0),
-        result => result,
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((open_with(processor, 0)?, false)),
+        result => Ok((result?, true)),
     }
 }
 

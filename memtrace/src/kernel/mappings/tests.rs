@@ -132,6 +132,7 @@ fn privileged_a_mapped_file_is_told_by_its_build_id_where_the_kernel_can() {
         _ => None,
     });
     let (path, identity) = libc.unwrap();
+    assert_eq!(matches!(identity, FileIdentity::BuildId(_)), privileged().name_build_ids());
     match identity {
         FileIdentity::BuildId(told) => {
             let notes = Command::new("readelf").arg("-n").arg(path).output().unwrap();
