@@ -12,6 +12,7 @@ mod maps;
 mod objects;
 mod pidfd;
 mod process;
+mod runtime;
 #[cfg(test)]
 mod scratch;
 
@@ -22,3 +23,4 @@ pub use launch::{Child, Identity, Launch, candidate_allocators};
 pub use maps::read_image;
 pub use objects::Objects;
 pub use process::{Process, inspect};
+pub use runtime::is_go;

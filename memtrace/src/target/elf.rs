@@ -13,7 +13,8 @@ use std::os::unix::fs::FileExt;
 use object::LittleEndian;
 use object::elf::{
     DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, Dyn64, DynamicTag, EM_AARCH64, EM_X86_64,
-    FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD, PT_NOTE, ProgramHeader64, ProgramType,
+    FileHeader64, NT_GNU_BUILD_ID, NoteType, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD, PT_NOTE, ProgramHeader64,
+    ProgramType,
 };
 use object::elf::{ELFCLASS64, ELFDATA2LSB, ELFMAG};
 use object::pod::{self, Pod};
@@ -185,15 +186,26 @@ impl<S: Source> Elf<S> {
 
     /// The build-id, where there is one.
     pub(crate) fn build_id(&self) -> Result<Option<BuildId>, ElfError> {
+        let found = self.note(b"GNU", NT_GNU_BUILD_ID, |content| (1..=MAX_BUILD_ID).contains(&content.len()))?;
+        Ok(found.map(|content| BuildId(content.into())))
+    }
+
+    /// Whether Go's own linker made it: it leaves a note of this name and type (`ELF_NOTE_GOBUILDID_TAG`,
+    /// cmd/link/internal/ld/elf.go), also where the C linker comes last.
+    pub(crate) fn is_go(&self) -> Result<bool, ElfError> {
+        Ok(self.note(b"Go", NoteType(4), |_| true)?.is_some())
+    }
+
+    /// The content of the first note of this owner and type that is `wanted`.
+    fn note(&self, owner: &[u8], kind: NoteType, wanted: impl Fn(&[u8]) -> bool) -> Result<Option<Vec<u8>>, ElfError> {
         for segment in self.segments.iter().filter(|segment| segment.kind == PT_NOTE) {
             let data = self.bytes(segment.offset, segment.file_size.min(MAX_NOTES))?;
             let Ok(mut notes) = NoteIterator::<FileHeader64<LittleEndian>>::new(LE, segment.align, &data) else {
                 continue;
             };
             while let Ok(Some(note)) = notes.next() {
-                let found = note.name() == b"GNU" && note.n_type(LE) == NT_GNU_BUILD_ID;
-                if found && (1..=MAX_BUILD_ID).contains(&note.desc().len()) {
-                    return Ok(Some(BuildId(note.desc().into())));
+                if note.name() == owner && note.n_type(LE) == kind && wanted(note.desc()) {
+                    return Ok(Some(note.desc().into()));
                 }
             }
         }
