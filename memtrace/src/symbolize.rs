@@ -7,6 +7,7 @@ mod assemble;
 mod debug_file;
 mod guard;
 mod headers;
+mod named_by;
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,6 +20,8 @@ use names::{Names, ObjectNames};
 use crate::model::{
     AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Unnamed, VirtOffset,
 };
+
+pub use named_by::NamedBy;
 
 /// Gives names to addresses, and remembers what it has read.
 #[derive(Debug)]
@@ -60,6 +63,12 @@ impl Symbolizer {
     #[must_use]
     pub fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
         Self { debug_directories: directories, objects: HashMap::new() }
+    }
+
+    /// What the functions of `object` can be named by.
+    #[must_use]
+    pub fn named_by(&self, object: &Object) -> NamedBy {
+        named_by::named_by(object, &debug_file::directories(object.root.as_deref(), &self.debug_directories))
     }
 
     /// The snapshot's stacks with names, its processes and its losses. Duration, cost and filters are the caller's to add.

@@ -40,6 +40,8 @@ pub(super) struct Sections {
     pub(super) has_debug_info: bool,
     /// Whether it names a file that holds it.
     pub(super) has_debug_link: bool,
+    /// Whether it has a table of all functions, not of those alone that others may call.
+    pub(super) has_symbols: bool,
 }
 
 /// A part of the file that is loaded.
@@ -122,6 +124,8 @@ impl Sections {
                 match table.section_name(endian, section) {
                     Ok(b".debug_info") => sections.has_debug_info = true,
                     Ok(b".gnu_debuglink") => sections.has_debug_link = true,
+                    // The second is the first, compressed, as Fedora leaves it in stripped objects.
+                    Ok(b".symtab" | b".gnu_debugdata") => sections.has_symbols = true,
                     _ => {}
                 }
             }

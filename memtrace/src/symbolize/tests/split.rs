@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::program::{Program, run};
-use super::{Symbolizer, Unnamed, frames_at, outer_with_inlined, symbolizer, told};
+use super::{NamedBy, Symbolizer, Unnamed, frames_at, outer_with_inlined, symbolizer, told};
 
 /// Puts the program's debug information into a file of its own, and returns its build-id.
 fn split(program: &Program, into: &Path, compression: &str) -> String {
@@ -94,4 +94,32 @@ fn an_object_with_a_compressed_symbol_table_of_its_own_is_named_by_it() {
     let image = program.image(Some(program.path()), None);
     let frames = frames_at(&mut symbolizer(), &image, program.returns[1]);
     assert_eq!(told(&frames), [("plain", None, false)]);
+}
+
+#[test]
+fn what_an_object_can_be_named_by_is_told_as_it_is_stripped_and_its_debug_file_is_installed() {
+    let program = Program::new(&["-g"]);
+    let path = program.path();
+    let debug = program.scratch.file("debug");
+    let build_id = split(&program, &debug, "--decompress-debug-sections");
+    let directory = program.scratch.file("d");
+    let place = directory.join(".build-id").join(&build_id[..2]).join(format!("{}.debug", &build_id[2..]));
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    let symbolizer = Symbolizer::with_debug_directories(vec![directory]);
+    let told = || {
+        let image = program.image(Some(path.clone()), None);
+        symbolizer.named_by(image.mappings[0].object.as_ref().unwrap())
+    };
+    assert_eq!(told(), NamedBy::DebugInfo);
+    run("strip", &["--strip-debug", path.to_str().unwrap()]);
+    assert_eq!(told(), NamedBy::Symbols);
+    run("strip", &["--strip-all", path.to_str().unwrap()]);
+    assert_eq!(told(), NamedBy::Exported);
+    fs::copy(&debug, &place).unwrap();
+    assert_eq!(told(), NamedBy::DebugFile(place));
+    run("objcopy", &["--remove-section=.note.gnu.build-id", path.to_str().unwrap()]);
+    run("objcopy", &[&format!("--add-gnu-debuglink={}", debug.display()), path.to_str().unwrap()]);
+    assert_eq!(told(), NamedBy::DebugLink);
+    fs::write(&path, b"not ELF").unwrap();
+    assert_eq!(told(), NamedBy::Nothing);
 }
