@@ -8,6 +8,8 @@ mod phrase;
 mod svg;
 mod text;
 
+pub(crate) use label::plain;
+
 use std::cmp::Reverse;
 use std::io::{self, Write as _};
 

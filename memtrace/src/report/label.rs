@@ -7,7 +7,7 @@ use crate::model::{ProcessProfile, StackEnd};
 
 /// `text` with every character replaced that is no plain text: controls, line separators, marks that turn the
 /// direction of writing, and what XML 1.0 does not allow at all (section 2.2, production 2).
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(is_not_plain) { Cow::Owned(text.replace(is_not_plain, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
