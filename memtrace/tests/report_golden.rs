@@ -3,6 +3,8 @@
 //! A golden file is never made by a passing test: with `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
 //! that they are looked at and the test is run again.
 
+#[path = "report_golden/languages.rs"]
+mod languages;
 #[path = "report_golden/sample.rs"]
 mod sample;
 
@@ -10,6 +12,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use languages::languages;
 use memtrace::model::{Metric, Profile};
 use memtrace::report::{Format, Options, write};
 use quick_xml::events::Event;
@@ -98,6 +101,21 @@ fn the_text_of_a_filter_by_age_is_as_it_was() {
 #[test]
 fn the_text_of_a_peak_is_as_it_was() {
     assert_golden("peak.txt", &report(Format::Text, &sample(), &Options { top: 2, ..options(Metric::PeakBytes) }));
+}
+
+#[test]
+fn the_text_of_a_program_in_rust_and_cpp_is_as_it_was() {
+    assert_golden("languages.txt", &report(Format::Text, &languages(), &options(Metric::LiveBytes)));
+}
+
+#[test]
+fn only_the_text_joins_and_folds() {
+    let folded = report(Format::Folded, &languages(), &options(Metric::LiveBytes));
+    assert_eq!(folded.matches("std::sys::backtrace::__rust_begin_short_backtrace").count(), 4);
+    let json: Value = serde_json::from_str(&report(Format::Json, &languages(), &options(Metric::LiveBytes))).unwrap();
+    let frames: Vec<_> =
+        json["stacks"].as_array().unwrap().iter().map(|stack| stack["frames"].as_array().unwrap().len()).collect();
+    assert_eq!(frames, [11, 11, 10, 10, 8, 3]);
 }
 
 #[test]

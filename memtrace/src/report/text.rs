@@ -1,7 +1,10 @@
 //! The summary for the person on call: how much, who, where from, and how far the numbers can be trusted.
 
+mod frames;
+mod library;
 mod processes;
 mod sites;
+mod stack;
 mod trust;
 
 use std::io;

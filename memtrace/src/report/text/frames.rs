@@ -1,0 +1,122 @@
+//! What the text shows of a frame: a name and a place.
+
+use std::collections::HashMap;
+
+use super::super::{label, phrase};
+use super::library::{self, Library};
+use crate::model::{Frame, FrameId, Location, Profile};
+
+const NAME_CHARACTERS: usize = 100;
+
+/// What is shown of a frame. Frames that differ only in what is not shown, such as the offset of a call, are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shown {
+    pub(super) name: String,
+    pub(super) place: String,
+}
+
+/// An index into [`Frames::shown`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ShownId(usize);
+
+/// A profile's frames as the text shows them.
+pub(super) struct Frames<'profile> {
+    frames: &'profile [Frame],
+    /// By the frames' ids.
+    known: Vec<(ShownId, Option<Library>)>,
+    /// Each once.
+    shown: Vec<Shown>,
+}
+
+impl<'profile> Frames<'profile> {
+    pub(super) fn new(profile: &'profile Profile) -> Self {
+        let mut ids = HashMap::new();
+        let mut shown = Vec::new();
+        let known = profile.frames.iter().map(|frame| {
+            let text = Shown { name: name(frame), place: place(frame) };
+            let id = *ids.entry(text).or_insert_with_key(|text| {
+                shown.push(text.clone());
+                ShownId(shown.len() - 1)
+            });
+            (id, library::of(frame))
+        });
+        let known = known.collect();
+        Self { frames: &profile.frames, known, shown }
+    }
+
+    pub(super) fn id(&self, frame: FrameId) -> ShownId {
+        self.known[frame.0].0
+    }
+
+    pub(super) fn shown(&self, id: ShownId) -> &Shown {
+        &self.shown[id.0]
+    }
+
+    /// The library of Rust or C++ that the frame belongs to.
+    pub(super) fn library(&self, frame: FrameId) -> Option<Library> {
+        self.known[frame.0].1
+    }
+
+    /// The library that the frame belongs to, given that all its callers belong to one and it calls `callee`.
+    pub(super) fn library_at_root(&self, frame: FrameId, callee: Option<FrameId>) -> Option<Library> {
+        let of = |id: FrameId| &self.frames[id.0];
+        let starts_in_rust = || callee.is_some_and(|callee| library::is_rust_main(of(frame), of(callee)));
+        self.library(frame)
+            .or_else(|| library::starts_in_c(of(frame)).then_some(Library::C))
+            .or_else(|| starts_in_rust().then_some(Library::Rust))
+    }
+}
+
+fn name(frame: &Frame) -> String {
+    phrase::shortened(&label::shown(&frame.label()), NAME_CHARACTERS)
+}
+
+/// The source line where known, or else the object; for a frame without a name, why it has none.
+fn place(frame: &Frame) -> String {
+    let place = match (&frame.name, &frame.location, &frame.object) {
+        (_, Some(location), _) => source(location),
+        (Err(reason), None, _) => format!("({})", reason.explanation()),
+        (Ok(_), None, Some(object)) => {
+            object.path.file_name().unwrap_or(object.path.as_os_str()).to_string_lossy().into_owned()
+        }
+        (Ok(_), None, None) => String::new(),
+    };
+    let inlined = if frame.inlined { " (inlined)" } else { "" };
+    format!("{}{inlined}", label::plain(&place))
+}
+
+/// The last components of a long path are those that tell files apart.
+fn source(location: &Location) -> String {
+    const CHARACTERS: usize = 48;
+    let path = location.file.to_string_lossy();
+    let excess = path.chars().count().saturating_sub(CHARACTERS);
+    let short = match path.char_indices().nth(excess) {
+        Some((start, _)) if excess > 0 => {
+            let tail = &path[start..];
+            format!("…{}", tail.find('/').map_or(tail, |slash| &tail[slash..]))
+        }
+        _ => path.into_owned(),
+    };
+    match location.line {
+        Some(line) => format!("{short}:{line}"),
+        None => short,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_long_path_keeps_its_last_components() {
+        let source = |file: &str| source(&Location { file: PathBuf::from(file), line: Some(7) });
+        assert_eq!(source("src/main.c"), "src/main.c:7");
+        assert_eq!(
+            source("/home/someone/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/hashbrown-0.17.0/src/raw.rs"),
+            "…/hashbrown-0.17.0/src/raw.rs:7"
+        );
+        assert_eq!(source(&"ä".repeat(60)), format!("…{}:7", "ä".repeat(48)));
+    }
+}

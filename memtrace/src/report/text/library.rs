@@ -1,0 +1,123 @@
+//! Which frames are not the user's own: code of a language's library, and the start of threads and programs.
+
+mod cpp;
+mod nesting;
+mod rust;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::model::{Frame, Location, ObjectName};
+
+/// A library that comes with a language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Library {
+    C,
+    Cpp,
+    Rust,
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::C => "C",
+            Self::Cpp => "C++",
+            Self::Rust => "Rust",
+        })
+    }
+}
+
+/// How the path of a source file begins, and what it has further on, where a language's library gives itself away
+/// whatever the function is called: names in debug information are often short of their namespace.
+const SOURCES: &[(&str, &str, Library)] = &[
+    // rustc puts this and its commit in the place of the directory in which its library was built.
+    ("/rustc/", "/library/", Library::Rust),
+    // Debian builds rustc, and with it the library, there.
+    ("/usr/src/rustc-", "/library/", Library::Rust),
+    // What the Rust library itself depends on, hashbrown above all.
+    ("/rust/deps/", "/", Library::Rust),
+    // The sources that `rustup component add rust-src` installs.
+    ("", "/lib/rustlib/src/rust/library/", Library::Rust),
+    // The headers of libstdc++ and libc++.
+    ("", "/include/c++/", Library::Cpp),
+];
+
+/// How the names of the files begin that are nothing but a library.
+const OBJECTS: &[(&str, Library)] = &[
+    ("libstd-", Library::Rust),
+    ("libstdc++.so", Library::Cpp),
+    ("libc++.so", Library::Cpp),
+    ("libc++abi.so", Library::Cpp),
+];
+
+/// How the names of the C library's files begin, glibc's and musl's.
+const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
+
+/// How glibc and musl start programs and threads. Other functions of the C library are no noise: that `strdup` or
+/// `getline` allocates is what one wants to know.
+const C_START: &[&str] = &[
+    "_start",
+    "_start_c",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "libc_start_main_stage2",
+    "start_thread",
+    "__clone",
+    "__clone3",
+];
+
+/// The library of Rust or C++ that `frame` belongs to, if it does.
+pub(super) fn of(frame: &Frame) -> Option<Library> {
+    let of_source = || frame.location.as_ref().and_then(of_source);
+    let of_object = || frame.object.as_ref().and_then(|object| starting_like(object, OBJECTS));
+    let of_name = || name(frame).and_then(of_name);
+    of_source().or_else(of_object).or_else(of_name)
+}
+
+/// Whether `frame` is how the C library starts programs and threads, given that all its callers are so too. Where the C
+/// library's own symbols are stripped, as distributions ship it, these functions have no name.
+pub(super) fn starts_in_c(frame: &Frame) -> bool {
+    match name(frame) {
+        // A symbol may carry its version: `__libc_start_main@@GLIBC_2.34`.
+        Some(name) => C_START.contains(&name.split_once('@').map_or(name, |(name, _)| name)),
+        None => {
+            frame.object.as_ref().is_some_and(|object| C_OBJECTS.iter().any(|start| file(object).starts_with(start)))
+        }
+    }
+}
+
+/// Whether `frame`, which calls `callee`, is the `main` that rustc puts before a Rust program's own.
+pub(super) fn is_rust_main(frame: &Frame, callee: &Frame) -> bool {
+    name(frame) == Some("main") && name(callee).is_some_and(|name| name.starts_with("std::rt::lang_start"))
+}
+
+fn name(frame: &Frame) -> Option<&str> {
+    frame.name.as_ref().ok().map(|name| name.0.as_str())
+}
+
+fn of_source(location: &Location) -> Option<Library> {
+    let path = location.file.to_string_lossy();
+    let matches = |start: &str, further: &str| path.strip_prefix(start).is_some_and(|rest| rest.contains(further));
+    SOURCES.iter().find(|(start, further, _)| matches(start, further)).map(|(_, _, library)| *library)
+}
+
+fn of_name(name: &str) -> Option<Library> {
+    match cpp::function(name) {
+        Some(function) => cpp::is_library(function).then_some(Library::Cpp),
+        None if cpp::is_runtime(name) => Some(Library::Cpp),
+        None => rust::is_library(name).then_some(Library::Rust),
+    }
+}
+
+fn starting_like(object: &ObjectName, table: &[(&str, Library)]) -> Option<Library> {
+    let file = file(object);
+    table.iter().find(|(start, _)| file.starts_with(start)).map(|(_, library)| *library)
+}
+
+fn file(object: &ObjectName) -> Cow<'_, str> {
+    object.path.file_name().unwrap_or_default().to_string_lossy()
+}
+
+#[cfg(test)]
+mod tests;

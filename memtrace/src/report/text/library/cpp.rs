@@ -1,0 +1,122 @@
+//! Names of C++ functions as demanglers write them: behind a template's return type, before their parameters.
+
+use super::nesting::nested;
+
+/// The namespaces of the library; the standard reserves the first, and names with two underscores.
+const NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "__cxxabiv1::"];
+
+/// `operator new` and `operator new[]`; those of a class have a path before them.
+const ALLOCATION: &str = "operator new";
+
+/// What libstdc++ runs its threads in. It is written in C++ and named as in C.
+const THREAD: &str = "execute_native_thread_routine";
+
+/// The functions that compilers call to throw and to initialize (Itanium C++ ABI, sections 2.4 and 3.3).
+const ABI: &str = "__cxa_";
+
+/// The path of the function that `name` names, where it is a C++ name: without its return type and its parameters, which
+/// Rust's and C's names do not have.
+pub(super) fn function(name: &str) -> Option<&str> {
+    let mut start = 0;
+    for (at, c, _) in nested(name).filter(|(_, _, depth)| *depth == 0) {
+        let rest = &name[at..];
+        match c {
+            ' ' => start = at + 1,
+            // What follows may look like brackets, and holds spaces.
+            'o' if is_operator(rest) && (at == start || name[..at].ends_with(':')) => return Some(&name[start..]),
+            '(' if !rest.starts_with("(anonymous namespace)") => return Some(&name[start..at]),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether the path of a C++ function is the library's.
+pub(super) fn is_library(function: &str) -> bool {
+    NAMESPACES.iter().any(|namespace| function.starts_with(namespace)) || is_allocation(function)
+}
+
+/// Whether a function with a name as in C is of the C++ library.
+pub(super) fn is_runtime(name: &str) -> bool {
+    name == THREAD || name.starts_with(ABI)
+}
+
+fn is_allocation(function: &str) -> bool {
+    function.strip_prefix(ALLOCATION).is_some_and(|rest| !rest.starts_with(|c: char| c == '_' || c.is_alphanumeric()))
+}
+
+fn is_operator(text: &str) -> bool {
+    text.strip_prefix("operator")
+        .and_then(|rest| rest.chars().next())
+        .is_some_and(|next| next != ':' && next != '_' && !next.is_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_stands_between_its_return_type_and_its_parameters() {
+        for (name, expected) in [
+            ("demo::grow(int)", "demo::grow"),
+            (
+                "void std::vector<int, std::allocator<int> >::_M_realloc_append<int>(int&&)",
+                "std::vector<int, std::allocator<int> >::_M_realloc_append<int>",
+            ),
+            ("std::__cxx11::basic_string<char> demo::text<int>(int)", "demo::text<int>"),
+            ("demo::(anonymous namespace)::grow(int)", "demo::(anonymous namespace)::grow"),
+            ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()(int) const"),
+            (
+                "std::ostream& std::operator<< <std::char_traits<char> >(std::ostream&, char const*)",
+                "std::operator<< <std::char_traits<char> >(std::ostream&, char const*)",
+            ),
+            ("operator new(unsigned long)", "operator new(unsigned long)"),
+            ("demo::Text::operator std::string() const", "demo::Text::operator std::string() const"),
+        ] {
+            assert_eq!(function(name), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_c_and_rust_are_not_taken_for_those_of_cpp() {
+        for name in [
+            "main",
+            "g_malloc",
+            "operator_table_grow",
+            "alloc::raw_vec::RawVec<T,A>::reserve",
+            "<alloc::boxed::Box<dyn core::ops::function::FnOnce<(), Output = ()>> as core::ops::function::FnOnce<()>>::call_once",
+            "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+            "std::thread::lifecycle::spawn_unchecked::{{closure}}",
+            "std::operators::grow",
+            "",
+        ] {
+            assert_eq!(function(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_library_is_told_by_its_namespaces_and_by_operator_new() {
+        let is_library = |name| function(name).map(is_library);
+        for name in [
+            "operator new(unsigned long)",
+            "operator new[](unsigned long, std::nothrow_t const&)",
+            "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >::_M_create(unsigned long&, unsigned long)",
+            "__gnu_cxx::new_allocator<int>::allocate(unsigned long, void const*)",
+            "std::thread::_State_impl<std::thread::_Invoker<std::tuple<main::{lambda()#1}> > >::_M_run()",
+            "void std::__invoke_impl<void, main::{lambda()#1}>(std::__invoke_other, main::{lambda()#1}&&)",
+        ] {
+            assert_eq!(is_library(name), Some(true), "{name}");
+        }
+        for name in [
+            "demo::Pool::operator new(unsigned long)",
+            "std::__cxx11::basic_string<char> demo::text<int>(int)",
+            "main::{lambda()#1}::operator()() const",
+            "stdx::grow(std::vector<int>&)",
+            "operator newest(int)",
+        ] {
+            assert_eq!(is_library(name), Some(false), "{name}");
+        }
+        assert!(is_runtime("__cxa_allocate_exception") && is_runtime("execute_native_thread_routine"));
+        assert!(!is_runtime("main"));
+    }
+}

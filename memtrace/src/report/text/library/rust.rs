@@ -1,0 +1,183 @@
+//! Names of Rust functions, as `rustc-demangle` and debug information write them: `alloc::vec::Vec<T,A>::reserve`,
+//! `<alloc::string::String>::push_str`, `<u64 as core::fmt::Display>::fmt`.
+
+use super::nesting::nested;
+
+/// The crates that are the library. A crate of one's own can't well be called like these: the names are taken.
+const CRATES: &[&str] = &[
+    "core",
+    "alloc",
+    "std",
+    // The tables of std's maps and sets; programs that name it themselves use it in the same place.
+    "hashbrown",
+    // The allocator's entries, as rustc has been mangling them since 2025.
+    "__rustc",
+];
+
+/// How the allocator's entries begin where older compilers left them unmangled; such names are reserved.
+const ENTRIES: &[&str] = &["__rust_", "__rdl_", "__rg_"];
+
+/// Traits that only the compiler implements, so that a function of theirs is never one's own: the body of a closure has
+/// a name without them.
+const CALLS: &str = "core::ops::function::Fn";
+
+/// Whether a function of this name is the library's.
+pub(super) fn is_library(name: &str) -> bool {
+    if let Some(qualified) = name.strip_prefix('<') {
+        let Some((end, ..)) = nested(qualified).find(|(_, _, depth)| *depth < 0) else { return false };
+        return match split_as(&qualified[..end]) {
+            (owner, Some(of_trait)) => implements(owner, of_trait),
+            (owner, None) => whose(owner) != Whose::User,
+        };
+    }
+    ENTRIES.iter().any(|entry| name.starts_with(entry)) || crate_of(name).is_some_and(is_library_crate)
+}
+
+/// Whether `<owner as of_trait>::f` is the library's. Who may implement a trait for a type is a matter of where both
+/// come from (the orphan rules); what stays open is decided for the user, whose functions must not be hidden.
+fn implements(owner: &str, of_trait: &str) -> bool {
+    if of_trait.starts_with(CALLS) {
+        return true;
+    }
+    // Only the library may give the language's own types functions outside of traits.
+    let is_librarys = match whose(of_trait) {
+        Whose::Library => true,
+        Whose::Language => of_trait.starts_with('<'),
+        Whose::User => false,
+    };
+    if !is_librarys || whose(owner) == Whose::User {
+        return false;
+    }
+    // `String as From<mine::T>` is the user's; `Vec<mine::T> as FromIterator<mine::T>` is the library's for any type.
+    names_user(owner) || !names_user(of_trait)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Library,
+    User,
+    /// A type of the language itself, or a generic parameter.
+    Language,
+}
+
+/// Whose type, or trait, this is. A reference counts as what it refers to, since one may implement traits for it; what is
+/// defined inside a function, as `<[_]>::to_vec_in::ConvertVec` is, as the function's own type.
+fn whose(of_type: &str) -> Whose {
+    let mut of_type = of_type;
+    loop {
+        let rest = ["&", "mut ", "dyn ", "<"].iter().find_map(|prefix| of_type.strip_prefix(prefix));
+        let rest =
+            rest.or_else(|| of_type.strip_prefix('\'').and_then(|life| life.split_once(' ')).map(|(_, rest)| rest));
+        match rest {
+            Some(rest) => of_type = rest,
+            None => break,
+        }
+    }
+    match crate_of(of_type) {
+        Some(name) if is_library_crate(name) => Whose::Library,
+        Some(_) => Whose::User,
+        None => Whose::Language,
+    }
+}
+
+/// The first component of a path of more than one; a crate may carry its hash: `core[846817f741e54dfd]::fmt`.
+fn crate_of(path: &str) -> Option<&str> {
+    let end = path.find(|c| !is_word(c)).filter(|end| *end > 0)?;
+    let (name, mut rest) = path.split_at(end);
+    if let Some(hash) = rest.strip_prefix('[') {
+        rest = hash.split_once(']')?.1;
+    }
+    rest.starts_with("::").then_some(name)
+}
+
+fn is_library_crate(name: &str) -> bool {
+    CRATES.contains(&name)
+}
+
+/// Whether a path of no library's crate stands anywhere in `text`.
+fn names_user(text: &str) -> bool {
+    let mut before = ' ';
+    text.char_indices().any(|(index, c)| {
+        let starts_path = is_word(c) && !is_word(before) && before != ':';
+        before = c;
+        starts_path && crate_of(&text[index..]).is_some_and(|name| !is_library_crate(name))
+    })
+}
+
+fn is_word(c: char) -> bool {
+    c == '_' || c.is_alphanumeric()
+}
+
+/// Parts `T as Trait`.
+fn split_as(inner: &str) -> (&str, Option<&str>) {
+    const AS: &str = " as ";
+    let outermost = nested(inner).find(|(at, _, depth)| *depth == 0 && inner[*at..].starts_with(AS));
+    match outermost {
+        Some((at, ..)) => (&inner[..at], Some(&inner[at + AS.len()..])),
+        None => (inner, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_the_library_are_known_in_every_way_of_writing_them() {
+        for name in [
+            "alloc::alloc::alloc",
+            "alloc::raw_vec::RawVecInner<A>::reserve::do_reserve_and_handle",
+            "<alloc::alloc::Global>::alloc_impl",
+            "<alloc::vec::Vec<demo::Session>>::push",
+            "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+            "std::sys::backtrace::__rust_begin_short_backtrace::<demo::run::{closure#0}, ()>",
+            "core[846817f741e54dfd]::fmt::write",
+            "<core[846817f741e54dfd]::fmt::Formatter>::pad",
+            "hashbrown::raw::RawTable<T,A>::reserve_rehash",
+            "<u64 as core::fmt::Display>::fmt",
+            "<&mut W as core::fmt::Write::write_fmt::SpecWriteFmt>::spec_write_fmt",
+            "<T as alloc::string::SpecToString>::spec_to_string",
+            "<[demo::Session]>::to_vec",
+            "<u8 as <[_]>::to_vec_in::ConvertVec>::to_vec::<alloc::alloc::Global>",
+            "<<alloc::boxed::Box<dyn core::error::Error> as core::convert::From<&str>>::from::StringError as core::fmt::Debug>::fmt",
+            "<dyn core::any::Any>::is::<demo::Session>",
+            "<fn() -> demo::Answer as core::ops::function::FnOnce<()>>::call_once",
+            "<alloc::vec::Vec<demo::Row> as core::iter::FromIterator<demo::Row>>::from_iter::<demo::Rows>",
+            "<demo::run::{closure#0} as core::ops::function::FnOnce<()>>::call_once::{shim:vtable#0}",
+            "__rustc::__rust_alloc",
+            "__rust_alloc",
+            "__rdl_realloc",
+        ] {
+            assert!(is_library(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_implements_is_the_users() {
+        for name in [
+            "main",
+            "demo::main",
+            "alloc",
+            "allocator::pool::take",
+            "stdx::io::read",
+            "core_affinity::set",
+            "demo::alloc::alloc::alloc",
+            "<demo::Session>::new",
+            "<&demo::Session as core::iter::IntoIterator>::into_iter",
+            "<&'a mut demo::Session as core::fmt::Debug>::fmt",
+            "<demo::Session as core::clone::Clone>::clone",
+            "<dyn demo::Store as core::fmt::Debug>::fmt",
+            "<alloc::vec::Vec<T> as demo::Take>::take",
+            "<alloc::string::String as core::convert::From<demo::Session>>::from",
+            "<demo::Session as <demo::Store>::put::Local>::put",
+            "<<demo::Store>::put::Local as core::clone::Clone>::clone",
+            "<alloc::vec::Vec<T> as serde::Deserialize>::deserialize",
+            "",
+            "<",
+            "< as >::",
+            "::",
+        ] {
+            assert!(!is_library(name), "{name}");
+        }
+    }
+}

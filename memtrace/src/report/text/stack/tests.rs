@@ -1,0 +1,103 @@
+use super::*;
+use crate::model::{Frame, FrameId, Name, Profile, StackEnd, Usage};
+
+/// What is shown of a stack of these functions, root to leaf.
+fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
+    let frame = |name: &&str| Frame {
+        name: Ok(Name(String::from(*name))),
+        object: None,
+        offset: None,
+        address: None,
+        location: None,
+        inlined: false,
+    };
+    let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
+    let ids = (0..names.len()).map(FrameId).collect();
+    let stack = StackProfile { process: 0, frames: ids, end, usage: Usage::default(), at_peak: None };
+    let frames = Frames::new(&profile);
+    let mut text = Vec::new();
+    write(&lines(&frames, &stack), &frames, &mut text).unwrap();
+    String::from_utf8(text).unwrap().lines().map(|line| String::from(line.trim_start())).collect()
+}
+
+fn complete(names: &[&str]) -> Vec<String> {
+    shown(names, StackEnd::Complete)
+}
+
+#[test]
+fn libraries_are_folded_at_the_leaf_and_at_the_root() {
+    let stack = [
+        "start_thread",
+        "std::sys::thread::unix::Thread::new::thread_start",
+        "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+        "demo::run",
+        "demo::serve",
+        "alloc::vec::Vec<T,A>::reserve",
+        "alloc::alloc::realloc",
+    ];
+    assert_eq!(
+        complete(&stack),
+        ["… 2 frames of the Rust library", "demo::serve", "demo::run", "… 3 frames of the C and Rust libraries"]
+    );
+}
+
+#[test]
+fn cpp_is_folded_like_rust() {
+    let stack = [
+        "_start",
+        "__libc_start_main_impl",
+        "main",
+        "std::vector<int, std::allocator<int> >::push_back(int&&)",
+        "operator new(unsigned long)",
+    ];
+    assert_eq!(complete(&stack), ["… 2 frames of the C++ library", "main", "… 2 frames of the C library"]);
+}
+
+#[test]
+fn one_frame_alone_and_those_between_ones_own_are_shown() {
+    let stack = ["_start", "main", "core::iter::map", "core::iter::fold", "demo::step", "alloc::alloc::alloc"];
+    assert_eq!(
+        complete(&stack),
+        ["alloc::alloc::alloc", "demo::step", "core::iter::fold", "core::iter::map", "main", "_start"]
+    );
+}
+
+#[test]
+fn the_c_library_is_folded_only_at_the_root() {
+    assert_eq!(complete(&["main", "start_thread", "__clone3"]), ["__clone3", "start_thread", "main"]);
+}
+
+#[test]
+fn the_main_that_rustc_writes_is_folded_with_what_is_around_it() {
+    let rust = ["_start", "main", "std::rt::lang_start::<()>", "std::rt::lang_start_internal", "demo::main"];
+    assert_eq!(complete(&rust), ["demo::main", "… 4 frames of the C and Rust libraries"]);
+}
+
+#[test]
+fn a_stack_of_nothing_but_libraries_is_shown_as_it_is() {
+    let stack = ["start_thread", "std::thread::start", "alloc::alloc::alloc"];
+    assert_eq!(complete(&stack), ["alloc::alloc::alloc", "std::thread::start", "start_thread"]);
+}
+
+#[test]
+fn a_stack_is_cut_by_the_lines_that_are_left_of_it() {
+    let deep = |own: usize| {
+        let mut names = vec!["_start", "__libc_start_main"];
+        names.extend(["demo::walk"].repeat(own));
+        names.extend(["alloc::vec::grow", "alloc::alloc::alloc"]);
+        complete(&names)
+    };
+    assert_eq!(deep(21).len(), 23);
+    assert!(deep(21).iter().all(|line| !line.contains("more")));
+    assert_eq!(deep(22).len(), 23);
+    assert_eq!(deep(22)[16], "… 2 more …");
+}
+
+#[test]
+fn a_truncated_stack_says_so_and_an_empty_one_says_why() {
+    assert_eq!(
+        shown(&["demo::serve"], StackEnd::Truncated),
+        ["demo::serve", "… (truncated: the callers beyond were not taken)"]
+    );
+    assert_eq!(shown(&[], StackEnd::NotTaken), ["[stack not taken]"]);
+}

@@ -1,0 +1,100 @@
+//! A profile written by hand of a program of Rust and C++: languages whose libraries stand between one's own functions
+//! and the allocator.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memtrace::model::{
+    Amount, Bytes, Frame, FrameId, Location, Name, ObjectName, Pid, ProcessProfile, Profile, StackEnd, StackProfile,
+    Unnamed, Usage, VirtOffset,
+};
+
+const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/raw_vec/mod.rs";
+const SERVICE: &str = "/opt/index/index-service";
+const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+
+/// Frames root to leaf: name, object, and source with its line.
+type Stack = &'static [(&'static str, &'static str, Option<(&'static str, u32)>)];
+
+const THREAD: Stack = &[
+    ("", LIBC, None),
+    ("", LIBC, None),
+    ("<std::sys::thread::unix::Thread>::new::thread_start", SERVICE, None),
+    ("core::ops::function::FnOnce::call_once{{vtable.shim}}", SERVICE, None),
+    ("std::sys::backtrace::__rust_begin_short_backtrace", SERVICE, None),
+    ("index_service::run::{{closure}}", SERVICE, Some(("src/main.rs", 43))),
+];
+const PUSH: Stack = &[
+    ("index_service::words::add", SERVICE, Some(("src/words.rs", 12))),
+    ("alloc::vec::Vec<T,A>::push", SERVICE, None),
+    ("grow_one", SERVICE, Some((RAW_VEC, 340))),
+    ("<alloc::alloc::Global as core::alloc::Allocator>::grow", SERVICE, None),
+    ("__rustc::__rust_realloc", SERVICE, None),
+];
+const BOX: Stack = &[
+    ("index_service::words::leaf", SERVICE, Some(("src/words.rs", 30))),
+    ("alloc::boxed::Box<T>::new", SERVICE, None),
+];
+const CPP: Stack = &[
+    ("index::parse(std::string const&)", SERVICE, Some(("src/parse.cpp", 7))),
+    (
+        "void std::vector<index::Row, std::allocator<index::Row> >::_M_realloc_append<index::Row>(index::Row&&)",
+        SERVICE,
+        Some(("/usr/include/c++/12/bits/vector.tcc", 459)),
+    ),
+    ("allocate", SERVICE, Some(("/usr/include/c++/12/bits/new_allocator.h", 137))),
+    ("operator new(unsigned long)", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", None),
+];
+const ONLY_LIBRARIES: Stack = &[
+    ("start_thread", LIBC, None),
+    ("<std::thread::Thread>::new", SERVICE, None),
+    ("alloc::sync::Arc<T>::new", SERVICE, None),
+];
+
+/// The second stack looks like the first, the third like the first but for one frame of the library.
+pub(crate) fn languages() -> Profile {
+    let mut profile = Profile {
+        duration: Duration::from_secs(10),
+        processes: vec![ProcessProfile {
+            pid: Pid(815),
+            comm: String::from("index-service"),
+            exe: None,
+            ended: None,
+            total: usage(1_200_000, 63),
+            discarded: Amount::default(),
+            unmatched_frees: 0,
+            peak: Some(Bytes(1_200_000)),
+        }],
+        ..Profile::default()
+    };
+    add(&mut profile, &[THREAD, PUSH], 0x1000, usage(400_000, 20));
+    add(&mut profile, &[THREAD, PUSH], 0x2000, usage(300_000, 15));
+    add(&mut profile, &[THREAD, &PUSH[..4]], 0x3000, usage(200_000, 10));
+    add(&mut profile, &[THREAD, CPP], 0x4000, usage(150_000, 9));
+    add(&mut profile, &[THREAD, BOX], 0x5000, usage(100_000, 5));
+    add(&mut profile, &[ONLY_LIBRARIES], 0x6000, usage(50_000, 4));
+    profile
+}
+
+/// Adds a stack that makes its calls at `offset`; all of it is live at the peak.
+fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
+    let frames = parts.iter().copied().flatten().map(|&(name, object, source)| Frame {
+        name: if name.is_empty() { Err(Unnamed::NoSymbol) } else { Ok(Name(String::from(name))) },
+        object: Some(ObjectName { path: PathBuf::from(object), build_id: None }),
+        // The frames without a name are shown by their offset, and are the same in every stack.
+        offset: Some(VirtOffset(if name.is_empty() { 0x8_9134 } else { offset })),
+        address: None,
+        location: source.map(|(file, line)| Location { file: PathBuf::from(file), line: Some(line) }),
+        inlined: false,
+    });
+    let first = profile.frames.len();
+    profile.frames.extend(frames);
+    let frames = (first..profile.frames.len()).map(FrameId).collect();
+    let at_peak = Some(usage.live.bytes);
+    profile.stacks.push(StackProfile { process: 0, frames, end: StackEnd::Complete, usage, at_peak });
+}
+
+fn usage(bytes: u64, count: u64) -> Usage {
+    let amount = Amount { bytes: Bytes(bytes), count };
+    Usage { live: amount, alloc: amount, free: Amount::default() }
+}
