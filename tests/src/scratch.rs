@@ -1,11 +1,14 @@
 //! Directories that are gone when a test is over.
 
+use std::env;
 use std::fs::{self, Permissions};
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::{env, process};
+
+use crate::process;
 
 /// A directory of its own, which everybody may use, removed when it is dropped.
 pub struct Scratch(PathBuf);
@@ -20,10 +23,25 @@ impl Scratch {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("memtrace-tests-{}-{number}", process::id()));
+        let path = env::temp_dir().join(format!("memtrace-tests-{}-{number}", std::process::id()));
         fs::create_dir(&path).expect("the temporary directory is writable");
         fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("the directory is ours");
         Self(path)
+    }
+
+    /// Copies a program, to be run by anybody.
+    ///
+    /// Another process does it: a descriptor of our own for writing could be inherited by what another test starts, and
+    /// as long as that is so the copy cannot be run (`ETXTBSY`).
+    ///
+    /// # Panics
+    ///
+    /// If it can't be copied.
+    #[must_use]
+    pub fn program(&self, from: &Path, name: &str) -> PathBuf {
+        let path = self.join(name);
+        process::run(Command::new("install").args(["-m", "755"]).arg(from).arg(&path));
+        path
     }
 }
 

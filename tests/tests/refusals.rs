@@ -131,16 +131,14 @@ fn what_cannot_be_understood_is_refused() {
 
 /// Runs memtrace as somebody without any privilege, from where they can reach it.
 fn as_nobody(scratch: &Scratch, trace: Trace) -> memtrace_tests::Outcome {
-    let copy = scratch.join("memtrace");
-    fs::copy(tracer::binary(), &copy).expect("memtrace can be copied");
+    let copy = scratch.program(&tracer::binary(), "memtrace");
     trace.binary(&copy).through(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]).run()
 }
 
 #[test]
 fn without_privileges_the_missing_capabilities_are_named() {
     let scratch = Scratch::new();
-    let steady = scratch.join("steady");
-    fs::copy(victim::path("steady"), &steady).expect("the victim can be copied");
+    let steady = scratch.program(&victim::path("steady"), "steady");
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&steady).arg("100");
     let victim = Victim::run(&mut command);
