@@ -1,0 +1,206 @@
+//! What doctor says of this machine and of targets, compared with what other tools say of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memtrace_common::vocabulary::FUNCTIONS;
+use memtrace_tests::{Scratch, Trace, Victim, memory, process, root, tracer, victim};
+use serde::Deserialize;
+
+const NO_SUCH_PROCESS: i32 = 3;
+const NOT_PERMITTED: i32 = 4;
+const NO_ALLOCATOR: i32 = 6;
+const UNTRACEABLE: i32 = 8;
+
+const NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+
+#[derive(Debug, Deserialize)]
+struct Told {
+    findings: Vec<Finding>,
+    #[serde(skip)]
+    code: Option<i32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Finding {
+    subject: String,
+    verdict: String,
+    detail: String,
+    remedy: Option<String>,
+}
+
+impl Told {
+    /// The subjects with this verdict.
+    fn subjects(&self, verdict: &str) -> Vec<&str> {
+        let found = self.findings.iter().filter(|finding| finding.verdict == verdict);
+        found.map(|finding| finding.subject.as_str()).collect()
+    }
+
+    /// The findings about a subject.
+    fn about(&self, subject: &str) -> Vec<&Finding> {
+        self.findings.iter().filter(|finding| finding.subject == subject).collect()
+    }
+}
+
+/// What `before... binary doctor --json [--pid PID]` says.
+fn doctor_through(before: &[&str], binary: &Path, pid: Option<u32>) -> Told {
+    root::required();
+    let mut words: Vec<_> = before.iter().map(PathBuf::from).collect();
+    words.extend([binary.to_owned(), "doctor".into(), "--json".into()]);
+    words.extend(pid.into_iter().flat_map(|pid| ["--pid".into(), pid.to_string().into()]));
+    let output = Command::new(&words[0]).args(&words[1..]).output().expect("doctor can be run");
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let told: Told = serde_json::from_str(&text).expect("doctor writes its own JSON");
+    Told { code: output.status.code(), ..told }
+}
+
+fn doctor(pid: u32) -> Told {
+    doctor_through(&[], &tracer::binary(), Some(pid))
+}
+
+/// The file that process `pid` has mapped and whose name ends so.
+fn mapped(pid: u32, end: &str) -> String {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the victim runs");
+    let path = maps.split_whitespace().find(|word| word.ends_with(end));
+    path.expect("the victim has mapped it").to_owned()
+}
+
+/// The hooked functions that `nm` shows the library to define.
+fn defined_by_nm(library: &str) -> BTreeSet<String> {
+    let symbols = process::run(Command::new("nm").args(["--dynamic", "--defined-only", library]));
+    let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)?.split('@').next());
+    let ours = names.filter(|name| FUNCTIONS.iter().any(|function| function.name == *name));
+    ours.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_targets_allocator_is_told_with_every_function_that_nm_shows() {
+    let glibc = ("exact", "/libc.so.6", "allocator glibc");
+    let musl = ("exact.musl", "/libc.so", "allocator musl");
+    for (name, library, subject) in [glibc, musl] {
+        let victim = Victim::start(name);
+        let library = mapped(victim.pid(), library);
+        let told = doctor(victim.pid());
+        assert_eq!(told.code, Some(0), "{told:#?}");
+        let [followed, lacking] = told.about(subject)[..] else { panic!("{told:#?}") };
+        let names = followed.detail.strip_prefix(&format!("{library}: ")).expect("the library's path comes first");
+        let followed_names: BTreeSet<_> =
+            names.split(", ").flat_map(|one| one.split(" = ")).map(str::to_owned).collect();
+        assert_eq!((followed.verdict.as_str(), &followed_names), ("ok", &defined_by_nm(&library)));
+        let names = lacking.detail.strip_prefix("does not have ").expect("a list of functions");
+        let lacking_names: BTreeSet<_> = names.split(", ").map(str::to_owned).collect();
+        let all: BTreeSet<_> = FUNCTIONS.iter().map(|function| function.name.to_owned()).collect();
+        assert_eq!(lacking_names, &all - &followed_names);
+    }
+}
+
+#[test]
+fn a_targets_debug_information_is_told() {
+    let victim = Victim::start("exact");
+    let told = doctor(victim.pid());
+    // Victims are compiled with -g.
+    let expected = format!("{}: in the file itself", victim::path("exact").display());
+    assert!(told.about("debug information").iter().any(|found| found.verdict == "ok" && found.detail == expected));
+}
+
+#[test]
+fn nothing_is_left_in_a_target_that_was_looked_at() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    assert_eq!(doctor(victim.pid()).code, Some(0));
+    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    victim.work();
+    victim.finish();
+}
+
+#[test]
+fn an_allocator_that_is_not_followed_is_told_beside_the_one_that_is() {
+    let shim = victim::path("libcount_shim.so");
+    let scratch = Scratch::new();
+    let mut command = Command::new(victim::path("steady"));
+    command.arg("100").env("LD_PRELOAD", &shim).env("COUNT_SHIM_FILE", scratch.join("books"));
+    let victim = Victim::run(&mut command);
+    let told = doctor(victim.pid());
+    assert_eq!(told.code, Some(0), "{told:#?}");
+    let [shim_found] = told.about("allocator libcount_shim.so")[..] else { panic!("{told:#?}") };
+    assert_eq!(shim_found.verdict, "warn");
+    assert!(shim_found.detail.starts_with(shim.to_str().expect("a plain path")), "{shim_found:?}");
+    assert!(shim_found.remedy.as_ref().is_some_and(|remedy| remedy.contains("LD_PRELOAD")), "{shim_found:?}");
+    assert_eq!(told.about("allocator glibc")[0].verdict, "ok");
+}
+
+#[test]
+fn a_static_program_is_told_to_be_one_with_all_that_was_looked_at() {
+    let victim = Victim::start("bare");
+    let told = doctor(victim.pid());
+    assert_eq!(told.code, Some(NO_ALLOCATOR), "{told:#?}");
+    assert_eq!(told.subjects("fail"), ["allocator"]);
+    assert!(told.about("allocator")[0].detail.contains("statically linked"), "{told:#?}");
+    let path = victim::path("bare");
+    let looked_at = told.about("looked at");
+    assert!(looked_at.iter().any(|found| found.detail.starts_with(&format!("{}: ", path.display()))), "{told:#?}");
+}
+
+#[test]
+fn what_cannot_be_traced_is_told_as_a_run_would_fail_for_it() {
+    let threads = Victim::start("threads");
+    let tasks = fs::read_dir(format!("/proc/{}/task", threads.pid())).expect("the victim runs");
+    let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
+    let thread = names.map(|name| name.parse().expect("a number")).find(|&id: &u32| id != threads.pid());
+    let thread = thread.expect("the victim has threads");
+    let pid_max = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
+    let nobody = pid_max.trim().parse().expect("a number");
+    for (pid, code) in [(thread, UNTRACEABLE), (2, UNTRACEABLE), (nobody, NO_SUCH_PROCESS)] {
+        let told = doctor(pid);
+        assert_eq!((told.code, told.subjects("fail")), (Some(code), vec![format!("process {pid}").as_str()]));
+    }
+    let remedy = format!("give --pid {}", threads.pid());
+    assert_eq!(doctor(thread).about(&format!("process {thread}"))[0].remedy, Some(remedy));
+}
+
+#[test]
+fn without_privileges_the_missing_capabilities_are_named_and_nothing_is_called_good_untried() {
+    let scratch = Scratch::new();
+    let victim = Victim::start_with("steady", &["100"]);
+    let told = doctor_through(&NOBODY, &scratch.program(&tracer::binary(), "memtrace"), Some(victim.pid()));
+    assert_eq!(told.code, Some(NOT_PERMITTED), "{told:#?}");
+    let process = format!("process {}", victim.pid());
+    assert_eq!(told.subjects("fail"), ["CAP_BPF", "CAP_PERFMON", &process]);
+    assert!(told.about(&process)[0].detail.contains("CAP_SYS_PTRACE"), "{told:#?}");
+    for (subject, missing) in [
+        ("ring buffers", "CAP_BPF"),
+        ("kernel half", "CAP_BPF and CAP_PERFMON"),
+        ("probes", "CAP_BPF and CAP_PERFMON"),
+        ("mapping notices", "CAP_PERFMON"),
+    ] {
+        let [found] = told.about(subject)[..] else { panic!("{subject}: {told:#?}") };
+        assert_eq!(found.verdict, "warn");
+        assert_eq!(found.detail, format!("not known: it cannot be tried without {missing}"));
+    }
+    for found in told.findings.iter().filter(|found| found.subject.starts_with("CAP_")) {
+        let remedy = found.remedy.as_ref().expect("each is missing");
+        assert!(remedy.contains("sudo") && remedy.contains("setcap"), "{found:?}");
+    }
+}
+
+#[test]
+fn the_capabilities_that_the_remedy_names_are_enough_to_trace_anybody() {
+    let scratch = Scratch::new();
+    let copy = scratch.program(&tracer::binary(), "memtrace");
+    let told = doctor_through(&NOBODY, &copy, None);
+    let remedy = told.about("CAP_BPF")[0].remedy.clone().expect("it is missing");
+    let named = remedy.split("setcap ").nth(1).and_then(|rest| rest.split("=ep ").next()).expect("a call of setcap");
+    let given = named.split(',').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
+    let (inheritable, ambient) = (format!("--inh-caps={given}"), format!("--ambient-caps={given}"));
+    let before = [&NOBODY[..], &[&inheritable, &ambient]].concat();
+
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let told = doctor_through(&before, &copy, Some(victim.pid()));
+    assert_eq!((told.code, told.subjects("fail")), (Some(0), vec![]));
+    let tracer = Trace::of(&victim).binary(&copy).through(&before).start();
+    let books = victim.work();
+    tracer.stop().report().assert_equals(&books);
+    victim.finish();
+}
