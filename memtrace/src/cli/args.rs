@@ -21,7 +21,8 @@ const GENERAL: &str = "General";
 ///
 /// memtrace attaches to processes that are already running, without a restart and with nothing injected, and follows every
 /// allocation and free. Then it draws a flame graph of the bytes that are still live, by the stacks that allocated them.
-/// It ends after --duration, on Ctrl-C or SIGTERM, or when its target ends. It needs root, or CAP_BPF and CAP_PERFMON.
+/// It ends after --duration, on Ctrl-C or SIGTERM, or when its target ends. It needs root, or the capabilities that
+/// `memtrace doctor` names.
 #[derive(Debug, Parser)]
 #[command(
     name = "memtrace",

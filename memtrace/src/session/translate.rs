@@ -13,7 +13,9 @@ pub(super) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
         (KernelError::Permission { action, .. }, _) => Error::Permission {
             // The error's text begins with the action as a noun.
             action: format!("to {action}"),
-            capability: String::from("CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN"),
+            capability: String::from(
+                "CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON where the kernel places probes for these",
+            ),
         },
         (KernelError::Unsupported { action, reason }, _) => Error::Kernel {
             missing: format!("the means to {action}: {reason}"),
