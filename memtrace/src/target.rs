@@ -1,6 +1,6 @@
 //! Which processes are traced, what they have mapped, which allocators they carry, and how a command is started.
 //!
-//! This room alone knows `/proc` and ELF. [`inspect`] looks at a process, [`read_image`] at its mappings through
+//! This room alone knows `/proc`, ELF and instructions. [`inspect`] looks at a process, [`read_image`] at its mappings through
 //! [`Objects`], which keeps every file open that a symbol may come from; [`survey`] finds the allocators in them, and
 //! [`Launch`] starts a command that waits until it is traced.
 
@@ -15,6 +15,7 @@ mod process;
 mod runtime;
 #[cfg(test)]
 mod scratch;
+mod site;
 
 pub use allocators::{Allocator, FoundFunction, Kind, LookedAt, SkipReason, Skipped, Survey, Verdict, survey};
 pub use elf::ElfError;
@@ -24,3 +25,4 @@ pub use maps::read_image;
 pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use runtime::is_go;
+pub use site::{Cost, Reason, Site};

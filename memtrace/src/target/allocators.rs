@@ -1,6 +1,7 @@
 //! Which of the objects that a process has mapped are allocators, and where their functions lie.
 
 mod functions;
+mod sites;
 
 use std::fmt;
 use std::fs::File;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 
 use super::elf::{Elf, ElfError, Source};
 use super::error::TargetError;
-use crate::model::{FUNCTIONS, Image, Object};
+use crate::model::{FUNCTIONS, Function, Image, Object};
 
+use functions::Place;
 pub use functions::{FoundFunction, SkipReason, Skipped};
 
 /// Whose allocator it is.
@@ -51,7 +53,8 @@ impl Allocator {
     /// Whether memtrace can trace it: it is glibc's or musl's, and every required function can be probed.
     #[must_use]
     pub fn is_supported(&self) -> bool {
-        !matches!(self.kind, Kind::Other(_)) && missing(&self.functions).is_none()
+        let names: Vec<_> = self.functions.iter().map(|found| &found.functions[..]).collect();
+        !matches!(self.kind, Kind::Other(_)) && missing(&names).is_none()
     }
 }
 
@@ -146,21 +149,24 @@ impl Survey {
         let (verdict, found) = match object.handle.as_ref().map(File::open) {
             None => (Verdict::NotOpened, None),
             Some(Err(error)) => (Verdict::Bad(error.to_string()), None),
-            Some(Ok(file)) => examine(&file, &object.path),
+            Some(Ok(file)) => {
+                let (verdict, found) = examine(&file, &object.path);
+                (verdict, found.map(|found| found.probed(&file)))
+            }
         };
         self.add(&object.path, verdict, found, || Arc::clone(object));
     }
 
-    /// Adds what [`examine`] said of a file; `object` is asked for only if it is an allocator.
+    /// Adds what [`examine`] said of a file, with its probes; `object` is asked for only if it is an allocator.
     pub(super) fn add(
         &mut self,
         path: &Path,
         verdict: Verdict,
-        found: Option<Found>,
+        found: Option<Probed>,
         object: impl FnOnce() -> Arc<Object>,
     ) {
         self.looked_at.push(LookedAt { path: path.to_owned(), verdict });
-        self.allocators.extend(found.map(|Found { kind, functions, skipped }| Allocator {
+        self.allocators.extend(found.map(|Probed { kind, functions, skipped }| Allocator {
             object: object(),
             kind,
             functions,
@@ -187,8 +193,31 @@ pub fn survey(image: &Image) -> Survey {
 #[derive(Debug)]
 pub(super) struct Found {
     kind: Kind,
+    functions: Vec<Place>,
+    skipped: Vec<Skipped>,
+}
+
+/// As [`Found`], with where the probes go.
+#[derive(Debug)]
+pub(super) struct Probed {
+    kind: Kind,
     functions: Vec<FoundFunction>,
     skipped: Vec<Skipped>,
+}
+
+impl Found {
+    /// What each of its places goes by.
+    fn names(&self) -> Vec<&[&'static Function]> {
+        self.functions.iter().map(|place| &place.functions[..]).collect()
+    }
+
+    /// Chooses where the probes go; `source` is the file that this was found in.
+    pub(super) fn probed<S: Source>(self, source: S) -> Probed {
+        let Self { kind, functions: places, skipped } = self;
+        let sites = sites::choose(source, &places);
+        let functions = places.into_iter().zip(sites).map(|(place, site)| place.probed_at(site)).collect();
+        Probed { kind, functions, skipped }
+    }
 }
 
 /// Says what a file is. `path` serves for a name only.
@@ -196,7 +225,7 @@ pub(super) fn examine<S: Source>(source: S, path: &Path) -> (Verdict, Option<Fou
     match judge(source, path) {
         Ok(Ok(found)) => {
             let kind = found.kind.clone();
-            let verdict = match (&kind, missing(&found.functions)) {
+            let verdict = match (&kind, missing(&found.names())) {
                 (Kind::Other(_), _) => Verdict::Unsupported(kind),
                 (_, Some(function)) => Verdict::Unprobeable(kind, function),
                 (_, None) => Verdict::Traced(kind),
@@ -230,12 +259,13 @@ fn judge<S: Source>(source: S, path: &Path) -> Result<Result<Found, Verdict>, El
     Ok(Ok(Found { kind, functions, skipped }))
 }
 
-/// A required function that cannot be probed.
-fn missing(functions: &[FoundFunction]) -> Option<&'static str> {
+/// A required function that no place is named by; of each place, these are its names.
+fn missing(places: &[&[&'static Function]]) -> Option<&'static str> {
+    let found = |function: &Function| places.iter().any(|functions| functions.contains(&function));
     FUNCTIONS
         .iter()
         .filter(|function| function.required)
-        .find(|function| !functions.iter().any(|found| found.functions.contains(function)))
+        .find(|function| !found(function))
         .map(|function| function.name)
 }
 

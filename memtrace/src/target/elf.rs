@@ -4,6 +4,7 @@
 //! it is checked against a bound before memory is taken for it, and every read is checked against the file's end. Files
 //! are read, not mapped into memory: a file that somebody truncates would otherwise end memtrace with SIGBUS.
 
+mod code;
 mod symbols;
 
 use std::fs::File;
@@ -20,7 +21,8 @@ use object::elf::{ELFCLASS64, ELFDATA2LSB, ELFMAG};
 use object::pod::{self, Pod};
 use object::read::elf::NoteIterator;
 
-use crate::model::{BuildId, FileOffset, VirtOffset};
+use super::site::Machine;
+use crate::model::BuildId;
 
 pub(crate) use symbols::{Symbol, SymbolKind};
 
@@ -98,6 +100,7 @@ impl Segment {
 /// The opened ELF file: its segments and its dynamic section.
 pub(crate) struct Elf<S> {
     source: S,
+    machine: Machine,
     segments: Vec<Segment>,
     dynamic: Vec<(DynamicTag, u64)>,
 }
@@ -118,11 +121,12 @@ impl<S: Source> Elf<S> {
         if header.e_ident.data != ELFDATA2LSB {
             return Err(ElfError::Foreign("big-endian"));
         }
-        let native = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
-        if header.e_machine.get(LE) != native {
-            return Err(ElfError::Foreign("another architecture"));
-        }
-        let mut elf = Self { segments: segments(&source, &header)?, dynamic: Vec::new(), source };
+        let machine = match header.e_machine.get(LE) {
+            EM_X86_64 if cfg!(target_arch = "x86_64") => Machine::X86_64,
+            EM_AARCH64 if cfg!(target_arch = "aarch64") => Machine::Aarch64,
+            _ => return Err(ElfError::Foreign("another architecture")),
+        };
+        let mut elf = Self { machine, segments: segments(&source, &header)?, dynamic: Vec::new(), source };
         elf.dynamic = elf.read_dynamic()?;
         Ok(elf)
     }
@@ -210,14 +214,6 @@ impl<S: Source> Elf<S> {
             }
         }
         Ok(None)
-    }
-
-    /// Where in the file the `size` bytes of code at `virt` lie; `None` where they are not all code of this file.
-    pub(crate) fn code_offset(&self, virt: VirtOffset, size: u64) -> Option<FileOffset> {
-        self.loaded().filter(|segment| segment.executable).find_map(|segment| {
-            let (offset, left) = segment.locate(virt.0)?;
-            (size.max(1) <= left).then_some(FileOffset(offset))
-        })
     }
 
     fn loaded(&self) -> impl Iterator<Item = &Segment> {

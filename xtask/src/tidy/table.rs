@@ -47,6 +47,7 @@ pub(super) const FOREIGN: &[Foreign] = &[
     Foreign { path: "clap_mangen", rooms: Rooms::Only(&["cli"]) },
     Foreign { path: "env_logger", rooms: Rooms::Only(&["cli"]) },
     Foreign { path: "hashbrown", rooms: Rooms::Any },
+    Foreign { path: "iced_x86", rooms: Rooms::Only(&["target"]) },
     Foreign { path: "inferno", rooms: Rooms::Only(&["report"]) },
     Foreign { path: "libc", rooms: Rooms::Only(&["kernel", "target", "session", "cli"]) },
     Foreign { path: "log", rooms: Rooms::Any },

@@ -1,9 +1,11 @@
 //! Where an allocator's functions lie.
 
 use std::fmt;
+use std::path::Path;
 
-use crate::model::{Bytes, FUNCTIONS, FileOffset, Function, VirtOffset};
+use crate::model::{Bytes, FUNCTIONS, FileOffset, Function, Shape, VirtOffset};
 use crate::target::elf::{Elf, ElfError, Source, Symbol, SymbolKind};
+use crate::target::site::Site;
 
 /// A function to probe: one address, by whatever names it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +20,21 @@ pub struct FoundFunction {
     pub virt: VirtOffset,
     /// Its length; 0 where the symbol does not say.
     pub size: Bytes,
+    /// Where the probe goes.
+    pub site: Site,
 }
 
 impl FoundFunction {
+    /// One line about the probe, for people: the function, the object and the function's address in it, the probe's
+    /// distance from there, its instruction, and whether it is emulated or stepped.
+    ///
+    /// `object` is the object's path. [`Site::reason`] tells why.
+    #[must_use]
+    pub fn summary(&self, object: &Path) -> String {
+        let object = object.file_name().unwrap_or(object.as_os_str()).to_string_lossy();
+        format!("{}  {object}+{:#x}  {}", self.function().name, self.virt.0, self.site)
+    }
+
     /// The function by which the probe goes: the first of those that lie here.
     #[must_use]
     pub fn function(&self) -> &'static Function {
@@ -62,7 +76,7 @@ impl fmt::Display for SkipReason {
 }
 
 /// Finds every row of [`FUNCTIONS`] that the object defines, in every version.
-pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<(Vec<FoundFunction>, Vec<Skipped>), ElfError> {
+pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<(Vec<Place>, Vec<Skipped>), ElfError> {
     let mut named = Vec::new();
     for function in FUNCTIONS {
         named.extend(elf.definitions(function.name)?.into_iter().map(|symbol| (function, symbol)));
@@ -70,12 +84,34 @@ pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<(Vec<FoundFunction>, Vec<S
     Ok(arrange(named, |virt, size| elf.code_offset(virt, size)))
 }
 
+/// Where a function lies: one address, by whatever names it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) functions: Vec<&'static Function>,
+    pub(super) symbols: Vec<String>,
+    pub(super) file_offset: FileOffset,
+    pub(super) virt: VirtOffset,
+    pub(super) size: Bytes,
+}
+
+impl Place {
+    /// How the function is called.
+    pub(super) fn shape(&self) -> Shape {
+        self.functions[0].shape
+    }
+
+    pub(super) fn probed_at(self, site: Site) -> FoundFunction {
+        let Self { functions, symbols, file_offset, virt, size } = self;
+        FoundFunction { functions, symbols, file_offset, virt, size, site }
+    }
+}
+
 /// Joins the names of one address and sorts out what cannot be probed.
 fn arrange(
     named: Vec<(&'static Function, Symbol)>,
     code_offset: impl Fn(VirtOffset, u64) -> Option<FileOffset>,
-) -> (Vec<FoundFunction>, Vec<Skipped>) {
-    let mut found: Vec<FoundFunction> = Vec::new();
+) -> (Vec<Place>, Vec<Skipped>) {
+    let mut found: Vec<Place> = Vec::new();
     let mut skipped = Vec::new();
     for (function, symbol) in named {
         let file_offset = match symbol.kind {
@@ -88,7 +124,7 @@ fn arrange(
             Ok(file_offset) => join(&mut found, function, symbol, file_offset),
         }
     }
-    let ambiguous = |found: &FoundFunction| found.functions.iter().any(|other| other.shape != found.functions[0].shape);
+    let ambiguous = |found: &Place| found.functions.iter().any(|other| other.shape != found.functions[0].shape);
     for found in found.iter().filter(|found| ambiguous(found)) {
         let skip = |symbol: &String| Skipped { symbol: symbol.clone(), reason: SkipReason::Ambiguous };
         skipped.extend(found.symbols.iter().map(skip));
@@ -97,7 +133,7 @@ fn arrange(
     (found, skipped)
 }
 
-fn join(found: &mut Vec<FoundFunction>, function: &'static Function, symbol: Symbol, file_offset: FileOffset) {
+fn join(found: &mut Vec<Place>, function: &'static Function, symbol: Symbol, file_offset: FileOffset) {
     // By the place in the file: it is where the probe goes, and two segments may show it at two addresses.
     if let Some(known) = found.iter_mut().find(|known| known.file_offset == file_offset) {
         if !known.functions.contains(&function) {
@@ -106,7 +142,7 @@ fn join(found: &mut Vec<FoundFunction>, function: &'static Function, symbol: Sym
         known.symbols.push(symbol.full_name);
         known.size = known.size.max(Bytes(symbol.size));
     } else {
-        found.push(FoundFunction {
+        found.push(Place {
             functions: vec![function],
             symbols: vec![symbol.full_name],
             file_offset,
@@ -128,7 +164,7 @@ mod tests {
         (row(name), Symbol { full_name: name.to_owned(), kind, virt: VirtOffset(virt), size: 16 })
     }
 
-    fn arranged(named: Vec<(&'static Function, Symbol)>) -> (Vec<FoundFunction>, Vec<Skipped>) {
+    fn arranged(named: Vec<(&'static Function, Symbol)>) -> (Vec<Place>, Vec<Skipped>) {
         arrange(named, |virt, _| virt.0.checked_sub(0x1000).map(FileOffset))
     }
 
@@ -141,7 +177,7 @@ mod tests {
         let (found, skipped) = arranged(both);
         assert_eq!(skipped, []);
         let [only] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(only.function().name, "aligned_alloc");
+        assert_eq!(only.functions[0].name, "aligned_alloc");
         assert_eq!(only.functions, [row("aligned_alloc"), row("memalign")]);
         assert_eq!(only.symbols, ["aligned_alloc", "memalign"]);
         assert_eq!((only.file_offset, only.virt), (FileOffset(0x1000), VirtOffset(0x2000)));
@@ -155,7 +191,7 @@ mod tests {
             symbol("free", SymbolKind::Function, 0x3000),
         ];
         let (found, skipped) = arranged(named);
-        assert_eq!(found.iter().map(|found| found.function().name).collect::<Vec<_>>(), ["free"]);
+        assert_eq!(found.iter().map(|found| found.functions[0].name).collect::<Vec<_>>(), ["free"]);
         let expected = |name: &str| Skipped { symbol: name.to_owned(), reason: SkipReason::Ambiguous };
         assert_eq!(skipped, [expected("malloc"), expected("memalign")]);
     }

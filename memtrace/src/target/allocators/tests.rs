@@ -151,7 +151,7 @@ fn an_indirect_malloc_is_not_probed() {
     let skipped = Skipped { symbol: "malloc".to_owned(), reason: SkipReason::Indirect };
     let found = found.unwrap();
     assert_eq!(found.skipped, [skipped]);
-    assert_eq!(missing(&found.functions), Some("malloc"));
+    assert_eq!(missing(&found.names()), Some("malloc"));
 }
 
 #[test]

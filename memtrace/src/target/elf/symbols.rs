@@ -147,7 +147,7 @@ impl<S: Source> Elf<S> {
         Err(ENDLESS)
     }
 
-    fn word(&self, base: u64, index: u64) -> Result<u32, ElfError> {
+    pub(super) fn word(&self, base: u64, index: u64) -> Result<u32, ElfError> {
         Ok(self.entry::<U32<LittleEndian>>(base, index)?.get(LE))
     }
 

@@ -168,7 +168,8 @@ impl Walk<'_> {
         // Scripts and the linker scripts that lie among libraries are no objects.
         if verdict != Verdict::NotElf {
             let Self { survey, objects, .. } = self;
-            survey.add(path, verdict, found, || objects.opened(path, opened));
+            let probed = found.map(|found| found.probed(&opened.file));
+            survey.add(path, verdict, probed, || objects.opened(path, opened));
         }
         asked_for
     }

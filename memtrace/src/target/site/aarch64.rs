@@ -1,0 +1,318 @@
+//! 64-bit ARM: instructions, and which of them the kernel simulates. Every instruction has 4 bytes
+//! (Arm Architecture Reference Manual, C4.1, "A64 instruction set encoding").
+
+use super::Cost;
+use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
+
+/// The register in which a call leaves its return address.
+const LINK: u32 = 30;
+/// The stack pointer, or in other places a register that is always 0.
+const STACK: u32 = 31;
+
+fn word(code: &[u8]) -> Option<u32> {
+    code.first_chunk().map(|&bytes| u32::from_le_bytes(bytes))
+}
+
+fn is(word: u32, mask: u32, value: u32) -> bool {
+    word & mask == value
+}
+
+/// `count` bits of `word` from bit `from` on.
+fn bits(word: u32, from: u32, count: u32) -> u32 {
+    word >> from & ((1 << count) - 1)
+}
+
+/// The address that lies so many instructions away as these bits of `word`, which are signed, say.
+fn target(word: u32, from: u32, count: u32, address: u64) -> u64 {
+    let distance = (bits(word, from, count) << (32 - count)).cast_signed() >> (32 - count);
+    address.wrapping_add_signed(i64::from(distance) * 4)
+}
+
+/// What branches by 26, 19 or 14 bits lead to.
+fn direct(word: u32, address: u64) -> Option<Flow> {
+    if is(word, 0xfc00_0000, 0x1400_0000) {
+        Some(Flow::Jump(target(word, 0, 26, address))) // b
+    } else if is(word, 0xfc00_0000, 0x9400_0000) {
+        Some(Flow::Call(Some(target(word, 0, 26, address)))) // bl
+    } else if is(word, 0xff00_0000, 0x5400_0000) || is(word, 0x7e00_0000, 0x3400_0000) {
+        Some(Flow::Branch(target(word, 5, 19, address))) // b.cond, bc.cond; cbz, cbnz
+    } else if is(word, 0x7e00_0000, 0x3600_0000) {
+        Some(Flow::Branch(target(word, 5, 14, address))) // tbz, tbnz
+    } else {
+        None
+    }
+}
+
+/// The instruction at the beginning of `code`.
+pub(super) fn decode(code: &[u8], address: u64) -> Option<Instruction> {
+    let word = word(code)?;
+    // udf, with which data is told from code.
+    if is(word, 0xffff_0000, 0) {
+        return None;
+    }
+    Some(Instruction { length: 4, flow: flow(word, address), cost: cost(word) })
+}
+
+fn flow(word: u32, address: u64) -> Flow {
+    if let Some(flow) = direct(word, address) {
+        flow
+    } else if is(word, 0xfe00_0000, 0xd600_0000) {
+        // Branches to a register, with and without authentication.
+        match bits(word, 21, 2) {
+            0b01 => Flow::Call(None), // blr
+            0b10 => Flow::Away,       // ret, eret
+            _ => Flow::Indirect,      // br
+        }
+    } else if is(word, 0xff00_0000, 0xd400_0000) {
+        Flow::Away // svc, brk and their like
+    } else {
+        Flow::Next
+    }
+}
+
+/// Whether the kernel simulates it: `arm_probe_decode_insn`, arch/arm64/kernel/probes/decode-insn.c.
+///
+/// Only what every kernel does alike is told as emulated: `nop` is simulated by newer kernels alone. A load of a literal
+/// is told as stepped because it is no better; kernels from 6.12 on refuse a probe on it, earlier ones read the literal
+/// from a wrong place.
+fn cost(word: u32) -> Cost {
+    let simulated = is(word, 0xff00_0010, 0x5400_0000) // b.cond
+        || is(word, 0x7e00_0000, 0x3400_0000)          // cbz, cbnz
+        || is(word, 0x7e00_0000, 0x3600_0000)          // tbz, tbnz
+        || is(word, 0x1f00_0000, 0x1000_0000)          // adr, adrp
+        || is(word, 0x7c00_0000, 0x1400_0000)          // b, bl
+        || is(word, 0xff9f_fc1f, 0xd61f_0000) && bits(word, 21, 2) != 0b11; // br, blr, ret
+    if simulated { Cost::Emulated } else { Cost::Stepped }
+}
+
+/// What the instruction at the beginning of `code` may change. What is not known here is taken to change everything.
+pub(super) fn effects(code: &[u8]) -> Effects {
+    let Some(word) = word(code) else { return Effects::UNKNOWN };
+    match bits(word, 25, 4) {
+        0b1000 | 0b1001 => immediate(word),
+        0b0101 | 0b1101 => register(word),
+        0b0100 | 0b0110 | 0b1100 | 0b1110 => memory(word),
+        // The system's instructions: of the hints, those that sign or check the return address change it.
+        0b1010 | 0b1011 if is(word, 0xffff_f01f, 0xd503_201f) => match bits(word, 5, 7) {
+            7 | 24..=31 => Effects { writes: Arguments::default(), stack: Stack::Lost },
+            _ => Effects { writes: Arguments::default(), stack: Stack::Kept },
+        },
+        _ => Effects::UNKNOWN,
+    }
+}
+
+/// Of an instruction that writes this register; `stack` tells what becomes of the stack pointer if it is 31.
+fn writes(destination: u32, stack: Stack) -> Effects {
+    let stack = match destination {
+        LINK => Stack::Lost,
+        STACK => stack,
+        _ => Stack::Kept,
+    };
+    Effects { writes: Arguments::default().with(destination), stack }
+}
+
+/// Data processing with an immediate.
+fn immediate(word: u32) -> Effects {
+    let (destination, source) = (bits(word, 0, 5), bits(word, 5, 5));
+    let (subtracts, flags) = (bits(word, 30, 1) == 1, bits(word, 29, 1) == 1);
+    let stack = match bits(word, 23, 3) {
+        // add, sub; with flags, as in cmp, the destination 31 is no register.
+        0b010 if flags => Stack::Kept,
+        0b010 if subtracts && source == STACK => Stack::Lowered,
+        // addg, subg; and, orr, eor; ands.
+        0b100 if bits(word, 29, 2) == 0b11 => Stack::Kept,
+        0b010..=0b100 => Stack::Lost,
+        // adr, movz, bit fields, extr: 31 is no register.
+        _ => Stack::Kept,
+    };
+    let changes_no_stack = source != LINK || matches!(bits(word, 23, 3), 0b000 | 0b001 | 0b101);
+    if changes_no_stack {
+        writes(destination, stack)
+    } else {
+        Effects { stack: Stack::Lost, ..writes(destination, stack) }
+    }
+}
+
+/// Data processing with registers.
+fn register(word: u32) -> Effects {
+    // add and sub with an extended register may write the stack pointer.
+    let extended = is(word, 0x1f20_0000, 0x0b20_0000);
+    let found = writes(bits(word, 0, 5), if extended { Stack::Lost } else { Stack::Kept });
+    // The return address, kept elsewhere: replacing it in its register would be without effect.
+    let keeps_link = [bits(word, 5, 5), bits(word, 16, 5)].contains(&LINK);
+    if keeps_link { Effects { stack: Stack::Lost, ..found } } else { found }
+}
+
+/// Loads and stores.
+fn memory(word: u32) -> Effects {
+    let (first, base, second) = (bits(word, 0, 5), bits(word, 5, 5), bits(word, 10, 5));
+    let vector = bits(word, 26, 1) == 1;
+    let (moved, loads, negative, writes_back) = if is(word, 0x3a00_0000, 0x2800_0000) {
+        // A pair: without a hint, behind, at an offset, before.
+        ([Some(first), Some(second)], bits(word, 22, 1) == 1, bits(word, 21, 1) == 1, bits(word, 23, 1) == 1)
+    } else if is(word, 0x3b00_0000, 0x3900_0000) {
+        ([Some(first), None], bits(word, 22, 2) != 0, false, false)
+    } else if is(word, 0x3b20_0000, 0x3800_0000) {
+        ([Some(first), None], bits(word, 22, 2) != 0, bits(word, 20, 1) == 1, bits(word, 10, 1) == 1)
+    } else if is(word, 0x3b20_0c00, 0x3820_0800) {
+        ([Some(first), None], bits(word, 22, 2) != 0, false, false)
+    } else {
+        return Effects::UNKNOWN;
+    };
+    let mut effects = Effects { writes: Arguments::default(), stack: Stack::Kept };
+    for register in moved.into_iter().flatten().filter(|_| !vector) {
+        if loads {
+            effects.writes = effects.writes.with(register);
+        }
+        if register == LINK {
+            effects.stack = Stack::Lost;
+        }
+    }
+    if writes_back {
+        effects.writes = effects.writes.with(base);
+        effects.stack = match base {
+            LINK => Stack::Lost,
+            STACK if effects.stack == Stack::Kept => {
+                if negative {
+                    Stack::Lowered
+                } else {
+                    Stack::Lost
+                }
+            }
+            _ => effects.stack,
+        };
+    }
+    effects
+}
+
+/// The instruction, as far as a probe can be on it for its own sake; of any other its bits.
+pub(super) fn text(code: &[u8], address: u64) -> String {
+    let Some(word) = word(code) else { return String::from("(bad)") };
+    let name = match flow(word, address) {
+        Flow::Jump(_) => "b",
+        Flow::Call(Some(_)) => "bl",
+        Flow::Call(None) => "blr",
+        Flow::Indirect => "br",
+        Flow::Away if is(word, 0xffff_fc1f, 0xd65f_0000) => "ret",
+        Flow::Branch(_) if is(word, 0xff00_0000, 0x5400_0000) => "b.cond",
+        Flow::Branch(_) if is(word, 0x7f00_0000, 0x3400_0000) => "cbz",
+        Flow::Branch(_) if is(word, 0x7f00_0000, 0x3500_0000) => "cbnz",
+        Flow::Branch(_) if is(word, 0x7f00_0000, 0x3600_0000) => "tbz",
+        Flow::Branch(_) => "tbnz",
+        Flow::Next if is(word, 0x9f00_0000, 0x1000_0000) => "adr",
+        Flow::Next if is(word, 0x9f00_0000, 0x9000_0000) => "adrp",
+        Flow::Away | Flow::Next => return format!(".inst {word:#010x}"),
+    };
+    match direct(word, address).and_then(Flow::target) {
+        Some(target) => format!("{name} {target:#x}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Every 4 bytes that are a direct branch. Instructions lie at multiples of 4, and so does `address`.
+pub(super) fn branches(code: &[u8], address: u64, mut found: impl FnMut(u64, u64)) {
+    for (at, bytes) in (address..).step_by(4).zip(code.as_chunks::<4>().0) {
+        if let Some(target) = direct(u32::from_le_bytes(*bytes), at).and_then(Flow::target) {
+            found(at, target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(word: u32) -> [u8; 4] {
+        word.to_le_bytes()
+    }
+
+    /// Words as `aarch64-linux-gnu-as` makes them.
+    #[test]
+    fn what_the_kernel_simulates_and_where_it_leads() {
+        let cases = [
+            (0x1400_0004, Flow::Jump(0x1010), "b 0x1010"),
+            (0x97ff_ffff, Flow::Call(Some(0xffc)), "bl 0xffc"),
+            (0x5400_0080, Flow::Branch(0x1010), "b.cond 0x1010"),
+            (0xb400_0060, Flow::Branch(0x100c), "cbz 0x100c"),
+            (0x3500_0061, Flow::Branch(0x100c), "cbnz 0x100c"),
+            (0x36ff_ffe0, Flow::Branch(0xffc), "tbz 0xffc"),
+            (0x3700_0040, Flow::Branch(0x1008), "tbnz 0x1008"),
+            (0xb000_0000, Flow::Next, "adrp"),
+            (0x1000_0000, Flow::Next, "adr"),
+            (0xd61f_0200, Flow::Indirect, "br"),
+            (0xd63f_0000, Flow::Call(None), "blr"),
+            (0xd65f_03c0, Flow::Away, "ret"),
+        ];
+        for (word, flow, written) in cases {
+            let expected = Instruction { length: 4, flow, cost: Cost::Emulated };
+            assert_eq!(decode(&at(word), 0x1000), Some(expected), "{word:#x}");
+            assert_eq!(text(&at(word), 0x1000), written);
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_steps_and_where_it_leads() {
+        let cases = [
+            (0xd503_201f, Flow::Next),           // nop
+            (0xd503_245f, Flow::Next),           // bti c
+            (0xd503_233f, Flow::Next),           // paciasp
+            (0xa9bf_7bfd, Flow::Next),           // stp x29, x30, [sp, #-16]!
+            (0x5800_0040, Flow::Next),           // ldr x0, literal
+            (0x5400_0090, Flow::Branch(0x1010)), // bc.eq
+            (0xd65f_0bff, Flow::Away),           // retaa
+            (0xd71f_0801, Flow::Indirect),       // braa x0, x1
+            (0xd400_0001, Flow::Away),           // svc #0
+        ];
+        for (word, flow) in cases {
+            let expected = Instruction { length: 4, flow, cost: Cost::Stepped };
+            assert_eq!(decode(&at(word), 0x1000), Some(expected), "{word:#x}");
+        }
+        assert_eq!(decode(&at(0), 0), None);
+        assert_eq!(decode(&[0, 1, 2], 0), None);
+    }
+
+    #[test]
+    fn what_may_change_is_seen_and_what_is_not_known_changes_everything() {
+        let kept = |numbers: &[u8]| Effects { writes: Arguments::of(numbers), stack: Stack::Kept };
+        let moved = |stack| Effects { writes: Arguments::default(), stack };
+        let cases = [
+            (0xd503_201f, kept(&[])),             // nop
+            (0xd503_245f, kept(&[])),             // bti c
+            (0xd503_233f, moved(Stack::Lost)),    // paciasp
+            (0xaa00_03e3, kept(&[3])),            // mov x3, x0
+            (0xaa0103e0, kept(&[0])),             // mov x0, x1
+            (0xaa1e03e9, moved(Stack::Lost)),     // mov x9, x30
+            (0xf100_001f, kept(&[])),             // cmp x0, #0
+            (0xeb01_001f, kept(&[])),             // cmp x0, x1
+            (0x9100_4021, kept(&[1])),            // add x1, x1, #16
+            (0xd100_83ff, moved(Stack::Lowered)), // sub sp, sp, #32
+            (0x9100_83ff, moved(Stack::Lost)),    // add sp, sp, #32
+            (0x9100_03fd, kept(&[])),             // mov x29, sp
+            (0xcb21_63ff, moved(Stack::Lost)),    // sub sp, sp, x1
+            (0x927c_ec1f, moved(Stack::Lost)),    // and sp, x0, #~15
+            (0xa9bf_7bfd, moved(Stack::Lost)),    // stp x29, x30, [sp, #-16]! keeps the return address
+            (0xa9be_53f3, moved(Stack::Lowered)), // stp x19, x20, [sp, #-32]!
+            (0xa901_53f3, kept(&[])),             // stp x19, x20, [sp, #16]
+            (0xf900_07fe, moved(Stack::Lost)),    // str x30, [sp, #8]
+            (0xa940_0400, kept(&[0, 1])),         // ldp x0, x1, [x0]
+            (0xf940_0002, kept(&[2])),            // ldr x2, [x0]
+            (0xf840_8420, kept(&[0, 1])),         // ldr x0, [x1], #8
+            (0xf861_6802, kept(&[2])),            // ldr x2, [x0, x1]
+            (0xd280_0007, kept(&[7])),            // mov x7, #0
+            (0xc85f_7c00, Effects::UNKNOWN),      // ldxr x0, [x0]
+            (0xf8e0_0041, Effects::UNKNOWN),      // ldaddal x0, x1, [x2]
+            (0xd53b_d040, Effects::UNKNOWN),      // mrs x0, tpidr_el0
+        ];
+        for (word, expected) in cases {
+            assert_eq!(effects(&at(word)), expected, "{word:#x}");
+        }
+    }
+
+    #[test]
+    fn every_direct_branch_is_found() {
+        let code = [at(0xd503_201f), at(0x17ff_ffff), at(0x3600_0040), at(0xd61f_0200)].concat();
+        let mut found = Vec::new();
+        branches(&code, 0x2000, |at, target| found.push((at, target)));
+        assert_eq!(found, [(0x2004, 0x2000), (0x2008, 0x2010)]);
+    }
+}

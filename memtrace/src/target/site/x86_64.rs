@@ -1,0 +1,232 @@
+//! x86-64: instructions, and which of them the kernel emulates.
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded, InstructionInfoFactory,
+    Mnemonic, OpAccess, OpKind, Register,
+};
+
+use super::Cost;
+use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
+
+/// The registers of the arguments, in their order (System V ABI, AMD64 supplement, 3.2.3).
+const ARGUMENTS: [Register; 6] =
+    [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
+
+/// The instruction at the beginning of `code`.
+pub(super) fn decode(code: &[u8], address: u64) -> Option<Instruction> {
+    let decoded = decoded(code, address)?;
+    let bytes = code.get(..decoded.len())?;
+    Some(Instruction { length: decoded.len(), flow: flow(&decoded), cost: cost(bytes) })
+}
+
+fn decoded(code: &[u8], address: u64) -> Option<Decoded> {
+    let decoded = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
+    (!decoded.is_invalid()).then_some(decoded)
+}
+
+/// Whether the kernel emulates it: `branch_setup_xol_ops` and `push_setup_xol_ops`, arch/x86/kernel/uprobes.c.
+///
+/// Only what every kernel does alike is told as emulated. Prefixed and longer forms of `nop` are emulated by newer
+/// kernels, stepped by others, and `66 90` is refused by some; a branch with the prefix 66 all refuse.
+fn cost(bytes: &[u8]) -> Cost {
+    match bytes {
+        // nop; jmp; call; the conditional jumps, short and near; push of any of the 16 registers.
+        [0x90]
+        | [0xeb, _]
+        | [0xe9 | 0xe8, _, _, _, _]
+        | [0x70..=0x7f, _]
+        | [0x0f, 0x80..=0x8f, _, _, _, _]
+        | [0x50..=0x57]
+        | [0x41, 0x50..=0x57] => Cost::Emulated,
+        _ => Cost::Stepped,
+    }
+}
+
+fn flow(decoded: &Decoded) -> Flow {
+    let near = matches!(decoded.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16)
+        .then(|| decoded.near_branch_target());
+    match (decoded.flow_control(), near) {
+        (FlowControl::Next, _) => Flow::Next,
+        (FlowControl::UnconditionalBranch, Some(target)) => Flow::Jump(target),
+        // A system call is a call for the decoder too.
+        (FlowControl::Call, None) => Flow::Away,
+        (FlowControl::Call, target) => Flow::Call(target),
+        (FlowControl::IndirectCall, _) => Flow::Call(None),
+        // Loops, and the beginning of a transaction, which lead to where a failure is handled.
+        (FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend, Some(target)) => Flow::Branch(target),
+        (FlowControl::Return | FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend, _) => {
+            Flow::Away
+        }
+        (FlowControl::IndirectBranch | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch, _) => {
+            Flow::Indirect
+        }
+    }
+}
+
+/// What the instruction at the beginning of `code` may change.
+pub(super) fn effects(code: &[u8]) -> Effects {
+    let Some(decoded) = decoded(code, 0) else { return Effects::UNKNOWN };
+    let mut effects = Effects { writes: Arguments::default(), stack: Stack::Kept };
+    let mut factory = InstructionInfoFactory::new();
+    for used in factory.info(&decoded).used_registers() {
+        if matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess) {
+            continue;
+        }
+        let register = used.register().full_register();
+        if register == Register::RSP {
+            effects.stack = if lowers(&decoded) { Stack::Lowered } else { Stack::Lost };
+        }
+        for (number, _) in (0..).zip(ARGUMENTS).filter(|(_, argument)| *argument == register) {
+            effects.writes = effects.writes.with(number);
+        }
+    }
+    effects
+}
+
+/// Whether an instruction that writes the stack pointer is one that only makes it lower.
+fn lowers(decoded: &Decoded) -> bool {
+    let immediate = matches!(decoded.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+    let subtracts = decoded.mnemonic() == Mnemonic::Sub
+        && decoded.op0_register() == Register::RSP
+        && immediate
+        && decoded.immediate(1).cast_signed() > 0;
+    subtracts || decoded.stack_pointer_increment() < 0
+}
+
+/// The instruction in the GNU assembler's language.
+pub(super) fn text(code: &[u8], address: u64) -> String {
+    let Some(decoded) = decoded(code, address) else { return String::from("(bad)") };
+    let mut formatter = GasFormatter::new();
+    formatter.options_mut().set_uppercase_hex(false);
+    formatter.options_mut().set_branch_leading_zeros(false);
+    let mut text = String::new();
+    formatter.format(&decoded, &mut text);
+    text
+}
+
+/// Every 5 or 6 bytes that are a direct jump, call or conditional jump with 32 bits of distance, at whatever byte.
+pub(super) fn branches(code: &[u8], address: u64, mut found: impl FnMut(u64, u64)) {
+    for (at, window) in code.windows(5).enumerate() {
+        let start = match window[0] {
+            0xe8 | 0xe9 => at,
+            0x80..=0x8f if at > 0 && code[at - 1] == 0x0f => at - 1,
+            _ => continue,
+        };
+        let distance = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
+        let end = address.wrapping_add(at as u64 + 5);
+        found(address.wrapping_add(start as u64), end.wrapping_add_signed(i64::from(distance)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_emulates_is_told_by_the_exact_bytes() {
+        let emulated: &[&[u8]] = &[
+            &[0x90],
+            &[0xeb, 0x10],
+            &[0xe9, 0, 0, 0, 0],
+            &[0xe8, 0, 0, 0, 0],
+            &[0x74, 0x05],
+            &[0x0f, 0x84, 0xbf, 0, 0, 0],
+            &[0x55],
+            &[0x41, 0x54],
+        ];
+        for bytes in emulated {
+            assert_eq!(decode(bytes, 0).map(|found| (found.length, found.cost)), Some((bytes.len(), Cost::Emulated)));
+        }
+        let stepped: &[&[u8]] = &[
+            &[0xf3, 0x0f, 0x1e, 0xfa],             // endbr64
+            &[0x66, 0x90],                         // xchg %ax,%ax
+            &[0xf3, 0x90],                         // pause
+            &[0x41, 0x90],                         // xchg %r8d,%eax
+            &[0x0f, 0x1f, 0x44, 0, 0],             // nopl 0(%rax,%rax)
+            &[0x48, 0x85, 0xff],                   // test %rdi,%rdi
+            &[0x40, 0x55],                         // push %rbp with a needless prefix
+            &[0x66, 0x55],                         // push %bp
+            &[0x6a, 0x01],                         // push $1
+            &[0xff, 0xe0],                         // jmp *%rax
+            &[0xe3, 0x05],                         // jrcxz
+            &[0x3e, 0x74, 0x05],                   // je with a hint
+            &[0xf2, 0xe9, 0, 0, 0, 0],             // bnd jmp
+            &[0xff, 0x25, 0, 0, 0, 0],             // jmp *0(%rip)
+            &[0xc3],                               // ret
+            &[0x48, 0x83, 0xec, 0x18],             // sub $0x18,%rsp
+            &[0x80, 0x3d, 0x46, 0x1b, 0x14, 0, 0], // cmpb $0,x(%rip)
+        ];
+        for bytes in stepped {
+            assert_eq!(
+                decode(bytes, 0).map(|found| (found.length, found.cost)),
+                Some((bytes.len(), Cost::Stepped)),
+                "{bytes:x?}"
+            );
+        }
+    }
+
+    #[test]
+    fn where_an_instruction_leads_is_known() {
+        let flow = |bytes: &[u8]| decode(bytes, 0x1000).unwrap().flow;
+        assert_eq!(flow(&[0x74, 0x05]), Flow::Branch(0x1007));
+        assert_eq!(flow(&[0xe3, 0xfe]), Flow::Branch(0x1000));
+        assert_eq!(flow(&[0xeb, 0x10]), Flow::Jump(0x1012));
+        assert_eq!(flow(&[0xe8, 0, 0, 0, 0]), Flow::Call(Some(0x1005)));
+        assert_eq!(flow(&[0xff, 0xd0]), Flow::Call(None));
+        assert_eq!(flow(&[0x3e, 0xff, 0xe0]), Flow::Indirect);
+        assert_eq!(flow(&[0xc7, 0xf8, 1, 0, 0, 0]), Flow::Branch(0x1007)); // xbegin
+        for away in [&[0xc3][..], &[0x0f, 0x05], &[0x0f, 0x0b], &[0xcc], &[0xf4]] {
+            assert!(matches!(flow(away), Flow::Away | Flow::Next), "{away:x?}");
+        }
+        assert_eq!([flow(&[0xc3]), flow(&[0x0f, 0x05]), flow(&[0x0f, 0x0b])], [Flow::Away; 3]);
+        assert_eq!(decode(&[0x06], 0), None);
+        assert_eq!(decode(&[0xe9, 0, 0], 0), None);
+    }
+
+    #[test]
+    fn every_write_of_an_argument_or_of_the_stack_pointer_is_seen() {
+        let none = Arguments::default();
+        let kept = |writes| Effects { writes, stack: Stack::Kept };
+        let moved = |stack| Effects { writes: none, stack };
+        let cases: &[(&[u8], Effects)] = &[
+            (&[0x48, 0x85, 0xff], kept(none)),                           // test %rdi,%rdi
+            (&[0x48, 0x89, 0xf8], kept(none)),                           // mov %rdi,%rax
+            (&[0x48, 0x89, 0xf7], kept(Arguments::of(&[0]))),            // mov %rsi,%rdi
+            (&[0x31, 0xf6], kept(Arguments::of(&[1]))),                  // xor %esi,%esi
+            (&[0xb2, 0x01], kept(Arguments::of(&[2]))),                  // mov $1,%dl
+            (&[0x48, 0xf7, 0xe6], kept(Arguments::of(&[2]))),            // mul %rsi writes %rdx
+            (&[0xf3, 0x48, 0xab], kept(Arguments::of(&[0, 3]))),         // rep stos moves %rdi and %rcx
+            (&[0x48, 0x0f, 0x44, 0xf8], kept(Arguments::of(&[0]))),      // cmove %rax,%rdi
+            (&[0x48, 0x87, 0xfe], kept(Arguments::of(&[0, 1]))),         // xchg %rdi,%rsi
+            (&[0x48, 0x83, 0xec, 0x18], moved(Stack::Lowered)),          // sub $0x18,%rsp
+            (&[0x48, 0x81, 0xec, 0, 0x10, 0, 0], moved(Stack::Lowered)), // sub $0x1000,%rsp
+            (&[0x6a, 0x01], moved(Stack::Lowered)),                      // push $1
+            (&[0x48, 0x83, 0xec, 0xf8], moved(Stack::Lost)),             // sub $-8,%rsp
+            (&[0x48, 0x83, 0xc4, 0x18], moved(Stack::Lost)),             // add $0x18,%rsp
+            (&[0x48, 0x83, 0xe4, 0xf0], moved(Stack::Lost)),             // and $-16,%rsp
+            (&[0x5d], moved(Stack::Lost)),                               // pop %rbp
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(effects(bytes), *expected, "{bytes:x?}");
+        }
+        assert_eq!(effects(&[0x06]), Effects::UNKNOWN);
+    }
+
+    #[test]
+    fn far_branches_are_found_at_any_byte() {
+        // A jump hidden in an immediate, a call, and a conditional jump.
+        let code =
+            [0xb8, 0xe9, 0x01, 0, 0, 0, 0x90, 0xe8, 0xf4, 0xff, 0xff, 0xff, 0x0f, 0x85, 0xf0, 0xff, 0xff, 0xff, 0x90];
+        let mut found = Vec::new();
+        branches(&code, 0x1000, |at, target| found.push((at, target)));
+        assert_eq!(found, [(0x1001, 0x1007), (0x1007, 0x1000), (0x100c, 0x1002)]);
+    }
+
+    #[test]
+    fn instructions_are_written_as_objdump_writes_them() {
+        assert_eq!(text(&[0x41, 0x54], 0), "push %r12");
+        assert_eq!(text(&[0x0f, 0x84, 0xbf, 0, 0, 0], 0x98ef3), "je 0x98fb8");
+        assert_eq!(text(&[0x48, 0x83, 0xec, 0x18], 0), "sub $0x18,%rsp");
+        assert_eq!(text(&[0x06], 0), "(bad)");
+    }
+}
