@@ -5,6 +5,7 @@ mod bpf;
 mod command;
 mod debian;
 mod demo;
+mod libraries;
 mod lint;
 mod privilege;
 mod say;

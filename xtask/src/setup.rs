@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::workspace::Workspace;
-use crate::{command, debian, say, toolchain};
+use crate::{command, debian, libraries, say, toolchain};
 
 /// A program that is needed, and Debian's package with it.
 struct Program {
@@ -25,7 +25,7 @@ const TESTS: &[Program] = &[
 
 /// Everything: for the builds, the demo and the tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    for_tests()?;
+    for_tests(workspace)?;
     toolchain::obtain(workspace)?;
     say::result("everything needed is there");
     Ok(())
@@ -37,8 +37,9 @@ pub(crate) fn for_demo() -> Result<()> {
 }
 
 /// What the tests need besides the BPF toolchain.
-pub(crate) fn for_tests() -> Result<()> {
-    ensure(TESTS, "the tests")
+pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
+    ensure(TESTS, "the tests")?;
+    libraries::ensure(workspace)
 }
 
 fn ensure(programs: &[Program], why: &str) -> Result<()> {

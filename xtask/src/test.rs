@@ -31,7 +31,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     if let Err(error) = &root {
         say::warning(&format!("the privileged tests will not run, and so this will fail: {error:#}"));
     }
-    setup::for_tests()?;
+    setup::for_tests(workspace)?;
     bpf::run(workspace)?;
     lint::check(workspace)?;
 
