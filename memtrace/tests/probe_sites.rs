@@ -1,0 +1,158 @@
+//! Where probes go in the C libraries of several releases of Debian, held against a file that people have read, and
+//! against what `objdump` says of the same code.
+//!
+//! `cargo xtask setup` fetches the libraries. The golden file is never made by a passing test: with `MEMTRACE_BLESS=1` it
+//! is rewritten and the test fails.
+
+#![expect(clippy::panic, reason = "a test's tools fail the test")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use memtrace::model::{AbsAddr, FileOffset, Image, Mapping, Object};
+use memtrace::target::{Allocator, Cost, FoundFunction, survey};
+
+/// The folders that the libraries are in, and what they are.
+const LIBRARIES: &[(&str, &str)] = &[
+    ("bullseye", "glibc of Debian 11"),
+    ("bookworm", "glibc of Debian 12"),
+    ("trixie", "glibc of Debian 13"),
+    ("sid", "glibc of Debian sid"),
+    ("musl", "musl of Debian 12"),
+];
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The library's file. What its name links to is resolved, so that the link of a package that is not installed does not
+/// lead to the file of one that is.
+fn library(name: &str) -> PathBuf {
+    let root = package().join("../target/libc").join(name);
+    let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
+    let places = [root.join("lib").join(file), root.join("usr/lib").join(file)];
+    let found = places.into_iter().find(|place| place.exists());
+    let found = found.unwrap_or_else(|| panic!("there is no {file} in {}: run `cargo xtask setup`", root.display()));
+    let found = fs::canonicalize(found).expect("it exists");
+    assert!(
+        found.starts_with(fs::canonicalize(root).expect("it exists")),
+        "{} is not the fetched one",
+        found.display()
+    );
+    found
+}
+
+fn allocator(path: &Path) -> Allocator {
+    let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
+    let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
+    let mut found = survey(&Image { mappings: vec![mapping], ..Image::default() });
+    assert_eq!(found.allocators.len(), 1, "{:?}", found.looked_at);
+    found.allocators.remove(0)
+}
+
+/// What is the same for two builds of the same source: no addresses and no distances within the function.
+fn line(found: &FoundFunction) -> String {
+    let names: Vec<_> = found.functions.iter().map(|function| function.name).collect();
+    let site = &found.site;
+    let words: Vec<_> = site.instruction.split(' ').map(without_addresses).collect();
+    let instruction = words.join(" ");
+    let reason = format!("{:?}", site.reason);
+    let reason = reason.split('(').next().unwrap_or_default();
+    format!(
+        "  {:<23}  +{:<2}  {instruction:<16}  {:<8}  {reason}",
+        names.join(", "),
+        site.offset,
+        site.cost.to_string()
+    )
+}
+
+/// The operands of an instruction, with a sign in place of each address.
+fn without_addresses(operands: &str) -> String {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_hexdigit).count();
+    let mut parts = operands.split("0x");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match digits(part) {
+            4.. => shown.extend(["…", &part[digits(part)..]]),
+            _ => shown.extend(["0x", part]),
+        }
+    }
+    shown
+}
+
+#[test]
+fn the_sites_in_every_c_library_are_those_that_people_have_read() {
+    let mut printed = String::new();
+    let mut versions = Vec::new();
+    for (name, what) in LIBRARIES {
+        writeln!(printed, "{what}").expect("a string can be written to");
+        for found in allocator(&library(name)).functions {
+            writeln!(printed, "{}", line(&found)).expect("a string can be written to");
+        }
+        let version = package().join("../target/libc").join(name).join("VERSION");
+        versions.push(fs::read_to_string(version).unwrap_or_default().trim().to_owned());
+    }
+    let path = package().join("tests/golden/probe_sites.txt");
+    if std::env::var_os("MEMTRACE_BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, printed).expect("the golden file can be written");
+        panic!("{} is rewritten: read it, and run again without MEMTRACE_BLESS", path.display());
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(printed, expected, "for {versions:?}; MEMTRACE_BLESS=1 rewrites {}", path.display());
+}
+
+/// The instructions of an object by their addresses, as objdump writes them.
+fn disassembled(path: &Path) -> BTreeMap<u64, String> {
+    let mut objdump = Command::new("objdump");
+    let output = objdump.args(["-d", "--no-show-raw-insn"]).arg(path).output().expect("objdump can be run");
+    assert!(output.status.success(), "objdump: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("objdump writes text");
+    let instruction = |line: &str| {
+        let (address, instruction) = line.split_once(":\t")?;
+        Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction.trim().to_owned()))
+    };
+    text.lines().filter_map(instruction).collect()
+}
+
+/// The address that a direct jump or call names.
+fn target(instruction: &str) -> Option<u64> {
+    let words: Vec<_> = instruction.split_whitespace().collect();
+    let at =
+        words.iter().position(|word| word.starts_with('j') || word.starts_with("call") || word.starts_with("loop"))?;
+    u64::from_str_radix(words.get(at + 1)?, 16).ok()
+}
+
+#[test]
+fn objdump_shows_the_same_instructions_and_no_branch_to_behind_an_entry() {
+    for (name, what) in LIBRARIES {
+        let path = library(name);
+        let code = disassembled(&path);
+        let functions = allocator(&path).functions;
+        for found in &functions {
+            let (entry, chosen) = (found.virt.0, found.virt.0 + found.site.offset);
+            let function = found.function().name;
+            let shown =
+                code.get(&chosen).unwrap_or_else(|| panic!("{what}: {function}: no instruction at {chosen:#x}"));
+            let mnemonic = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
+            assert_eq!(mnemonic(&found.site.instruction), mnemonic(shown), "{what}: {function}");
+            let emulated = ["push", "nop", "jmp", "call"].contains(&mnemonic(shown).as_str())
+                || shown.starts_with('j') && target(shown).is_some();
+            assert_eq!(
+                found.site.cost == Cost::Emulated,
+                emulated && !shown.contains('*'),
+                "{what}: {function}: {shown}"
+            );
+            assert!(code.range(entry..chosen).all(|(_, before)| target(before).is_none()), "{what}: {function}");
+        }
+        for (from, instruction) in &code {
+            let Some(to) = target(instruction) else { continue };
+            let hit =
+                functions.iter().find(|found| (found.virt.0 + 1..=found.virt.0 + found.site.offset).contains(&to));
+            assert!(hit.is_none(), "{what}: {instruction} at {from:#x} jumps behind the entry of {hit:?}");
+        }
+    }
+}
