@@ -14,7 +14,7 @@ mod subject;
 mod translate;
 mod wait;
 
-pub use config::{Config, Destination, Output, Target};
+pub use config::{Config, Destination, Output, ProbeSite, Target};
 pub use error::Error;
 pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};

@@ -10,6 +10,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 use super::{help, units};
 use crate::model::{Bytes, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
+use crate::session::ProbeSite;
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -176,6 +177,12 @@ pub(super) struct Trace {
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB", help_heading = TUNING)]
     pub(super) ring_size: Bytes,
 
+    /// Probe this instruction of each function
+    ///
+    /// By default the first that the kernel emulates, where it is certain to see every call as the entry does. At the entry, a probe may cost many times as much; it is for comparing.
+    #[arg(long, value_name = "WHICH", value_parser = probe_sites(), default_value = "best", help_heading = TUNING)]
+    pub(super) probe_site: ProbeSite,
+
     /// Keep books of so many live blocks at most
     ///
     /// For example 500k or 32M; units are powers of 1000. A block takes at most 80 bytes of memory. Beyond the limit, allocations are counted as lost.
@@ -223,6 +230,13 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
             Metric::PeakBytes => "bytes live when the process' live bytes were highest",
         };
         PossibleValue::new(metric.name()).help(says)
+    })
+}
+
+fn probe_sites() -> impl TypedValueParser<Value = ProbeSite> {
+    one_of(&[ProbeSite::Best, ProbeSite::Entry], |site| match site {
+        ProbeSite::Best => PossibleValue::new("best").help("the cheapest that is proven to be as good as the entry"),
+        ProbeSite::Entry => PossibleValue::new("entry").help("the first"),
     })
 }
 

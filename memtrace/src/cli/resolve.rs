@@ -48,6 +48,7 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         max_depth: given.max_depth,
         shards,
         ring_size: given.ring_size,
+        probe_site: given.probe_site,
         max_live: given.max_live,
         quiet: given.quiet,
     })
@@ -156,7 +157,7 @@ mod tests {
     use super::super::args::Arguments;
     use super::*;
     use crate::report::Format;
-    use crate::session::{Destination, Output};
+    use crate::session::{Destination, Output, ProbeSite};
 
     fn resolved(line: &str) -> Result<Config, String> {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());
@@ -182,6 +183,7 @@ mod tests {
             max_depth: 127,
             shards: None,
             ring_size: Bytes(16 << 20),
+            probe_site: ProbeSite::Best,
             max_live: 32_000_000,
             quiet: false,
         };
@@ -205,11 +207,13 @@ mod tests {
             max_depth: 0,
             shards: NonZeroU32::new(16),
             ring_size: Bytes(4096),
+            probe_site: ProbeSite::Entry,
             max_live: 500_000,
             quiet: true,
         };
         let line = "-d 1m30s -o a.json -o - --format txt -m live-count --min-size 1k --max-size 1M --older 1m --top 3 \
-                    --max-depth 0 --shards 16 --ring-size 4096 --max-live 500k -q --exit-code -- ls -l --pid";
+                    --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
+                    500k -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));
     }
 

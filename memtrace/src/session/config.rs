@@ -33,10 +33,22 @@ pub struct Config {
     pub shards: Option<NonZeroU32>,
     /// The size of each ring, a power of two and a multiple of the page size.
     pub ring_size: Bytes,
+    /// Which instruction of each function is probed.
+    pub probe_site: ProbeSite,
     /// How many live blocks the books may hold, all shards together.
     pub max_live: u64,
     /// Neither progress nor summary on standard error; the `attached` line and errors still go there.
     pub quiet: bool,
+}
+
+/// Which instruction of each hooked function is probed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeSite {
+    /// The first that the kernel emulates, where it was proven to be as good as the entry.
+    #[default]
+    Best,
+    /// The entry.
+    Entry,
 }
 
 /// Who is traced.

@@ -79,7 +79,7 @@ impl Trace {
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
         let mut followed = Followed::new();
-        let (subject, sites) = Subject::find(&config.target, &mut followed)?;
+        let (subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let clock_start = cost::monotonic_clock();
         let track_peak = config.metric == Metric::PeakBytes;
         let (mut kernel, readers) =
@@ -134,7 +134,7 @@ impl Trace {
     /// Takes up what the targets have mapped, and probes allocators among it.
     fn follow(&mut self, observer: &mut dyn Observer) {
         for (pid, allocator) in self.followed.poll() {
-            let Some(site) = Site::of(pid, &allocator) else { continue };
+            let Some(site) = Site::of(pid, &allocator, self.subject.probe_site) else { continue };
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
             self.complete = false;

@@ -5,14 +5,14 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 
-use super::config::Target;
+use super::config::{ProbeSite, Target};
 use super::error::Error;
 use super::followed::Followed;
 use super::outcome::CommandEnd;
 use super::translate;
 use crate::kernel::Probe;
 use crate::model::Pid;
-use crate::target::{self, Allocator, Child, Identity, Launch, Process};
+use crate::target::{self, Allocator, Child, FoundFunction, Identity, Launch, Process};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -24,6 +24,8 @@ pub(super) struct Subject {
     pub(super) name: String,
     /// What the user should know of it: what is not traced.
     pub(super) notes: Vec<String>,
+    /// Which instructions are probed.
+    pub(super) probe_site: ProbeSite,
 }
 
 /// A command that was to be started, and how far it is.
@@ -45,27 +47,40 @@ pub(super) struct Site {
 
 impl Site {
     /// Every function of the allocator; `None` where its file cannot be reached.
-    pub(super) fn of(pid: Pid, allocator: &Allocator) -> Option<Self> {
+    pub(super) fn of(pid: Pid, allocator: &Allocator, probe_site: ProbeSite) -> Option<Self> {
         let object = allocator.object.handle.clone()?;
-        let probes = allocator
-            .functions
-            .iter()
-            .map(|found| Probe { shape: found.function().shape, offset: found.file_offset })
-            .collect();
-        Some(Self { pid, object, probes })
+        let probe = |found: &FoundFunction| {
+            let summary = found.summary(&allocator.object.path);
+            let offset = match probe_site {
+                ProbeSite::Best => {
+                    log::debug!("process {pid}: {summary}: {}", found.site.reason);
+                    found.site.file_offset
+                }
+                ProbeSite::Entry => {
+                    log::debug!("process {pid}: at the entry, as asked, rather than {summary}");
+                    found.file_offset
+                }
+            };
+            Probe { shape: found.function().shape, offset }
+        };
+        Some(Self { pid, object, probes: allocator.functions.iter().map(probe).collect() })
     }
 }
 
 impl Subject {
     /// Finds who is to be traced, and where.
-    pub(super) fn find(target: &Target, followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
+    pub(super) fn find(
+        target: &Target,
+        probe_site: ProbeSite,
+        followed: &mut Followed,
+    ) -> Result<(Self, Vec<Site>), Error> {
         match target {
-            Target::Pids(pids) => Self::running(pids, followed),
-            Target::Command { argv, .. } => Self::command(argv, followed),
+            Target::Pids(pids) => Self::running(pids, probe_site, followed),
+            Target::Command { argv, .. } => Self::command(argv, probe_site, followed),
         }
     }
 
-    fn running(pids: &[Pid], followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
+    fn running(pids: &[Pid], probe_site: ProbeSite, followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
         let mut processes = Vec::new();
         let mut sites = Vec::new();
         let mut notes = Vec::new();
@@ -83,16 +98,16 @@ impl Subject {
             }
             for allocator in survey.supported().map_err(translated)? {
                 if followed.is_new(pid, allocator) {
-                    sites.extend(Site::of(pid, allocator));
+                    sites.extend(Site::of(pid, allocator, probe_site));
                 }
             }
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
-        Ok((Self { processes, command: Command::None, name, notes }, sites))
+        Ok((Self { processes, command: Command::None, name, notes, probe_site }, sites))
     }
 
-    fn command(argv: &[OsString], followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
+    fn command(argv: &[OsString], probe_site: ProbeSite, followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
         let identity = Identity::of_sudo().map_err(translate::launch)?;
         let launch = Launch::prepare(argv, identity.as_ref()).map_err(translate::launch)?;
         let pid = launch.pid();
@@ -102,13 +117,13 @@ impl Subject {
         let program = argv.first().map(OsString::as_os_str).unwrap_or_default();
         for allocator in target::candidate_allocators(program, followed.objects()).allocators {
             if allocator.is_supported() && followed.is_new(pid, &allocator) {
-                sites.extend(Site::of(pid, &allocator));
+                sites.extend(Site::of(pid, &allocator, probe_site));
             }
         }
         let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Waiting(launch);
-        Ok((Self { processes: Vec::new(), command, name, notes: Vec::new() }, sites))
+        Ok((Self { processes: Vec::new(), command, name, notes: Vec::new(), probe_site }, sites))
     }
 
     /// Lets the command go, where there is one.
