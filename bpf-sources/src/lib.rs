@@ -43,6 +43,12 @@ impl Workspace {
         self.root.join("target/bpf/memtrace.bpf.o")
     }
 
+    /// The object of empty programs, which the benchmarks compare memtrace with. It is built together with the object.
+    #[must_use]
+    pub fn floor(&self) -> PathBuf {
+        self.root.join("target/bpf/floor.bpf.o")
+    }
+
     /// The file that says which sources the object was built from.
     #[must_use]
     pub fn stamp(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 //! `cargo xtask bpf`: builds the BPF object, and stamps it with the sources that it was built from.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -49,20 +49,26 @@ fn build(workspace: &Workspace, toolchain: &Toolchain) -> Result<PathBuf> {
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .current_dir(workspace.join("memtrace-ebpf")),
     )?;
-    Ok(target.join("bpfel-unknown-none/release/memtrace-ebpf"))
+    Ok(target.join("bpfel-unknown-none/release"))
 }
 
-fn place(workspace: &Workspace, built: &std::path::Path, sources: &str) -> Result<()> {
+fn place(workspace: &Workspace, built: &Path, sources: &str) -> Result<()> {
     let files = workspace.bpf();
     let (object, stamp) = (files.object(), files.stamp());
-    // An unchanged object keeps its time, so that memtrace is not built again for nothing.
-    let unchanged = fs::read(&object).is_ok_and(|old| fs::read(built).is_ok_and(|new| old == new));
-    if !unchanged {
-        fs::copy(built, &object).with_context(|| format!("cannot write {}", object.display()))?;
-    }
+    copy(&built.join("memtrace-ebpf"), &object)?;
+    copy(&built.join("floor"), &files.floor())?;
     if fs::read_to_string(&stamp).ok().as_deref() != Some(sources) {
         fs::write(&stamp, sources).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
     say::note(&format!("the object is {}", object.display()));
+    Ok(())
+}
+
+/// An unchanged object keeps its time, so that memtrace is not built again for nothing.
+fn copy(built: &Path, object: &Path) -> Result<()> {
+    let unchanged = fs::read(object).is_ok_and(|old| fs::read(built).is_ok_and(|new| old == new));
+    if !unchanged {
+        fs::copy(built, object).with_context(|| format!("cannot write {}", object.display()))?;
+    }
     Ok(())
 }
