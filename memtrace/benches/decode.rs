@@ -1,0 +1,42 @@
+//! Making events of records: how many a second.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use memtrace::kernel::decode::decode;
+use memtrace_common::wire::{End, Kind};
+
+/// A record as it lies in a ring: kind, thread, process and tick, each half a word, and then whole words.
+fn record(kind: Kind, words: &[u64]) -> Vec<u8> {
+    let header = [kind as u32, 4712, 4711, 9];
+    let header = header.iter().flat_map(|half| half.to_ne_bytes());
+    header.chain(words.iter().flat_map(|word| word.to_ne_bytes())).collect()
+}
+
+fn stack(frames: u64) -> Vec<u8> {
+    let count_and_end = frames | (End::FramePointers as u64) << 32;
+    let frames = (0..frames).map(|frame| 0x5500_0000_0000 + frame * 64);
+    let words: Vec<u64> = [0x9E37_79B9_7F4A_7C15, count_and_end].into_iter().chain(frames).collect();
+    record(Kind::Stack, &words)
+}
+
+fn decoding(criterion: &mut Criterion) {
+    let records = [
+        ("alloc", record(Kind::Alloc, &[0x7f00_0000_1000, 64, 0x9E37_79B9_7F4A_7C15])),
+        ("free", record(Kind::Free, &[0x7f00_0000_1000])),
+        ("stack_of_5", stack(5)),
+        ("stack_of_50", stack(50)),
+    ];
+    let mut group = criterion.benchmark_group("decode");
+    group.throughput(Throughput::Elements(1));
+    for (name, record) in records {
+        assert!(decode(&record).is_ok(), "{name} is no record");
+        group.bench_with_input(BenchmarkId::from_parameter(name), &record, |bencher, record| {
+            bencher.iter(|| decode(black_box(record)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decoding);
+criterion_main!(benches);
