@@ -1,0 +1,84 @@
+//! memtrace, run beside a target.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::child::{Child, Errors};
+
+/// The exit code of a run that wrote its report and has lost something.
+const LOST: i32 = 20;
+
+/// memtrace, attached.
+pub(crate) struct Memtrace {
+    child: Child,
+    report: PathBuf,
+}
+
+/// What of its report matters here.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) totals: Totals,
+    losses: BTreeMap<String, u64>,
+    stacks: Vec<Stack>,
+}
+
+/// The numbers of all.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Totals {
+    pub(crate) alloc_count: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Stack {
+    frames: Vec<serde_json::Value>,
+    alloc_count: u64,
+}
+
+impl Report {
+    /// How many events were lost, for whatever reason.
+    pub(crate) fn lost(&self) -> u64 {
+        self.losses.values().sum()
+    }
+
+    /// How many frames most allocations' stack has.
+    pub(crate) fn frames(&self) -> usize {
+        self.stacks.iter().max_by_key(|stack| stack.alloc_count).map_or(0, |stack| stack.frames.len())
+    }
+}
+
+impl Memtrace {
+    /// Has `program` attach to `pid`, and waits until every probe is in place.
+    pub(crate) fn attach(program: &Path, pid: u32, options: &[&str], report: PathBuf) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["--pid", &pid.to_string(), "-q"]).args(options).arg("-o").arg(&report);
+        let mut child = Child::start(&mut command, Errors::Read)?;
+        child.wait_for_error("attached")?;
+        Ok(Self { child, report })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Waits for its end, which is due when its target has ended.
+    pub(crate) fn finish(mut self) -> Result<Report> {
+        let (status, words) = self.child.wait()?;
+        if !matches!(status.code(), Some(0 | LOST)) {
+            bail!("memtrace ended with {status}{words}");
+        }
+        let text = fs::read(&self.report).with_context(|| format!("cannot read {}", self.report.display()))?;
+        serde_json::from_slice(&text).context("memtrace's report cannot be read")
+    }
+}
+
+/// Whether `program` has an option of that name.
+pub(crate) fn has_option(program: &Path, option: &str) -> Result<bool> {
+    let output = Command::new(program).arg("--help").output();
+    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == option))
+}

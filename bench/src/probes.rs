@@ -1,0 +1,113 @@
+//! Where a tracer has its probes, as the kernel itself tells it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use serde::Serialize;
+
+/// What a probe waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Event {
+    /// Control comes to its instruction.
+    Entry,
+    /// The function that control was in returns.
+    Return,
+}
+
+/// A probe in some file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    pub(crate) event: Event,
+    /// Its instruction, as an offset in the file.
+    pub(crate) offset: u64,
+}
+
+/// A probe of a known function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Site {
+    pub(crate) function: &'static str,
+    pub(crate) event: Event,
+    /// How far behind the function's first byte.
+    pub(crate) behind: u64,
+    #[serde(skip)]
+    pub(crate) probe: Probe,
+}
+
+/// What a pair of malloc and free passes.
+const PAIR: [(&str, Event); 3] = [("malloc", Event::Entry), ("malloc", Event::Return), ("free", Event::Entry)];
+
+/// Where the process `pid` has its probes of malloc and free in `library`.
+pub(crate) fn of_pair(pid: u32, library: &Path) -> Result<Vec<Site>> {
+    let probes = of_process(pid)?;
+    let file = fs::read(library).with_context(|| format!("cannot read {}", library.display()))?;
+    PAIR.into_iter()
+        .map(|(name, event)| {
+            let (start, size) = function(&file, name).with_context(|| format!("{name} was not found"))?;
+            let inside = |probe: &&Probe| probe.event == event && (start..start + size).contains(&probe.offset);
+            let mut inside = probes.iter().filter(inside);
+            match (inside.next(), inside.next()) {
+                (Some(&probe), None) => Ok(Site { function: name, event, behind: probe.offset - start, probe }),
+                (None, _) => bail!("process {pid} has no probe of {name}'s {event:?} among its {}", probes.len()),
+                (Some(_), Some(_)) => bail!("process {pid} has several probes of {name}'s {event:?}"),
+            }
+        })
+        .collect()
+}
+
+/// The probes that the process holds. The kernel tells of them since Linux 6.16
+/// (`bpf_perf_link_show_fdinfo`, kernel/bpf/syscall.c).
+fn of_process(pid: u32) -> Result<Vec<Probe>> {
+    let folder = format!("/proc/{pid}/fdinfo");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+    // A descriptor may be closed meanwhile.
+    let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let probes: Vec<Probe> = texts.filter_map(|text| parse(&text)).collect();
+    if probes.is_empty() {
+        bail!("the kernel does not tell where probes are; it does since Linux 6.16");
+    }
+    Ok(probes)
+}
+
+/// The probe that a descriptor stands for, if it does.
+fn parse(fdinfo: &str) -> Option<Probe> {
+    let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+    let event = match field("event_type")? {
+        "uprobe" => Event::Entry,
+        "uretprobe" => Event::Return,
+        _ => return None,
+    };
+    let offset = u64::from_str_radix(field("offset")?.strip_prefix("0x")?, 16).ok()?;
+    Some(Probe { event, offset })
+}
+
+/// Where a function's code lies in its file, and how long it is.
+fn function(file: &[u8], name: &str) -> Option<(u64, u64)> {
+    let elf = object::File::parse(file).ok()?;
+    let symbol = elf
+        .dynamic_symbols()
+        .find(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|known| known == name))?;
+    let segment = elf
+        .segments()
+        .find(|segment| (segment.address()..segment.address() + segment.size()).contains(&symbol.address()))?;
+    Some((symbol.address() - segment.address() + segment.file_range().0, symbol.size()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_read_from_what_the_kernel_says_of_its_descriptor() {
+        let text = "pos:\t0\nflags:\t02000000\nmnt_id:\t17\nino:\t1038\nlink_type:\tperf\nlink_id:\t9551\n\
+                    prog_tag:\t7f2c215701c50374\nprog_id:\t7349\nname:\t/proc/self/fd/16\noffset:\t0x98930\n\
+                    ref_ctr_offset:\t0x0\nevent_type:\turetprobe\ncookie:\t0\n";
+        assert_eq!(parse(text), Some(Probe { event: Event::Return, offset: 0x98930 }));
+        let entry = text.replace("uretprobe", "uprobe");
+        assert_eq!(parse(&entry), Some(Probe { event: Event::Entry, offset: 0x98930 }));
+        assert_eq!(parse(&text.replace("uretprobe", "kprobe")), None);
+        assert_eq!(parse("pos:\t0\nflags:\t02\nlink_type:\traw_tracepoint\n"), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Programs that nobody here wrote, from Debian's packages, and the work that they are given.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+/// A program and its work.
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    /// What it does, for people.
+    pub(crate) does: &'static str,
+    /// Its command line.
+    pub(crate) words: Vec<OsString>,
+    /// What its environment needs.
+    pub(crate) environment: &'static [(&'static str, &'static str)],
+}
+
+/// Programs that are not measured, and why.
+pub(crate) const LEFT_OUT: &[(&str, &str)] =
+    &[("redis-server", "Debian's is linked with jemalloc, which memtrace does not trace")];
+
+/// Builds dicts of lists and drops them, with every object a block of malloc's.
+const PYTHON: &str = "
+for _ in range(5):
+    table = {number: [number, str(number)] for number in range(SIZE)}
+    for number in range(0, SIZE, 2):
+        del table[number]
+    del table
+";
+
+/// All of them, with what they read in `folder`; `scale` is the share of the work that they are given, in percent.
+pub(crate) fn all(folder: &Path, scale: u64) -> Result<Vec<Program>> {
+    Ok(vec![python(scale), sqlite(folder, scale)?, compiler(folder, scale)?])
+}
+
+fn python(scale: u64) -> Program {
+    let program = PYTHON.replace("SIZE", &(600 * scale).to_string());
+    Program {
+        name: "python3",
+        does: "builds dicts of lists and drops them, PYTHONMALLOC=malloc",
+        words: ["/usr/bin/python3", "-S", "-c", &program].map(OsString::from).into(),
+        environment: &[("PYTHONMALLOC", "malloc")],
+    }
+}
+
+fn sqlite(folder: &Path, scale: u64) -> Result<Program> {
+    let mut script = String::from("CREATE TABLE visits (id INTEGER PRIMARY KEY, name TEXT, page TEXT, bytes INT);\n");
+    script.push_str("CREATE INDEX by_name ON visits (name);\nBEGIN;\n");
+    for row in 0..1200 * scale {
+        let name = row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        writeln!(script, "INSERT INTO visits (name, page, bytes) VALUES ('visitor {name}', '/page/{row}', {row});")?;
+    }
+    script.push_str("COMMIT;\n");
+    let path = folder.join("inserts.sql");
+    fs::write(&path, script).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Program {
+        name: "sqlite3",
+        does: "inserts rows into an indexed table in memory, a statement each",
+        words: ["/usr/bin/sqlite3", ":memory:", &format!(".read {}", path.display())].map(OsString::from).into(),
+        environment: &[],
+    })
+}
+
+fn compiler(folder: &Path, scale: u64) -> Result<Program> {
+    let mut source = String::from("#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n");
+    for number in 0..scale.div_ceil(4) {
+        writeln!(
+            source,
+            "struct Row{number} {{ int key; std::string name; double weight[{}]; }};\n\
+             double sum{number}(const std::vector<Row{number}> &rows) {{\n\
+                 std::map<std::string, Row{number}> sorted;\n\
+                 for (const auto &row : rows) sorted[row.name] = row;\n\
+                 std::vector<Row{number}> all;\n\
+                 for (const auto &entry : sorted) all.push_back(entry.second);\n\
+                 std::sort(all.begin(), all.end(), [](const auto &a, const auto &b) {{ return a.key < b.key; }});\n\
+                 double sum = 0;\n\
+                 for (const auto &row : all) sum += row.weight[row.key % {}];\n\
+                 return sum;\n\
+             }}",
+            number + 1,
+            number + 1,
+        )?;
+    }
+    let (plain, preprocessed) = (folder.join("rows.cpp"), folder.join("rows.ii"));
+    fs::write(&plain, source).with_context(|| format!("cannot write {}", plain.display()))?;
+    // `g++` only starts others; the compiler proper is the one to look at.
+    let done = Command::new("g++").arg("-E").arg(&plain).arg("-o").arg(&preprocessed).status();
+    if !done.context("cannot run g++")?.success() {
+        bail!("g++ cannot preprocess {}", plain.display());
+    }
+    let compiler = Command::new("g++").arg("-print-prog-name=cc1plus").output().context("cannot run g++")?;
+    let compiler = String::from_utf8(compiler.stdout).context("g++ has a compiler with a name that is no text")?;
+    let input = preprocessed.into_os_string();
+    let mut words = [compiler.trim(), "-quiet", "-fpreprocessed", "-O1"].map(OsString::from).to_vec();
+    words.extend([input, OsString::from("-o"), OsString::from("/dev/null")]);
+    Ok(Program {
+        name: "cc1plus",
+        does: "compiles a large C++ file, as `g++ -O1 -c` has it do",
+        words,
+        environment: &[],
+    })
+}

@@ -1,0 +1,131 @@
+/* Pairs of malloc and free, as fast as they go: `pairs MODE PROCESSORS`.
+ *
+ *   loop     one block after the other
+ *   live     one of 20,000 live blocks, taken at random, replaced by another
+ *   threads  four threads, each in a loop of its own
+ *
+ * For each number read it does so many pairs and says how long that took. malloc's callers are five functions of this
+ * program: main or the thread's first, three times `descend`, and the one with the loop. */
+#include "victim.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#define SIZE 64
+#define BLOCKS 20000
+#define THREADS 4
+#define DESCENTS 3
+
+typedef void work(unsigned long long pairs);
+
+static void *blocks[BLOCKS];
+static pthread_barrier_t start, done;
+static unsigned long long share;
+
+static void must(void *block) {
+    if (!block)
+        abort();
+}
+
+static __attribute__((noinline)) void loop(unsigned long long pairs) {
+    for (unsigned long long i = 0; i < pairs; i++) {
+        void *block = malloc(SIZE);
+        must(block);
+        free(block);
+    }
+}
+
+/* Marsaglia, "Xorshift RNGs", 2003. */
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static size_t some_size(uint64_t random) { return 16 + (random >> 32) % 1009; }
+
+static __attribute__((noinline)) void replace(unsigned long long pairs) {
+    static uint64_t state = 88172645463325252u;
+    for (unsigned long long i = 0; i < pairs; i++) {
+        uint64_t random = next_random(&state);
+        void **block = &blocks[(random & 0xffffffff) % BLOCKS];
+        free(*block);
+        *block = malloc(some_size(random));
+        must(*block);
+    }
+}
+
+static __attribute__((noinline)) void fill(void) {
+    uint64_t state = 1;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        blocks[i] = malloc(some_size(next_random(&state)));
+        must(blocks[i]);
+    }
+}
+
+static __attribute__((noinline, noclone)) void descend(int descents, work *work, unsigned long long pairs) {
+    if (descents > 1)
+        descend(descents - 1, work, pairs);
+    else
+        work(pairs);
+}
+
+static __attribute__((noreturn)) void *run(void *argument) {
+    (void)argument;
+    for (;;) {
+        pthread_barrier_wait(&start);
+        descend(DESCENTS, loop, share);
+        pthread_barrier_wait(&done);
+    }
+}
+
+static void begin_threads(void) {
+    pthread_barrier_init(&start, NULL, THREADS + 1);
+    pthread_barrier_init(&done, NULL, THREADS + 1);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, run, NULL) != 0)
+            abort();
+    }
+}
+
+static uint64_t nanoseconds(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+int main(int count, char **arguments) {
+    if (count != 3)
+        return 2;
+    int processors = keep_to(arguments[2]);
+    int is_live = strcmp(arguments[1], "live") == 0;
+    int is_threads = strcmp(arguments[1], "threads") == 0;
+    if (!is_live && !is_threads && strcmp(arguments[1], "loop") != 0)
+        return 2;
+    if (is_threads)
+        begin_threads();
+    ready();
+    for (unsigned long long pairs; wait_line(&pairs);) {
+        /* After the barrier, so that a tracer has these blocks in its books. */
+        if (is_live && !blocks[0])
+            fill();
+        uint64_t began = nanoseconds(CLOCK_MONOTONIC);
+        if (is_threads) {
+            share = pairs / THREADS;
+            pairs = share * THREADS;
+            pthread_barrier_wait(&start);
+            pthread_barrier_wait(&done);
+        } else {
+            descend(DESCENTS, is_live ? replace : loop, pairs);
+        }
+        uint64_t took = nanoseconds(CLOCK_MONOTONIC) - began;
+        int busy = is_threads && processors > 1 ? (processors < THREADS ? processors : THREADS) : 1;
+        dprintf(STDOUT_FILENO, "{\"pairs\":%llu,\"ns\":%llu,\"processors\":%d}\n", pairs, (unsigned long long)took,
+                busy);
+    }
+    return 0;
+}

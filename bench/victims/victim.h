@@ -1,0 +1,43 @@
+/* What the programs share: the processors they keep to, and the barrier at which they wait. */
+#ifndef VICTIM_H
+#define VICTIM_H
+
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Keeps to the processors of a list such as `1,2,3`; returns how many they are. */
+static inline int keep_to(const char *list) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (char *end = (char *)list; *end;) {
+        CPU_SET(strtoul(end, &end, 10), &set);
+        if (*end == ',')
+            end++;
+        else if (*end)
+            exit(2);
+    }
+    if (sched_setaffinity(0, sizeof set, &set) != 0) {
+        perror("sched_setaffinity");
+        exit(2);
+    }
+    return CPU_COUNT(&set);
+}
+
+static inline void ready(void) { dprintf(STDOUT_FILENO, "ready %d\n", getpid()); }
+
+/* Waits for a line, and reads the number on it; 0 at the end of the input. Reads no byte beyond the line. */
+static inline int wait_line(unsigned long long *number) {
+    *number = 0;
+    for (char byte;;) {
+        if (read(STDIN_FILENO, &byte, 1) != 1)
+            return 0;
+        if (byte == '\n')
+            return 1;
+        *number = *number * 10 + (unsigned long long)(byte - '0');
+    }
+}
+
+#endif
