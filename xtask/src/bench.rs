@@ -1,13 +1,122 @@
-//! `cargo xtask bench`.
+//! `cargo xtask bench`: the benchmarks, of memtrace's own parts and of what tracing costs its targets.
 
-use anyhow::Result;
+mod facts;
+mod overhead;
+mod readme;
+mod real;
 
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::privilege::Root;
 use crate::workspace::Workspace;
-use crate::{bpf, command, say};
+use crate::{bpf, command, say, setup};
 
-/// Builds what the benchmarks need and runs them.
+/// When the measuring is given up: a target that never comes to its barrier must not hold everything up.
+const DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// What tracing costs its targets, measured one way and another.
+struct Measurement {
+    /// As `memtrace-bench` calls it; its result and its section of the readme are called so too.
+    name: &'static str,
+    /// Makes text of its result.
+    table: fn(&Value) -> Result<String>,
+}
+
+const OVERHEAD: Measurement = Measurement { name: "overhead", table: overhead::table };
+const REAL: Measurement = Measurement { name: "real", table: real::table };
+
+/// Builds what the benchmarks of memtrace's own parts need and runs them.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
     say::step("Running the benchmarks");
     command::run(command::cargo().current_dir(workspace.root()).args(["bench", "--package", "memtrace"]))
+}
+
+/// Measures what a pair of malloc and free takes.
+pub(crate) fn overhead(workspace: &Workspace, options: &[String]) -> Result<()> {
+    setup::for_building()?;
+    OVERHEAD.run(workspace, options)
+}
+
+/// Measures how much slower real programs run.
+pub(crate) fn real(workspace: &Workspace, options: &[String]) -> Result<()> {
+    setup::for_real_programs()?;
+    REAL.run(workspace, options)
+}
+
+/// Writes the last results into the readme.
+pub(crate) fn readme(workspace: &Workspace) -> Result<()> {
+    say::step("Writing the last results into the readme");
+    let path = workspace.join("README.md");
+    let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    for measurement in [OVERHEAD, REAL] {
+        let result = measurement.result(workspace);
+        let json = fs::read_to_string(&result)
+            .with_context(|| format!("no result; first: cargo xtask bench {}", measurement.name))?;
+        let table = measurement.show(&json)?;
+        text = readme::with_section(&text, measurement.name, &table)?;
+        say::note(&format!("{} is from {}", measurement.name, result.display()));
+    }
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+impl Measurement {
+    fn result(&self, workspace: &Workspace) -> PathBuf {
+        workspace.join(&format!("target/bench/{}.json", self.name))
+    }
+
+    fn show(&self, json: &str) -> Result<String> {
+        let result = serde_json::from_str(json).context("the result is not JSON")?;
+        (self.table)(&result)
+    }
+
+    fn run(&self, workspace: &Workspace, options: &[String]) -> Result<()> {
+        let root = Root::obtain().context("memtrace is measured as root")?;
+        bpf::run(workspace)?;
+        say::step("Building memtrace and the benchmarks");
+        command::run(command::cargo().current_dir(workspace.root()).args([
+            "build",
+            "--release",
+            "--package",
+            "memtrace",
+            "--package",
+            "memtrace-bench",
+        ]))?;
+        say::step("Measuring; the machine should have nothing else to do");
+        let json = self.measure(workspace, root, options)?;
+        let result = self.result(workspace);
+        if let Some(folder) = result.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        fs::write(&result, &json).with_context(|| format!("cannot write {}", result.display()))?;
+        say::result(&format!("\n{}\n\nAs JSON: {}", self.show(&json)?, result.display()));
+        Ok(())
+    }
+
+    /// Only the measuring itself is done as root; its result comes through standard output, so that the file is the user's.
+    fn measure(&self, workspace: &Workspace, root: Root, options: &[String]) -> Result<String> {
+        let mut command = root.command("timeout");
+        command.args(["--kill-after=10", &DEADLINE.as_secs().to_string()]);
+        command.arg(workspace.join("target/release/memtrace-bench")).arg(self.name);
+        command.args([OsStr::new("--memtrace"), workspace.join("target/release/memtrace").as_os_str()]);
+        command.args([OsStr::new("--floor"), workspace.bpf().floor().as_os_str()]).args(options);
+        let shown = command::shown(&command);
+        say::note(&shown);
+        let output = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot run {shown}"))?;
+        if !output.status.success() {
+            bail!("failed, with {}: {shown}", output.status);
+        }
+        String::from_utf8(output.stdout).context("the result is no text")
+    }
 }

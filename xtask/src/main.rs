@@ -22,19 +22,53 @@ use workspace::Workspace;
 
 /// A row of the table of commands.
 struct Task {
+    /// One word or several.
     name: &'static str,
     does: &'static str,
-    run: fn(&Workspace) -> Result<()>,
+    run: Run,
+}
+
+/// What a command does, and whether it can be told more.
+enum Run {
+    Alone(fn(&Workspace) -> Result<()>),
+    WithOptions(fn(&Workspace, &[String]) -> Result<()>),
 }
 
 const TASKS: &[Task] = &[
-    Task { name: "demo", does: "set up, build, start a leaky service and draw who holds its memory", run: demo::run },
-    Task { name: "test", does: "set up and run every check and every test, the privileged ones too", run: test::run },
-    Task { name: "setup", does: "find or install what the builds and tests need", run: setup::run },
-    Task { name: "bpf", does: "build the BPF object that memtrace carries", run: bpf::run },
-    Task { name: "lint", does: "check formatting, clippy's lints and the project's own rules", run: lint::run },
-    Task { name: "tidy", does: "check the project's own rules alone", run: tidy::run },
-    Task { name: "bench", does: "run the benchmarks", run: bench::run },
+    Task {
+        name: "demo",
+        does: "set up, build, start a leaky service and draw who holds its memory",
+        run: Run::Alone(demo::run),
+    },
+    Task {
+        name: "test",
+        does: "set up and run every check and every test, the privileged ones too",
+        run: Run::Alone(test::run),
+    },
+    Task { name: "setup", does: "find or install what the builds and tests need", run: Run::Alone(setup::run) },
+    Task { name: "bpf", does: "build the BPF object that memtrace carries", run: Run::Alone(bpf::run) },
+    Task {
+        name: "lint",
+        does: "check formatting, clippy's lints and the project's own rules",
+        run: Run::Alone(lint::run),
+    },
+    Task { name: "tidy", does: "check the project's own rules alone", run: Run::Alone(tidy::run) },
+    Task { name: "bench", does: "run the benchmarks of memtrace's own parts", run: Run::Alone(bench::run) },
+    Task {
+        name: "bench overhead",
+        does: "measure what tracing adds to malloc and free (--rounds N, --slice-ms N)",
+        run: Run::WithOptions(bench::overhead),
+    },
+    Task {
+        name: "bench real",
+        does: "measure how much slower real programs run (--rounds N, --scale PERCENT)",
+        run: Run::WithOptions(bench::real),
+    },
+    Task {
+        name: "bench readme",
+        does: "write the last results of these two into the readme",
+        run: Run::Alone(bench::readme),
+    },
 ];
 
 fn main() -> ExitCode {
@@ -52,20 +86,56 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(workspace: &Workspace, arguments: &[String]) -> Result<()> {
-    match arguments {
-        [name] if matches!(name.as_str(), "help" | "--help" | "-h") => {
-            say::result(&usage());
-            Ok(())
+    if matches!(arguments, [name] if matches!(name.as_str(), "help" | "--help" | "-h")) {
+        say::result(&usage());
+        return Ok(());
+    }
+    let (task, rest) = find(arguments)?;
+    match (&task.run, rest) {
+        (Run::Alone(run), []) => run(workspace),
+        (Run::Alone(_), _) => bail!("{} takes no options\n\n{}", task.name, usage()),
+        (Run::WithOptions(run), options) => run(workspace, options),
+    }
+}
+
+/// The command with the most words that the arguments begin with, and the arguments that follow.
+fn find(arguments: &[String]) -> Result<(&'static Task, &[String])> {
+    let rest_of = |task: &Task| {
+        let mut rest = arguments;
+        for word in task.name.split(' ') {
+            rest = rest.split_first().filter(|(first, _)| *first == word)?.1;
         }
-        [name] => match TASKS.iter().find(|task| task.name == name) {
-            Some(task) => (task.run)(workspace),
-            None => bail!("there is no command {name:?}\n\n{}", usage()),
-        },
-        _ => bail!("one command is wanted\n\n{}", usage()),
+        Some(rest)
+    };
+    let found = TASKS.iter().filter_map(|task| Some((task, rest_of(task)?))).min_by_key(|(_, rest)| rest.len());
+    match (found, arguments.first()) {
+        (Some(found), _) => Ok(found),
+        (None, Some(name)) => bail!("there is no command {name:?}\n\n{}", usage()),
+        (None, None) => bail!("a command is wanted\n\n{}", usage()),
     }
 }
 
 fn usage() -> String {
-    let rows: Vec<String> = TASKS.iter().map(|task| format!("  {:<6} {}", task.name, task.does)).collect();
+    let width = TASKS.iter().map(|task| task.name.len()).max().unwrap_or_default();
+    let rows: Vec<String> = TASKS.iter().map(|task| format!("  {:<width$}  {}", task.name, task.does)).collect();
     format!("usage: cargo xtask COMMAND\n\n{}", rows.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(arguments: &[&str]) -> Option<(&'static str, Vec<String>)> {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        find(&arguments).ok().map(|(task, rest)| (task.name, rest.to_vec()))
+    }
+
+    #[test]
+    fn the_longest_command_that_fits_is_meant() {
+        assert_eq!(found(&["bench"]), Some(("bench", vec![])));
+        let options = vec![String::from("--rounds"), String::from("3")];
+        assert_eq!(found(&["bench", "real", "--rounds", "3"]), Some(("bench real", options)));
+        assert_eq!(found(&["real"]), None);
+        assert_eq!(found(&[]), None);
+    }
 }

@@ -1,5 +1,7 @@
 //! `cargo xtask setup`: finds or installs what the builds and the tests need.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use crate::workspace::Workspace;
@@ -7,6 +9,7 @@ use crate::{command, debian, libraries, say, toolchain};
 
 /// A program that is needed, and Debian's package with it.
 struct Program {
+    /// Its name, or its path where another of that name will not do.
     name: &'static str,
     package: &'static str,
 }
@@ -23,6 +26,14 @@ const TESTS: &[Program] = &[
     Program { name: "python3", package: "python3" },
 ];
 
+/// The programs that are measured, as Debian has them, and what measures them.
+const REAL_PROGRAMS: &[Program] = &[
+    Program { name: "gcc", package: "gcc" },
+    Program { name: "g++", package: "g++" },
+    Program { name: "/usr/bin/python3", package: "python3" },
+    Program { name: "/usr/bin/sqlite3", package: "sqlite3" },
+];
+
 /// Everything: for the builds, the demo and the tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for_tests(workspace)?;
@@ -33,7 +44,17 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 /// What the demo needs besides the BPF toolchain.
 pub(crate) fn for_demo() -> Result<()> {
+    for_building()
+}
+
+/// What is built with, besides the BPF toolchain.
+pub(crate) fn for_building() -> Result<()> {
     ensure(BUILD, "building")
+}
+
+/// The programs that `cargo xtask bench real` measures.
+pub(crate) fn for_real_programs() -> Result<()> {
+    ensure(REAL_PROGRAMS, "the benchmarks of real programs")
 }
 
 /// What the tests need besides the BPF toolchain.
@@ -42,10 +63,15 @@ pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
     libraries::ensure(workspace)
 }
 
+/// By its path where it is one, else anywhere in `PATH`.
+fn is_there(name: &str) -> bool {
+    if name.starts_with('/') { Path::new(name).is_file() } else { !command::in_path(name).is_empty() }
+}
+
 fn ensure(programs: &[Program], why: &str) -> Result<()> {
     let mut packages: Vec<&str> = Vec::new();
     for program in programs {
-        if command::in_path(program.name).is_empty() && !packages.contains(&program.package) {
+        if !is_there(program.name) && !packages.contains(&program.package) {
             packages.push(program.package);
         }
     }

@@ -1,0 +1,171 @@
+//! The result of `cargo xtask bench overhead` as a table.
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use super::facts::{self, list, number, short};
+
+/// The variants, in the order of the rows.
+const VARIANTS: &[(&str, &str)] = &[
+    ("bare", "untraced"),
+    ("floor", "the floor: empty BPF programs where memtrace has its own"),
+    ("memtrace-without-stacks", "memtrace, no stacks (`--max-depth 0`)"),
+    ("memtrace", "memtrace, stacks of 5 frames"),
+    ("memtrace-at-entry", "the same, probing the functions' first instruction"),
+    ("bpftrace", "bpftrace keeping the same books"),
+    ("heaptrack", "heaptrack, preloaded"),
+];
+
+/// The modes, in the order of the columns.
+const MODES: &[(&str, &str)] =
+    &[("loop", "one block after the other"), ("live", "20,000 live blocks"), ("threads", "4 threads")];
+
+/// The table, with what belongs to it.
+pub(super) fn table(result: &Value) -> Result<String> {
+    let mut text = String::from("| ns a pair (× floor, × untraced) |");
+    for (_, title) in MODES {
+        text.push_str(&format!(" {title} |"));
+    }
+    text.push_str("\n|---|");
+    text.push_str(&"---:|".repeat(MODES.len()));
+    for (name, title) in VARIANTS {
+        let cells = MODES.iter().map(|(mode, _)| cell(result, mode, name)).collect::<Result<Vec<_>>>()?;
+        if cells.iter().any(Option::is_some) {
+            let cells: Vec<String> = cells.into_iter().map(|cell| cell.unwrap_or_else(|| String::from("-"))).collect();
+            text.push_str(&format!("\n| {title} | {} |", cells.join(" | ")));
+        }
+    }
+    let (rounds, slice) = (number(result, "rounds")?, number(result, "slice_ms")?);
+    text.push_str(&format!(
+        "\n\nNanoseconds of a processor's time for a `malloc` and a `free`; medians of {rounds} rounds of {slice} ms, all \
+         variants in turn. {}; the target and the tracer have processors of their own. {}{}{}",
+        facts::machine(result)?,
+        sites(result)?,
+        losses(result),
+        facts::left_out(result, title),
+    ));
+    Ok(text)
+}
+
+fn title(name: &str) -> String {
+    let known = VARIANTS.iter().find(|(known, _)| *known == name);
+    known.map_or(name, |(_, title)| title).to_owned()
+}
+
+fn variant<'a>(result: &'a Value, mode: &str, name: &str) -> Result<Option<&'a Value>> {
+    let mode = list(&result["modes"]).iter().find(|known| known["name"] == mode);
+    let mode = mode.with_context(|| "the result lacks a mode")?;
+    Ok(list(&mode["variants"]).iter().find(|known| known["name"] == name))
+}
+
+fn cell(result: &Value, mode: &str, name: &str) -> Result<Option<String>> {
+    let Some(variant) = variant(result, mode, name)? else { return Ok(None) };
+    let ns = short(number(variant, "median")?);
+    let times = |field: &str| number(variant, field);
+    Ok(Some(match name {
+        "bare" => ns,
+        _ => format!("{ns} ({:.2}, {})", times("to_floor")?, short(times("to_bare")?)),
+    }))
+}
+
+/// Where the probes are: `malloc + 0`, and so on.
+fn sites(result: &Value) -> Result<String> {
+    let sites = list(&result["sites"]).iter().map(|site| {
+        let function = site["function"].as_str().context("a site has no function")?;
+        let what = if site["event"] == "return" { "'s return, by" } else { "" };
+        let behind = number(site, "behind")?;
+        Ok(format!("{function}{what} +{behind}"))
+    });
+    let sites = sites.collect::<Result<Vec<_>>>()?;
+    if sites.is_empty() {
+        bail!("the result does not say where the probes were");
+    }
+    Ok(format!("memtrace's probes, and so the floor's: {}.", sites.join(", ")))
+}
+
+/// A tool that loses events is spared the work that they are.
+fn losses(result: &Value) -> String {
+    let mut sentences = String::new();
+    for (mode, mode_title) in MODES {
+        for (name, title) in VARIANTS {
+            let lost = variant(result, mode, name).ok().flatten().and_then(|variant| variant["lost"].as_f64());
+            if let Some(lost) = lost.filter(|&lost| lost > 0.0) {
+                sentences.push_str(&format!(" Lost events ({mode_title}; {title}): {}.", facts::thousands(lost)));
+            }
+        }
+    }
+    if sentences.is_empty() { String::from(" memtrace lost no event.") } else { sentences }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(lost: u64) -> Value {
+        let variant = |name: &str, median: f64, lost: Option<u64>| {
+            json!({
+                "name": name, "median": median, "to_floor": median / 1000.0, "to_bare": median / 10.0, "lost": lost,
+            })
+        };
+        let mode = |name: &str| {
+            let variants =
+                [variant("memtrace", 1500.0, Some(lost)), variant("bare", 10.0, None), variant("floor", 1000.0, None)];
+            json!({ "name": name, "variants": variants })
+        };
+        json!({
+            "rounds": 15, "slice_ms": 400,
+            "machine": { "cpu": "C", "processors": 2, "is_virtual": false, "kernel": "6.1", "system": "S" },
+            "sites": [
+                { "function": "malloc", "event": "entry", "behind": 0 },
+                { "function": "malloc", "event": "return", "behind": 0 },
+                { "function": "free", "event": "entry", "behind": 3 },
+            ],
+            "modes": MODES.iter().map(|(name, _)| mode(name)).collect::<Vec<_>>(),
+            "left_out": [{ "name": "heaptrack", "reason": "it is not installed" }],
+        })
+    }
+
+    #[test]
+    fn the_rows_are_in_a_fixed_order_and_the_ratios_beside_the_times() {
+        let text = table(&result(0)).unwrap();
+        let rows: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "| untraced | 10 | 10 | 10 |",
+                "| the floor: empty BPF programs where memtrace has its own \
+                 | 1,000 (1.00, 100) | 1,000 (1.00, 100) | 1,000 (1.00, 100) |",
+                "| memtrace, stacks of 5 frames | 1,500 (1.50, 150) | 1,500 (1.50, 150) | 1,500 (1.50, 150) |",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_conditions_are_said_below() {
+        let text = table(&result(0)).unwrap();
+        let conditions = text.lines().last().unwrap();
+        for part in [
+            "medians of 15 rounds of 400 ms",
+            "C, 2 processors, no virtual machine, S, Linux 6.1;",
+            "malloc +0, malloc's return, by +0, free +3.",
+            "memtrace lost no event.",
+            "Not measured: heaptrack, preloaded (it is not installed).",
+        ] {
+            assert!(conditions.contains(part), "{part} is not in: {conditions}");
+        }
+    }
+
+    #[test]
+    fn losses_are_said() {
+        let text = table(&result(1234)).unwrap();
+        assert!(text.contains("Lost events (4 threads; memtrace, stacks of 5 frames): 1,234."), "{text}");
+        assert!(!text.contains("lost no event"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused() {
+        assert!(table(&json!({})).is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! The sections of the readme that results are written into.
+
+use anyhow::{Context as _, Result};
+
+/// `text` with `content` as the section `name`, which lies between two comments.
+pub(super) fn with_section(text: &str, name: &str, content: &str) -> Result<String> {
+    let begin = format!("<!-- {name}: written by `cargo xtask bench readme` -->\n");
+    let end = format!("<!-- {name}: end -->\n");
+    let missing = || format!("the readme has no section {name}");
+    let (before, rest) = text.split_once(&begin).with_context(missing)?;
+    let (_, after) = rest.split_once(&end).with_context(missing)?;
+    Ok(format!("{before}{begin}\n{}\n\n{end}{after}", content.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "above\n<!-- real: written by `cargo xtask bench readme` -->\nold\n<!-- real: end -->\nbelow\n";
+
+    #[test]
+    fn a_section_is_replaced_and_nothing_else() {
+        let new = "above\n<!-- real: written by `cargo xtask bench readme` -->\n\nnew\n\n<!-- real: end -->\nbelow\n";
+        assert_eq!(with_section(TEXT, "real", "new\n").unwrap(), new);
+        assert_eq!(with_section(new, "real", "new").unwrap(), new);
+    }
+
+    #[test]
+    fn a_readme_without_the_section_is_refused() {
+        assert!(with_section(TEXT, "overhead", "new").is_err());
+        assert!(with_section("<!-- real: end -->\n", "real", "new").is_err());
+    }
+
+    #[test]
+    fn the_readme_has_both_sections() {
+        let readme = include_str!("../../../README.md");
+        for name in ["overhead", "real"] {
+            assert!(with_section(readme, name, "").is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The result of `cargo xtask bench real` as a table.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::facts::{self, list, number, short};
+
+/// The table, with what belongs to it.
+pub(super) fn table(result: &Value) -> Result<String> {
+    let mut text = String::from("| program | untraced | allocations a second | memtrace | heaptrack |\n");
+    text.push_str("|---|---:|---:|---:|---:|");
+    let mut losses = String::new();
+    for program in list(&result["programs"]) {
+        let (name, does) = (field(program, "name")?, field(program, "does")?);
+        let seconds = number(&program["seconds"], "median")?;
+        let rate = facts::thousands(number(program, "allocations")? / seconds);
+        let memtrace = slowdown(&program["memtrace"])?;
+        let heaptrack = match &program["heaptrack"] {
+            Value::Null => String::from("-"),
+            traced => slowdown(traced)?,
+        };
+        text.push_str(&format!("\n| {name}: {does} | {} s | {rate} | {memtrace} | {heaptrack} |", short(seconds),));
+        let lost = number(&program["memtrace"], "lost")?;
+        if lost > 0.0 {
+            losses.push_str(&format!(" memtrace lost {} events of {name}.", facts::thousands(lost)));
+        }
+    }
+    if losses.is_empty() {
+        losses.push_str(" memtrace lost no event.");
+    }
+    text.push_str(&format!(
+        "\n\nTimes as long as untraced: medians, and the least and the most, of {} rounds, all variants in turn; memtrace with \
+         its default options, whole stacks too. {}; the target and the tracer have processors of their own.{losses}{}",
+        number(result, "rounds")?,
+        facts::machine(result)?,
+        facts::left_out(result, str::to_owned),
+    ));
+    Ok(text)
+}
+
+fn field<'a>(program: &'a Value, name: &str) -> Result<&'a str> {
+    program[name].as_str().with_context(|| format!("a program has no {name}"))
+}
+
+fn slowdown(traced: &Value) -> Result<String> {
+    let slowdown = &traced["slowdown"];
+    let times = |name: &str| number(slowdown, name);
+    Ok(format!("{:.2}× ({:.2}–{:.2})", times("median")?, times("min")?, times("max")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(lost: u64) -> Value {
+        let spread = |median: f64| json!({ "median": median, "min": median - 0.5, "max": median + 0.5 });
+        json!({
+            "rounds": 7,
+            "machine": { "cpu": "C", "processors": 2, "is_virtual": true, "kernel": "6.1", "system": "S" },
+            "programs": [
+                {
+                    "name": "sqlite3", "does": "inserts", "allocations": 3_000_000, "seconds": spread(2.0),
+                    "memtrace": { "slowdown": spread(3.0), "lost": lost },
+                    "heaptrack": { "slowdown": spread(4.25), "lost": null },
+                },
+                {
+                    "name": "python3", "does": "computes", "allocations": 10, "seconds": spread(1.0),
+                    "memtrace": { "slowdown": spread(1.5), "lost": 0 }, "heaptrack": null,
+                },
+            ],
+            "left_out": [{ "name": "redis-server", "reason": "another allocator" }],
+        })
+    }
+
+    #[test]
+    fn each_program_is_a_row() {
+        let text = table(&result(0)).unwrap();
+        let rows: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "| sqlite3: inserts | 2.0 s | 1,500,000 | 3.00× (2.50–3.50) | 4.25× (3.75–4.75) |",
+                "| python3: computes | 1.0 s | 10 | 1.50× (1.00–2.00) | - |",
+            ]
+        );
+        assert!(text.ends_with("memtrace lost no event. Not measured: redis-server (another allocator)."), "{text}");
+    }
+
+    #[test]
+    fn losses_are_said() {
+        let text = table(&result(1234)).unwrap();
+        assert!(text.contains(" memtrace lost 1,234 events of sqlite3."), "{text}");
+        assert!(!text.contains("lost no event"), "{text}");
+    }
+}
