@@ -113,7 +113,7 @@ fn kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
         }
     };
     let can_choose = memtrace::has_option(&options.memtrace, variant::SITE_OPTION)?;
-    with(Kind::AtEntry, can_choose, "this memtrace has no option to probe the first instruction");
+    with(Kind::AtEntry, can_choose, "this memtrace has no option for it");
     with(Kind::Bpftrace, bpftrace::installed().is_some(), "bpftrace is not installed");
     with(Kind::Heaptrack, heaptrack::is_installed(), "heaptrack is not installed");
     Ok((kinds, left_out))

@@ -38,7 +38,7 @@ pub(crate) fn all(folder: &Path, scale: u64) -> Result<Vec<Program>> {
 }
 
 fn python(scale: u64) -> Program {
-    let program = PYTHON.replace("SIZE", &(600 * scale).to_string());
+    let program = PYTHON.replace("SIZE", &(1800 * scale).to_string());
     Program {
         name: "python3",
         does: "builds dicts of lists and drops them, PYTHONMALLOC=malloc",

@@ -103,7 +103,9 @@ impl Measurement {
     /// Only the measuring itself is done as root; its result comes through standard output, so that the file is the user's.
     fn measure(&self, workspace: &Workspace, root: Root, options: &[String]) -> Result<String> {
         let mut command = root.command("timeout");
-        command.args(["--kill-after=10", &DEADLINE.as_secs().to_string()]);
+        // In the foreground Ctrl-C reaches everyone; whatever is still there when the measuring ends has lost its input or
+        // its target, and ends too.
+        command.args(["--foreground", "--kill-after=10", &DEADLINE.as_secs().to_string()]);
         command.arg(workspace.join("target/release/memtrace-bench")).arg(self.name);
         command.args([OsStr::new("--memtrace"), workspace.join("target/release/memtrace").as_os_str()]);
         command.args([OsStr::new("--floor"), workspace.bpf().floor().as_os_str()]).args(options);

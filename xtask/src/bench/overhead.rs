@@ -11,9 +11,9 @@ const VARIANTS: &[(&str, &str)] = &[
     ("floor", "the floor: empty BPF programs where memtrace has its own"),
     ("memtrace-without-stacks", "memtrace, no stacks (`--max-depth 0`)"),
     ("memtrace", "memtrace, stacks of 5 frames"),
-    ("memtrace-at-entry", "the same, probing the functions' first instruction"),
+    ("memtrace-at-entry", "memtrace, stacks of 5 frames, probing each function's first instruction"),
     ("bpftrace", "bpftrace keeping the same books"),
-    ("heaptrack", "heaptrack, preloaded"),
+    ("heaptrack", "heaptrack, preloaded, whole stacks"),
 ];
 
 /// The modes, in the order of the columns.
@@ -38,8 +38,9 @@ pub(super) fn table(result: &Value) -> Result<String> {
     let (rounds, slice) = (number(result, "rounds")?, number(result, "slice_ms")?);
     text.push_str(&format!(
         "\n\nNanoseconds of a processor's time for a `malloc` and a `free`; medians of {rounds} rounds of {slice} ms, all \
-         variants in turn. {}; the target and the tracer have processors of their own. {}{}{}",
+         variants in turn. {}; the target and the tracer have processors of their own, the 4 threads {}. {}{}{}",
         facts::machine(result)?,
+        threads(result)?,
         sites(result)?,
         losses(result),
         facts::left_out(result, title),
@@ -52,10 +53,13 @@ fn title(name: &str) -> String {
     known.map_or(name, |(_, title)| title).to_owned()
 }
 
-fn variant<'a>(result: &'a Value, mode: &str, name: &str) -> Result<Option<&'a Value>> {
-    let mode = list(&result["modes"]).iter().find(|known| known["name"] == mode);
-    let mode = mode.with_context(|| "the result lacks a mode")?;
-    Ok(list(&mode["variants"]).iter().find(|known| known["name"] == name))
+fn mode<'a>(result: &'a Value, name: &str) -> Result<&'a Value> {
+    let mode = list(&result["modes"]).iter().find(|known| known["name"] == name);
+    mode.with_context(|| format!("the result lacks the mode {name}"))
+}
+
+fn variant<'a>(result: &'a Value, mode_name: &str, name: &str) -> Result<Option<&'a Value>> {
+    Ok(list(&mode(result, mode_name)?["variants"]).iter().find(|known| known["name"] == name))
 }
 
 fn cell(result: &Value, mode: &str, name: &str) -> Result<Option<String>> {
@@ -66,6 +70,15 @@ fn cell(result: &Value, mode: &str, name: &str) -> Result<Option<String>> {
         "bare" => ns,
         _ => format!("{ns} ({:.2}, {})", times("to_floor")?, short(times("to_bare")?)),
     }))
+}
+
+/// How many processors the threads have: `one` or `2`.
+fn threads(result: &Value) -> Result<String> {
+    let processors = mode(result, "threads")?["processors"].as_str().context("a mode has no processors")?;
+    Ok(match processors.split(',').count() {
+        1 => String::from("one"),
+        count => count.to_string(),
+    })
 }
 
 /// Where the probes are: `malloc + 0`, and so on.
@@ -112,7 +125,7 @@ mod tests {
         let mode = |name: &str| {
             let variants =
                 [variant("memtrace", 1500.0, Some(lost)), variant("bare", 10.0, None), variant("floor", 1000.0, None)];
-            json!({ "name": name, "variants": variants })
+            json!({ "name": name, "processors": "1", "variants": variants })
         };
         json!({
             "rounds": 15, "slice_ms": 400,
@@ -149,9 +162,10 @@ mod tests {
         for part in [
             "medians of 15 rounds of 400 ms",
             "C, 2 processors, no virtual machine, S, Linux 6.1;",
+            "the 4 threads one.",
             "malloc +0, malloc's return, by +0, free +3.",
             "memtrace lost no event.",
-            "Not measured: heaptrack, preloaded (it is not installed).",
+            "Not measured: heaptrack, preloaded, whole stacks (it is not installed).",
         ] {
             assert!(conditions.contains(part), "{part} is not in: {conditions}");
         }

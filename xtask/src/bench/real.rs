@@ -29,8 +29,8 @@ pub(super) fn table(result: &Value) -> Result<String> {
         losses.push_str(" memtrace lost no event.");
     }
     text.push_str(&format!(
-        "\n\nTimes as long as untraced: medians, and the least and the most, of {} rounds, all variants in turn; memtrace with \
-         its default options, whole stacks too. {}; the target and the tracer have processors of their own.{losses}{}",
+        "\n\nTimes as long as untraced: medians, and the least and the most, of {} rounds, all variants in turn; memtrace \
+         with its default options, and so with whole stacks. {}; the target and the tracer have processors of their own.{losses}{}",
         number(result, "rounds")?,
         facts::machine(result)?,
         facts::left_out(result, str::to_owned),
