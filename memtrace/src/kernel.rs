@@ -10,13 +10,17 @@ mod error;
 pub mod features;
 mod load;
 pub mod mappings;
+mod meter;
 mod rings;
+mod trap;
 
 pub use attach::{Probe, Probes};
 pub use counters::Counters;
 pub use error::KernelError;
 pub use load::{Calls, Kernel, Options};
+pub use meter::ProgramTime;
 pub use rings::{Drained, RingReader};
+pub use trap::Dummy;
 
 /// The most frames that a stack can have.
 pub const MAX_FRAMES: u32 = memtrace_common::wire::MAX_FRAMES as u32;

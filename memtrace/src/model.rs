@@ -24,7 +24,8 @@ pub use mapping::{BuildId, Image, Mapping, Object};
 pub use metric::Metric;
 pub use notice::{Notice, NoticeKind};
 pub use profile::{
-    Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, StackProfile, StackQuality, Unnamed,
+    Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
+    Unnamed,
 };
 pub use snapshot::{ImageUsage, Snapshot, StackUsage};
 pub use stack::{Stack, StackEnd};

@@ -1,8 +1,8 @@
 //! Probes in place: a breakpoint for every hooked function, in one process.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
-use std::path::Path;
-use std::thread;
+use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::programs::UProbe;
@@ -22,26 +22,53 @@ pub struct Probe {
 }
 
 /// Probes in place. They go when this is dropped, and with the process that holds it, however that ends.
+///
+/// Each takes the kernel about a tenth of a second to remove, one after the other (`perf_uprobe_destroy`,
+/// kernel/trace/trace_event_perf.c, waits for grace periods with a mutex held), however many threads ask for it.
 #[derive(Default)]
-pub struct Probes(Vec<UProbeLink>);
+pub struct Probes {
+    links: Vec<UProbeLink>,
+    /// What was placed where, so that nothing is placed twice.
+    placed: HashSet<Place>,
+}
 
-/// Removing a probe waits for the kernel's grace periods, about 30 ms each; so many are waited for at once.
-const REMOVERS: usize = 16;
+/// A program at an instruction of an object, for one process.
+#[derive(PartialEq, Eq, Hash)]
+struct Place {
+    pid: Pid,
+    object: PathBuf,
+    offset: FileOffset,
+    program: &'static str,
+}
 
 impl Probes {
     /// How many probes are in place.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.links.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.links.is_empty()
     }
 
-    /// Places probes in the object at `path`, for `pid` only.
+    /// Places a probe at the entry of one function of the object at `path`, for `pid` only.
+    pub(super) fn place_entry(
+        &mut self,
+        ebpf: &mut Ebpf,
+        pid: Pid,
+        path: &Path,
+        probe: &Probe,
+    ) -> Result<(), KernelError> {
+        match probe.shape.entry_program() {
+            Some(entry) => self.place_one(ebpf, entry, pid, path, probe.offset),
+            None => Ok(()),
+        }
+    }
+
+    /// Places those probes in the object at `path`, for `pid` only, that are not in place yet.
     pub(super) fn place(
         &mut self,
         ebpf: &mut Ebpf,
@@ -50,12 +77,10 @@ impl Probes {
         probes: &[Probe],
     ) -> Result<(), KernelError> {
         for probe in probes {
-            let Some(entry) = probe.shape.entry_program() else { continue };
-            // The return first, lest a call be remembered whose return is not seen.
             if probe.shape.needs_return() {
                 self.place_one(ebpf, RETURN_PROGRAM, pid, path, probe.offset)?;
             }
-            self.place_one(ebpf, entry, pid, path, probe.offset)?;
+            self.place_entry(ebpf, pid, path, probe)?;
         }
         Ok(())
     }
@@ -63,35 +88,27 @@ impl Probes {
     fn place_one(
         &mut self,
         ebpf: &mut Ebpf,
-        name: &str,
+        program: &'static str,
         pid: Pid,
         path: &Path,
         offset: FileOffset,
     ) -> Result<(), KernelError> {
+        let place = Place { pid, object: path.to_owned(), offset, program };
+        if self.placed.contains(&place) {
+            return Ok(());
+        }
         let action = format!("place a probe at {} + {offset}", path.display());
         let failed = |error: &(dyn std::error::Error + 'static)| KernelError::from_error(&action, error);
-        let program = loaded(ebpf, name)?;
+        let program = loaded(ebpf, program)?;
         let Some(pid) = NonZeroU32::new(pid.0) else { return Err(KernelError::TargetEnded) };
         let location = UProbeAttachLocation::AbsoluteOffset(offset.0);
         let link = program
             .attach(location, path, UProbeScope::OneProcess(pid))
             .and_then(|id| program.take_link(id))
             .map_err(|error| failed(&error))?;
-        self.0.push(link);
+        self.links.push(link);
+        self.placed.insert(place);
         Ok(())
-    }
-}
-
-impl Drop for Probes {
-    fn drop(&mut self) {
-        let mut links = std::mem::take(&mut self.0);
-        let share = links.len().div_ceil(REMOVERS).max(1);
-        thread::scope(|scope| {
-            while !links.is_empty() {
-                let part = links.split_off(links.len().saturating_sub(share));
-                scope.spawn(move || drop(part));
-            }
-        });
     }
 }
 

@@ -13,6 +13,7 @@ use super::attach::{Probe, Probes};
 use super::btf::{self, Btf};
 use super::counters::{self, Counters};
 use super::error::KernelError;
+use super::meter::{Meter, ProgramTime};
 use super::rings::RingReader;
 use crate::model::{Bytes, LossReason, Pid};
 
@@ -51,6 +52,7 @@ pub struct Kernel {
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// A ring that nothing is written to; see [`Kernel::close`].
     spare: RingReader,
+    meter: Meter,
 }
 
 /// How often blocks were asked for, by their size.
@@ -85,7 +87,7 @@ impl Kernel {
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
-        let mut kernel = Self { ebpf, log, spare: RingReader::create(SPARE_SIZE)? };
+        let mut kernel = Self { ebpf, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
         kernel.follow_processes()?;
         Ok((kernel, readers))
@@ -124,13 +126,33 @@ impl Kernel {
             .map_err(|error| KernelError::from_error("follow a process", &error))
     }
 
-    /// Places probes in the object at `path`, for `pid` only.
+    /// Places those probes in the object at `path`, for `pid` only, that are not in place yet.
     ///
     /// # Errors
     ///
     /// [`KernelError::TargetEnded`] where the process is no more; else what the kernel said.
     pub fn place(&mut self, probes: &mut Probes, pid: Pid, path: &Path, sites: &[Probe]) -> Result<(), KernelError> {
         probes.place(&mut self.ebpf, pid, path, sites)
+    }
+
+    /// Places a probe at the entry of one function of the object at `path`, for `pid` only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::place`].
+    pub fn place_entry(&mut self, probes: &mut Probes, pid: Pid, path: &Path, site: &Probe) -> Result<(), KernelError> {
+        probes.place_entry(&mut self.ebpf, pid, path, site)
+    }
+
+    /// Has the kernel time the programs from now on, or no more. Timing costs each run two readings of the clock.
+    pub fn time_programs(&mut self, on: bool) {
+        self.meter.turn(on);
+    }
+
+    /// How much time the programs took while they were timed.
+    #[must_use]
+    pub fn program_time(&self) -> ProgramTime {
+        self.meter.read(&self.ebpf)
     }
 
     /// From now on events count.

@@ -146,6 +146,17 @@ pub struct Cost {
     pub cpu: Duration,
     /// memtrace's own memory at its highest.
     pub peak_rss: Bytes,
+    /// What memtrace's programs took in the targets; `None` where too little happened to tell.
+    pub programs: Option<ProgramCost>,
+}
+
+/// What programs took in the targets, the traps that lead to them aside. Told from a part of the time, so not exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProgramCost {
+    /// How often a probe was hit.
+    pub hits: u64,
+    /// How long the programs ran.
+    pub time: Duration,
 }
 
 impl Frame {

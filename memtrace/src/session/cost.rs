@@ -3,7 +3,8 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use crate::model::{Bytes, Cost};
+use crate::kernel::ProgramTime;
+use crate::model::{Bytes, Cost, ProgramCost};
 
 /// The monotonic clock, which programs in the kernel read too.
 pub(super) fn monotonic_clock() -> Duration {
@@ -16,7 +17,7 @@ pub(super) fn monotonic_clock() -> Duration {
 }
 
 /// What the run has cost until now.
-pub(super) fn so_far(events: u64, nested: u64) -> Cost {
+pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, duration: Duration) -> Cost {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to a whole rusage.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
@@ -31,5 +32,30 @@ pub(super) fn so_far(events: u64, nested: u64) -> Cost {
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
         // ru_maxrss is in KiB (getrusage(2)).
         peak_rss: Bytes(usage.ru_maxrss.unsigned_abs() * 1024),
+        programs: in_all(programs, duration),
+    }
+}
+
+/// What the programs took in all, by what they took while they were timed.
+fn in_all(programs: &ProgramTime, duration: Duration) -> Option<ProgramCost> {
+    if programs.runs == 0 || programs.during.is_zero() {
+        return None;
+    }
+    let whole = duration.max(programs.during);
+    let hits = u128::from(programs.runs) * whole.as_nanos() / programs.during.as_nanos();
+    let time = programs.time.mul_f64(whole.as_secs_f64() / programs.during.as_secs_f64());
+    Some(ProgramCost { hits: u64::try_from(hits).unwrap_or(u64::MAX), time })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_timed_for_a_part_stands_for_the_whole() {
+        let tenth = ProgramTime { runs: 1000, time: Duration::from_micros(400), during: Duration::from_secs(1) };
+        let cost = in_all(&tenth, Duration::from_secs(10));
+        assert_eq!(cost, Some(ProgramCost { hits: 10_000, time: Duration::from_millis(4) }));
+        assert_eq!(in_all(&ProgramTime::default(), Duration::from_secs(10)), None);
     }
 }

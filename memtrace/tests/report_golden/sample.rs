@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AbsAddr, Amount, BuildId, Bytes, Cost, Ending, Frame, FrameId, Location, LossReason, Losses, Name, ObjectName, Pid,
-    ProcessProfile, Profile, StackEnd, StackProfile, Unnamed, Usage, VirtOffset,
+    ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile, Unnamed, Usage, VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -26,7 +26,13 @@ pub(crate) fn sample() -> Profile {
         notes: vec![String::from(
             "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
         )],
-        cost: Cost { events: 1_234_567, nested: 89, cpu: Duration::from_millis(480), peak_rss: Bytes(18 << 20) },
+        cost: Cost {
+            events: 1_234_567,
+            nested: 89,
+            cpu: Duration::from_millis(480),
+            peak_rss: Bytes(18 << 20),
+            programs: Some(ProgramCost { hits: 1_900_000, time: Duration::from_millis(779) }),
+        },
     }
 }
 

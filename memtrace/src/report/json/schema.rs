@@ -211,6 +211,8 @@ struct CostFields {
     nested: u64,
     cpu_s: f64,
     peak_rss_bytes: u64,
+    probe_hits: Option<u64>,
+    programs_s: Option<f64>,
 }
 
 impl From<Cost> for CostFields {
@@ -220,6 +222,8 @@ impl From<Cost> for CostFields {
             nested: cost.nested,
             cpu_s: cost.cpu.as_secs_f64(),
             peak_rss_bytes: cost.peak_rss.0,
+            probe_hits: cost.programs.map(|programs| programs.hits),
+            programs_s: cost.programs.map(|programs| programs.time.as_secs_f64()),
         }
     }
 }

@@ -55,7 +55,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
 }
 
 fn cost(profile: &Profile) -> String {
-    let Cost { events, nested, cpu, peak_rss } = profile.cost;
+    let Cost { events, nested, cpu, peak_rss, programs } = profile.cost;
     let share = if profile.duration.is_zero() {
         String::new()
     } else {
@@ -65,8 +65,13 @@ fn cost(profile: &Profile) -> String {
         0 => String::new(),
         some => format!(", {} inside others not counted twice", phrase::counted(some, "call", "calls")),
     };
+    let programs = programs.map_or_else(String::new, |programs| {
+        let nanoseconds = programs.time.as_nanos() / u128::from(programs.hits.max(1));
+        let hits = phrase::counted(programs.hits, "probe hit", "probe hits");
+        format!(" In the targets: about {hits} with {nanoseconds} ns of memtrace's programs each, beside the traps.")
+    });
     format!(
-        "Cost: {}{nested}; {} of processor time{share}, {peak_rss} of memory at most.",
+        "Cost: {}{nested}; {} of processor time{share}, {peak_rss} of memory at most.{programs}",
         phrase::counted(events, "event", "events"),
         phrase::duration(cpu),
     )

@@ -1,0 +1,54 @@
+//! How much time the programs take, by the kernel's own account.
+//!
+//! The account itself costs each run two readings of the clock, so it is kept only for a part of the time.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use aya::Ebpf;
+use aya::sys::{Stats, enable_stats};
+
+/// Runs of the programs while they were timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramTime {
+    /// How often any program ran.
+    pub runs: u64,
+    /// How long all runs took together (`run_time_ns` of `struct bpf_prog_info`).
+    pub time: Duration,
+    /// For how long runs were timed.
+    pub during: Duration,
+}
+
+/// Turns the kernel's account on and off.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    on: Option<(OwnedFd, Instant)>,
+    during: Duration,
+}
+
+impl Meter {
+    /// Has runs timed from now on, or no more. Kernels before 5.8 cannot be asked, and then nothing is timed.
+    pub(super) fn turn(&mut self, on: bool) {
+        if let Some((account, since)) = self.on.take() {
+            self.during += since.elapsed();
+            drop(account);
+        }
+        if on {
+            self.on = enable_stats(Stats::RunTime)
+                .inspect_err(|error| log::debug!("the kernel does not time programs: {error}"))
+                .ok()
+                .map(|account| (account, Instant::now()));
+        }
+    }
+
+    /// What was timed so far.
+    pub(super) fn read(&self, ebpf: &Ebpf) -> ProgramTime {
+        let running = self.on.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        let mut total = ProgramTime { during: self.during + running, ..ProgramTime::default() };
+        for info in ebpf.programs().filter_map(|(_, program)| program.info().ok()) {
+            total.runs += info.run_count();
+            total.time += info.run_time();
+        }
+        total
+    }
+}
