@@ -12,6 +12,7 @@ mod maps;
 mod objects;
 mod pidfd;
 mod process;
+mod processor_time;
 mod runtime;
 #[cfg(test)]
 mod scratch;
@@ -24,5 +25,6 @@ pub use launch::{Child, Identity, Launch, candidate_allocators};
 pub use maps::read_image;
 pub use objects::Objects;
 pub use process::{Process, inspect};
+pub use processor_time::processor_time;
 pub use runtime::is_go;
-pub use site::{Cost, Reason, Site};
+pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};

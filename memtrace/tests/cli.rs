@@ -28,7 +28,7 @@ const OPTIONS: [&str; 18] = [
 ];
 
 /// Every exit code, as users know them.
-const CODES: [&str; 12] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "20"];
+const CODES: [&str; 13] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "20"];
 
 /// memtrace with nothing around it that changes what it prints: no terminal, no columns.
 fn memtrace(arguments: &[&str]) -> Command {

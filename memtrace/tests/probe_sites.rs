@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use memtrace::model::{AbsAddr, FileOffset, Image, Mapping, Object};
-use memtrace::target::{Allocator, Cost, FoundFunction, survey};
+use memtrace::target::{Allocator, FoundFunction, ProbeCost as Cost, survey};
 
 /// The folders that the libraries are in, and what they are.
 const LIBRARIES: &[(&str, &str)] = &[

@@ -10,7 +10,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 use super::{help, units};
 use crate::model::{Bytes, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
-use crate::session::ProbeSite;
+use crate::session::{Percent, ProbeSite};
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -154,6 +154,13 @@ pub(super) struct Trace {
     /// Only with the metrics live-bytes and live-count, and no longer than --duration.
     #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
     pub(super) older: Option<Duration>,
+
+    /// Take no more of the target's processor time than this, as in 10%
+    ///
+    /// What tracing will cost is foretold from how often the target allocates at the beginning. Where it is more, only
+    /// larger allocations are traced, and where that does not help, nothing is. Only with --pid.
+    #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", help_heading = TUNING)]
+    pub(super) max_overhead: Option<Percent>,
 
     /// Take so many frames of a stack at most; 0 takes none
     #[arg(

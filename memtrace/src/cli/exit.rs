@@ -31,13 +31,15 @@ pub(super) enum Exit {
     BadObject = 9,
     /// The command did not start.
     Command = 10,
+    /// Tracing would cost more than allowed.
+    TooDear = 11,
     /// The report has gaps.
     Lossy = 20,
 }
 
 impl Exit {
     /// Every way to end, ordered by code.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Success,
         Self::Failed,
         Self::Usage,
@@ -49,6 +51,7 @@ impl Exit {
         Self::Untraceable,
         Self::BadObject,
         Self::Command,
+        Self::TooDear,
         Self::Lossy,
     ];
 
@@ -71,6 +74,7 @@ impl Exit {
             Self::Untraceable => "the target cannot be traced: a kernel thread, or a thread's id",
             Self::BadObject => "a file that the target has mapped is damaged",
             Self::Command => "the command could not be started",
+            Self::TooDear => "tracing would cost the target more than --max-overhead allows; nothing was traced",
             Self::Lossy => "the report is written, but something was lost; the report says what",
         }
     }
@@ -93,6 +97,7 @@ impl From<&Error> for Exit {
             Error::Untraceable { .. } => Self::Untraceable,
             Error::BadObject { .. } => Self::BadObject,
             Error::Command { .. } => Self::Command,
+            Error::TooDear { .. } => Self::TooDear,
             Error::Failed(_) => Self::Failed,
         }
     }
@@ -150,6 +155,7 @@ mod tests {
             (Error::Untraceable { pid, reason: text(), remedy: text() }, 8),
             (Error::BadObject { path: "x".into(), reason: text() }, 9),
             (Error::Command { program: "x".into(), source: source() }, 10),
+            (Error::TooDear { foretold: "12 %".into(), allowed: "10 %".into() }, 11),
         ];
         for (error, code) in errors {
             assert_eq!(Exit::from(&error).code(), code, "{error:?}");

@@ -50,6 +50,7 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         ring_size: given.ring_size,
         probe_site: given.probe_site,
         max_live: given.max_live,
+        max_overhead: given.max_overhead,
         quiet: given.quiet,
     })
 }
@@ -185,6 +186,7 @@ mod tests {
             ring_size: Bytes(16 << 20),
             probe_site: ProbeSite::Best,
             max_live: 32_000_000,
+            max_overhead: None,
             quiet: false,
         };
         assert_eq!(resolved("--pid 4711"), Ok(expected));
@@ -209,6 +211,7 @@ mod tests {
             ring_size: Bytes(4096),
             probe_site: ProbeSite::Entry,
             max_live: 500_000,
+            max_overhead: None,
             quiet: true,
         };
         let line = "-d 1m30s -o a.json -o - --format txt -m live-count --min-size 1k --max-size 1M --older 1m --top 3 \

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::model::{Bytes, Pid};
+use crate::session::Percent;
 
 /// Units of time with their milliseconds, from large to small.
 const TIME: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
@@ -43,6 +44,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         rest = behind;
     }
     Ok(Duration::from_millis(total))
+}
+
+/// Reads a share of a hundred: `10%` or `10`.
+pub(super) fn percent(text: &str) -> Result<Percent, String> {
+    match text.strip_suffix('%').unwrap_or(text).parse() {
+        Ok(0) => Err("no tracing is for nothing; give at least 1%".into()),
+        Ok(number) => Ok(Percent(number)),
+        Err(_) => Err(not_a_number(text, "10%")),
+    }
 }
 
 /// Writes a duration as [`duration`] reads it; what is below a millisecond is left out.

@@ -37,6 +37,8 @@ pub struct Config {
     pub probe_site: ProbeSite,
     /// How many live blocks the books may hold, all shards together.
     pub max_live: u64,
+    /// The most by which the target may become slower; `None`: whatever it is.
+    pub max_overhead: Option<Percent>,
     /// Neither progress nor summary on standard error; the `attached` line and errors still go there.
     pub quiet: bool,
 }
@@ -49,6 +51,18 @@ pub enum ProbeSite {
     Best,
     /// The entry.
     Entry,
+}
+
+/// Hundredths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Percent(pub u32);
+
+impl Percent {
+    /// As a share, 1 for the whole.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        f64::from(self.0) / 100.0
+    }
 }
 
 /// Who is traced.

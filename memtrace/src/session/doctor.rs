@@ -98,10 +98,10 @@ impl Verdict {
 #[must_use]
 pub fn examine(pid: Option<Pid>) -> Vec<Finding> {
     let held = Held::by(read("/proc/self/status").as_deref());
-    let mut findings = kernel::examine(&held);
+    let (mut findings, traps) = kernel::examine(&held);
     findings.extend(permissions::examine(&held));
     findings.extend(namespaces::examine());
-    findings.extend(pid.into_iter().flat_map(process::examine));
+    findings.extend(pid.into_iter().flat_map(|pid| process::examine(pid, traps)));
     findings
 }
 

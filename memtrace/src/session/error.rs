@@ -79,6 +79,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Tracing would slow the target down by more than was allowed.
+    #[error("tracing would take the target about {foretold} more processor time, and --max-overhead allows {allowed}")]
+    TooDear {
+        /// What was foretold, with its unit: `35 %`.
+        foretold: String,
+        /// What was allowed, with its unit.
+        allowed: String,
+    },
     /// Anything else that went wrong while running; the text says all.
     #[error("{0}")]
     Failed(String),
@@ -107,6 +115,7 @@ impl Error {
             Self::Command { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the name, or give the program's whole path: sudo may have changed PATH".into()
             }
+            Self::TooDear { .. } => "nothing was traced; allow more, or trace when less is allocated".into(),
             Self::Command { .. } | Self::Failed(_) => return None,
         })
     }

@@ -8,6 +8,8 @@ use crate::model::Bytes;
 /// What one call costs the thread that makes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Prices {
+    /// The one trap of an allocation whose calls are only counted.
+    pub(super) count: Duration,
     /// The traps of an allocation and of the free that follows it, whatever their size.
     pub(super) traps: Duration,
     /// The programs' work for an allocation that is recorded, its stack and its free included.
@@ -25,17 +27,23 @@ pub(super) struct Forecast {
     pub(super) slowdown: Option<f64>,
 }
 
+/// At least this share of what the target took while it was counted is thought to be its own.
+const LEAST_OWN: f64 = 0.02;
+
 /// Foretells the cost where allocations below `min_size` are filtered. `busy` is how much processor time the target took
 /// while its calls were counted.
 pub(super) fn foretell(calls: &Calls, busy: Duration, prices: Prices, min_size: Bytes) -> Forecast {
     let seconds = calls.during.as_secs_f64().max(f64::EPSILON);
     let all: u64 = calls.by_class.iter().sum();
     let recorded: u64 = classes_from(min_size).filter_map(|class| calls.by_class.get(class)).sum();
+    // Without having been counted, the target would have taken less.
+    let own = busy.as_secs_f64() - all as f64 * prices.count.as_secs_f64();
+    let own = own.max(busy.as_secs_f64() * LEAST_OWN);
     let cost = all as f64 * prices.traps.as_secs_f64() + recorded as f64 * prices.record.as_secs_f64();
     Forecast {
         calls_per_second: all as f64 / seconds,
         processors: cost / seconds,
-        slowdown: (!busy.is_zero()).then(|| cost / busy.as_secs_f64()),
+        slowdown: (!busy.is_zero()).then(|| cost / own),
     }
 }
 
@@ -43,7 +51,9 @@ pub(super) fn foretell(calls: &Calls, busy: Duration, prices: Prices, min_size: 
 /// the traps alone cost more.
 pub(super) fn narrow(calls: &Calls, busy: Duration, prices: Prices, limit: f64) -> Option<Bytes> {
     let sizes = (0..u64::BITS).map(|power| Bytes(if power == 0 { 0 } else { 1 << power }));
-    sizes.into_iter().find(|&size| foretell(calls, busy, prices, size).slowdown.is_none_or(|slowdown| slowdown <= limit))
+    sizes
+        .into_iter()
+        .find(|&size| foretell(calls, busy, prices, size).slowdown.is_none_or(|slowdown| slowdown <= limit))
 }
 
 /// The classes of which nothing is below `size`.
@@ -56,7 +66,8 @@ fn classes_from(size: Bytes) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    const PRICES: Prices = Prices { traps: Duration::from_micros(2), record: Duration::from_micros(1) };
+    const PRICES: Prices =
+        Prices { count: Duration::ZERO, traps: Duration::from_micros(2), record: Duration::from_micros(1) };
     const SECOND: Duration = Duration::from_secs(1);
 
     fn calls(counts: &[(usize, u64)]) -> Calls {
@@ -77,6 +88,16 @@ mod tests {
         assert!((all.slowdown.unwrap() - 0.6).abs() < 1e-9);
         let large = foretell(&calls, SECOND / 2, PRICES, Bytes(4096));
         assert!((large.processors - 0.21).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_cost_of_counting_is_not_taken_for_the_target_s_own() {
+        let prices = Prices { count: Duration::from_micros(1), ..PRICES };
+        let calls = calls(&[(6, 500_000)]);
+        let forecast = foretell(&calls, SECOND, prices, Bytes(0));
+        assert!((forecast.slowdown.unwrap() - 1.5 / 0.5).abs() < 1e-9);
+        let nothing_left = foretell(&calls, SECOND / 2, prices, Bytes(0));
+        assert!((nothing_left.slowdown.unwrap() - 1.5 / 0.01).abs() < 1e-9);
     }
 
     #[test]

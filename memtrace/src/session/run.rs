@@ -9,6 +9,7 @@ use super::followed::Followed;
 use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
 use super::outputs::Outputs;
+use super::overhead::{self, Overhead};
 use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::wait::{self, Signals, Stop};
@@ -23,6 +24,9 @@ use crate::symbolize::Symbolizer;
 /// So many stacks each shard may hold, and so many processes.
 const MAX_STACKS: u32 = 1 << 20;
 const MAX_PROCESSES: u32 = 1 << 14;
+
+/// The programs are timed during one tick of so many: timing is a cost of its own.
+const TIMED_EVERY: u32 = 10;
 
 /// By default one shard a processor, but no more than this: one already takes millions of events in a second.
 const DEFAULT_SHARDS: usize = 4;
@@ -43,6 +47,9 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
         let mut signals =
             Signals::listen().map_err(|error| Error::Failed(format!("cannot listen to signals: {error}")))?;
         let mut trace = Trace::begin(config)?;
+        for expected in &trace.subject.expected {
+            observer.note(expected);
+        }
         observer.attached(&trace.attached());
         for note in &trace.subject.notes {
             observer.note(note);
@@ -65,6 +72,9 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
 struct Trace {
     kernel: Kernel,
     probes: Probes,
+    /// Those in memtrace itself, by which the price of a probe was measured. Removing them takes a while, so they go with
+    /// the others.
+    own_probes: Probes,
     shards: Shards,
     followed: Followed,
     subject: Subject,
@@ -72,6 +82,7 @@ struct Trace {
     clock_start: Duration,
     opened: Instant,
     shown: (Instant, u64),
+    ticks: u32,
     complete: bool,
 }
 
@@ -79,11 +90,29 @@ impl Trace {
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
         let mut followed = Followed::new();
-        let (subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
+        let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let clock_start = cost::monotonic_clock();
         let track_peak = config.metric == Metric::PeakBytes;
-        let (mut kernel, readers) =
-            Kernel::load(&options(config, clock_start)).map_err(|error| translate::kernel(None, error))?;
+        let mut options = options(config, clock_start);
+        let mut probes = Probes::default();
+        let mut own_probes = Probes::default();
+        let (mut kernel, mut readers) = Kernel::load(&options).map_err(|error| translate::kernel(None, error))?;
+        if subject.is_running() {
+            let takes_stacks = config.max_depth > 0;
+            let prices = overhead::prices(&mut kernel, &mut own_probes, &mut followed, &sites, takes_stacks)?;
+            let overhead = Overhead::measure(&mut kernel, &mut probes, &sites, prices)?;
+            subject.expected.push(overhead::describe(overhead.foretell(options.min_size)));
+            if let Some(limit) = config.max_overhead {
+                let size = overhead.within(limit, options.min_size)?;
+                if size > options.min_size {
+                    subject.expected.push(format!("so as not to, only allocations of at least {size} are traced"));
+                    // What the programs filter is fixed when they are loaded.
+                    options.min_size = size;
+                    probes = Probes::default();
+                    (kernel, readers) = Kernel::load(&options).map_err(|error| translate::kernel(None, error))?;
+                }
+            }
+        }
         let settings = ledger::Settings {
             blocks: config.max_live,
             stacks: MAX_STACKS,
@@ -93,12 +122,12 @@ impl Trace {
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings)
             .map_err(|error| Error::Failed(error.to_string()))?;
-        let mut probes = Probes::default();
         for pid in subject.pids() {
             kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
         }
         for Site { pid, object, probes: sites } in &sites {
-            kernel.place(&mut probes, *pid, object, sites).map_err(|error| translate::kernel(Some(*pid), error))?;
+            let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
+            kernel.place(&mut probes, *pid, object, &sites).map_err(|error| translate::kernel(Some(*pid), error))?;
         }
         kernel.open().map_err(|error| translate::kernel(None, error))?;
         if let Some(pid) = subject.first_ended() {
@@ -106,7 +135,19 @@ impl Trace {
         }
         let opened = Instant::now();
         let shown = (opened, 0);
-        Ok(Self { kernel, probes, shards, followed, subject, clock_start, opened, shown, complete: true })
+        Ok(Self {
+            kernel,
+            probes,
+            own_probes,
+            shards,
+            followed,
+            subject,
+            clock_start,
+            opened,
+            shown,
+            ticks: 0,
+            complete: true,
+        })
     }
 
     fn attached(&self) -> String {
@@ -115,6 +156,8 @@ impl Trace {
 
     /// What is due a few times a second.
     fn tick(&mut self, observer: &mut dyn Observer) {
+        self.ticks = self.ticks.wrapping_add(1);
+        self.kernel.time_programs(self.ticks % TIMED_EVERY == 1);
         self.follow(observer);
         self.kernel.flush_log();
         let now = Instant::now();
@@ -138,7 +181,8 @@ impl Trace {
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
             self.complete = false;
-            let placed = self.kernel.place(&mut self.probes, pid, &site.object, &site.probes);
+            let probes: Vec<_> = site.probes.iter().map(|&(probe, _)| probe).collect();
+            let placed = self.kernel.place(&mut self.probes, pid, &site.object, &probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
             observer.note(&note);
@@ -156,12 +200,13 @@ impl Trace {
         self.follow(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
+        let programs = self.kernel.program_time();
         let Books { mut snapshot, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
         self.followed.add_idle(&mut snapshot);
-        let probes = self.probes;
+        let probes = (self.probes, self.own_probes);
         thread::scope(|scope| {
             // The target is let go while names are looked up.
             scope.spawn(|| drop(probes));
@@ -170,7 +215,7 @@ impl Trace {
             profile.filtered = counters.filtered;
             profile.older = config.older;
             profile.notes = self.subject.notes.clone();
-            profile.cost = cost::so_far(events, counters.nested);
+            profile.cost = cost::so_far(events, counters.nested, &programs, duration);
             report(config, &self.subject.name, outputs, &profile, observer)?;
             let command = self.subject.command_end();
             Ok(Outcome { losses: profile.losses, command, complete: self.complete })

@@ -12,7 +12,7 @@ use super::outcome::CommandEnd;
 use super::translate;
 use crate::kernel::Probe;
 use crate::model::Pid;
-use crate::target::{self, Allocator, Child, FoundFunction, Identity, Launch, Process};
+use crate::target::{self, Allocator, Child, FoundFunction, Identity, Launch, ProbeCost, Process};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -24,6 +24,8 @@ pub(super) struct Subject {
     pub(super) name: String,
     /// What the user should know of it: what is not traced.
     pub(super) notes: Vec<String>,
+    /// What tracing is expected to cost, in words.
+    pub(super) expected: Vec<String>,
     /// Which instructions are probed.
     pub(super) probe_site: ProbeSite,
 }
@@ -42,7 +44,8 @@ enum Command {
 pub(super) struct Site {
     pub(super) pid: Pid,
     pub(super) object: PathBuf,
-    pub(super) probes: Vec<Probe>,
+    /// Each function's probe, and what a hit of it costs; the function most called comes first.
+    pub(super) probes: Vec<(Probe, ProbeCost)>,
 }
 
 impl Site {
@@ -51,17 +54,19 @@ impl Site {
         let object = allocator.object.handle.clone()?;
         let probe = |found: &FoundFunction| {
             let summary = found.summary(&allocator.object.path);
-            let offset = match probe_site {
+            let (offset, cost) = match probe_site {
                 ProbeSite::Best => {
                     log::debug!("process {pid}: {summary}: {}", found.site.reason);
-                    found.site.file_offset
+                    (found.site.file_offset, found.site.cost)
                 }
                 ProbeSite::Entry => {
                     log::debug!("process {pid}: at the entry, as asked, rather than {summary}");
-                    found.file_offset
+                    // Where the entry's instruction were emulated, it would be the best.
+                    let cost = if found.site.offset == 0 { found.site.cost } else { ProbeCost::Stepped };
+                    (found.file_offset, cost)
                 }
             };
-            Probe { shape: found.function().shape, offset }
+            (Probe { shape: found.function().shape, offset }, cost)
         };
         Some(Self { pid, object, probes: allocator.functions.iter().map(probe).collect() })
     }
@@ -104,7 +109,8 @@ impl Subject {
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
-        Ok((Self { processes, command: Command::None, name, notes, probe_site }, sites))
+        let expected = Vec::new();
+        Ok((Self { processes, command: Command::None, name, notes, expected, probe_site }, sites))
     }
 
     fn command(argv: &[OsString], probe_site: ProbeSite, followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
@@ -123,7 +129,8 @@ impl Subject {
         let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Waiting(launch);
-        Ok((Self { processes: Vec::new(), command, name, notes: Vec::new(), probe_site }, sites))
+        let (notes, expected) = (Vec::new(), Vec::new());
+        Ok((Self { processes: Vec::new(), command, name, notes, expected, probe_site }, sites))
     }
 
     /// Lets the command go, where there is one.
@@ -159,6 +166,11 @@ impl Subject {
             Command::Waiting(launch) => Some(launch.pid()),
             Command::Running(child) => Some(child.pid()),
         }
+    }
+
+    /// Whether the processes were running before, so that it can be seen how often they allocate.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.command, Command::None)
     }
 
     /// The processes that are traced.

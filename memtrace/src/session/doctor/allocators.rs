@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::kernel::microseconds;
 use super::{Area, Finding};
 use crate::model::FUNCTIONS;
+use crate::session::traps::Traps;
 use crate::target::{Allocator, FoundFunction, Kind, Survey, Verdict};
 
 /// Says what the survey of a process means, whose program is the object at `program`.
@@ -49,6 +51,18 @@ fn of_one(allocator: &Allocator, any_supported: bool) -> Vec<Finding> {
     findings
 }
 
+/// Says of each function that is followed where its probe goes, what a hit costs, and why it goes there.
+pub(super) fn probes(allocator: &Allocator, traps: Option<Traps>) -> Vec<Finding> {
+    let followed = allocator.functions.iter().filter(|_| allocator.is_supported());
+    let finding = |found: &FoundFunction| {
+        let price =
+            traps.map_or_else(String::new, |traps| format!(", {} a call", microseconds(traps.of(found.site.cost))));
+        let detail = format!("{}{price}: {}", found.summary(&allocator.object.path), found.site.reason);
+        Finding::info(AREA, "probe", detail)
+    };
+    followed.map(finding).collect()
+}
+
 /// A function's names, those that lie at the same address as one.
 fn names(found: &FoundFunction) -> String {
     found.functions.iter().map(|function| function.name).collect::<Vec<_>>().join(" = ")
@@ -90,7 +104,7 @@ mod tests {
     use super::super::Verdict as Judged;
     use super::*;
     use crate::model::{Bytes, FileOffset, Function, Object, VirtOffset};
-    use crate::target::{LookedAt, SkipReason, Skipped};
+    use crate::target::{LookedAt, ProbeCost, Site, SiteReason, SkipReason, Skipped};
 
     fn row(name: &str) -> &'static Function {
         FUNCTIONS.iter().find(|function| function.name == name).unwrap()
@@ -103,6 +117,13 @@ mod tests {
             file_offset: FileOffset(0),
             virt: VirtOffset(0),
             size: Bytes(0),
+            site: Site {
+                offset: 0,
+                file_offset: FileOffset(0),
+                instruction: String::from("push %rbp"),
+                cost: ProbeCost::Emulated,
+                reason: SiteReason::EntryEmulated,
+            },
         }
     }
 

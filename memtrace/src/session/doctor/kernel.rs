@@ -1,10 +1,13 @@
 //! What the running kernel can do.
 
+use std::time::Duration;
+
 use super::permissions::{BPF, Held, PERFMON};
 use super::trial::{Refusal, Trial, probe_oneself};
 use super::{Area, Finding, Verdict, read};
 use crate::kernel::features;
 use crate::kernel::mappings::MappingEvents;
+use crate::session::traps::Traps;
 
 const NEWER: &str = "boot Linux 5.12 or newer";
 
@@ -25,18 +28,20 @@ const PROBES: Trial = Trial {
 const MAPPINGS: Trial =
     Trial { subject: "mapping notices", needs: &[PERFMON], remedy: "boot a kernel built with CONFIG_PERF_EVENTS=y" };
 
-pub(super) fn examine(held: &Held) -> Vec<Finding> {
+/// Says what the kernel can do, and what a probe costs where one could be tried.
+pub(super) fn examine(held: &Held) -> (Vec<Finding>, Option<Traps>) {
     let mut findings = vec![
         release(read("/proc/sys/kernel/osrelease").as_deref()),
         TYPES.judge(held, worked(features::type_information(), "what the kernel half reads is described")),
         UPROBES.judge(held, worked(features::user_probes(), "the kernel has them")),
         RINGS.judge(held, worked(features::ring_buffers(), "one was made")),
     ];
-    findings.extend(kernel_half(held));
+    let (half, traps) = kernel_half(held);
+    findings.extend(half);
     findings.push(mapping_notices(held));
     findings.push(lockdown(read("/sys/kernel/security/lockdown").as_deref()));
     findings.extend(compiler(read("/proc/sys/net/core/bpf_jit_enable").as_deref()));
-    findings
+    (findings, traps)
 }
 
 fn worked<E: Into<Refusal>>(outcome: Result<(), E>, detail: &'static str) -> Result<&'static str, Refusal> {
@@ -63,11 +68,13 @@ fn release(release: Option<&str>) -> Finding {
     }
 }
 
-fn kernel_half(held: &Held) -> [Finding; 2] {
+fn kernel_half(held: &Held) -> ([Finding; 2], Option<Traps>) {
     match features::kernel_half() {
         Ok(mut kernel) => {
             let half = KERNEL_HALF.judge(held, Ok::<_, Refusal>("the verifier accepts every program"));
-            [half, PROBES.judge(held, probe_oneself(&mut kernel))]
+            let outcome = probe_oneself(&mut kernel);
+            let traps = outcome.as_ref().ok().copied();
+            ([half, PROBES.judge(held, outcome.map(describe))], traps)
         }
         Err(error) => {
             let half = KERNEL_HALF.judge(held, Err::<&str, _>(error.into()));
@@ -76,9 +83,22 @@ fn kernel_half(held: &Held) -> [Finding; 2] {
             } else {
                 Finding::info(Area::Kernel, PROBES.subject, "not tried: that takes the kernel half")
             };
-            [half, probes]
+            ([half, probes], None)
         }
     }
+}
+
+fn describe(Traps { emulated, stepped }: Traps) -> String {
+    let (emulated, stepped) = (microseconds(emulated), microseconds(stepped));
+    format!(
+        "placed in memtrace itself, and removed: a call costs {emulated} where the kernel emulates an instruction, \
+         {stepped} where it steps over one"
+    )
+}
+
+/// A time in microseconds, in words.
+pub(super) fn microseconds(time: Duration) -> String {
+    format!("{:.1} µs", time.as_secs_f64() * 1e6)
 }
 
 /// Without them a trace still works, but for what is mapped while it runs.

@@ -2,19 +2,20 @@
 
 use super::{Area, Finding, allocators, naming};
 use crate::model::{Image, Object, Pid};
+use crate::session::traps::Traps;
 use crate::session::{Error, translate};
 use crate::target::{self, Objects, Process, TargetError};
 
 /// Looks at the process `pid`; says what a run would refuse it for.
-pub(super) fn examine(pid: Pid) -> Vec<Finding> {
+pub(super) fn examine(pid: Pid, traps: Option<Traps>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Err(error) = look(pid, &mut findings) {
+    if let Err(error) = look(pid, traps, &mut findings) {
         findings.push(refused(pid, error));
     }
     findings
 }
 
-fn look(pid: Pid, findings: &mut Vec<Finding>) -> Result<(), TargetError> {
+fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(), TargetError> {
     let process = target::inspect(pid)?;
     findings.push(Finding::ok(
         Area::Process,
@@ -28,6 +29,7 @@ fn look(pid: Pid, findings: &mut Vec<Finding>) -> Result<(), TargetError> {
     let survey = target::survey(&image);
     let program = program(&image, &process);
     findings.extend(allocators::examine(&survey, program.map(|object| object.path.as_path())));
+    findings.extend(survey.allocators.iter().flat_map(|allocator| allocators::probes(allocator, traps)));
     findings.extend(program.and_then(go));
     findings.extend(naming::examine(program, &survey));
     findings.push(Finding::info(

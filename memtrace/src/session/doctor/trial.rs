@@ -1,14 +1,12 @@
 //! What came of trying something, told apart: it works, it was not permitted, or it cannot work.
 
-use std::hint::black_box;
 use std::io;
-use std::process;
 
 use super::permissions::{self, Capability, Held, SYS_ADMIN};
 use super::{Area, Finding};
-use crate::kernel::{Kernel, KernelError, Probe, Probes};
-use crate::model::{AbsAddr, FileOffset, Pid, Shape};
-use crate::target::{self, Objects, TargetError};
+use crate::kernel::{Kernel, KernelError, Probes};
+use crate::session::traps::{self, Traps};
+use crate::target::{Objects, TargetError};
 
 /// Why a trial failed.
 #[derive(Debug)]
@@ -79,26 +77,19 @@ impl Trial {
     }
 }
 
-/// A place for a probe: nobody calls it.
-#[inline(never)]
-extern "C" fn probed() {
-    black_box(());
+impl From<traps::Error> for Refusal {
+    fn from(error: traps::Error) -> Self {
+        match error {
+            traps::Error::Kernel(error) => error.into(),
+            other => Self::Failed(other.to_string()),
+        }
+    }
 }
 
 /// Probes memtrace's own process, as a target is probed, and takes the probes away again.
-pub(super) fn probe_oneself(kernel: &mut Kernel) -> Result<String, Refusal> {
-    let unknown = || Refusal::Failed(String::from("memtrace cannot find its own code among its mappings"));
-    let pid = Pid(process::id());
-    let address = AbsAddr((probed as *const ()).addr() as u64);
-    let mut objects = Objects::new();
-    let image = target::read_image(pid, &mut objects)?;
-    let mapping = image.mapping_at(address).ok_or_else(unknown)?;
-    let handle = mapping.object.as_ref().and_then(|object| object.handle.as_ref()).ok_or_else(unknown)?;
-    let offset = FileOffset(mapping.offset.0 + (address.0 - mapping.start.0));
-    // A function whose return is probed too, so that both kinds of probe are tried.
-    let mut probes = Probes::default();
-    kernel.place(&mut probes, pid, handle, &[Probe { shape: Shape::Alloc { size: 0 }, offset }])?;
-    Ok(format!("{} placed in memtrace itself, and removed", probes.len()))
+pub(super) fn probe_oneself(kernel: &mut Kernel) -> Result<Traps, Refusal> {
+    // Functions whose return is probed too, so that both kinds of probe are tried.
+    Ok(traps::measure(kernel, &mut Probes::default(), &mut Objects::new())?)
 }
 
 #[cfg(test)]
