@@ -1,0 +1,31 @@
+//! Foretelling what tracing costs, and keeping to a limit.
+
+use memtrace_tests::{Trace, Victim, memory};
+
+const TOO_DEAR: i32 = 11;
+
+/// A victim that does nothing but allocate and free: tracing makes it many times slower.
+fn flooding() -> Victim {
+    let mut victim = Victim::start_with("flood", &["1000000000"]);
+    victim.process().tell("");
+    victim
+}
+
+#[test]
+fn a_trace_that_would_cost_more_than_allowed_is_refused_and_nothing_stays_probed() {
+    let victim = flooding();
+    let outcome = Trace::of(&victim).options(&["--max-overhead", "10%"]).run();
+    outcome.assert_refused(TOO_DEAR, &["--max-overhead", "10 %"]);
+    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+}
+
+#[test]
+fn a_trace_that_costs_less_than_allowed_is_whole_and_what_it_will_cost_is_said() {
+    let mut victim = Victim::start_with("steady", &["100"]);
+    let tracer = Trace::of(&victim).options(&["--max-overhead", "10"]).start();
+    let books = victim.work();
+    let outcome = tracer.stop();
+    outcome.report().assert_equals(&books);
+    assert!(outcome.errors.contains("allocations a second, tracing takes about"), "{}", outcome.errors);
+    victim.finish();
+}
