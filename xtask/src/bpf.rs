@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
-use crate::{command, say};
+use crate::{command, say, verified};
 
 /// Debug information becomes BTF, without which the kernel half cannot be loaded; v3 has the atomic instructions that
 /// the programs need (Linux 5.12).
@@ -25,7 +25,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         let built = build(workspace, &toolchain)?;
         // Cargo writes a missing lock file, and somebody may be editing: only what stayed the same is what was built.
         if fingerprint(workspace)? == before {
-            return place(workspace, &built, &before);
+            place(workspace, &built, &before)?;
+            return verified::check(workspace);
         }
     }
     bail!("the sources of the BPF object keep changing while it is built")

@@ -13,6 +13,7 @@ mod setup;
 mod test;
 mod tidy;
 mod toolchain;
+mod verified;
 mod workspace;
 
 use std::process::ExitCode;
