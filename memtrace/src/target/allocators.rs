@@ -1,5 +1,6 @@
 //! Which of the objects that a process has mapped are allocators, and where their functions lie.
 
+mod forwarders;
 mod functions;
 mod sites;
 

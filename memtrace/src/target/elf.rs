@@ -5,6 +5,7 @@
 //! are read, not mapped into memory: a file that somebody truncates would otherwise end memtrace with SIGBUS.
 
 mod code;
+mod imports;
 mod symbols;
 
 use std::fs::File;

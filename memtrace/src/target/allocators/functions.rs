@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use super::forwarders;
 use crate::model::{Bytes, FUNCTIONS, FileOffset, Function, Shape, VirtOffset};
 use crate::target::elf::{Elf, ElfError, Source, Symbol, SymbolKind};
 use crate::target::site::Site;
@@ -62,6 +63,8 @@ pub enum SkipReason {
     NotCode,
     /// A function that is called another way lies at the same address.
     Ambiguous,
+    /// It does nothing but jump to another hooked function, where the call is seen.
+    Forwards,
 }
 
 impl fmt::Display for SkipReason {
@@ -71,6 +74,7 @@ impl fmt::Display for SkipReason {
             Self::NotAFunction => "not a function",
             Self::NotCode => "outside of the file's code",
             Self::Ambiguous => "at the same address as a function that is called another way",
+            Self::Forwards => "it only passes its calls on to a function that is followed",
         })
     }
 }
@@ -81,7 +85,9 @@ pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<(Vec<Place>, Vec<Skipped>)
     for function in FUNCTIONS {
         named.extend(elf.definitions(function.name)?.into_iter().map(|symbol| (function, symbol)));
     }
-    Ok(arrange(named, |virt, size| elf.code_offset(virt, size)))
+    let (mut places, mut skipped) = arrange(named, |virt, size| elf.code_offset(virt, size));
+    skipped.extend(forwarders::take(elf, &mut places));
+    Ok((places, skipped))
 }
 
 /// Where a function lies: one address, by whatever names it goes.

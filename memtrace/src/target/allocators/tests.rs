@@ -155,6 +155,26 @@ fn an_indirect_malloc_is_not_probed() {
 }
 
 #[test]
+fn a_function_that_only_passes_its_calls_on_to_free_is_not_probed() {
+    let source = format!(
+        "{ALL_FOUR}
+         void free_sized(void *block, unsigned long size) {{ (void)size; free(block); }}
+         void free_aligned_sized(void *block, unsigned long a, unsigned long size) {{ (void)a; (void)size; free(0); }}"
+    );
+    let skipped = Skipped { symbol: "free_sized".to_owned(), reason: SkipReason::Forwards };
+    let scratch = Scratch::new();
+    // By a stub, since another object may define free, and directly.
+    for (name, more) in [("stub.so", "-Wl,-z,lazy"), ("bound.so", "-Wl,-z,now"), ("direct.so", "-Wl,-Bsymbolic")] {
+        let library =
+            scratch.compile("cc", name, &source, &["-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin", more]);
+        let found = of_file(&library).1.unwrap();
+        assert_eq!(found.skipped, std::slice::from_ref(&skipped), "{name}");
+        let names: Vec<_> = found.functions.iter().map(|found| found.functions[0].name).collect();
+        assert_eq!(names, ["malloc", "calloc", "realloc", "free", "free_aligned_sized"], "{name}");
+    }
+}
+
+#[test]
 fn a_statically_linked_program_is_told_as_such() {
     let scratch = Scratch::new();
     let program = scratch.compile("musl-gcc", "static", "int main(void) { return 0; }", &["-static"]);

@@ -185,6 +185,20 @@ fn memory(word: u32) -> Effects {
     effects
 }
 
+/// `adrp x16, page; ldr x17, [x16, #offset]`, behind a `bti` where there is one.
+pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
+    const BTI: u32 = 0xd503_245f;
+    let mut words = (address..).step_by(4).zip(code.as_chunks::<4>().0.iter().map(|&bytes| u32::from_le_bytes(bytes)));
+    let (at, page) = words.find(|&(_, word)| word != BTI)?;
+    let (_, load) = words.next()?;
+    if !is(page, 0x9f00_001f, 0x9000_0010) || !is(load, 0xffc0_03ff, 0xf940_0211) {
+        return None;
+    }
+    let pages = (bits(page, 5, 19) << 13 | bits(page, 29, 2) << 11).cast_signed() >> 11;
+    let base = (at & !0xfff).wrapping_add_signed(i64::from(pages) << 12);
+    Some(base.wrapping_add(u64::from(bits(load, 10, 12)) * 8))
+}
+
 /// The instruction, as far as a probe can be on it for its own sake; of any other its bits.
 pub(super) fn text(code: &[u8], address: u64) -> String {
     let Some(word) = word(code) else { return String::from("(bad)") };
@@ -306,6 +320,17 @@ mod tests {
         for (word, expected) in cases {
             assert_eq!(effects(&at(word)), expected, "{word:#x}");
         }
+    }
+
+    #[test]
+    fn the_slot_of_a_stub_is_known() {
+        // adrp x16, 0x1f000; ldr x17, [x16, #0xfa8]; add x16, x16, #0xfa8; br x17
+        let stub = [at(0xf000_00f0), at(0xf947_d611), at(0x913e_a210), at(0xd61f_0220)].concat();
+        assert_eq!(slot(&stub, 0x60), Some(0x1ffa8));
+        let marked = [&at(0xd503_245f), &stub[..]].concat();
+        assert_eq!(slot(&marked, 0x5c), Some(0x1ffa8));
+        assert_eq!(slot(&stub[4..], 0x60), None);
+        assert_eq!(slot(&stub[..4], 0x60), None);
     }
 
     #[test]

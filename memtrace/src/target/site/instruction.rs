@@ -133,6 +133,15 @@ impl Machine {
         }
     }
 
+    /// Where the address lies that the stub at the beginning of `code`, which lies at `address`, jumps to: one by which an
+    /// object calls what another may replace.
+    pub(crate) fn slot(self, code: &[u8], address: u64) -> Option<u64> {
+        match self {
+            Self::X86_64 => x86_64::slot(code, address),
+            Self::Aarch64 => aarch64::slot(code, address),
+        }
+    }
+
     /// Instructions lie at multiples of so many bytes.
     pub(super) fn alignment(self) -> usize {
         match self {

@@ -83,6 +83,27 @@ impl Code<'_> {
     }
 }
 
+impl Code<'_> {
+    /// The address that every call is passed on to by a jump, with what `needs` says as it was.
+    pub(crate) fn forwards_to(&self, needs: Needs) -> Option<u64> {
+        let mut at = 0;
+        loop {
+            let instruction = self.decode(at)?;
+            let inside = |target: u64| target.wrapping_sub(self.entry) < self.bytes.len() as u64;
+            match instruction.flow {
+                Flow::Next => {}
+                Flow::Jump(target) if !inside(target) => return Some(target),
+                _ => return None,
+            }
+            let effects = self.machine.effects(self.rest(at));
+            if effects.writes.meet(needs.arguments) || effects.stack != Stack::Kept {
+                return None;
+            }
+            at += instruction.length as u64;
+        }
+    }
+}
+
 /// Chooses by the function alone; that no other code jumps into [`Choice::window`] is still to be shown. `symbols` are
 /// the addresses at which the object's symbols begin.
 pub(crate) fn choose(code: &Code<'_>, needs: Needs, symbols: &[u64]) -> Choice {

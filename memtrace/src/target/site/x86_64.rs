@@ -104,6 +104,18 @@ pub(super) fn text(code: &[u8], address: u64) -> String {
     text
 }
 
+/// `jmp *slot(%rip)`, behind an `endbr64` where there is one.
+pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
+    let first = decoded(code, address)?;
+    let jump = if first.mnemonic() == Mnemonic::Endbr64 {
+        decoded(code.get(first.len()..)?, address.wrapping_add(first.len() as u64))?
+    } else {
+        first
+    };
+    let jumps = jump.flow_control() == FlowControl::IndirectBranch && jump.is_ip_rel_memory_operand();
+    jumps.then(|| jump.ip_rel_memory_address())
+}
+
 /// Every 5 or 6 bytes that are a direct jump, call or conditional jump with 32 bits of distance, at whatever byte.
 pub(super) fn branches(code: &[u8], address: u64, mut found: impl FnMut(u64, u64)) {
     for (at, window) in code.windows(5).enumerate() {
@@ -220,6 +232,16 @@ mod tests {
         let mut found = Vec::new();
         branches(&code, 0x1000, |at, target| found.push((at, target)));
         assert_eq!(found, [(0x1001, 0x1007), (0x1007, 0x1000), (0x100c, 0x1002)]);
+    }
+
+    #[test]
+    fn the_slot_of_a_stub_is_known() {
+        let stub = [0xff, 0x25, 0x0a, 0xec, 0x1b, 0x00, 0x66, 0x90];
+        assert_eq!(slot(&stub, 0x283d8), Some(0x1e6fe8));
+        let marked = [&[0xf3, 0x0f, 0x1e, 0xfa], &stub[..]].concat();
+        assert_eq!(slot(&marked, 0x283d4), Some(0x1e6fe8));
+        assert_eq!(slot(&[0xff, 0xe0], 0), None); // jmp *%rax
+        assert_eq!(slot(&[0xe9, 0, 0, 0, 0], 0), None);
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! Which symbols the dynamic linker puts into an object's slots.
+
+use object::LittleEndian;
+use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, DynamicTag, Rela64, Sym64};
+use object::pod;
+
+use super::{BEYOND, Elf, ElfError, LE, Machine, Source};
+
+/// The most bytes of relocations; glibc's have under 50,000.
+const MAX_RELOCATIONS: u64 = 1 << 24;
+
+impl<S: Source> Elf<S> {
+    /// Which of `names` it is whose address the dynamic linker puts into the slot at `slot`; `None` where it is another
+    /// or none.
+    pub(crate) fn import_at<'a>(&self, slot: u64, names: &[&'a str]) -> Result<Option<&'a str>, ElfError> {
+        for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
+            let Some(symbol) = self.symbol_for(slot, table, size)? else { continue };
+            let symbols = self.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
+            let symbol: Sym64<LittleEndian> = self.entry(symbols, u64::from(symbol))?;
+            for &name in names {
+                if self.is_string(u64::from(symbol.st_name.get(LE)), name)? {
+                    return Ok(Some(name));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The symbol by which the slot is filled, by one table of relocations.
+    fn symbol_for(&self, slot: u64, table: DynamicTag, size: DynamicTag) -> Result<Option<u32>, ElfError> {
+        let (Some(table), Some(size)) = (self.dynamic_value(table), self.dynamic_value(size)) else { return Ok(None) };
+        let (offset, left) = self.locate(table)?;
+        if size > left.min(MAX_RELOCATIONS) {
+            return Err(BEYOND);
+        }
+        let bytes = self.bytes(offset, size)?;
+        let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
+        let found = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == slot);
+        Ok(found
+            .map(|relocation| relocation.r_info.get(LE))
+            .filter(|info| self.fills_slots(*info))
+            .map(|info| (info >> 32) as u32))
+    }
+
+    /// Whether a relocation stores a symbol's address, as it is: `R_*_GLOB_DAT` or `R_*_JUMP_SLOT`.
+    fn fills_slots(&self, info: u64) -> bool {
+        let kinds = match self.machine() {
+            Machine::X86_64 => 6..=7,
+            Machine::Aarch64 => 1025..=1026,
+        };
+        kinds.contains(&(info & 0xffff_ffff))
+    }
+}
