@@ -47,6 +47,10 @@ fn main() {
     for name in GLIBC {
         compile("gcc", &["-std=c11"], &[&format!("{name}.c"), "books.c"], &[], &out.join(name));
     }
+    let weak = ["-std=c11", "-Wl,-z,dynamic-undefined-weak"];
+    let old = ["-std=c11", "-Wl,-z,dynamic-undefined-weak", "-nostartfiles"];
+    compile("gcc", &old, &["calls.c", "books.c", "old_start.c"], &[], &out.join("calls"));
+    compile("musl-gcc", &weak, &["calls.c", "books.c"], &[], &out.join("calls.musl"));
     for name in MUSL {
         compile("musl-gcc", &["-std=c11"], &[&format!("{name}.c"), "books.c"], &[], &out.join(format!("{name}.musl")));
     }

@@ -1,0 +1,103 @@
+//! The C libraries of several releases of Debian, each probed where its code lets it be: the same calls give the same
+//! results as without probes, and the trace equals the victim's books.
+//!
+//! A probe in the wrong place would change what a function does, miss calls, see them twice or read a wrong argument.
+//! `MEMTRACE_ROUNDS` is how often all of it is done, each time with other arguments, where that is to be more often than
+//! the tests have time for: with 20, each function is called a million times.
+
+#![expect(clippy::panic, reason = "a test's tools fail the test")]
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memtrace_tests::{Books, Trace, Victim, victim};
+use serde::Deserialize;
+
+/// How often each function is called in a round.
+const CALLS: &str = "50000";
+
+/// What the victim says of its work.
+#[derive(Debug, PartialEq, Deserialize)]
+struct Work {
+    /// The sum of what the calls returned and of what the blocks held.
+    checksum: u64,
+    #[serde(flatten)]
+    books: Books,
+}
+
+/// The dynamic linker of an unpacked library, which lies beside it and runs programs with it.
+fn linker(library: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(library);
+    let places = ["lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "lib/x86_64-linux-musl/libc.so"];
+    let places = places.into_iter().flat_map(|place| [root.join(place), root.join("usr").join(place)]);
+    let found = places.into_iter().find(|place| place.exists());
+    found.unwrap_or_else(|| panic!("there is no dynamic linker in {}: run `cargo xtask setup`", root.display()))
+}
+
+/// The victim, run with the library.
+fn command(library: &str, round: u32) -> Command {
+    let linker = linker(library);
+    let name = if library == "musl" { "calls.musl" } else { "calls" };
+    let mut command = Command::new(&linker);
+    command.arg("--library-path").arg(linker.parent().expect("it lies in a directory"));
+    command.arg(victim::path(name)).args([CALLS, &round.to_string()]);
+    command
+}
+
+fn work(victim: &mut Victim) -> Work {
+    let process = victim.process();
+    process.tell("");
+    let line = process.line();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("books that are none ({error}): {line}"))
+}
+
+/// `again`: the frees that the library itself sees twice.
+fn probed_calls_do_what_unprobed_ones_do(library: &str, again: u64) {
+    let rounds = env::var("MEMTRACE_ROUNDS").map_or(1, |rounds| rounds.parse().expect("MEMTRACE_ROUNDS is a number"));
+    for round in 0..rounds {
+        let mut victim = Victim::run(&mut command(library, round));
+        let unprobed = work(&mut victim);
+        victim.finish();
+
+        let mut victim = Victim::run(&mut command(library, round));
+        let options = ["--max-depth", "0", "--ring-size", "64MiB"];
+        let tracer = Trace::of(&victim).options(&options).start();
+        let probed = work(&mut victim);
+        let outcome = tracer.stop();
+        victim.finish();
+
+        assert_eq!(probed.checksum, unprobed.checksum, "round {round}");
+        assert_eq!(probed.books, unprobed.books, "round {round}");
+        let mut truth = probed.books;
+        truth.unmatched_frees += again;
+        outcome.report().assert_equals(&truth);
+    }
+}
+
+#[test]
+fn in_the_glibc_of_debian_11() {
+    probed_calls_do_what_unprobed_ones_do("bullseye", 0);
+}
+
+#[test]
+fn in_the_glibc_of_debian_12() {
+    probed_calls_do_what_unprobed_ones_do("bookworm", 0);
+}
+
+#[test]
+fn in_the_glibc_of_debian_13() {
+    probed_calls_do_what_unprobed_ones_do("trixie", 0);
+}
+
+/// From 2.42 on, a thread's first free makes the thread's cache and then begins again, with the same block
+/// (malloc/malloc.c, `tcache_free_init`).
+#[test]
+fn in_the_glibc_of_debian_sid() {
+    probed_calls_do_what_unprobed_ones_do("sid", 1);
+}
+
+#[test]
+fn in_musl() {
+    probed_calls_do_what_unprobed_ones_do("musl", 0);
+}

@@ -1,0 +1,248 @@
+/* Calls every function of the allocator so many times, checks each block, and sums up what came of the calls. The second
+ * argument chooses other arguments for them.
+ *
+ * The sum depends on results, errors and contents, and not on addresses: it is the same in every run with the same C
+ * library. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLACES 64
+#define EDGE 48
+
+/* C23's, which few C libraries have yet. */
+extern void free_sized(void *block, size_t size) __attribute__((weak));
+extern void free_aligned_sized(void *block, size_t alignment, size_t size) __attribute__((weak));
+
+/* A live block: its first and last bytes hold a pattern made of its seed. */
+struct place {
+    unsigned char *block;
+    size_t size;
+    size_t alignment;
+    uint32_t seed;
+};
+
+static struct place places[PLACES];
+static uint64_t checksum = 0xcbf29ce484222325u;
+static uint32_t state = 2463534242u;
+
+static uint32_t next_random(void) {
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^= state << 5;
+    return state;
+}
+
+static void add(uint64_t value) { checksum = (checksum ^ value) * 0x100000001b3u; }
+
+static void expect(int right) {
+    if (!right)
+        abort();
+}
+
+static size_t edge(size_t size) { return size < EDGE ? size : EDGE; }
+
+static unsigned char pattern(uint32_t seed, size_t at) { return (unsigned char)(seed + at * 131); }
+
+static void check(const unsigned char *block, uint32_t seed, size_t first, size_t size) {
+    for (size_t at = first; at < size; at++) {
+        expect(block[at] == pattern(seed, at));
+        add(block[at]);
+    }
+}
+
+static size_t tail(size_t size) { return size - edge(size); }
+
+/* Keeps a block that was handed out, after looking at where it lies; null is a result like any other. */
+static void keep(struct place *place, void *block, size_t size, size_t alignment) {
+    add(block != NULL);
+    if (!block)
+        return;
+    expect((uintptr_t)block % alignment == 0);
+    *place = (struct place){block, size, alignment, next_random()};
+    for (size_t at = 0; at < edge(size); at++)
+        place->block[at] = pattern(place->seed, at);
+    for (size_t at = tail(size); at < size; at++)
+        place->block[at] = pattern(place->seed, at);
+}
+
+/* Frees by whatever name there is. */
+static void drop(struct place *place) {
+    if (!place->block)
+        return;
+    check(place->block, place->seed, 0, edge(place->size));
+    check(place->block, place->seed, tail(place->size), place->size);
+    book_free(place->block);
+    uint32_t how = next_random() % 4;
+    if (how == 1 && free_sized && place->alignment == 1)
+        free_sized(place->block, place->size);
+    else if (how == 2 && free_aligned_sized && place->alignment > 1)
+        free_aligned_sized(place->block, place->alignment, place->size);
+    else
+        free(place->block);
+    place->block = NULL;
+}
+
+/* Mostly small, sometimes large, sometimes none, and sometimes more than there can be. */
+static size_t any_size(void) {
+    uint32_t kind = next_random() % 256, size = next_random();
+    if (kind == 0)
+        return (size_t)PTRDIFF_MAX + 4096 + size;
+    if (kind == 1)
+        return 0;
+    if (kind < 5)
+        return size % 40000;
+    return size % 600;
+}
+
+static size_t any_alignment(void) { return (size_t)8 << (next_random() % 6); }
+
+static void with_malloc(struct place *place) {
+    size_t size = any_size();
+    void *block = malloc(size);
+    book_alloc(NULL, block, size);
+    keep(place, block, size, 1);
+}
+
+static void with_calloc(struct place *place) {
+    size_t size = any_size(), count = next_random() % 5;
+    /* Now and then a product that overflows to something small. */
+    if (next_random() % 200 == 0) {
+        count = SIZE_MAX / 16 + 2;
+        size = 16;
+    }
+    unsigned char *block = calloc(count, size);
+    book_alloc(NULL, block, count * size);
+    for (size_t at = 0; block && at < count * size; at++)
+        expect(block[at] == 0);
+    keep(place, block, count * size, 1);
+}
+
+/* What a realloc by whatever name made of a block. */
+static void moved(struct place *place, struct place old, void *block, size_t size, int failed) {
+    if (failed) {
+        add(2);
+        *place = old;
+        return;
+    }
+    if (block && old.block)
+        check(block, old.seed, 0, edge(size < old.size ? size : old.size));
+    keep(place, block, size, 1);
+}
+
+static void with_realloc(struct place *place) {
+    struct place old = *place;
+    size_t size = any_size();
+    struct parked parked = book_park(old.block);
+    void *block = realloc(old.block, size);
+    book_realloc(NULL, parked, block, size);
+    place->block = NULL;
+    moved(place, old, block, size, !block && size != 0);
+}
+
+static void with_reallocarray(struct place *place) {
+    struct place old = *place;
+    size_t size = any_size(), count = next_random() % 4, product;
+    if (next_random() % 200 == 0)
+        count = SIZE_MAX / 2;
+    struct parked parked = book_park(old.block);
+    void *block = reallocarray(old.block, count, size);
+    if (__builtin_mul_overflow(count, size, &product))
+        product = SIZE_MAX;
+    book_realloc(NULL, parked, block, product);
+    place->block = NULL;
+    moved(place, old, block, product, !block && product != 0);
+}
+
+static void with_posix_memalign(struct place *place) {
+    size_t size = any_size(), alignment = next_random() % 100 == 0 ? 12 : any_alignment();
+    void *block = NULL;
+    int error = posix_memalign(&block, alignment, size);
+    add((uint64_t)error);
+    expect(error == 0 || block == NULL);
+    book_alloc(NULL, block, size);
+    keep(place, block, size, alignment);
+}
+
+static void with_aligned_alloc(struct place *place) {
+    size_t size = any_size(), alignment = any_alignment();
+    void *block = aligned_alloc(alignment, size);
+    book_alloc(NULL, block, size);
+    keep(place, block, size, alignment);
+}
+
+static void with_memalign(struct place *place) {
+    size_t size = any_size(), alignment = any_alignment();
+    void *block = memalign(alignment, size);
+    book_alloc(NULL, block, size);
+    keep(place, block, size, alignment);
+}
+
+static void with_valloc(struct place *place) {
+    size_t size = any_size();
+    void *block = valloc(size);
+    book_alloc(NULL, block, size);
+    keep(place, block, size, 4096);
+}
+
+#ifdef __GLIBC__
+static void with_pvalloc(struct place *place) {
+    size_t size = any_size();
+    void *block = pvalloc(size);
+    book_alloc(NULL, block, size);
+    keep(place, block, size, 4096);
+}
+#endif
+
+static void with_free_of_nothing(struct place *place) {
+    (void)place;
+    free(NULL);
+}
+
+typedef void call(struct place *place);
+
+static call *const calls[] = {
+    with_malloc,
+    with_calloc,
+    with_realloc,
+    with_reallocarray,
+    with_posix_memalign,
+    with_aligned_alloc,
+    with_memalign,
+    with_valloc,
+#ifdef __GLIBC__
+    with_pvalloc,
+#endif
+    with_free_of_nothing,
+};
+
+int main(int count, char **arguments) {
+    expect(count == 3);
+    size_t rounds = strtoul(arguments[1], NULL, 10);
+    state ^= (uint32_t)strtoul(arguments[2], NULL, 10);
+    books_begin();
+    for (size_t round = 0; round < rounds; round++) {
+        for (size_t kind = 0; kind < sizeof calls / sizeof *calls; kind++) {
+            struct place *place = &places[next_random() % PLACES];
+            if (calls[kind] != with_realloc && calls[kind] != with_reallocarray)
+                drop(place);
+            calls[kind](place);
+        }
+    }
+    char sum[48] = "\"checksum\":", *end = sum + strlen(sum);
+    char digits[24];
+    size_t length = 0;
+    do {
+        digits[length++] = (char)('0' + checksum % 10);
+        checksum /= 10;
+    } while (checksum);
+    while (length)
+        *end++ = digits[--length];
+    memcpy(end, ",", 2);
+    books_print(sum);
+    return gate_wait() ? 0 : 1;
+}
