@@ -148,6 +148,37 @@ fn no_huge_or_zero_number_makes_reading_panic_or_run_away() {
     }
 }
 
+/// As [`no_flipped_bits_make_reading_panic_or_run_away`], down to where the probes go; in fewer files, since all of their
+/// code is read.
+#[test]
+fn no_flipped_bits_make_choosing_sites_panic_or_run_away() {
+    let mut random = Random(0x7072_6f62_6573_6974);
+    let whole = fs::read(MUSL).unwrap();
+    let file: &[u8] = &whole;
+    let functions: Vec<_> = ["malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "valloc"].into();
+    let elf = Elf::parse(file).unwrap();
+    let code = functions.iter().flat_map(|name| elf.definitions(name).unwrap());
+    let code: Vec<_> = code.map(|symbol| elf.code_offset(symbol.virt, symbol.size).unwrap().0 as usize).collect();
+    let mut bytes = whole.clone();
+    let mut chosen = 0;
+    for round in 0..300 {
+        let place = match round % 3 {
+            0 => random.below(1024),
+            1 => random.below(0x8000),
+            _ => code[random.below(code.len())] + random.below(32),
+        };
+        bytes[place] ^= 1 << random.below(8);
+        let counted = Counted { bytes: &bytes, read: Cell::new(0) };
+        if let (_, Some(found)) = examine(&counted, Path::new("file")) {
+            found.probed(&counted);
+            chosen += 1;
+        }
+        assert!(counted.read.get() < MAX_READ + 8 * whole.len(), "{} bytes were read", counted.read.get());
+        bytes[place] = whole[place];
+    }
+    assert!(chosen > 100, "{chosen}");
+}
+
 #[test]
 fn a_hash_chain_without_an_end_is_refused() {
     let mut bytes = fs::read(GLIBC).unwrap();
