@@ -224,6 +224,9 @@ int main(int count, char **arguments) {
     expect(count == 3);
     size_t rounds = strtoul(arguments[1], NULL, 10);
     state ^= (uint32_t)strtoul(arguments[2], NULL, 10);
+    /* From 2.42 on, a thread whose first call is a free makes its cache then, and begins the free again with the same
+       block (malloc/malloc.c, `tcache_free_init`); it is seen twice. */
+    free(malloc(16));
     books_begin();
     for (size_t round = 0; round < rounds; round++) {
         for (size_t kind = 0; kind < sizeof calls / sizeof *calls; kind++) {
