@@ -80,10 +80,24 @@ fn frames(profile: &Profile, stack: &StackProfile, out: &mut dyn io::Write) -> i
         let line = format!("        {name:<columns$}  {}", place(frame));
         writeln!(out, "{}", line.trim_end())?;
     }
-    if stack.end == StackEnd::Truncated {
-        writeln!(out, "        … (truncated: the callers beyond were not taken)")?;
+    match stack.end {
+        StackEnd::Truncated => writeln!(out, "        … (truncated: the callers beyond were not taken)"),
+        StackEnd::GeneratedCut
+        | StackEnd::NoMapping
+        | StackEnd::TablePending
+        | StackEnd::NoTable
+        | StackEnd::NoRow
+        | StackEnd::Untabled
+        | StackEnd::Unreadable
+        | StackEnd::BadFrame
+        | StackEnd::RegisterLost => writeln!(out, "        … ({})", phrase::end_in_words(stack.end)),
+        StackEnd::Complete
+        | StackEnd::Generated
+        | StackEnd::FramePointers
+        | StackEnd::NotTaken
+        | StackEnd::Failed
+        | StackEnd::FramesLost => Ok(()),
     }
-    Ok(())
 }
 
 fn name(frame: &Frame) -> String {
