@@ -86,6 +86,14 @@ pub const MAX_RULES: usize = 1 << 15;
 pub const BLOB_BITS: u32 = 18;
 /// Rows of a blob.
 pub const BLOB_ROWS: usize = 1 << BLOB_BITS;
+/// The most blobs: 256 MiB.
+pub const MAX_BLOBS: usize = 256;
+/// The most pages of all objects together: 4 GiB of addresses.
+pub const MAX_PAGES: usize = 1 << 20;
+/// The most mappings of all processes together.
+pub const MAX_MAPPINGS: usize = 1 << 18;
+/// The most processes.
+pub const MAX_PROCESSES: usize = 1 << 14;
 /// The most rows of one page that a lookup may have to search: 2^12, one a byte.
 pub const SEARCH_STEPS: u32 = 13;
 /// The most mappings of one process that a lookup may have to search: 2^12.
@@ -140,7 +148,8 @@ pub struct Process {
     pub base: u32,
     /// How many.
     pub count: u32,
-    /// Changes whenever the mappings do, so that what was remembered under the old ones is not used.
+    /// Never 0, and another whenever the mappings change, in all processes, so that what was remembered under the old
+    /// ones is not used.
     pub generation: u32,
     /// Zero.
     pub reserved: u32,

@@ -4,7 +4,7 @@
 //! carries the rule, the first the exclusive or of that and the key: a pair whose halves are not of one writing does not
 //! give the key back (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002).
 
-use memtrace_common::unwind::{MAX_RULES, Process};
+use memtrace_common::unwind::MAX_RULES;
 
 /// How many entries a cache has.
 pub const ENTRIES: usize = 1 << ENTRY_BITS;
@@ -36,7 +36,7 @@ pub const fn remember(pc: u64, generation: u32, rule: u32) -> Option<Entry> {
     Some([key(pc, generation) ^ value, value])
 }
 
-/// The rule that `entry` remembers for `pc` in this generation. [`Process::generation`] is never 0.
+/// The rule that `entry` remembers for `pc` in this generation. A generation is never 0.
 #[inline(always)]
 #[must_use]
 pub const fn recall(entry: Entry, pc: u64, generation: u32) -> Option<u32> {
@@ -55,7 +55,6 @@ const fn key(pc: u64, generation: u32) -> u64 {
 const _: () = {
     assert!(MAX_RULES.is_power_of_two());
     assert!(ADDRESS_BITS + MAX_RULES.trailing_zeros() <= u64::BITS);
-    assert!(size_of::<Process>() == 16);
 };
 
 #[cfg(test)]

@@ -91,11 +91,11 @@ impl Walk {
         self.count
     }
 
-    /// A hash of the seed, the frames in their order, and of how the walk ended.
+    /// A hash of the seed, the frames in their order, and of how the walk ended: an [`End`].
     #[inline(always)]
     #[must_use]
-    pub const fn hash(&self, end: End) -> u64 {
-        mix(self.hash, end as u64)
+    pub fn hash(&self, end: u32) -> u64 {
+        mix(self.hash, u64::from(end))
     }
 
     /// Puts the next frame into `frames` and goes on to its caller.

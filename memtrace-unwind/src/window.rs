@@ -5,14 +5,14 @@ use crate::Memory;
 /// How many words are read at once.
 pub const WINDOW_WORDS: usize = 32;
 
-/// No aligned word is a multiple of 8 from here.
-const NOWHERE: u64 = 1;
-
 /// Words of the stack that have been read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Window {
+    /// Where the first lies, aligned.
     base: u64,
+    /// How many bytes have been read: all or none.
+    bytes: u64,
     words: [u64; WINDOW_WORDS],
 }
 
@@ -29,17 +29,11 @@ pub struct Windowed<'window, R> {
     source: R,
 }
 
-impl Default for Window {
-    fn default() -> Self {
-        Self { base: NOWHERE, words: [0; WINDOW_WORDS] }
-    }
-}
-
 impl Window {
     /// Forgets what was read: another walk begins, and the stack has changed.
     #[inline(always)]
     pub fn forget(&mut self) {
-        self.base = NOWHERE;
+        self.bytes = 0;
     }
 }
 
@@ -55,17 +49,20 @@ impl<R: Read> Memory for Windowed<'_, R> {
     #[inline(always)]
     fn word(&mut self, address: u64) -> Option<u64> {
         let window = &mut *self.window;
-        let offset = address.wrapping_sub(window.base);
-        if (address | offset).is_multiple_of(8) && offset < WINDOW_WORDS as u64 * 8 {
-            // The mask changes nothing; it lets the verifier see the bound.
-            return Some(window.words[(offset / 8) as usize & (WINDOW_WORDS - 1)]);
+        if address.is_multiple_of(8) {
+            let offset = address.wrapping_sub(window.base);
+            if offset < window.bytes {
+                // The mask changes nothing; it lets the verifier see the bound.
+                return Some(window.words[(offset / 8) as usize & (WINDOW_WORDS - 1)]);
+            }
+            if self.source.read(address, &mut window.words) {
+                window.base = address;
+                window.bytes = WINDOW_WORDS as u64 * 8;
+                return Some(window.words[0]);
+            }
+            // A read that fails half-way may have overwritten the words. Near the stack's end a single one is left.
+            window.bytes = 0;
         }
-        if address.is_multiple_of(8) && self.source.read(address, &mut window.words) {
-            window.base = address;
-            return Some(window.words[0]);
-        }
-        // A read that fails half-way may have overwritten the words. Near the end of the stack a single one is left.
-        window.base = NOWHERE;
         let mut word = [0];
         self.source.read(address, &mut word).then_some(word[0])
     }
@@ -126,7 +123,7 @@ mod tests {
         let mut memory = Windowed::new(&mut window, &mut stack);
         assert_eq!(memory.word(0x1000), Some(0x1000));
         assert_eq!(memory.word(0x1004), Some(0x1004));
-        assert_eq!(memory.word(NOWHERE), None);
+        assert_eq!(memory.word(1), None);
     }
 
     #[test]

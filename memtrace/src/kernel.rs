@@ -11,6 +11,7 @@ pub mod features;
 mod load;
 pub mod mappings;
 mod rings;
+pub mod unwind;
 
 pub use attach::{Probe, Probes};
 pub use counters::Counters;

@@ -87,6 +87,6 @@ proptest! {
             None => prop_assert!(false, "the walk does not end"),
         }
         let hash = frames[..count as usize].iter().fold(mix(0, 7), |hash, &frame| mix(hash, frame));
-        prop_assert_eq!(walk.hash(End::Complete), mix(hash, End::Complete as u64));
+        prop_assert_eq!(walk.hash(End::Complete as u32), mix(hash, End::Complete as u64));
     }
 }

@@ -172,7 +172,7 @@ fn hashes_tell_frames_their_order_and_their_ends_apart() {
             walk.ip = ip;
             walk.push(&mut [0; MAX_FRAMES], true);
         }
-        walk.hash(end)
+        walk.hash(end as u32)
     };
     let hashes = [
         hash(1, &[1, 2], End::Complete),
