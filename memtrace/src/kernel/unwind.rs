@@ -173,7 +173,7 @@ impl Tables {
     fn reclaim(&mut self) -> Result<(), KernelError> {
         self.wait()?;
         let mut used = Vec::new();
-        for entry in self.processes.iter() {
+        for entry in &self.processes {
             let (_, Plain(process)) =
                 entry.map_err(|error| KernelError::from_error("look at the processes' mappings", &error))?;
             used.push(process.base);

@@ -245,17 +245,33 @@ fn privileged_places_of_replaced_mappings_are_used_again() {
 }
 
 #[test]
+fn privileged_mappings_that_a_forked_process_shares_are_not_written_over() {
+    const PARENT: Pid = Pid(1);
+    const CHILD: Pid = Pid(2);
+    let mut trace = Trace::begin(1);
+    let tables = trace.kernel.tables();
+    let many = vec![whole(mapping::TABLE); MAX_PROCESS_MAPPINGS];
+    let mut places_until = |tables: &mut Tables, wanted: Option<u32>| {
+        let set = |_| {
+            tables.set_process(PARENT, &many).unwrap();
+            tables.held[&PARENT].first
+        };
+        (0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS).map(set).any(|place| Some(place) == wanted)
+    };
+    places_until(tables, None);
+    let shared = tables.processes.get(&PARENT.0, 0).unwrap();
+    // As the kernel half does it at a fork.
+    tables.processes.insert(CHILD.0, shared, 0).unwrap();
+    tables.set_process(PARENT, &[]).unwrap();
+    assert!(!places_until(tables, Some(shared.0.base)), "while the child has them");
+    tables.drop_process(CHILD);
+    assert!(places_until(tables, Some(shared.0.base)), "when nobody has them");
+}
+
+#[test]
 fn privileged_what_does_not_fit_is_refused() {
-    let (mut kernel, _readers) = Kernel::load(&Options {
-        rings: 1,
-        ring_size: Bytes(1 << 16),
-        max_depth: 1,
-        min_size: Bytes(0),
-        max_size: Bytes(0),
-        start_ns: 0,
-    })
-    .unwrap();
-    let tables = kernel.tables();
+    let mut trace = Trace::begin(1);
+    let tables = trace.kernel.tables();
     let refused = |told: Result<(), KernelError>| assert!(matches!(told, Err(KernelError::Failed { .. })));
     refused(tables.write_rules(MAX_RULES as u32, &[Rule::default()]));
     refused(tables.write_rules(u32::MAX, &[Rule::default()]));
