@@ -251,7 +251,7 @@ fn privileged_mappings_that_a_forked_process_shares_are_not_written_over() {
     let mut trace = Trace::begin(1);
     let tables = trace.kernel.tables();
     let many = vec![whole(mapping::TABLE); MAX_PROCESS_MAPPINGS];
-    let mut places_until = |tables: &mut Tables, wanted: Option<u32>| {
+    let places_until = |tables: &mut Tables, wanted: Option<u32>| {
         let set = |_| {
             tables.set_process(PARENT, &many).unwrap();
             tables.held[&PARENT].first
