@@ -97,7 +97,8 @@ impl<'data> Contents<'data> {
         data: impl ReadRef<'data>,
     ) -> Result<(), Error> {
         let index = data.read_bytes_at(header.p_offset.get(LE), header.p_filesz.get(LE));
-        let index = index.map_err(|()| Error::Malformed("the index of call frame information lies outside the file"))?;
+        let index =
+            index.map_err(|()| Error::Malformed("the index of call frame information lies outside the file"))?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(header.p_vaddr.get(LE));
         let damaged = |_| Error::Malformed("the index of call frame information");
         let index = EhFrameHdr::new(index, Little).parse(&bases, 8).map_err(damaged)?;
@@ -224,10 +225,7 @@ struct Sections<'data> {
     names: u64,
 }
 
-fn section_headers<'data>(
-    header: &FileHeader64<LittleEndian>,
-    data: impl ReadRef<'data>,
-) -> Option<Sections<'data>> {
+fn section_headers<'data>(header: &FileHeader64<LittleEndian>, data: impl ReadRef<'data>) -> Option<Sections<'data>> {
     let offset = header.e_shoff.get(LE);
     if offset == 0 || usize::from(header.e_shentsize.get(LE)) != size_of::<SectionHeader64<LittleEndian>>() {
         return None;

@@ -215,7 +215,7 @@ impl<'data> Walk<'data, '_> {
             },
         };
         if broken {
-            self.found.stats.unreadable += 1;
+            self.found.stats.broken += 1;
             if unwound_to < end {
                 self.push(unwound_to, UNTABLED)?;
             }

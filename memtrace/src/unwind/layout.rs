@@ -136,7 +136,7 @@ impl Cursor {
         let left = BLOB_ROWS as u64 - self.at % BLOB_ROWS as u64;
         // A page without rows, too, has to have its place in the blob that the row before it is in.
         let needed = rows.len().max(1) as u64 + u64::from(self.chunks.is_empty());
-        if self.chunks.is_empty() || self.at % BLOB_ROWS as u64 == 0 || needed > left {
+        if self.chunks.is_empty() || self.at.is_multiple_of(BLOB_ROWS as u64) || needed > left {
             self.begin(before, if needed > left { left } else { 0 });
         }
         let first = self.at;

@@ -4,7 +4,7 @@
 //! into a table, and says so.
 
 use gimli::{
-    CfaRule, EhFrame, EndianSlice, Encoding, Format, LittleEndian, Operation, Register, RegisterRule, UnwindExpression,
+    CfaRule, EhFrame, Encoding, EndianSlice, Format, LittleEndian, Operation, Register, RegisterRule, UnwindExpression,
     UnwindTableRow, X86_64,
 };
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
@@ -29,7 +29,15 @@ const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, 
 const X86_64_SIGNAL_FRAME: [(Register, i64); 3] = [(X86_64::RSP, 160), (X86_64::RBP, 120), (X86_64::RA, 168)];
 
 const fn of_kind(cfa_kind: u8) -> Rule {
-    Rule { cfa_kind, fp_kind: fp::SAME, ra_kind: ra::AT_CFA_MINUS_8, reserved: 0, cfa_offset: 0, fp_offset: 0, extra: 0 }
+    Rule {
+        cfa_kind,
+        fp_kind: fp::SAME,
+        ra_kind: ra::AT_CFA_MINUS_8,
+        reserved: 0,
+        cfa_offset: 0,
+        fp_offset: 0,
+        extra: 0,
+    }
 }
 
 /// A value that is a register plus an offset, or lies where that points.
@@ -58,6 +66,10 @@ impl Rules<'_> {
         }
         if matches!(row.register(self.return_address), Some(RegisterRule::Undefined)) {
             return END;
+        }
+        // That the caller's stack pointer is the CFA is a convention, which code that changes stacks does not keep.
+        if !matches!(row.register(self.machine.stack_pointer()), None | Some(RegisterRule::ValOffset(0))) {
+            return UNTABLED;
         }
         let rule = self.cfa(row.cfa()).and_then(|rule| self.with_return_address(rule, row));
         rule.map_or(UNTABLED, |rule| self.with_frame_pointer(rule, row))
@@ -192,16 +204,7 @@ impl Rules<'_> {
             return None;
         };
         let found = [breg7, breg16, lit15, and, ge, lit3, shl, plus];
-        let written = [
-            DW_OP_breg7,
-            DW_OP_breg16,
-            DW_OP_lit15,
-            DW_OP_and,
-            DW_OP_ge,
-            DW_OP_lit3,
-            DW_OP_shl,
-            DW_OP_plus,
-        ];
+        let written = [DW_OP_breg7, DW_OP_breg16, DW_OP_lit15, DW_OP_and, DW_OP_ge, DW_OP_lit3, DW_OP_shl, DW_OP_plus];
         let threshold = literal.checked_sub(DW_OP_lit0.0).filter(|&threshold| threshold < 16)?;
         (self.machine == Machine::X86_64 && found == written.map(|operation| operation.0)).then_some(threshold.into())
     }

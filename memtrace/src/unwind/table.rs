@@ -49,8 +49,10 @@ pub(super) struct Row {
 pub struct Stats {
     /// How many descriptions (FDE) there are: about one for each function.
     pub descriptions: u64,
-    /// How many of them could not be read, wholly or to their end.
+    /// How many of them could not be read, so that it is not known what they describe.
     pub unreadable: u64,
+    /// How many of them could not be read to their end.
+    pub broken: u64,
     /// How many describe no code of the object.
     pub outside: u64,
     /// How many rows the descriptions have.

@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use object::LittleEndian;
+use object::elf::{ET_DYN, ET_EXEC, FileHeader64};
+use object::read::elf::FileHeader as _;
+
 /// What everyone runs, as far as it is installed: the libraries that stacks go through, and large programs.
 const KNOWN: [&str; 16] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
@@ -35,7 +39,7 @@ pub(crate) fn find(count: usize) -> Vec<PathBuf> {
     let mut others: Vec<Vec<PathBuf>> = FOLDERS.iter().map(|folder| list(Path::new(folder))).collect();
     while found.len() < count {
         assert!(others.iter().any(|others| !others.is_empty()), "there are not {count} programs and libraries here");
-        for path in others.iter_mut().filter_map(Vec::pop) {
+        for path in others.iter_mut().filter_map(Vec::pop).filter_map(|path| usable(&path, MAX_SIZE)) {
             if found.len() < count && !found.contains(&path) {
                 found.push(path);
             }
@@ -45,10 +49,8 @@ pub(crate) fn find(count: usize) -> Vec<PathBuf> {
 }
 
 fn list(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut paths: Vec<PathBuf> = entries.filter_map(|path| usable(&path, MAX_SIZE)).collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    paths.dedup();
     paths
 }
 
@@ -60,7 +62,9 @@ fn usable(path: &Path, max_size: u64) -> Option<PathBuf> {
         return None;
     }
     let bytes = fs::read(&path).ok()?;
-    let is_program = bytes.starts_with(b"\x7fELF\x02\x01") && bytes[16] >= 2 && bytes[16] <= 3;
-    let has_frames = bytes.windows(10).any(|window| window == b".eh_frame\0");
+    let header = FileHeader64::<LittleEndian>::parse(bytes.as_slice()).ok()?;
+    let is_program = header.is_little_endian() && matches!(header.e_type(LittleEndian), ET_EXEC | ET_DYN);
+    let sections = header.sections(LittleEndian, bytes.as_slice()).ok()?;
+    let has_frames = sections.section_by_name(LittleEndian, b".eh_frame").is_some();
     (is_program && has_frames).then_some(path)
 }

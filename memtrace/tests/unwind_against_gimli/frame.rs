@@ -11,8 +11,8 @@ pub(crate) struct Frame {
 /// What unwinding finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// A caller, with the CFA, the frame pointer, where it is known, and the return address.
-    Found { cfa: u64, fp: Option<u64>, ra: u64 },
+    /// A caller, with the CFA, its stack pointer, its frame pointer, where that is known, and the return address.
+    Found { cfa: u64, sp: u64, fp: Option<u64>, ra: u64 },
     /// There is none: this is the outermost frame.
     None,
     /// There is no call frame information.

@@ -24,7 +24,7 @@ pub(crate) fn evaluate(rule: Rule, frame: &Frame) -> Caller {
         // `struct ucontext`, arch/x86/include/uapi/asm/sigcontext.h: rbp, rsp and rip lie in this order.
         cfa::SIGNAL => {
             let [fp, cfa, ra] = [120, 160, 168].map(|offset| frame.memory(plus(sp, offset)));
-            return Caller::Found { cfa, fp: Some(fp), ra };
+            return Caller::Found { cfa, sp: cfa, fp: Some(fp), ra };
         }
         cfa::END => return Caller::None,
         cfa::REGISTER => plus(frame.register(extra()), rule.cfa_offset),
@@ -43,5 +43,5 @@ pub(crate) fn evaluate(rule: Rule, frame: &Frame) -> Caller {
         ra::REGISTER => frame.register(extra()),
         kind => panic!("a return address of kind {kind}"),
     };
-    Caller::Found { cfa, fp, ra }
+    Caller::Found { cfa, sp: cfa, fp, ra }
 }

@@ -44,7 +44,8 @@ impl<'a> Truth<'a> {
         let section = EhFrame::new(section.data(LE, bytes).unwrap(), LittleEndian);
         let mut truth = Self { section, bases, described: Vec::new() };
         let mut described = Vec::new();
-        truth.each_description(|description| described.push((description.initial_address(), description.end_address())));
+        truth
+            .each_description(|description| described.push((description.initial_address(), description.end_address())));
         described.sort_unstable();
         truth.described = described;
         truth
@@ -101,7 +102,9 @@ impl Row<'_> {
             return Caller::None;
         }
         let ra = self.register(X86_64::RA, cfa, frame).expect("a return address");
-        Caller::Found { cfa, fp: self.register(X86_64::RBP, cfa, frame), ra }
+        // Unless it is said otherwise, the caller's stack pointer is the CFA (DWARF 5, section 6.4.1).
+        let sp = self.row.register(X86_64::RSP).and_then(|_| self.register(X86_64::RSP, cfa, frame)).unwrap_or(cfa);
+        Caller::Found { cfa, sp, fp: self.register(X86_64::RBP, cfa, frame), ra }
     }
 
     /// The caller's value of a register, by DWARF 5, section 6.4.1.

@@ -17,7 +17,10 @@ pub(super) const ROOMS: &[Room] = &[
     Room { name: "symbolize", imports: &["model"] },
     Room { name: "report", imports: &["model"] },
     Room { name: "pipeline", imports: &["model", "ledger"] },
-    Room { name: "session", imports: &["model", "kernel", "target", "unwind", "ledger", "symbolize", "report", "pipeline"] },
+    Room {
+        name: "session",
+        imports: &["model", "kernel", "target", "unwind", "ledger", "symbolize", "report", "pipeline"],
+    },
     Room { name: "cli", imports: &["model", "session", "report::Format"] },
 ];
 

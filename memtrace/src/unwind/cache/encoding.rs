@@ -62,7 +62,7 @@ pub(super) fn decode(bytes: &[u8], fingerprint: u64) -> Option<Table> {
     let machine = [Machine::X86_64, Machine::Aarch64];
     let number = input.u64()?;
     let machine = machine.into_iter().find(|machine| machine_number(*machine) == number)?;
-    let mut counts = [0; 6];
+    let mut counts = [0; 7];
     for count in &mut counts {
         *count = input.u64()?;
     }
@@ -75,8 +75,8 @@ pub(super) fn decode(bytes: &[u8], fingerprint: u64) -> Option<Table> {
         Some(Rule { cfa_kind, fp_kind, ra_kind, reserved, cfa_offset, fp_offset, extra })
     })?;
     let rows = input.array(rows, |input| Some(Row { offset: input.u32()?, rule: input.u32()? }))?;
-    let [descriptions, unreadable, outside, described_rows, untabled_rows, unknown_fp_rows] = counts;
-    let stats = Stats { descriptions, unreadable, outside, described_rows, untabled_rows, unknown_fp_rows };
+    let [descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows] = counts;
+    let stats = Stats { descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows };
     let table = Table { machine, code, rows, rules, stats };
     (input.0.is_empty() && holds(&table)).then_some(table)
 }
@@ -99,9 +99,9 @@ fn machine_number(machine: Machine) -> u64 {
     }
 }
 
-fn stats(stats: Stats) -> [u64; 6] {
-    let Stats { descriptions, unreadable, outside, described_rows, untabled_rows, unknown_fp_rows } = stats;
-    [descriptions, unreadable, outside, described_rows, untabled_rows, unknown_fp_rows]
+fn stats(stats: Stats) -> [u64; 7] {
+    let Stats { descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows } = stats;
+    [descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows]
 }
 
 /// A number that any change of `bytes` is all but certain to change, and a change within eight bytes certain. It keeps
