@@ -107,7 +107,8 @@ impl<'data> Contents<'data> {
         };
         let inside = segments.iter().find_map(|segment| {
             let inside = address.checked_sub(segment.address)?;
-            Some((segment.offset.checked_add(inside)?, segment.size.checked_sub(inside)?))
+            let size = segment.size.checked_sub(inside).filter(|&size| size > 0)?;
+            Some((segment.offset.checked_add(inside)?, size))
         });
         let (offset, size) = inside.ok_or(Error::Malformed("call frame information that is not loaded"))?;
         let bytes = data.read_bytes_at(offset, size);
@@ -256,3 +257,6 @@ impl<'data> Sections<'data> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

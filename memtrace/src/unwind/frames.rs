@@ -256,3 +256,6 @@ impl<'data> Walk<'data, '_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,3 +156,6 @@ impl Cursor {
         self.at += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

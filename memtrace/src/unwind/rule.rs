@@ -218,3 +218,6 @@ fn place(register: Register, offset: i64) -> Option<Place> {
 fn is_deref(operation: &Operation<EndianSlice<'_, LittleEndian>>) -> bool {
     matches!(operation, Operation::Deref { size: 8, space: false, base_type } if base_type.0 == 0)
 }
+
+#[cfg(test)]
+mod tests;

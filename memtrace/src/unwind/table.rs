@@ -160,3 +160,6 @@ impl Table {
 fn origin(code: &[Code]) -> VirtOffset {
     code.first().map_or(VirtOffset(0), |code| VirtOffset(code.address.0 >> PAGE_BITS << PAGE_BITS))
 }
+
+#[cfg(test)]
+mod tests;
