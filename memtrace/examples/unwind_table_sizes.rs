@@ -42,7 +42,7 @@ fn main() -> io::Result<()> {
                 written += plan.chunks.iter().map(|chunk| chunk.rows.len() as u64).sum::<u64>();
             }
             Err(unwind::Error::NoFrames | unwind::Error::NotLoadable(_) | unwind::Error::Foreign(_)) => {
-                sum.without += 1
+                sum.without += 1;
             }
             Err(error) => {
                 sum.without += 1;
@@ -50,11 +50,11 @@ fn main() -> io::Result<()> {
             }
         }
     }
-    sum.print(&mut io::stdout().lock())?;
+    let mut out = io::stdout().lock();
+    sum.print(&mut out)?;
     let rules = layout.rules().rules().len();
     let blobs = layout.blobs();
-    println!("{rules} different rules, {written} rows in {blobs} blobs of 1 MiB");
-    Ok(())
+    writeln!(out, "{rules} different rules, {written} rows in {blobs} blobs of 1 MiB")
 }
 
 impl Sum {

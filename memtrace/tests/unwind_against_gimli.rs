@@ -1,6 +1,8 @@
 //! Every row of the call frame information of real programs and libraries, evaluated by a table's rule and by gimli, with
 //! the same arbitrary registers and memory: both have to find the same caller.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests as well")]
+
 #[path = "unwind_against_gimli/files.rs"]
 mod files;
 #[path = "unwind_against_gimli/frame.rs"]
@@ -10,6 +12,7 @@ mod ours;
 #[path = "unwind_against_gimli/truth.rs"]
 mod truth;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +20,7 @@ use std::{fs, thread};
 
 use memtrace::model::VirtOffset;
 use memtrace::unwind::Table;
-use memtrace_common::unwind::cfa;
+use memtrace_common::unwind::{cfa, fp, ra};
 
 use frame::{Caller, Frame};
 use truth::Truth;
@@ -39,6 +42,8 @@ struct Seen {
     /// Points that another description, which begins later, describes as well.
     described_twice: u64,
     gaps: u64,
+    /// The kinds of rules: of CFA, of frame pointer, of return address.
+    kinds: [BTreeSet<u8>; 3],
 }
 
 impl Seen {
@@ -49,6 +54,9 @@ impl Seen {
         self.unknown_fp += other.unknown_fp;
         self.described_twice += other.described_twice;
         self.gaps += other.gaps;
+        for (kinds, others) in self.kinds.iter_mut().zip(&other.kinds) {
+            kinds.extend(others);
+        }
     }
 }
 
@@ -73,6 +81,11 @@ fn every_row_of_fifty_programs_and_libraries_unwinds_as_gimli_does() {
     assert!(sum.untabled * 1_000 < sum.points, "more than a thousandth has no rule: {sum:?}");
     assert!(sum.unknown_fp * 1_000 < sum.points, "more than a thousandth does not tell the frame pointer: {sum:?}");
     assert!(sum.described_twice * 10_000 < sum.points, "{sum:?}");
+    let cfas = [cfa::SP, cfa::FP, cfa::PLT, cfa::DEREF_FP, cfa::SIGNAL, cfa::END, cfa::REGISTER];
+    let expected = [&cfas[..], &[fp::SAME, fp::AT_CFA, fp::AT_FP], &[ra::AT_CFA_MINUS_8, ra::REGISTER]];
+    for (kinds, expected) in sum.kinds.iter().zip(expected) {
+        assert!(expected.iter().all(|kind| kinds.contains(kind)), "{kinds:?} are not all of {expected:?}");
+    }
 }
 
 fn compare(path: &Path) -> Seen {
@@ -96,6 +109,9 @@ fn compare(path: &Path) -> Seen {
             if rule.cfa_kind == cfa::UNTABLED {
                 seen.untabled += 1;
                 continue;
+            }
+            for (kinds, kind) in seen.kinds.iter_mut().zip([rule.cfa_kind, rule.fp_kind, rule.ra_kind]) {
+                kinds.insert(kind);
             }
             let (mut found, expected) = (ours::evaluate(rule, &frame), row.evaluate(&frame));
             if let (Caller::Found { fp: found @ None, .. }, Caller::Found { fp: expected @ Some(_), .. }) =
