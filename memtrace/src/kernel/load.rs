@@ -90,8 +90,7 @@ impl Kernel {
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
         let tables = Tables::take(&mut ebpf)?;
-        let mut kernel =
-            Self { ebpf, tables, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
+        let mut kernel = Self { ebpf, tables, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
         kernel.follow_processes()?;
         Ok((kernel, readers))

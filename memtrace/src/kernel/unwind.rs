@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use aya::Ebpf;
 use aya::maps::{ArrayOfMaps, HashMap, Map, MapData};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
-use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, MAX_RULES, Process};
-pub use memtrace_common::unwind::{Mapping, Rule};
+use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_MAPPINGS, MAX_RULES, Process};
+pub use memtrace_common::unwind::{MAX_BLOBS, MAX_PAGES, Mapping, Rule, mapping};
 
 use self::blocks::{Block, Blocks};
 use self::region::Region;
