@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The packages that the object is built from, as folders of the workspace.
-const PACKAGES: [&str; 2] = ["memtrace-ebpf", "memtrace-common"];
+const PACKAGES: [&str; 3] = ["memtrace-ebpf", "memtrace-common", "memtrace-unwind"];
 
 /// What counts of a package besides its `src`. Those that a package does not have are passed over.
 const PACKAGE_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "build.rs", ".cargo/config.toml"];
@@ -156,6 +156,7 @@ mod tests {
             checkout.write("memtrace-ebpf/src/main.rs", "mod maps;");
             checkout.write("memtrace-ebpf/src/probes/heap.rs", "fn malloc() {}");
             checkout.write("memtrace-common/src/lib.rs", "pub mod wire;");
+            checkout.write("memtrace-unwind/src/lib.rs", "mod walk;");
             checkout
         }
 

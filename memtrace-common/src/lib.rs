@@ -6,5 +6,6 @@
 
 #![no_std]
 
+pub mod unwind;
 pub mod vocabulary;
 pub mod wire;

@@ -115,18 +115,50 @@ pub enum End {
     FramePointers = 2,
     /// There were more frames than were asked for.
     Truncated = 3,
+    /// The outermost frame was reached, in part by the frame pointers of code that was generated at run time.
+    Generated = 4,
+    /// The frame pointers of code that was generated at run time led nowhere.
+    GeneratedCut = 5,
+    /// An address is in no mapping of code that is known.
+    NoMapping = 6,
+    /// The object's unwind table is not there yet.
+    TablePending = 7,
+    /// The object has no unwind table.
+    NoTable = 8,
+    /// The object's unwind table says nothing about an address.
+    NoRow = 9,
+    /// What the object says about an address cannot be put into a table.
+    Untabled = 10,
+    /// A word of the stack could not be read.
+    Unreadable = 11,
+    /// What was found cannot be a frame.
+    BadFrame = 12,
+    /// The caller's frame hangs on a register whose value is not known.
+    RegisterLost = 13,
 }
 
 impl End {
+    /// Every end.
+    pub const ALL: &[Self] = &[
+        Self::Complete,
+        Self::FramePointers,
+        Self::Truncated,
+        Self::Generated,
+        Self::GeneratedCut,
+        Self::NoMapping,
+        Self::TablePending,
+        Self::NoTable,
+        Self::NoRow,
+        Self::Untabled,
+        Self::Unreadable,
+        Self::BadFrame,
+        Self::RegisterLost,
+    ];
+
     /// The end that a record's field stands for.
     #[must_use]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        match raw {
-            1 => Some(Self::Complete),
-            2 => Some(Self::FramePointers),
-            3 => Some(Self::Truncated),
-            _ => None,
-        }
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|&end| end as u32 == raw)
     }
 }
 
@@ -137,9 +169,11 @@ pub const STACK_FAILED: u64 = 1;
 /// The lowest id that stands for frames.
 pub const STACK_FIRST: u64 = 2;
 
-/// The most frames that one stack can have: what the kernel's own walk gives by default
-/// (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
-pub const MAX_FRAMES: usize = 127;
+/// The most frames that one stack can have. A power of two, so that the kernel half can bound an index by a mask.
+pub const MAX_FRAMES: usize = 256;
+
+/// How many frames are taken unless more or fewer are asked for.
+pub const DEFAULT_FRAMES: u32 = 128;
 
 /// The most rings, and so the most shards.
 pub const MAX_RINGS: u32 = 16;
@@ -164,6 +198,18 @@ pub struct Settings {
     pub task_signal: u32,
     /// The offset of `live` in `signal_struct`, in bytes.
     pub signal_live: u32,
+    /// The offset of `utask` in `task_struct`, in bytes; 0: what return probes have put on the stack is not undone.
+    pub task_utask: u32,
+    /// The offset of `return_instances` in `uprobe_task`, in bytes.
+    pub utask_instances: u32,
+    /// The offset of `stack` in `return_instance`, in bytes.
+    pub instance_stack: u32,
+    /// The offset of `orig_ret_vaddr` in `return_instance`, in bytes.
+    pub instance_address: u32,
+    /// The offset of `next` in `return_instance`, in bytes.
+    pub instance_next: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// What the programs do when they are hit.
@@ -224,7 +270,8 @@ const _: () = {
     assert!(offset_of!(StackRecord, stack) == 16);
     assert!(offset_of!(StackRecord, frames) == 24);
     assert!(offset_of!(StackRecord, end) == 28);
-    assert!(size_of::<Settings>() == 48);
+    assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
+    assert!(size_of::<Settings>() == 72);
 };
 
 #[cfg(test)]
@@ -236,11 +283,12 @@ mod tests {
         for kind in [Kind::Alloc, Kind::Free, Kind::Park, Kind::Restore, Kind::Stack, Kind::Exec, Kind::Exit] {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
         }
-        for end in [End::Complete, End::FramePointers, End::Truncated] {
-            assert_eq!(End::from_raw(end as u32), Some(end));
+        for (raw, &end) in (1..).zip(End::ALL) {
+            assert_eq!(End::from_raw(raw), Some(end));
         }
         assert_eq!(Kind::from_raw(0), None);
         assert_eq!(End::from_raw(0), None);
+        assert_eq!(End::from_raw(14), None);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! memtrace's kernel half.
 //!
 //! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`pending`]
-//! remembers a call until it returns, [`stack`] takes and names call stacks, [`emit`] alone touches the rings, [`loss`]
-//! counts what could not be told, and [`settings`] is what user space fixed before loading.
+//! remembers a call until it returns, [`stack`] takes and names call stacks, which [`unwind`] walks by tables, [`emit`]
+//! alone touches the rings, [`loss`] counts what could not be told, and [`settings`] is what user space fixed before
+//! loading.
 
 #![no_std]
 #![no_main]
@@ -19,6 +20,7 @@ mod rate;
 mod settings;
 mod stack;
 mod thread;
+mod unwind;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

@@ -15,6 +15,12 @@ static SETTINGS: Settings = Settings {
     wake_mark: u64::MAX,
     task_signal: 0,
     signal_live: 0,
+    task_utask: 0,
+    utask_instances: 0,
+    instance_stack: 0,
+    instance_address: 0,
+    instance_next: 0,
+    reserved: 0,
 };
 
 macro_rules! read {
@@ -58,4 +64,29 @@ pub fn task_signal() -> usize {
 #[inline(always)]
 pub fn signal_live() -> usize {
     read!(signal_live) as usize
+}
+
+#[inline(always)]
+pub fn task_utask() -> u32 {
+    read!(task_utask)
+}
+
+#[inline(always)]
+pub fn utask_instances() -> u32 {
+    read!(utask_instances)
+}
+
+#[inline(always)]
+pub fn instance_stack() -> u32 {
+    read!(instance_stack)
+}
+
+#[inline(always)]
+pub fn instance_address() -> u32 {
+    read!(instance_address)
+}
+
+#[inline(always)]
+pub fn instance_next() -> u32 {
+    read!(instance_next)
 }

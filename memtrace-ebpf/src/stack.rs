@@ -1,17 +1,25 @@
 //! Call stacks: taken, hashed, and sent once.
+//!
+//! A process for which there are tables is walked by them, any other by the kernel's own walk along frame pointers.
 
 use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::btf_maps::{Array, LruHashMap};
 use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, Kind, MAX_FRAMES, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
+use memtrace_unwind::mix;
 
 use crate::thread::Thread;
-use crate::{atomic, emit, loss, settings};
+use crate::unwind::Walked;
+use crate::{atomic, emit, loss, settings, unwind};
 
 /// Walk the user's stack, not the kernel's (`BPF_F_USER_STACK`, include/uapi/linux/bpf.h).
 const USER_STACK: u64 = 1 << 8;
+
+/// The most frames that the kernel's own walk gives by default (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
+const KERNEL_FRAMES: u32 = 127;
 
 const SCRATCH_SLOTS: usize = 2048;
 const SCRATCH_TRIES: u32 = 4;
@@ -22,6 +30,7 @@ pub struct Scratch {
     busy: u64,
     pub record: StackRecord,
     pub frames: [u64; MAX_FRAMES],
+    pub unwind: unwind::State,
 }
 
 /// Per-CPU memory would be overwritten by whoever preempts the program; a slot is the thread's until it is released.
@@ -32,21 +41,31 @@ static SCRATCH: Array<Scratch, SCRATCH_SLOTS> = Array::new();
 #[btf_map]
 static SENT: LruHashMap<u64, u32, 65536> = LruHashMap::new();
 
-/// Takes the stack at `context`, sends its frames through `ring` if they are new, and returns its id.
+impl Scratch {
+    /// The scratch memory at `slot`, for who has taken it.
+    #[inline(always)]
+    pub fn at(slot: u32) -> Option<&'static mut Self> {
+        // SAFETY: a map value's pointer, and whoever holds the slot is alone with it.
+        SCRATCH.get_ptr_mut(slot).map(|scratch| unsafe { &mut *scratch })
+    }
+}
+
+/// Takes the stack at `context`, where a return was probed with these registers, sends its frames through `ring` if they
+/// are new, and returns its id.
 #[inline(always)]
-pub fn take(context: &impl EbpfContext, thread: Thread, ring: u32) -> u64 {
+pub fn take(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, ring: u32) -> u64 {
     if settings::max_depth() == 0 {
         return STACK_NOT_TAKEN;
     }
     for attempt in 0..SCRATCH_TRIES {
-        let index = thread.tid.wrapping_add(attempt) & (SCRATCH_SLOTS as u32 - 1);
-        let Some(scratch) = SCRATCH.get_ptr_mut(index) else { return STACK_FAILED };
+        let slot = thread.tid.wrapping_add(attempt) & (SCRATCH_SLOTS as u32 - 1);
+        let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { return STACK_FAILED };
         // SAFETY: a map value's pointer; `busy` is its first word.
-        if unsafe { atomic::exchange(scratch.cast(), 1) } == 0 {
-            // SAFETY: the slot is ours until it is released below.
-            let id = walk(context, thread, ring, unsafe { &mut *scratch });
+        if unsafe { atomic::exchange(busy, 1) } == 0 {
+            // The slot is ours until it is released.
+            let id = identify(context, registers, thread, ring, slot);
             // SAFETY: as above.
-            unsafe { atomic::exchange(scratch.cast(), 0) };
+            unsafe { atomic::exchange(busy, 0) };
             return id;
         }
     }
@@ -55,28 +74,24 @@ pub fn take(context: &impl EbpfContext, thread: Thread, ring: u32) -> u64 {
 }
 
 #[inline(always)]
-fn walk(context: &impl EbpfContext, thread: Thread, ring: u32, scratch: &mut Scratch) -> u64 {
-    let wanted = settings::max_depth();
-    // One frame more than wanted tells whether the stack goes on.
-    let asked = if wanted as usize >= MAX_FRAMES { MAX_FRAMES as u32 } else { wanted + 1 };
-    // SAFETY: the buffer holds MAX_FRAMES words, and `asked` is at most that.
-    let written = unsafe { bpf_get_stack(context.as_ptr(), scratch.frames.as_mut_ptr().cast(), asked * 8, USER_STACK) };
-    if written <= 0 {
+fn identify(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, ring: u32, slot: u32) -> u64 {
+    // Frames are addresses in a process, and so a stack is one process'.
+    let seed = thread.pid as u64 + 1;
+    let walked = match unwind::process(thread.pid) {
+        Some(process) => unwind::walk(slot, process, registers, seed),
+        None => by_frame_pointers(context, slot, seed),
+    };
+    let Walked { frames, hash, end } = walked;
+    if end == 0 {
         loss::count(context, LossReason::StackFailed, 1);
         return STACK_FAILED;
     }
-    let got = (written as u32 / 8).min(MAX_FRAMES as u32);
-    let truncated = got > wanted || got as usize == MAX_FRAMES;
-    let frames = got.min(wanted);
-    let id = hash(thread.pid, &scratch.frames, frames as usize);
+    let id = if hash < STACK_FIRST { hash + STACK_FIRST } else { hash };
     // SAFETY: only the presence is asked for.
-    if unsafe { SENT.get(&id) }.is_none() {
-        scratch.record = StackRecord {
-            header: thread.header(Kind::Stack),
-            stack: id,
-            frames,
-            end: if truncated { End::Truncated } else { End::FramePointers } as u32,
-        };
+    if unsafe { SENT.get(&id) }.is_none()
+        && let Some(scratch) = Scratch::at(slot)
+    {
+        scratch.record = StackRecord { header: thread.header(Kind::Stack), stack: id, frames, end };
         // Marked only once it is sent, so that a lost stack is sent again. A full table (-1) only costs a repetition.
         if emit::stack(context, ring, scratch, frames) {
             let _ = SENT.insert(&id, 1u32, 0);
@@ -85,18 +100,27 @@ fn walk(context: &impl EbpfContext, thread: Thread, ring: u32, scratch: &mut Scr
     id
 }
 
-/// Mixes the process and the frames' addresses. The multiplier is that of Steele and Vigna, "Computationally easy,
-/// spectrally good multipliers" (2021), for 64 bits.
 #[inline(always)]
-fn hash(pid: u32, frames: &[u64; MAX_FRAMES], count: usize) -> u64 {
-    const MULTIPLIER: u64 = 0xD134_2543_DE82_EF95;
-    let mut mixed = (pid as u64 + 1).wrapping_mul(MULTIPLIER);
-    for index in 0..MAX_FRAMES {
-        if index >= count {
+fn by_frame_pointers(context: &impl EbpfContext, slot: u32, seed: u64) -> Walked {
+    let Some(scratch) = Scratch::at(slot) else { return Walked::FAILED };
+    let wanted = settings::max_depth();
+    // One frame more than wanted tells whether the stack goes on.
+    let asked = if wanted >= KERNEL_FRAMES { KERNEL_FRAMES } else { wanted + 1 };
+    // SAFETY: the buffer holds MAX_FRAMES words, and `asked` is less than that.
+    let written = unsafe { bpf_get_stack(context.as_ptr(), scratch.frames.as_mut_ptr().cast(), asked * 8, USER_STACK) };
+    if written <= 0 {
+        return Walked::FAILED;
+    }
+    let got = (written as u32 / 8).min(KERNEL_FRAMES);
+    let truncated = got > wanted || got == KERNEL_FRAMES;
+    let end = if truncated { End::Truncated } else { End::FramePointers } as u32;
+    let frames = got.min(wanted);
+    let mut hash = mix(0, seed);
+    for index in 0..KERNEL_FRAMES {
+        if index >= frames {
             break;
         }
-        mixed = (mixed ^ frames[index]).wrapping_mul(MULTIPLIER);
-        mixed ^= mixed >> 32;
+        hash = mix(hash, scratch.frames[index as usize]);
     }
-    if mixed < STACK_FIRST { mixed + STACK_FIRST } else { mixed }
+    Walked { frames, hash: mix(hash, end as u64), end }
 }

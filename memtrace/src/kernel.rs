@@ -13,6 +13,7 @@ pub mod mappings;
 mod meter;
 mod rings;
 mod trap;
+pub mod unwind;
 
 pub use attach::{Probe, Probes};
 pub use counters::Counters;

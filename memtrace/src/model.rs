@@ -36,4 +36,4 @@ pub use usage::{Amount, Bytes, Ending, Usage};
 pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Shape};
 
 /// The limits of what the two halves agreed on.
-pub use memtrace_common::wire::{MAX_FRAMES, MAX_RINGS};
+pub use memtrace_common::wire::{DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS};

@@ -15,6 +15,7 @@ mod run;
 mod subject;
 mod translate;
 mod traps;
+mod unwinding;
 mod wait;
 
 pub use config::{Config, Destination, Output, Percent, ProbeSite, Target};

@@ -159,7 +159,7 @@ fn durations_and_sizes_that_do_not_parse_are_refused_with_an_example() {
 
 #[test]
 fn numbers_out_of_bounds_are_refused() {
-    refused("--pid 1 --max-depth 128", &["128 is not in 0..=127"]);
+    refused("--pid 1 --max-depth 257", &["257 is not in 0..=256"]);
     refused("--pid 1 --shards 0", &["0 is not in 1..=16"]);
     refused("--pid 1 --shards 17", &["17 is not in 1..=16"]);
     refused("--pid 1 --top -1", &["unexpected argument '-1'"]);

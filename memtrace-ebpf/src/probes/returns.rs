@@ -54,6 +54,8 @@ fn returned(context: &RetProbeContext, thread: Thread, pending: Pending) {
         return;
     }
     let ring = emit::ring_for(thread, address);
-    let stack = stack::take(context, thread, ring);
+    // SAFETY: at a return probe the context is the user's registers.
+    let registers = unsafe { &*context.regs };
+    let stack = stack::take(context, registers, thread, ring);
     emit::alloc(context, ring, thread, address, pending.size, stack);
 }

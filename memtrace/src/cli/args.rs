@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
 use super::{help, units};
-use crate::model::{Bytes, MAX_FRAMES, MAX_RINGS, Metric, Pid};
+use crate::model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
 use crate::session::{Percent, ProbeSite};
 
@@ -167,7 +167,7 @@ pub(super) struct Trace {
         long,
         value_name = "N",
         value_parser = value_parser!(u32).range(..=MAX_FRAMES as i64),
-        default_value_t = MAX_FRAMES as u32,
+        default_value_t = DEFAULT_FRAMES,
         help_heading = TUNING
     )]
     pub(super) max_depth: u32,

@@ -181,7 +181,7 @@ mod tests {
             max_size: None,
             older: None,
             top: 10,
-            max_depth: 127,
+            max_depth: 128,
             shards: None,
             ring_size: Bytes(16 << 20),
             probe_site: ProbeSite::Best,

@@ -15,6 +15,7 @@ use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::meter::{Meter, ProgramTime};
 use super::rings::RingReader;
+use super::unwind::Tables;
 use crate::model::{Bytes, LossReason, Pid};
 
 /// The programs, built from source by `cargo xtask bpf`.
@@ -49,6 +50,7 @@ pub struct Options {
 /// The kernel half. Everything that it placed goes when this is dropped.
 pub struct Kernel {
     ebpf: Ebpf,
+    tables: Tables,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// A ring that nothing is written to; see [`Kernel::close`].
     spare: RingReader,
@@ -87,7 +89,8 @@ impl Kernel {
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
-        let mut kernel = Self { ebpf, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
+        let tables = Tables::take(&mut ebpf)?;
+        let mut kernel = Self { ebpf, tables, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
         kernel.follow_processes()?;
         Ok((kernel, readers))
@@ -124,6 +127,11 @@ impl Kernel {
         HashMap::<_, u32, u32>::try_from(map)
             .and_then(|mut targets| targets.insert(pid.0, 1, 0))
             .map_err(|error| KernelError::from_error("follow a process", &error))
+    }
+
+    /// The unwind tables. A process that they have mappings for is walked by them, any other by frame pointers.
+    pub fn tables(&mut self) -> &mut Tables {
+        &mut self.tables
     }
 
     /// Places those probes in the object at `path`, for `pid` only, that are not in place yet.
@@ -237,6 +245,11 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let member = |name: &str, member: &str| {
         types.member_offset(name, member).ok_or_else(|| unknown(&format!("{name}.{member}")))
     };
+    let [task_utask, utask_instances, instance_stack, instance_address, instance_next] = return_instances(&types)
+        .unwrap_or_else(|| {
+            log::warn!("pending return probes cannot be seen: {} does not say where they are", btf::PATH);
+            [0; 5]
+        });
     Ok(Settings {
         start_ns: options.start_ns,
         min_size: options.min_size.0,
@@ -246,7 +259,24 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         wake_mark: options.ring_size.0 / WAKE_PART,
         task_signal: member("task_struct", "signal")?,
         signal_live: member("signal_struct", "live")?,
+        task_utask,
+        utask_instances,
+        instance_stack,
+        instance_address,
+        instance_next,
+        reserved: 0,
     })
+}
+
+/// Where the kernel keeps the return addresses that it has exchanged to see returns.
+fn return_instances(types: &Btf<'_>) -> Option<[u32; 5]> {
+    Some([
+        types.member_offset("task_struct", "utask")?,
+        types.member_offset("uprobe_task", "return_instances")?,
+        types.member_offset("return_instance", "stack")?,
+        types.member_offset("return_instance", "orig_ret_vaddr")?,
+        types.member_offset("return_instance", "next")?,
+    ])
 }
 
 fn rings(ebpf: &mut Ebpf) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
@@ -256,4 +286,42 @@ fn rings(ebpf: &mut Ebpf) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>,
 
 fn missing(name: &str) -> KernelError {
     KernelError::Failed { action: format!("use {name}"), reason: String::from("the kernel half does not have it") }
+}
+
+#[cfg(test)]
+mod tests {
+    use aya::programs::{Program, UProbe};
+
+    use super::*;
+
+    /// What the kernel takes is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); other kernels' verifiers
+    /// look at up to twice as many as this one's.
+    const MOST: u32 = 300_000;
+
+    #[test]
+    fn privileged_no_program_is_long_to_verify() {
+        let options = Options {
+            rings: 16,
+            ring_size: SPARE_SIZE,
+            max_depth: MAX_FRAMES as u32,
+            min_size: Bytes(1),
+            max_size: Bytes(1 << 40),
+            start_ns: 0,
+        };
+        let (mut kernel, _readers) = Kernel::load(&options).unwrap();
+        let mut verified = Vec::new();
+        for (name, program) in kernel.ebpf.programs_mut() {
+            if let Program::UProbe(_) = program {
+                let program: &mut UProbe = program.try_into().unwrap();
+                program.load().unwrap();
+            }
+            verified.push((name.to_owned(), program.info().unwrap().verified_instruction_count().unwrap()));
+        }
+        verified.sort();
+        assert!(verified.iter().any(|(name, count)| name == "call_return" && *count > 1000), "{verified:?}");
+        assert!(verified.iter().all(|(_, count)| *count <= MOST), "{verified:?}");
+        for (name, count) in verified {
+            println!("{name}: {count}");
+        }
+    }
 }

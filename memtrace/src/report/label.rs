@@ -44,7 +44,19 @@ pub(super) const fn no_frames(end: StackEnd) -> &'static str {
         StackEnd::NotTaken => "[stack not taken]",
         StackEnd::Failed => "[stack could not be taken]",
         StackEnd::FramesLost => "[stack frames lost]",
-        StackEnd::Complete | StackEnd::FramePointers | StackEnd::Truncated => "[stack empty]",
+        StackEnd::Complete
+        | StackEnd::Generated
+        | StackEnd::FramePointers
+        | StackEnd::Truncated
+        | StackEnd::GeneratedCut
+        | StackEnd::NoMapping
+        | StackEnd::TablePending
+        | StackEnd::NoTable
+        | StackEnd::NoRow
+        | StackEnd::Untabled
+        | StackEnd::Unreadable
+        | StackEnd::BadFrame
+        | StackEnd::RegisterLost => "[stack empty]",
     }
 }
 

@@ -106,11 +106,21 @@ pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(", "))
 }
 
-const fn end_in_words(end: StackEnd) -> &'static str {
+pub(super) const fn end_in_words(end: StackEnd) -> &'static str {
     match end {
         StackEnd::Complete => "complete",
+        StackEnd::Generated => "complete through generated code",
         StackEnd::FramePointers => "by frame pointers",
         StackEnd::Truncated => "truncated",
+        StackEnd::GeneratedCut => "cut in generated code",
+        StackEnd::NoMapping => "cut outside of known mappings",
+        StackEnd::TablePending => "cut before the unwind table was there",
+        StackEnd::NoTable => "cut for want of an unwind table",
+        StackEnd::NoRow => "cut where the unwind table says nothing",
+        StackEnd::Untabled => "cut at what an unwind table cannot say",
+        StackEnd::Unreadable => "cut where the stack could not be read",
+        StackEnd::BadFrame => "cut at what cannot be a frame",
+        StackEnd::RegisterLost => "cut for want of a register",
         StackEnd::NotTaken => "not taken",
         StackEnd::Failed => "failed",
         StackEnd::FramesLost => "frames lost",

@@ -1,6 +1,6 @@
 //! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +22,15 @@ pub(super) struct Followed {
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     lost: u64,
+}
+
+/// What has happened to the traced processes.
+#[derive(Default)]
+pub(super) struct News {
+    /// The allocators that they have newly mapped.
+    pub(super) allocators: Vec<(Pid, Allocator)>,
+    /// Those that have mapped something, or run another program.
+    pub(super) changed: BTreeSet<Pid>,
 }
 
 impl Followed {
@@ -70,28 +79,28 @@ impl Followed {
         self.traced.get_mut(&pid).is_some_and(|known| known.insert(handle))
     }
 
-    /// Takes up what has happened since the last call; returns the allocators that traced processes have newly mapped.
-    pub(super) fn poll(&mut self) -> Vec<(Pid, Allocator)> {
+    /// Takes up what has happened since the last call.
+    pub(super) fn poll(&mut self) -> News {
         let mut notices = Vec::new();
         let drained = match &mut self.events {
             Some(events) => events.drain(|notice| notices.push(notice)),
             None => Ok(0),
         };
-        let mut found = Vec::new();
+        let mut news = News::default();
         for notice in notices {
-            self.take(notice, &mut found);
+            self.take(notice, &mut news);
         }
         match drained {
             Ok(0) => {}
-            Ok(lost) => self.make_up_for(lost, &mut found),
+            Ok(lost) => self.make_up_for(lost, &mut news),
             Err(error) => log::warn!("notices of new mappings cannot be read: {error}"),
         }
-        found
+        news
     }
 
     /// Lost notices may have been anybody's. What the traced processes have mapped is read again; only where one has
     /// ended is something missing for good.
-    fn make_up_for(&mut self, lost: u64, found: &mut Vec<(Pid, Allocator)>) {
+    fn make_up_for(&mut self, lost: u64, news: &mut News) {
         let pids: Vec<_> = self.traced.keys().copied().collect();
         for pid in pids {
             let Ok(image) = target::read_image(pid, &mut self.objects) else {
@@ -99,19 +108,24 @@ impl Followed {
                 continue;
             };
             for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
-                self.look_at(pid, object, found);
+                self.look_at(pid, object, &mut news.allocators);
             }
+            news.changed.insert(pid);
             self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
         }
     }
 
-    fn take(&mut self, notice: MappingNotice, found: &mut Vec<(Pid, Allocator)>) {
+    fn take(&mut self, notice: MappingNotice, news: &mut News) {
         let pid = notice.pid;
+        let changes = matches!(notice.kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
+        if changes && self.traced.contains_key(&pid) {
+            news.changed.insert(pid);
+        }
         let kind = match notice.kind {
             MappingKind::Mapped { start, end, offset, path, identity, .. } => {
                 let object = self.object(pid, &path, identity);
                 if let Some(object) = &object {
-                    self.look_at(pid, object, found);
+                    self.look_at(pid, object, &mut news.allocators);
                 }
                 NoticeKind::Mapped { mapping: Mapping { start, end, offset, object } }
             }
@@ -172,6 +186,12 @@ impl Followed {
                 snapshot.images.insert(id, ImageUsage::default());
             }
         }
+    }
+
+    /// What `pid` runs now, as far as that is known.
+    pub(super) fn image(&self, pid: Pid) -> Option<&Image> {
+        let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
+        self.registry.images().range(all).next_back().map(|(_, image)| image)
     }
 
     /// Every image seen.

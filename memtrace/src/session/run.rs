@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::error::Error;
-use super::followed::Followed;
+use super::followed::{Followed, News};
 use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
 use super::outputs::Outputs;
 use super::overhead::{self, Overhead};
 use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
-use super::wait::{self, Signals, Stop};
+use super::unwinding::Unwinding;
+use super::wait::{self, Due, Signals, Stop};
 use super::{cost, translate};
 use crate::kernel::{self, Kernel, Probes};
 use crate::ledger;
@@ -56,7 +57,7 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
         }
         trace.subject.release()?;
         let pidfds = trace.subject.pidfds().map_err(|error| Error::Failed(format!("cannot hold on: {error}")))?;
-        let stop = wait::wait(&mut signals, config.duration, pidfds, || trace.tick(observer))
+        let stop = wait::wait(&mut signals, config.duration, pidfds, |due| trace.due(due, observer))
             .await
             .map_err(|error| Error::Failed(format!("cannot wait: {error}")))?;
         observer.note(match stop {
@@ -77,6 +78,8 @@ struct Trace {
     own_probes: Probes,
     shards: Shards,
     followed: Followed,
+    unwinding: Unwinding,
+    takes_stacks: bool,
     subject: Subject,
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
@@ -125,6 +128,14 @@ impl Trace {
         for pid in subject.pids() {
             kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
         }
+        let mut unwinding = Unwinding::new();
+        if config.max_depth > 0 {
+            for pid in subject.pids() {
+                if let Some(image) = followed.image(pid) {
+                    unwinding.update(&mut kernel, pid, image);
+                }
+            }
+        }
         for Site { pid, object, probes: sites } in &sites {
             let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
             kernel.place(&mut probes, *pid, object, &sites).map_err(|error| translate::kernel(Some(*pid), error))?;
@@ -141,6 +152,8 @@ impl Trace {
             own_probes,
             shards,
             followed,
+            unwinding,
+            takes_stacks: config.max_depth > 0,
             subject,
             clock_start,
             opened,
@@ -152,6 +165,13 @@ impl Trace {
 
     fn attached(&self) -> String {
         format!("to {}, {} probes", self.subject.name, self.probes.len())
+    }
+
+    fn due(&mut self, due: Due, observer: &mut dyn Observer) {
+        match due {
+            Due::Mappings => self.follow(observer),
+            Due::Everything => self.tick(observer),
+        }
     }
 
     /// What is due a few times a second.
@@ -174,9 +194,10 @@ impl Trace {
         });
     }
 
-    /// Takes up what the targets have mapped, and probes allocators among it.
+    /// Takes up what the targets have mapped: probes allocators among it, and has stacks through it walked by tables.
     fn follow(&mut self, observer: &mut dyn Observer) {
-        for (pid, allocator) in self.followed.poll() {
+        let News { allocators, changed } = self.followed.poll();
+        for (pid, allocator) in allocators {
             let Some(site) = Site::of(pid, &allocator, self.subject.probe_site) else { continue };
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
@@ -187,6 +208,11 @@ impl Trace {
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
             observer.note(&note);
             self.subject.notes.push(note);
+        }
+        for pid in changed.into_iter().filter(|_| self.takes_stacks) {
+            if let Some(image) = self.followed.image(pid) {
+                self.unwinding.update(&mut self.kernel, pid, image);
+            }
         }
     }
 

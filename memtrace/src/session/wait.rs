@@ -20,8 +20,27 @@ pub(super) enum Stop {
     TargetsEnded,
 }
 
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// To take up what the targets have mapped.
+    Mappings,
+    /// All there is to do a few times a second.
+    Everything,
+}
+
 /// How often what is due is done.
 const TICK: Duration = Duration::from_millis(100);
+
+/// When, from the beginning on, mappings are due besides: a command maps most of what it needs as soon as it runs.
+const EARLY: [Duration; 6] = [
+    Duration::from_millis(1),
+    Duration::from_millis(3),
+    Duration::from_millis(7),
+    Duration::from_millis(15),
+    Duration::from_millis(30),
+    Duration::from_millis(60),
+];
 
 /// Signals that end a run, heard from the moment this is made.
 pub(super) struct Signals {
@@ -54,9 +73,11 @@ pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
     pidfds: Vec<OwnedFd>,
-    mut due: impl FnMut(),
+    mut due: impl FnMut(Due),
 ) -> io::Result<Stop> {
-    let deadline = duration.map(|duration| Instant::now() + duration);
+    let begin = Instant::now();
+    let deadline = duration.map(|duration| begin + duration);
+    let mut early = EARLY.iter().map(|&early| begin + early).peekable();
     let mut pidfds = pidfds.into_iter().map(watch).collect::<io::Result<Vec<_>>>()?;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -70,7 +91,11 @@ pub(super) async fn wait(
                     return Ok(Stop::TargetsEnded);
                 }
             }
-            _ = ticks.tick() => due(),
+            () = until(early.peek().copied()) => {
+                early.next();
+                due(Due::Mappings);
+            }
+            _ = ticks.tick() => due(Due::Everything),
         }
     }
 }

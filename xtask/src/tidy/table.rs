@@ -12,11 +12,15 @@ pub(super) const ROOMS: &[Room] = &[
     Room { name: "model", imports: &[] },
     Room { name: "kernel", imports: &["model"] },
     Room { name: "target", imports: &["model"] },
+    Room { name: "unwind", imports: &["model"] },
     Room { name: "ledger", imports: &["model"] },
     Room { name: "symbolize", imports: &["model"] },
     Room { name: "report", imports: &["model"] },
     Room { name: "pipeline", imports: &["model", "ledger"] },
-    Room { name: "session", imports: &["model", "kernel", "target", "ledger", "symbolize", "report", "pipeline"] },
+    Room {
+        name: "session",
+        imports: &["model", "kernel", "target", "unwind", "ledger", "symbolize", "report", "pipeline"],
+    },
     Room { name: "cli", imports: &["model", "session", "report::Format"] },
 ];
 
@@ -46,17 +50,19 @@ pub(super) const FOREIGN: &[Foreign] = &[
     Foreign { path: "clap_complete", rooms: Rooms::Only(&["cli"]) },
     Foreign { path: "clap_mangen", rooms: Rooms::Only(&["cli"]) },
     Foreign { path: "env_logger", rooms: Rooms::Only(&["cli"]) },
+    Foreign { path: "gimli", rooms: Rooms::Only(&["unwind"]) },
     Foreign { path: "hashbrown", rooms: Rooms::Any },
     Foreign { path: "iced_x86", rooms: Rooms::Only(&["target"]) },
     Foreign { path: "inferno", rooms: Rooms::Only(&["report"]) },
     Foreign { path: "libc", rooms: Rooms::Only(&["kernel", "target", "session", "cli"]) },
     Foreign { path: "log", rooms: Rooms::Any },
     Foreign { path: "memtrace_common", rooms: Rooms::Only(&["kernel", "model"]) },
+    Foreign { path: "memtrace_common::unwind", rooms: Rooms::Only(&["kernel", "unwind"]) },
     // The model gives its types the values that the wire gives them: ids that stand for no stack, the length of a tick.
     Foreign { path: "memtrace_common::wire", rooms: Rooms::ConstantsFor(&["kernel"], &["model"]) },
     // The pipeline's tests split events over the shards as the kernel half does.
     Foreign { path: "memtrace_common::wire::ring_of", rooms: Rooms::Only(&["kernel", "pipeline"]) },
-    Foreign { path: "object", rooms: Rooms::Only(&["target", "symbolize"]) },
+    Foreign { path: "object", rooms: Rooms::Only(&["target", "unwind", "symbolize"]) },
     Foreign { path: "procfs", rooms: Rooms::Only(&["target"]) },
     Foreign { path: "rustc_hash", rooms: Rooms::Any },
     Foreign { path: "serde", rooms: Rooms::Only(&["report", "session", "cli"]) },
@@ -85,7 +91,7 @@ pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    const ENGINES: [&str; 5] = ["kernel", "target", "ledger", "symbolize", "report"];
+    const ENGINES: [&str; 6] = ["kernel", "target", "unwind", "ledger", "symbolize", "report"];
 
     #[test]
     fn engines_import_the_model_and_nothing_else() {

@@ -35,7 +35,7 @@ fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(
     findings.push(Finding::info(
         Area::Traceable,
         "stacks",
-        "walked by frame pointers: what was compiled without them hides its callers (see -fno-omit-frame-pointer)",
+        "walked by unwind tables (.eh_frame), which compilers write by default; code made at run time by frame pointers",
     ));
     // What is damaged is worth its own exit code in a run, so it is said as a run would.
     if let Err(error @ TargetError::BadObject { .. }) = survey.supported() {

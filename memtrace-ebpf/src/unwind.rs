@@ -1,0 +1,140 @@
+//! Stack walks by tables: the walk of `memtrace-unwind` over the maps.
+
+mod returns;
+mod tables;
+
+use core::ffi::c_void;
+use core::ops::ControlFlow;
+
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use memtrace_common::unwind::Process;
+use memtrace_common::wire::{End, MAX_FRAMES};
+use memtrace_unwind::{Read, Registers, Walk, Window, Windowed};
+
+use crate::settings;
+use crate::stack::Scratch;
+
+/// A walk in progress, in a thread's scratch memory.
+#[repr(C)]
+pub struct State {
+    walk: Walk,
+    process: Process,
+    /// The mapping that was hit last.
+    last: u32,
+    /// Why the walk ended: an [`End`].
+    end: u32,
+    window: Window,
+}
+
+struct User;
+
+impl Read for User {
+    #[inline(always)]
+    fn read(&mut self, address: u64, into: &mut [u64]) -> bool {
+        let bytes = size_of_val(into) as u32;
+        // SAFETY: the helper writes as many bytes as `into` has, and checks the address.
+        unsafe { bpf_probe_read_user(into.as_mut_ptr().cast(), bytes, address as *const c_void) == 0 }
+    }
+}
+
+/// The process' mappings, if there are tables for it.
+#[inline(always)]
+pub fn process(pid: u32) -> Option<&'static Process> {
+    tables::process(pid)
+}
+
+/// What a walk found: how many frames, the hash of its seed and them, and how it ended.
+#[derive(Clone, Copy)]
+pub struct Walked {
+    pub frames: u32,
+    pub hash: u64,
+    /// An [`End`]; 0 where there was no walk.
+    pub end: u32,
+}
+
+impl Walked {
+    /// There was no walk. An `Option` would leave the compiler free to save what is not there, which the verifier
+    /// refuses.
+    pub const FAILED: Self = Self { frames: 0, hash: 0, end: 0 };
+}
+
+/// Walks from where a return was probed, in the scratch memory of `slot`, which is the caller's.
+#[inline(always)]
+pub fn walk(slot: u32, process: &Process, registers: &pt_regs, seed: u64) -> Walked {
+    let Some(Scratch { unwind, .. }) = Scratch::at(slot) else { return Walked::FAILED };
+    begin(unwind, process, registers, seed);
+    for _ in 0..STEPS {
+        // The step looks the slot up by itself, so that no reference to it may be held over the call.
+        if unwind_step(slot) != 0 {
+            break;
+        }
+    }
+    match Scratch::at(slot) {
+        Some(Scratch { unwind: State { walk, end, .. }, .. }) => {
+            Walked { frames: walk.count(), hash: walk.hash(*end), end: *end }
+        }
+        None => Walked::FAILED,
+    }
+}
+
+#[inline(always)]
+fn begin(state: &mut State, process: &Process, registers: &pt_regs, seed: u64) {
+    state.walk.begin(&numbered(registers), settings::max_depth(), seed);
+    state.process = *process;
+    state.last = process.base;
+    state.end = End::Truncated as u32;
+    state.window.forget();
+}
+
+/// A step for each frame, one to see that there are more, and one for each return address that was exchanged
+/// (`MAX_URETPROBE_DEPTH`, include/linux/uprobes.h).
+const STEPS: usize = MAX_FRAMES + 1 + returns::MOST as usize;
+
+/// Takes one step in the scratch memory of `slot`; returns 0 while there are more.
+///
+/// Being global, the function is verified by itself, once for every slot that there could be ("Global functions",
+/// Documentation/bpf/verifier.rst; Linux 5.6). So the verifier need not follow the loop around it through the step, and
+/// the walk may be as long as it likes, on kernels without `bpf_loop` too.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_step(slot: u32) -> u64 {
+    let Some(scratch) = Scratch::at(slot) else { return 1 };
+    let state = &mut scratch.unwind;
+    let mut memory = Windowed::new(&mut state.window, User);
+    let mut table = tables::Tables { process: &state.process, last: &mut state.last };
+    match state.walk.step(&mut scratch.frames, &mut memory, &mut table) {
+        ControlFlow::Continue(()) => 0,
+        ControlFlow::Break(end) => {
+            state.end = end as u32;
+            1
+        }
+    }
+}
+
+/// The registers where a return was probed, by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
+#[inline(always)]
+fn numbered(registers: &pt_regs) -> Registers {
+    Registers {
+        ip: registers.rip,
+        ip_is_return: true,
+        numbered: [
+            registers.rax,
+            registers.rdx,
+            registers.rcx,
+            registers.rbx,
+            registers.rsi,
+            registers.rdi,
+            registers.rbp,
+            registers.rsp,
+            registers.r8,
+            registers.r9,
+            registers.r10,
+            registers.r11,
+            registers.r12,
+            registers.r13,
+            registers.r14,
+            registers.r15,
+        ],
+    }
+}

@@ -1,0 +1,44 @@
+//! Return addresses that the kernel has exchanged to see a return.
+//!
+//! While a call whose return is probed is in progress, a trampoline's address lies where its return address belongs
+//! (`prepare_uretprobe`, kernel/events/uprobes.c). The kernel keeps the true ones in a list of the task's, each with the
+//! place on the stack that it belongs to.
+
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::bpf_get_current_task;
+
+use crate::settings;
+
+/// As long as the list can be (`MAX_URETPROBE_DEPTH`, include/linux/uprobes.h).
+pub const MOST: u32 = 64;
+
+/// The true return address at `slot` of the stack, if it was exchanged.
+#[inline(always)]
+pub fn original(slot: u64) -> Option<u64> {
+    if settings::task_utask() == 0 {
+        return None;
+    }
+    // SAFETY: the helper takes nothing.
+    let task = unsafe { bpf_get_current_task() };
+    let utask = word(task, settings::task_utask())?;
+    if utask == 0 {
+        return None;
+    }
+    let mut instance = word(utask, settings::utask_instances())?;
+    for _ in 0..MOST {
+        if instance == 0 {
+            return None;
+        }
+        if word(instance, settings::instance_stack())? == slot {
+            return word(instance, settings::instance_address());
+        }
+        instance = word(instance, settings::instance_next())?;
+    }
+    None
+}
+
+#[inline(always)]
+fn word(base: u64, offset: u32) -> Option<u64> {
+    // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
+    unsafe { bpf_probe_read_kernel((base + offset as u64) as *const u64) }.ok()
+}

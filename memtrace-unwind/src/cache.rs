@@ -1,0 +1,120 @@
+//! Which rule an address had, remembered in two words that cannot lie.
+//!
+//! The words are written one after the other, and whoever preempts the writer may write the same two. So the second
+//! carries the rule, the first the exclusive or of that and the key: a pair whose halves are not of one writing does not
+//! give the key back (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002).
+
+use memtrace_common::unwind::MAX_RULES;
+
+/// How many entries a cache has.
+pub const ENTRIES: usize = 1 << ENTRY_BITS;
+const ENTRY_BITS: u32 = 12;
+
+/// User addresses with four levels of page tables (Documentation/arch/x86/x86_64/mm.rst).
+const ADDRESS_BITS: u32 = 47;
+
+/// An entry; zeros remember nothing.
+pub type Entry = [u64; 2];
+
+/// Where `pc` is remembered.
+#[inline(always)]
+#[must_use]
+pub const fn index(pc: u64) -> u32 {
+    ((pc ^ (pc >> ENTRY_BITS)) & (ENTRIES as u64 - 1)) as u32
+}
+
+/// Remembers that `pc` has the rule number `rule` in a process' mappings of this generation; `None` where that does not
+/// fit into an entry.
+#[inline(always)]
+#[must_use]
+pub const fn remember(pc: u64, generation: u32, rule: u32) -> Option<Entry> {
+    if pc >> ADDRESS_BITS != 0 || rule >= MAX_RULES as u32 {
+        return None;
+    }
+    // Within a generation the halves differ in bits that the key has zeros in: rule above, address below.
+    let value = generation as u64 | (rule as u64) << ADDRESS_BITS;
+    Some([key(pc, generation) ^ value, value])
+}
+
+/// The rule that `entry` remembers for `pc` in this generation. A generation is never 0.
+#[inline(always)]
+#[must_use]
+pub const fn recall(entry: Entry, pc: u64, generation: u32) -> Option<u32> {
+    let [mixed, value] = entry;
+    if pc >> ADDRESS_BITS != 0 || mixed ^ value != key(pc, generation) || value as u32 != generation {
+        return None;
+    }
+    Some((value >> ADDRESS_BITS) as u32 & (MAX_RULES as u32 - 1))
+}
+
+#[inline(always)]
+const fn key(pc: u64, generation: u32) -> u64 {
+    pc | (generation as u64) << ADDRESS_BITS
+}
+
+const _: () = {
+    assert!(MAX_RULES.is_power_of_two());
+    assert!(ADDRESS_BITS + MAX_RULES.trailing_zeros() <= u64::BITS);
+};
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_empty_entry_remembers_nothing() {
+        for generation in [1, 2, u32::MAX] {
+            assert_eq!(recall([0, 0], 0, generation), None);
+            assert_eq!(recall([0, 0], 0x40_1000, generation), None);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_remembered() {
+        assert_eq!(remember(1 << ADDRESS_BITS, 1, 1), None);
+        assert_eq!(remember(0x1000, 1, MAX_RULES as u32), None);
+        let entry = remember(0x1000, 1, 7).unwrap();
+        assert_eq!(recall(entry, 0x1000 | 1 << ADDRESS_BITS, 1), None);
+    }
+
+    fn entries() -> impl Strategy<Value = (u64, u32, u32)> {
+        (0u64..1 << ADDRESS_BITS, 1u32.., 0u32..MAX_RULES as u32)
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_is_recalled_for_its_own_address_and_generation_alone(
+            (pc, generation, rule) in entries(),
+            (other_pc, other_generation, _) in entries(),
+        ) {
+            let entry = remember(pc, generation, rule).unwrap();
+            prop_assert_eq!(recall(entry, pc, generation), Some(rule));
+            if other_pc != pc {
+                prop_assert_eq!(recall(entry, other_pc, generation), None);
+            }
+            if other_generation != generation {
+                prop_assert_eq!(recall(entry, pc, other_generation), None);
+            }
+        }
+
+        #[test]
+        fn halves_of_two_writings_in_one_process_recall_nothing_or_what_both_say(
+            (pc, generation, rule) in entries(),
+            (other_pc, _, other_rule) in entries(),
+            same_address: bool,
+        ) {
+            let other_pc = if same_address { pc } else { other_pc };
+            let first = remember(pc, generation, rule).unwrap();
+            let second = remember(other_pc, generation, other_rule).unwrap();
+            for torn in [[first[0], second[1]], [second[0], first[1]]] {
+                for asked in [pc, other_pc] {
+                    if let Some(recalled) = recall(torn, asked, generation) {
+                        prop_assert!(rule == other_rule && recalled == rule);
+                    }
+                }
+            }
+        }
+    }
+}

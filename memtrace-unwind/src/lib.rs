@@ -1,0 +1,50 @@
+//! From a stack frame to its caller by tables.
+//!
+//! The same code runs in the kernel half and in tests outside of the kernel: it reads the stack through [`Memory`] and
+//! asks a [`Table`] what holds at an address. [`Walk::step`] goes from one frame to the next; [`lookup`] finds an
+//! address' rule in tables as they lie in the maps, [`cache`] remembers it in two words, and [`Window`] reads the stack
+//! in pieces.
+//!
+//! Nothing here allocates, panics or loops without a bound, whatever the stack and the tables say.
+
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod cache;
+pub mod lookup;
+mod walk;
+mod window;
+
+pub use walk::{Registers, Walk, mix};
+pub use window::{Read, WINDOW_WORDS, Window, Windowed};
+
+use memtrace_common::unwind::Rule;
+use memtrace_common::wire::End;
+
+/// The memory of the process whose stack is walked.
+pub trait Memory {
+    /// The word at `address`; `None` if it cannot be read.
+    fn word(&mut self, address: u64) -> Option<u64>;
+}
+
+/// What is known about addresses of code.
+pub trait Table {
+    /// What to do at `pc`.
+    fn at(&mut self, pc: u64) -> Lookup;
+
+    /// The return address that belongs at `slot` of the stack, if somebody has put another one there to see the return.
+    fn original_return(&mut self, slot: u64) -> Option<u64>;
+}
+
+/// What to do at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// Apply this rule.
+    Rule(Rule),
+    /// Follow the frame pointer: the code was generated at run time.
+    Generated,
+    /// End the walk.
+    Cut(End),
+}

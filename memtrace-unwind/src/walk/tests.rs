@@ -1,0 +1,94 @@
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::vec;
+use std::vec::Vec;
+
+use super::*;
+
+mod anything;
+mod cuts;
+mod kinds;
+
+/// Words by their addresses.
+type Stack = BTreeMap<u64, u64>;
+
+impl Memory for &Stack {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.get(&address).copied()
+    }
+}
+
+/// Ranges of code and what holds there; elsewhere there is no mapping.
+#[derive(Clone, Default)]
+struct Code {
+    ranges: Vec<(Range<u64>, Lookup)>,
+    hijacked: BTreeMap<u64, u64>,
+}
+
+impl Table for &Code {
+    fn at(&mut self, pc: u64) -> Lookup {
+        let range = self.ranges.iter().find(|(range, _)| range.contains(&pc));
+        range.map_or(Lookup::Cut(End::NoMapping), |&(_, found)| found)
+    }
+
+    fn original_return(&mut self, slot: u64) -> Option<u64> {
+        self.hijacked.get(&slot).copied()
+    }
+}
+
+/// Frames as they were found, and how it ended.
+type Found = (Vec<u64>, End);
+
+fn walk_to(depth: u32, registers: &Registers, stack: &Stack, code: &Code) -> Found {
+    let mut walk = Walk::default();
+    let mut frames = [0; MAX_FRAMES];
+    walk.begin(registers, depth, 0);
+    for _ in 0..2 * MAX_FRAMES {
+        if let ControlFlow::Break(end) = walk.step(&mut frames, &mut &*stack, &mut &*code) {
+            return (frames[..walk.count() as usize].to_vec(), end);
+        }
+    }
+    panic!("the walk does not end");
+}
+
+fn walk(registers: &Registers, stack: &Stack, code: &Code) -> Found {
+    walk_to(MAX_FRAMES as u32, registers, stack, code)
+}
+
+/// Behind a call.
+fn behind_a_call(ip: u64, sp: u64, fp: u64) -> Registers {
+    let mut numbered = [0; NUMBERED];
+    numbered[STACK_POINTER as usize] = sp;
+    numbered[FRAME_POINTER as usize] = fp;
+    Registers { ip, ip_is_return: true, numbered }
+}
+
+/// Before an instruction.
+fn before(ip: u64, sp: u64, fp: u64) -> Registers {
+    Registers { ip_is_return: false, ..behind_a_call(ip, sp, fp) }
+}
+
+fn sp(offset: i32) -> Rule {
+    Rule { cfa_kind: cfa::SP, cfa_offset: offset, ..Rule::default() }
+}
+
+fn end() -> Rule {
+    Rule { cfa_kind: cfa::END, ..Rule::default() }
+}
+
+/// Code in which `rule` holds from 0x1000 to 0x1fff, and which is called by the outermost frame, at 0x9000.
+fn code(rule: Rule) -> Code {
+    with(&[(0x1000, rule)])
+}
+
+/// Rules that hold for 0x1000 bytes each; the outermost frame is at 0x9000.
+fn with(rules: &[(u64, Rule)]) -> Code {
+    let outermost = [(0x9000, end())];
+    let ranges = rules.iter().chain(&outermost).map(|&(begin, rule)| (begin..begin + 0x1000, Lookup::Rule(rule)));
+    Code { ranges: ranges.collect(), hijacked: BTreeMap::new() }
+}
+
+/// Where the stack pointer is.
+const SP: u64 = 0x7ff0_0000;
+/// A return address in the outermost frame.
+const OUTERMOST: u64 = 0x9010;

@@ -1,0 +1,174 @@
+//! Every reason for which a walk can end before the outermost frame.
+
+use super::*;
+
+fn cut(rule: Rule, stack: &Stack) -> Found {
+    walk(&behind_a_call(0x1010, SP, SP + 0x100), stack, &code(rule))
+}
+
+fn cut_at_once(end: End) -> Found {
+    (vec![0x1010], end)
+}
+
+#[test]
+fn an_address_in_no_mapping_is_shown_and_cuts() {
+    let stack = Stack::from([(SP, 0xdead_0000)]);
+    assert_eq!(cut(sp(8), &stack), (vec![0x1010, 0xdead_0000], End::NoMapping));
+}
+
+#[test]
+fn what_the_table_does_not_know_is_shown_and_cuts_with_its_reason() {
+    for end in [End::TablePending, End::NoTable, End::NoRow] {
+        let mut code = code(sp(8));
+        code.ranges.push((0x5000..0x6000, Lookup::Cut(end)));
+        let found = walk(&behind_a_call(0x1010, SP, 0), &Stack::from([(SP, 0x5010)]), &code);
+        assert_eq!(found, (vec![0x1010, 0x5010], end));
+    }
+}
+
+#[test]
+fn rules_that_say_nothing_cut() {
+    assert_eq!(cut(Rule::default(), &Stack::new()), cut_at_once(End::NoRow));
+    for kind in [cfa::UNTABLED, 10, 255] {
+        assert_eq!(cut(Rule { cfa_kind: kind, ..Rule::default() }, &Stack::new()), cut_at_once(End::Untabled));
+    }
+}
+
+#[test]
+fn words_that_cannot_be_read_cut() {
+    let rules = [
+        sp(8),
+        Rule { fp_kind: fp::AT_CFA, fp_offset: -16, ..sp(24) },
+        Rule { fp_kind: fp::AT_FP, ..sp(8) },
+        Rule { ra_kind: ra::AT_CFA, extra: -8, ..sp(8) },
+        Rule { cfa_kind: cfa::DEREF_SP, ..Rule::default() },
+        Rule { cfa_kind: cfa::DEREF_FP, ..Rule::default() },
+    ];
+    for rule in rules {
+        assert_eq!(cut(rule, &Stack::new()), cut_at_once(End::Unreadable), "{rule:?}");
+    }
+    let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
+    assert_eq!(cut(signal, &Stack::new()), (vec![0x1011], End::Unreadable));
+}
+
+#[test]
+fn a_caller_s_frame_that_does_not_lie_above_is_none() {
+    for offset in [0, -8, i32::MIN] {
+        assert_eq!(cut(sp(offset), &Stack::new()), cut_at_once(End::BadFrame), "{offset}");
+    }
+}
+
+#[test]
+fn a_caller_s_frame_too_far_away_is_none() {
+    assert_eq!(cut(sp(8 << 20), &Stack::new()), cut_at_once(End::BadFrame));
+    let stack = Stack::from([(SP + (8 << 20) - 16, OUTERMOST)]);
+    assert_eq!(cut(sp((8 << 20) - 8), &stack), (vec![0x1010, OUTERMOST], End::Complete));
+}
+
+#[test]
+fn a_caller_s_frame_that_is_not_aligned_is_none() {
+    for offset in 9..16 {
+        assert_eq!(cut(sp(offset), &Stack::new()), cut_at_once(End::BadFrame), "{offset}");
+    }
+}
+
+#[test]
+fn a_frame_pointer_that_is_not_known_cuts_where_it_is_needed() {
+    let forgets = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
+    let below_itself = Rule { fp_kind: fp::AT_FP, ..sp(8) };
+    let stack = Stack::from([(SP, 0x2010), (SP + 8, 0x3010), (SP + 16, 0x4010), (SP + 24, OUTERMOST)]);
+    let registers = behind_a_call(0x1010, SP, SP + 0x100);
+    for needs in [cfa::FP, cfa::DEREF_FP] {
+        let needs = Rule { cfa_kind: needs, cfa_offset: 16, ..Rule::default() };
+        let code = with(&[(0x1000, forgets), (0x2000, below_itself), (0x3000, needs)]);
+        assert_eq!(walk(&registers, &stack, &code), (vec![0x1010, 0x2010, 0x3010], End::RegisterLost));
+    }
+    let indifferent = with(&[(0x1000, forgets), (0x2000, below_itself), (0x3000, sp(8)), (0x4000, sp(8))]);
+    let all = vec![0x1010, 0x2010, 0x3010, 0x4010, OUTERMOST];
+    assert_eq!(walk(&registers, &stack, &indifferent), (all, End::Complete));
+}
+
+#[test]
+fn a_frame_pointer_that_was_saved_is_known_again() {
+    let forgets = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
+    let saved = Rule { fp_kind: fp::AT_CFA, fp_offset: -16, ..sp(16) };
+    let needs = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
+    let stack = Stack::from([(SP, 0x2010), (SP + 8, SP + 0x80), (SP + 16, 0x3010), (SP + 0x88, OUTERMOST)]);
+    let code = with(&[(0x1000, forgets), (0x2000, saved), (0x3000, needs)]);
+    let found = walk(&behind_a_call(0x1010, SP, 0), &stack, &code);
+    assert_eq!(found, (vec![0x1010, 0x2010, 0x3010, OUTERMOST], End::Complete));
+}
+
+#[test]
+fn other_registers_are_known_in_the_leaf_alone() {
+    let by_register = Rule { cfa_kind: cfa::REGISTER, extra: 10, cfa_offset: 8, ..Rule::default() };
+    let from_register = Rule { ra_kind: ra::REGISTER, extra: 5, ..sp(8) };
+    let stack = Stack::from([(SP, 0x1010)]);
+    let mut registers = behind_a_call(0x2010, SP, 0);
+    registers.numbered = [SP; NUMBERED];
+    for rule in [by_register, from_register] {
+        let code = with(&[(0x1000, rule), (0x2000, sp(8))]);
+        assert_eq!(walk(&registers, &stack, &code), (vec![0x2010, 0x1010], End::RegisterLost));
+    }
+}
+
+#[test]
+fn registers_that_do_not_exist_are_not_known() {
+    for number in [-1, 16, 17, i32::MAX, i32::MIN] {
+        let rule = Rule { cfa_kind: cfa::REGISTER, extra: number, cfa_offset: 8, ..Rule::default() };
+        assert_eq!(cut(rule, &Stack::new()), cut_at_once(End::RegisterLost), "{number}");
+    }
+    assert_eq!(cut(Rule { ra_kind: ra::LINK_REGISTER, ..sp(8) }, &Stack::new()), cut_at_once(End::RegisterLost));
+}
+
+#[test]
+fn a_walk_ends_at_the_depth_that_was_asked_for() {
+    let stack: Stack = (0..400).map(|index| (SP + index * 8, 0x1010)).collect();
+    let registers = behind_a_call(0x1010, SP, 0);
+    for depth in [0, 1, 2, 128, 256] {
+        let (frames, end) = walk_to(depth, &registers, &stack, &code(sp(8)));
+        assert_eq!((frames.len(), end), (depth as usize, End::Truncated));
+    }
+    let (frames, end) = walk_to(1000, &registers, &stack, &code(sp(8)));
+    assert_eq!((frames.len(), end), (MAX_FRAMES, End::Truncated));
+}
+
+#[test]
+fn a_stack_exactly_as_deep_as_asked_for_is_complete() {
+    let stack = Stack::from([(SP, 0x1020), (SP + 8, OUTERMOST)]);
+    let registers = behind_a_call(0x1010, SP, 0);
+    assert_eq!(walk_to(3, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020, OUTERMOST], End::Complete));
+    assert_eq!(walk_to(2, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020], End::Truncated));
+}
+
+fn in_generated_code(fp: u64, stack: &Stack) -> Found {
+    let code = Code { ranges: vec![(0x1000..0x2000, Lookup::Generated)], hijacked: BTreeMap::new() };
+    walk(&behind_a_call(0x1010, SP, fp), stack, &code)
+}
+
+#[test]
+fn frame_pointers_of_generated_code_that_lead_nowhere_are_not_followed() {
+    let anywhere: Stack = [SP - 16, SP - 8, SP, SP + 8, SP + (1 << 20), SP + (1 << 20) + 8]
+        .into_iter()
+        .map(|address| (address, 0x1020))
+        .collect();
+    for fp in [0, SP - 8, SP + 1, SP + 4, SP + (1 << 20), u64::MAX, u64::MAX - 15] {
+        assert_eq!(in_generated_code(fp, &anywhere), cut_at_once(End::GeneratedCut), "{fp:#x}");
+    }
+    assert_eq!(in_generated_code(SP, &Stack::from([(SP, 0), (SP + 8, 0)])), cut_at_once(End::GeneratedCut));
+    assert_eq!(in_generated_code(SP, &Stack::new()), cut_at_once(End::Unreadable));
+}
+
+#[test]
+fn what_a_frame_pointer_of_generated_code_led_to_is_not_shown_unless_it_is_code() {
+    let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x1020), (SP + 16, 0), (SP + 24, 0xdead_0000)]);
+    assert_eq!(in_generated_code(SP, &stack), (vec![0x1010, 0x1020], End::GeneratedCut));
+}
+
+#[test]
+fn generated_code_needs_a_frame_pointer_that_is_known() {
+    let mut code = code(Rule { fp_kind: fp::UNDEFINED, ..sp(8) });
+    code.ranges.push((0x5000..0x6000, Lookup::Generated));
+    let found = walk(&behind_a_call(0x1010, SP, SP), &Stack::from([(SP, 0x5010)]), &code);
+    assert_eq!(found, (vec![0x1010, 0x5010], End::GeneratedCut));
+}

@@ -1,0 +1,189 @@
+//! Every kind of rule, on a stack that was written by hand.
+
+use super::*;
+
+fn complete(frames: &[u64]) -> Found {
+    (frames.to_vec(), End::Complete)
+}
+
+#[test]
+fn a_frame_is_found_by_the_stack_pointer() {
+    let stack = Stack::from([(SP + 24, OUTERMOST)]);
+    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(sp(32))), complete(&[0x1010, OUTERMOST]));
+}
+
+#[test]
+fn a_frame_is_found_by_the_frame_pointer_and_restores_it() {
+    let rule = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
+    let stack = Stack::from([(SP + 0x100, SP + 0x200), (SP + 0x108, 0x1020), (SP + 0x200, 0), (SP + 0x208, OUTERMOST)]);
+    let found = walk(&behind_a_call(0x1010, SP, SP + 0x100), &stack, &code(rule));
+    assert_eq!(found, complete(&[0x1010, 0x1020, OUTERMOST]));
+}
+
+#[test]
+fn a_frame_pointer_that_is_the_same_survives_frames_that_do_not_use_it() {
+    let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
+    let stack = Stack::from([(SP, 0x2010), (SP + 0x108, OUTERMOST)]);
+    let found = walk(&behind_a_call(0x1010, SP, SP + 0x100), &stack, &with(&[(0x1000, sp(8)), (0x2000, by_fp)]));
+    assert_eq!(found, complete(&[0x1010, 0x2010, OUTERMOST]));
+}
+
+#[test]
+fn a_plt_entry_s_frame_grows_behind_its_push() {
+    let plt = Rule { cfa_kind: cfa::PLT, cfa_offset: 11, ..Rule::default() };
+    let before_the_push = Stack::from([(SP, OUTERMOST), (SP + 8, 1)]);
+    let behind_it = Stack::from([(SP, 1), (SP + 8, OUTERMOST)]);
+    for ip in 0x1000..0x1010 {
+        let stack = if ip < 0x100b { &before_the_push } else { &behind_it };
+        assert_eq!(walk(&before(ip, SP, 0), stack, &code(plt)), complete(&[ip + 1, OUTERMOST]), "{ip:#x}");
+    }
+}
+
+#[test]
+fn a_frame_is_found_by_a_pointer_on_the_stack() {
+    let rule = Rule { cfa_kind: cfa::DEREF_SP, cfa_offset: 16, extra: 8, ..Rule::default() };
+    let stack = Stack::from([(SP + 16, SP + 0x40), (SP + 0x40, OUTERMOST)]);
+    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
+}
+
+#[test]
+fn a_realigned_frame_is_found_by_what_lies_below_the_frame_pointer() {
+    // What gcc makes of a function with an aligned local: DW_CFA_def_cfa_expression (DW_OP_breg6 -8; DW_OP_deref), and
+    // DW_CFA_expression (rbp; DW_OP_breg6 0).
+    let rule = Rule { cfa_kind: cfa::DEREF_FP, cfa_offset: -8, fp_kind: fp::AT_FP, ..Rule::default() };
+    let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
+    let fp = SP + 0x100;
+    let stack = Stack::from([(fp - 8, SP + 0x120), (fp, SP + 0x200), (SP + 0x118, 0x2010), (SP + 0x208, OUTERMOST)]);
+    let found = walk(&behind_a_call(0x1010, SP, fp), &stack, &with(&[(0x1000, rule), (0x2000, by_fp)]));
+    assert_eq!(found, complete(&[0x1010, 0x2010, OUTERMOST]));
+}
+
+#[test]
+fn behind_a_signal_all_registers_are_those_that_were_interrupted() {
+    let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
+    let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
+    // The handler runs on a stack of its own, above the one that was interrupted.
+    let (interrupted_sp, interrupted_fp) = (SP - 0x8000, SP - 0x7f00);
+    let context = SP + 8 + 40;
+    let stack = Stack::from([
+        (SP, 0x5000),
+        (context + 80, interrupted_fp),
+        (context + 120, interrupted_sp),
+        (context + 128, 0x3000),
+        (interrupted_fp + 8, OUTERMOST),
+    ]);
+    // The handler returns to the restorer's first instruction, and the rule holds from the byte before.
+    let code = with(&[(0x1000, sp(8)), (0x3000, by_fp), (0x4fff, signal)]);
+    let found = walk(&behind_a_call(0x1010, SP, 1), &stack, &code);
+    // What was running is always in the byte before: in the handler behind a call, at the restorer's first instruction
+    // and at the interrupted one, which may be its function's first.
+    assert_eq!(found, complete(&[0x1010, 0x5001, 0x3001, OUTERMOST]));
+}
+
+#[test]
+fn the_interrupted_instruction_itself_is_looked_up_and_not_the_byte_before() {
+    let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
+    let context = SP + 40;
+    let stack = Stack::from([
+        (context + 80, 0),
+        (context + 120, SP + 0x400),
+        (context + 128, 0x3000),
+        (SP + 0x400, OUTERMOST),
+        (SP + 0x410, 0x1234),
+    ]);
+    let code = with(&[(0x2000, sp(24)), (0x3000, sp(8)), (0x1000, signal)]);
+    assert_eq!(walk(&before(0x1000, SP, 0), &stack, &code), complete(&[0x1001, 0x3001, OUTERMOST]));
+}
+
+#[test]
+fn in_the_leaf_a_frame_is_found_by_any_register() {
+    let rule = Rule { cfa_kind: cfa::REGISTER, extra: 10, cfa_offset: 8, ..Rule::default() };
+    let mut registers = before(0x1010, SP, 0);
+    registers.numbered[10] = SP + 0x20;
+    let stack = Stack::from([(SP + 0x20, OUTERMOST)]);
+    assert_eq!(walk(&registers, &stack, &code(rule)), complete(&[0x1011, OUTERMOST]));
+}
+
+#[test]
+fn the_stack_pointer_and_the_frame_pointer_have_numbers_too() {
+    for (number, fp) in [(7, 0), (6, SP)] {
+        let rule = Rule { cfa_kind: cfa::REGISTER, extra: number, cfa_offset: 8, ..Rule::default() };
+        let stack = Stack::from([(SP - 8, 0x1010), (SP, OUTERMOST)]);
+        let code = with(&[(0x1000, rule), (0x2000, sp(8))]);
+        assert_eq!(walk(&before(0x2010, SP - 8, fp), &stack, &code), complete(&[0x2011, 0x1010, OUTERMOST]));
+    }
+}
+
+#[test]
+fn a_return_address_in_a_register_is_found_in_the_leaf() {
+    // vfork of glibc keeps it in rdi over its system call (sysdeps/unix/sysv/linux/x86_64/vfork.S).
+    let rule = Rule { ra_kind: ra::REGISTER, extra: 5, ..sp(8) };
+    let mut registers = before(0x1010, SP, 0);
+    registers.numbered[5] = OUTERMOST;
+    assert_eq!(walk(&registers, &Stack::new(), &code(rule)), complete(&[0x1011, OUTERMOST]));
+}
+
+#[test]
+fn a_return_address_elsewhere_in_the_frame_is_found() {
+    let rule = Rule { ra_kind: ra::AT_CFA, extra: -48, ..sp(64) };
+    let stack = Stack::from([(SP + 16, OUTERMOST)]);
+    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
+}
+
+#[test]
+fn a_return_address_of_zero_is_the_end() {
+    let stack = Stack::from([(SP, 0)]);
+    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(sp(8))), complete(&[0x1010]));
+}
+
+#[test]
+fn generated_code_is_walked_by_its_frame_pointers_and_said_to_be() {
+    let mut code = code(sp(8));
+    code.ranges.push((0x5000..0x6000, Lookup::Generated));
+    let fp = SP + 0x40;
+    let stack = Stack::from([(SP, 0x5010), (fp, fp + 0x40), (fp + 8, 0x5020), (fp + 0x40, 0), (fp + 0x48, OUTERMOST)]);
+    let found = walk(&behind_a_call(0x1010, SP, fp), &stack, &code);
+    assert_eq!(found, (vec![0x1010, 0x5010, 0x5020, OUTERMOST], End::Generated));
+}
+
+#[test]
+fn a_return_address_that_was_put_there_to_see_the_return_is_undone() {
+    const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
+    let mut code = with(&[(0x1000, sp(8)), (0x2000, sp(16))]);
+    code.hijacked = BTreeMap::from([(SP, 0x2010), (SP + 16, OUTERMOST)]);
+    let stack = Stack::from([(SP, TRAMPOLINE), (SP + 16, TRAMPOLINE)]);
+    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code), complete(&[0x1010, 0x2010, OUTERMOST]));
+}
+
+#[test]
+fn a_call_at_a_function_s_very_end_has_the_rule_of_the_call() {
+    // The callee never returns, so that the return address is already in the next function.
+    let stack = Stack::from([(SP, 0x2000), (SP + 24, OUTERMOST), (SP + 8, 0x1234)]);
+    let code = with(&[(0x1000, sp(24)), (0x2000, sp(8)), (0x5000, sp(8))]);
+    assert_eq!(walk(&behind_a_call(0x5010, SP, 0), &stack, &code), complete(&[0x5010, 0x2000, OUTERMOST]));
+}
+
+#[test]
+fn hashes_tell_frames_their_order_and_their_ends_apart() {
+    let hash = |seed, ips: &[u64], end| {
+        let mut walk = Walk::default();
+        walk.begin(&behind_a_call(0, 0, 0), 10, seed);
+        for &ip in ips {
+            walk.ip = ip;
+            walk.push(&mut [0; MAX_FRAMES], true);
+        }
+        walk.hash(end as u32)
+    };
+    let hashes = [
+        hash(1, &[1, 2], End::Complete),
+        hash(2, &[1, 2], End::Complete),
+        hash(1, &[2, 1], End::Complete),
+        hash(1, &[1], End::Complete),
+        hash(1, &[], End::Complete),
+        hash(1, &[1, 2], End::Truncated),
+    ];
+    for (index, one) in hashes.iter().enumerate() {
+        assert!(hashes.iter().skip(index + 1).all(|other| other != one), "{index}");
+    }
+    assert_eq!(hash(1, &[1, 2], End::Complete), hashes[0]);
+}

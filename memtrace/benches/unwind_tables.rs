@@ -1,0 +1,53 @@
+//! How long it takes until an object's table is there: built, and from the cache.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use memtrace::unwind::{self, Cache, Layout, Limits};
+
+const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
+
+/// Where the largest library that is installed nearly everywhere may lie.
+const FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/llvm-22/lib"];
+
+fn tables(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("unwind_tables");
+    group.sample_size(10).measurement_time(Duration::from_secs(5));
+    let folder = std::env::temp_dir().join(format!("memtrace-bench-{}", std::process::id()));
+    fs::create_dir(&folder).expect("a folder for the cache");
+    let user = fs::metadata(&folder).expect("the folder that was just made").uid();
+    let cache = Cache::open(&folder.join("cache"), user).expect("a cache in a folder of one's own");
+
+    for (name, path) in [("libc", Some(PathBuf::from(LIBC))), ("libLLVM", llvm())] {
+        let Some(path) = path else { continue };
+        let open = || File::open(&path).expect("an object that can be read");
+        let table = unwind::read(open()).expect("an object with a table");
+        group.bench_function(format!("{name}/build"), |bencher| bencher.iter(|| unwind::read(open())));
+        group.bench_function(format!("{name}/from the cache"), |bencher| {
+            bencher.iter(|| cache.table(open(), None));
+        });
+        group.bench_function(format!("{name}/place"), |bencher| {
+            bencher.iter(|| Layout::new(Limits { blobs: 256, pages: 1 << 20 }).place(&table));
+        });
+    }
+    group.finish();
+    fs::remove_dir_all(&folder).expect("the folder that was made before");
+}
+
+/// The largest `libLLVM` there is.
+fn llvm() -> Option<PathBuf> {
+    let entries = FOLDERS.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let paths = entries.filter_map(|entry| entry.ok()?.path().canonicalize().ok());
+    let is_llvm = |path: &PathBuf| name(path).starts_with("libLLVM") && name(path).contains(".so");
+    paths.filter(is_llvm).max_by_key(|path| path.metadata().map_or(0, |metadata| metadata.len()))
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+criterion_group!(benches, tables);
+criterion_main!(benches);

@@ -1,0 +1,65 @@
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use super::*;
+
+/// Programs and libraries that every machine has, with how many processes are to use them.
+fn wanted(users: &[(&str, u32)]) -> Vec<Wanted> {
+    let wanted = users.iter().map(|&(path, users)| {
+        let object = Object { path: path.into(), handle: Some(path.into()), build_id: None, root: None };
+        Wanted { object: Arc::new(object), users }
+    });
+    wanted.collect()
+}
+
+fn paths(wanted: Vec<Wanted>, threads: usize) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    build_all(wanted, threads, None, |built| paths.push(built.object.path.clone()));
+    paths
+}
+
+const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
+const LD: &str = "/lib64/ld-linux-x86-64.so.2";
+const LIBGCC: &str = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
+
+#[test]
+fn what_most_processes_use_comes_first_then_the_c_library() {
+    let order = paths(wanted(&[(LIBGCC, 1), (LD, 1), (LIBC, 1), ("/none", 2)]), 1);
+    assert_eq!(order, ["/none", LIBC, LD, LIBGCC].map(PathBuf::from));
+}
+
+#[test]
+fn any_number_of_threads_builds_the_same_tables() {
+    let build = |threads| {
+        let mut tables = Vec::new();
+        build_all(wanted(&[(LIBC, 3), (LD, 3), (LIBGCC, 1), ("/none", 1)]), threads, None, |built| {
+            tables.push((built.object.path.clone(), built.table.map_err(|error| error.to_string())));
+        });
+        tables.sort_by(|a, b| a.0.cmp(&b.0));
+        tables
+    };
+    let one = build(1);
+    assert_eq!(one.len(), 4);
+    assert_eq!(one.iter().filter(|(_, table)| table.is_ok()).count(), 3);
+    for threads in [0, 2, 9] {
+        assert_eq!(build(threads), one, "{threads} threads");
+    }
+    assert!(paths(Vec::new(), 2).is_empty());
+}
+
+#[test]
+fn tables_are_taken_in_the_thread_that_asked() {
+    let asked = thread::current().id();
+    let taken = Mutex::new(Vec::new());
+    build_all(wanted(&[(LIBC, 1), (LD, 1)]), 2, None, |_| taken.lock().unwrap().push(thread::current().id()));
+    assert_eq!(taken.into_inner().unwrap(), [asked, asked]);
+}
+
+#[test]
+fn an_object_that_cannot_be_opened_has_a_reason() {
+    let object = Object { path: LIBC.into(), handle: None, build_id: None, root: None };
+    let mut reasons = Vec::new();
+    build_all(vec![Wanted { object: Arc::new(object), users: 1 }], 1, None, |built| reasons.push(built.table.is_err()));
+    build_all(wanted(&[("/", 1)]), 1, None, |built| reasons.push(matches!(built.table, Err(Error::Io(_)))));
+    assert_eq!(reasons, [true, true]);
+}

@@ -1,0 +1,174 @@
+//! Objects made by hand, for tests: code that does nothing, and the call frame information that a test wants.
+
+use gimli::write::{
+    Address, CallFrameInstruction, CommonInformationEntry, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable,
+};
+use gimli::{AArch64, Encoding, Format, LittleEndian, Register, X86_64};
+
+use super::machine::Machine;
+
+/// Where the code of all objects here is loaded, and lies in their files.
+pub(super) const TEXT: u64 = 0x1000;
+
+/// How the call frame information can be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// By section headers alone.
+    BySections,
+    /// By program headers alone, as in a file without section headers.
+    ByIndex,
+}
+
+/// An object that is being made.
+pub(super) struct Object {
+    pub(super) machine: Machine,
+    /// How many bytes of code it has.
+    pub(super) code: u32,
+    frames: FrameTable,
+}
+
+impl Object {
+    pub(super) fn new(machine: Machine, code: u32) -> Self {
+        Self { machine, code, frames: FrameTable::default() }
+    }
+
+    /// Describes `length` bytes from `offset` of the code on, of which nothing was pushed yet at the first.
+    pub(super) fn function(&mut self, offset: u32, length: u32, instructions: Vec<(u32, CallFrameInstruction)>) {
+        self.describe(offset, length, false, instructions);
+    }
+
+    /// The same, marked as a signal frame.
+    pub(super) fn signal_frame(&mut self, offset: u32, length: u32, instructions: Vec<(u32, CallFrameInstruction)>) {
+        self.describe(offset, length, true, instructions);
+    }
+
+    fn describe(&mut self, offset: u32, length: u32, signal: bool, instructions: Vec<(u32, CallFrameInstruction)>) {
+        let mut common = self.common();
+        common.signal_trampoline = signal;
+        let common = self.frames.add_cie(common);
+        let mut entry = FrameDescriptionEntry::new(Address::Constant(TEXT + u64::from(offset)), length);
+        for (offset, instruction) in instructions {
+            entry.add_instruction(offset, instruction);
+        }
+        self.frames.add_fde(common, entry);
+    }
+
+    /// What compilers begin descriptions with.
+    fn common(&self) -> CommonInformationEntry {
+        let encoding = Encoding { format: Format::Dwarf32, version: 1, address_size: 8 };
+        match self.machine {
+            Machine::X86_64 => {
+                let mut common = CommonInformationEntry::new(encoding, 1, -8, X86_64::RA);
+                common.add_instruction(CallFrameInstruction::Cfa(X86_64::RSP, 8));
+                common.add_instruction(CallFrameInstruction::Offset(X86_64::RA, -8));
+                common
+            }
+            Machine::Aarch64 => {
+                let mut common = CommonInformationEntry::new(encoding, 4, -8, AArch64::X30);
+                common.add_instruction(CallFrameInstruction::Cfa(AArch64::SP, 0));
+                common
+            }
+        }
+    }
+
+    /// The section as it would lie in the file.
+    pub(super) fn eh_frame(&self) -> Vec<u8> {
+        let mut section = EhFrame(EndianVec::new(LittleEndian));
+        self.frames.write_eh_frame(&mut section).unwrap();
+        let mut bytes = section.0.into_vec();
+        bytes.extend_from_slice(&[0; 4]);
+        bytes
+    }
+
+    pub(super) fn file(&self, found: Found) -> Vec<u8> {
+        file(self.machine, self.code, &self.eh_frame(), found)
+    }
+}
+
+/// One instruction at the beginning of a function.
+pub(super) fn first(instruction: CallFrameInstruction) -> Vec<(u32, CallFrameInstruction)> {
+    vec![(0, instruction)]
+}
+
+/// An expression of these bytes.
+pub(super) fn expression(bytes: &[u8]) -> gimli::write::Expression {
+    gimli::write::Expression::raw(bytes.to_vec())
+}
+
+/// `rN` with the number that x86-64's DWARF gives it.
+pub(super) fn register(number: u16) -> Register {
+    Register(number)
+}
+
+/// An ELF file: headers, `code` bytes at [`TEXT`], then `eh_frame`, its index and section headers as wanted. All is
+/// loaded at its offset.
+pub(super) fn file(machine: Machine, code: u32, eh_frame: &[u8], found: Found) -> Vec<u8> {
+    let eh_frame_at = TEXT + u64::from(code).next_multiple_of(8);
+    let index_at = eh_frame_at + (eh_frame.len() as u64).next_multiple_of(8);
+    let index = if found == Found::ByIndex { index(eh_frame, eh_frame_at, index_at) } else { Vec::new() };
+    let names = b"\0.text\0.eh_frame\0";
+    let names_at = index_at + (index.len() as u64).next_multiple_of(8);
+    let sections_at = names_at + names.len().next_multiple_of(8) as u64;
+
+    let machine: u16 = if machine == Machine::X86_64 { 62 } else { 183 };
+    let by_sections = found == Found::BySections;
+    let mut out = Vec::new();
+    out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    put(&mut out, &[(3, 2), (machine.into(), 2), (1, 4), (0, 8), (64, 8)]);
+    put(&mut out, &[(if by_sections { sections_at } else { 0 }, 8), (0, 4), (64, 2), (56, 2), (3, 2)]);
+    put(&mut out, &if by_sections { [(64, 2), (4, 2), (3, 2)] } else { [(0, 2); 3] });
+    program(&mut out, 1, 5, TEXT, code.into());
+    program(&mut out, 1, 4, eh_frame_at, names_at - eh_frame_at);
+    program(&mut out, if by_sections { 0 } else { 0x6474_E550 }, 4, index_at, index.len() as u64);
+
+    for (at, bytes) in [(eh_frame_at, eh_frame), (index_at, &index), (names_at, names)] {
+        out.resize(usize::try_from(at).unwrap(), 0);
+        out.extend_from_slice(bytes);
+    }
+    out.resize(usize::try_from(sections_at).unwrap(), 0);
+    if by_sections {
+        section(&mut out, 0, 0, 0, 0);
+        section(&mut out, 1, 6, TEXT, code.into());
+        section(&mut out, 7, 2, eh_frame_at, eh_frame.len() as u64);
+        section(&mut out, 0, 0, names_at, names.len() as u64);
+    }
+    out
+}
+
+/// `.eh_frame_hdr`: version, encodings, where `.eh_frame` is, how many entries, and the entries (LSB Core 5.0, 10.6.2).
+fn index(eh_frame: &[u8], eh_frame_at: u64, index_at: u64) -> Vec<u8> {
+    let word = |at: usize| u32::from_le_bytes(eh_frame[at..at + 4].try_into().unwrap()) as usize;
+    let mut entries = Vec::new();
+    let mut at = 0;
+    while at + 4 <= eh_frame.len() && word(at) != 0 && at + 4 + word(at) <= eh_frame.len() {
+        if word(at + 4) != 0 {
+            let begin = u64::from_le_bytes(eh_frame[at + 8..at + 16].try_into().unwrap());
+            entries.push((begin, eh_frame_at + at as u64));
+        }
+        at += 4 + word(at);
+    }
+    entries.sort_unstable();
+    // Absolute addresses in four bytes (DW_EH_PE_udata4) throughout.
+    let mut out = vec![1, 3, 3, 3];
+    put(&mut out, &[(eh_frame_at, 4), (entries.len() as u64, 4)]);
+    for (begin, entry) in entries {
+        put(&mut out, &[(begin, 4), (entry, 4)]);
+    }
+    assert!(index_at > eh_frame_at);
+    out
+}
+
+fn program(out: &mut Vec<u8>, kind: u64, flags: u64, at: u64, size: u64) {
+    put(out, &[(kind, 4), (flags, 4), (at, 8), (at, 8), (at, 8), (size, 8), (size, 8), (1, 8)]);
+}
+
+fn section(out: &mut Vec<u8>, name: u64, flags: u64, at: u64, size: u64) {
+    put(out, &[(name, 4), (1, 4), (flags, 8), (at, 8), (at, 8), (size, 8), (0, 8), (1, 8), (0, 8)]);
+}
+
+/// Numbers, each with its width in bytes.
+fn put(out: &mut Vec<u8>, numbers: &[(u64, usize)]) {
+    for &(number, width) in numbers {
+        out.extend_from_slice(&number.to_le_bytes()[..width]);
+    }
+}

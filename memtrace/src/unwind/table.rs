@@ -1,0 +1,165 @@
+//! What one object says of its frames.
+
+use memtrace_common::unwind::{PAGE_BITS, Rule};
+use object::read::ReadRef;
+
+use super::elf::Contents;
+use super::error::Error;
+use super::frames::Frames;
+use super::machine::Machine;
+use super::merge;
+use crate::model::{FileOffset, VirtOffset};
+
+/// A part of an object's file that is loaded as code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Where in the file it begins.
+    pub offset: FileOffset,
+    /// Where it is loaded.
+    pub address: VirtOffset,
+    /// How many bytes it has.
+    pub size: u64,
+}
+
+impl Code {
+    /// The address behind the last.
+    #[must_use]
+    pub const fn end(&self) -> VirtOffset {
+        VirtOffset(self.address.0.saturating_add(self.size))
+    }
+
+    /// The part of `code`, which is ordered by address, that `address` lies in.
+    pub(super) fn holding(code: &[Self], address: u64) -> Option<&Self> {
+        let after = code.partition_point(|code| code.address.0 <= address);
+        code.get(after.checked_sub(1)?).filter(|code| address < code.end().0)
+    }
+}
+
+/// From an address on, a rule holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// The address, counted from the table's origin.
+    pub(super) offset: u32,
+    /// The rule's number.
+    pub(super) rule: u32,
+}
+
+/// How much call frame information an object has, and how much of it a table cannot say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// How many descriptions (FDE) there are: about one for each function.
+    pub descriptions: u64,
+    /// How many of them could not be read, so that it is not known what they describe.
+    pub unreadable: u64,
+    /// How many of them could not be read to their end.
+    pub broken: u64,
+    /// How many describe no code of the object.
+    pub outside: u64,
+    /// How many rows the descriptions have.
+    pub described_rows: u64,
+    /// How many of those cannot be put into a table.
+    pub untabled_rows: u64,
+    /// How many of those do not tell the caller's frame pointer.
+    pub unknown_fp_rows: u64,
+}
+
+/// What one object says of its frames: from which address on which rule holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub(super) machine: Machine,
+    /// Ordered by address, none overlapping another, at least one.
+    pub(super) code: Vec<Code>,
+    /// Ordered, each with another rule than the one before. Before the first nothing is known.
+    pub(super) rows: Vec<Row>,
+    /// What rows name by number. The first is [`Rule::default`].
+    pub(super) rules: Vec<Rule>,
+    pub(super) stats: Stats,
+}
+
+impl Table {
+    /// The table of the object whose file, or image in memory, is `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none. What is merely unreadable in parts has a table, in which those parts say so.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Self::find(bytes)
+    }
+
+    pub(super) fn find<'data>(data: impl ReadRef<'data>) -> Result<Self, Error> {
+        Self::build(Contents::find(data)?)
+    }
+
+    pub(super) fn build(contents: Contents<'_>) -> Result<Self, Error> {
+        let frames = Frames::read(&contents, origin(&contents.code).0)?;
+        let stats = frames.stats;
+        let (rows, rules) = merge::merge(frames);
+        Ok(Self { machine: contents.machine, code: contents.code, rows, rules, stats })
+    }
+
+    /// The machine that the object is for.
+    #[must_use]
+    pub const fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// How much there is, and how much a table cannot say.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Where the table's first page begins.
+    #[must_use]
+    pub fn origin(&self) -> VirtOffset {
+        origin(&self.code)
+    }
+
+    /// Where the byte at `offset` of the file is loaded as code; `None` where it is not.
+    #[must_use]
+    pub fn virt_offset(&self, offset: FileOffset) -> Option<VirtOffset> {
+        self.code.iter().find_map(|code| {
+            let inside = offset.0.checked_sub(code.offset.0).filter(|&inside| inside < code.size)?;
+            Some(VirtOffset(code.address.0 + inside))
+        })
+    }
+
+    /// The parts of the file that are loaded as code, ordered by address.
+    #[must_use]
+    pub fn code(&self) -> &[Code] {
+        &self.code
+    }
+
+    /// The rows, ordered: from which address on which rule holds.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (VirtOffset, Rule)> {
+        let origin = self.origin().0;
+        self.rows.iter().map(move |row| (VirtOffset(origin + u64::from(row.offset)), self.rule(*row)))
+    }
+
+    /// The rule that holds at `address`, as the kernel half finds it.
+    #[must_use]
+    pub fn rule_at(&self, address: VirtOffset) -> Rule {
+        let offset = address.0.checked_sub(self.origin().0).and_then(|offset| u32::try_from(offset).ok());
+        let Some(offset) = offset else { return Rule::default() };
+        let after = self.rows.partition_point(|row| row.offset <= offset);
+        after.checked_sub(1).map_or(Rule::default(), |index| self.rule(self.rows[index]))
+    }
+
+    /// How many pages of addresses there are from the origin to the last row.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.rows.last().map_or(0, |row| (row.offset >> PAGE_BITS) + 1)
+    }
+
+    fn rule(&self, row: Row) -> Rule {
+        self.rules[row.rule as usize]
+    }
+}
+
+/// The beginning of the page that the first code lies in.
+fn origin(code: &[Code]) -> VirtOffset {
+    code.first().map_or(VirtOffset(0), |code| VirtOffset(code.address.0 >> PAGE_BITS << PAGE_BITS))
+}
+
+#[cfg(test)]
+mod tests;
