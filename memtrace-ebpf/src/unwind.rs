@@ -44,6 +44,12 @@ pub fn process(pid: u32) -> Option<&'static Process> {
     tables::process(pid)
 }
 
+/// Forgets the mappings of a process that runs a new program.
+#[inline(always)]
+pub fn forget(pid: u32) {
+    tables::forget(pid);
+}
+
 /// What a walk found: how many frames, the hash of its seed and them, and how it ended.
 #[derive(Clone, Copy)]
 pub struct Walked {

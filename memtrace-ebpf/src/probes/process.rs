@@ -6,7 +6,7 @@ use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::Kind;
 
 use crate::thread::Thread;
-use crate::{emit, maps, pending, settings};
+use crate::{emit, maps, pending, settings, unwind};
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
 /// task, which has the new program already.
@@ -16,6 +16,7 @@ fn process_exec(context: RawTracePointContext) -> i32 {
     // A thread that is not the leader takes the leader's id when it calls exec.
     pending::forget(context.arg::<u64>(1) as u32);
     pending::forget(thread.tid);
+    unwind::forget(thread.pid);
     if maps::gate_open() && maps::is_target(thread.pid) {
         emit::process(&context, thread, Kind::Exec);
     }

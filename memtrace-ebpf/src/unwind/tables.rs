@@ -46,6 +46,13 @@ pub fn process(pid: u32) -> Option<&'static Process> {
     unsafe { PROCS.get(&pid) }
 }
 
+/// Forgets a process' mappings, which are gone: under them, addresses of its new program would be read wrongly.
+#[inline(always)]
+pub fn forget(pid: u32) {
+    // There need not have been any.
+    let _ = PROCS.remove(&pid);
+}
+
 /// What is known about a process' code.
 pub struct Tables<'state> {
     pub process: &'state Process,
