@@ -17,7 +17,7 @@ pub(super) fn monotonic_clock() -> Duration {
 }
 
 /// What the run has cost until now.
-pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, duration: Duration) -> Cost {
+pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, allocations: u64) -> Cost {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to a whole rusage.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
@@ -32,19 +32,18 @@ pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, duration:
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
         // ru_maxrss is in KiB (getrusage(2)).
         peak_rss: Bytes(usage.ru_maxrss.unsigned_abs() * 1024),
-        programs: in_all(programs, duration),
+        programs: in_all(programs, events, allocations),
     }
 }
 
-/// What the programs took in all, by what they took while they were timed.
-fn in_all(programs: &ProgramTime, duration: Duration) -> Option<ProgramCost> {
-    if programs.runs == 0 || programs.during.is_zero() {
+/// What the programs took in all: as much a run as while they were timed. An event is a hit, and an allocation one more, its
+/// return; calls that failed are left out.
+fn in_all(programs: &ProgramTime, events: u64, allocations: u64) -> Option<ProgramCost> {
+    if programs.runs == 0 {
         return None;
     }
-    let whole = duration.max(programs.during);
-    let hits = u128::from(programs.runs) * whole.as_nanos() / programs.during.as_nanos();
-    let time = programs.time.mul_f64(whole.as_secs_f64() / programs.during.as_secs_f64());
-    Some(ProgramCost { hits: u64::try_from(hits).unwrap_or(u64::MAX), time })
+    let hits = events.saturating_add(allocations);
+    Some(ProgramCost { hits, time: programs.time.mul_f64(hits as f64 / programs.runs as f64) })
 }
 
 #[cfg(test)]
@@ -53,9 +52,9 @@ mod tests {
 
     #[test]
     fn what_was_timed_for_a_part_stands_for_the_whole() {
-        let tenth = ProgramTime { runs: 1000, time: Duration::from_micros(400), during: Duration::from_secs(1) };
-        let cost = in_all(&tenth, Duration::from_secs(10));
+        let part = ProgramTime { runs: 1000, time: Duration::from_micros(400), during: Duration::from_secs(1) };
+        let cost = in_all(&part, 6000, 4000);
         assert_eq!(cost, Some(ProgramCost { hits: 10_000, time: Duration::from_millis(4) }));
-        assert_eq!(in_all(&ProgramTime::default(), Duration::from_secs(10)), None);
+        assert_eq!(in_all(&ProgramTime::default(), 10, 5), None);
     }
 }

@@ -241,7 +241,7 @@ impl Trace {
             profile.filtered = counters.filtered;
             profile.older = config.older;
             profile.notes = self.subject.notes.clone();
-            profile.cost = cost::so_far(events, counters.nested, &programs, duration);
+            profile.cost = cost::so_far(events, counters.nested, &programs, profile.total().alloc.count);
             report(config, &self.subject.name, outputs, &profile, observer)?;
             let command = self.subject.command_end();
             Ok(Outcome { losses: profile.losses, command, complete: self.complete })
