@@ -160,7 +160,7 @@ impl Kernel {
     /// How much time the programs took while they were timed.
     #[must_use]
     pub fn program_time(&self) -> ProgramTime {
-        self.meter.read(&self.ebpf)
+        Meter::read(&self.ebpf)
     }
 
     /// From now on events count.

@@ -3,7 +3,7 @@
 //! The account itself costs each run two readings of the clock, so it is kept only for a part of the time.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::Ebpf;
 use aya::sys::{Stats, enable_stats};
@@ -15,36 +15,29 @@ pub struct ProgramTime {
     pub runs: u64,
     /// How long all runs took together (`run_time_ns` of `struct bpf_prog_info`).
     pub time: Duration,
-    /// For how long runs were timed.
-    pub during: Duration,
 }
 
 /// Turns the kernel's account on and off.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    on: Option<(OwnedFd, Instant)>,
-    during: Duration,
+    /// The kernel times runs as long as this is open.
+    account: Option<OwnedFd>,
 }
 
 impl Meter {
     /// Has runs timed from now on, or no more. Kernels before 5.8 cannot be asked, and then nothing is timed.
     pub(super) fn turn(&mut self, on: bool) {
-        if let Some((account, since)) = self.on.take() {
-            self.during += since.elapsed();
-            drop(account);
-        }
-        if on {
-            self.on = enable_stats(Stats::RunTime)
+        let open = || {
+            enable_stats(Stats::RunTime)
                 .inspect_err(|error| log::debug!("the kernel does not time programs: {error}"))
                 .ok()
-                .map(|account| (account, Instant::now()));
-        }
+        };
+        self.account = if on { open() } else { None };
     }
 
     /// What was timed so far.
-    pub(super) fn read(&self, ebpf: &Ebpf) -> ProgramTime {
-        let running = self.on.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
-        let mut total = ProgramTime { during: self.during + running, ..ProgramTime::default() };
+    pub(super) fn read(ebpf: &Ebpf) -> ProgramTime {
+        let mut total = ProgramTime::default();
         for info in ebpf.programs().filter_map(|(_, program)| program.info().ok()) {
             total.runs += info.run_count();
             total.time += info.run_time();

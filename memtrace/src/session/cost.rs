@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn what_was_timed_for_a_part_stands_for_the_whole() {
-        let part = ProgramTime { runs: 1000, time: Duration::from_micros(400), during: Duration::from_secs(1) };
+        let part = ProgramTime { runs: 1000, time: Duration::from_micros(400) };
         let cost = in_all(&part, 6000, 4000);
         assert_eq!(cost, Some(ProgramCost { hits: 10_000, time: Duration::from_millis(4) }));
         assert_eq!(in_all(&ProgramTime::default(), 10, 5), None);
