@@ -12,7 +12,7 @@ use crate::probes::{Event, Site};
 
 /// Empty programs in place; they go when this is dropped.
 pub(crate) struct Floor {
-    _ebpf: Ebpf,
+    ebpf: Ebpf,
 }
 
 impl Floor {
@@ -32,7 +32,13 @@ impl Floor {
                 .attach(UProbeAttachLocation::AbsoluteOffset(site.probe.offset), library, UProbeScope::OneProcess(pid))
                 .with_context(|| format!("cannot place an empty program in {}", site.function))?;
         }
-        Ok(Self { _ebpf: ebpf })
+        Ok(Self { ebpf })
+    }
+
+    /// The id of the program at the returns.
+    pub(crate) fn at_return(&self) -> Result<u32> {
+        let program = self.ebpf.program("empty_return").context("there is no program empty_return")?;
+        Ok(program.info()?.id())
     }
 }
 
