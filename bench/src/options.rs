@@ -23,7 +23,7 @@ pub(crate) struct Options {
     pub(crate) benchmark: Benchmark,
     /// The program that is measured.
     pub(crate) memtrace: PathBuf,
-    /// The object of empty programs.
+    /// The object of programs that do next to nothing.
     pub(crate) floor: PathBuf,
     /// How often each variant is measured.
     pub(crate) rounds: usize,

@@ -3,7 +3,7 @@
 //! Both are the same program of memtrace's, at the return of the same function. The one victim is compiled without frame
 //! pointers; the other with them, and memtrace is made to know no tables for it, so that it takes stacks by
 //! `bpf_get_stack`. What follows, hashing the frames, looking the stack up among those sent and telling of the block, is
-//! the same. Whether every stack had the frames that it was to have, memtrace's reports must say.
+//! the same. Beside them stands `bpf_get_stack` in a program that does nothing else. Whether every stack had the frames that it was to have, memtrace's reports must say.
 
 mod program;
 mod variant;
@@ -31,7 +31,7 @@ const DEPTHS: [usize; 4] = [5, 10, 20, 50];
 const WARM_UP: u64 = 5_000;
 
 /// The variants; memtrace is first, since its probes' sites are those of the empty programs.
-const KINDS: [Kind; 4] = [Kind::Tables, Kind::FramePointers, Kind::WithoutStacks, Kind::Empty];
+const KINDS: [Kind; 5] = [Kind::Tables, Kind::FramePointers, Kind::Helper, Kind::WithoutStacks, Kind::Empty];
 
 /// The result.
 #[derive(Debug, Serialize)]
@@ -54,6 +54,8 @@ struct Depth {
     ratio: Spread,
     /// As `ratio`, less what the program took in the same round where it had no stack to take.
     ratio_of_stacks: Spread,
+    /// What the program took by tables, with all that it does, against `bpf_get_stack` in a program that does nothing else.
+    ratio_to_helper: Spread,
 }
 
 /// One way to take stacks.
@@ -84,7 +86,7 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Unwind> 
     eprintln!("    trying how deep the stacks are");
     let mut around = BTreeMap::new();
     let mut tried = Vec::new();
-    for kind in KINDS.into_iter().filter(|kind| kind.takes_stacks()) {
+    for kind in [Kind::Tables, Kind::FramePointers] {
         let mut running = starter.start(kind, "trial", &[])?;
         running.work(1, WARM_UP)?;
         tried.push(running);
@@ -102,8 +104,7 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Unwind> 
         if sites.is_empty() {
             sites = started.sites()?;
         }
-        // The variants that take no stacks do so on the stacks of the one that walks by tables.
-        let around = around.get(&kind).or(around.get(&Kind::Tables)).context("it was not tried")?;
+        let around = around.get(&kind.seen_by()).context("it was not tried")?;
         running.push((started, *around));
     }
     let measured = measure(&mut running, options)?;
@@ -161,10 +162,13 @@ fn measure(running: &mut [(Running, usize)], options: &Options) -> Result<Vec<Ve
     for round in 0..options.rounds {
         eprintln!("    round {} of {}", round + 1, options.rounds);
         let mut pairs = pairs.iter();
-        for measured in &mut measured {
+        for (frames, measured) in DEPTHS.iter().zip(&mut measured) {
             for ((variant, _), measured) in running.iter_mut().zip(measured) {
                 let &(deeper, pairs) = pairs.next().context("a variant has no number of pairs")?;
                 let (work, program) = variant.work(deeper, pairs)?;
+                if let Some(found) = variant.frames()?.filter(|found| found != frames) {
+                    bail!("bpf_get_stack gave {found} frames, not {frames}");
+                }
                 measured.push(Took { program_ns: program.ns_a_run(), pair_ns: work.ns_a_pair() });
             }
         }
@@ -196,6 +200,7 @@ fn conclude(frames: usize, measured: &[Vec<Took>]) -> Depth {
                 .zip(of(Kind::WithoutStacks))
                 .map(|((tables, pointers), without)| (tables - without) / (pointers - without)),
         ),
+        ratio_to_helper: Spread::of(of(Kind::Tables).zip(of(Kind::Helper)).map(|(tables, helper)| tables / helper)),
     }
 }
 
@@ -232,12 +237,14 @@ mod tests {
         let rounds = [
             took(&[900.0, 900.0, 1800.0]),
             took(&[600.0, 600.0, 1200.0]),
+            took(&[450.0, 450.0, 900.0]),
             took(&[300.0, 300.0, 600.0]),
             took(&[50.0; 3]),
         ];
         let depth = conclude(5, &rounds);
         assert_eq!(depth.ratio, Spread { median: 1.5, min: 1.5, max: 1.5 });
         assert_eq!(depth.ratio_of_stacks, Spread { median: 2.0, min: 2.0, max: 2.0 });
+        assert_eq!(depth.ratio_to_helper.median, 2.0);
         assert_eq!(depth.variants[1].program_ns, Spread { median: 600.0, min: 600.0, max: 1200.0 });
         assert_eq!(depth.variants[1].pair_ns.median, 1200.0);
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::program::{self, Account};
 use crate::child::{Child, Errors};
-use crate::floor::Floor;
+use crate::floor::{AtReturn, Floor};
 use crate::libc_copy::LibcCopy;
 use crate::memtrace::{Memtrace, Report};
 use crate::options::Options;
@@ -23,6 +23,8 @@ pub(super) enum Kind {
     FramePointers,
     /// memtrace without stacks.
     WithoutStacks,
+    /// `bpf_get_stack` alone, of a program with frame pointers.
+    Helper,
     /// Empty programs where memtrace has its own.
     Empty,
 }
@@ -34,12 +36,17 @@ impl Kind {
             Self::Tables => "tables",
             Self::FramePointers => "frame-pointers",
             Self::WithoutStacks => "without-stacks",
+            Self::Helper => "helper",
             Self::Empty => "empty",
         }
     }
 
-    pub(super) const fn takes_stacks(self) -> bool {
-        matches!(self, Self::Tables | Self::FramePointers)
+    /// The variant of memtrace's that sees the same victim's stacks; itself where it is one.
+    pub(super) const fn seen_by(self) -> Self {
+        match self {
+            Self::FramePointers | Self::Helper => Self::FramePointers,
+            Self::Tables | Self::WithoutStacks | Self::Empty => Self::Tables,
+        }
     }
 
     /// How its stacks end, as memtrace's report says it.
@@ -47,14 +54,14 @@ impl Kind {
         match self {
             Self::Tables => "complete",
             Self::FramePointers => "frame_pointers",
-            Self::WithoutStacks | Self::Empty => "not_taken",
+            Self::WithoutStacks | Self::Helper | Self::Empty => "not_taken",
         }
     }
 
     const fn victim(self) -> &'static str {
-        match self {
+        match self.seen_by() {
             Self::FramePointers => "deep-frame-pointers",
-            Self::Tables | Self::WithoutStacks | Self::Empty => "deep",
+            _ => "deep",
         }
     }
 }
@@ -96,20 +103,28 @@ impl Running {
         let mut child = Child::start(command.arg(processors), Errors::Shown)?;
         let pid = victim::ready(&mut child)?;
         let library = libc.library();
-        let (tracer, program) = if kind == Kind::Empty {
-            let floor = Floor::place(&options.floor, &library, pid, sites)?;
+        let place = |at_return| {
+            let floor = Floor::place(&options.floor, &library, pid, sites, at_return)?;
             let program = floor.at_return()?;
-            (Tracer::Floor(floor), program)
-        } else {
-            let words: &[&str] = if kind.takes_stacks() { &[] } else { &["--max-depth", "0"] };
+            Ok::<_, anyhow::Error>((Tracer::Floor(floor), program))
+        };
+        let attach = |words: &[&str]| {
             let memtrace = Memtrace::attach(&options.memtrace, pid, words, libc.folder().join("report.json"))?;
             let sites = probes::of_pair(memtrace.pid(), &library)?;
             let at_return = sites.iter().find(|site| site.event == Event::Return);
             let program = at_return.context("memtrace has not probed malloc's return")?.probe.program;
-            if kind == Kind::FramePointers {
+            Ok::<_, anyhow::Error>((Tracer::Memtrace(memtrace), program))
+        };
+        let (tracer, program) = match kind {
+            Kind::Empty => place(AtReturn::Nothing)?,
+            Kind::Helper => place(AtReturn::Stack)?,
+            Kind::WithoutStacks => attach(&["--max-depth", "0"])?,
+            Kind::Tables => attach(&[])?,
+            Kind::FramePointers => {
+                let (memtrace, program) = attach(&[])?;
                 program::forget_tables(program, pid)?;
+                (memtrace, program)
             }
-            (Tracer::Memtrace(memtrace), program)
         };
         Ok(Self { kind, child, library, tracer, program, told: BTreeMap::new() })
     }
@@ -134,6 +149,14 @@ impl Running {
         }
         *self.told.entry(deeper).or_insert(0) += pairs;
         Ok((work, account))
+    }
+
+    /// How many frames the last stack had, where it was the floor that took it.
+    pub(super) fn frames(&self) -> Result<Option<usize>> {
+        match &self.tracer {
+            Tracer::Memtrace(_) => Ok(None),
+            Tracer::Floor(floor) => floor.frames(),
+        }
     }
 
     /// Ends the victim.
