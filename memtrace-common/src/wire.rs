@@ -199,6 +199,59 @@ pub const DEFAULT_FRAMES: u32 = 128;
 /// The most rings, and so the most shards.
 pub const MAX_RINGS: u32 = 16;
 
+/// Who is traced.
+pub mod scope {
+    /// Whoever runs into a probe: each is placed for one process.
+    pub const PROBED: u32 = 0;
+    /// The processes in the list of targets.
+    pub const LISTED: u32 = 1;
+    /// Those, and all whom they fork.
+    pub const FAMILIES: u32 = 2;
+    /// All whom the selectors choose.
+    pub const SELECTED: u32 = 3;
+}
+
+/// What is written of a process in the list of targets.
+pub mod target {
+    /// It is traced; else it is not.
+    pub const TRACED: u32 = 1;
+    /// User space said so; what program it runs changes nothing.
+    pub const FIXED: u32 = 2;
+}
+
+/// A property of processes, by which they are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct Selector {
+    /// Which property: one of [`selector`]'s.
+    pub property: u64,
+    /// Its value; see there.
+    pub value: [u64; 2],
+}
+
+/// Which properties there are, and what is done with those who have them.
+pub mod selector {
+    /// The name of the first thread: up to 15 bytes, the rest zero (`TASK_COMM_LEN`, include/linux/sched.h).
+    pub const COMM: u64 = 1;
+    /// The real user id; the second word is zero.
+    pub const USER: u64 = 2;
+    /// The program's file: its inode's number, then its device as the kernel counts them.
+    pub const EXE: u64 = 3;
+    /// A control group (version 2) that it is in or below: the id; the second word is zero.
+    pub const CGROUP: u64 = 4;
+
+    /// Whoever has it is chosen.
+    pub const INCLUDE: u32 = 1;
+    /// Whoever has it is not, whatever else.
+    pub const EXCLUDE: u32 = 2;
+}
+
+/// The most selectors.
+pub const MAX_SELECTORS: usize = 1024;
+
+/// The most processes whose choice is remembered.
+pub const MAX_TARGETS: usize = 1 << 16;
+
 /// What user space tells the programs before they are loaded. The kernel takes these as constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -231,6 +284,18 @@ pub struct Settings {
     pub instance_next: u32,
     /// The offset of `tgid` in `task_struct`, in bytes.
     pub task_tgid: u32,
+    /// The offset of `group_leader` in `task_struct`, in bytes.
+    pub task_leader: u32,
+    /// The offset of `comm` in `task_struct`, in bytes.
+    pub task_comm: u32,
+    /// The offset of `exe_file` in `mm_struct`, in bytes.
+    pub memory_exe: u32,
+    /// Who is traced: one of [`scope`]'s.
+    pub scope: u32,
+    /// Whether, unless a selector says otherwise, processes are traced: 1 or 0.
+    pub by_default: u32,
+    /// Whether control groups are among the selectors: 1 or 0.
+    pub by_cgroup: u32,
     /// Where the kernel keeps what a process has mapped.
     pub areas: AreaLayout,
 }
@@ -337,7 +402,8 @@ const _: () = {
     assert!(offset_of!(StackRecord, end) == 28);
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
-    assert!(size_of::<Settings>() == 144);
+    assert!(size_of::<Selector>() == 24);
+    assert!(size_of::<Settings>() == 168);
 };
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod maps;
 mod pending;
 mod probes;
 mod rate;
+mod scope;
 mod settings;
 mod stack;
 mod thread;

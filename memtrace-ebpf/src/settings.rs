@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use memtrace_common::wire::{AreaLayout, MAX_FRAMES, Settings};
+use memtrace_common::wire::{AreaLayout, MAX_FRAMES, Settings, scope};
 
 /// Overwritten by the loader.
 #[unsafe(no_mangle)]
@@ -21,6 +21,13 @@ static SETTINGS: Settings = Settings {
     instance_address: 0,
     instance_next: 0,
     task_tgid: 0,
+    task_leader: 0,
+    task_comm: 0,
+    memory_exe: 0,
+    // As `areas`.
+    scope: scope::SELECTED,
+    by_default: 1,
+    by_cgroup: 1,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
         known: 1,
@@ -115,6 +122,37 @@ pub fn instance_next() -> u32 {
 #[inline(always)]
 pub fn task_tgid() -> usize {
     read!(task_tgid) as usize
+}
+
+#[inline(always)]
+pub fn task_leader() -> usize {
+    read!(task_leader) as usize
+}
+
+#[inline(always)]
+pub fn task_comm() -> usize {
+    read!(task_comm) as usize
+}
+
+#[inline(always)]
+pub fn memory_exe() -> usize {
+    read!(memory_exe) as usize
+}
+
+/// Who is traced: one of [`scope`]'s.
+#[inline(always)]
+pub fn scope() -> u32 {
+    read!(scope)
+}
+
+#[inline(always)]
+pub fn traced_by_default() -> bool {
+    read!(by_default) != 0
+}
+
+#[inline(always)]
+pub fn selects_by_cgroup() -> bool {
+    read!(by_cgroup) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped.

@@ -42,7 +42,7 @@ impl Read for User {
     }
 }
 
-pub use areas::announce;
+pub use areas::{announce, read_object};
 pub use processes::{copy, forget, of as process};
 
 /// What a walk found: how many frames, the hash of its seed and them, and how it ended.

@@ -179,7 +179,7 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
 
 /// `file` is the address of a `struct file`.
 #[inline(always)]
-fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
+pub fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
     let inode = word(file, layout::inode())?;
     object.inode = word(inode, layout::number())?;
     object.changed_s = word(inode, layout::changed_s())? as i64;
