@@ -12,6 +12,7 @@ mod load;
 pub mod mappings;
 mod meter;
 mod rings;
+mod selection;
 mod settings;
 mod trap;
 pub mod unwind;
@@ -22,6 +23,7 @@ pub use error::KernelError;
 pub use load::{Calls, Kernel, Options};
 pub use meter::ProgramTime;
 pub use rings::{Drained, RingReader};
+pub use selection::{Property, Rule, Selection};
 pub use trap::Dummy;
 
 /// The most frames that a stack can have.

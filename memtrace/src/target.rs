@@ -16,6 +16,7 @@ mod processor_time;
 mod runtime;
 #[cfg(test)]
 mod scratch;
+mod select;
 mod site;
 
 pub use allocators::{Allocator, FoundFunction, Kind, LookedAt, SkipReason, Skipped, Survey, Verdict, survey};
@@ -27,4 +28,5 @@ pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use processor_time::processor_time;
 pub use runtime::is_go;
+pub use select::{all_processes, cgroup_id, user_id};
 pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};

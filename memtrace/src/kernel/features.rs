@@ -7,6 +7,7 @@ use super::btf;
 use super::error::KernelError;
 use super::load::{Kernel, Options};
 use super::rings::RingReader;
+use super::selection::Selection;
 use super::settings;
 use crate::model::Bytes;
 
@@ -21,6 +22,7 @@ const TRIAL: Options = Options {
     min_size: Bytes(1),
     max_size: Bytes(u64::MAX - 1),
     start_ns: 0,
+    selection: Selection::Selected(Vec::new()),
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
@@ -14,6 +14,7 @@ use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::meter::{Meter, ProgramTime};
 use super::rings::RingReader;
+use super::selection::{self, Selection};
 use super::settings::settings;
 use super::unwind::{Tables, WantedReader};
 use crate::model::{Bytes, LossReason, Pid};
@@ -32,7 +33,7 @@ const TRACEPOINTS: &[(&str, &str)] = &[
 const SPARE_SIZE: Bytes = Bytes(1 << 16);
 
 /// What the kernel half is told before it is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many rings.
     pub rings: u32,
@@ -46,6 +47,8 @@ pub struct Options {
     pub max_size: Bytes,
     /// The monotonic clock, in nanoseconds, from which ticks are counted.
     pub start_ns: u64,
+    /// Who is traced.
+    pub selection: Selection,
 }
 
 /// The kernel half. Everything that it placed goes when this is dropped.
@@ -94,6 +97,7 @@ impl Kernel {
         let mut kernel = Self { ebpf, tables, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
         kernel.follow_processes()?;
+        options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
     }
 
@@ -127,16 +131,22 @@ impl Kernel {
         if self.tables.finds_mappings() { WantedReader::take(&mut self.ebpf).map(Some) } else { Ok(None) }
     }
 
-    /// Has the exec and exit of `pid` reported.
+    /// `pid` is traced, whatever it runs, and its exec and exit are reported.
     ///
     /// # Errors
     ///
     /// [`KernelError::Failed`] where there are too many.
     pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
-        let map = self.ebpf.map_mut("TARGETS").ok_or_else(|| missing("TARGETS"))?;
-        HashMap::<_, u32, u32>::try_from(map)
-            .and_then(|mut targets| targets.insert(pid.0, 1, 0))
-            .map_err(|error| KernelError::from_error("follow a process", &error))
+        selection::list(&mut self.ebpf, pid, true)
+    }
+
+    /// `pid` is not traced, whatever it runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::follow`].
+    pub fn leave_out(&mut self, pid: Pid) -> Result<(), KernelError> {
+        selection::list(&mut self.ebpf, pid, false)
     }
 
     /// The unwind tables. A process that they have mappings for is walked by them, any other by frame pointers.
@@ -272,6 +282,7 @@ mod tests {
             min_size: Bytes(1),
             max_size: Bytes(1 << 40),
             start_ns: 0,
+            selection: Selection::Selected(Vec::new()),
         };
         let (mut kernel, _readers) = Kernel::load(&options).unwrap();
         let mut verified = Vec::new();

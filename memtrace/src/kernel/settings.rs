@@ -50,6 +50,12 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         instance_address,
         instance_next,
         task_tgid: member("task_struct", "tgid")?,
+        task_leader: member("task_struct", "group_leader")?,
+        task_comm: member("task_struct", "comm")?,
+        memory_exe: member("mm_struct", "exe_file")?,
+        scope: options.selection.scope(),
+        by_default: options.selection.by_default().into(),
+        by_cgroup: options.selection.by_cgroup().into(),
         areas,
     })
 }

@@ -334,5 +334,6 @@ fn options(config: &Config, clock_start: Duration) -> kernel::Options {
         min_size: config.min_size.unwrap_or(Bytes(0)),
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
+        selection,
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use memtrace_common::unwind::{cfa, fp, mapping, page, row};
 
-use super::super::{Kernel, Options, Probe, Probes, RingReader};
+use super::super::{Kernel, Options, Probe, Probes, RingReader, Selection};
 use super::*;
 use crate::model::{Bytes, EventKind, FileOffset, Shape, StackEnd};
 use chain::{Function, address, here};
@@ -85,6 +85,7 @@ impl Trace {
             min_size: Bytes(0),
             max_size: Bytes(u64::MAX),
             start_ns: 0,
+            selection: Selection::Probed,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }
