@@ -4,7 +4,7 @@ use std::path::Path;
 
 use memtrace_common::unwind::{cfa, fp, mapping, page, row};
 
-use super::super::{Kernel, Options, Probe, Probes, RingReader};
+use super::super::{Kernel, Options, Probe, Probes, RingReader, Scope};
 use super::*;
 use crate::model::{Bytes, EventKind, FileOffset, Shape, StackEnd};
 use chain::{Function, address, here};
@@ -92,7 +92,7 @@ impl Trace {
 
     fn probe(mut self, function: u64) -> Self {
         let probe = Probe { shape: Shape::Alloc { size: 0 }, offset: FileOffset(chain::offset_in_file(function)) };
-        self.kernel.place(&mut self.probes, pid(), Path::new("/proc/self/exe"), &[probe]).unwrap();
+        self.kernel.place(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();
         self
     }
