@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::attach;
 use super::btf;
 use super::error::KernelError;
 use super::load::{Kernel, Options};
@@ -80,7 +79,7 @@ pub fn user_probes() -> Result<(), KernelError> {
 /// [`KernelError`], with the verifier's last words where a program was refused.
 pub fn kernel_half() -> Result<Kernel, KernelError> {
     let (mut kernel, _) = Kernel::load(&TRIAL)?;
-    attach::load_all(kernel.programs())?;
+    kernel.way().load_all()?;
     Ok(kernel)
 }
 

@@ -8,7 +8,7 @@ use super::followed::Followed;
 use super::forecast::{self, Forecast, Prices};
 use super::subject::Site;
 use super::{translate, traps};
-use crate::kernel::{Calls, Kernel, Probes};
+use crate::kernel::{Calls, Kernel, Probes, Scope};
 use crate::model::{Bytes, Shape};
 use crate::target::{self, ProbeCost};
 
@@ -42,7 +42,7 @@ impl Overhead {
         for site in sites {
             if let Some((probe, _)) = site.probes.first() {
                 kernel
-                    .place_entry(probes, site.pid, &site.object, probe)
+                    .place_entry(probes, Scope::Process(site.pid), &site.object, probe)
                     .map_err(|error| translate::kernel(Some(site.pid), error))?;
             }
         }

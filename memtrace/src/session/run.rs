@@ -17,7 +17,7 @@ use super::unwinding::Unwinding;
 use super::wait::{self, Due, Signals, Stop};
 use super::{cost, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
-use crate::kernel::{self, Kernel, Probes};
+use crate::kernel::{self, Kernel, Probes, Scope};
 use crate::ledger;
 use crate::model::{Bytes, Metric, Profile, Tick};
 use crate::pipeline::{Books, Shards};
@@ -147,7 +147,8 @@ impl Trace {
         }
         for Site { pid, object, probes: sites } in &sites {
             let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
-            kernel.place(&mut probes, *pid, object, &sites).map_err(|error| translate::kernel(Some(*pid), error))?;
+            let placed = kernel.place(&mut probes, Scope::Process(*pid), object, &sites);
+            placed.map_err(|error| translate::kernel(Some(*pid), error))?;
         }
         let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
         kernel.open().map_err(|error| translate::kernel(None, error))?;
@@ -220,7 +221,7 @@ impl Trace {
             // What it handed out before is not in the books.
             self.complete = false;
             let probes: Vec<_> = site.probes.iter().map(|&(probe, _)| probe).collect();
-            let placed = self.kernel.place(&mut self.probes, pid, &site.object, &probes);
+            let placed = self.kernel.place(&mut self.probes, Scope::Process(pid), &site.object, &probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
             observer.note(&note);
