@@ -1,6 +1,7 @@
 //! The command line: arguments to [`session::Config`], and what a run tells to a terminal and an exit code.
 
 mod args;
+mod choices;
 mod console;
 mod doctor;
 mod exit;

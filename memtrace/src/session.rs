@@ -12,13 +12,14 @@ mod outputs;
 mod overhead;
 mod ring_source;
 mod run;
+mod selection;
 mod subject;
 mod translate;
 mod traps;
 mod unwinding;
 mod wait;
 
-pub use config::{Config, Destination, Output, Percent, ProbeSite, Target};
+pub use config::{By, Choice, Config, Destination, Output, Percent, ProbeSite, Target};
 pub use error::Error;
 pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-use super::{help, units};
+use super::{choices, help, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
-use crate::session::{Percent, ProbeSite};
+use crate::session::{Choice, Percent, ProbeSite};
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -99,6 +99,42 @@ pub(super) struct Trace {
     /// May be given more than once. The pid is the one that the host sees, also for a process in a container.
     #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
     pub(super) pids: Vec<Pid>,
+
+    /// Trace the processes of this name, as `ps -o comm` shows it
+    ///
+    /// Those that start later too. May be given more than once, and with --exe, --cgroup and --user: whoever fits one of them is traced.
+    #[arg(long = "comm", value_name = "NAME", help_heading = TARGET)]
+    pub(super) comms: Vec<String>,
+
+    /// Trace the processes that run this program
+    #[arg(long = "exe", value_name = "PATH", help_heading = TARGET)]
+    pub(super) exes: Vec<PathBuf>,
+
+    /// Trace the processes in or below this control group: a container, a service
+    ///
+    /// Its directory, or its path below the root of all control groups (version 2), as in system.slice/nginx.service.
+    #[arg(long = "cgroup", value_name = "PATH", help_heading = TARGET)]
+    pub(super) cgroups: Vec<PathBuf>,
+
+    /// Trace the processes of this user, by name or id
+    #[arg(long = "user", value_name = "USER", help_heading = TARGET)]
+    pub(super) users: Vec<String>,
+
+    /// Leave these processes out, as in comm=bash or user=root
+    ///
+    /// By comm, exe, cgroup, user or pid. May be given more than once. It overrules whatever else is given.
+    #[arg(long, value_name = "KIND=VALUE", value_parser = choices::excluded, help_heading = TARGET)]
+    pub(super) exclude: Vec<Choice>,
+
+    /// Trace also the processes that --pid's start
+    ///
+    /// Those that a command starts are traced unless --no-children is given. Probes are then placed for everyone who uses the same libraries; whoever else runs into them is slowed down a little.
+    #[arg(long, overrides_with = "no_children", help_heading = TARGET)]
+    pub(super) children: bool,
+
+    /// Trace the command's own process alone
+    #[arg(long, overrides_with = "children", help_heading = TARGET)]
+    pub(super) no_children: bool,
 
     /// Start this command and trace it, from its first instruction to its end
     ///

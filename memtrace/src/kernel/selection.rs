@@ -126,7 +126,10 @@ pub(super) fn list(ebpf: &mut Ebpf, pid: Pid, traced: bool) -> Result<(), Kernel
     targets.insert(pid.0, value, 0).map_err(|error| KernelError::from_error("say who is traced", &error))
 }
 
-fn map<'ebpf, K: aya::Pod>(ebpf: &'ebpf mut Ebpf, name: &str) -> Result<HashMap<&'ebpf mut MapData, K, u32>, KernelError> {
+fn map<'ebpf, K: aya::Pod>(
+    ebpf: &'ebpf mut Ebpf,
+    name: &str,
+) -> Result<HashMap<&'ebpf mut MapData, K, u32>, KernelError> {
     let missing = || KernelError::Failed {
         action: format!("use {name}"),
         reason: String::from("the kernel half does not have it"),

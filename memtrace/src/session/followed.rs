@@ -18,8 +18,14 @@ pub(super) struct Followed {
     events: Option<MappingEvents>,
     objects: Objects,
     registry: Registry,
-    /// The processes that are traced, and those of their allocators that are known.
-    traced: HashMap<Pid, HashSet<PathBuf>>,
+    /// The processes that are traced; `None`: all.
+    traced: Option<HashSet<Pid>>,
+    /// Whether probes are placed for everyone, so that each object matters once.
+    shares_probes: bool,
+    /// The allocators that are known, and in whom; `None`: in everyone.
+    known: HashSet<(Option<Pid>, PathBuf)>,
+    /// Objects that were looked at for allocators, where each matters once.
+    looked_at: HashSet<PathBuf>,
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     lost: u64,
@@ -43,7 +49,10 @@ impl Followed {
             events,
             objects: Objects::new(),
             registry: Registry::new(),
-            traced: HashMap::new(),
+            traced: Some(HashSet::new()),
+            shares_probes: false,
+            known: HashSet::new(),
+            looked_at: HashSet::new(),
             new_programs: HashSet::new(),
             lost: 0,
         }
@@ -56,10 +65,55 @@ impl Followed {
 
     /// From now on hears of what `pid` maps.
     pub(super) fn follow(&mut self, pid: Pid) {
-        self.traced.entry(pid).or_default();
+        if let Some(traced) = &mut self.traced {
+            traced.insert(pid);
+        }
         if let Some(events) = &mut self.events {
             events.follow(pid);
         }
+    }
+
+    /// From now on probes are placed for everyone.
+    pub(super) fn share_probes(&mut self) {
+        self.shares_probes = true;
+    }
+
+    /// From now on hears of what anybody maps; reads what these have mapped already, and returns the allocators in it, each
+    /// with one of those who have it.
+    pub(super) fn read_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
+        self.traced = None;
+        if let Some(events) = &mut self.events {
+            events.follow_all();
+        }
+        let mut allocators = Vec::new();
+        for &pid in pids {
+            // Whoever has ended meanwhile is nobody's concern.
+            if let Ok(image) = target::read_image(pid, &mut self.objects) {
+                for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+                    self.look_at(pid, object, &mut allocators);
+                }
+                self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+            }
+        }
+        allocators
+    }
+
+    /// The objects that processes have mapped, those first that most have.
+    pub(super) fn by_use(&self) -> Vec<Arc<Object>> {
+        let mut users: HashMap<&Path, (usize, &Arc<Object>)> = HashMap::new();
+        let mappings = self.registry.images().values().flat_map(|image| &image.mappings);
+        for object in mappings.filter_map(|mapping| mapping.object.as_ref()) {
+            if let Some(handle) = &object.handle {
+                users.entry(handle).or_insert((0, object)).0 += 1;
+            }
+        }
+        let mut users: Vec<_> = users.into_values().collect();
+        users.sort_by(|(more, one), (less, other)| less.cmp(more).then_with(|| one.path.cmp(&other.path)));
+        users.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    fn is_traced(&self, pid: Pid) -> bool {
+        self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
 
     /// Reads what `pid` has mapped already.
@@ -77,7 +131,8 @@ impl Followed {
     /// Says that this allocator of `pid` is known; whether it was new.
     pub(super) fn is_new(&mut self, pid: Pid, allocator: &Allocator) -> bool {
         let Some(handle) = allocator.object.handle.clone() else { return false };
-        self.traced.get_mut(&pid).is_some_and(|known| known.insert(handle))
+        let whose = if self.shares_probes { None } else { Some(pid) };
+        self.known.insert((whose, handle))
     }
 
     /// Takes up what has happened since the last call.
@@ -102,7 +157,10 @@ impl Followed {
     /// Lost notices may have been anybody's. What the traced processes have mapped is read again; only where one has
     /// ended is something missing for good.
     fn make_up_for(&mut self, lost: u64, news: &mut News) {
-        let pids: Vec<_> = self.traced.keys().copied().collect();
+        let pids: Vec<_> = match &self.traced {
+            Some(traced) => traced.iter().copied().collect(),
+            None => target::all_processes().unwrap_or_default(),
+        };
         for pid in pids {
             let Ok(image) = target::read_image(pid, &mut self.objects) else {
                 self.lost += lost;
@@ -119,7 +177,7 @@ impl Followed {
     fn take(&mut self, notice: MappingNotice, news: &mut News) {
         let pid = notice.pid;
         let changes = matches!(notice.kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
-        if changes && self.traced.contains_key(&pid) {
+        if changes && self.is_traced(pid) {
             news.changed.insert(pid);
         }
         let kind = match notice.kind {
@@ -137,7 +195,14 @@ impl Followed {
             // Only the first thread's name is the process'.
             MappingKind::Comm { .. } if notice.tid.0 != pid.0 => return,
             MappingKind::Comm { comm } => NoticeKind::Comm { comm },
-            MappingKind::Fork { parent } => NoticeKind::Forked { parent },
+            MappingKind::Fork { parent } => {
+                if let Some(traced) =
+                    self.traced.as_mut().filter(|traced| self.shares_probes && traced.contains(&parent))
+                {
+                    traced.insert(pid);
+                }
+                NoticeKind::Forked { parent }
+            }
             MappingKind::Exit => NoticeKind::Exited,
         };
         self.registry.apply(Notice { pid, kind });
@@ -159,8 +224,11 @@ impl Followed {
     }
 
     fn look_at(&mut self, pid: Pid, object: &Arc<Object>, found: &mut Vec<(Pid, Allocator)>) {
-        let known = |known: &HashSet<PathBuf>| object.handle.as_ref().is_none_or(|handle| known.contains(handle));
-        if self.traced.get(&pid).is_none_or(known) {
+        let Some(handle) = object.handle.clone() else { return };
+        if !self.is_traced(pid) || self.shares_probes && !self.looked_at.insert(handle.clone()) {
+            return;
+        }
+        if self.known.contains(&(Some(pid), handle)) {
             return;
         }
         let mapping = Mapping {
@@ -195,7 +263,7 @@ impl Followed {
 
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.
     pub(super) fn add_idle(&self, snapshot: &mut Snapshot) {
-        for &pid in self.traced.keys() {
+        for &pid in self.traced.iter().flatten() {
             let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
             if snapshot.images.range(all.clone()).next().is_none()
                 && let Some((&id, _)) = self.registry.images().range(all).next_back()

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::config::Config;
+use super::config::{Config, Target};
 use super::error::Error;
 use super::followed::{Followed, News};
 use super::observer::{Observer, Progress};
@@ -15,11 +15,11 @@ use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
 use super::wait::{self, Due, Signals, Stop};
-use super::{cost, translate};
+use super::{cost, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
-use crate::kernel::{self, Kernel, Probes, Scope};
+use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
-use crate::model::{Bytes, Metric, Profile, Tick};
+use crate::model::{Bytes, Metric, Pid, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
@@ -31,6 +31,10 @@ const MAX_PROCESSES: u32 = 1 << 14;
 
 /// The programs are timed during one tick of so many: timing is a cost of its own.
 const TIMED_EVERY: u32 = 10;
+
+/// Where many processes are traced, so many objects have their unwind tables before events count, those of most use; the
+/// others get theirs beside the run.
+const AT_ONCE: usize = 48;
 
 /// By default one shard a processor, but no more than this: one already takes millions of events in a second.
 const DEFAULT_SHARDS: usize = 4;
@@ -103,14 +107,16 @@ impl Trace {
         let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let clock_start = cost::monotonic_clock();
         let track_peak = config.metric == Metric::PeakBytes;
-        let mut options = options(config, clock_start);
+        let (selection, left_out) = selection::of(&config.target)?;
+        let mut options = options(config, clock_start, selection);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
-        let (mut kernel, mut readers) = Kernel::load(&options).map_err(|error| translate::kernel(None, error))?;
+        let pids: Vec<_> = subject.pids().collect();
+        let (mut kernel, mut readers) = load(&options, &pids, &left_out)?;
         if subject.is_running() {
             let takes_stacks = config.max_depth > 0;
             let prices = overhead::prices(&mut kernel, &mut own_probes, &mut followed, &sites, takes_stacks)?;
-            let overhead = Overhead::measure(&mut kernel, &mut probes, &sites, prices)?;
+            let overhead = Overhead::measure(&mut kernel, &mut probes, &sites, &pids, prices)?;
             subject.expected.push(overhead::describe(overhead.foretell(options.min_size)));
             if let Some(limit) = config.max_overhead {
                 let size = overhead.within(limit, options.min_size)?;
@@ -119,7 +125,7 @@ impl Trace {
                     // What the programs filter is fixed when they are loaded.
                     options.min_size = size;
                     probes = Probes::default();
-                    (kernel, readers) = Kernel::load(&options).map_err(|error| translate::kernel(None, error))?;
+                    (kernel, readers) = load(&options, &pids, &left_out)?;
                 }
             }
         }
@@ -132,22 +138,25 @@ impl Trace {
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings)
             .map_err(|error| Error::Failed(error.to_string()))?;
-        for pid in subject.pids() {
-            kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
-        }
         let mut unwinding = Unwinding::new(tables_cache());
         if config.max_depth > 0 {
             unwinding.begin(&mut kernel);
             unwinding.prepare(&mut kernel, subject.objects.iter());
-            for pid in subject.pids() {
+            for &pid in &pids {
                 if let Some(image) = followed.image(pid) {
                     unwinding.update(&mut kernel, pid, image);
                 }
             }
+            if matches!(config.target, Target::Selected(_)) {
+                let objects = followed.by_use();
+                let (first, later) = objects.split_at(objects.len().min(AT_ONCE));
+                unwinding.prepare(&mut kernel, first.iter());
+                unwinding.foresee(&mut kernel, later);
+            }
         }
-        for Site { pid, object, probes: sites } in &sites {
+        for Site { pid, scope, object, probes: sites } in &sites {
             let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
-            let placed = kernel.place(&mut probes, Scope::Process(*pid), object, &sites);
+            let placed = kernel.place(&mut probes, *scope, object, &sites);
             placed.map_err(|error| translate::kernel(Some(*pid), error))?;
         }
         let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
@@ -216,12 +225,13 @@ impl Trace {
         self.give_tables();
         let News { allocators, changed } = self.followed.poll();
         for (pid, allocator) in allocators {
-            let Some(site) = Site::of(pid, &allocator, self.subject.probe_site) else { continue };
+            let scope = self.subject.scope(pid);
+            let Some(site) = Site::of(pid, scope, &allocator, self.subject.probe_site) else { continue };
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
             self.complete = false;
             let probes: Vec<_> = site.probes.iter().map(|&(probe, _)| probe).collect();
-            let placed = self.kernel.place(&mut self.probes, Scope::Process(pid), &site.object, &probes);
+            let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
             observer.note(&note);
@@ -324,7 +334,19 @@ fn report(
     failure.map_or(Ok(()), Err)
 }
 
-fn options(config: &Config, clock_start: Duration) -> kernel::Options {
+/// Loads the kernel half, and says who is traced and who is not.
+fn load(options: &kernel::Options, pids: &[Pid], left_out: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
+    let (mut kernel, readers) = Kernel::load(options).map_err(|error| translate::kernel(None, error))?;
+    for &pid in pids {
+        kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
+    }
+    for &pid in left_out {
+        kernel.leave_out(pid).map_err(|error| translate::kernel(Some(pid), error))?;
+    }
+    Ok((kernel, readers))
+}
+
+fn options(config: &Config, clock_start: Duration, selection: Selection) -> kernel::Options {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
     kernel::Options {
