@@ -57,19 +57,32 @@ fn main() {
     compile("g++", &["-std=c++17"], &["widgets.cpp"], &[&books], &out.join("widgets"));
     compile("gcc", &["-std=c11", "-nostdlib", "-static", "-fno-stack-protector"], &["bare.c"], &[], &out.join("bare"));
     let library = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden"];
-    compile("gcc", &library, &["count_shim.c", "books.c"], &[], &out.join("libcount_shim.so"));
+    compile("gcc", &library, &["count_shim.c", "books.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
+    // With an unwinder in it, so that none has to be loaded while a stack is taken.
+    let shim = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden", "-static-libgcc", "-funwind-tables"];
+    compile("gcc", &shim, &["stack_shim.c", "books.c", "places.c", "shared_file.c"], &[], &out.join("libstack_shim.so"));
+    released(&out);
     println!("cargo::rustc-link-arg-bins={}", books.display());
+}
+
+/// The tests' own profile does not optimize.
+fn released(out: &Path) {
+    let compiler = env::var("RUSTC").expect("cargo sets RUSTC");
+    let flags = ["--edition", "2024", "-C", "opt-level=3", "-C", "force-frame-pointers=no"];
+    run(Command::new(&compiler).args(flags).arg("victims/rust_release.rs").arg("-o").arg(out.join("rust_release")));
 }
 
 fn compile(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], output: &Path) {
     let mut command = Command::new(compiler);
     command.args(FLAGS).args(flags).args(sources).args(objects).arg("-o").arg(output).current_dir("victims");
+    run(&mut command);
+}
+
+fn run(command: &mut Command) {
     match command.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => fail(&format!("{compiler} could not compile {sources:?}: {status}")),
-        Err(error) => {
-            fail(&format!("{compiler} cannot be run ({error}); the tests need the packages gcc, g++ and musl-tools"))
-        }
+        Ok(status) => fail(&format!("{command:?}: {status}")),
+        Err(error) => fail(&format!("{command:?} cannot be run ({error}); the tests need the packages gcc, g++ and musl-tools")),
     }
 }
 

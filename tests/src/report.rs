@@ -87,8 +87,10 @@ pub struct Frame {
     pub name: Option<String>,
     /// The object's path.
     pub object: Option<String>,
-    /// Where in the object.
+    /// Where in the object the call is.
     pub offset: Option<u64>,
+    /// Where in the process the call is, where there is no object.
+    pub address: Option<u64>,
     /// The source file.
     pub file: Option<String>,
     /// The line in it.
