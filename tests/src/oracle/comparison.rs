@@ -15,8 +15,8 @@ pub struct Comparison {
     pub seen: u64,
     /// Those of them whose stacks are equal.
     pub equal: u64,
-    /// Of the samples, those that could be compared only from the leaf to the first frame in code that was generated at run
-    /// time, since the oracle knows no caller of it.
+    /// Of the samples, those that could be compared only from the leaf to what the first code called that is of no loaded
+    /// object, such as code that was generated at run time: the oracle knows no caller of that.
     pub to_generated: u64,
     /// Of the samples, those that could be compared only to the first frame in code of an object of which the object has no
     /// unwind information, for the same reason.
@@ -37,11 +37,16 @@ impl Comparison {
         let mut comparison = Self::default();
         let mut partial: HashMap<Vec<Place>, u64> = HashMap::new();
         let mut whole: HashMap<Vec<Place>, u64> = HashMap::new();
-        for sample in samples {
+        for mut sample in samples {
             comparison.sampled += sample.count;
             match (sample.whole, sample.places.last()) {
                 (true, _) => {}
-                (false, Some(Place::At(_))) => comparison.to_generated += sample.count,
+                (false, Some(Place::At(_))) => {
+                    // Code can be moved away from the object that it was loaded from, as node does with its own; memtrace
+                    // names its object then, and the dynamic linker knows of none.
+                    sample.places.pop();
+                    comparison.to_generated += sample.count;
+                }
                 (false, _) => comparison.to_unknown += sample.count,
             }
             *if sample.whole { &mut whole } else { &mut partial }.entry(sample.places).or_default() += sample.count;
