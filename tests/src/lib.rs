@@ -19,6 +19,7 @@ pub mod report;
 pub mod root;
 pub mod scratch;
 pub mod tracer;
+pub mod traced;
 pub mod victim;
 
 pub use books::{Books, Numbers};
@@ -29,4 +30,5 @@ pub use place::Place;
 pub use report::{Report, Stack};
 pub use scratch::Scratch;
 pub use tracer::{Trace, Tracer};
+pub use traced::Traced;
 pub use victim::Victim;

@@ -26,35 +26,43 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Lays the file into `directory`. From the first call on, every `every`th is sampled.
+    /// Lays the file into `directory`; nothing is sampled before [`Oracle::begin`].
     ///
     /// # Panics
     ///
     /// If the file can't be written.
     #[must_use]
-    pub fn create(directory: &Path, every: u64) -> Self {
-        Self::with_settings(directory, &[every, 0, 0])
+    pub fn create(directory: &Path) -> Self {
+        let path = directory.join("samples");
+        let opened = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let file = opened.expect("the scratch directory is writable");
+        file.set_len(samples::FILE_BYTES).expect("the file can be made longer");
+        Self { file, path }
     }
 
-    /// As [`Oracle::create`], but the first `skip` calls are not sampled, and the one behind them waits at a barrier as a
+    /// From the next call on, every `every`th is sampled. The program must not be running: blocked at its barrier, or not
+    /// yet started.
+    ///
+    /// # Panics
+    ///
+    /// If the file can't be written.
+    pub fn begin(&self, every: u64) {
+        self.set([every, 0, 0]);
+    }
+
+    /// As [`Oracle::begin`], but the first `skip` calls are not sampled, and the one behind them waits at a barrier as a
     /// [`Victim`](crate::Victim) does.
     ///
     /// # Panics
     ///
     /// If the file can't be written.
-    #[must_use]
-    pub fn gated(directory: &Path, every: u64, skip: u64) -> Self {
-        Self::with_settings(directory, &[every, skip, 1])
+    pub fn begin_gated(&self, every: u64, skip: u64) {
+        self.set([every, skip, 1]);
     }
 
-    fn with_settings(directory: &Path, settings: &[u64; 3]) -> Self {
-        let path = directory.join("samples");
-        let opened = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = opened.expect("the scratch directory is writable");
-        file.set_len(samples::FILE_BYTES).expect("the file can be made longer");
+    fn set(&self, settings: [u64; 3]) {
         let bytes: Vec<u8> = settings.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        file.write_all_at(&bytes, 0).expect("the file can be written");
-        Self { file, path }
+        self.file.write_all_at(&bytes, 0).expect("the file can be written");
     }
 
     /// The environment that has a program sampled here.

@@ -40,7 +40,7 @@ struct stack {
 
 /* The harness of tests reads and writes this layout: see oracle.rs. */
 struct samples {
-    uint64_t every, skip; /* of the calls after the first so many, every so manieth is sampled */
+    uint64_t every, skip; /* of the calls after the first so many, every so manieth is sampled; 0: none, and none counted */
     uint64_t gated;       /* whether the first call that is not skipped waits at a barrier */
     uint64_t pid;         /* the process, the first that comes; its children are not sampled */
     uint64_t calls;
@@ -89,7 +89,7 @@ static int is_sampled(void) {
         return 0;
     open_samples();
     struct samples *shared = __atomic_load_n(&samples, __ATOMIC_ACQUIRE);
-    if (!shared)
+    if (!shared || !shared->every)
         return 0;
     uint64_t call = __atomic_fetch_add(&shared->calls, 1, __ATOMIC_RELAXED);
     if (call == shared->skip && shared->gated)
@@ -105,7 +105,10 @@ static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *argument
     taken->too_deep = !taken->whole && taken->depth == DEPTH;
     if (taken->whole || taken->too_deep)
         return _URC_END_OF_STACK;
-    /* Where a signal came between, the address is that of what was to run next, not of what follows a call. */
+    /* Where a signal came between, the address is that of what was to run next, not of what follows a call; and so is that
+     * of where the signal's handler returns to, which nobody has called either. */
+    if (before && taken->depth > 0)
+        taken->calls[taken->depth - 1]++;
     taken->calls[taken->depth++] = before ? ip : ip - 1;
     return _URC_NO_REASON;
 }

@@ -11,6 +11,8 @@ use crate::place::Place;
 pub struct Comparison {
     /// The oracle's samples.
     pub sampled: u64,
+    /// The bytes allocated by the sampled calls.
+    pub bytes: u64,
     /// Those of them that memtrace has stacks of, right or wrong.
     pub seen: u64,
     /// Those of them whose stacks are equal.
@@ -39,6 +41,7 @@ impl Comparison {
         let mut whole: HashMap<Vec<Place>, u64> = HashMap::new();
         for mut sample in samples {
             comparison.sampled += sample.count;
+            comparison.bytes += sample.bytes;
             match (sample.whole, sample.places.last()) {
                 (true, _) => {}
                 (false, Some(Place::At(_))) => {
