@@ -66,7 +66,13 @@ fn main() {
     compile("gcc", &library, &["count_shim.c", "books.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
     // With an unwinder in it, so that none has to be loaded while a stack is taken.
     let shim = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden", "-static-libgcc", "-funwind-tables"];
-    compile("gcc", &shim, &["stack_shim.c", "books.c", "places.c", "shared_file.c"], &[], &out.join("libstack_shim.so"));
+    compile(
+        "gcc",
+        &shim,
+        &["stack_shim.c", "books.c", "places.c", "shared_file.c"],
+        &[],
+        &out.join("libstack_shim.so"),
+    );
     let c = [&["-std=c11"], RELEASED].concat();
     for name in STACKS {
         compile("gcc", &c, &[&format!("{name}.c"), "books.c", "places.c"], &[], &out.join(name));
@@ -103,7 +109,9 @@ fn run(command: &mut Command) {
     match command.status() {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!("{command:?}: {status}")),
-        Err(error) => fail(&format!("{command:?} cannot be run ({error}); the tests need the packages gcc, g++ and musl-tools")),
+        Err(error) => {
+            fail(&format!("{command:?} cannot be run ({error}); the tests need the packages gcc, g++ and musl-tools"))
+        }
     }
 }
 

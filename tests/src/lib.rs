@@ -18,8 +18,8 @@ pub mod process;
 pub mod report;
 pub mod root;
 pub mod scratch;
-pub mod tracer;
 pub mod traced;
+pub mod tracer;
 pub mod victim;
 
 pub use books::{Books, Numbers};
@@ -29,6 +29,6 @@ pub use outcome::Outcome;
 pub use place::Place;
 pub use report::{Report, Stack};
 pub use scratch::Scratch;
-pub use tracer::{Trace, Tracer};
 pub use traced::Traced;
+pub use tracer::{Trace, Tracer};
 pub use victim::Victim;

@@ -68,10 +68,7 @@ impl Oracle {
     /// The environment that has a program sampled here.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
-        [
-            ("LD_PRELOAD", victim::path(SHIM).into_os_string()),
-            ("STACK_SHIM_FILE", self.path.clone().into_os_string()),
-        ]
+        [("LD_PRELOAD", victim::path(SHIM).into_os_string()), ("STACK_SHIM_FILE", self.path.clone().into_os_string())]
     }
 
     /// The command that becomes `program` with its arguments, sampled.
@@ -106,7 +103,8 @@ impl Oracle {
     #[must_use]
     pub fn compare(&self, program: &Path, report: &Report) -> Comparison {
         let shim = victim::path(SHIM).canonicalize().expect("the shim is there");
-        let without_shim = |places: Vec<_>| places.into_iter().skip_while(|place: &crate::Place| place.is_in(&shim)).collect();
+        let without_shim =
+            |places: Vec<_>| places.into_iter().skip_while(|place: &crate::Place| place.is_in(&shim)).collect();
         let samples = self.samples(program).into_iter();
         let samples = samples.map(|sample| Sample { places: without_shim(sample.places), ..sample });
         let stacks = report.stacks.iter().filter(|stack| is_sampled(stack, &shim));

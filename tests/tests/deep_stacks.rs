@@ -1,6 +1,8 @@
 //! Stacks as deep as a number says, through functions without frame pointers, beside those that glibc's `backtrace` took in
 //! the same function.
 
+#![expect(clippy::panic, reason = "a test's tools fail the test")]
+
 use std::path::Path;
 
 use memtrace_tests::{Books, Place, Stack, Trace, Victim, victim};
@@ -78,9 +80,12 @@ fn two_hundred_deep_they_are_cut_after_as_many_frames_as_are_taken_by_default() 
     assert_equal(&stack, &work.places(&victim::path("deep"))[..128]);
 }
 
+/// musl's own code has no unwind tables on Debian, and so the function of it that called `main` is the last frame.
 #[test]
-fn in_a_program_of_musl_they_are_complete() {
+fn in_a_program_of_musl_they_go_as_far_as_there_are_tables() {
     let (stack, _) = trace("deep.musl", 20, &[]);
-    assert_eq!(stack.end, "complete", "{:#?}", &stack.frames[..4]);
-    assert_eq!(stack.names_in(&victim::path("deep.musl"))[2..], chain(20)[1..]);
+    assert_eq!(stack.end, "no_row");
+    assert!(stack.frames[0].object.as_deref().is_some_and(|object| object.contains("musl")), "{:?}", stack.frames[0]);
+    assert_eq!(stack.names()[1..], chain(20)[1..]);
+    assert_eq!(stack.names_in(&victim::path("deep.musl")), chain(20)[1..]);
 }

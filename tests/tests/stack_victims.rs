@@ -101,7 +101,8 @@ fn those_of_a_parent_stay_right_while_its_children_allocate() {
 
 /// What the victim allocated from below code that it wrote itself, by the first digit of the sizes.
 fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
-    let kinds = report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes / stack.numbers.alloc_count / 1000 == kind);
+    let kinds =
+        report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes / stack.numbers.alloc_count / 1000 == kind);
     kinds.map(|stack| (stack.end.as_str(), stack.names(), stack.numbers.alloc_count)).collect()
 }
 

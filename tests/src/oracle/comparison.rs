@@ -63,7 +63,9 @@ impl Comparison {
                 left -= comparison.take(expected, left);
             }
             for depth in 1..=places.len() {
-                if left > 0 && let Some(expected) = partial.get_mut(&places[..depth]) {
+                if left > 0
+                    && let Some(expected) = partial.get_mut(&places[..depth])
+                {
                     left -= comparison.take(expected, left);
                 }
             }
@@ -71,7 +73,8 @@ impl Comparison {
                 others.push((left, format!("{left} of memtrace's, {end}"), places));
             }
         }
-        let missing = whole.into_iter().map(|stack| ("whole", stack)).chain(partial.into_iter().map(|stack| ("cut", stack)));
+        let missing =
+            whole.into_iter().map(|stack| ("whole", stack)).chain(partial.into_iter().map(|stack| ("cut", stack)));
         let missing = missing.filter(|(_, (_, left))| *left > 0);
         let missing = missing.map(|(end, (places, left))| (left, format!("{left} of the oracle's, {end}"), places));
         comparison.tell(missing.collect());
