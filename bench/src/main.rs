@@ -1,4 +1,5 @@
-//! What tracing costs its target: `cargo xtask bench overhead` and `cargo xtask bench real` build this and run it as root.
+//! What tracing costs its target: `cargo xtask bench overhead`, `cargo xtask bench real` and `cargo xtask bench unwind` build
+//! this and run it as root.
 //!
 //! Everything is measured in one run, round by round in turn, so that whatever else the machine does meets all alike. The
 //! targets have processors of their own, and C libraries of their own too: a probe belongs to a file, and one on the
@@ -20,6 +21,7 @@ mod programs;
 mod real;
 mod scratch;
 mod statistics;
+mod unwind;
 mod victim;
 
 use std::env;
@@ -45,6 +47,7 @@ fn run() -> Result<()> {
     let json = match options.benchmark {
         Benchmark::Overhead => serde_json::to_string_pretty(&overhead::run(&options, &processors)?)?,
         Benchmark::Real => serde_json::to_string_pretty(&real::run(&options, &processors)?)?,
+        Benchmark::Unwind => serde_json::to_string_pretty(&unwind::run(&options, &processors)?)?,
     };
     let mut out = io::stdout().lock();
     writeln!(out, "{json}")?;

@@ -24,7 +24,7 @@ pub(crate) struct Memtrace {
 pub(crate) struct Report {
     pub(crate) totals: Totals,
     losses: BTreeMap<String, u64>,
-    stacks: Vec<Stack>,
+    pub(crate) stacks: Vec<Stack>,
 }
 
 /// The numbers of all.
@@ -33,10 +33,25 @@ pub(crate) struct Totals {
     pub(crate) alloc_count: u64,
 }
 
+/// A stack that allocated.
 #[derive(Clone, Debug, Deserialize)]
-struct Stack {
-    frames: Vec<serde_json::Value>,
-    alloc_count: u64,
+pub(crate) struct Stack {
+    /// How it ended.
+    pub(crate) end: String,
+    frames: Vec<Frame>,
+    pub(crate) alloc_count: u64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Frame {
+    inlined: bool,
+}
+
+impl Stack {
+    /// How many frames were found; what the compiler put into its caller has none of its own.
+    pub(crate) fn frames(&self) -> usize {
+        self.frames.iter().filter(|frame| !frame.inlined).count()
+    }
 }
 
 impl Report {
@@ -47,7 +62,7 @@ impl Report {
 
     /// How many frames most allocations' stack has.
     pub(crate) fn frames(&self) -> usize {
-        self.stacks.iter().max_by_key(|stack| stack.alloc_count).map_or(0, |stack| stack.frames.len())
+        self.stacks.iter().max_by_key(|stack| stack.alloc_count).map_or(0, Stack::frames)
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) enum Benchmark {
     Overhead,
     /// The slowdown of programs that nobody here wrote.
     Real,
+    /// Nanoseconds that a stack takes, by its depth.
+    Unwind,
 }
 
 /// What is asked for.
@@ -21,7 +23,7 @@ pub(crate) struct Options {
     pub(crate) benchmark: Benchmark,
     /// The program that is measured.
     pub(crate) memtrace: PathBuf,
-    /// The object of empty programs.
+    /// The object of programs that do next to nothing.
     pub(crate) floor: PathBuf,
     /// How often each variant is measured.
     pub(crate) rounds: usize,
@@ -35,10 +37,12 @@ impl Options {
     /// Reads the command line.
     pub(crate) fn read(words: impl Iterator<Item = OsString>) -> Result<Self> {
         let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        let (name, options) = words.split_first().context("which benchmark? overhead or real")?;
-        let (benchmark, rounds) = match name.as_str() {
-            "overhead" => (Benchmark::Overhead, 15),
-            "real" => (Benchmark::Real, 7),
+        let (name, options) = words.split_first().context("which benchmark? overhead, real or unwind")?;
+        let (benchmark, rounds, slice_ms) = match name.as_str() {
+            "overhead" => (Benchmark::Overhead, 15, 400),
+            "real" => (Benchmark::Real, 7, 400),
+            // Many short turns: whatever disturbs one of them spoils none of the others.
+            "unwind" => (Benchmark::Unwind, 25, 50),
             other => bail!("there is no benchmark {other:?}"),
         };
         let mut read = Self {
@@ -46,7 +50,7 @@ impl Options {
             memtrace: PathBuf::new(),
             floor: PathBuf::new(),
             rounds,
-            slice: Duration::from_millis(400),
+            slice: Duration::from_millis(slice_ms),
             scale: 100,
         };
         for pair in options.chunks(2) {

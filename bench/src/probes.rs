@@ -23,6 +23,8 @@ pub(crate) struct Probe {
     pub(crate) event: Event,
     /// Its instruction, as an offset in the file.
     pub(crate) offset: u64,
+    /// The id of the program that runs there.
+    pub(crate) program: u32,
 }
 
 /// A probe of a known function.
@@ -80,7 +82,8 @@ fn parse(fdinfo: &str) -> Option<Probe> {
         _ => return None,
     };
     let offset = u64::from_str_radix(field("offset")?.strip_prefix("0x")?, 16).ok()?;
-    Some(Probe { event, offset })
+    let program = field("prog_id")?.parse().ok()?;
+    Some(Probe { event, offset, program })
 }
 
 /// Where a function's code lies in its file, and how long it is.
@@ -104,9 +107,9 @@ mod tests {
         let text = "pos:\t0\nflags:\t02000000\nmnt_id:\t17\nino:\t1038\nlink_type:\tperf\nlink_id:\t9551\n\
                     prog_tag:\t7f2c215701c50374\nprog_id:\t7349\nname:\t/proc/self/fd/16\noffset:\t0x98930\n\
                     ref_ctr_offset:\t0x0\nevent_type:\turetprobe\ncookie:\t0\n";
-        assert_eq!(parse(text), Some(Probe { event: Event::Return, offset: 0x98930 }));
+        assert_eq!(parse(text), Some(Probe { event: Event::Return, offset: 0x98930, program: 7349 }));
         let entry = text.replace("uretprobe", "uprobe");
-        assert_eq!(parse(&entry), Some(Probe { event: Event::Entry, offset: 0x98930 }));
+        assert_eq!(parse(&entry), Some(Probe { event: Event::Entry, offset: 0x98930, program: 7349 }));
         assert_eq!(parse(&text.replace("uretprobe", "kprobe")), None);
         assert_eq!(parse("pos:\t0\nflags:\t02\nlink_type:\traw_tracepoint\n"), None);
     }

@@ -43,7 +43,8 @@ impl Workspace {
         self.root.join("target/bpf/memtrace.bpf.o")
     }
 
-    /// The object of empty programs, which the benchmarks compare memtrace with. It is built together with the object.
+    /// The object of programs that do next to nothing, which the benchmarks compare memtrace with. It is built together with
+    /// the object.
     #[must_use]
     pub fn floor(&self) -> PathBuf {
         self.root.join("target/bpf/floor.bpf.o")

@@ -92,6 +92,8 @@ pub const MAX_BLOBS: usize = 256;
 pub const MAX_PAGES: usize = 1 << 20;
 /// The most mappings of all processes together.
 pub const MAX_MAPPINGS: usize = 1 << 18;
+/// The most objects.
+pub const MAX_OBJECTS: usize = 1 << 13;
 /// The most processes.
 pub const MAX_PROCESSES: usize = 1 << 14;
 /// The most rows of one page that a lookup may have to search: 2^12, one a byte.
@@ -128,6 +130,49 @@ pub struct Mapping {
     pub pages_and_kind: u32,
 }
 
+/// Which file an object is, as the kernel knows it: the device and inode that are mapped, and when the inode last
+/// changed. What `stat` says of a file is the same except on file systems that lie over others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(C)]
+pub struct ObjectKey {
+    /// The inode's number. 0: the code that the kernel lends to every process (vDSO).
+    pub inode: u64,
+    /// The inode's change time, in seconds since 1970. An inode's number may be given to another file, which has changed
+    /// later.
+    pub changed_s: i64,
+    /// Its nanoseconds.
+    pub changed_ns: u32,
+    /// The device, as the kernel counts them: the major number above 20 bits of the minor one.
+    pub device: u32,
+}
+
+/// A part of an object's file that is mapped as code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Segment {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// The offset behind its last byte; not above `offset`: there is no such part.
+    pub end: u64,
+    /// What to add to an offset in the file to get the object's own address, counted from its first page.
+    pub shift: u64,
+}
+
+/// The most parts of code that an object can have. Linkers make one; two where the code was laid out anew afterwards.
+pub const MAX_SEGMENTS: usize = 4;
+
+/// Where an object's table lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct ObjectTable {
+    /// As in [`Mapping`].
+    pub page_base: u32,
+    /// As in [`Mapping`].
+    pub pages_and_kind: u32,
+    /// Its code.
+    pub segments: [Segment; MAX_SEGMENTS],
+}
+
 /// What to do with addresses in a mapping.
 pub mod mapping {
     /// Look into the table.
@@ -140,24 +185,27 @@ pub mod mapping {
     pub const UNUSABLE: u8 = 3;
 }
 
-/// Where a process' mappings lie, ordered by address.
+/// What is known of a process' mappings: where they lie, ordered by address, or, where there are none, that the kernel
+/// is to be asked for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Process {
     /// The first, counted through the map of mappings.
     pub base: u32,
-    /// How many.
+    /// How many; 0: the kernel is asked.
     pub count: u32,
     /// Never 0, and another whenever the mappings change, in all processes, so that what was remembered under the old
     /// ones is not used.
     pub generation: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Where the kernel is asked: how many pages of code the process had when the generation began.
+    pub code_pages: u32,
 }
 
 const _: () = {
     assert!(size_of::<Rule>() == 16);
     assert!(size_of::<Mapping>() == 32);
+    assert!(size_of::<ObjectKey>() == 24);
+    assert!(size_of::<ObjectTable>() == 8 + MAX_SEGMENTS * 24);
     assert!(size_of::<Process>() == 16);
     assert!(PAGE_BITS + RULE_BITS == u32::BITS);
     assert!(MAX_RULES <= 1 << RULE_BITS);

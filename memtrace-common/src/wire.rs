@@ -5,6 +5,8 @@
 
 use core::mem::{offset_of, size_of};
 
+use crate::unwind::ObjectKey;
+
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -105,6 +107,22 @@ pub struct StackRecord {
     pub end: u32,
 }
 
+/// An object is wanted whose unwind table is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct WantedRecord {
+    /// Which.
+    pub object: ObjectKey,
+    /// Where it is mapped: the first address.
+    pub begin: u64,
+    /// The address behind the last; 0: it is the program that the process runs.
+    pub end: u64,
+    /// The process, in the root pid namespace.
+    pub pid: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
 /// Why a stack walk ended where it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -135,6 +153,8 @@ pub enum End {
     BadFrame = 12,
     /// The caller's frame hangs on a register whose value is not known.
     RegisterLost = 13,
+    /// The process' mappings were being changed.
+    MappingsBusy = 14,
 }
 
 impl End {
@@ -153,6 +173,7 @@ impl End {
         Self::Unreadable,
         Self::BadFrame,
         Self::RegisterLost,
+        Self::MappingsBusy,
     ];
 
     /// The end that a record's field stands for.
@@ -208,6 +229,50 @@ pub struct Settings {
     pub instance_address: u32,
     /// The offset of `next` in `return_instance`, in bytes.
     pub instance_next: u32,
+    /// The offset of `tgid` in `task_struct`, in bytes.
+    pub task_tgid: u32,
+    /// Where the kernel keeps what a process has mapped.
+    pub areas: AreaLayout,
+}
+
+/// Where the kernel keeps what a process has mapped: offsets in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct AreaLayout {
+    /// 1: they are known, and the kernel has `bpf_find_vma` (Linux 5.17). 0: it is not asked.
+    pub known: u32,
+    /// `mm` in `task_struct`.
+    pub task_memory: u32,
+    /// `exec_vm` in `mm_struct`: how many pages of code there are.
+    pub code_pages: u32,
+    /// `vm_start` in `vm_area_struct`.
+    pub begin: u32,
+    /// `vm_end` in `vm_area_struct`.
+    pub end: u32,
+    /// `vm_pgoff` in `vm_area_struct`.
+    pub page_offset: u32,
+    /// `vm_flags` in `vm_area_struct`.
+    pub flags: u32,
+    /// `vm_file` in `vm_area_struct`.
+    pub file: u32,
+    /// `vm_mm` in `vm_area_struct`.
+    pub memory: u32,
+    /// `context.vdso` in `mm_struct`.
+    pub vdso: u32,
+    /// `f_inode` in `file`.
+    pub inode: u32,
+    /// `i_ino` in `inode`.
+    pub number: u32,
+    /// The seconds of the change time in `inode`.
+    pub changed_s: u32,
+    /// The nanoseconds of the change time in `inode`.
+    pub changed_ns: u32,
+    /// `i_sb` in `inode`.
+    pub super_block: u32,
+    /// `s_dev` in `super_block`.
+    pub device: u32,
+    /// `file` in `linux_binprm`.
+    pub program: u32,
     /// Zero.
     pub reserved: u32,
 }
@@ -271,7 +336,8 @@ const _: () = {
     assert!(offset_of!(StackRecord, frames) == 24);
     assert!(offset_of!(StackRecord, end) == 28);
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
-    assert!(size_of::<Settings>() == 72);
+    assert!(size_of::<WantedRecord>() == 48);
+    assert!(size_of::<Settings>() == 144);
 };
 
 #[cfg(test)]
@@ -288,7 +354,7 @@ mod tests {
         }
         assert_eq!(Kind::from_raw(0), None);
         assert_eq!(End::from_raw(0), None);
-        assert_eq!(End::from_raw(14), None);
+        assert_eq!(End::from_raw(15), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, Kind, MAX_FRAMES, MAX_RINGS, ProcessRecord, StackRecord, ring_of,
+    AllocRecord, BlockRecord, Kind, MAX_FRAMES, MAX_RINGS, ProcessRecord, StackRecord, WantedRecord, ring_of,
 };
 
 use crate::stack::Scratch;
@@ -24,6 +24,10 @@ type Ring = RingBuf<u64, 4096>;
 /// place: user space changes it to wait for running programs.
 #[btf_map]
 static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new();
+
+/// Asks user space for unwind tables.
+#[btf_map]
+static WANTED: RingBuf<WantedRecord, 65536> = RingBuf::new();
 
 // include/uapi/linux/bpf.h
 const AVAILABLE_DATA: u64 = 0;
@@ -122,5 +126,18 @@ pub fn process(context: &impl EbpfContext, thread: Thread, kind: Kind) {
         if !send(ring, ProcessRecord { header: thread.header(kind) }) {
             loss::count(context, LossReason::RingFullProcess, 1);
         }
+    }
+}
+
+/// Asks for an object's unwind table, at once; says whether there was room.
+#[inline(always)]
+pub fn wanted(record: WantedRecord) -> bool {
+    match WANTED.reserve(0) {
+        Some(mut entry) => {
+            entry.write(record);
+            entry.submit(FORCE_WAKEUP);
+            true
+        }
+        None => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use memtrace_common::wire::{MAX_FRAMES, Settings};
+use memtrace_common::wire::{AreaLayout, MAX_FRAMES, Settings};
 
 /// Overwritten by the loader.
 #[unsafe(no_mangle)]
@@ -20,13 +20,34 @@ static SETTINGS: Settings = Settings {
     instance_stack: 0,
     instance_address: 0,
     instance_next: 0,
-    reserved: 0,
+    task_tgid: 0,
+    // So that whoever loads the programs as they are has all of them verified.
+    areas: AreaLayout {
+        known: 1,
+        task_memory: 0,
+        code_pages: 0,
+        begin: 0,
+        end: 0,
+        page_offset: 0,
+        flags: 0,
+        file: 0,
+        memory: 0,
+        vdso: 0,
+        inode: 0,
+        number: 0,
+        changed_s: 0,
+        changed_ns: 0,
+        super_block: 0,
+        device: 0,
+        program: 0,
+        reserved: 0,
+    },
 };
 
 macro_rules! read {
     // SAFETY: a read of an initialised static. Volatile, lest the compiler take the default for the value.
-    ($field:ident) => {
-        unsafe { read_volatile(&raw const SETTINGS.$field) }
+    ($($field:ident).+) => {
+        unsafe { read_volatile(&raw const SETTINGS.$($field).+) }
     };
 }
 
@@ -89,4 +110,33 @@ pub fn instance_address() -> u32 {
 #[inline(always)]
 pub fn instance_next() -> u32 {
     read!(instance_next)
+}
+
+#[inline(always)]
+pub fn task_tgid() -> usize {
+    read!(task_tgid) as usize
+}
+
+/// Whether the kernel can be asked what a process has mapped.
+#[inline(always)]
+pub fn can_find_areas() -> bool {
+    read!(areas.known) != 0
+}
+
+/// Where the kernel keeps what a process has mapped.
+pub mod areas {
+    use super::{SETTINGS, read_volatile};
+
+    macro_rules! offsets {
+        ($($field:ident)*) => {
+            $(
+                #[inline(always)]
+                pub fn $field() -> u32 {
+                    read!(areas.$field)
+                }
+            )*
+        };
+    }
+
+    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program }
 }

@@ -78,7 +78,7 @@ fn identify(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, rin
     // Frames are addresses in a process, and so a stack is one process'.
     let seed = thread.pid as u64 + 1;
     let walked = match unwind::process(thread.pid) {
-        Some(process) => unwind::walk(slot, process, registers, seed),
+        Some(process) => unwind::walk(slot, thread.pid, process, &unwind::numbered(registers, true), seed),
         None => by_frame_pointers(context, slot, seed),
     };
     let Walked { frames, hash, end } = walked;

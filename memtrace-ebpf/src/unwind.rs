@@ -1,5 +1,8 @@
 //! Stack walks by tables: the walk of `memtrace-unwind` over the maps.
 
+mod areas;
+mod objects;
+mod processes;
 mod returns;
 mod tables;
 
@@ -8,7 +11,7 @@ use core::ops::ControlFlow;
 
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use memtrace_common::unwind::Process;
+use memtrace_common::unwind::{Mapping, Process};
 use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{Read, Registers, Walk, Window, Windowed};
 
@@ -21,7 +24,8 @@ pub struct State {
     walk: Walk,
     process: Process,
     /// The mapping that was hit last.
-    last: u32,
+    last: Mapping,
+    pid: u32,
     /// Why the walk ended: an [`End`].
     end: u32,
     window: Window,
@@ -38,17 +42,8 @@ impl Read for User {
     }
 }
 
-/// The process' mappings, if there are tables for it.
-#[inline(always)]
-pub fn process(pid: u32) -> Option<&'static Process> {
-    tables::process(pid)
-}
-
-/// Forgets the mappings of a process that runs a new program.
-#[inline(always)]
-pub fn forget(pid: u32) {
-    tables::forget(pid);
-}
+pub use areas::announce;
+pub use processes::{copy, forget, of as process};
 
 /// What a walk found: how many frames, the hash of its seed and them, and how it ended.
 #[derive(Clone, Copy)]
@@ -65,11 +60,11 @@ impl Walked {
     pub const FAILED: Self = Self { frames: 0, hash: 0, end: 0 };
 }
 
-/// Walks from where a return was probed, in the scratch memory of `slot`, which is the caller's.
+/// Walks from `registers`, in the scratch memory of `slot`, which is the caller's.
 #[inline(always)]
-pub fn walk(slot: u32, process: &Process, registers: &pt_regs, seed: u64) -> Walked {
+pub fn walk(slot: u32, pid: u32, process: Process, registers: &Registers, seed: u64) -> Walked {
     let Some(Scratch { unwind, .. }) = Scratch::at(slot) else { return Walked::FAILED };
-    begin(unwind, process, registers, seed);
+    begin(unwind, pid, process, registers, seed);
     for _ in 0..STEPS {
         // The step looks the slot up by itself, so that no reference to it may be held over the call.
         if unwind_step(slot) != 0 {
@@ -85,10 +80,13 @@ pub fn walk(slot: u32, process: &Process, registers: &pt_regs, seed: u64) -> Wal
 }
 
 #[inline(always)]
-fn begin(state: &mut State, process: &Process, registers: &pt_regs, seed: u64) {
-    state.walk.begin(&numbered(registers), settings::max_depth(), seed);
-    state.process = *process;
-    state.last = process.base;
+fn begin(state: &mut State, pid: u32, process: Process, registers: &Registers, seed: u64) {
+    state.walk.begin(registers, settings::max_depth(), seed);
+    state.pid = pid;
+    state.process = process;
+    // It holds no address.
+    state.last.begin = 0;
+    state.last.end = 0;
     state.end = End::Truncated as u32;
     state.window.forget();
 }
@@ -108,7 +106,7 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     let Some(scratch) = Scratch::at(slot) else { return 1 };
     let state = &mut scratch.unwind;
     let mut memory = Windowed::new(&mut state.window, User);
-    let mut table = tables::Tables { process: &state.process, last: &mut state.last };
+    let mut table = tables::Tables { slot, generation: state.process.generation };
     match state.walk.step(&mut scratch.frames, &mut memory, &mut table) {
         ControlFlow::Continue(()) => 0,
         ControlFlow::Break(end) => {
@@ -118,12 +116,13 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     }
 }
 
-/// The registers where a return was probed, by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
+/// The registers by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36). `returned`: a return was probed, and
+/// the instruction pointer is its address; else it is the instruction to run next.
 #[inline(always)]
-fn numbered(registers: &pt_regs) -> Registers {
+pub fn numbered(registers: &pt_regs, returned: bool) -> Registers {
     Registers {
         ip: registers.rip,
-        ip_is_return: true,
+        ip_is_return: returned,
         numbered: [
             registers.rax,
             registers.rdx,

@@ -39,12 +39,42 @@ pub trait Table {
 }
 
 /// What to do at an address.
+///
+/// All of it always has a value: the kernel refuses a program that so much as moves the field of a variant that is not
+/// there, which compilers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// Apply this rule.
-    Rule(Rule),
-    /// Follow the frame pointer: the code was generated at run time.
+pub struct Lookup {
+    kind: Kind,
+    /// [`Rule::default`] where there is none.
+    rule: Rule,
+    /// [`End::NoRow`] where the walk goes on.
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Rule,
     Generated,
+    Cut,
+}
+
+impl Lookup {
+    /// Follow the frame pointer: the code was generated at run time.
+    pub const GENERATED: Self = Self { kind: Kind::Generated, ..Self::cut(End::NoRow) };
+
+    /// Apply this rule.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rule(rule: Rule) -> Self {
+        Self { kind: Kind::Rule, rule, end: End::NoRow }
+    }
+
     /// End the walk.
-    Cut(End),
+    #[inline(always)]
+    #[must_use]
+    pub const fn cut(end: End) -> Self {
+        const NO_RULE: Rule =
+            Rule { cfa_kind: 0, fp_kind: 0, ra_kind: 0, reserved: 0, cfa_offset: 0, fp_offset: 0, extra: 0 };
+        Self { kind: Kind::Cut, rule: NO_RULE, end }
+    }
 }

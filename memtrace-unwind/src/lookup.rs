@@ -3,14 +3,12 @@
 //! Whatever the tables say, a lookup ends: both searches have a bound.
 
 use memtrace_common::unwind::{
-    BLOB_BITS, BLOB_ROWS, MAPPING_STEPS, Mapping, PAGE_BITS, Process, RULE_BITS, SEARCH_STEPS, mapping,
+    BLOB_BITS, BLOB_ROWS, MAPPING_STEPS, Mapping, ObjectTable, PAGE_BITS, Process, RULE_BITS, SEARCH_STEPS, mapping,
 };
 use memtrace_common::wire::End;
 
 /// Where the tables lie.
 pub trait Store {
-    /// The mapping at `index`, counted through all processes'.
-    fn mapping(&self, index: u32) -> Option<&Mapping>;
     /// The page at `index`, counted through all objects'.
     fn page(&self, index: u32) -> Option<u64>;
     /// The blob at `index`.
@@ -28,12 +26,9 @@ pub enum Found {
     Nothing(End),
 }
 
-/// Finds what holds at `pc` in `process`.
-///
-/// `last` is the mapping that was hit last, counted through all processes': a stack stays in one object for many frames.
+/// Finds what holds at `pc`, which lies in `mapping`.
 #[inline(always)]
-pub fn find(store: &impl Store, process: &Process, last: &mut u32, pc: u64) -> Found {
-    let Some(mapping) = mapping_at(store, process, last, pc) else { return Found::Nothing(End::NoMapping) };
+pub fn find(store: &impl Store, mapping: &Mapping, pc: u64) -> Found {
     match (mapping.pages_and_kind >> 24) as u8 {
         mapping::TABLE => {}
         mapping::GENERATED => return Found::Generated,
@@ -54,20 +49,17 @@ pub fn find(store: &impl Store, process: &Process, last: &mut u32, pc: u64) -> F
     }
 }
 
+/// Whether `pc` lies in `mapping`.
 #[inline(always)]
-fn mapping_at<'store>(
-    store: &'store impl Store,
-    process: &Process,
-    last: &mut u32,
-    pc: u64,
-) -> Option<&'store Mapping> {
-    if last.wrapping_sub(process.base) < process.count
-        && let Some(mapping) = store.mapping(*last)
-        && pc >= mapping.begin
-        && pc < mapping.end
-    {
-        return Some(mapping);
-    }
+#[must_use]
+pub const fn holds(mapping: &Mapping, pc: u64) -> bool {
+    pc >= mapping.begin && pc < mapping.end
+}
+
+/// Searches the mappings of `process` for the one that `pc` lies in; `at` gives them by their index, counted through all
+/// processes'.
+#[inline(always)]
+pub fn search<'maps>(process: &Process, pc: u64, at: impl Fn(u32) -> Option<&'maps Mapping>) -> Option<&'maps Mapping> {
     let mut low = process.base;
     let mut high = process.base.wrapping_add(process.count);
     // One step more than halvings: the last looks at the one that is left.
@@ -76,17 +68,64 @@ fn mapping_at<'store>(
             break;
         }
         let middle = low + (high - low) / 2;
-        let mapping = store.mapping(middle)?;
+        let mapping = at(middle)?;
         if pc < mapping.begin {
             high = middle;
         } else if pc >= mapping.end {
             low = middle + 1;
         } else {
-            *last = middle;
             return Some(mapping);
         }
     }
     None
+}
+
+/// What of a process' addresses shows a file, and from where on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// The first address.
+    pub begin: u64,
+    /// The address behind the last.
+    pub end: u64,
+    /// The offset in the file of what is at the first address.
+    pub offset: u64,
+}
+
+/// The mapping that `object`'s part around `pc` makes in `area`; one without a table where the object has none, or has no
+/// code there.
+#[inline(always)]
+#[must_use]
+pub fn mapping(object: &ObjectTable, area: &Area, pc: u64) -> Mapping {
+    let mut made = Mapping {
+        begin: area.begin,
+        end: area.end,
+        bias: 0,
+        page_base: object.page_base,
+        pages_and_kind: object.pages_and_kind,
+    };
+    if (object.pages_and_kind >> 24) as u8 != mapping::TABLE {
+        return made;
+    }
+    let at = pc.wrapping_sub(area.begin).wrapping_add(area.offset);
+    for segment in &object.segments {
+        if at >= segment.offset && at < segment.end {
+            let behind = pc.wrapping_add(segment.end - at);
+            let before = pc.wrapping_sub(at - segment.offset);
+            if before > area.begin {
+                made.begin = before;
+            }
+            if behind < area.end {
+                made.end = behind;
+            }
+            made.bias = area.begin.wrapping_sub(area.offset).wrapping_sub(segment.shift);
+            return made;
+        }
+    }
+    made.pages_and_kind = (mapping::UNUSABLE as u32) << 24;
+    // Behind `pc` there may be code again.
+    made.begin = pc;
+    made.end = pc.wrapping_add(1);
+    made
 }
 
 /// The rule of the last row at or before `offset` of a page.

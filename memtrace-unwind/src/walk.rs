@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
 use memtrace_common::wire::{End, MAX_FRAMES};
 
-use crate::{Lookup, Memory, Table};
+use crate::{Kind, Memory, Table};
 
 /// No frame is larger: the stack's own default limit (`_STK_LIM`, include/uapi/linux/resource.h).
 const MAX_FRAME_BYTES: u64 = 8 << 20;
@@ -118,16 +118,19 @@ impl Walk {
         }
         let is_return = self.flags & RETURN != 0;
         let found = table.at(if is_return { self.ip.wrapping_sub(1) } else { self.ip });
-        if let Lookup::Cut(end) = found {
-            return self.dead_end(frames, table, end);
+        // Only where no file's code is can an exchanged return address lead.
+        if is_return && found.kind != Kind::Rule && self.take_original(table) {
+            return ControlFlow::Continue(());
+        }
+        if found.kind == Kind::Cut {
+            return self.dead_end(frames, found.end);
         }
         // The kernel makes a signal handler return to an instruction that nobody has called.
-        let is_signal = matches!(found, Lookup::Rule(Rule { cfa_kind: cfa::SIGNAL, .. }));
+        let is_signal = found.rule.cfa_kind == cfa::SIGNAL;
         self.push(frames, is_return && !is_signal);
-        let caller = match found {
-            Lookup::Rule(rule) => self.by_rule(&rule, memory),
-            Lookup::Generated => self.by_frame_pointer(memory),
-            Lookup::Cut(end) => Err(end),
+        let caller = match found.kind {
+            Kind::Generated => self.by_frame_pointer(memory),
+            Kind::Rule | Kind::Cut => self.by_rule(&found.rule, memory),
         };
         match caller {
             Ok(Caller::Call { return_address: 0, .. }) => ControlFlow::Break(self.complete()),
@@ -147,21 +150,25 @@ impl Walk {
         }
     }
 
-    /// Nothing is known about the address: perhaps it is not the one that belongs there.
+    /// Goes on with the return address that belongs where the last one was read, if that is another one.
     #[inline(always)]
-    fn dead_end(&mut self, frames: &mut [u64; MAX_FRAMES], table: &mut impl Table, end: End) -> ControlFlow<End> {
-        let is_return = self.flags & RETURN != 0;
-        if is_return
-            && let Some(original) = table.original_return(self.sp.wrapping_sub(8))
-            && original != self.ip
-        {
-            self.ip = original;
-            return ControlFlow::Continue(());
+    fn take_original(&mut self, table: &mut impl Table) -> bool {
+        match table.original_return(self.sp.wrapping_sub(8)) {
+            Some(original) if original != self.ip => {
+                self.ip = original;
+                true
+            }
+            _ => false,
         }
+    }
+
+    /// Nothing is known about the address.
+    #[inline(always)]
+    fn dead_end(&mut self, frames: &mut [u64; MAX_FRAMES], end: End) -> ControlFlow<End> {
         if self.flags & GUESSED != 0 {
             return ControlFlow::Break(End::GeneratedCut);
         }
-        self.push(frames, is_return);
+        self.push(frames, self.flags & RETURN != 0);
         ControlFlow::Break(end)
     }
 

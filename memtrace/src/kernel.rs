@@ -12,6 +12,7 @@ mod load;
 pub mod mappings;
 mod meter;
 mod rings;
+mod settings;
 mod trap;
 pub mod unwind;
 

@@ -4,6 +4,7 @@ mod facts;
 mod overhead;
 mod readme;
 mod real;
+mod unwind;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// What tracing costs its targets, measured one way and another.
 struct Measurement {
-    /// As `memtrace-bench` calls it; its result and its section of the readme are called so too.
+    /// As `memtrace-bench` calls it; its result is called so too, and its section of the readme if it has one.
     name: &'static str,
     /// Makes text of its result.
     table: fn(&Value) -> Result<String>,
@@ -31,6 +32,7 @@ struct Measurement {
 
 const OVERHEAD: Measurement = Measurement { name: "overhead", table: overhead::table };
 const REAL: Measurement = Measurement { name: "real", table: real::table };
+const UNWIND: Measurement = Measurement { name: "unwind", table: unwind::table };
 
 /// Builds what the benchmarks of memtrace's own parts need and runs them.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -49,6 +51,12 @@ pub(crate) fn overhead(workspace: &Workspace, options: &[String]) -> Result<()> 
 pub(crate) fn real(workspace: &Workspace, options: &[String]) -> Result<()> {
     setup::for_real_programs()?;
     REAL.run(workspace, options)
+}
+
+/// Measures what a stack takes by its depth.
+pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
+    setup::for_building()?;
+    UNWIND.run(workspace, options)
 }
 
 /// Writes the last results into the readme.

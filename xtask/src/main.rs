@@ -66,8 +66,13 @@ const TASKS: &[Task] = &[
         run: Run::WithOptions(bench::real),
     },
     Task {
+        name: "bench unwind",
+        does: "measure what stacks of many depths take, beside the kernel's own walk (--rounds N, --slice-ms N)",
+        run: Run::WithOptions(bench::unwind),
+    },
+    Task {
         name: "bench readme",
-        does: "write the last results of these two into the readme",
+        does: "write the last results of bench overhead and bench real into the readme",
         run: Run::Alone(bench::readme),
     },
 ];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 
 use crate::bpftrace::{self, Bpftrace};
-use crate::floor::Floor;
+use crate::floor::{AtReturn, Floor};
 use crate::heaptrack::Heaptrack;
 use crate::libc_copy::LibcCopy;
 use crate::memtrace::{Memtrace, Report};
@@ -94,7 +94,7 @@ impl Running {
         };
         let tracer = match kind {
             Kind::Bare => Tracer::None,
-            Kind::Floor => Tracer::Floor(Floor::place(&options.floor, &library, pid, sites)?),
+            Kind::Floor => Tracer::Floor(Floor::place(&options.floor, &library, pid, sites, AtReturn::Nothing)?),
             Kind::WithoutStacks => memtrace(&[], 0)?,
             Kind::WithStacks => memtrace(&[], FRAMES)?,
             Kind::AtEntry => memtrace(&[SITE_OPTION, "entry"], FRAMES)?,

@@ -19,6 +19,7 @@ fn process_exec(context: RawTracePointContext) -> i32 {
     unwind::forget(thread.pid);
     if maps::gate_open() && maps::is_target(thread.pid) {
         emit::process(&context, thread, Kind::Exec);
+        unwind::announce(thread.pid, context.arg(2));
     }
     0
 }
@@ -28,8 +29,25 @@ fn process_exec(context: RawTracePointContext) -> i32 {
 fn process_exit(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
     pending::forget(thread.tid);
-    if maps::gate_open() && maps::is_target(thread.pid) && is_last_thread(context.arg(0)) {
-        emit::process(&context, thread, Kind::Exit);
+    if is_last_thread(context.arg(0)) {
+        unwind::forget(thread.pid);
+        if maps::gate_open() && maps::is_target(thread.pid) {
+            emit::process(&context, thread, Kind::Exit);
+        }
+    }
+    0
+}
+
+/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`: runs in the parent, before the child does.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+fn process_fork(context: RawTracePointContext) -> i32 {
+    let parent = Thread::current().pid;
+    let child = context.arg::<u64>(1) as usize + settings::task_tgid();
+    // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
+    match unsafe { bpf_probe_read_kernel(child as *const u32) } {
+        // A thread has its process' mappings anyway.
+        Ok(child) if child != parent => unwind::copy(parent, child),
+        _ => {}
     }
     0
 }

@@ -15,6 +15,21 @@ pub const MOST: u32 = 64;
 /// The true return address at `slot` of the stack, if it was exchanged.
 #[inline(always)]
 pub fn original(slot: u64) -> Option<u64> {
+    match unwind_original_return(slot) {
+        0 => None,
+        address => Some(address),
+    }
+}
+
+/// 0 where it was not exchanged. Is verified by itself, as the step is.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_original_return(slot: u64) -> u64 {
+    search(slot).unwrap_or(0)
+}
+
+#[inline(always)]
+fn search(slot: u64) -> Option<u64> {
     if settings::task_utask() == 0 {
         return None;
     }

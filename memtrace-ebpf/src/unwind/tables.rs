@@ -2,17 +2,16 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray};
+use aya_ebpf::btf_maps::{Array, ArrayOfMaps, PerCpuArray};
 use aya_ebpf::macros::btf_map;
-use memtrace_common::unwind::{
-    BLOB_ROWS, MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, MAX_PROCESSES, MAX_RULES, Mapping, Process, Rule,
-};
+use memtrace_common::unwind::{BLOB_ROWS, MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, MAX_RULES, Mapping, Rule};
 use memtrace_common::wire::End;
 use memtrace_unwind::cache::{self, Entry};
 use memtrace_unwind::lookup::{self, Found, Store};
 use memtrace_unwind::{Lookup, Table};
 
-use super::returns;
+use super::{State, areas, returns};
+use crate::stack::Scratch;
 
 /// User space writes into its own mapping of the map (include/uapi/linux/bpf.h).
 const MMAPABLE: usize = 1 << 10;
@@ -31,42 +30,19 @@ static PAGES: Array<u64, MAX_PAGES, MMAPABLE> = Array::new();
 #[btf_map]
 static MAPPINGS: Array<Mapping, MAX_MAPPINGS, MMAPABLE> = Array::new();
 
-#[btf_map]
-static PROCS: HashMap<u32, Process, MAX_PROCESSES> = HashMap::new();
-
 /// A processor's programs can preempt one another between the two words of an entry, which [`cache`] sees.
 #[btf_map]
 static CACHE: PerCpuArray<Entry, { cache::ENTRIES }> = PerCpuArray::new();
 
-/// The process' mappings, if there are tables for it.
-#[inline(always)]
-pub fn process(pid: u32) -> Option<&'static Process> {
-    // SAFETY: user space replaces entries as a whole; should it do so while one is read, the old one stays readable
-    // until the program ends.
-    unsafe { PROCS.get(&pid) }
-}
-
-/// Forgets a process' mappings, which are gone: under them, addresses of its new program would be read wrongly.
-#[inline(always)]
-pub fn forget(pid: u32) {
-    // There need not have been any.
-    let _ = PROCS.remove(&pid);
-}
-
-/// What is known about a process' code.
-pub struct Tables<'state> {
-    pub process: &'state Process,
-    pub last: &'state mut u32,
+/// What is known about the code of the process whose stack is walked in the scratch memory of `slot`.
+pub struct Tables {
+    pub slot: u32,
+    pub generation: u32,
 }
 
 struct Maps;
 
 impl Store for Maps {
-    #[inline(always)]
-    fn mapping(&self, index: u32) -> Option<&Mapping> {
-        MAPPINGS.get(index)
-    }
-
     #[inline(always)]
     fn page(&self, index: u32) -> Option<u64> {
         PAGES.get(index).copied()
@@ -78,34 +54,107 @@ impl Store for Maps {
     }
 }
 
-impl Table for Tables<'_> {
+/// What is not a rule's number: an [`End`] above 32 bits, or this.
+///
+/// One word that always has a value, since a `Result` would leave the compiler free to save an error that is not there,
+/// which the verifier refuses.
+const GENERATED: u64 = u64::MAX;
+
+/// Finds what holds at `pc`. Is verified by itself, as the step is.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
+    const NOWHERE: u64 = (End::NoMapping as u64) << 32;
+    let Some(scratch) = Scratch::at(slot) else { return NOWHERE };
+    let State { process, last, .. } = &mut scratch.unwind;
+    if !lookup::holds(last, pc) {
+        if process.count == 0 {
+            let end = areas::unwind_find_mapping(slot, pc);
+            if end != 0 {
+                return end << 32;
+            }
+        } else {
+            match lookup::search(process, pc, |index| MAPPINGS.get(index)) {
+                Some(mapping) => copy(last, mapping),
+                None => return NOWHERE,
+            }
+        }
+    }
+    match Scratch::at(slot) {
+        Some(scratch) => word(lookup::find(&Maps, &scratch.unwind.last, pc)),
+        None => NOWHERE,
+    }
+}
+
+#[inline(always)]
+fn word(found: Found) -> u64 {
+    match found {
+        Found::Rule(number) => number as u64,
+        Found::Generated => GENERATED,
+        Found::Nothing(end) => (end as u64) << 32,
+    }
+}
+
+impl Table for Tables {
     #[inline(always)]
     fn at(&mut self, pc: u64) -> Lookup {
         let entry = CACHE.get_ptr_mut(cache::index(pc));
-        let remembered = entry.and_then(|entry| cache::recall(load(entry), pc, self.process.generation));
-        let number = match remembered {
-            Some(number) => number,
-            None => match lookup::find(&Maps, self.process, self.last, pc) {
-                Found::Rule(number) => {
-                    if let (Some(entry), Some(new)) = (entry, cache::remember(pc, self.process.generation, number)) {
-                        store(entry, new);
-                    }
-                    number
+        let remembered = entry.and_then(|entry| cache::recall(load(entry), pc, self.generation));
+        let found = match remembered {
+            Some(number) => number as u64,
+            None => {
+                let found = unwind_find_rule(self.slot, pc);
+                if let Some(entry) = entry
+                    && found <= u32::MAX as u64
+                    && let Some(new) = cache::remember(pc, self.generation, found as u32)
+                {
+                    store(entry, new);
                 }
-                Found::Generated => return Lookup::Generated,
-                Found::Nothing(end) => return Lookup::Cut(end),
-            },
+                found
+            }
         };
-        match RULES.get(number) {
-            Some(&rule) => Lookup::Rule(rule),
-            None => Lookup::Cut(End::NoRow),
+        if found == GENERATED {
+            return Lookup::GENERATED;
         }
+        if found <= u32::MAX as u64
+            && let Some(&rule) = RULES.get(found as u32)
+        {
+            return Lookup::rule(rule);
+        }
+        Lookup::cut(cut(found >> 32))
     }
 
     #[inline(always)]
     fn original_return(&mut self, slot: u64) -> Option<u64> {
         returns::original(slot)
     }
+}
+
+/// The end that `raw` stands for: those that a lookup can have.
+#[inline(always)]
+fn cut(raw: u64) -> End {
+    const NO_MAPPING: u64 = End::NoMapping as u64;
+    const PENDING: u64 = End::TablePending as u64;
+    const NO_TABLE: u64 = End::NoTable as u64;
+    const BUSY: u64 = End::MappingsBusy as u64;
+    match raw {
+        NO_MAPPING => End::NoMapping,
+        PENDING => End::TablePending,
+        NO_TABLE => End::NoTable,
+        BUSY => End::MappingsBusy,
+        _ => End::NoRow,
+    }
+}
+
+/// Word by word: the two could overlap for all that the compiler knows, and a loop over bytes is long to verify.
+#[inline(always)]
+pub fn copy(into: &mut Mapping, from: &Mapping) {
+    let Mapping { begin, end, bias, page_base, pages_and_kind } = *from;
+    into.begin = begin;
+    into.end = end;
+    into.bias = bias;
+    into.page_base = page_base;
+    into.pages_and_kind = pages_and_kind;
 }
 
 #[inline(always)]

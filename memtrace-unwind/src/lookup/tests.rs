@@ -2,7 +2,7 @@ use std::boxed::Box;
 use std::vec;
 use std::vec::Vec;
 
-use memtrace_common::unwind::{page, row};
+use memtrace_common::unwind::{Segment, page, row};
 use proptest::prelude::*;
 
 use super::*;
@@ -14,10 +14,6 @@ struct Tables {
 }
 
 impl Store for Tables {
-    fn mapping(&self, index: u32) -> Option<&Mapping> {
-        self.mappings.get(index as usize)
-    }
-
     fn page(&self, index: u32) -> Option<u64> {
         self.pages.get(index as usize).copied()
     }
@@ -67,16 +63,19 @@ fn tables() -> (Tables, Process) {
             blob(&[(0, row(0xff0, 8)), (1, row(0, 9)), (2, row(0x800, 10))]),
         ],
     };
-    (tables, Process { base: 1, count: 5, generation: 1, reserved: 0 })
+    (tables, Process { base: 1, count: 5, generation: 1, code_pages: 0 })
 }
 
-fn found(pc: u64) -> Found {
+/// `None` where `pc` is in no mapping.
+fn find_in(tables: &Tables, process: &Process, pc: u64) -> Option<Found> {
+    let mapping = search(process, pc, |index| tables.mappings.get(index as usize))?;
+    assert!(holds(mapping, pc));
+    Some(find(tables, mapping, pc))
+}
+
+fn found(pc: u64) -> Option<Found> {
     let (tables, process) = tables();
-    let from_the_first = find(&tables, &process, &mut { process.base }, pc);
-    for last in 0..8 {
-        assert_eq!(find(&tables, &process, &mut { last }, pc), from_the_first, "with {last} hit last");
-    }
-    from_the_first
+    find_in(&tables, &process, pc)
 }
 
 #[test]
@@ -93,7 +92,7 @@ fn an_address_has_the_rule_of_the_last_row_at_or_before_it() {
         (0x11000, 7),
         (0x11fff, 7),
     ] {
-        assert_eq!(found(pc), Found::Rule(rule), "{pc:#x}");
+        assert_eq!(found(pc), Some(Found::Rule(rule)), "{pc:#x}");
     }
 }
 
@@ -103,40 +102,40 @@ fn rows_of_another_blob_are_found_there() {
     // The object's addresses are those in the process less the bias; its second page begins at 0x40000.
     tables.mappings[5].pages_and_kind = 2;
     for (pc, rule) in [(0x40000, 9), (0x407ff, 9), (0x40800, 10), (0x40fff, 10)] {
-        assert_eq!(find(&tables, &process, &mut { 0 }, pc), Found::Rule(rule), "{pc:#x}");
+        assert_eq!(find_in(&tables, &process, pc), Some(Found::Rule(rule)), "{pc:#x}");
     }
 }
 
 #[test]
 fn what_has_no_table_says_which() {
-    assert_eq!(found(0x20010), Found::Generated);
-    assert_eq!(found(0x30010), Found::Nothing(End::TablePending));
-    assert_eq!(found(0x38010), Found::Nothing(End::NoTable));
+    assert_eq!(found(0x20010), Some(Found::Generated));
+    assert_eq!(found(0x30010), Some(Found::Nothing(End::TablePending)));
+    assert_eq!(found(0x38010), Some(Found::Nothing(End::NoTable)));
 }
 
 #[test]
 fn addresses_between_and_around_mappings_are_in_none() {
     for pc in [0, 0xffff, 0x12000, 0x1ffff, 0x21000, 0x3ffff, 0x41000, u64::MAX] {
-        assert_eq!(found(pc), Found::Nothing(End::NoMapping), "{pc:#x}");
+        assert_eq!(found(pc), None, "{pc:#x}");
     }
 }
 
 #[test]
 fn a_page_that_the_object_does_not_have_has_no_row() {
     // The second object has one page, and the mapping begins behind it.
-    assert_eq!(found(0x40000), Found::Nothing(End::NoRow));
+    assert_eq!(found(0x40000), Some(Found::Nothing(End::NoRow)));
 }
 
 #[test]
 fn a_page_that_was_never_written_has_no_row() {
     let (mut tables, process) = tables();
     tables.pages[10] = 0;
-    assert_eq!(find(&tables, &process, &mut { 0 }, 0x10100), Found::Nothing(End::NoRow));
+    assert_eq!(find_in(&tables, &process, 0x10100), Some(Found::Nothing(End::NoRow)));
     tables.pages.clear();
-    assert_eq!(find(&tables, &process, &mut { 0 }, 0x10100), Found::Nothing(End::NoRow));
+    assert_eq!(find_in(&tables, &process, 0x10100), Some(Found::Nothing(End::NoRow)));
     let (mut tables, process) = self::tables();
     tables.blobs.clear();
-    assert_eq!(find(&tables, &process, &mut { 0 }, 0x10100), Found::Nothing(End::NoRow));
+    assert_eq!(find_in(&tables, &process, 0x10100), Some(Found::Nothing(End::NoRow)));
 }
 
 #[test]
@@ -144,15 +143,10 @@ fn the_most_mappings_that_a_process_may_have_are_all_found() {
     let count = 1u32 << MAPPING_STEPS;
     let (mut tables, _) = tables();
     tables.mappings = (0..u64::from(count)).map(|index| mapping(index << 20, 1, 0, 0, mapping::GENERATED)).collect();
-    let process = Process { base: 0, count, generation: 1, reserved: 0 };
+    let process = Process { base: 0, count, generation: 1, code_pages: 0 };
     for index in 0..count {
-        let mut last = count;
-        assert_eq!(find(&tables, &process, &mut last, (u64::from(index) << 20) + 0xfff), Found::Generated);
-        assert_eq!(last, index);
-        assert_eq!(
-            find(&tables, &process, &mut last, (u64::from(index) << 20) + 0x1000),
-            Found::Nothing(End::NoMapping)
-        );
+        assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0xfff), Some(Found::Generated));
+        assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0x1000), None);
     }
 }
 
@@ -164,7 +158,49 @@ fn the_most_rows_that_a_page_may_have_are_all_found() {
         tables.blobs[0][1 + address as usize] = row(address, 100 + address as u32);
     }
     for address in 0..1 << PAGE_BITS {
-        assert_eq!(find(&tables, &process, &mut { 1 }, 0x10000 + address), Found::Rule(100 + address as u32));
+        assert_eq!(find_in(&tables, &process, 0x10000 + address), Some(Found::Rule(100 + address as u32)));
+    }
+}
+
+/// Two parts of code: at 0x1000 of the file and at 0x5800, which lie 0x10000 and 0x20000 higher.
+fn object(kind: u8) -> ObjectTable {
+    let mut object = ObjectTable { page_base: 7, pages_and_kind: 40 | u32::from(kind) << 24, ..ObjectTable::default() };
+    object.segments[0] = Segment { offset: 0x1000, end: 0x3000, shift: 0x1_0000 };
+    object.segments[1] = Segment { offset: 0x5800, end: 0x6000, shift: 0x2_0000 };
+    object
+}
+
+#[test]
+fn an_area_of_a_file_is_the_mapping_of_the_code_that_lies_there() {
+    let object = object(mapping::TABLE);
+    let area = Area { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
+    for (pc, begin, end, address) in [
+        (0x7000_0000, 0x7000_0000, 0x7000_2000, 0x1_1000),
+        (0x7000_1fff, 0x7000_0000, 0x7000_2000, 0x1_2fff),
+        (0x7000_4800, 0x7000_4800, 0x7000_5000, 0x2_5800),
+        (0x7000_4fff, 0x7000_4800, 0x7000_5000, 0x2_5fff),
+    ] {
+        let made = super::mapping(&object, &area, pc);
+        assert_eq!((made.begin, made.end), (begin, end), "{pc:#x}");
+        assert_eq!((made.page_base, made.pages_and_kind), (7, 40), "{pc:#x}");
+        assert_eq!(pc.wrapping_sub(made.bias), address, "{pc:#x}");
+    }
+    // Where a part goes on before and behind what is mapped of it.
+    let part = Area { begin: 0x1000, end: 0x2000, offset: 0x2000 };
+    let made = super::mapping(&object, &part, 0x1234);
+    assert_eq!((made.begin, made.end, 0x1234u64.wrapping_sub(made.bias)), (0x1000, 0x2000, 0x1_2234));
+}
+
+#[test]
+fn an_area_without_code_or_of_an_object_without_a_table_has_none() {
+    let area = Area { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
+    let made = super::mapping(&object(mapping::TABLE), &area, 0x7000_2000);
+    assert!(holds(&made, 0x7000_2000) && !holds(&made, 0x7000_1fff) && !holds(&made, 0x7000_4800));
+    assert_eq!(made.pages_and_kind >> 24, u32::from(mapping::UNUSABLE));
+    for kind in [mapping::PENDING, mapping::UNUSABLE, mapping::GENERATED] {
+        let made = super::mapping(&object(kind), &area, 0x7000_2000);
+        assert_eq!((made.begin, made.end), (area.begin, area.end));
+        assert_eq!(made.pages_and_kind >> 24, u32::from(kind));
     }
 }
 
@@ -174,7 +210,7 @@ proptest! {
         words in proptest::collection::vec(any::<[u64; 3]>(), 1..20),
         pages in proptest::collection::vec(any::<u64>(), 0..20),
         rows in proptest::collection::vec(any::<u32>(), 0..200),
-        (base, count, last) in (0u32..20, any::<u32>(), any::<u32>()),
+        (base, count) in (0u32..20, any::<u32>()),
         pcs in proptest::collection::vec(any::<u64>(), 10),
     ) {
         let rows: Vec<_> = rows.into_iter().enumerate().collect();
@@ -186,10 +222,10 @@ proptest! {
             pages_and_kind: 0xffff,
         });
         let tables = Tables { mappings: mappings.collect(), pages, blobs: vec![blob(&rows)] };
-        let process = Process { base, count, generation: 1, reserved: 0 };
+        let process = Process { base, count, generation: 1, code_pages: 0 };
         let begins = tables.mappings.iter().map(|mapping| mapping.begin);
         for pc in pcs.into_iter().chain(begins) {
-            let _ = find(&tables, &process, &mut { last }, pc);
+            let _ = find_in(&tables, &process, pc);
         }
     }
 }

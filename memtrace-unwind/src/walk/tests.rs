@@ -4,6 +4,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::*;
+use crate::Lookup;
 
 mod anything;
 mod cuts;
@@ -28,7 +29,7 @@ struct Code {
 impl Table for &Code {
     fn at(&mut self, pc: u64) -> Lookup {
         let range = self.ranges.iter().find(|(range, _)| range.contains(&pc));
-        range.map_or(Lookup::Cut(End::NoMapping), |&(_, found)| found)
+        range.map_or(Lookup::cut(End::NoMapping), |&(_, found)| found)
     }
 
     fn original_return(&mut self, slot: u64) -> Option<u64> {
@@ -84,7 +85,7 @@ fn code(rule: Rule) -> Code {
 /// Rules that hold for 0x1000 bytes each; the outermost frame is at 0x9000.
 fn with(rules: &[(u64, Rule)]) -> Code {
     let outermost = [(0x9000, end())];
-    let ranges = rules.iter().chain(&outermost).map(|&(begin, rule)| (begin..begin + 0x1000, Lookup::Rule(rule)));
+    let ranges = rules.iter().chain(&outermost).map(|&(begin, rule)| (begin..begin + 0x1000, Lookup::rule(rule)));
     Code { ranges: ranges.collect(), hijacked: BTreeMap::new() }
 }
 

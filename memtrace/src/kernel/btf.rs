@@ -12,6 +12,8 @@ const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_INT: u32 = 1;
 const KIND_ENUM: u32 = 6;
+const KIND_TYPEDEF: u32 = 8;
+const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
@@ -51,16 +53,45 @@ impl<'data> Btf<'data> {
         Some(Self { types, names })
     }
 
-    /// The offset in bytes of `member` in the struct called `name`.
+    /// The offset in bytes of `member` in the struct called `name`. A member of a member is named with a dot between the
+    /// two.
     pub(super) fn member_offset(&self, name: &str, member: &str) -> Option<u32> {
-        let found = self.types.iter().find(|kind| {
-            kind_of(kind) == Some(KIND_STRUCT) && word(kind, 0).and_then(|name| self.name(name)) == Some(name)
-        })?;
-        let bits = self.find(found, member, 0)?;
+        let mut kind = self.named(KIND_STRUCT, name)?;
+        let mut bits = 0u32;
+        for member in member.split('.') {
+            let (offset, inner) = self.find(kind, member, 0)?;
+            bits = bits.checked_add(offset)?;
+            kind = self.resolved(inner)?;
+        }
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
-    fn find(&self, kind: &[u8], member: &str, depth: u32) -> Option<u32> {
+    /// Whether the kernel has a function of that name.
+    pub(super) fn has_function(&self, name: &str) -> bool {
+        self.named(KIND_FUNC, name).is_some()
+    }
+
+    fn named(&self, wanted: u32, name: &str) -> Option<&'data [u8]> {
+        let is_it = |kind: &&&[u8]| {
+            kind_of(kind) == Some(wanted) && word(kind, 0).and_then(|name| self.name(name)) == Some(name)
+        };
+        self.types.iter().find(is_it).copied()
+    }
+
+    /// The type with this id, by its own name.
+    fn resolved(&self, id: u32) -> Option<&'data [u8]> {
+        let mut kind = *self.types.get((id as usize).checked_sub(1)?)?;
+        for _ in 0..8 {
+            if kind_of(kind)? != KIND_TYPEDEF {
+                break;
+            }
+            kind = self.types.get((word(kind, 2)? as usize).checked_sub(1)?)?;
+        }
+        Some(kind)
+    }
+
+    /// Where `member` is in `kind`, in bits, and its type's id.
+    fn find(&self, kind: &[u8], member: &str, depth: u32) -> Option<(u32, u32)> {
         let info = word(kind, 1)?;
         for index in 0..info & 0xffff {
             let at = 3 + index as usize * 3;
@@ -68,14 +99,14 @@ impl<'data> Btf<'data> {
             // With the flag set, the upper byte is a bit field's width.
             let bits = if info >> 31 == 1 { offset & 0x00ff_ffff } else { offset };
             if self.name(name)? == member {
-                return Some(bits);
+                return Some((bits, inner));
             }
             if self.name(name)?.is_empty() && depth < 8 {
                 let inner = *self.types.get((inner as usize).checked_sub(1)?)?;
                 if matches!(kind_of(inner), Some(KIND_STRUCT | KIND_UNION))
-                    && let Some(found) = self.find(inner, member, depth + 1)
+                    && let Some((inside, kind)) = self.find(inner, member, depth + 1)
                 {
-                    return bits.checked_add(found);
+                    return Some((bits.checked_add(inside)?, kind));
                 }
             }
         }
@@ -167,5 +198,8 @@ mod tests {
         let btf = Btf::parse(&data).unwrap();
         assert!(btf.member_offset("task_struct", "signal").is_some_and(|offset| offset > 0));
         assert!(btf.member_offset("signal_struct", "live").is_some());
+        assert!(btf.member_offset("mm_struct", "context.vdso") > btf.member_offset("mm_struct", "context"));
+        assert_eq!(btf.member_offset("mm_struct", "context.nothing"), None);
+        assert!(btf.has_function("bpf_find_vma") && !btf.has_function("bpf_find_nothing"));
     }
 }

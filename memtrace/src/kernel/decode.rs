@@ -62,6 +62,7 @@ fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
         End::Unreadable => StackEnd::Unreadable,
         End::BadFrame => StackEnd::BadFrame,
         End::RegisterLost => StackEnd::RegisterLost,
+        End::MappingsBusy => StackEnd::MappingsBusy,
     };
     Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end }) })
 }

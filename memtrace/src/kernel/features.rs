@@ -5,8 +5,9 @@ use std::path::Path;
 use super::attach;
 use super::btf;
 use super::error::KernelError;
-use super::load::{self, Kernel, Options};
+use super::load::{Kernel, Options};
 use super::rings::RingReader;
+use super::settings;
 use crate::model::Bytes;
 
 /// Shows that the kernel has uprobes, and by what number to ask for them.
@@ -58,7 +59,7 @@ pub fn ring_buffers() -> Result<(), KernelError> {
 /// [`KernelError::Unsupported`] where there is none, or one is not in it.
 pub fn type_information() -> Result<(), KernelError> {
     btf_is_there()?;
-    load::settings(&TRIAL).map(drop)
+    settings::settings(&TRIAL).map(drop)
 }
 
 /// Looks whether there are uprobes.

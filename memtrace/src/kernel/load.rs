@@ -7,25 +7,26 @@ use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, Rin
 use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
-use memtrace_common::wire::{MAX_FRAMES, MAX_RINGS, SIZE_CLASSES, Settings, gate};
+use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, Settings, gate};
 
 use super::attach::{Probe, Probes};
-use super::btf::{self, Btf};
 use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::meter::{Meter, ProgramTime};
 use super::rings::RingReader;
-use super::unwind::Tables;
+use super::settings::settings;
+use super::unwind::{Tables, WantedReader};
 use crate::model::{Bytes, LossReason, Pid};
 
 /// The programs, built from source by `cargo xtask bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
 
 /// Tracepoints and the programs for them.
-const TRACEPOINTS: &[(&str, &str)] = &[("process_exec", "sched_process_exec"), ("process_exit", "sched_process_exit")];
-
-/// A ring's reader is woken when its backlog passes one part in so many of the ring.
-const WAKE_PART: u64 = 4;
+const TRACEPOINTS: &[(&str, &str)] = &[
+    ("process_exec", "sched_process_exec"),
+    ("process_exit", "sched_process_exit"),
+    ("process_fork", "sched_process_fork"),
+];
 
 /// The least that a ring can have: a page of any size that Linux runs with.
 const SPARE_SIZE: Bytes = Bytes(1 << 16);
@@ -81,15 +82,15 @@ impl Kernel {
     ///
     /// [`KernelError`], with the verifier's words where a program was refused.
     pub fn load(options: &Options) -> Result<(Self, Vec<RingReader>), KernelError> {
-        let settings = Plain(settings(options)?);
+        let settings = settings(options)?;
         let mut ebpf = EbpfLoader::new()
-            .override_global("SETTINGS", &settings, true)
+            .override_global("SETTINGS", &Plain(settings), true)
             .load(OBJECT)
             .map_err(|error| KernelError::from_error("load the kernel half", &error))?;
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
-        let tables = Tables::take(&mut ebpf)?;
+        let tables = Tables::take(&mut ebpf, settings.areas.known != 0)?;
         let mut kernel = Self { ebpf, tables, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
         kernel.follow_processes()?;
@@ -115,6 +116,15 @@ impl Kernel {
             program.attach(tracepoint).map_err(|error| KernelError::from_error(&action, &error))?;
         }
         Ok(())
+    }
+
+    /// The programs' requests for unwind tables; `None` where they make none, or where somebody has taken it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub fn take_wanted(&mut self) -> Result<Option<WantedReader>, KernelError> {
+        if self.tables.finds_mappings() { WantedReader::take(&mut self.ebpf).map(Some) } else { Ok(None) }
     }
 
     /// Has the exec and exit of `pid` reported.
@@ -234,51 +244,6 @@ impl Kernel {
     }
 }
 
-pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
-    let unknown = |what: &str| KernelError::Unsupported {
-        action: String::from("describe its own types"),
-        reason: format!("{what} cannot be found in {}", btf::PATH),
-    };
-    let types = std::fs::read(btf::PATH)
-        .map_err(|error| KernelError::from_error("read the kernel's type information", &error))?;
-    let types = Btf::parse(&types).ok_or_else(|| unknown("anything"))?;
-    let member = |name: &str, member: &str| {
-        types.member_offset(name, member).ok_or_else(|| unknown(&format!("{name}.{member}")))
-    };
-    let [task_utask, utask_instances, instance_stack, instance_address, instance_next] = return_instances(&types)
-        .unwrap_or_else(|| {
-            log::warn!("pending return probes cannot be seen: {} does not say where they are", btf::PATH);
-            [0; 5]
-        });
-    Ok(Settings {
-        start_ns: options.start_ns,
-        min_size: options.min_size.0,
-        max_size: options.max_size.0,
-        rings: options.rings.clamp(1, MAX_RINGS),
-        max_depth: options.max_depth.min(MAX_FRAMES as u32),
-        wake_mark: options.ring_size.0 / WAKE_PART,
-        task_signal: member("task_struct", "signal")?,
-        signal_live: member("signal_struct", "live")?,
-        task_utask,
-        utask_instances,
-        instance_stack,
-        instance_address,
-        instance_next,
-        reserved: 0,
-    })
-}
-
-/// Where the kernel keeps the return addresses that it has exchanged to see returns.
-fn return_instances(types: &Btf<'_>) -> Option<[u32; 5]> {
-    Some([
-        types.member_offset("task_struct", "utask")?,
-        types.member_offset("uprobe_task", "return_instances")?,
-        types.member_offset("return_instance", "stack")?,
-        types.member_offset("return_instance", "orig_ret_vaddr")?,
-        types.member_offset("return_instance", "next")?,
-    ])
-}
-
 fn rings(ebpf: &mut Ebpf) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
     let map = ebpf.map_mut("RINGS").ok_or_else(|| missing("RINGS"))?;
     map.try_into().map_err(|error| KernelError::from_error("use the rings", &error))
@@ -303,7 +268,7 @@ mod tests {
         let options = Options {
             rings: 16,
             ring_size: SPARE_SIZE,
-            max_depth: MAX_FRAMES as u32,
+            max_depth: memtrace_common::wire::MAX_FRAMES as u32,
             min_size: Bytes(1),
             max_size: Bytes(1 << 40),
             start_ns: 0,

@@ -4,9 +4,13 @@
 //! once, before any mapping leads to them. A process' mappings are replaced as a whole: the new ones are written to
 //! places of their own, then the process is turned to them at once, and the old ones' places are used again only when no
 //! program can look at them any more.
+//!
+//! A kernel that can be asked what a process has mapped ([`Tables::finds_mappings`]) is told no mappings, but which object
+//! has which table; for objects that it does not know it asks, through [`WantedReader`].
 
 mod blocks;
 mod region;
+mod wanted;
 
 use std::collections::BTreeMap;
 
@@ -14,10 +18,13 @@ use aya::Ebpf;
 use aya::maps::{ArrayOfMaps, HashMap, Map, MapData};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
 use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_MAPPINGS, MAX_RULES, Process};
-pub use memtrace_common::unwind::{MAX_BLOBS, MAX_PAGES, Mapping, Rule, mapping};
+pub use memtrace_common::unwind::{
+    MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, Rule, Segment, mapping,
+};
 
 use self::blocks::{Block, Blocks};
 use self::region::Region;
+pub use self::wanted::{Wanted, WantedReader};
 use super::error::KernelError;
 use crate::model::Pid;
 
@@ -34,7 +41,9 @@ pub struct Tables {
     mappings: Region<Mapping>,
     rows: ArrayOfMaps<MapData, MapData>,
     blobs: BTreeMap<u32, Region<u32>>,
-    processes: HashMap<MapData, u32, Plain>,
+    processes: HashMap<MapData, u32, Plain<Process>>,
+    objects: HashMap<MapData, Plain<ObjectKey>, Plain<ObjectTable>>,
+    finds_mappings: bool,
     blocks: Blocks,
     /// Where each process' mappings lie.
     held: BTreeMap<Pid, Block>,
@@ -43,17 +52,24 @@ pub struct Tables {
     generation: u32,
 }
 
-/// A process' entry as the map takes it.
+/// An entry as a map takes it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Plain(Process);
+struct Plain<T>(T);
 
 // SAFETY: `Process` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
-unsafe impl aya::Pod for Plain {}
+unsafe impl aya::Pod for Plain<Process> {}
+// SAFETY: as for `Process`.
+unsafe impl aya::Pod for Plain<ObjectKey> {}
+// SAFETY: as for `Process`.
+unsafe impl aya::Pod for Plain<ObjectTable> {}
+
+/// Generations that are given here; the programs give those without this bit.
+const GIVEN_HERE: u32 = 1 << 31;
 
 impl Tables {
     /// Takes the tables' maps out of the loaded object.
-    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+    pub(super) fn take(ebpf: &mut Ebpf, finds_mappings: bool) -> Result<Self, KernelError> {
         let failed = |error: aya::maps::MapError| KernelError::from_error("use the unwind tables", &error);
         Ok(Self {
             rules: array(ebpf, "RULES", MAX_RULES)?,
@@ -62,11 +78,36 @@ impl Tables {
             rows: take(ebpf, "ROWS")?.try_into().map_err(failed)?,
             blobs: BTreeMap::new(),
             processes: take(ebpf, "PROCS")?.try_into().map_err(failed)?,
+            objects: take(ebpf, "OBJECTS")?.try_into().map_err(failed)?,
+            finds_mappings,
             blocks: Blocks::new(MAX_MAPPINGS as u32),
             held: BTreeMap::new(),
             retired: Vec::new(),
             generation: 0,
         })
+    }
+
+    /// Whether the programs find mappings by themselves, and need be told of objects only.
+    #[must_use]
+    pub const fn finds_mappings(&self) -> bool {
+        self.finds_mappings
+    }
+
+    /// From now on the object has this table, in every process.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub fn set_object(&mut self, object: ObjectKey, table: ObjectTable) -> Result<(), KernelError> {
+        self.objects
+            .insert(Plain(object), Plain(table), 0)
+            .map_err(|error| KernelError::from_error("tell of an object's unwind table", &error))
+    }
+
+    /// The programs shall ask for the object again.
+    pub fn forget_object(&mut self, object: ObjectKey) {
+        // They may have forgotten it by themselves.
+        let _ = self.objects.remove(&Plain(object));
     }
 
     /// Writes rules from number `first` on.
@@ -127,9 +168,9 @@ impl Tables {
         mappings.sort_unstable_by_key(|mapping| mapping.begin);
         let block = self.make_room(mappings.len() as u32)?;
         let written = self.mappings.write(block.first, &mappings);
-        self.generation = self.generation.wrapping_add(1).max(1);
+        self.generation = self.generation.wrapping_add(1) | GIVEN_HERE;
         let Block { first: base, count } = block;
-        let process = Process { base, count, generation: self.generation, reserved: 0 };
+        let process = Process { base, count, generation: self.generation, code_pages: 0 };
         let told = written.ok_or_else(|| full("mappings")).and_then(|()| {
             let told = self.processes.insert(pid.0, Plain(process), 0);
             told.map_err(|error| KernelError::from_error("tell of a process' mappings", &error))

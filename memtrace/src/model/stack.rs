@@ -31,6 +31,8 @@ pub enum StackEnd {
     BadFrame,
     /// Cut where the caller's frame hangs on a register whose value is not known.
     RegisterLost,
+    /// Cut where the process was changing its mappings at that moment.
+    MappingsBusy,
     /// No stack was asked for.
     NotTaken,
     /// The stack could not be taken, or there was no room for it.
@@ -55,6 +57,7 @@ impl StackEnd {
         Self::Unreadable,
         Self::BadFrame,
         Self::RegisterLost,
+        Self::MappingsBusy,
         Self::NotTaken,
         Self::Failed,
         Self::FramesLost,
@@ -77,6 +80,7 @@ impl StackEnd {
             Self::Unreadable => "unreadable",
             Self::BadFrame => "bad_frame",
             Self::RegisterLost => "register_lost",
+            Self::MappingsBusy => "mappings_busy",
             Self::NotTaken => "not_taken",
             Self::Failed => "failed",
             Self::FramesLost => "frames_lost",

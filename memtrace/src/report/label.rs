@@ -56,7 +56,8 @@ pub(super) const fn no_frames(end: StackEnd) -> &'static str {
         | StackEnd::Untabled
         | StackEnd::Unreadable
         | StackEnd::BadFrame
-        | StackEnd::RegisterLost => "[stack empty]",
+        | StackEnd::RegisterLost
+        | StackEnd::MappingsBusy => "[stack empty]",
     }
 }
 

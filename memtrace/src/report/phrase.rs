@@ -121,6 +121,7 @@ pub(super) const fn end_in_words(end: StackEnd) -> &'static str {
         StackEnd::Unreadable => "cut where the stack could not be read",
         StackEnd::BadFrame => "cut at what cannot be a frame",
         StackEnd::RegisterLost => "cut for want of a register",
+        StackEnd::MappingsBusy => "cut while mappings changed",
         StackEnd::NotTaken => "not taken",
         StackEnd::Failed => "failed",
         StackEnd::FramesLost => "frames lost",

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
 use crate::model::{
-    FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid, Snapshot,
+    AbsAddr, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid,
+    Snapshot,
 };
 use crate::pipeline::registry::Registry;
 use crate::target::{self, Allocator, Objects, TargetError};
@@ -123,7 +124,7 @@ impl Followed {
         }
         let kind = match notice.kind {
             MappingKind::Mapped { start, end, offset, path, identity, .. } => {
-                let object = self.object(pid, &path, identity);
+                let object = self.resolve(pid, &path, identity);
                 if let Some(object) = &object {
                     self.look_at(pid, object, &mut news.allocators);
                 }
@@ -142,7 +143,7 @@ impl Followed {
         self.registry.apply(Notice { pid, kind });
     }
 
-    fn object(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {
+    fn resolve(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {
         // `//anon` and its like are memory without a file.
         if path.as_os_str().as_encoded_bytes().starts_with(b"//") {
             return None;
@@ -174,6 +175,17 @@ impl Followed {
                 found.push((pid, allocator));
             }
         }
+    }
+
+    /// The object that `pid` has mapped there, or the program that it runs.
+    pub(super) fn object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
+        let Some((start, end)) = range else { return target::program_of(pid, &mut self.objects) };
+        let mapped = target::object_at(pid, start, end, &mut self.objects);
+        // Where the process has ended, perhaps it was heard of in time.
+        mapped.or_else(|| {
+            let mappings = &self.image(pid)?.mappings;
+            mappings.iter().find(|mapping| mapping.start <= start && start < mapping.end)?.object.clone()
+        })
     }
 
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.

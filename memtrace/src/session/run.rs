@@ -1,5 +1,6 @@
 //! One run, from its configuration to its report.
 
+use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,14 @@ use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
 use super::wait::{self, Due, Signals, Stop};
 use super::{cost, translate};
+use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::kernel::{self, Kernel, Probes};
 use crate::ledger;
 use crate::model::{Bytes, Metric, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
+use crate::unwind::{self, Cache};
 
 /// So many stacks each shard may hold, and so many processes.
 const MAX_STACKS: u32 = 1 << 20;
@@ -57,7 +60,9 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
         }
         trace.subject.release()?;
         let pidfds = trace.subject.pidfds().map_err(|error| Error::Failed(format!("cannot hold on: {error}")))?;
-        let stop = wait::wait(&mut signals, config.duration, pidfds, |due| trace.due(due, observer))
+        let news = wait::News::listen(trace.wanted_fd(), trace.unwinding.ready())
+            .map_err(|error| Error::Failed(format!("cannot wait for the kernel half: {error}")))?;
+        let stop = wait::wait(&mut signals, config.duration, pidfds, news, |due| trace.due(due, observer))
             .await
             .map_err(|error| Error::Failed(format!("cannot wait: {error}")))?;
         observer.note(match stop {
@@ -79,6 +84,8 @@ struct Trace {
     shards: Shards,
     followed: Followed,
     unwinding: Unwinding,
+    /// What the kernel half asks for; `None` where it does not.
+    wanted: Option<WantedReader>,
     takes_stacks: bool,
     subject: Subject,
     /// The monotonic clock from which ticks are counted.
@@ -128,8 +135,10 @@ impl Trace {
         for pid in subject.pids() {
             kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
         }
-        let mut unwinding = Unwinding::new();
+        let mut unwinding = Unwinding::new(tables_cache());
         if config.max_depth > 0 {
+            unwinding.begin(&mut kernel);
+            unwinding.prepare(&mut kernel, subject.objects.iter());
             for pid in subject.pids() {
                 if let Some(image) = followed.image(pid) {
                     unwinding.update(&mut kernel, pid, image);
@@ -140,6 +149,7 @@ impl Trace {
             let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
             kernel.place(&mut probes, *pid, object, &sites).map_err(|error| translate::kernel(Some(*pid), error))?;
         }
+        let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
         kernel.open().map_err(|error| translate::kernel(None, error))?;
         if let Some(pid) = subject.first_ended() {
             return Err(Error::Ended { pid });
@@ -153,6 +163,7 @@ impl Trace {
             shards,
             followed,
             unwinding,
+            wanted,
             takes_stacks: config.max_depth > 0,
             subject,
             clock_start,
@@ -165,6 +176,11 @@ impl Trace {
 
     fn attached(&self) -> String {
         format!("to {}, {} probes", self.subject.name, self.probes.len())
+    }
+
+    /// Becomes readable when the kernel half asks for something.
+    fn wanted_fd(&self) -> Option<RawFd> {
+        self.wanted.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     fn due(&mut self, due: Due, observer: &mut dyn Observer) {
@@ -196,6 +212,7 @@ impl Trace {
 
     /// Takes up what the targets have mapped: probes allocators among it, and has stacks through it walked by tables.
     fn follow(&mut self, observer: &mut dyn Observer) {
+        self.give_tables();
         let News { allocators, changed } = self.followed.poll();
         for (pid, allocator) in allocators {
             let Some(site) = Site::of(pid, &allocator, self.subject.probe_site) else { continue };
@@ -209,11 +226,29 @@ impl Trace {
             observer.note(&note);
             self.subject.notes.push(note);
         }
+        if self.kernel.tables().finds_mappings() {
+            // What the programs remember of the process' addresses may not be there any more.
+            changed.into_iter().for_each(|pid| self.kernel.tables().drop_process(pid));
+            return;
+        }
         for pid in changed.into_iter().filter(|_| self.takes_stacks) {
             if let Some(image) = self.followed.image(pid) {
                 self.unwinding.update(&mut self.kernel, pid, image);
             }
         }
+    }
+
+    /// Gives the kernel half the unwind tables that it has asked for, and those that have been built since.
+    fn give_tables(&mut self) {
+        if let Some(wanted) = &mut self.wanted {
+            let mut requests = Vec::new();
+            wanted.drain(|wanted| requests.push(wanted));
+            for Wanted { object, pid, range } in requests {
+                let mapped = self.followed.object(pid, range);
+                self.unwinding.want(&mut self.kernel, object, mapped);
+            }
+        }
+        self.unwinding.take_built(&mut self.kernel);
     }
 
     fn finish(mut self, config: &Config, outputs: Outputs, observer: &mut dyn Observer) -> Result<Outcome, Error> {
@@ -246,6 +281,20 @@ impl Trace {
             let command = self.subject.command_end();
             Ok(Outcome { losses: profile.losses, command, complete: self.complete })
         })
+    }
+}
+
+/// The unwind tables kept on disk. Without them each run builds its own.
+fn tables_cache() -> Option<Cache> {
+    // SAFETY: the call only reads the process' credentials.
+    let user = unsafe { libc::geteuid() };
+    let cache = unwind::directory(|name| std::env::var_os(name)).map(|folder| Cache::open(&folder, user));
+    match cache? {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            log::debug!("unwind tables are not kept: {error}");
+            None
+        }
     }
 }
 

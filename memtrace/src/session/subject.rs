@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::config::{ProbeSite, Target};
 use super::error::Error;
@@ -11,8 +12,8 @@ use super::followed::Followed;
 use super::outcome::CommandEnd;
 use super::translate;
 use crate::kernel::Probe;
-use crate::model::Pid;
-use crate::target::{self, Allocator, Child, FoundFunction, Identity, Launch, ProbeCost, Process};
+use crate::model::{Object, Pid};
+use crate::target::{self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -28,6 +29,8 @@ pub(super) struct Subject {
     pub(super) expected: Vec<String>,
     /// Which instructions are probed.
     pub(super) probe_site: ProbeSite,
+    /// What the command could come to map as it begins.
+    pub(super) objects: Vec<Arc<Object>>,
 }
 
 /// A command that was to be started, and how far it is.
@@ -110,7 +113,7 @@ impl Subject {
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
         let expected = Vec::new();
-        Ok((Self { processes, command: Command::None, name, notes, expected, probe_site }, sites))
+        Ok((Self { processes, command: Command::None, name, notes, expected, probe_site, objects: Vec::new() }, sites))
     }
 
     fn command(argv: &[OsString], probe_site: ProbeSite, followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
@@ -121,7 +124,8 @@ impl Subject {
         let mut sites = Vec::new();
         // Whatever the command may come to load: a probe in a library that it does not load costs nothing.
         let program = argv.first().map(OsString::as_os_str).unwrap_or_default();
-        for allocator in target::candidate_allocators(program, followed.objects()).allocators {
+        let Candidates { survey, objects } = target::candidates(program, followed.objects());
+        for allocator in survey.allocators {
             if allocator.is_supported() && followed.is_new(pid, &allocator) {
                 sites.extend(Site::of(pid, &allocator, probe_site));
             }
@@ -130,7 +134,7 @@ impl Subject {
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Waiting(launch);
         let (notes, expected) = (Vec::new(), Vec::new());
-        Ok((Self { processes: Vec::new(), command, name, notes, expected, probe_site }, sites))
+        Ok((Self { processes: Vec::new(), command, name, notes, expected, probe_site, objects }, sites))
     }
 
     /// Lets the command go, where there is one.

@@ -1,16 +1,32 @@
-//! The unwind tables of what the traced processes run: built once an object, told to the kernel half for each process.
+//! The unwind tables of what the traced processes run: built once an object, told to the kernel half.
+//!
+//! A kernel that can be asked what a process has mapped is told which object has which table, and asks for those that it
+//! meets and does not know; any other is told each process' mappings.
+
+mod builder;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::kernel::unwind::{self as kernel_tables, MAX_BLOBS, MAX_PAGES, mapping};
+use tokio::sync::Notify;
+
+use self::builder::Builder;
+use crate::kernel::unwind::{
+    self as kernel_tables, MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping,
+};
 use crate::kernel::{Kernel, KernelError};
 use crate::model::{Image, Mapping, Object, Pid, VirtOffset};
-use crate::unwind::{Built, Code, Full, Layout, Limits, Plan, Table, Wanted, build_all};
+use crate::target;
+use crate::unwind::{Built, Cache, Code, Full, Layout, Limits, Plan, Table, Wanted, build_all};
 
 /// So many tables are built at a time: enough for what a process begins with, and few enough to leave it its processors.
 const THREADS: usize = 2;
+
+/// The code that the kernel lends to every process, by the name that it has in their mappings.
+const VDSO: &str = "[vdso]";
 
 /// Which objects have tables, and where these lie.
 pub(super) struct Unwinding {
@@ -19,6 +35,10 @@ pub(super) struct Unwinding {
     rules: usize,
     /// By the objects' handles; `None` where there is no table.
     placed: HashMap<PathBuf, Option<Placed>>,
+    cache: Option<Arc<Cache>>,
+    builder: Builder,
+    /// Which objects the kernel half asked for whose tables are being built, by their handles.
+    waiting: HashMap<PathBuf, Vec<ObjectKey>>,
 }
 
 /// Where an object's table lies, and what of the object it is about.
@@ -41,26 +61,104 @@ enum Error {
 }
 
 impl Unwinding {
-    /// No object has a table yet.
-    pub(super) fn new() -> Self {
+    /// No object has a table yet, but what `cache` has need not be built.
+    pub(super) fn new(cache: Option<Cache>) -> Self {
         // Both limits are far below 2^32.
         let limits = Limits { blobs: MAX_BLOBS as u32, pages: MAX_PAGES as u32 };
-        Self { layout: Layout::new(limits), rules: 0, placed: HashMap::new() }
+        let cache = cache.map(Arc::new);
+        Self {
+            layout: Layout::new(limits),
+            rules: 0,
+            placed: HashMap::new(),
+            builder: Builder::start(cache.clone()),
+            cache,
+            waiting: HashMap::new(),
+        }
+    }
+
+    /// Tells the kernel half of the code that it lends itself.
+    pub(super) fn begin(&mut self, kernel: &mut Kernel) {
+        let table = target::vdso().map_err(crate::unwind::Error::from).and_then(|image| Table::from_bytes(&image));
+        let placed = table.map_err(Error::from).and_then(|table| self.place(kernel, &table));
+        self.keep(PathBuf::from(VDSO), placed);
+        self.publish(kernel, Path::new(VDSO), ObjectKey::default());
     }
 
     /// From now on stacks of `pid` are walked by the tables of what `image` has mapped. Where that fails they are walked
     /// as before: a stack that is cut is no reason to end a run.
     pub(super) fn update(&mut self, kernel: &mut Kernel, pid: Pid, image: &Image) {
-        build_all(self.wanted(image), THREADS, None, |built| self.take(kernel, built));
+        self.prepare(kernel, image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()));
+        if kernel.tables().finds_mappings() {
+            return;
+        }
         let mappings: Vec<_> = image.mappings.iter().map(|mapping| self.mapping(mapping)).collect();
         if let Err(error) = kernel.tables().set_process(pid, &mappings) {
             log::debug!("process {pid}: {error}");
         }
     }
 
+    /// Has the tables of these objects in place before anybody maps them.
+    pub(super) fn prepare<'a>(&mut self, kernel: &mut Kernel, objects: impl Iterator<Item = &'a Arc<Object>>) {
+        let new = self.wanted(objects);
+        let handles: Vec<_> = new.iter().filter_map(|wanted| wanted.object.handle.clone()).collect();
+        let cache = self.cache.clone();
+        build_all(new, THREADS, cache.as_deref(), |built| self.take(kernel, built));
+        if !kernel.tables().finds_mappings() {
+            return;
+        }
+        for handle in &handles {
+            // Where the kernel knows the file by another name than this, it asks.
+            if let Some(key) = key(handle) {
+                self.publish(kernel, handle, key);
+            }
+        }
+    }
+
+    /// The kernel half asks for the table of `object`, which it knows as `key`.
+    pub(super) fn want(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
+        let handle = object.as_ref().and_then(|object| object.handle.clone());
+        let Some((object, handle)) = object.zip(handle) else {
+            // Whoever maps it next may be asked again.
+            kernel.tables().forget_object(key);
+            return;
+        };
+        if self.placed.contains_key(&handle) {
+            self.publish(kernel, &handle, key);
+            return;
+        }
+        let waiting = self.waiting.entry(handle).or_default();
+        waiting.push(key);
+        if waiting.len() == 1 {
+            self.builder.want(object);
+        }
+    }
+
+    /// Tells the kernel half of the tables that have been built since.
+    pub(super) fn take_built(&mut self, kernel: &mut Kernel) {
+        while let Some(built) = self.builder.next() {
+            let handle = built.object.handle.clone().unwrap_or_default();
+            self.take(kernel, built);
+            for key in self.waiting.remove(&handle).unwrap_or_default() {
+                self.publish(kernel, &handle, key);
+            }
+        }
+    }
+
+    /// Tells when there is something to take.
+    pub(super) fn ready(&self) -> Arc<Notify> {
+        self.builder.ready()
+    }
+
+    fn publish(&self, kernel: &mut Kernel, handle: &Path, key: ObjectKey) {
+        let placed = self.placed.get(handle).and_then(Option::as_ref);
+        let table = placed.map_or_else(without_table, Placed::object_table);
+        if let Err(error) = kernel.tables().set_object(key, table) {
+            log::debug!("{}: {error}", handle.display());
+        }
+    }
+
     /// The objects that have not been looked at yet, each once.
-    fn wanted(&self, image: &Image) -> Vec<Wanted> {
-        let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+    fn wanted<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<Wanted> {
         let new: HashMap<_, _> = objects
             .filter_map(|object| object.handle.as_ref().map(|handle| (handle, object)))
             .filter(|(handle, _)| !self.placed.contains_key(*handle))
@@ -70,11 +168,16 @@ impl Unwinding {
 
     fn take(&mut self, kernel: &mut Kernel, Built { object, table }: Built) {
         let placed = table.map_err(Error::from).and_then(|table| self.place(kernel, &table));
-        let Some(handle) = object.handle.clone() else { return };
-        let path = object.path.display();
+        if let Some(handle) = object.handle.clone() {
+            log::debug!("{} is {}", object.path.display(), handle.display());
+            self.keep(handle, placed);
+        }
+    }
+
+    fn keep(&mut self, handle: PathBuf, placed: Result<Placed, Error>) {
         match &placed {
-            Ok(placed) => log::debug!("{path}: an unwind table of {} pages", placed.pages),
-            Err(error) => log::debug!("{path}: no unwind table: {error}"),
+            Ok(placed) => log::debug!("{}: an unwind table of {} pages", handle.display(), placed.pages),
+            Err(error) => log::debug!("{}: no unwind table: {error}", handle.display()),
         }
         self.placed.insert(handle, placed.ok());
     }
@@ -113,11 +216,46 @@ impl Unwinding {
     }
 
     fn placed(&self, object: &Object) -> Option<&Placed> {
-        self.placed.get(object.handle.as_ref()?)?.as_ref()
+        // Only what has no file is known by its name.
+        let handle = object.handle.as_deref().or_else(|| Some(&*object.path).filter(|path| *path == Path::new(VDSO)));
+        self.placed.get(handle?)?.as_ref()
     }
 }
 
+/// The file as the kernel knows it, where its file system does not lie over another one.
+fn key(handle: &Path) -> Option<ObjectKey> {
+    let file = fs::metadata(handle).ok()?;
+    // Device numbers are encoded for user space (`new_encode_dev`, include/linux/kdev_t.h).
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    Some(ObjectKey {
+        inode: file.ino(),
+        changed_s: file.ctime(),
+        changed_ns: u32::try_from(file.ctime_nsec()).ok()?,
+        device: major << 20 | minor,
+    })
+}
+
+/// What is said of an object that has no table.
+fn without_table() -> ObjectTable {
+    ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..ObjectTable::default() }
+}
+
 impl Placed {
+    /// As the kernel half reads it.
+    fn object_table(&self) -> ObjectTable {
+        let mut segments = [Segment::default(); MAX_SEGMENTS];
+        for (segment, code) in segments.iter_mut().zip(&self.code) {
+            let offset = code.offset.0;
+            *segment = Segment {
+                offset,
+                end: offset.saturating_add(code.size),
+                shift: code.address.0.wrapping_sub(offset).wrapping_sub(self.origin.0),
+            };
+        }
+        let pages_and_kind = self.pages | u32::from(mapping::TABLE) << 24;
+        ObjectTable { page_base: self.page_base, pages_and_kind, segments }
+    }
+
     /// What to subtract from an address in `mapping` to get its distance from the first page; `None` where nothing of the
     /// object's code is mapped there.
     ///

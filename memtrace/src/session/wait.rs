@@ -1,12 +1,14 @@
 //! Waiting for whatever ends a run, and doing what is due meanwhile.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 /// Why a run is over.
@@ -23,7 +25,7 @@ pub(super) enum Stop {
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// To take up what the targets have mapped.
+    /// To take up what the targets have mapped, and the unwind tables of it.
     Mappings,
     /// All there is to do a few times a second.
     Everything,
@@ -41,6 +43,36 @@ const EARLY: [Duration; 6] = [
     Duration::from_millis(30),
     Duration::from_millis(60),
 ];
+
+/// What tells that mappings are due.
+pub(super) struct News {
+    /// The kernel half asks for unwind tables; `None` where it does not.
+    wanted: Option<AsyncFd<RawFd>>,
+    /// A table has been built.
+    built: Arc<Notify>,
+}
+
+impl News {
+    /// `wanted` becomes readable when the kernel half asks for a table, and must stay open as long as this is used;
+    /// `built` tells of tables that were built. Must be called inside the runtime.
+    pub(super) fn listen(wanted: Option<RawFd>, built: Arc<Notify>) -> io::Result<Self> {
+        Ok(Self { wanted: wanted.map(watch).transpose()?, built })
+    }
+
+    async fn any(&mut self) -> io::Result<()> {
+        let wanted = async {
+            match &self.wanted {
+                // Forgotten before it is read, so that what comes meanwhile is heard of.
+                Some(wanted) => wanted.readable().await.map(|mut ready| ready.clear_ready()),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            result = wanted => result,
+            () = self.built.notified() => Ok(()),
+        }
+    }
+}
 
 /// Signals that end a run, heard from the moment this is made.
 pub(super) struct Signals {
@@ -68,11 +100,13 @@ impl Signals {
     }
 }
 
-/// Waits until a signal comes, `duration` is over or every process behind `pidfds` has ended; does `due` meanwhile.
+/// Waits until a signal comes, `duration` is over or every process behind `pidfds` has ended; does `due` meanwhile, also
+/// when there is `news`.
 pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
     pidfds: Vec<OwnedFd>,
+    mut news: News,
     mut due: impl FnMut(Due),
 ) -> io::Result<Stop> {
     let begin = Instant::now();
@@ -91,6 +125,10 @@ pub(super) async fn wait(
                     return Ok(Stop::TargetsEnded);
                 }
             }
+            result = news.any() => {
+                result?;
+                due(Due::Mappings);
+            }
             () = until(early.peek().copied()) => {
                 early.next();
                 due(Due::Mappings);
@@ -100,9 +138,10 @@ pub(super) async fn wait(
     }
 }
 
-fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd.
-    unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }.map_err(Into::into)
+fn watch<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd; of
+    // other descriptors the caller says that they stay open.
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }
 
 async fn until(deadline: Option<Instant>) {

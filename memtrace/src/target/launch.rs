@@ -22,7 +22,7 @@ use super::pidfd;
 use crate::model::Pid;
 use child::{Failure, Plan, Step, Strings};
 
-pub use candidates::candidate_allocators;
+pub use candidates::{Candidates, candidates};
 pub use identity::Identity;
 pub use wait::Child;
 

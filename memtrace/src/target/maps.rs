@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::TargetError;
-use super::objects::Objects;
+use super::objects::{Objects, regular};
 use super::process::{failure, proc_path, program};
 use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object, Pid};
 
@@ -59,6 +60,35 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<Image, TargetError>
         exe: program(pid).ok(),
         mappings: mappings.collect(),
     })
+}
+
+/// The object that the process has mapped from `start` to `end`; `None` where that has changed or the process has ended.
+pub fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
+    // A mapping may have been split or have grown since; what lies at its first address is the same.
+    let entry = entries(pid).ok()?.into_iter().find(|entry| entry.start <= start && start < entry.end)?;
+    (entry.start < end).then(|| object(pid, &entry, objects))?
+}
+
+/// The program that the process runs; `None` where it has ended.
+pub fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
+    let opened = regular(&proc_path(pid, "exe")).ok()?;
+    let path = program(pid).ok()?;
+    Some(objects.opened_by(pid, &path, opened))
+}
+
+/// The code that the kernel lends to every process, as it does to this one.
+///
+/// # Errors
+///
+/// What reading says; `NotFound` where the kernel lends none.
+pub fn vdso() -> io::Result<Vec<u8>> {
+    let not_found = || io::Error::from(io::ErrorKind::NotFound);
+    let entries = entries(Pid(std::process::id())).map_err(io::Error::other)?;
+    let vdso = entries.into_iter().find(|entry| entry.path == Path::new("[vdso]")).ok_or_else(not_found)?;
+    let length = usize::try_from(vdso.end.0.saturating_sub(vdso.start.0)).map_err(io::Error::other)?;
+    let mut image = vec![0; length];
+    File::open("/proc/self/mem")?.read_exact_at(&mut image, vdso.start.0)?;
+    Ok(image)
 }
 
 fn object(pid: Pid, entry: &Entry, objects: &mut Objects) -> Option<Arc<Object>> {

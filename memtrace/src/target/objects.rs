@@ -108,6 +108,11 @@ impl Objects {
         self.intern(None, path, Some(opened), None)
     }
 
+    /// The object of a file that memtrace has opened for a process, which has another path for it.
+    pub(super) fn opened_by(&mut self, pid: Pid, path: &Path, opened: Opened) -> Arc<Object> {
+        self.intern(Some(pid), path, Some(opened), None)
+    }
+
     /// The object of code that has no file.
     pub(super) fn nameless(&mut self, name: &Path) -> Arc<Object> {
         let object = || Arc::new(Object { path: name.to_owned(), handle: None, build_id: None, root: None });

@@ -43,13 +43,13 @@ fn offsets() -> impl Strategy<Value = i32> {
 fn lookups() -> impl Strategy<Value = Lookup> {
     let rules = (0u8..12, 0u8..5, 0u8..5, offsets(), offsets(), offsets()).prop_map(
         |(cfa_kind, fp_kind, ra_kind, cfa_offset, fp_offset, extra)| {
-            Lookup::Rule(Rule { cfa_kind, fp_kind, ra_kind, reserved: 0, cfa_offset, fp_offset, extra })
+            Lookup::rule(Rule { cfa_kind, fp_kind, ra_kind, reserved: 0, cfa_offset, fp_offset, extra })
         },
     );
     prop_oneof![
         8 => rules,
-        1 => Just(Lookup::Generated),
-        1 => prop::sample::select(vec![End::NoMapping, End::NoRow, End::NoTable]).prop_map(Lookup::Cut),
+        1 => Just(Lookup::GENERATED),
+        1 => prop::sample::select(vec![End::NoMapping, End::NoRow, End::NoTable]).prop_map(Lookup::cut),
     ]
 }
 

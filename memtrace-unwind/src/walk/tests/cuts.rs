@@ -20,7 +20,7 @@ fn an_address_in_no_mapping_is_shown_and_cuts() {
 fn what_the_table_does_not_know_is_shown_and_cuts_with_its_reason() {
     for end in [End::TablePending, End::NoTable, End::NoRow] {
         let mut code = code(sp(8));
-        code.ranges.push((0x5000..0x6000, Lookup::Cut(end)));
+        code.ranges.push((0x5000..0x6000, Lookup::cut(end)));
         let found = walk(&behind_a_call(0x1010, SP, 0), &Stack::from([(SP, 0x5010)]), &code);
         assert_eq!(found, (vec![0x1010, 0x5010], end));
     }
@@ -142,7 +142,7 @@ fn a_stack_exactly_as_deep_as_asked_for_is_complete() {
 }
 
 fn in_generated_code(fp: u64, stack: &Stack) -> Found {
-    let code = Code { ranges: vec![(0x1000..0x2000, Lookup::Generated)], hijacked: BTreeMap::new() };
+    let code = Code { ranges: vec![(0x1000..0x2000, Lookup::GENERATED)], hijacked: BTreeMap::new() };
     walk(&behind_a_call(0x1010, SP, fp), stack, &code)
 }
 
@@ -168,7 +168,7 @@ fn what_a_frame_pointer_of_generated_code_led_to_is_not_shown_unless_it_is_code(
 #[test]
 fn generated_code_needs_a_frame_pointer_that_is_known() {
     let mut code = code(Rule { fp_kind: fp::UNDEFINED, ..sp(8) });
-    code.ranges.push((0x5000..0x6000, Lookup::Generated));
+    code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
     let found = walk(&behind_a_call(0x1010, SP, SP), &Stack::from([(SP, 0x5010)]), &code);
     assert_eq!(found, (vec![0x1010, 0x5010], End::GeneratedCut));
 }

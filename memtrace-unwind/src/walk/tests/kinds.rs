@@ -139,7 +139,7 @@ fn a_return_address_of_zero_is_the_end() {
 #[test]
 fn generated_code_is_walked_by_its_frame_pointers_and_said_to_be() {
     let mut code = code(sp(8));
-    code.ranges.push((0x5000..0x6000, Lookup::Generated));
+    code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
     let fp = SP + 0x40;
     let stack = Stack::from([(SP, 0x5010), (fp, fp + 0x40), (fp + 8, 0x5020), (fp + 0x40, 0), (fp + 0x48, OUTERMOST)]);
     let found = walk(&behind_a_call(0x1010, SP, fp), &stack, &code);

@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use memtrace_common::unwind::{cfa, fp, mapping, page, row};
@@ -100,8 +101,13 @@ impl Trace {
         Self::begin(max_depth).probe(here!(chain_alloc))
     }
 
-    /// Writes the rows into the first page; the rules are numbered from 1 on.
     fn tell(&mut self, rows: &[Row], mappings: &[Mapping]) {
+        self.write_table(rows);
+        self.kernel.tables().set_process(pid(), mappings).unwrap();
+    }
+
+    /// Writes the rows into the first page; the rules are numbered from 1 on.
+    fn write_table(&mut self, rows: &[Row]) {
         let rules: Vec<Rule> = rows.iter().map(|&(_, rule)| rule).collect();
         let mut packed = vec![0];
         packed.extend((1..).zip(rows).map(|(number, &(from, _))| row(from - here!(chain_begin), number)));
@@ -109,7 +115,6 @@ impl Trace {
         tables.write_rules(1, &rules).unwrap();
         tables.write_rows(0, 0, &packed).unwrap();
         tables.write_pages(0, &[page(1, rows.len() as u32)]).unwrap();
-        tables.set_process(pid(), mappings).unwrap();
     }
 
     /// Runs it and returns the stack at which it allocated.
@@ -139,17 +144,60 @@ fn privileged_a_stack_is_walked_by_its_table_frame_for_frame() {
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
 }
 
+/// This program, as the kernel knows it.
+fn own_object() -> ObjectKey {
+    let file = std::fs::metadata("/proc/self/exe").unwrap();
+    ObjectKey {
+        inode: file.ino(),
+        changed_s: file.ctime(),
+        changed_ns: u32::try_from(file.ctime_nsec()).unwrap(),
+        device: libc::major(file.dev()) << 20 | libc::minor(file.dev()),
+    }
+}
+
+/// The chain's code.
+fn chain_table() -> ObjectTable {
+    let offset = chain::offset_in_file(here!(chain_begin));
+    let mut table = ObjectTable { pages_and_kind: 1, ..ObjectTable::default() };
+    // The chain's addresses count from its beginning.
+    table.segments[0] =
+        Segment { offset, end: offset + here!(chain_end) - here!(chain_begin), shift: offset.wrapping_neg() };
+    table
+}
+
 #[test]
-fn privileged_a_process_without_tables_is_walked_by_frame_pointers() {
+fn privileged_where_the_kernel_knows_the_mappings_it_is_asked_and_told_of_objects_alone() {
     let mut trace = Trace::of_the_chain(128);
-    let (frames, end) = trace.stack_of(chain::first, 0);
-    assert_eq!((frames[0], end), (here!(chain_third_return), StackEnd::FramePointers));
-    trace.tell(&truth(), &[whole(mapping::TABLE)]);
-    assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
-    trace.kernel.tables().drop_process(pid());
-    // Its frames have been sent, and are not sent again: the tables are not asked any more.
+    let leaf = here!(chain_third_return);
+    if !trace.kernel.tables().finds_mappings() {
+        let (frames, end) = trace.stack_of(chain::first, 0);
+        assert_eq!((frames[0], end), (leaf, StackEnd::FramePointers), "kernels before 5.17 have no bpf_find_vma");
+        assert!(trace.kernel.take_wanted().unwrap().is_none());
+        return;
+    }
+    let mut reader = trace.kernel.take_wanted().unwrap().unwrap();
+    let mut wanted = || {
+        let mut wanted = Vec::new();
+        reader.drain(|one| wanted.push(one));
+        wanted
+    };
+    assert_eq!(trace.stack_of(chain::first, 0), (vec![leaf], StackEnd::TablePending));
     chain::run(chain::first, 0);
-    trace.readers[0].drain(u64::MAX, |event| assert!(matches!(event.kind, EventKind::Alloc { .. }), "{event:?}"));
+    trace.readers[0].drain(u64::MAX, |_| ());
+    let asked = wanted();
+    let [Wanted { object, pid: who, range: Some((start, end)) }] = asked[..] else { panic!("asked once: {asked:?}") };
+    assert_eq!((object, who), (own_object(), pid()));
+    assert!(start.0 <= here!(chain_begin) && here!(chain_end) <= end.0);
+    let tables = trace.kernel.tables();
+    tables
+        .set_object(object, ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..chain_table() })
+        .unwrap();
+    assert_eq!(trace.stack_of(chain::first, 0), (vec![leaf], StackEnd::NoTable));
+    trace.write_table(&truth());
+    trace.kernel.tables().set_object(object, chain_table()).unwrap();
+    assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
+    trace.kernel.tables().forget_object(object);
+    assert_eq!(wanted(), [], "what is known is not asked for");
 }
 
 #[test]
@@ -228,7 +276,7 @@ fn privileged_new_mappings_hold_at_once_and_what_was_remembered_under_the_old_do
         trace.kernel.tables().set_process(pid(), &[whole(kind)]).unwrap();
         assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), end));
     }
-    trace.kernel.tables().set_process(pid(), &[]).unwrap();
+    trace.kernel.tables().set_process(pid(), &[range(0..1, mapping::TABLE)]).unwrap();
     assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), StackEnd::NoMapping));
 }
 

@@ -39,7 +39,7 @@ fn a_mapping_without_any_of_the_code_has_no_table() {
 fn code_without_a_file_is_generated_and_that_of_an_unread_file_unusable() {
     let object = Object { path: PathBuf::from("/lib/libx.so"), handle: None, build_id: None, root: None };
     let mapping = |object| Mapping { start: AbsAddr(0x1000), end: AbsAddr(0x2000), offset: FileOffset(0), object };
-    let kind = |one| Unwinding::new().mapping(&one).pages_and_kind >> 24;
+    let kind = |one| Unwinding::new(None).mapping(&one).pages_and_kind >> 24;
     assert_eq!(kind(mapping(None)), u32::from(mapping::GENERATED));
     assert_eq!(kind(mapping(Some(Arc::new(object)))), u32::from(mapping::UNUSABLE));
 }

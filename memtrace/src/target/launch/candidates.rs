@@ -10,8 +10,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{ld_cache, path};
+use crate::model::Object;
 use crate::target::allocators::{Survey, Verdict, examine};
 use crate::target::elf::{Elf, Source};
 use crate::target::maps::Inode;
@@ -34,19 +36,28 @@ const DIRECTORIES: &[&str] = &["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr
 /// Subdirectories that glibc prefers on newer processors (sysdeps/x86_64/dl-hwcaps-subdirs.c).
 const CAPABILITIES: &[&str] = &["glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v3", "glibc-hwcaps/x86-64-v2"];
 
-/// Every allocator that the command could come to use, each once, and what else was looked at.
+/// What a command may come to map.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    /// Every allocator that it could come to use, each once, and what else was looked at.
+    pub survey: Survey,
+    /// Every program and library that it could come to map as it begins.
+    pub objects: Vec<Arc<Object>>,
+}
+
+/// What the command could come to map and use as it begins.
 ///
 /// `command` is a path or a name that is looked for in `PATH`. What cannot be found or read is left out: starting the
 /// command will say so.
 #[must_use]
-pub fn candidate_allocators(command: &OsStr, objects: &mut Objects) -> Survey {
+pub fn candidates(command: &OsStr, objects: &mut Objects) -> Candidates {
     let search = Search::from_environment();
     let mut walk = Walk {
         search: &search,
         own: Vec::new(),
         asked: HashSet::new(),
         seen: HashSet::new(),
-        survey: Survey::default(),
+        found: Candidates::default(),
         objects,
     };
     // Taken from the end: the program first, since the directories that it names hold for all its libraries.
@@ -58,7 +69,7 @@ pub fn candidate_allocators(command: &OsStr, objects: &mut Objects) -> Survey {
         }
         waiting.extend(walk.visit(&path));
     }
-    walk.survey
+    walk.found
 }
 
 /// The program, and if it is a script, what runs it.
@@ -152,7 +163,7 @@ struct Walk<'a> {
     /// The names that were looked for, with the number of directories there were then.
     asked: HashSet<(Vec<u8>, usize)>,
     seen: HashSet<Inode>,
-    survey: Survey,
+    found: Candidates,
     objects: &'a mut Objects,
 }
 
@@ -167,9 +178,10 @@ impl Walk<'_> {
         let (verdict, found) = examine(&opened.file, path);
         // Scripts and the linker scripts that lie among libraries are no objects.
         if verdict != Verdict::NotElf {
-            let Self { survey, objects, .. } = self;
             let probed = found.map(|found| found.probed(&opened.file));
-            survey.add(path, verdict, probed, || objects.opened(path, opened));
+            let object = self.objects.opened(path, opened);
+            self.found.objects.push(Arc::clone(&object));
+            self.found.survey.add(path, verdict, probed, || object);
         }
         asked_for
     }

@@ -16,7 +16,7 @@ const COPY: &str = "
     }";
 
 fn candidates(command: &Path, objects: &mut Objects) -> Vec<(Kind, Arc<Object>)> {
-    let survey = candidate_allocators(command.as_os_str(), objects);
+    let survey = super::candidates(command.as_os_str(), objects).survey;
     survey.allocators.into_iter().map(|allocator| (allocator.kind, allocator.object)).collect()
 }
 
@@ -99,7 +99,7 @@ fn a_script_that_runs_itself_comes_to_an_end() {
 
 #[test]
 fn a_command_that_does_not_exist_has_no_candidates() {
-    let survey = candidate_allocators("memtrace-no-such-command".as_ref(), &mut Objects::new());
+    let survey = super::candidates("memtrace-no-such-command".as_ref(), &mut Objects::new()).survey;
     assert_eq!(survey, Survey::default());
 }
 

@@ -1,0 +1,279 @@
+//! What a stack takes, by its depth: memtrace's walk by unwind tables beside the kernel's own along frame pointers.
+//!
+//! Both are the same program of memtrace's, at the return of the same function. The one victim is compiled without frame
+//! pointers; the other with them, and memtrace is made to know no tables for it, so that it takes stacks by
+//! `bpf_get_stack`. What follows, hashing the frames, looking the stack up among those sent and telling of the block, is
+//! the same. Beside them stands `bpf_get_stack` in a program that does nothing else. Whether every stack had the frames that it was to have, memtrace's reports must say.
+
+mod program;
+mod variant;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, bail};
+use aya::sys::{Stats, enable_stats};
+use serde::Serialize;
+use variant::{Kind, Running};
+
+use crate::libc_copy::LibcCopy;
+use crate::machine::Machine;
+use crate::memtrace::Report;
+use crate::options::Options;
+use crate::probes::Site;
+use crate::processors::Processors;
+use crate::scratch::Scratch;
+use crate::statistics::Spread;
+
+/// How many frames the stacks have.
+const DEPTHS: [usize; 4] = [5, 10, 20, 50];
+
+/// How many pairs a variant does at each depth before it is measured: enough for a guess at how many it can do in a slice.
+const WARM_UP: u64 = 5_000;
+
+/// The variants; memtrace is first, since its probes' sites are those of the empty programs.
+const KINDS: [Kind; 5] = [Kind::Tables, Kind::FramePointers, Kind::Helper, Kind::WithoutStacks, Kind::Empty];
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unwind {
+    benchmark: &'static str,
+    machine: Machine,
+    rounds: usize,
+    slice_ms: u128,
+    /// Where memtrace has probed malloc and free; what is timed is the program at malloc's return.
+    sites: Vec<Site>,
+    depths: Vec<Depth>,
+}
+
+/// Stacks of one depth.
+#[derive(Debug, Serialize)]
+struct Depth {
+    frames: usize,
+    variants: Vec<Variant>,
+    /// What the program took by tables against what it took by frame pointers, round by round.
+    ratio: Spread,
+    /// As `ratio`, less what the program took in the same round where it had no stack to take.
+    ratio_of_stacks: Spread,
+    /// What the program took by tables, with all that it does, against `bpf_get_stack` in a program that does nothing else.
+    ratio_to_helper: Spread,
+}
+
+/// One way to take stacks.
+#[derive(Debug, Serialize)]
+struct Variant {
+    name: &'static str,
+    /// Nanoseconds that the program took in a run, by the kernel's account.
+    program_ns: Spread,
+    /// Nanoseconds that a pair of malloc and free took, by the victim's clock, all probes included.
+    pair_ns: Spread,
+}
+
+/// What a variant took in a round.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    program_ns: f64,
+    pair_ns: f64,
+}
+
+/// Measures every variant at every depth.
+pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Unwind> {
+    // The kernel times programs as long as this is open.
+    let _account =
+        enable_stats(Stats::RunTime).context("the kernel does not time programs; it does since Linux 5.8")?;
+    let scratch = Scratch::new()?;
+    let starter = Starter { scratch: &scratch, options, processors };
+    // How many frames belong to what is around the victim's own functions is found out by trying.
+    eprintln!("    trying how deep the stacks are");
+    let mut around = BTreeMap::new();
+    let mut tried = Vec::new();
+    for kind in [Kind::Tables, Kind::FramePointers] {
+        let mut running = starter.start(kind, "trial", &[])?;
+        running.work(1, WARM_UP)?;
+        tried.push(running);
+    }
+    for ended in tried.into_iter().map(Running::end_target).collect::<Result<Vec<_>>>()? {
+        let kind = ended.kind();
+        let report = ended.finish()?.context("memtrace wrote no report")?;
+        around.insert(kind, report.frames().checked_sub(1).context("no stack was taken")?);
+    }
+    let mut sites = Vec::new();
+    let mut running = Vec::new();
+    for kind in KINDS {
+        eprintln!("    {}", kind.name());
+        let started = starter.start(kind, "measured", &sites)?;
+        if sites.is_empty() {
+            sites = started.sites()?;
+        }
+        let around = around.get(&kind.seen_by()).context("it was not tried")?;
+        running.push((started, *around));
+    }
+    let measured = measure(&mut running, options)?;
+    let mut ended = Vec::new();
+    for (running, _) in running {
+        ended.push(running.end_target()?);
+    }
+    for ended in ended {
+        let (kind, told) = (ended.kind(), ended.told().clone());
+        if let Some(report) = ended.finish().with_context(|| format!("{} did not end well", kind.name()))? {
+            let around = around.get(&kind).copied();
+            check(kind, around, &told, &report).with_context(|| format!("{} is not comparable", kind.name()))?;
+        }
+    }
+    Ok(Unwind {
+        benchmark: "unwind",
+        machine: Machine::this(),
+        rounds: options.rounds,
+        slice_ms: options.slice.as_millis(),
+        sites,
+        depths: DEPTHS.into_iter().zip(measured).map(|(frames, measured)| conclude(frames, &measured)).collect(),
+    })
+}
+
+/// What variants are started with.
+struct Starter<'run> {
+    scratch: &'run Scratch,
+    options: &'run Options,
+    processors: &'run Processors,
+}
+
+impl Starter<'_> {
+    fn start(&self, kind: Kind, purpose: &str, sites: &[Site]) -> Result<Running> {
+        // A library each: what one variant has placed in it, no other passes.
+        let libc = LibcCopy::make(self.scratch.folder(&format!("{}-{purpose}", kind.name()))?)?;
+        Running::start(kind, &libc, &self.processors.one(), self.options, sites)
+            .with_context(|| format!("{} cannot be measured", kind.name()))
+    }
+}
+
+/// What each variant took at each depth in each round: by depth, by variant, by round. In each round every variant has its
+/// turn at a depth before the next depth's turn, so that those which are compared are measured side by side.
+fn measure(running: &mut [(Running, usize)], options: &Options) -> Result<Vec<Vec<Vec<Took>>>> {
+    let mut measured = vec![vec![Vec::new(); running.len()]; DEPTHS.len()];
+    let mut pairs = Vec::new();
+    for frames in DEPTHS {
+        for (variant, around) in running.iter_mut() {
+            let deeper =
+                frames.checked_sub(*around).with_context(|| format!("{around} frames are around the victim's"))?;
+            // What is done for the first time takes longer.
+            variant.work(deeper, WARM_UP)?;
+            pairs.push((deeper, variant.work(deeper, WARM_UP)?.0.pairs_in(options.slice).max(WARM_UP / 10)));
+        }
+    }
+    for round in 0..options.rounds {
+        eprintln!("    round {} of {}", round + 1, options.rounds);
+        let mut pairs = pairs.iter();
+        for (frames, measured) in DEPTHS.iter().zip(&mut measured) {
+            for ((variant, _), measured) in running.iter_mut().zip(measured) {
+                let &(deeper, pairs) = pairs.next().context("a variant has no number of pairs")?;
+                let (work, program) = variant.work(deeper, pairs)?;
+                if let Some(found) = variant.frames()?.filter(|found| found != frames) {
+                    bail!("bpf_get_stack gave {found} frames, not {frames}");
+                }
+                measured.push(Took { program_ns: program.ns_a_run(), pair_ns: work.ns_a_pair() });
+            }
+        }
+    }
+    Ok(measured)
+}
+
+/// What the rounds at one depth say; `measured` is in the order of [`KINDS`].
+fn conclude(frames: usize, measured: &[Vec<Took>]) -> Depth {
+    let of = |kind: Kind| {
+        let rounds = KINDS.iter().zip(measured).find(|(known, _)| **known == kind);
+        rounds.map_or(&[][..], |(_, rounds)| rounds).iter().map(|took| took.program_ns)
+    };
+    let pairs = || of(Kind::Tables).zip(of(Kind::FramePointers));
+    Depth {
+        frames,
+        variants: KINDS
+            .iter()
+            .zip(measured)
+            .map(|(kind, rounds)| Variant {
+                name: kind.name(),
+                program_ns: Spread::of(rounds.iter().map(|took| took.program_ns)),
+                pair_ns: Spread::of(rounds.iter().map(|took| took.pair_ns)),
+            })
+            .collect(),
+        ratio: Spread::of(pairs().map(|(tables, pointers)| tables / pointers)),
+        ratio_of_stacks: Spread::of(
+            pairs()
+                .zip(of(Kind::WithoutStacks))
+                .map(|((tables, pointers), without)| (tables - without) / (pointers - without)),
+        ),
+        ratio_to_helper: Spread::of(of(Kind::Tables).zip(of(Kind::Helper)).map(|(tables, helper)| tables / helper)),
+    }
+}
+
+/// Holds a report against what the victim did: so many pairs in so many functions of its own, around which are `around`
+/// frames more. Stacks of other depths, or taken in another way, would be other work.
+fn check(kind: Kind, around: Option<usize>, told: &BTreeMap<usize, u64>, report: &Report) -> Result<()> {
+    let mut seen = BTreeMap::new();
+    for stack in &report.stacks {
+        if stack.end != kind.end() {
+            bail!("{} of its stacks ended as {:?}, not as {:?}", stack.alloc_count, stack.end, kind.end());
+        }
+        *seen.entry(stack.frames()).or_insert(0) += stack.alloc_count;
+    }
+    let expected = match around {
+        Some(around) => told.iter().map(|(deeper, pairs)| (deeper + around, *pairs)).collect(),
+        None => BTreeMap::from([(0, told.values().sum())]),
+    };
+    if seen != expected {
+        bail!("allocations by the frames of their stacks are {seen:?}, not {expected:?}; {} were lost", report.lost());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let took = |ns: &[f64]| ns.iter().map(|&ns| Took { program_ns: ns, pair_ns: 2.0 * ns }).collect::<Vec<_>>();
+        // The machine was twice as slow in the last round.
+        let rounds = [
+            took(&[900.0, 900.0, 1800.0]),
+            took(&[600.0, 600.0, 1200.0]),
+            took(&[450.0, 450.0, 900.0]),
+            took(&[300.0, 300.0, 600.0]),
+            took(&[50.0; 3]),
+        ];
+        let depth = conclude(5, &rounds);
+        assert_eq!(depth.ratio, Spread { median: 1.5, min: 1.5, max: 1.5 });
+        assert_eq!(depth.ratio_of_stacks, Spread { median: 2.0, min: 2.0, max: 2.0 });
+        assert_eq!(depth.ratio_to_helper.median, 2.0);
+        assert_eq!(depth.variants[1].program_ns, Spread { median: 600.0, min: 600.0, max: 1200.0 });
+        assert_eq!(depth.variants[1].pair_ns.median, 1200.0);
+    }
+
+    fn report(stacks: &[(&str, usize, u64)]) -> Report {
+        let stacks = stacks.iter().map(|&(end, frames, count)| {
+            let mut frames = vec![json!({ "inlined": false }); frames];
+            // What was inlined is no frame of the stack.
+            frames.extend([json!({ "inlined": true })]);
+            json!({ "end": end, "frames": frames, "alloc_count": count })
+        });
+        let stacks: Vec<_> = stacks.collect();
+        let report = json!({ "totals": { "alloc_count": 0 }, "losses": { "ring_full_alloc": 2 }, "stacks": stacks });
+        serde_json::from_value(report).unwrap()
+    }
+
+    #[test]
+    fn every_allocation_must_have_the_stack_that_the_victim_gave_it() {
+        let told = BTreeMap::from([(1, 100), (6, 50)]);
+        let right = report(&[("complete", 5, 60), ("complete", 10, 50), ("complete", 5, 40)]);
+        check(Kind::Tables, Some(4), &told, &right).unwrap();
+        for wrong in [
+            &[("complete", 5, 100), ("complete", 10, 49)][..],
+            &[("complete", 5, 100), ("complete", 10, 50), ("complete", 9, 1)],
+            &[("complete", 5, 100), ("frame_pointers", 10, 50)],
+        ] {
+            assert!(check(Kind::Tables, Some(4), &told, &report(wrong)).is_err(), "{wrong:?}");
+        }
+        check(Kind::WithoutStacks, None, &told, &report(&[("not_taken", 0, 150)])).unwrap();
+        assert!(check(Kind::WithoutStacks, None, &told, &right).is_err());
+    }
+}

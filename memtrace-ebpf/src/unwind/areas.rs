@@ -1,0 +1,218 @@
+//! What of a file is mapped at an address, as the kernel itself knows it.
+
+use core::ffi::c_void;
+use core::ptr::from_mut;
+
+use aya_ebpf::bindings::task_struct;
+use aya_ebpf::btf_maps::LruHashMap;
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task, bpf_get_current_task_btf};
+use aya_ebpf::macros::btf_map;
+use memtrace_common::unwind::{Mapping, ObjectKey, mapping};
+use memtrace_common::wire::End;
+use memtrace_unwind::lookup::{self, Area};
+
+use super::tables::copy;
+use super::{State, objects};
+use crate::settings::{self, areas as layout};
+use crate::stack::Scratch;
+
+/// Of `errno`s.
+const NOT_FOUND: i64 = -2;
+
+/// Code may be run there (`VM_EXEC`, include/linux/mm.h).
+const EXECUTABLE: u64 = 1 << 2;
+
+const PAGE_SHIFT: u64 = 12;
+
+/// Mappings are remembered for each 2^16 bytes of addresses with code that was met.
+const PART_BITS: u32 = 16;
+
+/// Some addresses of a process.
+#[repr(C)]
+struct Place {
+    part: u64,
+    generation: u32,
+    reserved: u32,
+}
+
+/// Mappings that the kernel was asked for. Asking takes it some hundred nanoseconds, and fails while another thread changes
+/// the process' mappings.
+#[btf_map]
+static KNOWN: LruHashMap<Place, Mapping, 16384> = LruHashMap::new();
+
+/// How often the kernel is asked while the process' mappings are locked for a change by another of its threads.
+const TRIES: u32 = 64;
+
+/// A part of a process' addresses, and what it shows.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Mapped {
+    begin: u64,
+    end: u64,
+    offset: u64,
+    object: ObjectKey,
+    executable: bool,
+    /// Whether there is a file, or what the kernel lends as one.
+    is_file: bool,
+    read: bool,
+}
+
+impl Mapped {
+    const NOTHING: Self = Self {
+        begin: 0,
+        end: 0,
+        offset: 0,
+        object: ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 },
+        executable: false,
+        is_file: false,
+        read: false,
+    };
+}
+
+const FOUND: u64 = 0;
+const NO_MAPPING: u64 = End::NoMapping as u64;
+const PENDING: u64 = End::TablePending as u64;
+const BUSY: u64 = End::MappingsBusy as u64;
+
+/// Finds the mapping of the current process that `pc` lies in, and puts it into the walk in progress in the scratch memory
+/// of `slot`. Returns 0, or the [`End`] of the walk.
+///
+/// Is verified by itself, as the step is.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
+    let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
+    let State { last, process, .. } = &mut scratch.unwind;
+    let place = Place { part: pc >> PART_BITS, generation: process.generation, reserved: 0 };
+    // SAFETY: should the entry be replaced while it is read, the old one stays readable until the program ends.
+    if let Some(known) = unsafe { KNOWN.get(&place) }
+        && lookup::holds(known, pc)
+    {
+        copy(last, known);
+        return FOUND;
+    }
+    let mut result = BUSY;
+    for _ in 0..TRIES {
+        result = unwind_ask(slot, pc);
+        if result != BUSY {
+            break;
+        }
+    }
+    if result == FOUND
+        && let Some(scratch) = Scratch::at(slot)
+        // What is not known yet may be so when it is looked up next.
+        && (scratch.unwind.last.pages_and_kind >> 24) as u8 == mapping::TABLE
+    {
+        // What cannot be kept is asked for again.
+        let _ = KNOWN.insert(&place, &scratch.unwind.last, 0);
+    }
+    result
+}
+
+/// Asks the kernel once. Is verified by itself, lest it be so for each time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_ask(slot: u32, pc: u64) -> u64 {
+    if !settings::can_find_areas() {
+        return NO_MAPPING;
+    }
+    let mut mapped = Mapped::NOTHING;
+    // SAFETY: the callback is a program of this object, and writes to what `mapped` is only.
+    let result = unsafe {
+        bpf_find_vma(bpf_get_current_task_btf(), pc, describe as *mut c_void, from_mut(&mut mapped).cast(), 0)
+    };
+    if result != 0 && result != NOT_FOUND {
+        return BUSY;
+    }
+    let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
+    if result != 0 || !mapped.read || !mapped.executable {
+        return NO_MAPPING;
+    }
+    let State { last, pid, .. } = &mut scratch.unwind;
+    if !mapped.is_file {
+        let generated = (mapping::GENERATED as u32) << 24;
+        let Mapped { begin, end, .. } = mapped;
+        copy(last, &Mapping { begin, end, bias: 0, page_base: 0, pages_and_kind: generated });
+        return FOUND;
+    }
+    let Some(table) = objects::table(*pid, &mapped.object, mapped.begin, mapped.end) else { return PENDING };
+    let area = Area { begin: mapped.begin, end: mapped.end, offset: mapped.offset };
+    copy(last, &lookup::mapping(table, &area, pc));
+    FOUND
+}
+
+/// How many pages of code the current process has mapped (`vm_stat_account`, mm/mmap.c).
+#[inline(always)]
+pub fn code_pages() -> Option<u32> {
+    // SAFETY: the helper takes nothing.
+    let task = unsafe { bpf_get_current_task() };
+    let memory = word(task, layout::task_memory())?;
+    half(memory, layout::code_pages())
+}
+
+/// As `bpf_find_vma` calls it, while the mappings are locked.
+extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, mapped: *mut c_void) -> i64 {
+    // SAFETY: what `find` gave.
+    let mapped = unsafe { &mut *mapped.cast::<Mapped>() };
+    mapped.read = read(area as u64, mapped).is_some();
+    0
+}
+
+#[inline(always)]
+fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
+    mapped.executable = word(area, layout::flags())? & EXECUTABLE != 0;
+    mapped.begin = word(area, layout::begin())?;
+    mapped.end = word(area, layout::end())?;
+    mapped.offset = word(area, layout::page_offset())? << PAGE_SHIFT;
+    let file = word(area, layout::file())?;
+    if file == 0 {
+        // The code that the kernel lends has no file; where it lies it tells.
+        let memory = word(area, layout::memory())?;
+        mapped.is_file = word(memory, layout::vdso())? == mapped.begin;
+        mapped.offset = 0;
+        return Some(());
+    }
+    mapped.is_file = true;
+    read_object(file, &mut mapped.object)
+}
+
+/// `file` is the address of a `struct file`.
+#[inline(always)]
+fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
+    let inode = word(file, layout::inode())?;
+    object.inode = word(inode, layout::number())?;
+    object.changed_s = word(inode, layout::changed_s())? as i64;
+    object.changed_ns = half(inode, layout::changed_ns())? & NANOSECONDS;
+    object.device = half(word(inode, layout::super_block())?, layout::device())?;
+    Some(())
+}
+
+/// Has the table made of the program that the process runs from now on, if it is not known; `program` is the address of
+/// the `struct linux_binprm`.
+#[inline(always)]
+pub fn announce(pid: u32, program: u64) {
+    let mut object = Mapped::NOTHING.object;
+    if settings::can_find_areas()
+        && let Some(file) = word(program, layout::program())
+        && read_object(file, &mut object).is_some()
+    {
+        // It is for what comes.
+        let _ = objects::table(pid, &object, 0, 0);
+    }
+}
+
+/// Of a time's nanoseconds the kernel uses the upper bit for itself (`I_CTIME_QUERIED`, include/linux/fs.h, Linux 6.13).
+const NANOSECONDS: u32 = (1 << 31) - 1;
+
+#[inline(always)]
+fn word(base: u64, offset: u32) -> Option<u64> {
+    // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
+    unsafe { bpf_probe_read_kernel((base + offset as u64) as *const u64) }.ok()
+}
+
+#[inline(always)]
+fn half(base: u64, offset: u32) -> Option<u32> {
+    // SAFETY: as above.
+    unsafe { bpf_probe_read_kernel((base + offset as u64) as *const u32) }.ok()
+}

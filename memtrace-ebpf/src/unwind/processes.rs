@@ -1,0 +1,68 @@
+//! Whose mappings are which: a generation for each process, a new one whenever its mappings change.
+//!
+//! Where the kernel can be asked for mappings (Linux 5.17), the programs keep these entries by themselves. That a generation
+//! is over they see by the number of the process' pages of code, which is another one as soon as a library is unmapped; and
+//! before another comes to its place, the linker allocates, and so a stack is taken. Besides, user space has entries
+//! forgotten when it hears of a mapping, for those who exchange code without allocating. On older kernels user space tells
+//! of each process' mappings.
+
+use aya_ebpf::btf_maps::{Array, HashMap};
+use aya_ebpf::macros::btf_map;
+use memtrace_common::unwind::{MAX_PROCESSES, Process};
+
+use super::areas;
+use crate::{atomic, settings};
+
+#[btf_map]
+static PROCS: HashMap<u32, Process, MAX_PROCESSES> = HashMap::new();
+
+/// The generation that was given out last.
+#[btf_map]
+static GENERATION: Array<u64, 1> = Array::new();
+
+/// Generations that user space gives have this bit (`memtrace::kernel`), so that nobody gives out another's.
+const GIVEN_HERE: u32 = (1 << 31) - 1;
+
+/// What is known of the current process' mappings; `None` where nothing is and the kernel cannot be asked.
+#[inline(always)]
+pub fn of(pid: u32) -> Option<Process> {
+    // SAFETY: user space replaces entries as a whole; should it do so while one is read, the old one stays readable
+    // until the program ends.
+    let known = unsafe { PROCS.get(&pid) };
+    if !settings::can_find_areas() {
+        return known.copied();
+    }
+    let code_pages = areas::code_pages()?;
+    if let Some(known) = known
+        && (known.count != 0 || known.code_pages == code_pages)
+    {
+        return Some(*known);
+    }
+    let last = GENERATION.get_ptr_mut(0)?;
+    // SAFETY: the pointer is a map value's, which are aligned to 8 bytes.
+    let generation = (unsafe { atomic::fetch_add(last, 1) } as u32 & GIVEN_HERE) + 1;
+    let process = Process { base: 0, count: 0, generation, code_pages };
+    // Where there is no room, each stack has a generation of its own, and remembers for nobody.
+    let _ = PROCS.insert(&pid, &process, 0);
+    Some(process)
+}
+
+/// Forgets what is known of the process' mappings, because it has others now, or has ended.
+#[inline(always)]
+pub fn forget(pid: u32) {
+    // There need not be anything.
+    let _ = PROCS.remove(&pid);
+}
+
+/// A new process begins with its parent's mappings, where user space has told them. Where the kernel is asked, it is asked
+/// anew.
+#[inline(always)]
+pub fn copy(parent: u32, child: u32) {
+    // SAFETY: as above.
+    if let Some(known) = unsafe { PROCS.get(&parent) }
+        && known.count != 0
+    {
+        let process = *known;
+        let _ = PROCS.insert(&child, &process, 0);
+    }
+}

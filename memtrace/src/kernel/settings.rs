@@ -1,0 +1,103 @@
+//! What the programs are told before they are loaded: what the user wants, and where the running kernel keeps what they
+//! read.
+
+use memtrace_common::wire::{AreaLayout, MAX_FRAMES, MAX_RINGS, Settings};
+
+use super::btf::{self, Btf};
+use super::error::KernelError;
+use super::load::Options;
+
+/// A ring's reader is woken when its backlog passes one part in so many of the ring.
+const WAKE_PART: u64 = 4;
+
+/// `options` as the programs read them.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] where the kernel does not tell of its types what nothing can replace.
+pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
+    let unknown = |what: &str| KernelError::Unsupported {
+        action: String::from("describe its own types"),
+        reason: format!("{what} cannot be found in {}", btf::PATH),
+    };
+    let types = std::fs::read(btf::PATH)
+        .map_err(|error| KernelError::from_error("read the kernel's type information", &error))?;
+    let types = Btf::parse(&types).ok_or_else(|| unknown("anything"))?;
+    let member = |name: &str, member: &str| {
+        types.member_offset(name, member).ok_or_else(|| unknown(&format!("{name}.{member}")))
+    };
+    let [task_utask, utask_instances, instance_stack, instance_address, instance_next] = return_instances(&types)
+        .unwrap_or_else(|| {
+            log::warn!("pending return probes cannot be seen: {} does not say where they are", btf::PATH);
+            [0; 5]
+        });
+    let areas = areas(&types).unwrap_or_else(|| {
+        log::debug!("the kernel cannot be asked what processes have mapped");
+        AreaLayout::default()
+    });
+    Ok(Settings {
+        start_ns: options.start_ns,
+        min_size: options.min_size.0,
+        max_size: options.max_size.0,
+        rings: options.rings.clamp(1, MAX_RINGS),
+        max_depth: options.max_depth.min(MAX_FRAMES as u32),
+        wake_mark: options.ring_size.0 / WAKE_PART,
+        task_signal: member("task_struct", "signal")?,
+        signal_live: member("signal_struct", "live")?,
+        task_utask,
+        utask_instances,
+        instance_stack,
+        instance_address,
+        instance_next,
+        task_tgid: member("task_struct", "tgid")?,
+        areas,
+    })
+}
+
+/// Where the kernel keeps the return addresses that it has exchanged to see returns.
+fn return_instances(types: &Btf<'_>) -> Option<[u32; 5]> {
+    Some([
+        types.member_offset("task_struct", "utask")?,
+        types.member_offset("uprobe_task", "return_instances")?,
+        types.member_offset("return_instance", "stack")?,
+        types.member_offset("return_instance", "orig_ret_vaddr")?,
+        types.member_offset("return_instance", "next")?,
+    ])
+}
+
+/// Where the kernel keeps what a process has mapped, if it can be asked for it.
+fn areas(types: &Btf<'_>) -> Option<AreaLayout> {
+    if !types.has_function("bpf_find_vma") {
+        return None;
+    }
+    let (changed_s, changed_ns) = change_time(types)?;
+    Some(AreaLayout {
+        known: 1,
+        task_memory: types.member_offset("task_struct", "mm")?,
+        code_pages: types.member_offset("mm_struct", "exec_vm")?,
+        begin: types.member_offset("vm_area_struct", "vm_start")?,
+        end: types.member_offset("vm_area_struct", "vm_end")?,
+        page_offset: types.member_offset("vm_area_struct", "vm_pgoff")?,
+        flags: types.member_offset("vm_area_struct", "vm_flags")?,
+        file: types.member_offset("vm_area_struct", "vm_file")?,
+        memory: types.member_offset("vm_area_struct", "vm_mm")?,
+        vdso: types.member_offset("mm_struct", "context.vdso")?,
+        inode: types.member_offset("file", "f_inode")?,
+        number: types.member_offset("inode", "i_ino")?,
+        changed_s,
+        changed_ns,
+        super_block: types.member_offset("inode", "i_sb")?,
+        device: types.member_offset("super_block", "s_dev")?,
+        program: types.member_offset("linux_binprm", "file")?,
+        reserved: 0,
+    })
+}
+
+/// The inode's change time: seconds and nanoseconds. It was a `timespec64` until Linux 6.10, under another name since 6.6.
+fn change_time(types: &Btf<'_>) -> Option<(u32, u32)> {
+    let member = |member: &str| types.member_offset("inode", member);
+    let pair = |seconds: &str, nanoseconds: &str| Some((member(seconds)?, member(nanoseconds)?));
+    pair("i_ctime_sec", "i_ctime_nsec")
+        .or_else(|| pair("__i_ctime.tv_sec", "__i_ctime.tv_nsec"))
+        .or_else(|| pair("i_ctime.tv_sec", "i_ctime.tv_nsec"))
+}

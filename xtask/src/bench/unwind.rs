@@ -1,0 +1,144 @@
+//! The result of `cargo xtask bench unwind` as a table.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::facts::{self, list, number, short};
+
+/// The variants, in the order of the rows.
+const VARIANTS: &[(&str, &str)] = &[
+    ("empty", "an empty program"),
+    ("without-stacks", "memtrace, no stacks (`--max-depth 0`)"),
+    ("helper", "`bpf_get_stack` and nothing else, of a program with frame pointers"),
+    ("frame-pointers", "memtrace, stacks by `bpf_get_stack`, of a program with frame pointers"),
+    ("tables", "memtrace, stacks by unwind tables, of a program without them"),
+];
+
+/// The ratios, in the order of the rows.
+const RATIOS: &[(&str, &str)] = &[
+    ("ratio", "tables / `bpf_get_stack`, the whole event"),
+    ("ratio_of_stacks", "tables / `bpf_get_stack`, each less the event without a stack"),
+    ("ratio_to_helper", "the whole event by tables / `bpf_get_stack` and nothing else"),
+];
+
+/// The walk by tables is to take at most so many times what the kernel's own takes.
+const MOST: f64 = 1.2;
+
+/// The table, with what belongs to it.
+pub(super) fn table(result: &Value) -> Result<String> {
+    let depths = list(&result["depths"]);
+    let mut text = String::from("| ns at malloc's return (ns a pair of malloc and free) |");
+    for depth in depths {
+        text.push_str(&format!(" {} frames |", number(depth, "frames")?));
+    }
+    text.push_str("\n|---|");
+    text.push_str(&"---:|".repeat(depths.len()));
+    for (name, title) in VARIANTS {
+        let cells = depths.iter().map(|depth| cell(depth, name)).collect::<Result<Vec<_>>>()?;
+        text.push_str(&format!("\n| {title} | {} |", cells.join(" | ")));
+    }
+    for (name, title) in RATIOS {
+        let cells = depths.iter().map(|depth| ratio(depth, name)).collect::<Result<Vec<_>>>()?;
+        text.push_str(&format!("\n| {title} | {} |", cells.join(" | ")));
+    }
+    let (rounds, slice) = (number(result, "rounds")?, number(result, "slice_ms")?);
+    text.push_str(&format!(
+        "\n\nNanoseconds that the program at malloc's return runs, by the kernel's own account, which is in them; in \
+         brackets those of the target for a `malloc` and a `free` with all their probes, by its own clock. Medians of \
+         {rounds} rounds of {slice} ms, all variants in turn; the ratios are of what was measured in the same round, with \
+         the least and the most. memtrace's reports tell that every stack had just so many frames, by tables down to the \
+         first of the program. A stack's frames have all been met before. {} {}.",
+        verdict(depths)?,
+        facts::machine(result)?,
+    ));
+    Ok(text)
+}
+
+fn cell(depth: &Value, name: &str) -> Result<String> {
+    let variant = list(&depth["variants"]).iter().find(|known| known["name"] == name);
+    let variant = variant.with_context(|| format!("the result lacks {name}"))?;
+    let median = |spread: &str| number(&variant[spread], "median").map(short);
+    Ok(format!("{} ({})", median("program_ns")?, median("pair_ns")?))
+}
+
+fn ratio(depth: &Value, name: &str) -> Result<String> {
+    let of = |field: &str| number(&depth[name], field);
+    Ok(format!("**{:.2}** ({:.2}–{:.2})", of("median")?, of("min")?, of("max")?))
+}
+
+fn verdict(depths: &[Value]) -> Result<String> {
+    let mut above = Vec::new();
+    for depth in depths {
+        if number(&depth["ratio"], "median")? > MOST {
+            above.push(format!("{} frames", number(depth, "frames")?));
+        }
+    }
+    Ok(match above.as_slice() {
+        [] => format!("The whole event's ratio is to be at most {MOST}, and is."),
+        above => format!("The whole event's ratio is to be at most {MOST}, and is MORE at {}.", above.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(ratio: f64) -> Value {
+        let spread = |median: f64| json!({ "median": median, "min": median / 2.0, "max": median * 2.0 });
+        let variant =
+            |name: &str, ns: f64| json!({ "name": name, "program_ns": spread(ns), "pair_ns": spread(ns + 2000.0) });
+        let depth = |frames: u32, ratio: f64| {
+            let variants = [
+                variant("tables", 600.0),
+                variant("frame-pointers", 1000.0),
+                variant("without-stacks", 200.0),
+                variant("helper", 800.0),
+                variant("empty", 50.0),
+            ];
+            json!({ "frames": frames, "variants": variants, "ratio": spread(ratio), "ratio_of_stacks": spread(0.5), "ratio_to_helper": spread(0.75) })
+        };
+        json!({
+            "rounds": 25, "slice_ms": 50,
+            "machine": { "cpu": "C", "processors": 2, "is_virtual": false, "kernel": "6.1", "system": "S" },
+            "depths": [depth(5, 0.6), depth(50, ratio)],
+        })
+    }
+
+    #[test]
+    fn a_column_is_a_depth_and_the_ratios_come_last() {
+        let text = table(&result(0.8)).unwrap();
+        let rows: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+        assert_eq!(
+            rows,
+            [
+                "| ns at malloc's return (ns a pair of malloc and free) | 5 frames | 50 frames |",
+                "|---|---:|---:|",
+                "| an empty program | 50 (2,050) | 50 (2,050) |",
+                "| memtrace, no stacks (`--max-depth 0`) | 200 (2,200) | 200 (2,200) |",
+                "| `bpf_get_stack` and nothing else, of a program with frame pointers | 800 (2,800) | 800 (2,800) |",
+                "| memtrace, stacks by `bpf_get_stack`, of a program with frame pointers | 1,000 (3,000) | 1,000 (3,000) |",
+                "| memtrace, stacks by unwind tables, of a program without them | 600 (2,600) | 600 (2,600) |",
+                "| tables / `bpf_get_stack`, the whole event | **0.60** (0.30–1.20) | **0.80** (0.40–1.60) |",
+                "| tables / `bpf_get_stack`, each less the event without a stack \
+                 | **0.50** (0.25–1.00) | **0.50** (0.25–1.00) |",
+                "| the whole event by tables / `bpf_get_stack` and nothing else \
+                 | **0.75** (0.38–1.50) | **0.75** (0.38–1.50) |",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_ratio_above_the_limit_is_told_with_its_depth() {
+        assert!(table(&result(1.2)).unwrap().contains("at most 1.2, and is."));
+        assert!(table(&result(1.21)).unwrap().contains("and is MORE at 50 frames."));
+    }
+
+    #[test]
+    fn a_variant_that_is_missing_is_an_error() {
+        let mut result = result(1.0);
+        result["depths"][0]["variants"].as_array_mut().unwrap().pop();
+        assert!(table(&result).is_err());
+    }
+}
