@@ -71,20 +71,6 @@ impl Oracle {
         [("LD_PRELOAD", victim::path(SHIM).into_os_string()), ("STACK_SHIM_FILE", self.path.clone().into_os_string())]
     }
 
-    /// The command that becomes `program` with its arguments, sampled.
-    #[must_use]
-    pub fn command(&self, program: &Path, arguments: &[&str]) -> Vec<OsString> {
-        let mut command = vec![OsString::from("env")];
-        for (name, value) in self.environment() {
-            let mut variable = OsString::from(format!("{name}="));
-            variable.push(value);
-            command.push(variable);
-        }
-        command.push(program.into());
-        command.extend(arguments.iter().map(OsString::from));
-        command
-    }
-
     /// What has been sampled in `program`, which must not be running.
     ///
     /// # Panics

@@ -1,4 +1,5 @@
-/* Loads a library, uses it, unloads it, and loads another, which mostly comes to lie where the first lay. */
+/* Loads two libraries, uses each, and waits in between. With an argument more, the first is unloaded before the second is
+ * loaded, which mostly comes to lie where the first lay. */
 #define _GNU_SOURCE
 #include "books.h"
 
@@ -13,21 +14,26 @@ NOIPA static void use(void *(*take)(size_t), size_t size) {
         free(take(size));
 }
 
-NOIPA static void *with(const char *path, size_t size) {
+NOIPA static void *with(const char *path, size_t size, int keep) {
     void *library = dlopen(path, RTLD_NOW);
     void *(*take)(size_t) = library ? (void *(*)(size_t))dlsym(library, "take") : NULL;
     if (!take)
         abort();
+    /* So that memtrace has met it. */
+    free(take(1));
+    say("loaded\n");
+    if (!gate_wait())
+        abort();
     use(take, size);
-    dlclose(library);
+    if (!keep)
+        dlclose(library);
     return (void *)take;
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
     books_begin();
-    void *first = with(argv[1], 1001);
-    void *second = with(argv[2], 2002);
+    void *first = with(argv[1], 1001, argc == 3);
+    void *second = with(argv[2], 2002, 1);
     char extra[64];
     sprintf(extra, "\"distance\":%ld,", labs((long)((char *)first - (char *)second)));
     books_print(extra);
