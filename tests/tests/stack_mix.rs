@@ -1,7 +1,5 @@
 //! Programs as people run them, each traced from its first instruction: nearly every allocation has its whole stack.
 
-#![expect(clippy::print_stdout, reason = "the shares are what the test is there to measure")]
-
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
