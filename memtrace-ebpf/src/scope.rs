@@ -35,10 +35,11 @@ pub fn traces(pid: u32) -> bool {
     }
 }
 
-/// Whether `pid` is known to be traced.
+/// Whether it matters what becomes of `pid`. Where processes are chosen when they first run into a probe it may come to
+/// matter later, and user space counts each one's programs from the beginning.
 #[inline(always)]
-pub fn is_target(pid: u32) -> bool {
-    known(pid).is_some_and(|known| known & target::TRACED != 0)
+pub fn matters(pid: u32) -> bool {
+    settings::scope() == scope::SELECTED || known(pid).is_some_and(|known| known & target::TRACED != 0)
 }
 
 /// A new process is what its parent is, where families are traced.

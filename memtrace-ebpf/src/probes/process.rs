@@ -17,7 +17,7 @@ fn process_exec(context: RawTracePointContext) -> i32 {
     pending::forget(context.arg::<u64>(1) as u32);
     pending::forget(thread.tid);
     unwind::forget(thread.pid);
-    if maps::is_open() && scope::is_target(thread.pid) {
+    if maps::is_open() && scope::matters(thread.pid) {
         emit::process(&context, thread, Kind::Exec);
         unwind::announce(thread.pid, context.arg(2));
     }
@@ -32,7 +32,7 @@ fn process_exit(context: RawTracePointContext) -> i32 {
     pending::forget(thread.tid);
     if is_last_thread(context.arg(0)) {
         unwind::forget(thread.pid);
-        if maps::is_open() && scope::is_target(thread.pid) {
+        if maps::is_open() && scope::matters(thread.pid) {
             emit::process(&context, thread, Kind::Exit);
         }
         scope::exit(thread.pid);

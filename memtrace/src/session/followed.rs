@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
 use crate::model::{
@@ -29,6 +30,8 @@ pub(super) struct Followed {
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     lost: u64,
+    /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
+    begun: Option<Duration>,
 }
 
 /// What has happened to the traced processes.
@@ -55,7 +58,13 @@ impl Followed {
             looked_at: HashSet::new(),
             new_programs: HashSet::new(),
             lost: 0,
+            begun: None,
         }
+    }
+
+    /// Events count since `now`, by the monotonic clock.
+    pub(super) fn begin_at(&mut self, now: Duration) {
+        self.begun = Some(now);
     }
 
     /// The store of the files that processes have mapped.
@@ -176,6 +185,7 @@ impl Followed {
 
     fn take(&mut self, notice: MappingNotice, news: &mut News) {
         let pid = notice.pid;
+        let has_books = self.begun.is_some_and(|begun| Duration::from_nanos(notice.time_ns) >= begun);
         let changes = matches!(notice.kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
         if changes && self.is_traced(pid) {
             news.changed.insert(pid);
@@ -190,6 +200,10 @@ impl Followed {
             }
             MappingKind::Exec { comm } => {
                 self.new_programs.insert(pid);
+                if !has_books {
+                    self.registry.forget(pid);
+                    return self.registry.apply(Notice { pid, kind: NoticeKind::Comm { comm } });
+                }
                 NoticeKind::Exec { comm }
             }
             // Only the first thread's name is the process'.
@@ -203,6 +217,7 @@ impl Followed {
                 }
                 NoticeKind::Forked { parent }
             }
+            MappingKind::Exit if !has_books => return self.registry.forget(pid),
             MappingKind::Exit => NoticeKind::Exited,
         };
         self.registry.apply(Notice { pid, kind });

@@ -27,7 +27,7 @@ use crate::unwind::{self, Cache};
 
 /// So many stacks each shard may hold, and so many processes.
 const MAX_STACKS: u32 = 1 << 20;
-const MAX_PROCESSES: u32 = 1 << 14;
+const MAX_PROCESSES: u32 = 1 << 18;
 
 /// The programs are timed during one tick of so many: timing is a cost of its own.
 const TIMED_EVERY: u32 = 10;
@@ -161,6 +161,7 @@ impl Trace {
         }
         let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
         kernel.open().map_err(|error| translate::kernel(None, error))?;
+        followed.begin_at(cost::monotonic_clock());
         if let Some(pid) = subject.first_ended() {
             return Err(Error::Ended { pid });
         }
