@@ -197,8 +197,8 @@ pub struct Process {
     /// Never 0, and another whenever the mappings change, in all processes, so that what was remembered under the old
     /// ones is not used.
     pub generation: u32,
-    /// Where the kernel is asked: its count of changes when the generation began.
-    pub changes: u32,
+    /// Where the kernel is asked: how many pages of code the process had when the generation began.
+    pub code_pages: u32,
 }
 
 const _: () = {

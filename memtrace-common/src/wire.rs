@@ -243,8 +243,8 @@ pub struct AreaLayout {
     pub known: u32,
     /// `mm` in `task_struct`.
     pub task_memory: u32,
-    /// A word in `mm_struct` that is another one when the process' mappings have changed.
-    pub changes: u32,
+    /// `exec_vm` in `mm_struct`: how many pages of code there are.
+    pub code_pages: u32,
     /// `vm_start` in `vm_area_struct`.
     pub begin: u32,
     /// `vm_end` in `vm_area_struct`.

@@ -25,7 +25,7 @@ static SETTINGS: Settings = Settings {
     areas: AreaLayout {
         known: 1,
         task_memory: 0,
-        changes: 0,
+        code_pages: 0,
         begin: 0,
         end: 0,
         page_offset: 0,
@@ -138,5 +138,5 @@ pub mod areas {
         };
     }
 
-    offsets! { task_memory changes begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program }
+    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program }
 }

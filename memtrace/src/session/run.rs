@@ -227,6 +227,8 @@ impl Trace {
             self.subject.notes.push(note);
         }
         if self.kernel.tables().finds_mappings() {
+            // What the programs remember of the process' addresses may not be there any more.
+            changed.into_iter().for_each(|pid| self.kernel.tables().drop_process(pid));
             return;
         }
         for pid in changed.into_iter().filter(|_| self.takes_stacks) {
