@@ -188,6 +188,11 @@ impl Followed {
         })
     }
 
+    /// What a process that runs `program` could come to map as it begins.
+    pub(super) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
+        target::candidates(program.path.as_os_str(), &mut self.objects).objects
+    }
+
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.
     pub(super) fn add_idle(&self, snapshot: &mut Snapshot) {
         for &pid in self.traced.keys() {

@@ -245,7 +245,13 @@ impl Trace {
             wanted.drain(|wanted| requests.push(wanted));
             for Wanted { object, pid, range } in requests {
                 let mapped = self.followed.object(pid, range);
+                // A program maps its libraries next.
+                let libraries = match &mapped {
+                    Some(program) if range.is_none() => self.followed.libraries(program),
+                    _ => Vec::new(),
+                };
                 self.unwinding.want(&mut self.kernel, object, mapped);
+                self.unwinding.foresee(&mut self.kernel, &libraries);
             }
         }
         self.unwinding.take_built(&mut self.kernel);

@@ -122,6 +122,23 @@ impl Unwinding {
             kernel.tables().forget_object(key);
             return;
         };
+        self.build(kernel, object, handle, key);
+    }
+
+    /// Has the tables of objects made that somebody will map soon.
+    pub(super) fn foresee(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
+        for object in objects {
+            if let Some(handle) = object.handle.clone()
+                && !self.placed.contains_key(&handle)
+                && let Some(key) = key(&handle)
+            {
+                self.build(kernel, Arc::clone(object), handle, key);
+            }
+        }
+    }
+
+    /// The kernel half is told of the table now or when it is built.
+    fn build(&mut self, kernel: &mut Kernel, object: Arc<Object>, handle: PathBuf, key: ObjectKey) {
         if self.placed.contains_key(&handle) {
             self.publish(kernel, &handle, key);
             return;
