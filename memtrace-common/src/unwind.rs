@@ -190,7 +190,7 @@ pub mod mapping {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Process {
-    /// The first, counted through the map of mappings.
+    /// The first, counted through the map of mappings; where the kernel is asked, whose they are: the process' id.
     pub base: u32,
     /// How many; 0: the kernel is asked.
     pub count: u32,

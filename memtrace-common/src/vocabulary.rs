@@ -206,6 +206,88 @@ impl LossReason {
     }
 }
 
+macro_rules! stack_ends {
+    (
+        of a walk: { $($(#[$doc:meta])* $walk:ident = $number:literal, $name:literal, $words:literal;)* }
+        without a walk: { $($(#[$other_doc:meta])* $other:ident = $other_name:literal, $other_words:literal;)* }
+    ) => {
+        /// Why a stack walk ended where it did, or why there is no stack.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum StackEnd {
+            $($(#[$doc])* $walk = $number,)*
+            $($(#[$other_doc])* $other,)*
+        }
+
+        impl StackEnd {
+            /// Every end, in the order in which reports list them.
+            pub const ALL: &[Self] = &[$(Self::$walk,)* $(Self::$other),*];
+
+            /// The end of a walk with that number. 0 is no end.
+            #[must_use]
+            pub const fn of_walk(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$walk),)*
+                    _ => None,
+                }
+            }
+
+            /// The end's name in every report: lower case, words joined by underscores.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$walk => $name,)* $(Self::$other => $other_name),* }
+            }
+
+            /// In words, as they follow a number of stacks: "98% complete".
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$walk => $words,)* $(Self::$other => $other_words),* }
+            }
+        }
+    };
+}
+
+stack_ends! {
+    of a walk: {
+        /// The outermost frame was reached and known as such: no caller is missing.
+        Complete = 1, "complete", "complete";
+        /// The outermost frame was reached, in part by the frame pointers of code that was generated at run time.
+        Generated = 2, "generated", "complete through generated code";
+        /// The chain of frame pointers ended; callers may be missing.
+        FramePointers = 3, "frame_pointers", "by frame pointers";
+        /// There were more frames than were asked for.
+        Truncated = 4, "truncated", "truncated";
+        /// Cut: the frame pointers of code that was generated at run time led nowhere.
+        GeneratedCut = 5, "generated_cut", "cut in generated code";
+        /// Cut at an address that is in no known mapping of code.
+        NoMapping = 6, "no_mapping", "cut outside of known mappings";
+        /// Cut at an object whose unwind table was not there yet.
+        TablePending = 7, "table_pending", "cut before the unwind table was there";
+        /// Cut at an object that has no unwind table.
+        NoTable = 8, "no_table", "cut for want of an unwind table";
+        /// Cut at an address of which the object's unwind table says nothing.
+        NoRow = 9, "no_row", "cut where the unwind table says nothing";
+        /// Cut at an address where what the object says cannot be put into a table.
+        Untabled = 10, "untabled", "cut at what an unwind table cannot say";
+        /// Cut where the stack could not be read.
+        Unreadable = 11, "unreadable", "cut where the stack could not be read";
+        /// Cut where what was found cannot be a frame.
+        BadFrame = 12, "bad_frame", "cut at what cannot be a frame";
+        /// Cut where the caller's frame hangs on a register whose value is not known.
+        RegisterLost = 13, "register_lost", "cut for want of a register";
+        /// Cut where the process was changing its mappings at that moment.
+        MappingsBusy = 14, "mappings_busy", "cut while mappings changed";
+    }
+    without a walk: {
+        /// No stack was asked for.
+        NotTaken = "not_taken", "not taken";
+        /// The stack could not be taken, or there was no room for it.
+        Failed = "failed", "failed";
+        /// The stack was taken, but its frames never arrived.
+        FramesLost = "frames_lost", "frames lost";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,5 +305,16 @@ mod tests {
             assert_eq!(reason.index(), place);
             assert_eq!(LossReason::ALL.iter().filter(|other| other.name() == reason.name()).count(), 1);
         }
+    }
+
+    #[test]
+    fn ends_of_walks_have_numbers_from_one_on_and_no_other_end_has_any() {
+        let (walks, others) = StackEnd::ALL.split_at((1..).map_while(StackEnd::of_walk).count());
+        for (number, &end) in (1..).zip(walks) {
+            assert_eq!((end as u32, StackEnd::of_walk(number)), (number, Some(end)));
+        }
+        assert_eq!(others, [StackEnd::NotTaken, StackEnd::Failed, StackEnd::FramesLost]);
+        assert!(others.iter().all(|&end| StackEnd::of_walk(end as u32).is_none()));
+        assert_eq!(StackEnd::of_walk(0), None);
     }
 }

@@ -6,6 +6,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::unwind::ObjectKey;
+pub use crate::vocabulary::StackEnd as End;
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,66 +122,6 @@ pub struct WantedRecord {
     pub pid: u32,
     /// Zero.
     pub reserved: u32,
-}
-
-/// Why a stack walk ended where it did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum End {
-    /// The outermost frame was reached and known as such.
-    Complete = 1,
-    /// The chain of frame pointers ended; callers may be missing.
-    FramePointers = 2,
-    /// There were more frames than were asked for.
-    Truncated = 3,
-    /// The outermost frame was reached, in part by the frame pointers of code that was generated at run time.
-    Generated = 4,
-    /// The frame pointers of code that was generated at run time led nowhere.
-    GeneratedCut = 5,
-    /// An address is in no mapping of code that is known.
-    NoMapping = 6,
-    /// The object's unwind table is not there yet.
-    TablePending = 7,
-    /// The object has no unwind table.
-    NoTable = 8,
-    /// The object's unwind table says nothing about an address.
-    NoRow = 9,
-    /// What the object says about an address cannot be put into a table.
-    Untabled = 10,
-    /// A word of the stack could not be read.
-    Unreadable = 11,
-    /// What was found cannot be a frame.
-    BadFrame = 12,
-    /// The caller's frame hangs on a register whose value is not known.
-    RegisterLost = 13,
-    /// The process' mappings were being changed.
-    MappingsBusy = 14,
-}
-
-impl End {
-    /// Every end.
-    pub const ALL: &[Self] = &[
-        Self::Complete,
-        Self::FramePointers,
-        Self::Truncated,
-        Self::Generated,
-        Self::GeneratedCut,
-        Self::NoMapping,
-        Self::TablePending,
-        Self::NoTable,
-        Self::NoRow,
-        Self::Untabled,
-        Self::Unreadable,
-        Self::BadFrame,
-        Self::RegisterLost,
-        Self::MappingsBusy,
-    ];
-
-    /// The end that a record's field stands for.
-    #[must_use]
-    pub fn from_raw(raw: u32) -> Option<Self> {
-        Self::ALL.iter().copied().find(|&end| end as u32 == raw)
-    }
 }
 
 /// The stack id of an allocation for which no stack was asked for.
@@ -411,16 +352,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_and_ends_survive_the_wire() {
+    fn kinds_survive_the_wire() {
         for kind in [Kind::Alloc, Kind::Free, Kind::Park, Kind::Restore, Kind::Stack, Kind::Exec, Kind::Exit] {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
         }
-        for (raw, &end) in (1..).zip(End::ALL) {
-            assert_eq!(End::from_raw(raw), Some(end));
-        }
         assert_eq!(Kind::from_raw(0), None);
-        assert_eq!(End::from_raw(0), None);
-        assert_eq!(End::from_raw(15), None);
     }
 
     #[test]

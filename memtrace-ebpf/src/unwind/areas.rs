@@ -1,7 +1,7 @@
 //! What of a file is mapped at an address, as the kernel itself knows it.
 
 use core::ffi::c_void;
-use core::ptr::from_mut;
+use core::ptr::{self, from_mut};
 
 use aya_ebpf::bindings::task_struct;
 use aya_ebpf::btf_maps::LruHashMap;
@@ -38,6 +38,9 @@ struct Place {
 
 /// Mappings that the kernel was asked for. Asking takes it some hundred nanoseconds, and fails while another thread changes
 /// the process' mappings.
+///
+/// The memory of an entry that is replaced may be another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so
+/// that who has copied one looks whether it is still there.
 #[btf_map]
 static KNOWN: LruHashMap<Place, Mapping, 16384> = LruHashMap::new();
 
@@ -85,12 +88,13 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
     let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
     let State { last, process, .. } = &mut scratch.unwind;
     let place = Place { part: pc >> PART_BITS, generation: process.generation, reserved: 0 };
-    // SAFETY: should the entry be replaced while it is read, the old one stays readable until the program ends.
-    if let Some(known) = unsafe { KNOWN.get(&place) }
-        && lookup::holds(known, pc)
-    {
+    // SAFETY: its memory stays that of a value of the map; whether of this one is seen below.
+    if let Some(known) = unsafe { KNOWN.get(&place) } {
         copy(last, known);
-        return FOUND;
+        // SAFETY: as above.
+        if unsafe { KNOWN.get(&place) }.is_some_and(|still| ptr::eq(still, known)) && lookup::holds(last, pc) {
+            return FOUND;
+        }
     }
     let mut result = BUSY;
     for _ in 0..TRIES {
@@ -139,7 +143,7 @@ extern "C" fn unwind_ask(slot: u32, pc: u64) -> u64 {
     let Some(table) = objects::table(*pid, &mapped.object, mapped.begin, mapped.end) else { return PENDING };
     let area = Area { begin: mapped.begin, end: mapped.end, offset: mapped.offset };
     copy(last, &lookup::mapping(table, &area, pc));
-    FOUND
+    if objects::is_still(&mapped.object, table) { FOUND } else { BUSY }
 }
 
 /// How many pages of code the current process has mapped (`vm_stat_account`, mm/mmap.c).
@@ -194,6 +198,7 @@ pub fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
 pub fn announce(pid: u32, program: u64) {
     let mut object = Mapped::NOTHING.object;
     if settings::can_find_areas()
+        && settings::max_depth() != 0
         && let Some(file) = word(program, layout::program())
         && read_object(file, &mut object).is_some()
     {
