@@ -44,7 +44,7 @@ impl Way<'_> {
         match self {
             Self::Together(multi) => {
                 let link = multi.place(name, scope, path, spots)?;
-                held.push(Held::new(link, spots.len()));
+                held.push(Held::together(link, spots.len()));
             }
             Self::OneByOne(ebpf) => {
                 let program = loaded(ebpf, name)?;
@@ -60,7 +60,7 @@ impl Way<'_> {
                     let link = link.map_err(|error| {
                         KernelError::from_error(&format!("place a probe at {} + {offset}", path.display()), &error)
                     })?;
-                    held.push(Held::new(link, 1));
+                    held.push(Held::alone(link));
                 }
             }
         }

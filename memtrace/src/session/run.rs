@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::config::{Config, Target};
 use super::error::Error;
 use super::followed::{Followed, News};
+use super::leaving::Leaving;
 use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
 use super::outputs::Outputs;
@@ -74,7 +75,9 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
             Stop::Duration => "the time is up",
             Stop::TargetsEnded => "everything that was traced has ended",
         });
-        trace.finish(config, outputs, observer)
+        let (outcome, leaving) = trace.finish(config, outputs, observer)?;
+        leaving.wait(&mut signals, observer).await;
+        Ok(outcome)
     })
 }
 
@@ -269,7 +272,12 @@ impl Trace {
         self.unwinding.take_built(&mut self.kernel);
     }
 
-    fn finish(mut self, config: &Config, outputs: Outputs, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    fn finish(
+        mut self,
+        config: &Config,
+        outputs: Outputs,
+        observer: &mut dyn Observer,
+    ) -> Result<(Outcome, Leaving), Error> {
         if let Err(error) = self.kernel.close() {
             log::warn!("{error}");
             self.complete = false;
@@ -285,20 +293,18 @@ impl Trace {
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
         self.followed.add_idle(&mut snapshot);
-        let probes = (self.probes, self.own_probes);
-        thread::scope(|scope| {
-            // The target is let go while names are looked up.
-            scope.spawn(|| drop(probes));
-            let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images());
-            profile.duration = duration;
-            profile.filtered = counters.filtered;
-            profile.older = config.older;
-            profile.notes = self.subject.notes.clone();
-            profile.cost = cost::so_far(events, counters.nested, &programs, profile.total().alloc.count);
-            report(config, &self.subject.name, outputs, &profile, observer)?;
-            let command = self.subject.command_end();
-            Ok(Outcome { losses: profile.losses, command, complete: self.complete })
-        })
+        self.probes.join(self.own_probes);
+        // The target is let go while names are looked up.
+        let leaving = Leaving::begin(self.probes);
+        let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images());
+        profile.duration = duration;
+        profile.filtered = counters.filtered;
+        profile.older = config.older;
+        profile.notes = self.subject.notes.clone();
+        profile.cost = cost::so_far(events, counters.nested, &programs, profile.total().alloc.count);
+        report(config, &self.subject.name, outputs, &profile, observer)?;
+        let command = self.subject.command_end();
+        Ok((Outcome { losses: profile.losses, command, complete: self.complete }, leaving))
     }
 }
 

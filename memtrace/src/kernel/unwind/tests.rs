@@ -310,7 +310,6 @@ fn privileged_places_of_replaced_mappings_are_used_again() {
 
 #[test]
 fn privileged_mappings_that_a_forked_process_shares_are_not_written_over() {
-    let _turn = turn();
     const PARENT: Pid = Pid(1);
     const CHILD: Pid = Pid(2);
     let mut trace = Trace::begin(1);
