@@ -13,7 +13,7 @@ use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{Read, Registers, Walk, Window, Windowed};
 
 use crate::settings;
-use crate::stack::Scratch;
+use crate::stack::{Caller, Scratch};
 
 /// A walk in progress, in a thread's scratch memory.
 #[repr(C)]
@@ -65,11 +65,11 @@ impl Walked {
     pub const FAILED: Self = Self { frames: 0, hash: 0, end: 0 };
 }
 
-/// Walks from where a return was probed, in the scratch memory of `slot`, which is the caller's.
+/// Walks from where a function returns to, in the scratch memory of `slot`, which is the caller's.
 #[inline(always)]
-pub fn walk(slot: u32, process: &Process, registers: &pt_regs, seed: u64) -> Walked {
+pub fn walk(slot: u32, process: &Process, registers: &pt_regs, caller: Caller, seed: u64) -> Walked {
     let Some(Scratch { unwind, .. }) = Scratch::at(slot) else { return Walked::FAILED };
-    begin(unwind, process, registers, seed);
+    begin(unwind, process, registers, caller, seed);
     for _ in 0..STEPS {
         // The step looks the slot up by itself, so that no reference to it may be held over the call.
         if unwind_step(slot) != 0 {
@@ -85,8 +85,8 @@ pub fn walk(slot: u32, process: &Process, registers: &pt_regs, seed: u64) -> Wal
 }
 
 #[inline(always)]
-fn begin(state: &mut State, process: &Process, registers: &pt_regs, seed: u64) {
-    state.walk.begin(&numbered(registers), settings::max_depth(), seed);
+fn begin(state: &mut State, process: &Process, registers: &pt_regs, caller: Caller, seed: u64) {
+    state.walk.begin(&numbered(registers, caller), settings::max_depth(), seed);
     state.process = *process;
     state.last = process.base;
     state.end = End::Truncated as u32;
@@ -118,11 +118,11 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     }
 }
 
-/// The registers where a return was probed, by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
+/// The registers where a function returns to, by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
 #[inline(always)]
-fn numbered(registers: &pt_regs) -> Registers {
+fn numbered(registers: &pt_regs, caller: Caller) -> Registers {
     Registers {
-        ip: registers.rip,
+        ip: caller.ip,
         ip_is_return: true,
         numbered: [
             registers.rax,
@@ -132,7 +132,7 @@ fn numbered(registers: &pt_regs) -> Registers {
             registers.rsi,
             registers.rdi,
             registers.rbp,
-            registers.rsp,
+            caller.stack_pointer,
             registers.r8,
             registers.r9,
             registers.r10,

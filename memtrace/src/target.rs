@@ -18,7 +18,10 @@ mod runtime;
 mod scratch;
 mod site;
 
-pub use allocators::{Allocator, FoundFunction, Kind, LookedAt, SkipReason, Skipped, Survey, Verdict, survey};
+pub use allocators::{
+    Allocator, FoundFunction, Hooks, Kind, Kinds, LookedAt, NamedAllocator, SkipReason, Skipped, Survey, Verdict, Wanted,
+    survey,
+};
 pub use elf::ElfError;
 pub use error::TargetError;
 pub use launch::{Child, Identity, Launch, candidate_allocators};
@@ -26,5 +29,5 @@ pub use maps::read_image;
 pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use processor_time::processor_time;
-pub use runtime::is_go;
+pub use runtime::{is_go, is_stripped};
 pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};

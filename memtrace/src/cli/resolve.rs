@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::Trace;
 use super::{outputs, units};
 use crate::model::{Bytes, Metric, Pid};
-use crate::session::{Config, Target};
+use crate::session::{Config, Target, Wanted};
 
 /// The largest ring: the size of a map is 32 bits wide (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -49,6 +49,7 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         shards,
         ring_size: given.ring_size,
         probe_site: given.probe_site,
+        wanted: Wanted { allocators: given.allocators, hooks: given.hooks },
         max_live: given.max_live,
         max_overhead: given.max_overhead,
         quiet: given.quiet,
@@ -173,6 +174,7 @@ mod tests {
     #[test]
     fn the_defaults_are_these() {
         let expected = Config {
+            wanted: Wanted::default(),
             target: Target::Pids(vec![Pid(4711)]),
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
@@ -195,6 +197,7 @@ mod tests {
     #[test]
     fn everything_given_arrives() {
         let expected = Config {
+            wanted: Wanted::default(),
             target: Target::Command { argv: vec!["ls".into(), "-l".into(), "--pid".into()], pass_exit_code: true },
             duration: Some(Duration::from_secs(90)),
             outputs: vec![

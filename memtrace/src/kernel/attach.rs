@@ -6,19 +6,22 @@ use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::programs::UProbe;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeLink, UProbeScope};
-use memtrace_common::vocabulary::RETURN_PROGRAM;
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
+use memtrace_common::vocabulary::{Program, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
 use super::error::KernelError;
 use crate::model::{FUNCTIONS, FileOffset, Pid, Shape};
 
 /// Where to probe one function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// How the function is called.
     pub shape: Shape,
     /// The instruction, in the object's file.
     pub offset: FileOffset,
+    /// The function's return instructions, where the return address must stay as it is: an exception that passes a
+    /// function whose return the kernel has probed does not find its handler. Empty: the return is probed by the kernel.
+    pub return_sites: Vec<FileOffset>,
 }
 
 /// Probes in place. They go when this is dropped, and with the process that holds it, however that ends.
@@ -39,6 +42,13 @@ struct Place {
     object: PathBuf,
     offset: FileOffset,
     program: &'static str,
+}
+
+/// What a program needs to be placed at.
+struct At<'a> {
+    pid: Pid,
+    path: &'a Path,
+    offset: FileOffset,
 }
 
 impl Probes {
@@ -62,10 +72,7 @@ impl Probes {
         path: &Path,
         probe: &Probe,
     ) -> Result<(), KernelError> {
-        match probe.shape.entry_program() {
-            Some(entry) => self.place_one(ebpf, entry, pid, path, probe.offset),
-            None => Ok(()),
-        }
+        self.place_one(ebpf, probe.shape.entry_program(), &At { pid, path, offset: probe.offset })
     }
 
     /// Places those probes in the object at `path`, for `pid` only, that are not in place yet.
@@ -77,34 +84,34 @@ impl Probes {
         probes: &[Probe],
     ) -> Result<(), KernelError> {
         for probe in probes {
-            if probe.shape.needs_return() {
-                self.place_one(ebpf, RETURN_PROGRAM, pid, path, probe.offset)?;
+            if probe.shape.needs_return() && probe.return_sites.is_empty() {
+                let program = Program { name: RETURN_PROGRAM, cookie: None };
+                self.place_one(ebpf, program, &At { pid, path, offset: probe.offset })?;
+            }
+            for &offset in &probe.return_sites {
+                let program = Program { name: RETURN_SITE_PROGRAM, cookie: None };
+                self.place_one(ebpf, program, &At { pid, path, offset })?;
             }
             self.place_entry(ebpf, pid, path, probe)?;
         }
         Ok(())
     }
 
-    fn place_one(
-        &mut self,
-        ebpf: &mut Ebpf,
-        program: &'static str,
-        pid: Pid,
-        path: &Path,
-        offset: FileOffset,
-    ) -> Result<(), KernelError> {
-        let place = Place { pid, object: path.to_owned(), offset, program };
+    fn place_one(&mut self, ebpf: &mut Ebpf, program: Program, at: &At<'_>) -> Result<(), KernelError> {
+        let At { pid, path, offset } = *at;
+        let place = Place { pid, object: path.to_owned(), offset, program: program.name };
         if self.placed.contains(&place) {
             return Ok(());
         }
         let action = format!("place a probe at {} + {offset}", path.display());
         let failed = |error: &(dyn std::error::Error + 'static)| KernelError::from_error(&action, error);
-        let program = loaded(ebpf, program)?;
+        let loaded = loaded(ebpf, program.name)?;
         let Some(pid) = NonZeroU32::new(pid.0) else { return Err(KernelError::TargetEnded) };
         let location = UProbeAttachLocation::AbsoluteOffset(offset.0);
-        let link = program
-            .attach(location, path, UProbeScope::OneProcess(pid))
-            .and_then(|id| program.take_link(id))
+        let cookie = program.cookie.map(|cookie| cookie.0);
+        let link = loaded
+            .attach(UProbeAttachPoint { location, cookie }, path, UProbeScope::OneProcess(pid))
+            .and_then(|id| loaded.take_link(id))
             .map_err(|error| failed(&error))?;
         self.links.push(link);
         self.placed.insert(place);
@@ -114,8 +121,8 @@ impl Probes {
 
 /// Loads the programs of every hooked function.
 pub(super) fn load_all(ebpf: &mut Ebpf) -> Result<(), KernelError> {
-    let entries = FUNCTIONS.iter().filter_map(|function| function.shape.entry_program());
-    entries.chain([RETURN_PROGRAM]).try_for_each(|name| loaded(ebpf, name).map(drop))
+    let entries = FUNCTIONS.iter().map(|function| function.shape.entry_program().name);
+    entries.chain([RETURN_PROGRAM, RETURN_SITE_PROGRAM]).try_for_each(|name| loaded(ebpf, name).map(drop))
 }
 
 /// The program `name`, loaded now if it was not yet.

@@ -1,6 +1,7 @@
 //! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::model::{
     FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid, Snapshot,
 };
 use crate::pipeline::registry::Registry;
-use crate::target::{self, Allocator, Objects, TargetError};
+use crate::target::{self, Allocator, Objects, Survey, TargetError, Wanted};
 
 /// Follows the mappings of the traced processes.
 pub(super) struct Followed {
@@ -22,6 +23,8 @@ pub(super) struct Followed {
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     lost: u64,
+    /// What the user has named.
+    wanted: Wanted,
 }
 
 /// What has happened to the traced processes.
@@ -34,7 +37,7 @@ pub(super) struct News {
 }
 
 impl Followed {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(wanted: Wanted) -> Self {
         let events = MappingEvents::open()
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
@@ -45,6 +48,7 @@ impl Followed {
             traced: HashMap::new(),
             new_programs: HashSet::new(),
             lost: 0,
+            wanted,
         }
     }
 
@@ -71,6 +75,16 @@ impl Followed {
             .next()
             .map(|(_, image)| image)
             .ok_or(TargetError::Ended(pid))
+    }
+
+    /// The allocators in what `pid` has mapped, as far as that was read.
+    pub(super) fn survey(&self, pid: Pid) -> Survey {
+        self.image(pid).map_or_else(Survey::default, |image| target::survey(image, &self.wanted))
+    }
+
+    /// The allocators that a command may come to use.
+    pub(super) fn candidates(&mut self, command: &OsStr) -> Survey {
+        target::candidate_allocators(command, &mut self.objects, &self.wanted)
     }
 
     /// Says that this allocator of `pid` is known; whether it was new.
@@ -168,7 +182,7 @@ impl Followed {
             offset: FileOffset(0),
             object: Some(object.clone()),
         };
-        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() });
+        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() }, &self.wanted);
         for allocator in survey.allocators {
             if allocator.is_supported() && self.is_new(pid, &allocator) {
                 found.push((pid, allocator));

@@ -92,7 +92,7 @@ struct Trace {
 impl Trace {
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
-        let mut followed = Followed::new();
+        let mut followed = Followed::new(config.wanted.clone());
         let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let clock_start = cost::monotonic_clock();
         let track_peak = config.metric == Metric::PeakBytes;
@@ -137,7 +137,7 @@ impl Trace {
             }
         }
         for Site { pid, object, probes: sites } in &sites {
-            let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
+            let sites: Vec<_> = sites.iter().map(|(probe, _)| probe.clone()).collect();
             kernel.place(&mut probes, *pid, object, &sites).map_err(|error| translate::kernel(Some(*pid), error))?;
         }
         kernel.open().map_err(|error| translate::kernel(None, error))?;
@@ -202,7 +202,7 @@ impl Trace {
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
             self.complete = false;
-            let probes: Vec<_> = site.probes.iter().map(|&(probe, _)| probe).collect();
+            let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
             let placed = self.kernel.place(&mut self.probes, pid, &site.object, &probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");

@@ -12,7 +12,9 @@ use super::outcome::CommandEnd;
 use super::translate;
 use crate::kernel::Probe;
 use crate::model::Pid;
-use crate::target::{self, Allocator, Child, FoundFunction, Identity, Launch, ProbeCost, Process};
+use crate::target::{
+    self, Allocator, Child, FoundFunction, Identity, Launch, ProbeCost, Process, SkipReason, Survey, Verdict,
+};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -28,6 +30,22 @@ pub(super) struct Subject {
     pub(super) expected: Vec<String>,
     /// Which instructions are probed.
     pub(super) probe_site: ProbeSite,
+}
+
+/// What of a process will be missed, as far as that is known.
+fn gaps(pid: Pid, survey: &Survey) -> Vec<String> {
+    let mut gaps = Vec::new();
+    for allocator in &survey.allocators {
+        let path = allocator.object.path.display();
+        if !allocator.is_supported() {
+            gaps.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
+        }
+        let missed = allocator.skipped.iter().filter(|skipped| skipped.reason == SkipReason::Throws);
+        gaps.extend(missed.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.symbol, skipped.reason)));
+    }
+    let go = survey.looked_at.iter().filter(|looked_at| looked_at.verdict == Verdict::Go);
+    gaps.extend(go.map(|looked_at| format!("process {pid}: {looked_at}")));
+    gaps
 }
 
 /// A command that was to be started, and how far it is.
@@ -66,7 +84,7 @@ impl Site {
                     (found.file_offset, cost)
                 }
             };
-            (Probe { shape: found.function().shape, offset }, cost)
+            (Probe { shape: found.shape, offset, return_sites: found.return_sites.clone() }, cost)
         };
         Some(Self { pid, object, probes: allocator.functions.iter().map(probe).collect() })
     }
@@ -93,14 +111,12 @@ impl Subject {
             let translated = |error| translate::target(pid, error);
             processes.push(target::inspect(pid).map_err(translated)?);
             followed.follow(pid);
-            let survey = target::survey(followed.read(pid).map_err(translated)?);
+            followed.read(pid).map_err(translated)?;
+            let survey = followed.survey(pid);
             for looked_at in &survey.looked_at {
                 log::debug!("process {pid}: {looked_at}");
             }
-            for other in survey.allocators.iter().filter(|allocator| !allocator.is_supported()) {
-                let path = other.object.path.display();
-                notes.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
-            }
+            notes.extend(gaps(pid, &survey));
             for allocator in survey.supported().map_err(translated)? {
                 if followed.is_new(pid, allocator) {
                     sites.extend(Site::of(pid, allocator, probe_site));
@@ -121,7 +137,7 @@ impl Subject {
         let mut sites = Vec::new();
         // Whatever the command may come to load: a probe in a library that it does not load costs nothing.
         let program = argv.first().map(OsString::as_os_str).unwrap_or_default();
-        for allocator in target::candidate_allocators(program, followed.objects()).allocators {
+        for allocator in followed.candidates(program).allocators {
             if allocator.is_supported() && followed.is_new(pid, &allocator) {
                 sites.extend(Site::of(pid, &allocator, probe_site));
             }

@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use super::{ld_cache, path};
-use crate::target::allocators::{Survey, Verdict, examine};
+use crate::target::allocators::{Survey, Verdict, Wanted, examine};
 use crate::target::elf::{Elf, Source};
 use crate::target::maps::Inode;
 use crate::target::objects::{Objects, regular};
@@ -39,7 +39,7 @@ const CAPABILITIES: &[&str] = &["glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v
 /// `command` is a path or a name that is looked for in `PATH`. What cannot be found or read is left out: starting the
 /// command will say so.
 #[must_use]
-pub fn candidate_allocators(command: &OsStr, objects: &mut Objects) -> Survey {
+pub fn candidate_allocators(command: &OsStr, objects: &mut Objects, wanted: &Wanted) -> Survey {
     let search = Search::from_environment();
     let mut walk = Walk {
         search: &search,
@@ -48,6 +48,7 @@ pub fn candidate_allocators(command: &OsStr, objects: &mut Objects) -> Survey {
         seen: HashSet::new(),
         survey: Survey::default(),
         objects,
+        wanted,
     };
     // Taken from the end: the program first, since the directories that it names hold for all its libraries.
     let mut waiting = preloaded(&search);
@@ -154,6 +155,7 @@ struct Walk<'a> {
     seen: HashSet<Inode>,
     survey: Survey,
     objects: &'a mut Objects,
+    wanted: &'a Wanted,
 }
 
 impl Walk<'_> {
@@ -164,7 +166,7 @@ impl Walk<'_> {
             return Vec::new();
         }
         let asked_for = Elf::parse(&opened.file).map(|elf| self.dependencies(path, &elf)).unwrap_or_default();
-        let (verdict, found) = examine(&opened.file, path);
+        let (verdict, found) = examine(&opened.file, path, self.wanted);
         // Scripts and the linker scripts that lie among libraries are no objects.
         if verdict != Verdict::NotElf {
             let Self { survey, objects, .. } = self;
