@@ -28,8 +28,7 @@ impl<S: Source> Elf<S> {
     pub(crate) fn listed(&self, wanted: impl Fn(&[u8]) -> bool) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
         let Some((symbols, names)) = self.symbol_tables()? else { return Ok(None) };
         let names = self.bytes(names.offset, names.size)?;
-        let bytes = self.bytes(symbols.offset, symbols.size / size_of::<Sym64<LittleEndian>>() as u64 * 24)?;
-        let symbols: &[Sym64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
+        let symbols = self.read_symbols(&symbols)?;
         let mut found = Vec::new();
         for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
             let kind = match symbol.st_type() {
@@ -54,6 +53,24 @@ impl<S: Source> Elf<S> {
             }
         }
         Ok(Some(found))
+    }
+
+    /// The addresses of all functions that are listed, in their order; `None` where there is no table of all symbols.
+    pub(super) fn listed_starts(&self) -> Result<Option<Vec<u64>>, ElfError> {
+        let Some((symbols, _)) = self.symbol_tables()? else { return Ok(None) };
+        let symbols = self.read_symbols(&symbols)?;
+        let function = |symbol: &&Sym64<LittleEndian>| {
+            symbol.st_shndx.get(LE) != SHN_UNDEF && matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
+        };
+        let mut starts: Vec<u64> = symbols.iter().filter(function).map(|symbol| symbol.st_value.get(LE)).collect();
+        starts.sort_unstable();
+        Ok(Some(starts))
+    }
+
+    fn read_symbols(&self, table: &Table) -> Result<Vec<Sym64<LittleEndian>>, ElfError> {
+        let size = size_of::<Sym64<LittleEndian>>() as u64;
+        let bytes = self.bytes(table.offset, table.size / size * size)?;
+        Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
     }
 
     /// The table of all symbols and that of their names.

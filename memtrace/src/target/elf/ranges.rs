@@ -1,4 +1,5 @@
-//! Where functions begin, by the table through which exceptions find their frames' descriptions.
+//! Where functions begin: by the table through which exceptions find their frames' descriptions, which statically linked
+//! programs may do without, or by the table of all symbols.
 
 use object::elf::PT_GNU_EH_FRAME;
 
@@ -14,7 +15,7 @@ const SIGNED_4_FROM_TABLE: u8 = 0x3b;
 impl<S: Source> Elf<S> {
     /// The addresses at which functions begin, in their order; none where the object does not tell.
     pub(crate) fn function_starts(&self) -> Vec<u64> {
-        self.read_starts().unwrap_or_default()
+        self.read_starts().or_else(|| self.listed_starts().ok().flatten()).unwrap_or_default()
     }
 
     fn read_starts(&self) -> Option<Vec<u64>> {

@@ -175,6 +175,14 @@ impl Machine {
         }
     }
 
+    /// Whether the instruction at the beginning of `code` does nothing, as what compilers put between functions.
+    pub(crate) fn is_padding(self, code: &[u8]) -> bool {
+        match self {
+            Self::X86_64 => x86_64::is_padding(code),
+            Self::Aarch64 => false,
+        }
+    }
+
     /// Instructions lie at multiples of so many bytes.
     pub(super) fn alignment(self) -> usize {
         match self {

@@ -3,12 +3,13 @@
 //! A function that has no ways of its own need not be probed. And one that an exception may leave must not have its return
 //! address exchanged, but can be probed at its return instructions.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
 use super::instruction::{Flow, Machine};
 
-/// The most instructions that are looked at for one function.
-const MOST: usize = 8192;
+/// The most instructions that are looked at for one function, and what it calls.
+const MOST: u32 = 8192;
 /// How many calls deep it is looked whether a function only passes its calls on.
 const DEPTH: u32 = 4;
 
@@ -40,15 +41,17 @@ pub(crate) trait Surroundings {
 /// Whether every call of the function at `entry`, but for those with a null pointer in the argument `null`, goes through
 /// a function that is followed.
 pub(crate) fn passes_on(around: &impl Surroundings, entry: u64, null: Option<u8>) -> bool {
-    let mut walk = Walk::new(around, true, DEPTH);
+    let left = Cell::new(MOST);
+    let mut walk = Walk::new(around, &left, true, DEPTH);
     walk.from(entry, null);
-    walk.passed_on && !walk.open && walk.returns.is_empty()
+    walk.passes_on()
 }
 
 /// The return instructions by which the function at `entry` can be left, those of the functions that it jumps to at its
 /// end included; `None` where not all of them can be known.
 pub(crate) fn returns(around: &impl Surroundings, entry: u64) -> Option<Vec<u64>> {
-    let mut walk = Walk::new(around, false, 0);
+    let left = Cell::new(MOST);
+    let mut walk = Walk::new(around, &left, false, 0);
     walk.from(entry, None);
     walk.returns.sort_unstable();
     (!walk.open && !walk.returns.is_empty()).then_some(walk.returns)
@@ -56,6 +59,8 @@ pub(crate) fn returns(around: &impl Surroundings, entry: u64) -> Option<Vec<u64>
 
 struct Walk<'a, A> {
     around: &'a A,
+    /// How many instructions may still be looked at.
+    left: &'a Cell<u32>,
     /// Whether a way ends where it is passed on to a function that is followed.
     stops: bool,
     depth: u32,
@@ -75,23 +80,31 @@ enum Target {
 }
 
 impl<'a, A: Surroundings> Walk<'a, A> {
-    fn new(around: &'a A, stops: bool, depth: u32) -> Self {
+    fn new(around: &'a A, left: &'a Cell<u32>, stops: bool, depth: u32) -> Self {
         let (seen, waiting, returns) = (HashSet::new(), Vec::new(), Vec::new());
-        Self { around, stops, depth, seen, waiting, returns, passed_on: false, open: false }
+        Self { around, left, stops, depth, seen, waiting, returns, passed_on: false, open: false }
     }
 
     fn from(&mut self, entry: u64, null: Option<u8>) {
         let entry = null.and_then(|argument| self.behind_null_test(entry, argument)).unwrap_or(entry);
         self.waiting.push(entry);
         while let Some(at) = self.waiting.pop() {
+            // Where it is only asked whether all ways are passed on, the first that is not answers.
+            if self.open || self.stops && !self.returns.is_empty() {
+                return;
+            }
             if self.seen.insert(at) {
-                self.open |= self.seen.len() > MOST;
-                if self.open {
-                    return;
+                match self.left.get().checked_sub(1) {
+                    Some(left) => self.left.set(left),
+                    None => self.open = true,
                 }
                 self.step(at);
             }
         }
+    }
+
+    fn passes_on(&self) -> bool {
+        self.passed_on && !self.open && self.returns.is_empty()
     }
 
     /// Where a function goes on that looks first of all whether its argument is null, when it is not.
@@ -153,11 +166,24 @@ impl<'a, A: Surroundings> Walk<'a, A> {
 
     fn go_on(&mut self, at: u64, next: u64, behind_call: bool) {
         match self.around.end(at) {
+            // A call that does not return may be the last instruction of a function, but for what fills the gap to the next.
+            Some(end) if behind_call && self.is_padding(next, end) => {}
             Some(end) if next < end => self.waiting.push(next),
-            // A call that does not return may be the last instruction of a function.
-            Some(_) if behind_call => {}
             _ => self.open = true,
         }
+    }
+
+    fn is_padding(&self, first: u64, end: u64) -> bool {
+        let machine = self.around.machine();
+        let mut at = first;
+        while at < end {
+            let code = self.around.code(at);
+            match machine.decode(&code, at) {
+                Some(instruction) if machine.is_padding(&code) => at = at.wrapping_add(instruction.length as u64),
+                _ => return false,
+            }
+        }
+        true
     }
 
     fn jump(&mut self, target: Target) {
@@ -172,9 +198,9 @@ impl<'a, A: Surroundings> Walk<'a, A> {
         match *target {
             Target::Followed => true,
             Target::Code(address) if self.depth > 0 => {
-                let mut walk = Walk::new(self.around, true, self.depth - 1);
+                let mut walk = Walk::new(self.around, self.left, true, self.depth - 1);
                 walk.from(address, None);
-                walk.passed_on && !walk.open && walk.returns.is_empty()
+                walk.passes_on()
             }
             Target::Code(_) | Target::Unknown => false,
         }

@@ -130,6 +130,11 @@ pub(super) fn tests_for_null(code: &[u8], argument: u8) -> bool {
     found.mnemonic() == Mnemonic::Test && found.op0_register() == register && found.op1_register() == register
 }
 
+/// `nop` in all of its lengths, and `int3`.
+pub(super) fn is_padding(code: &[u8]) -> bool {
+    decoded(code, 0).is_some_and(|found| matches!(found.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
+}
+
 /// `je` and `jne`.
 pub(super) fn taken_if_null(code: &[u8], address: u64) -> Option<bool> {
     match decoded(code, address)?.condition_code() {

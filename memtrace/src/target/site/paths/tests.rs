@@ -98,6 +98,9 @@ fn a_function_may_end_in_a_call_that_does_not_return_and_nothing_behind_it_is_ta
     let mut code = code(bytes);
     code.ends.insert(0, 0x100b);
     assert_eq!(returns(&code, 0x1000), Some(vec![0x1005]));
+    // Nor is what lies between the two.
+    let padding = [code.bytes[..11].to_vec(), vec![0x66, 0x90, 0x0f, 0x1f, 0], RET.to_vec()].concat();
+    assert_eq!(returns(&Code { bytes: padding, ends: vec![0x1010, 0x1011] }, 0x1000), Some(vec![0x1005]));
     // Where the end is not known, neither are the returns.
     code.ends.clear();
     assert_eq!(returns(&code, 0x1000), None);
