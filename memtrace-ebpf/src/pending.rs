@@ -137,12 +137,14 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
     Entry::Outermost
 }
 
-/// How a call that gives no result back, entered at `stack_pointer`, stands to the one in progress.
+/// How a call that gives up `block` and no result back, entered at `stack_pointer`, stands to the one in progress.
 #[inline(always)]
-pub fn enter(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Entry {
-    match find(thread.tid) {
-        Some(slot) => classify(context, slot, stack_pointer),
-        None => Entry::Outermost,
+pub fn enter(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Entry {
+    let Some(slot) = find(thread.tid) else { return Entry::Outermost };
+    match classify(context, slot, stack_pointer) {
+        // By a jump to it, the call in progress gives up what it was told to.
+        Entry::TailCall if slot.call == Call::Free as u64 && slot.aux == block => Entry::Nested,
+        entry => entry,
     }
 }
 

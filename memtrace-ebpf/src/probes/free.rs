@@ -15,7 +15,7 @@ fn enter(context: &ProbeContext, address: u64) {
     let thread = Thread::current();
     // SAFETY: at a uprobe the context is the user's registers.
     let stack_pointer = unsafe { (*context.regs).rsp };
-    if pending::enter(context, thread, stack_pointer) != Entry::Nested {
+    if pending::enter(context, thread, stack_pointer, address) != Entry::Nested {
         emit::free(context, thread, address);
     }
 }

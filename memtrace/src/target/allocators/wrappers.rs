@@ -45,7 +45,7 @@ fn forwarders<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> 
 
 fn forwards<S: Source>(elf: &Elf<S>, place: &Place, places: &[Place]) -> Option<bool> {
     let is_free = place.shape.is_free();
-    let may = is_free || has(place, Naming::Mimalloc);
+    let may = is_free || has(place, Naming::Mimalloc) || has(place, Naming::Cpp);
     if !may || is_required(place) || has(place, Naming::Hook) || place.size.0 > LONGEST {
         return Some(false);
     }
