@@ -221,8 +221,8 @@ pub(super) fn examine<S: Source>(source: S, path: &Path, wanted: &Wanted) -> (Ve
     }
 }
 
-/// An object is an allocator if it defines, under one prefix, both malloc and free; whoever only imports them is a
-/// customer. C++'s and Rust's own functions count where they are no mere wrappers.
+/// An object is an allocator if it defines something that allocates and something that frees; whoever only imports them is
+/// a customer. C++'s and Rust's own functions count where they are no mere wrappers.
 fn judge<S: Source>(source: S, path: &Path, wanted: &Wanted) -> Result<Result<Found, Verdict>, ElfError> {
     let elf = Elf::parse(source)?;
     if elf.is_go()? {
@@ -255,16 +255,19 @@ fn judge<S: Source>(source: S, path: &Path, wanted: &Wanted) -> Result<Result<Fo
     Ok(Ok(Found { kinds, functions: places, skipped }))
 }
 
-/// The prefixes under which the object has an allocator.
+/// The prefixes under which the object has an allocator: without one, malloc and free; behind one, anything that allocates
+/// and anything that frees, since a linker leaves out what a program does not call.
 fn active_prefixes(listed: &Listed, named_by_user: &[String]) -> Vec<String> {
     let mut prefixes: Vec<String> = Vec::new();
-    for Named { function, prefix, .. } in &listed.named {
-        let has = |name: &str| {
-            let standard = |named: &&Named| named.function.naming == Naming::Standard && named.prefix == *prefix;
-            listed.named.iter().filter(standard).any(|named| named.function.name == name)
-        };
-        let is_active = named_by_user.contains(prefix) || has("malloc") && has("free");
-        if function.naming == Naming::Standard && is_active && !prefixes.contains(prefix) {
+    let prefixable = |named: &&Named| {
+        matches!(named.function.naming, Naming::Standard | Naming::Jemalloc | Naming::Mimalloc)
+    };
+    for Named { prefix, .. } in listed.named.iter().filter(prefixable) {
+        let same = || listed.named.iter().filter(prefixable).filter(|named| named.prefix == *prefix);
+        let has = |name: &str| same().any(|named| named.function.name == name);
+        let frees = |frees: bool| same().any(|named| named.function.shape.is_free() == frees);
+        let is_whole = if prefix.is_empty() { has("malloc") && has("free") } else { frees(true) && frees(false) };
+        if (is_whole || named_by_user.contains(prefix)) && !prefixes.contains(prefix) {
             prefixes.push(prefix.clone());
         }
     }

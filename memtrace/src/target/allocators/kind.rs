@@ -90,7 +90,10 @@ pub(super) fn tell<S: Source>(
     path: &Path,
 ) -> Result<Kinds, ElfError> {
     let mut kinds = Kinds::default();
-    for named in listed.named.iter().filter(|named| named.function.naming == Naming::Standard) {
+    let prefixable = |named: &&Named| {
+        matches!(named.function.naming, Naming::Standard | Naming::Jemalloc | Naming::Mimalloc)
+    };
+    for named in listed.named.iter().filter(prefixable) {
         kinds.add(match named.prefix.as_str() {
             "" => unprefixed(elf, listed, soname.as_deref(), path)?,
             "je_" | "_rjem_" => Kind::Jemalloc,
