@@ -58,18 +58,67 @@ fn main() {
     compile("gcc", &["-std=c11", "-nostdlib", "-static", "-fno-stack-protector"], &["bare.c"], &[], &out.join("bare"));
     let library = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden"];
     compile("gcc", &library, &["count_shim.c", "books.c"], &[], &out.join("libcount_shim.so"));
+    allocators(&out, &books);
     println!("cargo::rustc-link-arg-bins={}", books.display());
 }
 
+/// The victims of each allocator: how they are linked, and what they are told of it.
+fn allocators(out: &Path, books: &Path) {
+    const JEMALLOC: &[&str] = &["-l:libjemalloc.a", "-lstdc++", "-lm"];
+    const TCMALLOC: &[&str] = &["-l:libtcmalloc_minimal.a", "-lstdc++", "-lm"];
+    let shared = ["-std=c11", "-fPIC", "-shared"];
+    compile("gcc", &shared, &["named.c"], &[], &out.join("libnamed.so"));
+    compile("gcc", &["-std=c11"], &["pool.c"], &[books], &out.join("pool"));
+    let here = format!("-Wl,-rpath,{}", out.display());
+    let named = out.join("libnamed.so");
+    compile("gcc", &["-std=c11", "-DPREFIX=mine_", &here], &["family.c"], &[books, &named], &out.join("family.named"));
+    let families: &[(&str, &[&str], &[&str])] = &[
+        ("family.static", &["-static"], &[]),
+        ("family.static_pie", &["-static-pie"], &[]),
+        ("family.stripped", &["-static", "-s"], &[]),
+        ("family.jemalloc", &["-DJEMALLOC"], &["-ljemalloc"]),
+        ("family.jemalloc_in", &["-DJEMALLOC"], JEMALLOC),
+        ("family.jemalloc_static", &["-DJEMALLOC", "-static"], JEMALLOC),
+        ("family.tcmalloc", &[], &["-ltcmalloc_minimal"]),
+        ("family.tcmalloc_in", &[], TCMALLOC),
+        ("family.mimalloc", &["-DMIMALLOC", "-DPREFIX=mi_"], &["-lmimalloc"]),
+    ];
+    for (name, flags, libraries) in families {
+        let flags = [&["-std=c11"], *flags].concat();
+        link("gcc", &flags, &["family.c"], &[books], libraries, &out.join(name));
+    }
+    let static_musl = ["-std=c11", "-static"];
+    compile("musl-gcc", &static_musl, &["family.c", "books.c"], &[], &out.join("family.musl_static"));
+    let operators: &[(&str, &[&str], &[&str])] = &[
+        ("operators", &[], &[]),
+        ("operators.static", &["-static"], &[]),
+        ("operators.jemalloc", &[], &["-ljemalloc"]),
+        ("operators.jemalloc_in", &[], JEMALLOC),
+        ("operators.jemalloc_static", &["-static"], JEMALLOC),
+        ("operators.tcmalloc", &[], &["-ltcmalloc_minimal"]),
+        ("operators.tcmalloc_in", &[], TCMALLOC),
+        ("operators.mimalloc", &[], &["-lmimalloc"]),
+    ];
+    for (name, flags, libraries) in operators {
+        let flags = [&["-std=c++17"], *flags].concat();
+        link("g++", &flags, &["operators.cpp"], &[books], libraries, &out.join(name));
+    }
+}
+
 fn compile(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], output: &Path) {
+    link(compiler, flags, sources, objects, &[], output);
+}
+
+fn link(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], libraries: &[&str], output: &Path) {
     let mut command = Command::new(compiler);
-    command.args(FLAGS).args(flags).args(sources).args(objects).arg("-o").arg(output).current_dir("victims");
+    command.args(FLAGS).args(flags).args(sources).args(objects).args(libraries);
+    command.arg("-o").arg(output).current_dir("victims");
     match command.status() {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!("{compiler} could not compile {sources:?}: {status}")),
-        Err(error) => {
-            fail(&format!("{compiler} cannot be run ({error}); the tests need the packages gcc, g++ and musl-tools"))
-        }
+        Err(error) => fail(&format!(
+            "{compiler} cannot be run ({error}); the tests need the packages that `cargo xtask setup` installs"
+        )),
     }
 }
 

@@ -19,8 +19,8 @@ mod scratch;
 mod site;
 
 pub use allocators::{
-    Allocator, FoundFunction, Hooks, Kind, Kinds, LookedAt, NamedAllocator, SkipReason, Skipped, Survey, Verdict, Wanted,
-    survey,
+    Allocator, FoundFunction, Hooks, Kind, Kinds, LookedAt, NamedAllocator, SkipReason, Skipped, Survey, Verdict,
+    Wanted, survey,
 };
 pub use elf::ElfError;
 pub use error::TargetError;

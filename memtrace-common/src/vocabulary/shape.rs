@@ -193,7 +193,10 @@ mod tests {
     #[test]
     fn a_free_that_is_also_called_otherwise_is_seen_as_a_free() {
         let (free, around) = (Shape::Free { block: 0 }, Shape::FreeAround { block: 0 });
-        assert_eq!((free.joined(around), around.joined(free), around.joined(around)), (Some(free), Some(free), Some(around)));
+        assert_eq!(
+            (free.joined(around), around.joined(free), around.joined(around)),
+            (Some(free), Some(free), Some(around))
+        );
         assert_eq!(free.joined(Shape::FreeAround { block: 1 }), None);
         assert_eq!(Shape::Alloc { size: 0 }.joined(Shape::Alloc { size: 1 }), None);
     }

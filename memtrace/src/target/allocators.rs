@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::elf::{Elf, ElfError, Source};
 use super::error::TargetError;
-use crate::model::{Image, Naming, Object};
+use crate::model::{Image, Naming, Object, Shape};
 
 use functions::Place;
 pub use functions::{FoundFunction, SkipReason, Skipped};
@@ -44,7 +44,7 @@ impl Allocator {
     /// whatever the user has named.
     #[must_use]
     pub fn is_supported(&self) -> bool {
-        missing(&self.kinds, self.functions.iter().map(|found| found.shape.is_free())).is_none()
+        missing(&self.kinds, self.functions.iter().map(|found| found.shape)).is_none()
     }
 }
 
@@ -81,7 +81,9 @@ impl fmt::Display for Verdict {
             Self::Lacks(function) => write!(out, "no allocator, does not define {function}"),
             Self::DynamicLinker => out.write_str("glibc's dynamic linker, whose allocator serves only itself"),
             Self::NoSymbols => out.write_str("statically linked and stripped, so that its allocator cannot be found"),
-            Self::Go => out.write_str("made by Go, whose own heap is not followed: a return probe would break its stacks"),
+            Self::Go => {
+                out.write_str("made by Go, whose own heap is not followed: a return probe would break its stacks")
+            }
             Self::NotElf => out.write_str("not an ELF file"),
             Self::Foreign(what) => write!(out, "for another machine ({what})"),
             Self::NotOpened => out.write_str("could not be opened"),
@@ -208,7 +210,7 @@ pub(super) fn examine<S: Source>(source: S, path: &Path, wanted: &Wanted) -> (Ve
     match judge(source, path, wanted) {
         Ok(Ok(found)) => {
             let kinds = found.kinds.clone();
-            let verdict = match missing(&found.kinds, found.functions.iter().map(|place| place.shape.is_free())) {
+            let verdict = match missing(&found.kinds, found.functions.iter().map(|place| place.shape)) {
                 Some(what) => Verdict::Unprobeable(kinds, what),
                 None => Verdict::Traced(kinds),
             };
@@ -242,7 +244,7 @@ fn judge<S: Source>(source: S, path: &Path, wanted: &Wanted) -> Result<Result<Fo
     if soname.as_deref().is_some_and(is_dynamic_linker) {
         return Ok(Err(Verdict::DynamicLinker));
     }
-    let kinds = kind::tell(&elf, &listed, soname, path)?;
+    let kinds = kind::tell(&elf, &listed, soname.as_deref(), path)?;
     let named = listed.named.into_iter().map(|named| (named.function, named.symbol)).collect();
     let (mut places, mut skipped) = functions::arrange(named, |virt, size| elf.code_offset(virt, size));
     if kinds.has_unknown() {
@@ -259,9 +261,8 @@ fn judge<S: Source>(source: S, path: &Path, wanted: &Wanted) -> Result<Result<Fo
 /// and anything that frees, since a linker leaves out what a program does not call.
 fn active_prefixes(listed: &Listed, named_by_user: &[String]) -> Vec<String> {
     let mut prefixes: Vec<String> = Vec::new();
-    let prefixable = |named: &&Named| {
-        matches!(named.function.naming, Naming::Standard | Naming::Jemalloc | Naming::Mimalloc)
-    };
+    let prefixable =
+        |named: &&Named| matches!(named.function.naming, Naming::Standard | Naming::Jemalloc | Naming::Mimalloc);
     for Named { prefix, .. } in listed.named.iter().filter(prefixable) {
         let same = || listed.named.iter().filter(prefixable).filter(|named| named.prefix == *prefix);
         let has = |name: &str| same().any(|named| named.function.name == name);
@@ -281,15 +282,16 @@ fn is_meant(named: &Named, active: &[String]) -> bool {
     }
 }
 
-/// What nothing does among functions of which it is said whether they free.
-fn missing(kinds: &Kinds, frees: impl Iterator<Item = bool> + Clone) -> Option<&'static str> {
-    if kinds.all().contains(&Kind::Hooked) && frees.clone().next().is_some() {
+/// What no function of these shapes does, though an allocator must.
+fn missing(kinds: &Kinds, shapes: impl Iterator<Item = Shape>) -> Option<&'static str> {
+    let (frees, others): (Vec<_>, Vec<_>) = shapes.partition(|shape| shape.is_free());
+    if kinds.all().contains(&Kind::Hooked) && !(frees.is_empty() && others.is_empty()) {
         return None;
     }
-    match (frees.clone().any(|free| !free), frees.clone().any(|free| free)) {
-        (true, true) => None,
-        (false, _) => Some("malloc"),
-        (_, false) => Some("free"),
+    match (others.is_empty(), frees.is_empty()) {
+        (true, _) => Some("malloc"),
+        (false, true) => Some("free"),
+        (false, false) => None,
     }
 }
 

@@ -44,9 +44,12 @@ fn of_one(allocator: &Allocator, any_supported: bool) -> Vec<Finding> {
     findings.extend(skipped(allocator).into_iter().map(|(reason, symbols)| {
         let detail = format!("does not follow {}: {reason}", symbols.join(", "));
         match reason {
-            SkipReason::Throws => {
-                Finding::warn(AREA, &subject, detail, "have the program's C++ allocate by malloc, or link another build")
-            }
+            SkipReason::Throws => Finding::warn(
+                AREA,
+                &subject,
+                detail,
+                "have the program's C++ allocate by malloc, or link another build",
+            ),
             _ => Finding::info(AREA, &subject, detail),
         }
     }));
@@ -85,7 +88,10 @@ fn lacking(allocator: &Allocator) -> Vec<&'static str> {
         return Vec::new();
     }
     let standard = FUNCTIONS.iter().filter(|function| function.naming == Naming::Standard);
-    standard.map(|function| function.name).filter(|name| !followed().chain(skipped()).any(|known| known == *name)).collect()
+    standard
+        .map(|function| function.name)
+        .filter(|name| !followed().chain(skipped()).any(|known| known == *name))
+        .collect()
 }
 
 fn none(survey: &Survey, program: Option<&Path>) -> Finding {
@@ -192,7 +198,11 @@ mod tests {
         let survey = Survey { allocators: Vec::new(), looked_at };
         let line = |verdict, subject: &str, detail: &str| (verdict, subject.to_owned(), detail.to_owned());
         let expected = [
-            line(Judged::Info, "looked at", "/bin/a: statically linked and stripped, so that its allocator cannot be found"),
+            line(
+                Judged::Info,
+                "looked at",
+                "/bin/a: statically linked and stripped, so that its allocator cannot be found",
+            ),
             line(Judged::Info, "looked at", "/lib/libz.so.1: no allocator, does not define malloc"),
         ];
         let found = told(&survey, "/bin/a");

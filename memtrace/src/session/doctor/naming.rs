@@ -11,7 +11,8 @@ use crate::target::{Allocator, Kind, Survey};
 pub(super) fn examine(program: Option<&Object>, survey: &Survey) -> Vec<Finding> {
     let symbolizer = Symbolizer::new();
     let libraries = survey.allocators.iter().filter(|allocator| allocator.is_supported());
-    let libraries = libraries.map(|Allocator { object, kinds, .. }| (object.as_ref(), kinds.all().iter().find_map(package)));
+    let libraries =
+        libraries.map(|Allocator { object, kinds, .. }| (object.as_ref(), kinds.all().iter().find_map(package)));
     let mut findings = Vec::new();
     // A program may have its allocator linked in.
     let libraries = libraries.filter(|(object, _)| program.is_none_or(|program| program.path != object.path));

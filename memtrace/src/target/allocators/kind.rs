@@ -86,20 +86,19 @@ impl fmt::Display for Kinds {
 pub(super) fn tell<S: Source>(
     elf: &Elf<S>,
     listed: &Listed,
-    soname: Option<String>,
+    soname: Option<&str>,
     path: &Path,
 ) -> Result<Kinds, ElfError> {
     let mut kinds = Kinds::default();
-    let prefixable = |named: &&Named| {
-        matches!(named.function.naming, Naming::Standard | Naming::Jemalloc | Naming::Mimalloc)
-    };
+    let prefixable =
+        |named: &&Named| matches!(named.function.naming, Naming::Standard | Naming::Jemalloc | Naming::Mimalloc);
     for named in listed.named.iter().filter(prefixable) {
         kinds.add(match named.prefix.as_str() {
-            "" => unprefixed(elf, listed, soname.as_deref(), path)?,
+            "" => unprefixed(elf, listed, soname, path)?,
             "je_" | "_rjem_" => Kind::Jemalloc,
             "mi_" => Kind::Mimalloc,
             "tc_" => Kind::Tcmalloc,
-            prefix => prefixed(listed, prefix, soname.as_deref(), path),
+            prefix => prefixed(listed, prefix, soname, path),
         });
     }
     let has = |naming| listed.named.iter().any(|named| named.function.naming == naming);
@@ -112,12 +111,7 @@ pub(super) fn tell<S: Source>(
     Ok(kinds)
 }
 
-fn unprefixed<S: Source>(
-    elf: &Elf<S>,
-    listed: &Listed,
-    soname: Option<&str>,
-    path: &Path,
-) -> Result<Kind, ElfError> {
+fn unprefixed<S: Source>(elf: &Elf<S>, listed: &Listed, soname: Option<&str>, path: &Path) -> Result<Kind, ElfError> {
     let marked = |marker: &str| listed.markers.contains(marker);
     // Where a function has a second name, which is an allocator's own, the function is that allocator's.
     let malloc = |prefix: &str| address(listed, prefix, "malloc");

@@ -15,7 +15,8 @@ pub(super) struct Named {
 }
 
 /// Functions that tell whose allocator it is that is linked in.
-const MARKERS: &[&str] = &["_int_malloc", "__malloc_atfork", "__malloc_donate", "__simple_malloc", "TCMallocInternalMalloc"];
+const MARKERS: &[&str] =
+    &["_int_malloc", "__malloc_atfork", "__malloc_donate", "__simple_malloc", "TCMallocInternalMalloc"];
 
 /// What is looked for in one object, beside what is looked for in each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -171,7 +172,9 @@ mod tests {
 
     #[test]
     fn every_prefix_makes_names_of_its_own() {
-        assert!(["malloc", "_rjem_sdallocx", "je_mallocx", "mi_heap_malloc", "tc_free", "_Znwm"].into_iter().all(is_hooked));
+        assert!(
+            ["malloc", "_rjem_sdallocx", "je_mallocx", "mi_heap_malloc", "tc_free", "_Znwm"].into_iter().all(is_hooked)
+        );
         assert!(!["tc_mallocx", "mi_sdallocx", "je__Znwm", "heap_malloc"].into_iter().any(is_hooked));
     }
 }

@@ -3,7 +3,7 @@ use std::ffi::CString;
 use std::fs;
 
 use super::*;
-use crate::model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Pid, Shape};
+use crate::model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Pid};
 use crate::target::maps::read_image;
 use crate::target::objects::Objects;
 use crate::target::scratch::{ASAN, GLIBC, MUSL, Scratch, output};

@@ -79,7 +79,8 @@ fn wrappers<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>, naming: Naming) ->
     if !places.iter().any(is_one) {
         return Vec::new();
     }
-    let code = Code::new(elf, places, |place| !has(place, Naming::Cpp) && !has(place, Naming::Rust) || is_required(place));
+    let code =
+        Code::new(elf, places, |place| !has(place, Naming::Cpp) && !has(place, Naming::Rust) || is_required(place));
     let passes_on = |place: &Place| site::passes_on(&code, place.virt.0, place.shape.is_free().then_some(0));
     if places.iter().filter(|place| is_one(place)).all(passes_on) {
         remove(places, SkipReason::Forwards, is_one)
@@ -108,4 +109,3 @@ fn throwing<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> {
 fn throws(place: &Place) -> bool {
     place.functions.iter().all(|function| function.throws)
 }
-

@@ -13,7 +13,7 @@ use crate::model::VirtOffset;
 /// The most section headers; those of objects with a section for each function are not linked.
 const MAX_SECTIONS: u64 = 65536;
 /// The most bytes of symbols and of their names; the largest browsers have some 100 MB.
-const MAX_TABLE: u64 = 1 << 30;
+const MAX_TABLE: u64 = 1 << 28;
 
 /// Where in the file a table lies.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,14 @@ impl<S: Source> Elf<S> {
         let names = sections.get(symbols.sh_link.get(LE) as usize).ok_or(BEYOND)?;
         let table = |section: &Section| {
             let table = Table { offset: section.sh_offset.get(LE), size: section.sh_size.get(LE) };
-            if table.size > MAX_TABLE { Err(ElfError::Malformed("too many symbols")) } else { Ok(table) }
+            if table.size > MAX_TABLE {
+                return Err(ElfError::Malformed("too many symbols"));
+            }
+            // No memory is taken for what is not there.
+            if let Some(last) = table.size.checked_sub(1) {
+                self.bytes(table.offset.checked_add(last).ok_or(BEYOND)?, 1)?;
+            }
+            Ok(table)
         };
         Ok(Some((table(symbols)?, table(names)?)))
     }

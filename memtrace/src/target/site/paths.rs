@@ -73,6 +73,7 @@ struct Walk<'a, A> {
 }
 
 /// Where a jump or a call leads.
+#[derive(Clone, Copy)]
 enum Target {
     Followed,
     Code(u64),
@@ -151,7 +152,7 @@ impl<'a, A: Surroundings> Walk<'a, A> {
                     Some(target) => self.resolve(target),
                     None => self.pointed(&code, at),
                 };
-                if self.stops && self.is_passed_on(&target) {
+                if self.stops && self.is_passed_on(target) {
                     self.passed_on = true;
                 } else {
                     self.go_on(at, next, true);
@@ -194,8 +195,8 @@ impl<'a, A: Surroundings> Walk<'a, A> {
         }
     }
 
-    fn is_passed_on(&self, target: &Target) -> bool {
-        match *target {
+    fn is_passed_on(&self, target: Target) -> bool {
+        match target {
             Target::Followed => true,
             Target::Code(address) if self.depth > 0 => {
                 let mut walk = Walk::new(self.around, self.left, true, self.depth - 1);
