@@ -1,15 +1,15 @@
 //! The return of every function that hands out a block.
 
-use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
 
 use crate::pending::{self, Call, Pending};
-use crate::thread::Thread;
 use crate::stack::Caller;
+use crate::thread::Thread;
 use crate::{emit, loss, maps, settings, stack};
 
 #[uretprobe]
