@@ -89,6 +89,7 @@ fn main() {
         compile("gcc", &flags, &["plugin.c"], &[], &out.join(format!("lib{name}.so")));
     }
     released(&out);
+    allocators(&out, &books);
     println!("cargo::rustc-link-arg-bins={}", books.display());
 }
 
@@ -99,9 +100,57 @@ fn released(out: &Path) {
     run(Command::new(&compiler).args(flags).arg("victims/rust_release.rs").arg("-o").arg(out.join("rust_release")));
 }
 
+/// The victims of each allocator: how they are linked, and what they are told of it.
+fn allocators(out: &Path, books: &Path) {
+    const JEMALLOC: &[&str] = &["-l:libjemalloc.a", "-lstdc++", "-lm"];
+    const TCMALLOC: &[&str] = &["-l:libtcmalloc_minimal.a", "-lstdc++", "-lm"];
+    let shared = ["-std=c11", "-fPIC", "-shared"];
+    compile("gcc", &shared, &["named.c"], &[], &out.join("libnamed.so"));
+    compile("gcc", &["-std=c11"], &["pool.c"], &[books], &out.join("pool"));
+    let here = format!("-Wl,-rpath,{}", out.display());
+    let named = out.join("libnamed.so");
+    compile("gcc", &["-std=c11", "-DPREFIX=mine_", &here], &["family.c"], &[books, &named], &out.join("family.named"));
+    let families: &[(&str, &[&str], &[&str])] = &[
+        ("family.static", &["-static"], &[]),
+        ("family.static_pie", &["-static-pie"], &[]),
+        ("family.stripped", &["-static", "-s"], &[]),
+        ("family.jemalloc", &["-DJEMALLOC"], &["-ljemalloc"]),
+        ("family.jemalloc_in", &["-DJEMALLOC"], JEMALLOC),
+        ("family.jemalloc_static", &["-DJEMALLOC", "-static"], JEMALLOC),
+        ("family.tcmalloc", &[], &["-ltcmalloc_minimal"]),
+        ("family.tcmalloc_in", &[], TCMALLOC),
+        ("family.mimalloc", &["-DMIMALLOC", "-DPREFIX=mi_"], &["-lmimalloc"]),
+    ];
+    for (name, flags, libraries) in families {
+        let flags = [&["-std=c11"], *flags].concat();
+        link("gcc", &flags, &["family.c"], &[books], libraries, &out.join(name));
+    }
+    let static_musl = ["-std=c11", "-static"];
+    compile("musl-gcc", &static_musl, &["family.c", "books.c"], &[], &out.join("family.musl_static"));
+    let operators: &[(&str, &[&str], &[&str])] = &[
+        ("operators", &[], &[]),
+        ("operators.static", &["-static"], &[]),
+        ("operators.jemalloc", &[], &["-ljemalloc"]),
+        ("operators.jemalloc_in", &[], JEMALLOC),
+        ("operators.jemalloc_static", &["-static"], JEMALLOC),
+        ("operators.tcmalloc", &[], &["-ltcmalloc_minimal"]),
+        ("operators.tcmalloc_in", &[], TCMALLOC),
+        ("operators.mimalloc", &[], &["-lmimalloc"]),
+    ];
+    for (name, flags, libraries) in operators {
+        let flags = [&["-std=c++17"], *flags].concat();
+        link("g++", &flags, &["operators.cpp"], &[books], libraries, &out.join(name));
+    }
+}
+
 fn compile(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], output: &Path) {
+    link(compiler, flags, sources, objects, &[], output);
+}
+
+fn link(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], libraries: &[&str], output: &Path) {
     let mut command = Command::new(compiler);
-    command.args(FLAGS).args(flags).args(sources).args(objects).arg("-o").arg(output).current_dir("victims");
+    command.args(FLAGS).args(flags).args(sources).args(objects).args(libraries);
+    command.arg("-o").arg(output).current_dir("victims");
     run(&mut command);
 }
 
@@ -109,9 +158,9 @@ fn run(command: &mut Command) {
     match command.status() {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!("{command:?}: {status}")),
-        Err(error) => {
-            fail(&format!("{command:?} cannot be run ({error}); the tests need the packages gcc, g++ and musl-tools"))
-        }
+        Err(error) => fail(&format!(
+            "{command:?} cannot be run ({error}); the tests need the packages that `cargo xtask setup` installs"
+        )),
     }
 }
 

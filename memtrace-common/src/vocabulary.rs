@@ -2,111 +2,14 @@
 //!
 //! Probes, help texts and tests derive from these tables; a new function or a new loss is one new row here.
 
+mod functions;
+mod shape;
+
+pub use functions::{FUNCTIONS, Function, Naming};
+pub use shape::{COOKIE_NONE, Cookie, Program, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Shape};
+
 /// A function's argument, counted from 0 in the platform's calling convention.
 pub type Argument = u8;
-
-/// How a hooked function is called: which argument says what.
-///
-/// One BPF entry program serves each shape, and one return program serves them all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
-    /// Returns a block of `size` bytes, or null.
-    Alloc {
-        /// The argument that holds the size in bytes.
-        size: Argument,
-    },
-    /// Returns a block of `count * size` bytes, or null; null too where the product overflows.
-    AllocProduct {
-        /// The argument that holds the number of elements.
-        count: Argument,
-        /// The argument that holds the bytes of one element.
-        size: Argument,
-    },
-    /// Returns 0 and stores the block's address through a pointer, or returns an error number and stores nothing.
-    AllocOut {
-        /// The argument that points to where the address is stored.
-        out: Argument,
-        /// The argument that holds the size in bytes.
-        size: Argument,
-    },
-    /// Gives up the old block and returns a new one of `size` bytes, or null and the old block stays.
-    Realloc {
-        /// The argument that holds the old block's address.
-        old: Argument,
-        /// The argument that holds the new size in bytes.
-        size: Argument,
-    },
-    /// As [`Shape::Realloc`], of `count * size` bytes.
-    ReallocProduct {
-        /// The argument that holds the old block's address.
-        old: Argument,
-        /// The argument that holds the number of elements.
-        count: Argument,
-        /// The argument that holds the bytes of one element.
-        size: Argument,
-    },
-    /// Gives up a block; null is allowed and does nothing.
-    Free {
-        /// The argument that holds the block's address.
-        block: Argument,
-    },
-}
-
-/// The BPF program, by its name in the object, that runs when a hooked function returns.
-pub const RETURN_PROGRAM: &str = "call_return";
-
-impl Shape {
-    /// The BPF program, by its name in the object, that runs when a function of this shape is entered.
-    ///
-    /// `None` where no program was written for this combination of arguments; a test holds that every row of
-    /// [`FUNCTIONS`] has one.
-    #[must_use]
-    pub const fn entry_program(self) -> Option<&'static str> {
-        match self {
-            Self::Alloc { size: 0 } => Some("alloc_size0"),
-            Self::Alloc { size: 1 } => Some("alloc_size1"),
-            Self::AllocProduct { count: 0, size: 1 } => Some("alloc_product01"),
-            Self::AllocOut { out: 0, size: 2 } => Some("alloc_out0_size2"),
-            Self::Realloc { old: 0, size: 1 } => Some("realloc_old0_size1"),
-            Self::ReallocProduct { old: 0, count: 1, size: 2 } => Some("realloc_old0_product12"),
-            Self::Free { block: 0 } => Some("free_block0"),
-            _ => None,
-        }
-    }
-
-    /// Whether the function's result matters, so that a probe on its return is needed.
-    #[must_use]
-    pub const fn needs_return(self) -> bool {
-        !matches!(self, Self::Free { .. })
-    }
-}
-
-/// One hooked function: a row of [`FUNCTIONS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Function {
-    /// The symbol's name, without prefix or version.
-    pub name: &'static str,
-    /// How it is called.
-    pub shape: Shape,
-    /// Whether an object without it cannot be an allocator.
-    pub required: bool,
-}
-
-/// Every function that memtrace hooks, in the order in which help and `doctor` list them.
-pub const FUNCTIONS: &[Function] = &[
-    Function { name: "malloc", shape: Shape::Alloc { size: 0 }, required: true },
-    Function { name: "calloc", shape: Shape::AllocProduct { count: 0, size: 1 }, required: true },
-    Function { name: "realloc", shape: Shape::Realloc { old: 0, size: 1 }, required: true },
-    Function { name: "reallocarray", shape: Shape::ReallocProduct { old: 0, count: 1, size: 2 }, required: false },
-    Function { name: "free", shape: Shape::Free { block: 0 }, required: true },
-    Function { name: "posix_memalign", shape: Shape::AllocOut { out: 0, size: 2 }, required: false },
-    Function { name: "aligned_alloc", shape: Shape::Alloc { size: 1 }, required: false },
-    Function { name: "memalign", shape: Shape::Alloc { size: 1 }, required: false },
-    Function { name: "valloc", shape: Shape::Alloc { size: 0 }, required: false },
-    Function { name: "pvalloc", shape: Shape::Alloc { size: 0 }, required: false },
-    Function { name: "free_sized", shape: Shape::Free { block: 0 }, required: false },
-    Function { name: "free_aligned_sized", shape: Shape::Free { block: 0 }, required: false },
-];
 
 macro_rules! loss_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $explanation:literal;)*) => {
@@ -291,13 +194,6 @@ stack_ends! {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_function_has_a_program() {
-        for function in FUNCTIONS {
-            assert!(function.shape.entry_program().is_some(), "{} has no entry program", function.name);
-        }
-    }
 
     #[test]
     fn reasons_are_indexed_by_their_place_and_named_once() {

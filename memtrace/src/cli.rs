@@ -6,6 +6,7 @@ mod console;
 mod doctor;
 mod exit;
 mod help;
+mod hooks;
 mod logging;
 mod man;
 mod outputs;

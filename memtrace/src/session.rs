@@ -25,3 +25,5 @@ pub use error::Error;
 pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};
 pub use run::run;
+
+pub use crate::target::{Hooks, NamedAllocator, Wanted};

@@ -19,7 +19,10 @@ mod scratch;
 mod select;
 mod site;
 
-pub use allocators::{Allocator, FoundFunction, Kind, LookedAt, SkipReason, Skipped, Survey, Verdict, survey};
+pub use allocators::{
+    Allocator, FoundFunction, Hooks, Kind, Kinds, LookedAt, NamedAllocator, SkipReason, Skipped, Survey, Verdict,
+    Wanted, survey,
+};
 pub use elf::ElfError;
 pub use error::TargetError;
 pub use launch::{Candidates, Child, Identity, Launch, candidates};
@@ -27,6 +30,6 @@ pub use maps::{object_at, program_of, read_image, vdso};
 pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use processor_time::processor_time;
-pub use runtime::is_go;
+pub use runtime::{is_go, is_stripped};
 pub use select::{all_processes, cgroup_id, user_id};
 pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, say, toolchain};
 
-/// A program that is needed, and Debian's package with it.
+/// A program that is needed, or another file, and Debian's package with it.
 struct Program {
     /// Its name, or its path where another of that name will not do.
     name: &'static str,
@@ -24,6 +24,9 @@ const TESTS: &[Program] = &[
     Program { name: "musl-gcc", package: "musl-tools" },
     Program { name: "objcopy", package: "binutils" },
     Program { name: "python3", package: "python3" },
+    Program { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
+    Program { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
+    Program { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
 ];
 
 /// The programs that are measured, as Debian has them, and what measures them.

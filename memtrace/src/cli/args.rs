@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-use super::{choices, help, units};
+use super::{choices, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
-use crate::session::{Choice, Percent, ProbeSite};
+use crate::session::{Choice, Hooks, NamedAllocator, Percent, ProbeSite};
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -141,6 +141,21 @@ pub(super) struct Trace {
     /// Under sudo, the command runs as the user who called sudo.
     #[arg(last = true, value_names = ["CMD", "ARGS"], num_args = 1.., help_heading = TARGET)]
     pub(super) command: Vec<OsString>,
+
+    /// Trace the allocator in this object too, whose functions may have a prefix
+    ///
+    /// May be given more than once. Allocators that define malloc and free are found by themselves; this is for others, as
+    /// in libpool.so:pool_ for pool_malloc, pool_free and their like. The object is named by its path, its file or its soname.
+    #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, help_heading = TARGET)]
+    pub(super) allocators: Vec<NamedAllocator>,
+
+    /// Trace these functions too, as in 'alloc=take(size=arg0)->ret,free=give(arg0)'
+    ///
+    /// May be given more than once. For pools that have functions of their own: what is called inside them is not counted.
+    /// A size may be a product, size=arg0*arg1, a block's address may be stored through an argument, ->arg0, and a
+    /// function may exchange blocks, realloc=grow(old=arg0,size=arg1)->ret. Some of these need Linux 5.15.
+    #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
+    pub(super) hooks: Vec<Hooks>,
 
     /// Stop after this long, as in 30s, 5m or 1h30m
     ///

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::exit::Exit;
-use crate::model::FUNCTIONS;
+use crate::model::{FUNCTIONS, Naming};
 
 /// The ways to call memtrace.
 pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
@@ -80,9 +80,23 @@ fn tip(word: &str) -> String {
     }
 }
 
-/// The names of all functions that are followed.
+/// The names of all functions that are followed, in sentences.
 pub(super) fn functions() -> String {
-    FUNCTIONS.iter().map(|function| function.name).collect::<Vec<_>>().join(", ")
+    let names = |naming: Naming| {
+        let prefix = if naming == Naming::Mimalloc { "mi_" } else { "" };
+        let rows = FUNCTIONS.iter().filter(|function| function.naming == naming);
+        rows.map(|function| format!("{prefix}{}", function.name)).collect::<Vec<_>>().join(", ")
+    };
+    let prefixes = Naming::Standard.prefixes().iter().filter(|prefix| !prefix.is_empty());
+    format!(
+        "{}; behind the prefixes {} too; of jemalloc {}; of mimalloc {}; of C++ every operator new and delete that does \
+         not call one of these; of Rust {}, likewise",
+        names(Naming::Standard),
+        prefixes.copied().collect::<Vec<_>>().join(", "),
+        names(Naming::Jemalloc),
+        names(Naming::Mimalloc),
+        names(Naming::Rust)
+    )
 }
 
 fn examples(count: usize) -> String {

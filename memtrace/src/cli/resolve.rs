@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::Trace;
 use super::{choices, outputs, units};
 use crate::model::{Bytes, Metric};
-use crate::session::{Config, Target};
+use crate::session::{Config, Target, Wanted};
 
 /// The largest ring: the size of a map is 32 bits wide (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -50,6 +50,7 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         shards,
         ring_size: given.ring_size,
         probe_site: given.probe_site,
+        wanted: Wanted { allocators: given.allocators, hooks: given.hooks },
         max_live: given.max_live,
         max_overhead: given.max_overhead,
         quiet: given.quiet,
@@ -188,6 +189,7 @@ mod tests {
     #[test]
     fn the_defaults_are_these() {
         let expected = Config {
+            wanted: Wanted::default(),
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
@@ -210,6 +212,7 @@ mod tests {
     #[test]
     fn everything_given_arrives() {
         let expected = Config {
+            wanted: Wanted::default(),
             target: Target::Command {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],
                 pass_exit_code: true,

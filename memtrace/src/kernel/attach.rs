@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use memtrace_common::vocabulary::RETURN_PROGRAM;
+use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
 use super::detach::{Detaching, Held};
 use super::error::KernelError;
@@ -11,12 +11,15 @@ use super::way::Way;
 use crate::model::{FileOffset, Pid, Shape};
 
 /// Where to probe one function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// How the function is called.
     pub shape: Shape,
     /// The instruction, in the object's file.
     pub offset: FileOffset,
+    /// The function's return instructions, where the return address must stay as it is: an exception that passes a
+    /// function whose return the kernel has probed does not find its handler. Empty: the return is probed by the kernel.
+    pub return_sites: Vec<FileOffset>,
 }
 
 /// Whose calls are seen.
@@ -87,7 +90,7 @@ impl Probes {
         path: &Path,
         probe: &Probe,
     ) -> Result<(), KernelError> {
-        self.place_all(way, scope, path, entry(probe))
+        self.place_all(way, scope, path, [entry(probe)])
     }
 
     /// Places those probes in the object at `path` that are not in place yet.
@@ -99,8 +102,8 @@ impl Probes {
         probes: &[Probe],
     ) -> Result<(), KernelError> {
         // Returns first: a call that is seen is then seen to its end.
-        let returns = probes.iter().filter_map(at_return);
-        self.place_all(way, scope, path, returns.chain(probes.iter().filter_map(entry)))
+        let returns = probes.iter().flat_map(at_return);
+        self.place_all(way, scope, path, returns.chain(probes.iter().map(entry)))
     }
 
     fn place_all(
@@ -139,11 +142,16 @@ impl Drop for Probes {
 }
 
 /// The program at a function's entry.
-fn entry(probe: &Probe) -> Option<(&'static str, Spot)> {
-    Some((probe.shape.entry_program()?, Spot { offset: probe.offset, cookie: None }))
+fn entry(probe: &Probe) -> (&'static str, Spot) {
+    let program = probe.shape.entry_program();
+    (program.name, Spot { offset: probe.offset, cookie: program.cookie.map(|cookie| cookie.0) })
 }
 
-/// The program at a function's return, where that matters.
-fn at_return(probe: &Probe) -> Option<(&'static str, Spot)> {
-    probe.shape.needs_return().then_some((RETURN_PROGRAM, Spot { offset: probe.offset, cookie: None }))
+/// The programs at a function's return, where that matters.
+fn at_return(probe: &Probe) -> Vec<(&'static str, Spot)> {
+    let at = |program, offset| (program, Spot { offset, cookie: None });
+    if probe.shape.needs_return() && probe.return_sites.is_empty() {
+        return vec![at(RETURN_PROGRAM, probe.offset)];
+    }
+    probe.return_sites.iter().map(|&offset| at(RETURN_SITE_PROGRAM, offset)).collect()
 }

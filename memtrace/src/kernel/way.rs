@@ -6,7 +6,7 @@ use std::path::Path;
 use aya::Ebpf;
 use aya::programs::UProbe;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
-use memtrace_common::vocabulary::RETURN_PROGRAM;
+use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
 use super::attach::{Scope, Spot};
 use super::detach::Held;
@@ -25,8 +25,8 @@ pub(super) enum Way<'kernel> {
 impl Way<'_> {
     /// Loads the programs of every hooked function.
     pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
-        let entries = FUNCTIONS.iter().filter_map(|function| function.shape.entry_program());
-        entries.chain([RETURN_PROGRAM]).try_for_each(|name| match self {
+        let entries = FUNCTIONS.iter().map(|function| function.shape.entry_program().name);
+        entries.chain([RETURN_PROGRAM, RETURN_SITE_PROGRAM]).try_for_each(|name| match self {
             Self::Together(multi) => multi.load(name),
             Self::OneByOne(ebpf) => loaded(ebpf, name).map(drop),
         })

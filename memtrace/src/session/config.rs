@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::model::{Bytes, Metric, Pid};
 use crate::report::Format;
+use crate::target::Wanted;
 
 /// What a run is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Config {
     pub ring_size: Bytes,
     /// Which instruction of each function is probed.
     pub probe_site: ProbeSite,
+    /// Allocators and functions that are traced beside those that are found.
+    pub wanted: Wanted,
     /// How many live blocks the books may hold, all shards together.
     pub max_live: u64,
     /// The most by which the target may become slower; `None`: whatever it is.

@@ -116,7 +116,9 @@ impl Error {
                 remedy.clone()
             }
             Self::NoAllocator { pid, .. } => {
-                format!("memtrace knows dynamically linked glibc and musl; `memtrace doctor --pid {pid}` says more")
+                format!(
+                    "memtrace finds whatever defines malloc and free; `memtrace doctor --pid {pid}` says what there is, and --hook names others"
+                )
             }
             Self::Output { .. } => "nothing was traced; name another file with --output".into(),
             Self::BadObject { .. } => "the file may have been replaced since the process was started; compare it with \

@@ -1,6 +1,7 @@
 //! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::model::{
     Snapshot,
 };
 use crate::pipeline::registry::Registry;
-use crate::target::{self, Allocator, Objects, TargetError};
+use crate::target::{self, Allocator, Candidates, Objects, Survey, TargetError, Wanted};
 
 /// Follows the mappings of the traced processes.
 pub(super) struct Followed {
@@ -32,6 +33,8 @@ pub(super) struct Followed {
     lost: u64,
     /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
     begun: Option<Duration>,
+    /// What the user has named.
+    wanted: Wanted,
 }
 
 /// What has happened to the traced processes.
@@ -44,7 +47,7 @@ pub(super) struct News {
 }
 
 impl Followed {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(wanted: Wanted) -> Self {
         let events = MappingEvents::open()
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
@@ -59,6 +62,7 @@ impl Followed {
             new_programs: HashSet::new(),
             lost: 0,
             begun: None,
+            wanted,
         }
     }
 
@@ -135,6 +139,16 @@ impl Followed {
             .next()
             .map(|(_, image)| image)
             .ok_or(TargetError::Ended(pid))
+    }
+
+    /// The allocators in what `pid` has mapped, as far as that was read.
+    pub(super) fn survey(&self, pid: Pid) -> Survey {
+        self.image(pid).map_or_else(Survey::default, |image| target::survey(image, &self.wanted))
+    }
+
+    /// The allocators that a command may come to use.
+    pub(super) fn candidates(&mut self, command: &OsStr) -> Candidates {
+        target::candidates(command, &mut self.objects, &self.wanted)
     }
 
     /// Says that this allocator of `pid` is known; whether it was new.
@@ -252,7 +266,7 @@ impl Followed {
             offset: FileOffset(0),
             object: Some(object.clone()),
         };
-        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() });
+        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() }, &self.wanted);
         for allocator in survey.allocators {
             if allocator.is_supported() && self.is_new(pid, &allocator) {
                 found.push((pid, allocator));
@@ -273,7 +287,7 @@ impl Followed {
 
     /// What a process that runs `program` could come to map as it begins.
     pub(super) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
-        target::candidates(program.path.as_os_str(), &mut self.objects).objects
+        self.candidates(program.path.as_os_str()).objects
     }
 
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.

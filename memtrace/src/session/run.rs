@@ -106,7 +106,7 @@ struct Trace {
 impl Trace {
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
-        let mut followed = Followed::new();
+        let mut followed = Followed::new(config.wanted.clone());
         let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let clock_start = cost::monotonic_clock();
         let track_peak = config.metric == Metric::PeakBytes;
@@ -158,7 +158,7 @@ impl Trace {
             }
         }
         for Site { pid, scope, object, probes: sites } in &sites {
-            let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
+            let sites: Vec<_> = sites.iter().map(|(probe, _)| probe.clone()).collect();
             let placed = kernel.place(&mut probes, *scope, object, &sites);
             placed.map_err(|error| translate::kernel(Some(*pid), error))?;
         }
@@ -234,7 +234,7 @@ impl Trace {
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
             self.complete = false;
-            let probes: Vec<_> = site.probes.iter().map(|&(probe, _)| probe).collect();
+            let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
             let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");

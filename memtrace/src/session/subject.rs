@@ -13,7 +13,10 @@ use super::outcome::CommandEnd;
 use super::{selection, translate};
 use crate::kernel::{Probe, Scope};
 use crate::model::{Object, Pid};
-use crate::target::{self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process};
+use crate::target::{
+    self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process, SkipReason, Survey,
+    Verdict,
+};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -33,6 +36,22 @@ pub(super) struct Subject {
     pub(super) objects: Vec<Arc<Object>>,
     /// Whether probes are placed for everyone, and the kernel half chooses whose calls count.
     is_shared: bool,
+}
+
+/// What of a process will be missed, as far as that is known.
+fn gaps(pid: Pid, survey: &Survey) -> Vec<String> {
+    let mut gaps = Vec::new();
+    for allocator in &survey.allocators {
+        let path = allocator.object.path.display();
+        if !allocator.is_supported() {
+            gaps.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
+        }
+        let missed = allocator.skipped.iter().filter(|skipped| skipped.reason == SkipReason::Throws);
+        gaps.extend(missed.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.symbol, skipped.reason)));
+    }
+    let go = survey.looked_at.iter().filter(|looked_at| looked_at.verdict == Verdict::Go);
+    gaps.extend(go.map(|looked_at| format!("process {pid}: {looked_at}")));
+    gaps
 }
 
 /// A command that was to be started, and how far it is.
@@ -73,7 +92,7 @@ impl Site {
                     (found.file_offset, cost)
                 }
             };
-            (Probe { shape: found.function().shape, offset }, cost)
+            (Probe { shape: found.shape, offset, return_sites: found.return_sites.clone() }, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
@@ -109,14 +128,12 @@ impl Subject {
             let translated = |error| translate::target(pid, error);
             processes.push(target::inspect(pid).map_err(translated)?);
             followed.follow(pid);
-            let survey = target::survey(followed.read(pid).map_err(translated)?);
+            followed.read(pid).map_err(translated)?;
+            let survey = followed.survey(pid);
             for looked_at in &survey.looked_at {
                 log::debug!("process {pid}: {looked_at}");
             }
-            for other in survey.allocators.iter().filter(|allocator| !allocator.is_supported()) {
-                let path = other.object.path.display();
-                notes.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
-            }
+            notes.extend(gaps(pid, &survey));
             for allocator in survey.supported().map_err(translated)? {
                 if followed.is_new(pid, allocator) {
                     sites.extend(Site::of(pid, scope(pid, children), allocator, probe_site));
@@ -177,7 +194,7 @@ impl Subject {
         let mut sites = Vec::new();
         // Whatever the command may come to load: a probe in a library that it does not load costs nothing.
         let program = argv.first().map(OsString::as_os_str).unwrap_or_default();
-        let Candidates { survey, objects } = target::candidates(program, followed.objects());
+        let Candidates { survey, objects } = followed.candidates(program);
         for allocator in survey.allocators {
             if allocator.is_supported() && followed.is_new(pid, &allocator) {
                 sites.extend(Site::of(pid, scope(pid, children), &allocator, probe_site));

@@ -45,7 +45,7 @@ pub(super) enum Error {
 pub(super) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<Traps, Error> {
     let mut time = |dummy: Dummy| {
         let (object, offset) = locate(dummy.address(), objects)?;
-        let probe = Probe { shape: Shape::Alloc { size: 0 }, offset };
+        let probe = Probe { shape: Shape::Alloc { size: 0 }, offset, return_sites: Vec::new() };
         kernel.place(probes, Scope::Process(own()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())
     };

@@ -99,7 +99,11 @@ impl Trace {
     }
 
     fn probe(mut self, function: u64) -> Self {
-        let probe = Probe { shape: Shape::Alloc { size: 0 }, offset: FileOffset(chain::offset_in_file(function)) };
+        let probe = Probe {
+            shape: Shape::Alloc { size: 0 },
+            offset: FileOffset(chain::offset_in_file(function)),
+            return_sites: Vec::new(),
+        };
         self.kernel.place(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();
         self
