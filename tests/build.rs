@@ -29,6 +29,7 @@ const GLIBC: &[&str] = &[
     "inlined",
     "peak",
     "realloc",
+    "restless",
     "short_lived",
     "sizes",
     "steady",

@@ -3,8 +3,10 @@
 //! aya makes the maps and loads all other programs; those for probes are loaded here from the same object, since the
 //! kernel has to be told beforehand that they will be placed in this way.
 
+mod apart;
 mod call;
 mod image;
+mod link;
 mod support;
 
 use std::collections::BTreeMap;
@@ -18,6 +20,7 @@ use aya::Ebpf;
 use self::call::Places;
 pub(super) use self::call::program_info;
 use self::image::Image;
+pub(super) use self::link::Link;
 use super::attach::{Scope, Spot};
 use super::error::KernelError;
 
@@ -52,14 +55,8 @@ impl Multi {
         Ok(())
     }
 
-    /// Places the program `name` at all of `spots` in the file at `path`; they go when the descriptor is closed.
-    pub(super) fn place(
-        &mut self,
-        name: &str,
-        scope: Scope,
-        path: &Path,
-        spots: &[Spot],
-    ) -> Result<OwnedFd, KernelError> {
+    /// Places the program `name` at all of `spots` in the file at `path`; they go when the link is dropped.
+    pub(super) fn place(&mut self, name: &str, scope: Scope, path: &Path, spots: &[Spot]) -> Result<Link, KernelError> {
         self.load(name)?;
         let action = || format!("place {} probes in {}", spots.len(), path.display());
         let unknown = || KernelError::Failed { action: action(), reason: String::from("there is no such file") };
@@ -72,10 +69,13 @@ impl Multi {
             Scope::Process(pid) => pid.0,
             Scope::Everyone => 0,
         };
-        call::create_link(program.as_fd(), &file, places, pid, *at_return).map_err(|error| {
-            let whole = error.to_string();
-            KernelError::from_io(&action(), error, whole)
-        })
+        match call::create_link(program.as_fd(), &file, places, pid, *at_return) {
+            Ok(link) => Ok(link.into()),
+            Err(error) => {
+                let whole = error.to_string();
+                Err(KernelError::from_io(&action(), error, whole))
+            }
+        }
     }
 
     /// The programs that were loaded, and their names.

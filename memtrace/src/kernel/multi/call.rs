@@ -9,6 +9,8 @@ use aya_obj::generated::bpf_attach_type::BPF_TRACE_UPROBE_MULTI;
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
 use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_info};
 
+use super::apart;
+
 /// A program for probes of user programs, ready for the verifier.
 #[derive(Clone, Copy)]
 pub(super) struct Code<'a> {
@@ -120,9 +122,15 @@ pub(super) fn create_link(
     probes.cnt = offsets.len() as u32;
     probes.flags = if at_return { BPF_F_UPROBE_MULTI_RETURN } else { 0 };
     probes.pid = pid;
-    // SAFETY: the addresses are those of slices and of a string that are borrowed until the call is over; both slices
-    // have the length that is given.
-    unsafe { descriptor(bpf_cmd::BPF_LINK_CREATE, &mut attributes) }
+    let mut made = Err(io::ErrorKind::Other.into());
+    let create = || {
+        // SAFETY: the addresses are those of slices and of a string that are borrowed until the call is over; both slices
+        // have the length that is given.
+        made = unsafe { descriptor(bpf_cmd::BPF_LINK_CREATE, &mut attributes) };
+    };
+    // SAFETY: it is one system call; no error of the system's takes memory.
+    unsafe { apart::run(create) };
+    made
 }
 
 /// What the kernel says of a program.
