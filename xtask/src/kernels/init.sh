@@ -28,7 +28,7 @@ $B mount -t tmpfs tmpfs /new/dev/shm
 $B ip link set lo up
 for port in ttyS1 ttyS2; do $B stty -F /new/dev/$port raw -echo; done
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TERM=dumb
-$B chroot /new /bin/sh /run/command </dev/null >/new/dev/ttyS1 2>&1
+$B chroot /new /bin/sh /run/command </new/dev/null >/new/dev/ttyS1 2>&1
 echo $? >/new/dev/ttyS2
 $B sync
 $B poweroff -f
