@@ -12,7 +12,7 @@ use super::outcome::CommandEnd;
 use super::translate;
 use crate::kernel::Probe;
 use crate::model::Pid;
-use crate::target::{self, Allocator, Child, FoundFunction, Identity, Launch, ProbeCost, Process};
+use crate::target::{self, Allocator, Child, FoundFunction, Identity, Launch, ProbeCost, Process, TargetError};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -91,7 +91,7 @@ impl Subject {
         let mut notes = Vec::new();
         for &pid in pids {
             let translated = |error| translate::target(pid, error);
-            processes.push(target::inspect(pid).map_err(translated)?);
+            let process = target::inspect(pid).map_err(translated)?;
             followed.follow(pid);
             let survey = target::survey(followed.read(pid).map_err(translated)?);
             for looked_at in &survey.looked_at {
@@ -101,11 +101,14 @@ impl Subject {
                 let path = other.object.path.display();
                 notes.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
             }
-            for allocator in survey.supported().map_err(translated)? {
+            // The files of a process that has ended meanwhile could not be opened: that is not to be said of them.
+            let missing = |error| translated(if process.has_exited() { TargetError::Ended(pid) } else { error });
+            for allocator in survey.supported().map_err(missing)? {
                 if followed.is_new(pid, allocator) {
                     sites.extend(Site::of(pid, allocator, probe_site));
                 }
             }
+            processes.push(process);
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
