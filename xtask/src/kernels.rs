@@ -28,10 +28,10 @@ use crate::workspace::Workspace;
 use crate::{command, say, verified};
 
 /// When a guest is ended that runs tests: one that hangs must not hold everything up.
-const DEADLINE: Duration = Duration::from_secs(420);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// When a test program in a guest is ended, in seconds.
-const PART_SECONDS: u64 = 240;
+const PART_SECONDS: u64 = 300;
 
 /// When a guest is ended that asks its verifier.
 const VERIFYING: Duration = Duration::from_secs(120);
