@@ -11,6 +11,7 @@
 #![feature(asm_experimental_arch)]
 
 mod atomic;
+mod bound;
 mod emit;
 mod hook;
 mod loss;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::kernels::{self, Kernel};
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, say, toolchain};
 
@@ -29,6 +30,13 @@ const TESTS: &[Program] = &[
     Program { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
 ];
 
+/// What kernels are unpacked and booted with.
+const GUESTS: &[Program] = &[
+    Program { name: "depmod", package: "kmod" },
+    Program { name: "xz", package: "xz-utils" },
+    Program { name: "zstd", package: "zstd" },
+];
+
 /// The programs that are measured, as Debian has them, and what measures them.
 const REAL_PROGRAMS: &[Program] = &[
     Program { name: "gcc", package: "gcc" },
@@ -40,6 +48,7 @@ const REAL_PROGRAMS: &[Program] = &[
 /// Everything: for the builds, the demo and the tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for_tests(workspace)?;
+    for_guests(workspace, &kernels::usual())?;
     toolchain::obtain(workspace)?;
     say::result("everything needed is there");
     Ok(())
@@ -64,6 +73,15 @@ pub(crate) fn for_real_programs() -> Result<()> {
 pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
     ensure(TESTS, "the tests")?;
     libraries::ensure(workspace)
+}
+
+/// What the tests on other kernels need: an emulator, and those kernels.
+pub(crate) fn for_guests(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
+    ensure(GUESTS, "the tests on other kernels")?;
+    if !is_there(kernels::EMULATOR) {
+        debian::install_emulator(workspace)?;
+    }
+    kernels::fetch(workspace, kernels)
 }
 
 /// By its path where it is one, else anywhere in `PATH`.

@@ -15,7 +15,7 @@ use crate::kernel::{Probe, Scope};
 use crate::model::{Object, Pid};
 use crate::target::{
     self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process, SkipReason, Survey,
-    Verdict,
+    TargetError, Verdict,
 };
 
 /// Who is traced.
@@ -126,7 +126,7 @@ impl Subject {
         let mut notes = Vec::new();
         for &pid in pids {
             let translated = |error| translate::target(pid, error);
-            processes.push(target::inspect(pid).map_err(translated)?);
+            let process = target::inspect(pid).map_err(translated)?;
             followed.follow(pid);
             followed.read(pid).map_err(translated)?;
             let survey = followed.survey(pid);
@@ -134,11 +134,14 @@ impl Subject {
                 log::debug!("process {pid}: {looked_at}");
             }
             notes.extend(gaps(pid, &survey));
-            for allocator in survey.supported().map_err(translated)? {
+            // The files of a process that has ended meanwhile could not be opened: that is not to be said of them.
+            let missing = |error| translated(if process.has_exited() { TargetError::Ended(pid) } else { error });
+            for allocator in survey.supported().map_err(missing)? {
                 if followed.is_new(pid, allocator) {
                     sites.extend(Site::of(pid, scope(pid, children), allocator, probe_site));
                 }
             }
+            processes.push(process);
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
