@@ -36,6 +36,7 @@ fn profile() -> Profile {
         let amount = Amount { bytes: Bytes(index as u64 * 16 + 1), count: index as u64 + 1 };
         StackProfile {
             process: 0,
+            part: Part::Whole,
             frames: frames.collect(),
             end: StackEnd::Complete,
             usage: Usage { live: amount, alloc: amount, free: Amount::default() },
@@ -48,14 +49,8 @@ fn profile() -> Profile {
         sum
     });
     let process = ProcessProfile {
-        pid: Pid(4711),
-        comm: String::from("service"),
-        exe: None,
-        ended: None,
         total,
-        discarded: Amount::default(),
-        unmatched_frees: 0,
-        peak: None,
+        ..ProcessProfile::new(Pid(4711), "service")
     };
     Profile {
         duration: Duration::from_secs(30),

@@ -13,7 +13,7 @@ pub(crate) use label::plain;
 use std::cmp::Reverse;
 use std::io::{self, Write as _};
 
-use crate::model::{Bytes, Metric, Profile, StackProfile};
+use crate::model::{Bytes, Metric, Profile, Root, StackProfile};
 
 /// The formats that a profile can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,9 @@ impl Format {
 pub struct Options {
     /// What is drawn, and what stacks are ranked by.
     pub metric: Metric,
-    /// How many sites the text lists.
+    /// What stacks are put together under.
+    pub by: Root,
+    /// How many sites, processes and other roots the text lists.
     pub top: usize,
     /// What was traced, for titles: `pid 4711 (redis-server)`.
     pub subject: String,

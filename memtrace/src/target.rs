@@ -5,6 +5,8 @@
 //! [`Launch`] starts a command that waits until it is traced.
 
 mod allocators;
+mod belonging;
+mod cgroup;
 mod elf;
 mod error;
 mod launch;
@@ -17,8 +19,10 @@ mod runtime;
 #[cfg(test)]
 mod scratch;
 mod site;
+mod users;
 
 pub use allocators::{Allocator, FoundFunction, Kind, LookedAt, SkipReason, Skipped, Survey, Verdict, survey};
+pub use belonging::{Belonging, Belongings, thread_names};
 pub use elf::ElfError;
 pub use error::TargetError;
 pub use launch::{Candidates, Child, Identity, Launch, candidates};

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
 use crate::model::{
-    AbsAddr, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid,
-    Snapshot,
+    AbsAddr, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Parts,
+    Pid, Snapshot, Tick,
 };
 use crate::pipeline::registry::Registry;
-use crate::target::{self, Allocator, Objects, TargetError};
+use crate::target::{self, Allocator, Belonging, Belongings, Objects, TargetError};
 
 /// Follows the mappings of the traced processes.
 pub(super) struct Followed {
@@ -22,6 +23,11 @@ pub(super) struct Followed {
     traced: HashMap<Pid, HashSet<PathBuf>>,
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
+    belongings: Belongings,
+    /// The monotonic clock from which ticks are counted.
+    clock_start: Duration,
+    /// Whether the names of threads are kept.
+    names_threads: bool,
     lost: u64,
 }
 
@@ -35,7 +41,8 @@ pub(super) struct News {
 }
 
 impl Followed {
-    pub(super) fn new() -> Self {
+    /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart.
+    pub(super) fn new(clock_start: Duration, parts: Parts) -> Self {
         let events = MappingEvents::open()
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
@@ -45,6 +52,9 @@ impl Followed {
             registry: Registry::new(),
             traced: HashMap::new(),
             new_programs: HashSet::new(),
+            belongings: Belongings::new(),
+            clock_start,
+            names_threads: parts == Parts::Threads,
             lost: 0,
         }
     }
@@ -66,12 +76,37 @@ impl Followed {
     pub(super) fn read(&mut self, pid: Pid) -> Result<&Image, TargetError> {
         let image = target::read_image(pid, &mut self.objects)?;
         self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+        self.look(pid);
         self.registry
             .images()
             .range(ImageId { pid, ordinal: 0 }..)
             .next()
             .map(|(_, image)| image)
             .ok_or(TargetError::Ended(pid))
+    }
+
+    /// Looks whose `pid` is, and what its threads are called.
+    fn look(&mut self, pid: Pid) {
+        let belonging = self.belongings.of(pid);
+        if belonging == Belonging::default() {
+            return;
+        }
+        let Belonging { user, cgroup, threads } = belonging;
+        self.registry.apply(Notice { pid, kind: NoticeKind::Belongs { user, cgroup, threads } });
+        if self.names_threads {
+            for (tid, name) in target::thread_names(pid) {
+                self.registry.apply(Notice { pid, kind: NoticeKind::Thread { tid, name } });
+            }
+        }
+    }
+
+    /// Looks again at all of `snapshot`'s processes that still run: they may have moved, and have other threads.
+    pub(super) fn look_again(&mut self, snapshot: &Snapshot) {
+        let runs = |id: &&ImageId| self.image(id.pid).is_some_and(|image| image.ended.is_none());
+        let pids: BTreeSet<_> = snapshot.images.keys().filter(runs).map(|id| id.pid).collect();
+        for pid in pids {
+            self.look(pid);
+        }
     }
 
     /// Says that this allocator of `pid` is known; whether it was new.
@@ -122,6 +157,8 @@ impl Followed {
         if changes && self.traced.contains_key(&pid) {
             news.changed.insert(pid);
         }
+        let at = Tick::at(Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start));
+        let mut runs_another = false;
         let kind = match notice.kind {
             MappingKind::Mapped { start, end, offset, path, identity, .. } => {
                 let object = self.resolve(pid, &path, identity);
@@ -132,15 +169,21 @@ impl Followed {
             }
             MappingKind::Exec { comm } => {
                 self.new_programs.insert(pid);
-                NoticeKind::Exec { comm }
+                // Whoever starts it gives it its user and its control group before.
+                runs_another = true;
+                NoticeKind::Exec { comm, at }
             }
             // Only the first thread's name is the process'.
-            MappingKind::Comm { .. } if notice.tid.0 != pid.0 => return,
+            MappingKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
+            MappingKind::Comm { comm } if notice.tid.0 != pid.0 => NoticeKind::Thread { tid: notice.tid, name: comm },
             MappingKind::Comm { comm } => NoticeKind::Comm { comm },
-            MappingKind::Fork { parent } => NoticeKind::Forked { parent },
-            MappingKind::Exit => NoticeKind::Exited,
+            MappingKind::Fork { parent } => NoticeKind::Forked { parent, at },
+            MappingKind::Exit => NoticeKind::Exited { at },
         };
         self.registry.apply(Notice { pid, kind });
+        if runs_another {
+            self.look(pid);
+        }
     }
 
     fn resolve(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {

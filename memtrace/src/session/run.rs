@@ -91,6 +91,7 @@ struct Trace {
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
     opened: Instant,
+    opened_at: Tick,
     shown: (Instant, u64),
     ticks: u32,
     complete: bool,
@@ -99,9 +100,9 @@ struct Trace {
 impl Trace {
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
-        let mut followed = Followed::new();
-        let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let clock_start = cost::monotonic_clock();
+        let mut followed = Followed::new(clock_start, config.by.parts());
+        let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let track_peak = config.metric == Metric::PeakBytes;
         let mut options = options(config, clock_start);
         let mut probes = Probes::default();
@@ -129,6 +130,7 @@ impl Trace {
             processes: MAX_PROCESSES,
             track_peak,
             older: config.older,
+            parts: config.by.parts(),
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings)
             .map_err(|error| Error::Failed(error.to_string()))?;
@@ -155,6 +157,7 @@ impl Trace {
             return Err(Error::Ended { pid });
         }
         let opened = Instant::now();
+        let opened_at = Tick::at(cost::monotonic_clock().saturating_sub(clock_start));
         let shown = (opened, 0);
         Ok(Self {
             kernel,
@@ -168,6 +171,7 @@ impl Trace {
             subject,
             clock_start,
             opened,
+            opened_at,
             shown,
             ticks: 0,
             complete: true,
@@ -265,11 +269,13 @@ impl Trace {
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
         self.followed.add_idle(&mut snapshot);
+        self.followed.look_again(&snapshot);
+        let window = self.opened_at..now;
         let probes = (self.probes, self.own_probes);
         thread::scope(|scope| {
             // The target is let go while names are looked up.
             scope.spawn(|| drop(probes));
-            let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images());
+            let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images(), &window);
             profile.duration = duration;
             profile.filtered = counters.filtered;
             profile.older = config.older;
@@ -303,7 +309,8 @@ fn report(
     profile: &Profile,
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
-    let options = report::Options { metric: config.metric, top: config.top, subject: subject.to_owned() };
+    let options =
+        report::Options { metric: config.metric, by: config.by, top: config.top, subject: subject.to_owned() };
     let (written, failure) = outputs.write(profile, &options);
     let mut summary = Vec::new();
     report::write(report::Format::Text, profile, &options, &mut summary)

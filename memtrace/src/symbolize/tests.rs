@@ -29,7 +29,7 @@ fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
 
 /// The frames of `address`, outermost first.
 fn frames_at(symbolizer: &mut Symbolizer, image: &Image, address: AbsAddr) -> Vec<Frame> {
-    let profile = symbolizer.profile(&snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]));
+    let profile = symbolizer.profile(&snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.0].clone()).collect()
 }
 

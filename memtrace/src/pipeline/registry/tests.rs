@@ -65,14 +65,15 @@ fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
         comm: String::from("sh"),
         exe: Some(PathBuf::from("/bin/sh")),
         mappings: vec![mapping(0x1000, 0x2000, 0, "/bin/sh")],
+        ..Image::default()
     };
     let registry = told([
         notice(7, NoticeKind::Seen { image: seen.clone() }),
-        notice(7, NoticeKind::Exec { comm: String::from("true") }),
+        notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) }),
         mapped(7, 0x5000, 0x6000, 0, "/bin/true"),
         notice(7, NoticeKind::Exe { exe: PathBuf::from("/bin/true") }),
     ]);
-    assert_eq!(registry.images()[&id(7, 0)], seen);
+    assert_eq!(registry.images()[&id(7, 0)], Image { ended: Some(Tick(2)), ..seen });
     let after = &registry.images()[&id(7, 1)];
     assert_eq!(after.comm, "true");
     assert_eq!(after.exe, Some(PathBuf::from("/bin/true")));
@@ -81,7 +82,7 @@ fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
 
 #[test]
 fn an_exec_of_a_process_that_was_not_known_begins_its_second_image() {
-    let registry = told([notice(7, NoticeKind::Exec { comm: String::from("true") })]);
+    let registry = told([notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) })]);
     assert_eq!(registry.images().keys().copied().collect::<Vec<_>>(), [id(7, 1)]);
 }
 
@@ -89,8 +90,8 @@ fn an_exec_of_a_process_that_was_not_known_begins_its_second_image() {
 fn a_pid_that_is_used_again_names_another_image() {
     let registry = told([
         mapped(7, 0x1000, 0x2000, 0, "/first"),
-        notice(7, NoticeKind::Exited),
-        notice(7, NoticeKind::Forked { parent: Pid(3) }),
+        notice(7, NoticeKind::Exited { at: Tick(3) }),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
         mapped(7, 0x1000, 0x2000, 0, "/second"),
     ]);
     assert_eq!(registry.images()[&id(7, 0)].mappings, [mapping(0x1000, 0x2000, 0, "/first")]);
@@ -102,7 +103,7 @@ fn a_forked_process_has_what_its_parent_had_and_then_its_own() {
     let registry = told([
         mapped(3, 0x1000, 0x2000, 0, "/shared"),
         notice(3, NoticeKind::Comm { comm: String::from("parent") }),
-        notice(7, NoticeKind::Forked { parent: Pid(3) }),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
         mapped(7, 0x3000, 0x4000, 0, "/childs"),
         mapped(3, 0x5000, 0x6000, 0, "/parents"),
     ]);
@@ -116,7 +117,7 @@ fn a_forked_process_has_what_its_parent_had_and_then_its_own() {
 fn an_image_beyond_the_bound_is_a_loss_and_its_mappings_are_not_given_to_the_old_one() {
     let mut registry = Registry::with_limits(1, 100);
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/old"));
-    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("new") }));
+    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("new"), at: Tick(2) }));
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/new"));
     registry.apply(mapped(8, 0x1000, 0x2000, 0, "/other"));
     assert_eq!(registry.losses().get(LossReason::MappingsLost), 3);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Amount, Ending, LossReason, Name, Pid, Stack, StackId, StackUsage};
+use crate::model::{Amount, Ending, LossReason, Name, Pid, Stack, StackId, StackUsage, Tid};
 
 fn frame(name: &str) -> Frame {
     Frame {
@@ -27,7 +27,7 @@ fn stack(frames: &[u64], end: StackEnd) -> Stack {
 fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     let by_stack = stacks
         .iter()
-        .map(|&(stack, bytes, at_peak)| (StackId(stack), StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak) }))
+        .map(|&(stack, bytes, at_peak)| (StackId(stack).into(), StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak) }))
         .collect();
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
 }
@@ -44,7 +44,7 @@ fn profile_of(snapshot: &Snapshot) -> Profile {
         named.iter().map(|(address, frames)| (AbsAddr(*address), frames.as_slice())).collect();
     let used = |image| addresses(snapshot, image).into_iter().map(|address| (address, by_address[&address])).collect();
     let frames = snapshot.images.iter().map(|(id, image)| (*id, used(image))).collect();
-    profile(snapshot, &BTreeMap::new(), &frames)
+    profile(snapshot, &BTreeMap::new(), &frames, &(Tick(0)..Tick(1)))
 }
 
 fn names(profile: &Profile, stack: usize) -> Vec<String> {
@@ -135,19 +135,19 @@ fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
     first.discarded = Amount::one(Bytes(50));
     first.unmatched_frees = 2;
     let images = BTreeMap::from([
-        (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), mappings: Vec::new() }),
+        (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..Image::default() }),
         (id(9, 0), Image::default()),
     ]);
-    let profile = profile(&snapshot, &images, &FramesByAddress::new());
+    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(0)..Tick(1)));
     let expected = ProcessProfile {
-        pid: Pid(4),
-        comm: String::from("sh"),
         exe: Some("/bin/sh".into()),
         ended: Some(Ending::Exec),
         total: usage(50),
         discarded: Amount::one(Bytes(50)),
         unmatched_frees: 2,
         peak: Some(Bytes(7)),
+        traced: Tick(1).since_start(),
+        ..ProcessProfile::new(Pid(4), "sh")
     };
     assert_eq!(profile.processes[0], expected);
     let rest: Vec<_> = profile.processes[1..].iter().map(|process| (process.pid.0, process.comm.as_str())).collect();
