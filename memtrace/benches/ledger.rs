@@ -33,8 +33,14 @@ static ALLOCATOR: Counting = Counting;
 
 const BLOCKS: usize = 1_000_000;
 const STACKS: u64 = 4096;
-const SETTINGS: Settings =
-    Settings { blocks: u64::MAX, stacks: u32::MAX, processes: u32::MAX, track_peak: false, older: None, parts: Parts::Whole };
+const SETTINGS: Settings = Settings {
+    blocks: u64::MAX,
+    stacks: u32::MAX,
+    processes: u32::MAX,
+    track_peak: false,
+    older: None,
+    parts: Parts::Whole,
+};
 
 /// A generator of random numbers that is fast, small and the same everywhere (Steele et al., `SplitMix64`, 2014).
 struct Random(u64);

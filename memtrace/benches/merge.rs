@@ -4,14 +4,22 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid};
+use memtrace::model::{
+    AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid,
+};
 use memtrace::pipeline;
 
 const SHARDS: u64 = 4;
 const STACKS: u64 = 20_000;
 const DEPTH: u64 = 30;
-const SETTINGS: Settings =
-    Settings { blocks: u64::MAX, stacks: u32::MAX, processes: u32::MAX, track_peak: false, older: None, parts: Parts::Whole };
+const SETTINGS: Settings = Settings {
+    blocks: u64::MAX,
+    stacks: u32::MAX,
+    processes: u32::MAX,
+    track_peak: false,
+    older: None,
+    parts: Parts::Whole,
+};
 
 /// A shard's snapshot: each stack has allocated in each shard, and its frames came to one of them.
 fn snapshot(shard: u64) -> Snapshot {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
-    Amount, Bytes, Frame, FrameId, Location, Metric, Name, ObjectName, Pid, ProcessProfile, Profile, StackEnd,
-    StackProfile, Usage, VirtOffset,
+    Amount, Bytes, Frame, FrameId, Location, Metric, Name, ObjectName, Part, Pid, ProcessProfile, Profile, Root,
+    StackEnd, StackProfile, Usage, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -48,10 +48,7 @@ fn profile() -> Profile {
         sum += stack.usage;
         sum
     });
-    let process = ProcessProfile {
-        total,
-        ..ProcessProfile::new(Pid(4711), "service")
-    };
+    let process = ProcessProfile { total, ..ProcessProfile::new(Pid(4711), "service") };
     Profile {
         duration: Duration::from_secs(30),
         processes: vec![process],
@@ -63,7 +60,8 @@ fn profile() -> Profile {
 
 fn writers(criterion: &mut Criterion) {
     let profile = profile();
-    let options = Options { metric: Metric::LiveBytes, top: 10, subject: String::from("pid 4711 (service)") };
+    let options =
+        Options { metric: Metric::LiveBytes, by: Root::Process, top: 10, subject: String::from("pid 4711 (service)") };
     let mut group = criterion.benchmark_group("report");
     group.throughput(Throughput::Elements(STACKS as u64)).sample_size(10);
     for &format in Format::ALL {

@@ -18,8 +18,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts, Pid, Snapshot, Stack, StackId,
-    StackKey, Tick,
+    Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts, Pid, Snapshot, Stack,
+    StackId, StackKey, Tick,
 };
 use image::{Image, Room};
 

@@ -5,6 +5,7 @@ mod folded;
 mod json;
 mod label;
 mod phrase;
+mod roots;
 mod svg;
 mod text;
 
@@ -66,17 +67,17 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
     let mut out = io::BufWriter::new(out);
     match format {
         Format::Svg => svg::write(profile, options, &mut out)?,
-        Format::Folded => folded::write(profile, options.metric, &mut out)?,
+        Format::Folded => folded::write(profile, options, &mut out)?,
         Format::Json => json::write(profile, options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,
     }
     out.flush()
 }
 
-/// The stacks by `metric`, the greatest first, equal ones in the profile's own order.
-fn ranked(profile: &Profile, metric: Metric) -> Vec<&StackProfile> {
-    let mut stacks: Vec<_> = profile.stacks.iter().collect();
-    stacks.sort_by_key(|stack| Reverse(metric.of(stack)));
+/// The stacks by `metric`, with their index, the greatest first, equal ones in the profile's own order.
+fn ranked(profile: &Profile, metric: Metric) -> Vec<(usize, &StackProfile)> {
+    let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
+    stacks.sort_by_key(|(_, stack)| Reverse(metric.of(stack)));
     stacks
 }
 

@@ -6,6 +6,7 @@ pub mod doctor;
 mod error;
 mod followed;
 mod forecast;
+mod numbers;
 mod observer;
 mod outcome;
 mod outputs;

@@ -19,8 +19,7 @@ use assemble::FramesByAddress;
 use names::{Names, ObjectNames};
 
 use crate::model::{
-    AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Tick, Unnamed,
-    VirtOffset,
+    AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Tick, Unnamed, VirtOffset,
 };
 
 pub use named_by::NamedBy;
@@ -77,12 +76,7 @@ impl Symbolizer {
     /// and filters are the caller's to add.
     ///
     /// What can't be named keeps its place and its reason; nothing in a target's files makes this fail.
-    pub fn profile(
-        &mut self,
-        snapshot: &Snapshot,
-        images: &BTreeMap<ImageId, Image>,
-        window: &Range<Tick>,
-    ) -> Profile {
+    pub fn profile(&mut self, snapshot: &Snapshot, images: &BTreeMap<ImageId, Image>, window: &Range<Tick>) -> Profile {
         let unknown = Image::default();
         let image_of = |id: ImageId| images.get(&id).unwrap_or(&unknown);
         let addresses: BTreeMap<ImageId, BTreeSet<AbsAddr>> =

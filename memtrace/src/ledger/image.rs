@@ -5,7 +5,8 @@ use super::blocks::{Block, Blocks, Place};
 use super::books::Books;
 use super::parked::{Park, Parked};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid, Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid,
+    Usage,
 };
 
 /// One program run by one process.

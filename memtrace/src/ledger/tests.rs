@@ -11,7 +11,8 @@ const B: u64 = 0x7f00_0000_2000;
 const S: StackId = StackId(77);
 const R: StackId = StackId(88);
 const NOW: Tick = Tick(1000);
-const WIDE: Settings = Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None, parts: Parts::Whole };
+const WIDE: Settings =
+    Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None, parts: Parts::Whole };
 
 /// A ledger and short words for what happens to it.
 struct Story(Ledger);
@@ -35,11 +36,21 @@ impl Story {
     }
 
     fn alloc_at(self, tick: u32, address: u64, size: u64, stack: StackId) -> Self {
-        self.event(PID, T1, tick, EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack, allocator: AllocatorId::UNKNOWN })
+        self.event(
+            PID,
+            T1,
+            tick,
+            EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack, allocator: AllocatorId::UNKNOWN },
+        )
     }
 
     fn alloc_in(self, pid: u32, address: u64, size: u64) -> Self {
-        let kind = EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack: S, allocator: AllocatorId::UNKNOWN };
+        let kind = EventKind::Alloc {
+            address: AbsAddr(address),
+            size: Bytes(size),
+            stack: S,
+            allocator: AllocatorId::UNKNOWN,
+        };
         self.event(Pid(pid), T1, 0, kind)
     }
 
@@ -305,7 +316,7 @@ fn the_peak_is_the_highest_that_live_bytes_ever_were_with_each_stacks_share() {
     let story = story.alloc(A, 10, S).alloc(B, 20, R).free(A).alloc(A, 5, R).free(B).alloc(B, 1, S);
     let image = story.image(0);
     assert_eq!(image.peak, Some(Bytes(30)));
-    let at_peak = |id| image.by_stack.get(&id.into()).map(|stack: &StackUsage| stack.at_peak);
+    let at_peak = |id: StackId| image.by_stack.get(&id.into()).map(|stack: &StackUsage| stack.at_peak);
     assert_eq!((at_peak(S), at_peak(R)), (Some(Bytes(10)), Some(Bytes(20))));
 }
 
@@ -317,6 +328,62 @@ fn live_numbers_count_only_blocks_that_are_old_enough() {
     assert_eq!(story.total(), usage((10, 1), (30, 2), (0, 0)));
     // At its exit a process' blocks stop growing older.
     assert_eq!(story.exit(1001).total().live, Amount { bytes: Bytes(30), count: 2 });
+}
+
+#[test]
+fn threads_that_are_kept_apart_have_what_they_allocated_whoever_frees_it() {
+    let alloc = |address| EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(10),
+        stack: S,
+        allocator: AllocatorId::UNKNOWN,
+    };
+    let by = |parts| {
+        let story = Story::with(Settings { parts, ..WIDE });
+        let story = story.event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
+        story.event(PID, T2, 0, EventKind::Free { address: AbsAddr(A) }).image(0)
+    };
+    let image = by(Parts::Threads);
+    let of = |tid| image.by_stack[&StackKey { stack: S, part: Part::Thread(tid) }].usage;
+    assert_eq!(of(T1), usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(of(T2), usage((10, 1), (10, 1), (0, 0)));
+    assert_eq!(image.by_stack.len(), 2);
+    let whole = by(Parts::Whole);
+    assert_eq!(whole.by_stack.keys().collect::<Vec<_>>(), [&S.into()]);
+    assert_eq!(whole.total, image.total);
+}
+
+#[test]
+fn allocators_that_are_kept_apart_have_what_they_handed_out() {
+    let alloc = |address, number| EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(10),
+        stack: S,
+        allocator: AllocatorId(number),
+    };
+    let story = Story::with(Settings { parts: Parts::Allocators, ..WIDE });
+    let story = story.event(PID, T1, 0, alloc(A, 1)).event(PID, T2, 0, alloc(B, 1)).event(PID, T1, 0, alloc(B, 0));
+    let image = story.image(0);
+    let of = |number| image.by_stack[&StackKey { stack: S, part: Part::Allocator(AllocatorId(number)) }].usage;
+    assert_eq!(of(1), usage((10, 1), (20, 2), (10, 1)));
+    assert_eq!(of(0), usage((10, 1), (10, 1), (0, 0)));
+}
+
+#[test]
+fn parts_beyond_the_bound_are_booked_under_none_even_without_frames() {
+    let settings = Settings { parts: Parts::Threads, stacks: 1, ..WIDE };
+    let alloc = |address| EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(10),
+        stack: StackId::NOT_TAKEN,
+        allocator: AllocatorId::UNKNOWN,
+    };
+    let story = Story::with(settings).event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
+    let image = story.image(0);
+    assert_eq!(story.lost(LossReason::StacksFull), 1);
+    let keys: Vec<_> = image.by_stack.keys().copied().collect();
+    let first = StackKey { stack: StackId::NOT_TAKEN, part: Part::Thread(T1) };
+    assert_eq!(keys, [first, StackId::FAILED.into()]);
 }
 
 #[test]

@@ -22,8 +22,7 @@ pub enum Root {
 
 impl Root {
     /// Every root, in the order in which help lists them.
-    pub const ALL: &[Self] =
-        &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread];
+    pub const ALL: &[Self] = &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread];
 
     /// The root's name on the command line and in reports.
     #[must_use]

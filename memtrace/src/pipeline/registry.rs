@@ -8,8 +8,8 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::model::{
-    AbsAddr, Beginning, Cgroup, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid,
-    Tick, Tid, User,
+    AbsAddr, Beginning, Cgroup, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid, Tick,
+    Tid, User,
 };
 
 /// The most images that a registry holds by default.
@@ -79,7 +79,10 @@ impl Registry {
                 let parents = self.latest_image(parent).cloned().unwrap_or_default();
                 let id = self.current(pid);
                 let (user, cgroup) = (parents.user.clone(), parents.cgroup.clone());
-                self.see(id, Image { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents });
+                self.see(
+                    id,
+                    Image { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents },
+                );
                 self.with_image(id, |image| {
                     // What was read of the child itself is newer.
                     image.user = image.user.take().or(user);

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::numbers::Numbers;
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
 use crate::model::{
-    AbsAddr, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Parts,
-    Pid, Snapshot, Tick,
+    AbsAddr, AllocatorId, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind,
+    Object, Parts, Pid, Snapshot, Tick,
 };
 use crate::pipeline::registry::Registry;
 use crate::target::{self, Allocator, Belonging, Belongings, Objects, TargetError};
@@ -24,6 +25,7 @@ pub(super) struct Followed {
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     belongings: Belongings,
+    numbers: Numbers,
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
     /// Whether the names of threads are kept.
@@ -53,6 +55,7 @@ impl Followed {
             traced: HashMap::new(),
             new_programs: HashSet::new(),
             belongings: Belongings::new(),
+            numbers: Numbers::default(),
             clock_start,
             names_threads: parts == Parts::Threads,
             lost: 0,
@@ -112,6 +115,7 @@ impl Followed {
     /// Says that this allocator of `pid` is known; whether it was new.
     pub(super) fn is_new(&mut self, pid: Pid, allocator: &Allocator) -> bool {
         let Some(handle) = allocator.object.handle.clone() else { return false };
+        self.numbers.number(&handle, &allocator.kind.to_string(), &allocator.object.path);
         self.traced.get_mut(&pid).is_some_and(|known| known.insert(handle))
     }
 
@@ -252,6 +256,11 @@ impl Followed {
     /// Every image seen.
     pub(super) fn images(&self) -> &BTreeMap<ImageId, Image> {
         self.registry.images()
+    }
+
+    /// What allocators are called, by their numbers.
+    pub(super) const fn allocators(&self) -> &BTreeMap<AllocatorId, String> {
+        self.numbers.names()
     }
 
     /// What was lost in following.

@@ -277,6 +277,7 @@ impl Trace {
             scope.spawn(|| drop(probes));
             let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images(), &window);
             profile.duration = duration;
+            profile.allocators = self.followed.allocators().clone();
             profile.filtered = counters.filtered;
             profile.older = config.older;
             profile.notes = self.subject.notes.clone();

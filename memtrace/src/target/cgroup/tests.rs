@@ -106,7 +106,8 @@ fn containers_with_names_are_known_by_them() {
 fn pods_are_known_by_their_uid_however_the_kubelet_drives_groups() {
     let scope = format!("cri-containerd-{ID}.scope");
     let containerd = Some((Some("containerd"), ID));
-    for slice in ["kubepods-burstable-pod", "kubepods-besteffort-pod", "kubepods-pod", "kubelet-kubepods-burstable-pod"] {
+    for slice in ["kubepods-burstable-pod", "kubepods-besteffort-pod", "kubepods-pod", "kubelet-kubepods-burstable-pod"]
+    {
         let path = format!("/kubepods.slice/kubepods-burstable.slice/{slice}{POD_IN_A_SLICE}.slice/{scope}");
         assert_says(&path, Some(&scope), containerd, Some(POD));
     }
