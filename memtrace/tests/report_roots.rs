@@ -89,6 +89,8 @@ fn number(value: &Value) -> u64 {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn roots_add_up_to_everything_and_every_format_has_the_same(profile in any_profile()) {
         for &by in Root::ALL {
