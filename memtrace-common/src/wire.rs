@@ -43,13 +43,27 @@ impl Kind {
             _ => None,
         }
     }
+
+    /// [`Header::kind`] of a record of this kind about what allocator number `allocator` has done.
+    #[inline(always)]
+    #[must_use]
+    pub const fn by_allocator(self, allocator: u16) -> u32 {
+        self as u32 | (allocator as u32) << ALLOCATOR_SHIFT
+    }
+
+    /// The kind and the allocator's number that [`Header::kind`] stands for.
+    #[must_use]
+    pub const fn split(raw: u32) -> (Option<Self>, u16) {
+        (Self::from_raw(raw & ((1 << ALLOCATOR_SHIFT) - 1)), (raw >> ALLOCATOR_SHIFT) as u16)
+    }
 }
 
 /// What every record begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// The [`Kind`].
+    /// The [`Kind`] in the lower half. In the upper half, from [`ALLOCATOR_SHIFT`] on, the number that user space gave to the
+    /// allocator that handed out the block of an [`AllocRecord`]; 0: not known, and in every other record.
     pub kind: u32,
     /// The thread, in the root pid namespace.
     pub tid: u32,
@@ -58,6 +72,9 @@ pub struct Header {
     /// When: ticks of 2^[`TICK_SHIFT`] ns since [`Settings::start_ns`], saturating.
     pub tick: u32,
 }
+
+/// Where in [`Header::kind`] the allocator's number begins.
+pub const ALLOCATOR_SHIFT: u32 = 16;
 
 /// A tick is 2^20 ns, about 1.05 ms: fine enough for ages, and 52 days of them fit 32 bits.
 pub const TICK_SHIFT: u32 = 20;
@@ -355,6 +372,8 @@ mod tests {
     fn kinds_survive_the_wire() {
         for kind in [Kind::Alloc, Kind::Free, Kind::Park, Kind::Restore, Kind::Stack, Kind::Exec, Kind::Exit] {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
+            assert_eq!(Kind::split(kind as u32), (Some(kind), 0));
+            assert_eq!(Kind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));
         }
         assert_eq!(Kind::from_raw(0), None);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, Bytes, Event, EventKind, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, StackId, Tick, Tid};
 
 /// Counts what is allocated.
 struct Counting;
@@ -33,8 +33,14 @@ static ALLOCATOR: Counting = Counting;
 
 const BLOCKS: usize = 1_000_000;
 const STACKS: u64 = 4096;
-const SETTINGS: Settings =
-    Settings { blocks: u64::MAX, stacks: u32::MAX, processes: u32::MAX, track_peak: false, older: None };
+const SETTINGS: Settings = Settings {
+    blocks: u64::MAX,
+    stacks: u32::MAX,
+    processes: u32::MAX,
+    track_peak: false,
+    older: None,
+    parts: Parts::Whole,
+};
 
 /// A generator of random numbers that is fast, small and the same everywhere (Steele et al., `SplitMix64`, 2014).
 struct Random(u64);
@@ -60,6 +66,7 @@ fn alloc(address: u64) -> Event {
         address: AbsAddr(address),
         size: Bytes(16 + (mixed & 0xff0)),
         stack: StackId(2 + (mixed % STACKS).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+        allocator: AllocatorId::UNKNOWN,
     };
     Event { pid: Pid(4711), tid: Tid(4711), tick: Tick((mixed & 0xffff) as u32), kind }
 }

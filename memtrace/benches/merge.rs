@@ -4,14 +4,22 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, Bytes, Event, EventKind, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid};
+use memtrace::model::{
+    AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid,
+};
 use memtrace::pipeline;
 
 const SHARDS: u64 = 4;
 const STACKS: u64 = 20_000;
 const DEPTH: u64 = 30;
-const SETTINGS: Settings =
-    Settings { blocks: u64::MAX, stacks: u32::MAX, processes: u32::MAX, track_peak: false, older: None };
+const SETTINGS: Settings = Settings {
+    blocks: u64::MAX,
+    stacks: u32::MAX,
+    processes: u32::MAX,
+    track_peak: false,
+    older: None,
+    parts: Parts::Whole,
+};
 
 /// A shard's snapshot: each stack has allocated in each shard, and its frames came to one of them.
 fn snapshot(shard: u64) -> Snapshot {
@@ -20,7 +28,7 @@ fn snapshot(shard: u64) -> Snapshot {
     for nth in 0..STACKS {
         let id = StackId(2 + nth.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let address = AbsAddr(0x7f00_0000_0000 + (nth * SHARDS + shard) * 64);
-        apply(EventKind::Alloc { address, size: Bytes(64), stack: id });
+        apply(EventKind::Alloc { address, size: Bytes(64), stack: id, allocator: AllocatorId::UNKNOWN });
         if nth % SHARDS == shard {
             let frames = (0..DEPTH).map(|depth| AbsAddr(id.0 ^ depth)).collect();
             apply(EventKind::Stack { id, stack: Box::new(Stack { frames, end: StackEnd::Complete }) });

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
-    Amount, Bytes, Frame, FrameId, Location, Metric, Name, ObjectName, Pid, ProcessProfile, Profile, StackEnd,
-    StackProfile, Usage, VirtOffset,
+    Amount, Bytes, Frame, FrameId, Location, Metric, Name, ObjectName, Part, Pid, ProcessProfile, Profile, Root,
+    StackEnd, StackProfile, Usage, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -36,6 +36,7 @@ fn profile() -> Profile {
         let amount = Amount { bytes: Bytes(index as u64 * 16 + 1), count: index as u64 + 1 };
         StackProfile {
             process: 0,
+            part: Part::Whole,
             frames: frames.collect(),
             end: StackEnd::Complete,
             usage: Usage { live: amount, alloc: amount, free: Amount::default() },
@@ -47,16 +48,7 @@ fn profile() -> Profile {
         sum += stack.usage;
         sum
     });
-    let process = ProcessProfile {
-        pid: Pid(4711),
-        comm: String::from("service"),
-        exe: None,
-        ended: None,
-        total,
-        discarded: Amount::default(),
-        unmatched_frees: 0,
-        peak: None,
-    };
+    let process = ProcessProfile { total, ..ProcessProfile::new(Pid(4711), "service") };
     Profile {
         duration: Duration::from_secs(30),
         processes: vec![process],
@@ -68,7 +60,8 @@ fn profile() -> Profile {
 
 fn writers(criterion: &mut Criterion) {
     let profile = profile();
-    let options = Options { metric: Metric::LiveBytes, top: 10, subject: String::from("pid 4711 (service)") };
+    let options =
+        Options { metric: Metric::LiveBytes, by: Root::Process, top: 10, subject: String::from("pid 4711 (service)") };
     let mut group = criterion.benchmark_group("report");
     group.throughput(Throughput::Elements(STACKS as u64)).sample_size(10);
     for &format in Format::ALL {

@@ -18,7 +18,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Pid, Snapshot, Stack, StackId, Tick,
+    Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts, Pid, Snapshot, Stack,
+    StackId, StackKey, Tick,
 };
 use image::{Image, Room};
 
@@ -27,7 +28,7 @@ use image::{Image, Room};
 pub struct Settings {
     /// How many live blocks it may hold; one more is [`LossReason::LedgerFull`].
     pub blocks: u64,
-    /// How many stacks it may hold, counted for each image; one more is [`LossReason::StacksFull`].
+    /// How many stacks it may hold, counted for each image and each part that is kept apart; one more is [`LossReason::StacksFull`].
     pub stacks: u32,
     /// How many processes, and how many programs run by them, it may hold; one more is [`LossReason::ProcessesFull`].
     pub processes: u32,
@@ -35,6 +36,8 @@ pub struct Settings {
     pub track_peak: bool,
     /// Live numbers count only blocks that have lived at least this long: until now, or until their process' exit.
     pub older: Option<Duration>,
+    /// Which parts of a process are kept apart.
+    pub parts: Parts,
 }
 
 /// The books of one shard.
@@ -86,9 +89,14 @@ impl Ledger {
         self.events += 1;
         let Event { pid, tid, tick, kind } = event;
         match kind {
-            EventKind::Alloc { address, size, stack } => {
+            EventKind::Alloc { address, size, stack, allocator } => {
+                let part = match self.settings.parts {
+                    Parts::Whole => Part::Whole,
+                    Parts::Threads => Part::Thread(tid),
+                    Parts::Allocators => Part::Allocator(allocator),
+                };
                 if let Some((image, room)) = self.image_of(pid) {
-                    image.alloc(address, size, stack, tick, room);
+                    image.alloc(address, size, StackKey { stack, part }, tick, room);
                 }
             }
             EventKind::Free { address } => {

@@ -4,30 +4,36 @@
 //! [`Snapshot`] (raw addresses; merges and subtracts) and [`Profile`] (names resolved; what every writer reads).
 
 mod address;
+mod belonging;
 mod event;
 mod id;
 mod losses;
 mod mapping;
 mod metric;
 mod notice;
+mod part;
 mod profile;
+mod root;
 mod snapshot;
 mod stack;
 mod time;
 mod usage;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
+pub use belonging::{Cgroup, Container, User};
 pub use event::{Event, EventKind};
 pub use id::{ImageId, Pid, StackId, Tid};
 pub use losses::{LossReason, Losses};
-pub use mapping::{BuildId, Image, Mapping, Object};
+pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
 pub use metric::Metric;
 pub use notice::{Notice, NoticeKind};
+pub use part::{AllocatorId, Part, Parts};
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
     Unnamed,
 };
-pub use snapshot::{ImageUsage, Snapshot, StackUsage};
+pub use root::Root;
+pub use snapshot::{ImageUsage, Snapshot, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};
 pub use time::Tick;
 pub use usage::{Amount, Bytes, Ending, Usage};

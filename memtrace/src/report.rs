@@ -5,6 +5,7 @@ mod folded;
 mod json;
 mod label;
 mod phrase;
+mod roots;
 mod svg;
 mod text;
 
@@ -13,7 +14,7 @@ pub(crate) use label::plain;
 use std::cmp::Reverse;
 use std::io::{self, Write as _};
 
-use crate::model::{Bytes, Metric, Profile, StackProfile};
+use crate::model::{Bytes, Metric, Profile, Root, StackProfile};
 
 /// The formats that a profile can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +50,9 @@ impl Format {
 pub struct Options {
     /// What is drawn, and what stacks are ranked by.
     pub metric: Metric,
-    /// How many sites the text lists.
+    /// What stacks are put together under.
+    pub by: Root,
+    /// How many sites, processes and other roots the text lists.
     pub top: usize,
     /// What was traced, for titles: `pid 4711 (redis-server)`.
     pub subject: String,
@@ -64,17 +67,17 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
     let mut out = io::BufWriter::new(out);
     match format {
         Format::Svg => svg::write(profile, options, &mut out)?,
-        Format::Folded => folded::write(profile, options.metric, &mut out)?,
+        Format::Folded => folded::write(profile, options, &mut out)?,
         Format::Json => json::write(profile, options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,
     }
     out.flush()
 }
 
-/// The stacks by `metric`, the greatest first, equal ones in the profile's own order.
-fn ranked(profile: &Profile, metric: Metric) -> Vec<&StackProfile> {
-    let mut stacks: Vec<_> = profile.stacks.iter().collect();
-    stacks.sort_by_key(|stack| Reverse(metric.of(stack)));
+/// The stacks by `metric`, with their index, the greatest first, equal ones in the profile's own order.
+fn ranked(profile: &Profile, metric: Metric) -> Vec<(usize, &StackProfile)> {
+    let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
+    stacks.sort_by_key(|(_, stack)| Reverse(metric.of(stack)));
     stacks
 }
 

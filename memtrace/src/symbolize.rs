@@ -11,6 +11,7 @@ mod named_by;
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use assemble::FramesByAddress;
 use names::{Names, ObjectNames};
 
 use crate::model::{
-    AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Unnamed, VirtOffset,
+    AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Tick, Unnamed, VirtOffset,
 };
 
 pub use named_by::NamedBy;
@@ -71,10 +72,11 @@ impl Symbolizer {
         named_by::named_by(object, &debug_file::directories(object.root.as_deref(), &self.debug_directories))
     }
 
-    /// The snapshot's stacks with names, its processes and its losses. Duration, cost and filters are the caller's to add.
+    /// The stacks with names, the processes and the losses of a snapshot of what was traced during `window`. Duration, cost
+    /// and filters are the caller's to add.
     ///
     /// What can't be named keeps its place and its reason; nothing in a target's files makes this fail.
-    pub fn profile(&mut self, snapshot: &Snapshot, images: &BTreeMap<ImageId, Image>) -> Profile {
+    pub fn profile(&mut self, snapshot: &Snapshot, images: &BTreeMap<ImageId, Image>, window: &Range<Tick>) -> Profile {
         let unknown = Image::default();
         let image_of = |id: ImageId| images.get(&id).unwrap_or(&unknown);
         let addresses: BTreeMap<ImageId, BTreeSet<AbsAddr>> =
@@ -110,7 +112,7 @@ impl Symbolizer {
                 (id, addresses.iter().filter_map(frames).collect())
             })
             .collect();
-        assemble::profile(snapshot, images, &frames_by_address)
+        assemble::profile(snapshot, images, &frames_by_address, window)
     }
 
     /// Makes sure that the frames at `offsets` of `object` are known.

@@ -5,6 +5,8 @@
 //! [`Launch`] starts a command that waits until it is traced.
 
 mod allocators;
+mod belonging;
+mod cgroup;
 mod elf;
 mod error;
 mod launch;
@@ -18,11 +20,13 @@ mod runtime;
 mod scratch;
 mod select;
 mod site;
+mod users;
 
 pub use allocators::{
     Allocator, FoundFunction, Hooks, Kind, Kinds, LookedAt, NamedAllocator, SkipReason, Skipped, Survey, Verdict,
     Wanted, survey,
 };
+pub use belonging::{Belonging, Belongings, thread_names};
 pub use elf::ElfError;
 pub use error::TargetError;
 pub use launch::{Candidates, Child, Identity, Launch, candidates};

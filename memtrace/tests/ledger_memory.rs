@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, Bytes, Event, EventKind, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, StackId, Tick, Tid};
 
 /// Counts what is allocated, and the most that ever was.
 struct Counting;
@@ -45,12 +45,18 @@ fn address(nth: u64) -> AbsAddr {
 }
 
 fn alloc(nth: u64) -> Event {
-    event(EventKind::Alloc { address: address(nth), size: Bytes(nth % 512), stack: StackId(2 + nth % STACKS) })
+    event(EventKind::Alloc {
+        address: address(nth),
+        size: Bytes(nth % 512),
+        stack: StackId(2 + nth % STACKS),
+        allocator: AllocatorId::UNKNOWN,
+    })
 }
 
 #[test]
 fn a_live_block_costs_at_most_80_bytes_while_the_ledger_grows_and_while_blocks_come_and_go() {
-    let settings = Settings { blocks: BLOCKS, stacks: 1 << 20, processes: 16, track_peak: true, older: None };
+    let settings =
+        Settings { blocks: BLOCKS, stacks: 1 << 20, processes: 16, track_peak: true, older: None, parts: Parts::Whole };
     let before = ALLOCATED.load(Ordering::Relaxed) as u64;
     let mut ledger = Ledger::new(settings);
     for nth in 0..BLOCKS {

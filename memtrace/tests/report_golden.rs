@@ -3,6 +3,8 @@
 //! A golden file is never made by a passing test: with `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
 //! that they are looked at and the test is run again.
 
+#[path = "report_golden/host.rs"]
+mod host;
 #[path = "report_golden/languages.rs"]
 mod languages;
 #[path = "report_golden/sample.rs"]
@@ -12,8 +14,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use host::{by_allocators, by_threads, host};
 use languages::languages;
-use memtrace::model::{Metric, Profile};
+use memtrace::model::{Metric, Profile, Root};
 use memtrace::report::{Format, Options, write};
 use quick_xml::events::Event;
 use sample::sample;
@@ -22,7 +25,7 @@ use serde_json::Value;
 const SIX_NUMBERS: [&str; 6] = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
 
 fn options(metric: Metric) -> Options {
-    Options { metric, top: 10, subject: String::from("pids 4711 (redis-server), 4712 <\u{1b}>") }
+    Options { metric, by: Root::Process, top: 10, subject: String::from("pids 4711 (redis-server), 4712 <\u{1b}>") }
 }
 
 fn report(format: Format, profile: &Profile, options: &Options) -> String {
@@ -106,6 +109,51 @@ fn the_text_of_a_peak_is_as_it_was() {
 #[test]
 fn the_text_of_a_program_in_rust_and_cpp_is_as_it_was() {
     assert_golden("languages.txt", &report(Format::Text, &languages(), &options(Metric::LiveBytes)));
+}
+
+#[test]
+fn the_text_of_many_processes_is_as_it_was() {
+    assert_golden("host.txt", &report(Format::Text, &host(), &options(Metric::LiveBytes)));
+}
+
+#[test]
+fn the_text_of_the_greatest_processes_and_the_rest_is_as_it_was() {
+    let options = Options { top: 3, ..options(Metric::AllocCount) };
+    assert_golden("host-top.txt", &report(Format::Text, &host(), &options));
+}
+
+#[test]
+fn the_text_by_user_is_as_it_was() {
+    let options = Options { by: Root::User, top: 3, ..options(Metric::LiveBytes) };
+    assert_golden("host-by-user.txt", &report(Format::Text, &host(), &options));
+}
+
+#[test]
+fn the_json_by_control_group_is_as_it_was() {
+    let options = Options { by: Root::Cgroup, ..options(Metric::LiveBytes) };
+    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    let json = report(Format::Json, &host(), &options);
+    assert_golden("host-by-cgroup.json", &json.replace(&version, "\"version\":\"VERSION\""));
+}
+
+#[test]
+fn the_folded_stacks_by_thread_are_as_they_were() {
+    let options = Options { by: Root::Thread, ..options(Metric::LiveBytes) };
+    assert_golden("host-by-thread.folded", &report(Format::Folded, &by_threads(), &options));
+}
+
+#[test]
+fn the_text_by_allocator_is_as_it_was() {
+    let options = Options { by: Root::Allocator, top: 4, ..options(Metric::LiveBytes) };
+    assert_golden("host-by-allocator.txt", &report(Format::Text, &by_allocators(), &options));
+}
+
+#[test]
+fn no_line_is_longer_than_a_hundred_columns() {
+    for (&by, &metric) in Root::ALL.iter().flat_map(|by| Metric::ALL.iter().map(move |metric| (by, metric))) {
+        let text = report(Format::Text, &host(), &Options { by, ..options(metric) });
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{} by {}\n{text}", metric.name(), by.name());
+    }
 }
 
 #[test]
@@ -215,7 +263,8 @@ fn equal_folded_stacks_of_two_processes_are_joined() {
     for stack in &mut profile.stacks {
         stack.frames.truncate(0);
     }
-    let folded = report(Format::Folded, &profile, &options(Metric::AllocCount));
+    let by_comm = Options { by: Root::Comm, ..options(Metric::AllocCount) };
+    let folded = report(Format::Folded, &profile, &by_comm);
     let joined: Vec<_> = folded.lines().filter(|line| line.starts_with("redis-server;[stack empty]")).collect();
     assert_eq!(joined, ["redis-server;[stack empty] 1665"]);
 }
@@ -282,6 +331,11 @@ fn every_field_of_the_json_is_documented() {
     let page = std::fs::read_to_string(path).unwrap();
     let mut names = BTreeSet::new();
     fields(&json(), &mut names);
+    for (profile, by) in [(by_threads(), Root::Thread), (by_allocators(), Root::Allocator)] {
+        let json = report(Format::Json, &profile, &Options { by, ..options(Metric::LiveBytes) });
+        fields(&serde_json::from_str(&json).unwrap(), &mut names);
+    }
+    assert!(names.contains("thread_name") && names.contains("allocator"));
     assert!(names.contains("peak_rss_bytes") && names.contains("unnamed"));
     let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert_eq!(missing, [""; 0]);

@@ -23,6 +23,8 @@ pub struct Report {
     pub filtered: Amount,
     /// One a program run by a process.
     pub processes: Vec<ProcessReport>,
+    /// What stacks are put together under.
+    pub roots: Vec<Root>,
     /// What was lost, by reason.
     pub losses: BTreeMap<String, u64>,
     /// What was there and could not be traced.
@@ -61,6 +63,30 @@ pub struct ProcessReport {
     pub discarded: Amount,
     /// Its highest live bytes, where kept.
     pub peak_bytes: Option<u64>,
+    /// Frees of blocks that it had from its parent.
+    pub inherited_frees: u64,
+    /// The user that it runs as.
+    pub uid: Option<u32>,
+    /// The user's name.
+    pub user: Option<String>,
+    /// Its control group.
+    pub cgroup: Option<String>,
+    /// How many threads it has.
+    pub threads: Option<u32>,
+    /// How long it was traced.
+    pub traced_s: f64,
+    /// Allocations a second.
+    pub allocs_per_s: Option<f64>,
+}
+
+/// What stacks are put together under.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Root {
+    /// Its name.
+    pub name: String,
+    /// The six numbers.
+    #[serde(flatten)]
+    pub numbers: Numbers,
 }
 
 /// One stack.
@@ -70,6 +96,10 @@ pub struct Stack {
     pub pid: u32,
     /// The program: an index into the report's processes.
     pub process: usize,
+    /// What it is put together with others under: an index into the report's roots.
+    pub root: usize,
+    /// The thread that allocated, where that is told.
+    pub thread: Option<u32>,
     /// How the walk ended.
     pub end: String,
     /// Root to leaf.
@@ -131,6 +161,11 @@ impl Report {
             assert_eq!(alloc_count, free_count + live_count + process.discarded.count, "blocks of {}", process.pid);
             let stacks = self.stacks.iter().filter(|stack| stack.process == index);
             assert_eq!(stacks.map(|stack| stack.numbers).sum::<Numbers>(), process.totals, "stacks of {}", process.pid);
+        }
+        assert_eq!(self.totals, self.roots.iter().map(|root| root.numbers).sum(), "roots and totals");
+        for (index, root) in self.roots.iter().enumerate() {
+            let stacks = self.stacks.iter().filter(|stack| stack.root == index);
+            assert_eq!(stacks.map(|stack| stack.numbers).sum::<Numbers>(), root.numbers, "stacks of {}", root.name);
         }
     }
 

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
 use super::{choices, help, hooks, units};
-use crate::model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Pid};
+use crate::model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Pid, Root};
 use crate::report::Format;
 use crate::session::{Choice, Hooks, NamedAllocator, Percent, ProbeSite};
 
@@ -186,7 +186,14 @@ pub(super) struct Trace {
     #[arg(short, long, value_parser = metrics(), default_value = Metric::default().name(), help_heading = OUTPUT)]
     pub(super) metric: Metric,
 
-    /// List so many sites in the summary
+    /// Put stacks together under this
+    ///
+    /// It is the root of the flame graph and of the folded stacks; the summary has a table of it. Whatever it is, the JSON has
+    /// the processes too. Threads and allocators are told apart only where they are asked for here.
+    #[arg(long, value_name = "ROOT", value_parser = roots(), default_value = Root::default().name(), help_heading = OUTPUT)]
+    pub(super) by: Root,
+
+    /// List so many sites, and so many processes, in the summary
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
     pub(super) top: usize,
 
@@ -291,6 +298,20 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
     })
 }
 
+fn roots() -> impl TypedValueParser<Value = Root> {
+    one_of(Root::ALL, |root| {
+        let says = match root {
+            Root::Process => "the process that allocated",
+            Root::Cgroup => "its control group, and so its service or container",
+            Root::User => "the user that it runs as",
+            Root::Comm => "its short name",
+            Root::Allocator => "the allocator that handed the block out",
+            Root::Thread => "the thread that allocated",
+        };
+        PossibleValue::new(root.name()).help(says)
+    })
+}
+
 fn probe_sites() -> impl TypedValueParser<Value = ProbeSite> {
     one_of(&[ProbeSite::Best, ProbeSite::Entry], |site| match site {
         ProbeSite::Best => PossibleValue::new("best").help("the cheapest that is proven to be as good as the entry"),
@@ -317,7 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn every_format_and_every_metric_can_be_asked_for() {
+    fn every_format_every_metric_and_every_root_can_be_asked_for() {
+        for root in Root::ALL {
+            let args = Arguments::try_parse_from(["memtrace", "--by", root.name()]).expect("a root");
+            assert_eq!(args.trace.by, *root);
+        }
         for format in Format::ALL {
             let args = Arguments::try_parse_from(["memtrace", "--format", format.name()]).expect("a format");
             assert_eq!(args.trace.format, Some(*format));

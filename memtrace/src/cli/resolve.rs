@@ -42,6 +42,7 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         target,
         duration: given.duration,
         metric: given.metric,
+        by: given.by,
         min_size: given.min_size,
         max_size: given.max_size,
         older: given.older,
@@ -172,7 +173,7 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::Pid;
+    use crate::model::{Pid, Root};
     use crate::report::Format;
     use crate::session::{By, Choice, Destination, Output, ProbeSite};
 
@@ -194,6 +195,7 @@ mod tests {
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
             metric: Metric::LiveBytes,
+            by: Root::Process,
             min_size: None,
             max_size: None,
             older: None,
@@ -224,6 +226,7 @@ mod tests {
                 Output { destination: Destination::Stdout, format: Format::Text },
             ],
             metric: Metric::LiveCount,
+            by: Root::Thread,
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),
@@ -236,7 +239,7 @@ mod tests {
             max_overhead: None,
             quiet: true,
         };
-        let line = "-d 1m30s -o a.json -o - --format txt -m live-count --min-size 1k --max-size 1M --older 1m --top 3 \
+        let line = "-d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
                     500k -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));

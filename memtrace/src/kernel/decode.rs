@@ -2,7 +2,7 @@
 
 use memtrace_common::wire::{AllocRecord, BlockRecord, Header, Kind, MAX_FRAMES, StackRecord};
 
-use crate::model::{AbsAddr, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
+use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
 
 /// A record that does not say what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +14,18 @@ pub struct BadRecord;
 ///
 /// [`BadRecord`] where the record is too short, of no known kind, or contradicts itself.
 pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
-    let kind = Kind::from_raw(word32(record, std::mem::offset_of!(Header, kind))?).ok_or(BadRecord)?;
+    let (kind, allocator) = Kind::split(word32(record, std::mem::offset_of!(Header, kind))?);
+    let kind = kind.ok_or(BadRecord)?;
+    if allocator != 0 && kind != Kind::Alloc {
+        return Err(BadRecord);
+    }
     let address = |record| word64(record, std::mem::offset_of!(BlockRecord, address)).map(AbsAddr);
     let kind = match kind {
         Kind::Alloc => EventKind::Alloc {
             address: address(record)?,
             size: Bytes(word64(record, std::mem::offset_of!(AllocRecord, size))?),
             stack: StackId(word64(record, std::mem::offset_of!(AllocRecord, stack))?),
+            allocator: AllocatorId(allocator),
         },
         Kind::Free => EventKind::Free { address: address(record)? },
         Kind::Park => EventKind::Park { address: address(record)? },
@@ -86,7 +91,21 @@ mod tests {
         let block = |kind| with_words(header(kind), &[address.0]);
         assert_eq!(
             decode(&with_words(header(1), &[address.0, 4096, 99])),
-            Ok(event(EventKind::Alloc { address, size: Bytes(4096), stack: StackId(99) }))
+            Ok(event(EventKind::Alloc {
+                address,
+                size: Bytes(4096),
+                stack: StackId(99),
+                allocator: AllocatorId::UNKNOWN
+            }))
+        );
+        assert_eq!(
+            decode(&with_words(header(1 | 0xabcd << 16), &[address.0, 4096, 99])),
+            Ok(event(EventKind::Alloc {
+                address,
+                size: Bytes(4096),
+                stack: StackId(99),
+                allocator: AllocatorId(0xabcd)
+            }))
         );
         assert_eq!(decode(&block(2)), Ok(event(EventKind::Free { address })));
         assert_eq!(decode(&block(3)), Ok(event(EventKind::Park { address })));
@@ -109,6 +128,7 @@ mod tests {
         assert_eq!(decode(&header(0)), Err(BadRecord));
         assert_eq!(decode(&header(8)), Err(BadRecord));
         assert_eq!(decode(&header(2)), Err(BadRecord), "a free without an address");
+        assert_eq!(decode(&with_words(header(2 | 1 << 16), &[1])), Err(BadRecord), "a free by an allocator");
         assert_eq!(decode(&with_words(header(1), &[1, 2])), Err(BadRecord), "an allocation without a stack");
         assert_eq!(decode(&with_words(header(5), &[99, 3 | 1 << 32, 1, 2])), Err(BadRecord), "fewer frames than said");
         assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32])), Err(BadRecord), "more frames than can be");

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::model::{AbsAddr, Bytes, StackEnd, StackUsage, Tid, Usage};
+use crate::model::{AbsAddr, AllocatorId, Bytes, StackEnd, StackUsage, Tid, Usage};
 
 #[derive(Clone, Copy)]
 struct NaiveBlock {
     size: u64,
-    stack: StackId,
+    key: StackKey,
     tick: u32,
 }
 
@@ -19,11 +19,11 @@ struct NaiveBlock {
 struct NaiveImage {
     live: BTreeMap<AbsAddr, NaiveBlock>,
     parked: BTreeMap<Tid, (AbsAddr, Option<NaiveBlock>)>,
-    alloc: BTreeMap<StackId, Amount>,
-    free: BTreeMap<StackId, Amount>,
+    alloc: BTreeMap<StackKey, Amount>,
+    free: BTreeMap<StackKey, Amount>,
     unmatched: u64,
     peak: u64,
-    at_peak: BTreeMap<StackId, u64>,
+    at_peak: BTreeMap<StackKey, u64>,
 }
 
 /// The books, each number recounted where it is asked for.
@@ -31,15 +31,15 @@ struct Naive {
     settings: Settings,
     ordinals: BTreeMap<Pid, u32>,
     running: BTreeMap<Pid, NaiveImage>,
-    stacks_booked: BTreeSet<(ImageId, StackId)>,
+    stacks_booked: BTreeSet<(ImageId, StackKey)>,
     out: Snapshot,
 }
 
 impl NaiveImage {
-    fn live_by_stack(&self, counts: impl Fn(&NaiveBlock) -> bool) -> BTreeMap<StackId, Amount> {
+    fn live_by_stack(&self, counts: impl Fn(&NaiveBlock) -> bool) -> BTreeMap<StackKey, Amount> {
         let mut sums = BTreeMap::new();
         for block in self.live.values().filter(|block| counts(block)) {
-            *sums.entry(block.stack).or_default() += Amount::one(Bytes(block.size));
+            *sums.entry(block.key).or_default() += Amount::one(Bytes(block.size));
         }
         sums
     }
@@ -54,7 +54,7 @@ impl NaiveImage {
 
     fn take_out(&mut self, address: AbsAddr) -> Option<NaiveBlock> {
         let block = self.live.remove(&address)?;
-        *self.free.entry(block.stack).or_default() += Amount::one(Bytes(block.size));
+        *self.free.entry(block.key).or_default() += Amount::one(Bytes(block.size));
         Some(block)
     }
 
@@ -125,7 +125,14 @@ impl Naive {
     fn apply(&mut self, event: &Event) {
         let Event { pid, tid, tick, ref kind } = *event;
         match *kind {
-            EventKind::Alloc { address, size, stack } if self.open(pid) => self.alloc(pid, address, size, stack, tick),
+            EventKind::Alloc { address, size, stack, allocator } if self.open(pid) => {
+                let part = match self.settings.parts {
+                    Parts::Whole => Part::Whole,
+                    Parts::Threads => Part::Thread(tid),
+                    Parts::Allocators => Part::Allocator(allocator),
+                };
+                self.alloc(pid, address, size, StackKey { stack, part }, tick);
+            }
             EventKind::Free { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
                 if image.take_out(address).is_none() {
@@ -151,7 +158,7 @@ impl Naive {
                         None => image.unmatched -= 1,
                         Some(block) => {
                             image.live.insert(address, block);
-                            *image.free.get_mut(&block.stack).unwrap() -= Amount::one(Bytes(block.size));
+                            *image.free.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
                         }
                     }
                 }
@@ -171,25 +178,25 @@ impl Naive {
         self.running.values_mut().for_each(NaiveImage::recount_peak);
     }
 
-    fn alloc(&mut self, pid: Pid, address: AbsAddr, size: Bytes, mut stack: StackId, tick: Tick) {
+    fn alloc(&mut self, pid: Pid, address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
         if self.running.get_mut(&pid).unwrap().take_out(address).is_some() {
             self.lose(LossReason::FreeUnseen);
         } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
             self.lose(LossReason::LedgerFull);
             return;
         }
-        let book = (self.id(pid), stack);
-        if stack.has_frames() && !self.stacks_booked.contains(&book) {
+        let book = (self.id(pid), key);
+        if (key.stack.has_frames() || key.part != Part::Whole) && !self.stacks_booked.contains(&book) {
             if self.stacks_booked.len() < self.settings.stacks as usize {
                 self.stacks_booked.insert(book);
             } else {
                 self.lose(LossReason::StacksFull);
-                stack = StackId::FAILED;
+                key = StackKey { stack: StackId::FAILED, part: Part::Whole };
             }
         }
         let image = self.running.get_mut(&pid).unwrap();
-        *image.alloc.entry(stack).or_default() += Amount::one(size);
-        image.live.insert(address, NaiveBlock { size: size.0, stack, tick: tick.0 });
+        *image.alloc.entry(key).or_default() += Amount::one(size);
+        image.live.insert(address, NaiveBlock { size: size.0, key, tick: tick.0 });
     }
 
     fn end(&mut self, pid: Pid, ending: Ending, tick: Tick) {
@@ -215,19 +222,21 @@ impl Naive {
 
 fn any_settings() -> impl Strategy<Value = Settings> {
     let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
-    (select(vec![2, 5, u64::MAX]), select(vec![0, 2, u32::MAX]), select(vec![1, 2, u32::MAX]), any::<bool>(), older)
-        .prop_map(|(blocks, stacks, processes, track_peak, older)| {
-            let older = older.map(Duration::from_nanos);
-            Settings { blocks, stacks, processes, track_peak, older }
-        })
+    let parts = select(vec![Parts::Whole, Parts::Threads, Parts::Allocators]);
+    let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, u32::MAX]), select(vec![1, 2, u32::MAX]));
+    (bounds, any::<bool>(), older, parts).prop_map(|((blocks, stacks, processes), track_peak, older, parts)| {
+        let older = older.map(Duration::from_nanos);
+        Settings { blocks, stacks, processes, track_peak, older, parts }
+    })
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
     let address = (1..=6u64).prop_map(|n| AbsAddr(n * 16));
     let stack = (0..6u64).prop_map(StackId);
     let kind = prop_oneof![
-        10 => (address.clone(), 0..100u64, stack.clone())
-            .prop_map(|(address, size, stack)| EventKind::Alloc { address, size: Bytes(size), stack }),
+        10 => (address.clone(), 0..100u64, stack.clone(), 0..3u16).prop_map(|(address, size, stack, allocator)| {
+            EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator) }
+        }),
         6 => address.clone().prop_map(|address| EventKind::Free { address }),
         5 => address.clone().prop_map(|address| EventKind::Park { address }),
         5 => address.prop_map(|address| EventKind::Restore { address }),
@@ -271,7 +280,7 @@ proptest! {
     fn what_was_allocated_is_what_was_freed_is_live_or_was_discarded(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
-        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None };
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, parts: Parts::Whole };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
         for image in ledger.snapshot(Tick(0)).images.values() {

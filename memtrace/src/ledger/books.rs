@@ -2,12 +2,12 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Amount, Bytes, StackId};
+use crate::model::{Amount, Bytes, Part, StackId, StackKey};
 
 /// One stack's numbers. What was freed is what was allocated and is no longer live.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Book {
-    pub(super) id: StackId,
+    pub(super) key: StackKey,
     pub(super) live: Amount,
     pub(super) alloc: Amount,
     /// The live bytes when the image's peak was number `seen_peak`.
@@ -20,6 +20,8 @@ pub(super) struct Book {
 #[derive(Debug, Default)]
 pub(super) struct Books {
     places: FxHashMap<StackId, u32>,
+    /// Those of parts of the process, apart from the others, which need not be looked for by more than their stack.
+    places_of_parts: FxHashMap<StackKey, u32>,
     books: Vec<Book>,
     live: Amount,
     peak: Bytes,
@@ -28,19 +30,25 @@ pub(super) struct Books {
 }
 
 impl Books {
-    /// The place of stack `id`, if it has one.
+    /// The place of `key`, if it has one.
     #[inline]
-    pub(super) fn place_of(&self, id: StackId) -> Option<u32> {
-        self.places.get(&id).copied()
+    pub(super) fn place_of(&self, key: StackKey) -> Option<u32> {
+        match key.part {
+            Part::Whole => self.places.get(&key.stack).copied(),
+            Part::Thread(_) | Part::Allocator(_) => self.places_of_parts.get(&key).copied(),
+        }
     }
 
-    /// Gives stack `id` a place. The caller has seen that it has none.
-    pub(super) fn open(&mut self, id: StackId) -> u32 {
+    /// Gives `key` a place. The caller has seen that it has none.
+    pub(super) fn open(&mut self, key: StackKey) -> u32 {
         // Places beyond 2^32 can't be reached: the number of stacks is bounded by a u32.
         let place = self.books.len() as u32;
         let nothing = Amount::default();
-        self.books.push(Book { id, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks });
-        self.places.insert(id, place);
+        self.books.push(Book { key, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks });
+        match key.part {
+            Part::Whole => self.places.insert(key.stack, place),
+            Part::Thread(_) | Part::Allocator(_) => self.places_of_parts.insert(key, place),
+        };
         place
     }
 

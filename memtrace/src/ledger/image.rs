@@ -5,7 +5,8 @@ use super::blocks::{Block, Blocks, Place};
 use super::books::Books;
 use super::parked::{Park, Parked};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, StackId, StackUsage, Tick, Tid, Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid,
+    Usage,
 };
 
 /// One program run by one process.
@@ -39,14 +40,14 @@ impl Room {
 
 impl Image {
     #[inline]
-    pub(super) fn alloc(&mut self, address: AbsAddr, size: Bytes, stack: StackId, tick: Tick, room: &mut Room) {
+    pub(super) fn alloc(&mut self, address: AbsAddr, size: Bytes, key: StackKey, tick: Tick, room: &mut Room) {
         match self.blocks.place(address) {
             Place::Live(mut entry) => {
                 let unseen = *entry.get();
                 room.losses.add(LossReason::FreeUnseen, 1);
                 self.books.free(unseen.stack, unseen.size);
                 room.live -= Amount::one(unseen.size);
-                let place = place_of(&mut self.books, stack, room);
+                let place = place_of(&mut self.books, key, room);
                 *entry.get_mut() = Block { address, size, stack: place, tick };
                 self.books.alloc(place, size);
             }
@@ -55,7 +56,7 @@ impl Image {
                     room.losses.add(LossReason::LedgerFull, 1);
                     return;
                 }
-                let place = place_of(&mut self.books, stack, room);
+                let place = place_of(&mut self.books, key, room);
                 entry.insert(Block { address, size, stack: place, tick });
                 self.books.alloc(place, size);
             }
@@ -110,7 +111,7 @@ impl Image {
             }
             usage.total += of_stack;
             let at_peak = if settings.track_peak { self.books.at_peak(book) } else { Bytes(0) };
-            usage.by_stack.insert(book.id, StackUsage { usage: of_stack, at_peak });
+            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, at_peak });
         }
         usage
     }
@@ -136,23 +137,25 @@ impl Image {
     }
 }
 
-/// The place of stack `id` in the books; that of [`StackId::FAILED`], and a loss, where there is no room for it.
+/// The place of `key` in the books; that of [`StackId::FAILED`], and a loss, where there is no room for it.
 #[inline]
-fn place_of(books: &mut Books, id: StackId, room: &mut Room) -> u32 {
-    books.place_of(id).unwrap_or_else(|| new_place(books, id, room))
+fn place_of(books: &mut Books, key: StackKey, room: &mut Room) -> u32 {
+    books.place_of(key).unwrap_or_else(|| new_place(books, key, room))
 }
 
 #[cold]
-fn new_place(books: &mut Books, id: StackId, room: &mut Room) -> u32 {
-    if !id.has_frames() {
-        return books.open(id);
+fn new_place(books: &mut Books, key: StackKey, room: &mut Room) -> u32 {
+    // These are few, and there is always room for them.
+    if !key.stack.has_frames() && key.part == Part::Whole {
+        return books.open(key);
     }
     if let Some(left) = room.stacks_left.checked_sub(1) {
         room.stacks_left = left;
-        return books.open(id);
+        return books.open(key);
     }
     room.losses.add(LossReason::StacksFull, 1);
-    books.place_of(StackId::FAILED).unwrap_or_else(|| books.open(StackId::FAILED))
+    let failed = StackKey::from(StackId::FAILED);
+    books.place_of(failed).unwrap_or_else(|| books.open(failed))
 }
 
 /// The latest tick that lies at least `older` before `now`.

@@ -1,7 +1,7 @@
 //! One test for each rule of the books.
 
 use super::*;
-use crate::model::{AbsAddr, Bytes, StackEnd, StackUsage, Tid, Usage};
+use crate::model::{AbsAddr, AllocatorId, Bytes, StackEnd, StackUsage, Tid, Usage};
 
 const PID: Pid = Pid(100);
 const T1: Tid = Tid(101);
@@ -11,7 +11,8 @@ const B: u64 = 0x7f00_0000_2000;
 const S: StackId = StackId(77);
 const R: StackId = StackId(88);
 const NOW: Tick = Tick(1000);
-const WIDE: Settings = Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None };
+const WIDE: Settings =
+    Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None, parts: Parts::Whole };
 
 /// A ledger and short words for what happens to it.
 struct Story(Ledger);
@@ -35,11 +36,21 @@ impl Story {
     }
 
     fn alloc_at(self, tick: u32, address: u64, size: u64, stack: StackId) -> Self {
-        self.event(PID, T1, tick, EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack })
+        self.event(
+            PID,
+            T1,
+            tick,
+            EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack, allocator: AllocatorId::UNKNOWN },
+        )
     }
 
     fn alloc_in(self, pid: u32, address: u64, size: u64) -> Self {
-        let kind = EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack: S };
+        let kind = EventKind::Alloc {
+            address: AbsAddr(address),
+            size: Bytes(size),
+            stack: S,
+            allocator: AllocatorId::UNKNOWN,
+        };
         self.event(Pid(pid), T1, 0, kind)
     }
 
@@ -95,8 +106,8 @@ fn an_empty_ledger_gives_an_empty_snapshot() {
 fn blocks_are_booked_under_the_stack_that_allocated_them() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, R).free(A);
     let image = story.image(0);
-    assert_eq!(image.by_stack[&S].usage, usage((0, 0), (10, 1), (10, 1)));
-    assert_eq!(image.by_stack[&R].usage, usage((20, 1), (20, 1), (0, 0)));
+    assert_eq!(image.by_stack[&S.into()].usage, usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(image.by_stack[&R.into()].usage, usage((20, 1), (20, 1), (0, 0)));
     assert_eq!(image.total, usage((20, 1), (30, 2), (10, 1)));
     assert_eq!(image.ended, None);
     assert_eq!(image.peak, None);
@@ -117,7 +128,7 @@ fn a_block_handed_out_again_was_freed_unseen() {
     let story = Story::new().alloc(A, 10, S).alloc(A, 20, R);
     assert_eq!(story.lost(LossReason::FreeUnseen), 1);
     assert_eq!(story.total(), usage((20, 1), (30, 2), (10, 1)));
-    assert_eq!(story.image(0).by_stack[&S].usage, usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(story.image(0).by_stack[&S.into()].usage, usage((0, 0), (10, 1), (10, 1)));
     assert_eq!(story.0.live(), Amount::one(Bytes(20)));
 }
 
@@ -211,9 +222,9 @@ fn allocations_of_more_stacks_than_there_may_be_are_booked_without_theirs() {
     let story = story.alloc(A, 1, StackId::NOT_TAKEN).alloc(A + 16, 10, S).alloc(A + 32, 20, R).alloc(A + 48, 30, S);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
     let image = story.image(0);
-    assert_eq!(image.by_stack[&S].usage.live.bytes, Bytes(40));
-    assert_eq!(image.by_stack[&StackId::FAILED].usage.live.bytes, Bytes(20));
-    assert_eq!(image.by_stack[&StackId::NOT_TAKEN].usage.live.bytes, Bytes(1));
+    assert_eq!(image.by_stack[&S.into()].usage.live.bytes, Bytes(40));
+    assert_eq!(image.by_stack[&StackId::FAILED.into()].usage.live.bytes, Bytes(20));
+    assert_eq!(image.by_stack[&StackId::NOT_TAKEN.into()].usage.live.bytes, Bytes(1));
     assert_eq!(image.by_stack.len(), 3);
 }
 
@@ -224,7 +235,7 @@ fn exec_discards_what_was_live_and_the_next_event_opens_another_image() {
     assert_eq!(first.ended, Some(Ending::Exec));
     assert_eq!(first.discarded, Amount::one(Bytes(10)));
     assert_eq!(first.total, usage((0, 0), (30, 2), (20, 1)));
-    assert_eq!(first.by_stack[&S].usage, first.total);
+    assert_eq!(first.by_stack[&S.into()].usage, first.total);
     let second = story.image(1);
     assert_eq!(second.ended, None);
     assert_eq!(second.unmatched_frees, 1);
@@ -278,7 +289,7 @@ fn allocations_beyond_the_bound_are_lost_and_their_frees_unmatched() {
     let story = story.free(A).alloc(B, 40, S);
     assert_eq!(story.total().live, Amount::one(Bytes(40)));
     // The block lost did not take its stack's place in the books.
-    assert!(!story.image(0).by_stack.contains_key(&R));
+    assert!(!story.image(0).by_stack.contains_key(&R.into()));
 }
 
 #[test]
@@ -305,7 +316,7 @@ fn the_peak_is_the_highest_that_live_bytes_ever_were_with_each_stacks_share() {
     let story = story.alloc(A, 10, S).alloc(B, 20, R).free(A).alloc(A, 5, R).free(B).alloc(B, 1, S);
     let image = story.image(0);
     assert_eq!(image.peak, Some(Bytes(30)));
-    let at_peak = |id| image.by_stack.get(&id).map(|stack: &StackUsage| stack.at_peak);
+    let at_peak = |id: StackId| image.by_stack.get(&id.into()).map(|stack: &StackUsage| stack.at_peak);
     assert_eq!((at_peak(S), at_peak(R)), (Some(Bytes(10)), Some(Bytes(20))));
 }
 
@@ -317,6 +328,62 @@ fn live_numbers_count_only_blocks_that_are_old_enough() {
     assert_eq!(story.total(), usage((10, 1), (30, 2), (0, 0)));
     // At its exit a process' blocks stop growing older.
     assert_eq!(story.exit(1001).total().live, Amount { bytes: Bytes(30), count: 2 });
+}
+
+#[test]
+fn threads_that_are_kept_apart_have_what_they_allocated_whoever_frees_it() {
+    let alloc = |address| EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(10),
+        stack: S,
+        allocator: AllocatorId::UNKNOWN,
+    };
+    let by = |parts| {
+        let story = Story::with(Settings { parts, ..WIDE });
+        let story = story.event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
+        story.event(PID, T2, 0, EventKind::Free { address: AbsAddr(A) }).image(0)
+    };
+    let image = by(Parts::Threads);
+    let of = |tid| image.by_stack[&StackKey { stack: S, part: Part::Thread(tid) }].usage;
+    assert_eq!(of(T1), usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(of(T2), usage((10, 1), (10, 1), (0, 0)));
+    assert_eq!(image.by_stack.len(), 2);
+    let whole = by(Parts::Whole);
+    assert_eq!(whole.by_stack.keys().collect::<Vec<_>>(), [&S.into()]);
+    assert_eq!(whole.total, image.total);
+}
+
+#[test]
+fn allocators_that_are_kept_apart_have_what_they_handed_out() {
+    let alloc = |address, number| EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(10),
+        stack: S,
+        allocator: AllocatorId(number),
+    };
+    let story = Story::with(Settings { parts: Parts::Allocators, ..WIDE });
+    let story = story.event(PID, T1, 0, alloc(A, 1)).event(PID, T2, 0, alloc(B, 1)).event(PID, T1, 0, alloc(B, 0));
+    let image = story.image(0);
+    let of = |number| image.by_stack[&StackKey { stack: S, part: Part::Allocator(AllocatorId(number)) }].usage;
+    assert_eq!(of(1), usage((10, 1), (20, 2), (10, 1)));
+    assert_eq!(of(0), usage((10, 1), (10, 1), (0, 0)));
+}
+
+#[test]
+fn parts_beyond_the_bound_are_booked_under_none_even_without_frames() {
+    let settings = Settings { parts: Parts::Threads, stacks: 1, ..WIDE };
+    let alloc = |address| EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(10),
+        stack: StackId::NOT_TAKEN,
+        allocator: AllocatorId::UNKNOWN,
+    };
+    let story = Story::with(settings).event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
+    let image = story.image(0);
+    assert_eq!(story.lost(LossReason::StacksFull), 1);
+    let keys: Vec<_> = image.by_stack.keys().copied().collect();
+    let first = StackKey { stack: StackId::NOT_TAKEN, part: Part::Thread(T1) };
+    assert_eq!(keys, [first, StackId::FAILED.into()]);
 }
 
 #[test]

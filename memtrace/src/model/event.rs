@@ -1,6 +1,6 @@
 //! What happened in a target: decoded and owned.
 
-use super::{AbsAddr, Bytes, Pid, Stack, StackId, Tick, Tid};
+use super::{AbsAddr, AllocatorId, Bytes, Pid, Stack, StackId, Tick, Tid};
 
 /// Something that happened in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum EventKind {
         size: Bytes,
         /// Who asked.
         stack: StackId,
+        /// Who handed it out.
+        allocator: AllocatorId,
     },
     /// A block was given up.
     Free {

@@ -1,9 +1,10 @@
-//! What a process has mapped, so that addresses can be given names later, even after the process has ended.
+//! What a process is and has mapped, so that addresses can be given names later, even after the process has ended.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{AbsAddr, FileOffset};
+use super::{AbsAddr, Cgroup, FileOffset, Tick, Tid, User};
 
 /// The hash by which a linker names an object's exact contents (`NT_GNU_BUILD_ID`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +52,41 @@ pub struct Image {
     pub exe: Option<PathBuf>,
     /// Mappings of code, ordered by address, none overlapping another.
     pub mappings: Vec<Mapping>,
+    /// The user that it runs as, where known.
+    pub user: Option<User>,
+    /// The control group that it is in, where known.
+    pub cgroup: Option<Arc<Cgroup>>,
+    /// How many threads the process had when that was last looked at.
+    pub threads: Option<u32>,
+    /// The names of its threads, where they are kept.
+    pub thread_names: BTreeMap<Tid, String>,
+    /// How it came to be.
+    pub beginning: Beginning,
+    /// When the process was heard to end.
+    pub ended: Option<Tick>,
+}
+
+/// How an image came to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beginning {
+    /// It was not seen: before tracing began, or its notice was lost.
+    #[default]
+    Unseen,
+    /// A process that was seen to begin as a copy of another, blocks included.
+    Fork(Tick),
+    /// A program that was seen to take the place of another, with memory of its own.
+    Exec(Tick),
+}
+
+impl Beginning {
+    /// When that was, where it was seen.
+    #[must_use]
+    pub const fn tick(self) -> Option<Tick> {
+        match self {
+            Self::Unseen => None,
+            Self::Fork(tick) | Self::Exec(tick) => Some(tick),
+        }
+    }
 }
 
 impl Image {

@@ -1,8 +1,9 @@
 //! What becomes known of processes and their mappings while they are traced.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::{Image, Mapping, Pid};
+use super::{Cgroup, Image, Mapping, Pid, Tick, Tid, User};
 
 /// Something that became known of a process. Notices of one process come in the order in which things happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum NoticeKind {
     Forked {
         /// The other process.
         parent: Pid,
+        /// When.
+        at: Tick,
     },
     /// The process mapped code.
     Mapped {
@@ -35,6 +38,8 @@ pub enum NoticeKind {
     Exec {
         /// Its short name from now on.
         comm: String,
+        /// When.
+        at: Tick,
     },
     /// The process goes by another short name.
     Comm {
@@ -46,6 +51,25 @@ pub enum NoticeKind {
         /// The path as the process sees it.
         exe: PathBuf,
     },
+    /// Whose the process is became known.
+    Belongs {
+        /// The user that it runs as.
+        user: Option<User>,
+        /// The control group that it is in.
+        cgroup: Option<Arc<Cgroup>>,
+        /// How many threads it has.
+        threads: Option<u32>,
+    },
+    /// A thread of the process goes by a name.
+    Thread {
+        /// The thread.
+        tid: Tid,
+        /// The name.
+        name: String,
+    },
     /// The process ended; its pid may come to name another.
-    Exited,
+    Exited {
+        /// When.
+        at: Tick,
+    },
 }

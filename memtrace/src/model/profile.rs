@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AbsAddr, Amount, BuildId, Bytes, Ending, Losses, Pid, StackEnd, Usage, VirtOffset};
+use super::{
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, Losses, Part, Pid, StackEnd, Tid, Usage, User,
+    VirtOffset,
+};
 
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +21,8 @@ pub struct Profile {
     pub stacks: Vec<StackProfile>,
     /// The frames that stacks refer to, each once.
     pub frames: Vec<Frame>,
+    /// What allocators are called, where blocks are told apart by them.
+    pub allocators: BTreeMap<AllocatorId, String>,
     /// What was lost.
     pub losses: Losses,
     /// Allocations that the size filter kept out.
@@ -46,15 +52,53 @@ pub struct ProcessProfile {
     pub discarded: Amount,
     /// Frees of blocks that are not in the books: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
+    /// Frees of blocks that are not in the books of a process that was seen to begin as a copy of another: blocks of the
+    /// other's, or filtered.
+    pub inherited_frees: u64,
     /// The highest that its live bytes ever were, where that was kept.
     pub peak: Option<Bytes>,
+    /// The user that it ran as, where known.
+    pub user: Option<User>,
+    /// The control group that it was in, where known.
+    pub cgroup: Option<Arc<Cgroup>>,
+    /// How many threads it had when that was last looked at.
+    pub threads: Option<u32>,
+    /// The names of its threads, where stacks are told apart by them.
+    pub thread_names: BTreeMap<Tid, String>,
+    /// How long it was traced.
+    pub traced: Duration,
 }
 
-/// One call stack of one process.
+impl ProcessProfile {
+    /// A process of which no more is known than its pid and its short name.
+    #[must_use]
+    pub fn new(pid: Pid, comm: impl Into<String>) -> Self {
+        Self {
+            pid,
+            comm: comm.into(),
+            exe: None,
+            ended: None,
+            total: Usage::default(),
+            discarded: Amount::default(),
+            unmatched_frees: 0,
+            inherited_frees: 0,
+            peak: None,
+            user: None,
+            cgroup: None,
+            threads: None,
+            thread_names: BTreeMap::new(),
+            traced: Duration::ZERO,
+        }
+    }
+}
+
+/// One call stack of one process, or of a part of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackProfile {
     /// The process: an index into [`Profile::processes`].
     pub process: usize,
+    /// The part of the process, where parts are kept apart.
+    pub part: Part,
     /// Root to leaf. Inlined functions have frames of their own. Empty where there is no stack; `end` says why.
     pub frames: Vec<FrameId>,
     /// How the walk ended.
@@ -194,6 +238,12 @@ impl Profile {
     #[must_use]
     pub fn unmatched_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.unmatched_frees).sum()
+    }
+
+    /// Frees of blocks that processes had from those that they are copies of, of all processes together.
+    #[must_use]
+    pub fn inherited_frees(&self) -> u64 {
+        self.processes.iter().map(|process| process.inherited_frees).sum()
     }
 
     /// How the stacks of all allocations ended.

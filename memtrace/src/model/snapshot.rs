@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Amount, Bytes, Ending, ImageId, Losses, Stack, StackEnd, StackId, Usage};
+use super::{Amount, Bytes, Ending, ImageId, Losses, Part, Stack, StackEnd, StackId, Usage};
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,11 +29,27 @@ pub struct ImageUsage {
     /// The highest that the live bytes ever were; `None` where no peak was kept (it is kept by a single shard only,
     /// since the peaks of parts do not add up).
     pub peak: Option<Bytes>,
-    /// By stack.
-    pub by_stack: BTreeMap<StackId, StackUsage>,
+    /// By stack, and by the parts of the process that are kept apart.
+    pub by_stack: BTreeMap<StackKey, StackUsage>,
 }
 
-/// The books of one stack of one image.
+/// What the books of an image are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StackKey {
+    /// The stack.
+    pub stack: StackId,
+    /// The part of the process.
+    pub part: Part,
+}
+
+impl From<StackId> for StackKey {
+    /// The stack's key where no parts are kept apart.
+    fn from(stack: StackId) -> Self {
+        Self { stack, part: Part::Whole }
+    }
+}
+
+/// The books of one stack of one image, or of a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackUsage {
     /// The six numbers.

@@ -5,14 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
-use crate::model::{AbsAddr, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid};
+use crate::model::{
+    AbsAddr, Beginning, Cgroup, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid, Tick,
+    Tid, User,
+};
 
 /// The most images that a registry holds by default.
 pub const MAX_IMAGES: usize = 131_072;
 
 /// The most mappings that a registry holds by default, all images together: some 80 MB.
 pub const MAX_MAPPINGS: usize = 1_048_576;
+
+/// The most names of threads that a registry holds, all images together: some 8 MB. Beyond, a thread has its number alone.
+const MAX_THREAD_NAMES: usize = 131_072;
 
 /// Every image seen, and what it has mapped.
 #[derive(Clone, Debug)]
@@ -24,6 +31,7 @@ pub struct Registry {
     max_images: usize,
     max_mappings: usize,
     mappings: usize,
+    thread_names: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,29 +63,48 @@ impl Registry {
             max_images,
             max_mappings,
             mappings: 0,
+            thread_names: 0,
         }
     }
 
     /// Takes up a notice. What there is no room for is counted as [`LossReason::MappingsLost`].
     pub fn apply(&mut self, notice: Notice) {
-        let pid = notice.pid;
-        match notice.kind {
+        let Notice { pid, kind } = notice;
+        match kind {
             NoticeKind::Seen { image } => {
                 let id = self.current(pid);
                 self.see(id, image);
             }
-            NoticeKind::Forked { parent } => {
-                let copy = self.latest_image(parent).cloned().unwrap_or_default();
+            NoticeKind::Forked { parent, at } => {
+                let parents = self.latest_image(parent).cloned().unwrap_or_default();
                 let id = self.current(pid);
-                self.see(id, copy);
+                let (user, cgroup) = (parents.user.clone(), parents.cgroup.clone());
+                self.see(
+                    id,
+                    Image { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents },
+                );
+                self.with_image(id, |image| {
+                    // What was read of the child itself is newer.
+                    image.user = image.user.take().or(user);
+                    image.cgroup = image.cgroup.take().or(cgroup);
+                    image.beginning = Beginning::Fork(at);
+                });
             }
             NoticeKind::Mapped { mapping } => {
                 let id = self.current(pid);
                 self.insert(id, mapping);
             }
-            NoticeKind::Exec { comm } => {
+            NoticeKind::Exec { comm, at } => {
+                let before = self.latest_image(pid).filter(|image| image.ended.is_none());
+                let (user, cgroup) = before.map(|image| (image.user.clone(), image.cgroup.clone())).unwrap_or_default();
+                self.end(pid, at);
                 let id = self.next(pid);
-                self.with_image(id, |image| image.comm = comm);
+                self.with_image(id, |image| {
+                    image.comm = comm;
+                    image.user = user;
+                    image.cgroup = cgroup;
+                    image.beginning = Beginning::Exec(at);
+                });
             }
             NoticeKind::Comm { comm } => {
                 let id = self.current(pid);
@@ -87,7 +114,16 @@ impl Registry {
                 let id = self.current(pid);
                 self.with_image(id, |image| image.exe = Some(exe));
             }
-            NoticeKind::Exited => {
+            NoticeKind::Belongs { user, cgroup, threads } => {
+                let id = self.current(pid);
+                self.with_image(id, |image| belong(image, user, cgroup, threads));
+            }
+            NoticeKind::Thread { tid, name } => {
+                let id = self.current(pid);
+                self.name_threads(id, [(tid, name)]);
+            }
+            NoticeKind::Exited { at } => {
+                self.end(pid, at);
                 if let Some(latest) = self.latest.get_mut(&pid) {
                     latest.exited = true;
                 }
@@ -140,6 +176,13 @@ impl Registry {
         ImageId { ordinal: current.ordinal.saturating_add(1), ..current }
     }
 
+    fn end(&mut self, pid: Pid, at: Tick) {
+        let id = self.current(pid);
+        if let Some(image) = self.images.get_mut(&id) {
+            image.ended = Some(at);
+        }
+    }
+
     /// Changes an image, beginning it where it is new.
     fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut Image)) {
         let room = self.images.len() < self.max_images;
@@ -163,9 +206,22 @@ impl Registry {
         self.with_image(id, |image| {
             image.comm = seen.comm;
             image.exe = seen.exe;
+            belong(image, seen.user, seen.cgroup, seen.threads);
         });
+        self.name_threads(id, seen.thread_names);
         for mapping in seen.mappings {
             self.insert(id, mapping);
+        }
+    }
+
+    fn name_threads(&mut self, id: ImageId, names: impl IntoIterator<Item = (Tid, String)>) {
+        for (tid, name) in names {
+            if self.thread_names >= MAX_THREAD_NAMES {
+                return;
+            }
+            let mut new = false;
+            self.with_image(id, |image| new = image.thread_names.insert(tid, name).is_none());
+            self.thread_names += usize::from(new);
         }
     }
 
@@ -183,6 +239,13 @@ impl Registry {
         });
         self.mappings = self.mappings - before + after;
     }
+}
+
+/// Takes up what is known of whose a process is; what could not be read is as it was before.
+fn belong(image: &mut Image, user: Option<User>, cgroup: Option<Arc<Cgroup>>, threads: Option<u32>) {
+    image.user = user.or(image.user.take());
+    image.cgroup = cgroup.or(image.cgroup.take());
+    image.threads = threads.or(image.threads);
 }
 
 /// Puts `new` among `mappings`, which stay ordered; what it overlaps is cut or dropped, as the kernel does.

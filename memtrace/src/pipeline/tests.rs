@@ -6,10 +6,16 @@ use memtrace_common::wire::ring_of;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, Event, EventKind, Pid, Stack, StackEnd, StackId, Tid};
+use crate::model::{AbsAddr, AllocatorId, Event, EventKind, Parts, Pid, Stack, StackEnd, StackId, Tid};
 
-const SETTINGS: Settings =
-    Settings { blocks: u64::MAX, stacks: u32::MAX, processes: u32::MAX, track_peak: false, older: None };
+const SETTINGS: Settings = Settings {
+    blocks: u64::MAX,
+    stacks: u32::MAX,
+    processes: u32::MAX,
+    track_peak: false,
+    older: None,
+    parts: Parts::Whole,
+};
 const NOW: Tick = Tick(500);
 
 /// A source that holds all its events from the start.
@@ -66,7 +72,12 @@ impl Source for Panicking {
 }
 
 fn alloc(address: u64, size: u64) -> Event {
-    let kind = EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack: StackId(7) };
+    let kind = EventKind::Alloc {
+        address: AbsAddr(address),
+        size: Bytes(size),
+        stack: StackId(7),
+        allocator: AllocatorId::UNKNOWN,
+    };
     Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind }
 }
 
@@ -133,7 +144,9 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
     for (tick, (pid, thread, nth, what)) in steps.into_iter().enumerate() {
         let (tid, address) = (Tid(10 * pid + thread), AbsAddr(0x7000_0000 + nth * 48));
         let kind = match what {
-            What::Alloc { size, stack } => EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack) },
+            What::Alloc { size, stack } => {
+                EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack), allocator: AllocatorId::UNKNOWN }
+            }
             What::Free => EventKind::Free { address },
             What::Park => {
                 parked.insert(tid, address);
@@ -201,8 +214,14 @@ fn the_shards_share_the_bound_on_live_blocks() {
 fn frames_that_reached_no_shard_are_lost_for_every_allocation() {
     let stack = Box::new(Stack { frames: [AbsAddr(1)].into(), end: StackEnd::Complete });
     let frames = Event { kind: EventKind::Stack { id: StackId(7), stack }, ..alloc(16, 1) };
-    let other = EventKind::Alloc { address: AbsAddr(64), size: Bytes(1), stack: StackId(8) };
-    let none = EventKind::Alloc { address: AbsAddr(80), size: Bytes(1), stack: StackId::NOT_TAKEN };
+    let other =
+        EventKind::Alloc { address: AbsAddr(64), size: Bytes(1), stack: StackId(8), allocator: AllocatorId::UNKNOWN };
+    let none = EventKind::Alloc {
+        address: AbsAddr(80),
+        size: Bytes(1),
+        stack: StackId::NOT_TAKEN,
+        allocator: AllocatorId::UNKNOWN,
+    };
     let event = |kind| Event { kind, ..alloc(16, 1) };
     let events = [alloc(16, 1), alloc(32, 1), frames, event(other.clone()), event(other), event(none)];
     // The frames of stack 7 go to a shard of three that needs them in none of its own books.

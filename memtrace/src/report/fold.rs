@@ -1,31 +1,30 @@
 //! A profile's stacks as lines of text, root to leaf.
 
-use super::label;
-use crate::model::{Frame, Metric, ProcessProfile, Profile};
+use super::roots::Roots;
+use super::{Options, label};
+use crate::model::{Frame, Profile};
 
 /// How stacks are spelt.
 pub(super) struct Spelling {
     /// What stands between two entries.
     pub(super) separator: char,
-    /// The process, which is the root of its stacks.
-    pub(super) process: fn(&ProcessProfile) -> String,
     /// One frame.
     pub(super) frame: fn(&Frame) -> String,
 }
 
 /// A line a distinct stack with its value, ordered by the text of the stack; stacks without a value are left out.
-pub(super) fn fold(profile: &Profile, metric: Metric, spelling: &Spelling) -> Vec<(String, u64)> {
-    let processes: Vec<_> =
-        profile.processes.iter().map(|process| label::entry(&(spelling.process)(process))).collect();
+pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) -> Vec<(String, u64)> {
+    let roots = Roots::of(profile, options.by);
+    let labels: Vec<_> = roots.all().iter().map(|root| label::entry(&root.label)).collect();
     let frames: Vec<_> = profile.frames.iter().map(|frame| label::entry(&(spelling.frame)(frame))).collect();
 
     let mut lines = Vec::with_capacity(profile.stacks.len());
-    for stack in &profile.stacks {
-        let value = metric.of(stack);
+    for (index, stack) in profile.stacks.iter().enumerate() {
+        let value = options.metric.of(stack);
         if value == 0 {
             continue;
         }
-        let mut line = processes[stack.process].clone();
+        let mut line = labels[roots.of_stack(index)].clone();
         for frame in &stack.frames {
             line.push(spelling.separator);
             line.push_str(&frames[frame.0]);

@@ -1,14 +1,15 @@
-//! Folded stacks: `process;root;…;leaf value`, a line a stack, as flame graph tools read them.
+//! Folded stacks: `process (pid);main;…;leaf value`, or another root, a line a stack, as flame graph tools read them.
 
 use std::io;
 
+use super::Options;
 use super::fold::{Spelling, fold};
-use crate::model::{Frame, Metric, Profile};
+use crate::model::{Frame, Profile};
 
 /// Writes the stacks ordered by their bytes, which is what tools expect that do not sort for themselves.
-pub(super) fn write(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Result<()> {
-    let spelling = Spelling { separator: ';', process: |process| process.comm.clone(), frame: Frame::label };
-    for (stack, value) in fold(profile, metric, &spelling) {
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let spelling = Spelling { separator: ';', frame: Frame::label };
+    for (stack, value) in fold(profile, options, &spelling) {
         writeln!(out, "{stack} {value}")?;
     }
     Ok(())

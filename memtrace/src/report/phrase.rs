@@ -41,6 +41,62 @@ pub(super) fn value(metric: Metric, value: u64) -> String {
     }
 }
 
+/// A number in few characters: `99,999`, then `100k`, `1.23M`, by powers of 1000.
+pub(super) fn compact(number: u64) -> String {
+    if number < 100_000 { grouped(number) } else { scaled(number as f64, 1000.0, &["", "k", "M", "G", "T", "P", "E"]) }
+}
+
+/// Bytes in few characters: `17B`, `1.50K`, `432K`, `3.25G`, by powers of 1024.
+pub(super) fn compact_bytes(bytes: Bytes) -> String {
+    scaled(bytes.0 as f64, 1024.0, &["B", "K", "M", "G", "T", "P", "E"])
+}
+
+/// So many a second, in few characters: `0.05`, `12.3`, `4,711`.
+pub(super) fn compact_rate(rate: f64) -> String {
+    if rate == 0.0 {
+        String::from("0")
+    } else if rate < 999.5 {
+        three_digits(rate)
+    } else {
+        compact(rate.round() as u64)
+    }
+}
+
+/// How many blocks and how many bytes a second `amount` during `time` is; `None` for no time.
+pub(super) fn rates(amount: Amount, time: Duration) -> Option<(f64, f64)> {
+    let seconds = time.as_secs_f64();
+    (seconds > 0.0).then(|| (amount.count as f64 / seconds, amount.bytes.0 as f64 / seconds))
+}
+
+/// Three digits and a unit; the first unit has whole numbers only.
+fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    // What would be rounded up to the step has the next unit.
+    while value >= step - 0.5 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let digits = if unit == 0 { format!("{value:.0}") } else { three_digits(value) };
+    format!("{digits}{}", units[unit])
+}
+
+fn three_digits(value: f64) -> String {
+    let decimals = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{value:.decimals$}")
+}
+
+/// `text` with its first letter a capital.
+pub(super) fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// A share from 0 to 1 in percent. Only nothing is `0%` and only everything is `100%`.
 pub(super) fn percent(share: f64) -> String {
     if share <= 0.0 {
@@ -146,5 +202,23 @@ mod tests {
     fn a_cut_text_says_so() {
         assert_eq!(shortened("größer", 6), "größer");
         assert_eq!(shortened("größeres", 6), "größe…");
+    }
+
+    #[test]
+    fn compact_numbers_have_three_digits_and_never_a_step_of_their_unit() {
+        let numbers = [0, 99_999, 100_000, 999_499, 999_500, 1_234_567, u64::MAX].map(compact);
+        assert_eq!(numbers, ["0", "99,999", "100k", "999k", "1.00M", "1.23M", "18.4E"]);
+        let bytes = [0, 17, 1023, 1024, 1536, 102_349, 432 << 10, (1 << 20) - 1, 13 << 30, u64::MAX];
+        let shown = bytes.map(|bytes| compact_bytes(Bytes(bytes)));
+        assert_eq!(shown, ["0B", "17B", "1023B", "1.00K", "1.50K", "100K", "432K", "1.00M", "13.0G", "16.0E"]);
+        let rates = [0.0, 0.049, 0.5, 9.996, 99.94, 99.95, 999.4, 999.5, 250_000.0].map(compact_rate);
+        assert_eq!(rates, ["0", "0.05", "0.50", "10.0", "99.9", "100", "999", "1,000", "250k"]);
+    }
+
+    #[test]
+    fn rates_are_told_of_some_time_only() {
+        let amount = Amount { bytes: Bytes(3000), count: 10 };
+        assert_eq!(rates(amount, Duration::from_millis(2500)), Some((4.0, 1200.0)));
+        assert_eq!(rates(amount, Duration::ZERO), None);
     }
 }

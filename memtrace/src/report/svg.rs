@@ -22,8 +22,8 @@ const INLINED: &str = "_[i]";
 
 /// Writes the picture; where there is nothing to draw, one that says so.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
-    let spelling = Spelling { separator: SEPARATOR, process: label::process, frame };
-    let stacks = fold(profile, options.metric, &spelling);
+    let spelling = Spelling { separator: SEPARATOR, frame };
+    let stacks = fold(profile, options, &spelling);
     let title = title(profile, options);
     let subtitle = subtitle(profile, options.metric, &stacks);
     if stacks.is_empty() {

@@ -3,12 +3,15 @@
 mod frames;
 mod library;
 mod processes;
+mod roots;
 mod sites;
 mod stack;
+mod table;
 mod trust;
 
 use std::io;
 
+use super::roots::Roots;
 use super::{Options, label, phrase, sole_peak};
 use crate::model::Profile;
 
@@ -17,9 +20,11 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     writeln!(out, "memtrace: {}, traced for {}\n", label::plain(&options.subject), phrase::duration(profile.duration))?;
     totals(profile, out)?;
     if profile.processes.len() > 1 {
-        processes::write(profile, options.metric, out)?;
+        processes::write(profile, options, out)?;
     }
-    sites::write(profile, options, out)?;
+    let roots = Roots::of(profile, options.by);
+    roots::write(profile, options, &roots, out)?;
+    sites::write(profile, options, &roots, out)?;
     trust::write(profile, out)
 }
 
@@ -40,7 +45,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
 
 /// `text` in lines of at most a hundred columns, each behind `indent` spaces; words are not cut.
 fn wrapped(text: &str, indent: usize) -> String {
-    const COLUMNS: usize = 100;
+    const COLUMNS: usize = table::COLUMNS;
     let mut lines = String::new();
     let mut column = COLUMNS;
     for word in text.split(' ') {

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{Bytes, Metric, Pid};
+use crate::model::{Bytes, Metric, Pid, Root};
 use crate::report::Format;
 use crate::target::Wanted;
 
@@ -26,7 +26,9 @@ pub struct Config {
     pub max_size: Option<Bytes>,
     /// Live numbers count only blocks that have lived at least this long.
     pub older: Option<Duration>,
-    /// How many sites the summary lists.
+    /// What stacks are put together under.
+    pub by: Root,
+    /// How many sites, and how many processes, the summary lists.
     pub top: usize,
     /// How many frames a stack may have; 0: no stacks.
     pub max_depth: u32,

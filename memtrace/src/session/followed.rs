@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::numbers::Numbers;
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
 use crate::model::{
-    AbsAddr, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind, Object, Pid,
-    Snapshot,
+    AbsAddr, AllocatorId, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind,
+    Object, Parts, Pid, Snapshot, Tick,
 };
 use crate::pipeline::registry::Registry;
-use crate::target::{self, Allocator, Candidates, Objects, Survey, TargetError, Wanted};
+use crate::target::{self, Allocator, Belonging, Belongings, Candidates, Objects, Survey, TargetError, Wanted};
 
 /// Follows the mappings of the traced processes.
 pub(super) struct Followed {
@@ -30,6 +31,12 @@ pub(super) struct Followed {
     looked_at: HashSet<PathBuf>,
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
+    belongings: Belongings,
+    numbers: Numbers,
+    /// The monotonic clock from which ticks are counted.
+    clock_start: Duration,
+    /// Whether the names of threads are kept.
+    names_threads: bool,
     lost: u64,
     /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
     begun: Option<Duration>,
@@ -47,7 +54,9 @@ pub(super) struct News {
 }
 
 impl Followed {
-    pub(super) fn new(wanted: Wanted) -> Self {
+    /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart; `wanted` is
+    /// what the user has named.
+    pub(super) fn new(clock_start: Duration, parts: Parts, wanted: Wanted) -> Self {
         let events = MappingEvents::open()
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
@@ -60,6 +69,10 @@ impl Followed {
             known: HashSet::new(),
             looked_at: HashSet::new(),
             new_programs: HashSet::new(),
+            belongings: Belongings::new(),
+            numbers: Numbers::default(),
+            clock_start,
+            names_threads: parts == Parts::Threads,
             lost: 0,
             begun: None,
             wanted,
@@ -133,6 +146,7 @@ impl Followed {
     pub(super) fn read(&mut self, pid: Pid) -> Result<&Image, TargetError> {
         let image = target::read_image(pid, &mut self.objects)?;
         self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+        self.look(pid);
         self.registry
             .images()
             .range(ImageId { pid, ordinal: 0 }..)
@@ -151,9 +165,34 @@ impl Followed {
         target::candidates(command, &mut self.objects, &self.wanted)
     }
 
+    /// Looks whose `pid` is, and what its threads are called.
+    fn look(&mut self, pid: Pid) {
+        let belonging = self.belongings.of(pid);
+        if belonging == Belonging::default() {
+            return;
+        }
+        let Belonging { user, cgroup, threads } = belonging;
+        self.registry.apply(Notice { pid, kind: NoticeKind::Belongs { user, cgroup, threads } });
+        if self.names_threads {
+            for (tid, name) in target::thread_names(pid) {
+                self.registry.apply(Notice { pid, kind: NoticeKind::Thread { tid, name } });
+            }
+        }
+    }
+
+    /// Looks again at all of `snapshot`'s processes that still run: they may have moved, and have other threads.
+    pub(super) fn look_again(&mut self, snapshot: &Snapshot) {
+        let runs = |id: &&ImageId| self.image(id.pid).is_some_and(|image| image.ended.is_none());
+        let pids: BTreeSet<_> = snapshot.images.keys().filter(runs).map(|id| id.pid).collect();
+        for pid in pids {
+            self.look(pid);
+        }
+    }
+
     /// Says that this allocator of `pid` is known; whether it was new.
     pub(super) fn is_new(&mut self, pid: Pid, allocator: &Allocator) -> bool {
         let Some(handle) = allocator.object.handle.clone() else { return false };
+        self.numbers.number(&handle, &allocator.kinds.to_string(), &allocator.object.path);
         let whose = if self.shares_probes { None } else { Some(pid) };
         self.known.insert((whose, handle))
     }
@@ -204,6 +243,8 @@ impl Followed {
         if changes && self.is_traced(pid) {
             news.changed.insert(pid);
         }
+        let at = Tick::at(Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start));
+        let mut runs_another = false;
         let kind = match notice.kind {
             MappingKind::Mapped { start, end, offset, path, identity, .. } => {
                 let object = self.resolve(pid, &path, identity);
@@ -214,14 +255,18 @@ impl Followed {
             }
             MappingKind::Exec { comm } => {
                 self.new_programs.insert(pid);
-                if !has_books {
+                // Whoever starts it gives it its user and its control group before.
+                runs_another = true;
+                if has_books {
+                    NoticeKind::Exec { comm, at }
+                } else {
                     self.registry.forget(pid);
-                    return self.registry.apply(Notice { pid, kind: NoticeKind::Comm { comm } });
+                    NoticeKind::Comm { comm }
                 }
-                NoticeKind::Exec { comm }
             }
             // Only the first thread's name is the process'.
-            MappingKind::Comm { .. } if notice.tid.0 != pid.0 => return,
+            MappingKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
+            MappingKind::Comm { comm } if notice.tid.0 != pid.0 => NoticeKind::Thread { tid: notice.tid, name: comm },
             MappingKind::Comm { comm } => NoticeKind::Comm { comm },
             MappingKind::Fork { parent } => {
                 if let Some(traced) =
@@ -229,12 +274,15 @@ impl Followed {
                 {
                     traced.insert(pid);
                 }
-                NoticeKind::Forked { parent }
+                NoticeKind::Forked { parent, at }
             }
             MappingKind::Exit if !has_books => return self.registry.forget(pid),
-            MappingKind::Exit => NoticeKind::Exited,
+            MappingKind::Exit => NoticeKind::Exited { at },
         };
         self.registry.apply(Notice { pid, kind });
+        if runs_another {
+            self.look(pid);
+        }
     }
 
     fn resolve(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {
@@ -311,6 +359,11 @@ impl Followed {
     /// Every image seen.
     pub(super) fn images(&self) -> &BTreeMap<ImageId, Image> {
         self.registry.images()
+    }
+
+    /// What allocators are called, by their numbers.
+    pub(super) const fn allocators(&self) -> &BTreeMap<AllocatorId, String> {
+        self.numbers.names()
     }
 
     /// What was lost in following.

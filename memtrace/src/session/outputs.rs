@@ -194,7 +194,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Metric;
+    use crate::model::{Metric, Root};
     use crate::report::Format;
 
     fn folder(name: &str) -> PathBuf {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn options() -> report::Options {
-        report::Options { metric: Metric::LiveBytes, top: 10, subject: String::from("nothing") }
+        report::Options { metric: Metric::LiveBytes, by: Root::Process, top: 10, subject: String::from("nothing") }
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -98,6 +98,7 @@ struct Trace {
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
     opened: Instant,
+    opened_at: Tick,
     shown: (Instant, u64),
     ticks: u32,
     complete: bool,
@@ -106,9 +107,9 @@ struct Trace {
 impl Trace {
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
-        let mut followed = Followed::new(config.wanted.clone());
-        let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let clock_start = cost::monotonic_clock();
+        let mut followed = Followed::new(clock_start, config.by.parts(), config.wanted.clone());
+        let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let track_peak = config.metric == Metric::PeakBytes;
         let (selection, left_out) = selection::of(&config.target)?;
         let mut options = options(config, clock_start, selection);
@@ -138,6 +139,7 @@ impl Trace {
             processes: MAX_PROCESSES,
             track_peak,
             older: config.older,
+            parts: config.by.parts(),
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings)
             .map_err(|error| Error::Failed(error.to_string()))?;
@@ -169,6 +171,7 @@ impl Trace {
             return Err(Error::Ended { pid });
         }
         let opened = Instant::now();
+        let opened_at = Tick::at(cost::monotonic_clock().saturating_sub(clock_start));
         let shown = (opened, 0);
         Ok(Self {
             kernel,
@@ -182,6 +185,7 @@ impl Trace {
             subject,
             clock_start,
             opened,
+            opened_at,
             shown,
             ticks: 0,
             complete: true,
@@ -293,11 +297,14 @@ impl Trace {
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
         self.followed.add_idle(&mut snapshot);
+        self.followed.look_again(&snapshot);
+        let window = self.opened_at..now;
         self.probes.join(self.own_probes);
         // The target is let go while names are looked up.
         let leaving = Leaving::begin(self.probes);
-        let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images());
+        let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images(), &window);
         profile.duration = duration;
+        profile.allocators = self.followed.allocators().clone();
         profile.filtered = counters.filtered;
         profile.older = config.older;
         profile.notes = self.subject.notes.clone();
@@ -329,7 +336,8 @@ fn report(
     profile: &Profile,
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
-    let options = report::Options { metric: config.metric, top: config.top, subject: subject.to_owned() };
+    let options =
+        report::Options { metric: config.metric, by: config.by, top: config.top, subject: subject.to_owned() };
     let (written, failure) = outputs.write(profile, &options);
     let mut summary = Vec::new();
     report::write(report::Format::Text, profile, &options, &mut summary)

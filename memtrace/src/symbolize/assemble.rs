@@ -1,10 +1,12 @@
 //! The profile from a snapshot and the frames that its addresses stand for. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, ProcessProfile, Profile, Snapshot, StackEnd,
-    StackProfile, Usage,
+    AbsAddr, Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Part, ProcessProfile, Profile, Snapshot,
+    StackEnd, StackProfile, Tick, Usage,
 };
 
 /// For each image of a snapshot, the frames that each address of its stacks stands for, outermost first.
@@ -12,15 +14,17 @@ pub(super) type FramesByAddress<'a> = BTreeMap<ImageId, HashMap<AbsAddr, &'a [Fr
 
 /// Every address in the stacks of an image.
 pub(super) fn addresses(snapshot: &Snapshot, image: &ImageUsage) -> BTreeSet<AbsAddr> {
-    let stacks = image.by_stack.keys().filter_map(|id| snapshot.stacks.get(id));
+    let stacks = image.by_stack.keys().filter_map(|key| snapshot.stacks.get(&key.stack));
     stacks.flat_map(|stack| stack.frames.iter().copied()).collect()
 }
 
-/// Writes the profile. What only the session knows (duration, cost, filters) is left empty.
+/// Writes the profile of what was traced during `window`. What only the session knows (duration, cost, filters) is left
+/// empty.
 pub(super) fn profile(
     snapshot: &Snapshot,
     images: &BTreeMap<ImageId, Image>,
     frames_by_address: &FramesByAddress<'_>,
+    window: &Range<Tick>,
 ) -> Profile {
     // Numbered in their own order, frames make the order of stacks independent of where things happened to lie in memory.
     let frames: BTreeSet<&Frame> = frames_by_address.values().flat_map(HashMap::values).copied().flatten().collect();
@@ -29,17 +33,18 @@ pub(super) fn profile(
     let mut processes = Vec::with_capacity(snapshot.images.len());
     let mut joined: BTreeMap<Site, (Usage, Option<Bytes>)> = BTreeMap::new();
     for (number, (id, usage)) in snapshot.images.iter().enumerate() {
-        processes.push(process(*id, usage, images.get(id)));
+        processes.push(process(*id, usage, images.get(id), window));
         let ids_by_address: HashMap<AbsAddr, Vec<FrameId>> = frames_by_address
             .get(id)
             .into_iter()
             .flatten()
             .map(|(address, frames)| (*address, frames.iter().filter_map(|frame| ids.get(frame).copied()).collect()))
             .collect();
-        for (stack, stack_usage) in &usage.by_stack {
+        for (key, stack_usage) in &usage.by_stack {
+            let stack = &key.stack;
             let addresses = snapshot.stacks.get(stack).map_or(&[][..], |stack| &stack.frames);
             let frames = addresses.iter().rev().filter_map(|address| ids_by_address.get(address)).flatten().copied();
-            let site = Site { process: number, frames: frames.collect(), end: snapshot.end_of(*stack) };
+            let site = Site { process: number, frames: frames.collect(), end: snapshot.end_of(*stack), part: key.part };
             let (sum, at_peak) = joined.entry(site).or_default();
             *sum += stack_usage.usage;
             if usage.peak.is_some() {
@@ -49,6 +54,7 @@ pub(super) fn profile(
     }
     let stacks = joined.into_iter().map(|(site, (usage, at_peak))| StackProfile {
         process: site.process,
+        part: site.part,
         frames: site.frames,
         end: site.end,
         usage,
@@ -69,20 +75,40 @@ struct Site {
     process: usize,
     frames: Vec<FrameId>,
     end: StackEnd,
+    part: Part,
 }
 
-fn process(id: ImageId, usage: &ImageUsage, image: Option<&Image>) -> ProcessProfile {
-    let comm = image.map(|image| image.comm.clone()).filter(|comm| !comm.is_empty());
+fn process(id: ImageId, usage: &ImageUsage, image: Option<&Image>, window: &Range<Tick>) -> ProcessProfile {
+    let unknown = Image::default();
+    let image = image.unwrap_or(&unknown);
+    let comm = if image.comm.is_empty() { "?" } else { &image.comm };
+    // A copy of another process has no blocks of its own from before it was traced.
+    let (unmatched_frees, inherited_frees) = match image.beginning {
+        Beginning::Fork(_) => (0, usage.unmatched_frees),
+        Beginning::Unseen | Beginning::Exec(_) => (usage.unmatched_frees, 0),
+    };
     ProcessProfile {
-        pid: id.pid,
-        comm: comm.unwrap_or_else(|| String::from("?")),
-        exe: image.and_then(|image| image.exe.clone()),
+        exe: image.exe.clone(),
         ended: usage.ended,
         total: usage.total,
         discarded: usage.discarded,
-        unmatched_frees: usage.unmatched_frees,
+        unmatched_frees,
+        inherited_frees,
         peak: usage.peak,
+        user: image.user.clone(),
+        cgroup: image.cgroup.clone(),
+        threads: image.threads,
+        thread_names: image.thread_names.clone(),
+        traced: traced(image, window),
+        ..ProcessProfile::new(id.pid, comm)
     }
+}
+
+/// How long the image was there during `window`.
+fn traced(image: &Image, window: &Range<Tick>) -> Duration {
+    let start = image.beginning.tick().map_or(window.start, |tick| tick.max(window.start));
+    let end = image.ended.map_or(window.end, |tick| tick.min(window.end));
+    end.since_start().saturating_sub(start.since_start())
 }
 
 #[cfg(test)]

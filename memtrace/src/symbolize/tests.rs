@@ -19,7 +19,7 @@ fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
     let usage = Usage { live: Amount::one(Bytes(64)), alloc: Amount::one(Bytes(64)), free: Amount::default() };
     let id = StackId(100);
     let stack = Stack { frames: addresses.into(), end: StackEnd::Complete };
-    let by_stack = BTreeMap::from([(id, StackUsage { usage, at_peak: Bytes(0) })]);
+    let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0) })]);
     Snapshot {
         images: BTreeMap::from([(IMAGE, ImageUsage { total: usage, by_stack, ..ImageUsage::default() })]),
         stacks: BTreeMap::from([(id, stack)]),
@@ -29,7 +29,8 @@ fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
 
 /// The frames of `address`, outermost first.
 fn frames_at(symbolizer: &mut Symbolizer, image: &Image, address: AbsAddr) -> Vec<Frame> {
-    let profile = symbolizer.profile(&snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]));
+    let profile =
+        symbolizer.profile(&snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.0].clone()).collect()
 }
 

@@ -59,6 +59,7 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<Image, TargetError>
         comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned(),
         exe: program(pid).ok(),
         mappings: mappings.collect(),
+        ..Image::default()
     })
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, Bytes, Frame, FrameId, Location, Name, ObjectName, Pid, ProcessProfile, Profile, StackEnd, StackProfile,
-    Unnamed, Usage, VirtOffset,
+    Amount, Bytes, Frame, FrameId, Location, Name, ObjectName, Part, Pid, ProcessProfile, Profile, StackEnd,
+    StackProfile, Unnamed, Usage, VirtOffset,
 };
 
 const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/raw_vec/mod.rs";
@@ -56,14 +56,9 @@ pub(crate) fn languages() -> Profile {
     let mut profile = Profile {
         duration: Duration::from_secs(10),
         processes: vec![ProcessProfile {
-            pid: Pid(815),
-            comm: String::from("index-service"),
-            exe: None,
-            ended: None,
             total: usage(1_200_000, 63),
-            discarded: Amount::default(),
-            unmatched_frees: 0,
             peak: Some(Bytes(1_200_000)),
+            ..ProcessProfile::new(Pid(815), "index-service")
         }],
         ..Profile::default()
     };
@@ -91,7 +86,14 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
     profile.frames.extend(frames);
     let frames = (first..profile.frames.len()).map(FrameId).collect();
     let at_peak = Some(usage.live.bytes);
-    profile.stacks.push(StackProfile { process: 0, frames, end: StackEnd::Complete, usage, at_peak });
+    profile.stacks.push(StackProfile {
+        process: 0,
+        part: Part::Whole,
+        frames,
+        end: StackEnd::Complete,
+        usage,
+        at_peak,
+    });
 }
 
 fn usage(bytes: u64, count: u64) -> Usage {

@@ -1,13 +1,16 @@
 //! A profile written by hand, with one of everything that a report can show.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AbsAddr, Amount, BuildId, Bytes, Cost, Ending, Frame, FrameId, Location, LossReason, Losses, Name, ObjectName, Pid,
-    ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile, Unnamed, Usage, VirtOffset,
+    AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, Ending, Frame, FrameId, Location, LossReason, Losses,
+    Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile, Unnamed, Usage, User,
+    VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -22,6 +25,7 @@ pub(crate) fn sample() -> Profile {
         frames: frames(),
         losses,
         filtered: Amount { bytes: Bytes(4096), count: 17 },
+        allocators: BTreeMap::new(),
         older: None,
         notes: vec![String::from(
             "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
@@ -38,34 +42,43 @@ pub(crate) fn sample() -> Profile {
 
 fn processes() -> Vec<ProcessProfile> {
     let shell = ProcessProfile {
-        pid: Pid(4711),
-        comm: String::from("sh"),
         exe: Some(PathBuf::from("/bin/dash")),
         ended: Some(Ending::Exec),
         total: usage((0, 0), (300, 3), (100, 1)),
         discarded: Amount { bytes: Bytes(200), count: 2 },
         unmatched_frees: 5,
         peak: Some(Bytes(300)),
+        user: Some(User { uid: 0, name: Some(String::from("root")) }),
+        traced: Duration::from_millis(250),
+        ..ProcessProfile::new(Pid(4711), "sh")
     };
     let server = ProcessProfile {
-        pid: Pid(4711),
-        comm: String::from("redis-server"),
         exe: Some(PathBuf::from(OsStr::from_bytes(b"/opt/caf\xe9/redis-server"))),
-        ended: None,
         total: usage((1_835_008, 1642), (2_883_584, 1659), (1_048_576, 17)),
-        discarded: Amount::default(),
         unmatched_frees: 1000,
         peak: Some(Bytes(1_900_000)),
+        user: Some(User { uid: 107, name: Some(String::from("redis")) }),
+        cgroup: Some(Arc::new(Cgroup {
+            path: String::from("/system.slice/redis-server.service"),
+            unit: Some(String::from("redis-server.service")),
+            ..Cgroup::default()
+        })),
+        threads: Some(5),
+        traced: Duration::from_secs(30),
+        ..ProcessProfile::new(Pid(4711), "redis-server")
     };
     let hostile = ProcessProfile {
-        pid: Pid(4712),
-        comm: String::from("# w;o<r>\nk\u{1b}[31m"),
-        exe: None,
         ended: Some(Ending::Exit),
         total: usage((442_368, 8), (458_752, 9), (16_384, 1)),
-        discarded: Amount::default(),
-        unmatched_frees: 0,
-        peak: None,
+        inherited_frees: 3,
+        user: Some(User { uid: 4_000_000_000, name: None }),
+        cgroup: Some(Arc::new(Cgroup {
+            path: format!("/kubepods/pod2f3c9a1b-7d4e-4c55-9b8a-0123456789ab/{}\u{1b};", "3f4b8e1c9d7a6520".repeat(4)),
+            unit: None,
+            container: Some(Container { runtime: Some("containerd"), id: "3f4b8e1c9d7a6520".repeat(4) }),
+            pod: Some(String::from("2f3c9a1b-7d4e-4c55-9b8a-0123456789ab")),
+        })),
+        ..ProcessProfile::new(Pid(4712), "# w;o<r>\nk\u{1b}[31m")
     };
     vec![shell, server, hostile]
 }
@@ -73,6 +86,7 @@ fn processes() -> Vec<ProcessProfile> {
 fn stacks() -> Vec<StackProfile> {
     let stack = |process, frames: &[usize], end, usage, at_peak: Option<u64>| StackProfile {
         process,
+        part: Part::Whole,
         frames: frames.iter().copied().map(FrameId).collect(),
         end,
         usage,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, LossReason, Pid};
+use crate::model::{AbsAddr, LossReason, Pid, Tid};
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
@@ -20,7 +20,9 @@ fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
 fn any_image() -> impl Strategy<Value = ImageUsage> {
     let ended = prop_oneof![Just(None), Just(Some(Ending::Exit)), Just(Some(Ending::Exec))];
     let peak = prop::option::of(any::<u64>().prop_map(Bytes));
-    let by_stack = prop::collection::btree_map((0..6u64).prop_map(StackId), any_stack_usage(), 0..4);
+    let part = prop_oneof![Just(Part::Whole), (0..2u32).prop_map(|tid| Part::Thread(Tid(tid)))];
+    let key = ((0..6u64).prop_map(StackId), part).prop_map(|(stack, part)| StackKey { stack, part });
+    let by_stack = prop::collection::btree_map(key, any_stack_usage(), 0..4);
     (ended, any_usage(), any_amount(), any::<u64>(), peak, by_stack).prop_map(
         |(ended, total, discarded, unmatched_frees, peak, by_stack)| ImageUsage {
             ended,
@@ -86,7 +88,7 @@ fn a_difference_has_what_was_booked_in_between() {
     let books = |live, alloc, free, unmatched_frees| {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };
         let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free) };
-        let by_stack = BTreeMap::from([(StackId(2), StackUsage { usage, at_peak: Bytes(live) })]);
+        let by_stack = BTreeMap::from([(StackId(2).into(), StackUsage { usage, at_peak: Bytes(live) })]);
         let image = ImageUsage { total: usage, unmatched_frees, by_stack, ..ImageUsage::default() };
         Snapshot { images: BTreeMap::from([(id, image)]), ..Snapshot::default() }
     };

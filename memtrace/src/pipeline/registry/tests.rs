@@ -79,14 +79,15 @@ fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
         comm: String::from("sh"),
         exe: Some(PathBuf::from("/bin/sh")),
         mappings: vec![mapping(0x1000, 0x2000, 0, "/bin/sh")],
+        ..Image::default()
     };
     let registry = told([
         notice(7, NoticeKind::Seen { image: seen.clone() }),
-        notice(7, NoticeKind::Exec { comm: String::from("true") }),
+        notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) }),
         mapped(7, 0x5000, 0x6000, 0, "/bin/true"),
         notice(7, NoticeKind::Exe { exe: PathBuf::from("/bin/true") }),
     ]);
-    assert_eq!(registry.images()[&id(7, 0)], seen);
+    assert_eq!(registry.images()[&id(7, 0)], Image { ended: Some(Tick(2)), ..seen });
     let after = &registry.images()[&id(7, 1)];
     assert_eq!(after.comm, "true");
     assert_eq!(after.exe, Some(PathBuf::from("/bin/true")));
@@ -95,7 +96,7 @@ fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
 
 #[test]
 fn an_exec_of_a_process_that_was_not_known_begins_its_second_image() {
-    let registry = told([notice(7, NoticeKind::Exec { comm: String::from("true") })]);
+    let registry = told([notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) })]);
     assert_eq!(registry.images().keys().copied().collect::<Vec<_>>(), [id(7, 1)]);
 }
 
@@ -103,8 +104,8 @@ fn an_exec_of_a_process_that_was_not_known_begins_its_second_image() {
 fn a_pid_that_is_used_again_names_another_image() {
     let registry = told([
         mapped(7, 0x1000, 0x2000, 0, "/first"),
-        notice(7, NoticeKind::Exited),
-        notice(7, NoticeKind::Forked { parent: Pid(3) }),
+        notice(7, NoticeKind::Exited { at: Tick(3) }),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
         mapped(7, 0x1000, 0x2000, 0, "/second"),
     ]);
     assert_eq!(registry.images()[&id(7, 0)].mappings, [mapping(0x1000, 0x2000, 0, "/first")]);
@@ -116,7 +117,7 @@ fn a_forked_process_has_what_its_parent_had_and_then_its_own() {
     let registry = told([
         mapped(3, 0x1000, 0x2000, 0, "/shared"),
         notice(3, NoticeKind::Comm { comm: String::from("parent") }),
-        notice(7, NoticeKind::Forked { parent: Pid(3) }),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
         mapped(7, 0x3000, 0x4000, 0, "/childs"),
         mapped(3, 0x5000, 0x6000, 0, "/parents"),
     ]);
@@ -126,11 +127,99 @@ fn a_forked_process_has_what_its_parent_had_and_then_its_own() {
     assert_eq!(registry.images()[&id(3, 0)].mappings.len(), 2);
 }
 
+fn belongs(pid: u32, uid: u32, path: &str, threads: u32) -> Notice {
+    let user = Some(User { uid, name: None });
+    let cgroup = Some(Arc::new(Cgroup { path: String::from(path), ..Cgroup::default() }));
+    notice(pid, NoticeKind::Belongs { user, cgroup, threads: Some(threads) })
+}
+
+/// Uid, path of the control group, and threads.
+fn belonging(registry: &Registry, pid: u32, ordinal: u32) -> (Option<u32>, Option<&str>, Option<u32>) {
+    let image = &registry.images()[&id(pid, ordinal)];
+    let path = image.cgroup.as_ref().map(|cgroup| cgroup.path.as_str());
+    (image.user.as_ref().map(|user| user.uid), path, image.threads)
+}
+
+#[test]
+fn a_process_belongs_where_its_parent_does_until_it_is_read_itself() {
+    let fork = notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) });
+    let mut registry = told([belongs(3, 1000, "/app", 8), fork]);
+    assert_eq!(belonging(&registry, 7, 0), (Some(1000), Some("/app"), None));
+    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("su"), at: Tick(2) }));
+    assert_eq!(belonging(&registry, 7, 1), (Some(1000), Some("/app"), None));
+    registry.apply(belongs(7, 0, "/root", 1));
+    assert_eq!(belonging(&registry, 7, 1), (Some(0), Some("/root"), Some(1)));
+    assert_eq!(belonging(&registry, 7, 0), (Some(1000), Some("/app"), None));
+    assert_eq!(belonging(&registry, 3, 0), (Some(1000), Some("/app"), Some(8)));
+    // What could not be read stays as it was.
+    registry.apply(notice(7, NoticeKind::Belongs { user: None, cgroup: None, threads: None }));
+    assert_eq!(belonging(&registry, 7, 1), (Some(0), Some("/root"), Some(1)));
+}
+
+#[test]
+fn what_was_read_of_a_child_outlives_the_notice_of_its_fork() {
+    let fork = notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) });
+    let registry = told([belongs(3, 1000, "/app", 8), belongs(7, 33, "/worker", 2), fork]);
+    assert_eq!(belonging(&registry, 7, 0), (Some(33), Some("/worker"), Some(2)));
+}
+
+#[test]
+fn a_pid_that_is_used_again_inherits_nothing_of_the_one_before() {
+    let registry = told([
+        belongs(7, 1000, "/app", 1),
+        notice(7, NoticeKind::Exited { at: Tick(3) }),
+        notice(7, NoticeKind::Exec { comm: String::from("other"), at: Tick(4) }),
+    ]);
+    assert_eq!(belonging(&registry, 7, 2), (None, None, None));
+}
+
+#[test]
+fn the_beginning_and_the_end_of_each_image_are_known_where_they_were_seen() {
+    let registry = told([
+        mapped(3, 0x1000, 0x2000, 0, "/parent"),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(5) }),
+        notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(6) }),
+        notice(7, NoticeKind::Exited { at: Tick(9) }),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(20) }),
+    ]);
+    let lives: Vec<_> = registry.images().values().map(|image| (image.beginning, image.ended)).collect();
+    let expected = [
+        (Beginning::Unseen, None),
+        (Beginning::Fork(Tick(5)), Some(Tick(6))),
+        (Beginning::Exec(Tick(6)), Some(Tick(9))),
+        (Beginning::Fork(Tick(20)), None),
+    ];
+    assert_eq!(lives, expected);
+}
+
+#[test]
+fn a_threads_last_name_counts_and_a_copy_has_none_of_its_parents() {
+    let named = |pid, tid, name: &str| notice(pid, NoticeKind::Thread { tid: Tid(tid), name: String::from(name) });
+    let registry = told([
+        named(3, 4, "first"),
+        named(3, 4, "worker"),
+        named(3, 5, "other"),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
+    ]);
+    let names = |pid| registry.images()[&id(pid, 0)].thread_names.values().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(names(3), ["worker", "other"]);
+    assert_eq!(names(7), [""; 0]);
+}
+
+#[test]
+fn names_of_threads_beyond_the_bound_are_not_kept() {
+    let mut registry = Registry::new();
+    for tid in 0..=u32::try_from(MAX_THREAD_NAMES).unwrap() {
+        registry.apply(notice(3, NoticeKind::Thread { tid: Tid(tid), name: String::new() }));
+    }
+    assert_eq!(registry.images()[&id(3, 0)].thread_names.len(), MAX_THREAD_NAMES);
+}
+
 #[test]
 fn an_image_beyond_the_bound_is_a_loss_and_its_mappings_are_not_given_to_the_old_one() {
     let mut registry = Registry::with_limits(1, 100);
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/old"));
-    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("new") }));
+    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("new"), at: Tick(2) }));
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/new"));
     registry.apply(mapped(8, 0x1000, 0x2000, 0, "/other"));
     assert_eq!(registry.losses().get(LossReason::MappingsLost), 3);

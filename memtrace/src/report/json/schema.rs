@@ -2,9 +2,11 @@
 
 use serde::{Serialize, Serializer};
 
-use super::super::{Options, ranked, sole_peak};
+use super::super::roots::{Group, Roots};
+use super::super::{Options, phrase, ranked, sole_peak};
 use crate::model::{
-    Amount, Cost, Ending, Frame, Losses, Metric, ProcessProfile, Profile, StackEnd, StackProfile, StackQuality, Usage,
+    Amount, Cost, Ending, Frame, Losses, Metric, Part, ProcessProfile, Profile, StackEnd, StackProfile, StackQuality,
+    Usage,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -15,14 +17,17 @@ pub(super) struct Report<'a> {
     tool: Tool,
     subject: &'a str,
     metric: &'static str,
+    by: &'static str,
     duration_s: f64,
     older_s: Option<f64>,
     totals: SixNumbers,
     unmatched_frees: u64,
+    inherited_frees: u64,
     peak_bytes: Option<u64>,
     filtered: Blocks,
     discarded: Blocks,
     processes: Vec<Process<'a>>,
+    roots: Vec<RootFields>,
     #[serde(serialize_with = "losses")]
     losses: &'a Losses,
     notes: &'a [String],
@@ -34,24 +39,28 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub(super) fn new(profile: &'a Profile, options: &'a Options) -> Self {
+        let roots = Roots::of(profile, options.by);
         let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
         Self {
             schema_version: SCHEMA_VERSION,
             tool: Tool { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") },
             subject: &options.subject,
             metric: options.metric.name(),
+            by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
             totals: profile.total().into(),
             unmatched_frees: profile.unmatched_frees(),
+            inherited_frees: profile.inherited_frees(),
             peak_bytes: sole_peak(profile).map(|peak| peak.0),
             filtered: profile.filtered.into(),
             discarded: discarded.into(),
             processes: profile.processes.iter().map(Process::from).collect(),
+            roots: roots.all().iter().map(RootFields::from).collect(),
             losses: &profile.losses,
             notes: &profile.notes,
             stack_quality: profile.quality(),
-            stacks: Stacks { profile, metric: options.metric },
+            stacks: Stacks { profile, metric: options.metric, roots },
             cost: profile.cost.into(),
         }
     }
@@ -106,12 +115,28 @@ struct Process<'a> {
     ended: Option<&'static str>,
     totals: SixNumbers,
     unmatched_frees: u64,
+    inherited_frees: u64,
     discarded: Blocks,
     peak_bytes: Option<u64>,
+    uid: Option<u32>,
+    user: Option<&'a str>,
+    cgroup: Option<&'a str>,
+    unit: Option<&'a str>,
+    container: Option<&'a str>,
+    container_runtime: Option<&'static str>,
+    pod: Option<&'a str>,
+    threads: Option<u32>,
+    traced_s: f64,
+    allocs_per_s: Option<f64>,
+    alloc_bytes_per_s: Option<f64>,
 }
 
 impl<'a> From<&'a ProcessProfile> for Process<'a> {
     fn from(process: &'a ProcessProfile) -> Self {
+        let user = process.user.as_ref();
+        let cgroup = process.cgroup.as_deref();
+        let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
+        let rates = phrase::rates(process.total.alloc, process.traced);
         Self {
             pid: process.pid.0,
             comm: &process.comm,
@@ -122,8 +147,20 @@ impl<'a> From<&'a ProcessProfile> for Process<'a> {
             }),
             totals: process.total.into(),
             unmatched_frees: process.unmatched_frees,
+            inherited_frees: process.inherited_frees,
             discarded: process.discarded.into(),
             peak_bytes: process.peak.map(|peak| peak.0),
+            uid: user.map(|user| user.uid),
+            user: user.and_then(|user| user.name.as_deref()),
+            cgroup: cgroup.map(|cgroup| cgroup.path.as_str()),
+            unit: cgroup.and_then(|cgroup| cgroup.unit.as_deref()),
+            container: container.map(|container| container.id.as_str()),
+            container_runtime: container.and_then(|container| container.runtime),
+            pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
+            threads: process.threads,
+            traced_s: process.traced.as_secs_f64(),
+            allocs_per_s: rates.map(|(blocks, _)| blocks),
+            alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
         }
     }
 }
@@ -136,16 +173,31 @@ fn stack_quality<S: Serializer>(quality: &StackQuality, serializer: S) -> Result
     serializer.collect_map(StackEnd::ALL.iter().map(|&end| (end.name(), quality.share(end))))
 }
 
+#[derive(Serialize)]
+struct RootFields {
+    name: String,
+    #[serde(flatten)]
+    usage: SixNumbers,
+    peak_bytes: Option<u64>,
+}
+
+impl From<&Group> for RootFields {
+    fn from(root: &Group) -> Self {
+        Self { name: root.label.clone(), usage: root.usage.into(), peak_bytes: root.at_peak.map(|bytes| bytes.0) }
+    }
+}
+
 /// The stacks, each made when it is written.
 struct Stacks<'a> {
     profile: &'a Profile,
     metric: Metric,
+    roots: Roots,
 }
 
 impl Serialize for Stacks<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer
-            .collect_seq(ranked(self.profile, self.metric).into_iter().map(|stack| Stack::new(self.profile, stack)))
+        let ranked = ranked(self.profile, self.metric).into_iter();
+        serializer.collect_seq(ranked.map(|(index, stack)| Stack::new(self.profile, stack, self.roots.of_stack(index))))
     }
 }
 
@@ -153,6 +205,13 @@ impl Serialize for Stacks<'_> {
 struct Stack<'a> {
     pid: u32,
     process: usize,
+    root: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocator: Option<&'a str>,
     end: &'static str,
     #[serde(flatten)]
     usage: SixNumbers,
@@ -161,10 +220,17 @@ struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    fn new(profile: &'a Profile, stack: &StackProfile) -> Self {
+    fn new(profile: &'a Profile, stack: &StackProfile, root: usize) -> Self {
+        let process = &profile.processes[stack.process];
+        let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
+        let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
         Self {
-            pid: profile.processes[stack.process].pid.0,
+            pid: process.pid.0,
             process: stack.process,
+            root,
+            thread: thread.map(|tid| tid.0),
+            thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(String::as_str),
+            allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(String::as_str),
             end: stack.end.name(),
             usage: stack.usage.into(),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),

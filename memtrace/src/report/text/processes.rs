@@ -3,62 +3,165 @@
 use std::cmp::Reverse;
 use std::io;
 
-use super::super::{label, phrase};
-use crate::model::{Amount, Ending, Metric, ProcessProfile, Profile};
+use super::super::{Options, label, phrase};
+use super::table::{self, Column};
+use crate::model::{Amount, Bytes, Cgroup, Ending, Metric, ProcessProfile, Profile, Usage};
 
-/// More rows than this are not read by anyone; the other formats have them all.
-const MOST: usize = 20;
-const COMMAND_COLUMNS: usize = 16;
+/// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
+const COMMAND_COLUMNS: usize = 15;
+const USER_COLUMNS: usize = 10;
+/// So much of a container's id and of a pod's uid tells it from the others, as in `docker ps` and names of pods.
+const ID_CHARACTERS: usize = 12;
+const UID_CHARACTERS: usize = 8;
 
-/// Writes the processes, the greatest by `metric` first.
-pub(super) fn write(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Result<()> {
+/// One row: a process, or the rest.
+struct Row {
+    pid: String,
+    command: String,
+    user: Option<String>,
+    sums: Sums,
+    peak: Option<Bytes>,
+    threads: Option<u32>,
+    ended: Option<Ending>,
+    cgroup: Option<String>,
+}
+
+/// What is added up of the processes that are not shown one by one.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    live: Amount,
+    alloc: Amount,
+    free: Amount,
+    blocks_a_second: f64,
+    bytes_a_second: f64,
+}
+
+/// Writes the processes, the greatest by the metric first, as many as are asked for, and the others as one.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    if options.top == 0 {
+        return Ok(());
+    }
+    let metric = options.metric;
     let mut processes: Vec<_> = profile.processes.iter().collect();
     processes.sort_by_key(|process| Reverse(value(process, metric)));
-    let peaks = processes.iter().any(|process| process.peak.is_some());
+    let (shown, others) = processes.split_at(options.top.min(processes.len()));
+    let rows: Vec<_> = shown.iter().map(|process| row(process)).chain(rest(others)).collect();
 
     writeln!(out, "\nProcesses by {}\n", phrase::what(profile, metric))?;
-    let head = row(["PID", "COMMAND", "LIVE", "BLOCKS", "ALLOCATED", "FREED"], peaks.then_some("PEAK"));
-    writeln!(out, "{}", head.trim_end())?;
-    for process in processes.iter().take(MOST) {
-        writeln!(out, "{}", line(process, peaks).trim_end())?;
-    }
-    match processes.len().saturating_sub(MOST) {
-        0 => Ok(()),
-        hidden => writeln!(out, "  … and {}", phrase::counted(hidden as u64, "other", "others")),
-    }
+    table::write(&columns(&rows, metric), out)
 }
 
 fn value(process: &ProcessProfile, metric: Metric) -> u64 {
     metric.of_usage(&process.total).unwrap_or_else(|| process.peak.map_or(0, |peak| peak.0))
 }
 
-fn line(process: &ProcessProfile, peaks: bool) -> String {
-    let total = process.total;
-    let peak = process.peak.map_or_else(|| String::from("-"), |peak| peak.to_string());
-    let cells = [
-        &process.pid.to_string(),
-        &phrase::shortened(&label::plain(&process.comm), COMMAND_COLUMNS),
-        &total.live.bytes.to_string(),
-        &phrase::grouped(total.live.count),
-        &total.alloc.bytes.to_string(),
-        &total.free.bytes.to_string(),
+fn row(process: &ProcessProfile) -> Row {
+    Row {
+        pid: process.pid.to_string(),
+        command: phrase::shortened(&label::shown(&process.comm), COMMAND_COLUMNS),
+        user: process.user.as_ref().map(|user| phrase::shortened(&label::shown(&user.to_string()), USER_COLUMNS)),
+        sums: Sums::of(process),
+        peak: process.peak,
+        threads: process.threads,
+        ended: process.ended,
+        cgroup: process.cgroup.as_ref().map(|cgroup| label::shown(&place(cgroup))),
+    }
+}
+
+/// The row of those that are not shown.
+fn rest(others: &[&ProcessProfile]) -> Option<Row> {
+    (!others.is_empty()).then(|| Row {
+        pid: String::new(),
+        command: phrase::counted(others.len() as u64, "other", "others"),
+        user: Some(String::new()),
+        sums: others.iter().map(|process| Sums::of(process)).fold(Sums::default(), Sums::and),
+        peak: None,
+        threads: None,
+        ended: None,
+        cgroup: Some(String::new()),
+    })
+}
+
+/// The columns, without those of which nothing is known.
+fn columns(rows: &[Row], metric: Metric) -> Vec<Column> {
+    let amount = |amount: Amount| match metric.unit() {
+        "blocks" => phrase::compact(amount.count),
+        _ => phrase::compact_bytes(amount.bytes),
+    };
+    let sums = |head, of: fn(&Sums) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums))));
+    let dash = || String::from("-");
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(dash);
+    let is_known = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+
+    let mut columns = vec![
+        Column::numbers("PID", rows.iter().map(|row| row.pid.clone())),
+        Column::text("COMMAND", rows.iter().map(|row| row.command.clone())),
     ];
-    let row = row(cells.map(String::as_str), peaks.then_some(&peak));
-    match ending(process) {
-        Some(ending) => format!("{row}  {ending}"),
-        None => row,
+    if rows.iter().any(|row| is_known(&row.user)) {
+        columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))));
+    }
+    columns.push(sums("LIVE", |sums| sums.live));
+    if rows.iter().any(|row| row.peak.is_some()) {
+        let peak = |row: &Row| row.peak.map_or_else(dash, phrase::compact_bytes);
+        columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
+    }
+    columns.push(sums("ALLOC", |sums| sums.alloc));
+    columns.push(sums("FREED", |sums| sums.free));
+    columns.push(Column::numbers("ALLOC/s", rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
+    let bytes = |row: &Row| phrase::compact_bytes(Bytes(row.sums.bytes_a_second.round() as u64));
+    columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
+    if rows.iter().any(|row| row.threads.is_some()) {
+        let threads = |row: &Row| row.threads.map_or_else(dash, |count| count.to_string());
+        columns.push(Column::numbers("THR", rows.iter().map(threads)));
+    }
+    if rows.iter().any(|row| row.ended.is_some()) {
+        columns
+            .push(Column::text("ENDED", rows.iter().map(|row| row.ended.map(ending).unwrap_or_default().to_owned())));
+    }
+    if rows.iter().any(|row| is_known(&row.cgroup)) {
+        columns.push(Column::text("CGROUP", rows.iter().map(|row| known(&row.cgroup))));
+    }
+    columns
+}
+
+const fn ending(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Exit => "exit",
+        Ending::Exec => "exec",
     }
 }
 
-fn row([pid, command, live, blocks, allocated, freed]: [&str; 6], peak: Option<&str>) -> String {
-    let peak = peak.map(|peak| format!(" {peak:>12}")).unwrap_or_default();
-    format!("{pid:>9}  {command:<COMMAND_COLUMNS$} {live:>12} {blocks:>12} {allocated:>12} {freed:>12}{peak}")
-}
-
-fn ending(process: &ProcessProfile) -> Option<String> {
-    match process.ended? {
-        Ending::Exit => Some(String::from("exited")),
-        Ending::Exec if process.discarded == Amount::default() => Some(String::from("replaced by exec")),
-        Ending::Exec => Some(format!("replaced by exec, {} discarded", phrase::amount(process.discarded))),
+/// Where a process lives, in the words that tell the most: its pod and container, or its unit, or the path.
+fn place(cgroup: &Cgroup) -> String {
+    let start = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+    let container = cgroup.container.as_ref();
+    let id = container.map(|container| start(&container.id, ID_CHARACTERS));
+    match (&cgroup.pod, id, container.and_then(|container| container.runtime), &cgroup.unit) {
+        (Some(pod), Some(id), ..) => format!("pod {}/{id}", start(pod, UID_CHARACTERS)),
+        (Some(pod), None, ..) => format!("pod {}", start(pod, UID_CHARACTERS)),
+        (None, Some(id), runtime, _) => format!("{} {id}", runtime.unwrap_or("container")),
+        (None, None, _, Some(unit)) => unit.clone(),
+        (None, None, _, None) => cgroup.path.clone(),
     }
 }
+
+impl Sums {
+    fn of(process: &ProcessProfile) -> Self {
+        let (blocks_a_second, bytes_a_second) = phrase::rates(process.total.alloc, process.traced).unwrap_or_default();
+        let Usage { live, alloc, free } = process.total;
+        Self { live, alloc, free, blocks_a_second, bytes_a_second }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            live: self.live + other.live,
+            alloc: self.alloc + other.alloc,
+            free: self.free + other.free,
+            blocks_a_second: self.blocks_a_second + other.blocks_a_second,
+            bytes_a_second: self.bytes_a_second + other.bytes_a_second,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,23 @@
-//! The greatest sites. A site is what looks the same: a process and the lines that are shown of a stack.
+//! The greatest sites. A site is what looks the same: a root and the lines that are shown of a stack.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 
+use super::super::roots::Roots;
 use super::super::{Options, label, phrase};
 use super::frames::Frames;
 use super::stack::{self, Line};
-use crate::model::{Bytes, Metric, Profile, Usage};
+use super::table;
+use crate::model::{Bytes, Metric, Profile, Root, Usage};
 
-/// All stacks of a process that look the same.
+/// So much of a root's name is shown at least.
+const LEAST_ROOT: usize = 24;
+
+/// All stacks under a root that look the same.
 #[derive(Debug, PartialEq)]
 struct Site {
-    process: usize,
+    root: usize,
     lines: Vec<Line>,
     /// By the metric that sites are ranked by.
     value: u64,
@@ -20,10 +25,10 @@ struct Site {
 }
 
 /// Writes as many sites as are asked for, the greatest first.
-pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
     let metric = options.metric;
     let frames = Frames::new(profile);
-    let sites = ranked(profile, &frames, metric);
+    let sites = ranked(profile, &frames, roots, metric);
     let what = phrase::what(profile, metric);
     if sites.is_empty() {
         return writeln!(out, "\nNo sites to list: {}.", phrase::nothing(profile, options));
@@ -42,22 +47,24 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
             phrase::grouped(many as u64)
         )?,
     }
+    let names_roots = options.by != Root::Process || profile.processes.len() > 1;
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
-        writeln!(out, "\n{}", heading(profile, metric, index + 1, site, share))?;
+        let root = names_roots.then(|| roots.all()[site.root].label.as_str());
+        writeln!(out, "\n{}", heading(metric, index + 1, site, share, root))?;
         stack::write(&site.lines, &frames, out)?;
     }
     Ok(())
 }
 
 /// The sites that have something of `metric`, the greatest first, equal ones in the order of the profile's stacks.
-fn ranked(profile: &Profile, frames: &Frames<'_>, metric: Metric) -> Vec<Site> {
+fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
     let mut known = HashMap::new();
-    for stack in &profile.stacks {
+    for (index, stack) in profile.stacks.iter().enumerate() {
         let lines = stack::lines(frames, stack);
-        let index = *known.entry((stack.process, lines)).or_insert_with_key(|(process, lines)| {
-            sites.push(Site { process: *process, lines: lines.clone(), value: 0, usage: Usage::default() });
+        let index = *known.entry((roots.of_stack(index), lines)).or_insert_with_key(|(root, lines)| {
+            sites.push(Site { root: *root, lines: lines.clone(), value: 0, usage: Usage::default() });
             sites.len() - 1
         });
         let site = &mut sites[index];
@@ -69,7 +76,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, metric: Metric) -> Vec<Site> {
     sites
 }
 
-fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f64) -> String {
+fn heading(metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
     let aside = match metric {
         Metric::LiveBytes => format!(" in {}", phrase::blocks(usage.live.count)),
@@ -79,12 +86,11 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::PeakBytes if usage.live.bytes == Bytes(0) => String::from(", nothing of it live at the end"),
         Metric::PeakBytes => format!(", {} live at the end", usage.live.bytes),
     };
-    let process = if profile.processes.len() > 1 {
-        format!(", {}", label::plain(&label::process(&profile.processes[site.process])))
-    } else {
-        String::new()
-    };
-    format!("{rank:>3}. {:>6}  {}{aside}{process}", phrase::percent(share), phrase::value(metric, site.value))
+    let heading = format!("{rank:>3}. {:>6}  {}{aside}", phrase::percent(share), phrase::value(metric, site.value));
+    let Some(root) = root else { return heading };
+    // A control group's path may be longer than what is left of the line, and still most of it is worth showing.
+    let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);
+    format!("{heading}, {}", phrase::shortened(&label::shown(root), room))
 }
 
 #[cfg(test)]

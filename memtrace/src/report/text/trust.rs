@@ -45,6 +45,14 @@ fn left_out(profile: &Profile) -> Vec<String> {
             "Unmatched: {frees} of blocks that are not in the books, allocated before tracing began or filtered."
         ));
     }
+    let inherited = profile.inherited_frees();
+    if inherited > 0 {
+        let frees = phrase::counted(inherited, "free", "frees");
+        let or = if profile.filtered == Amount::default() { "" } else { ", or that were filtered" };
+        sentences.push(format!(
+            "Inherited: {frees} of blocks that processes had from those that they were forked from{or}."
+        ));
+    }
     let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
     if discarded != Amount::default() {
         sentences

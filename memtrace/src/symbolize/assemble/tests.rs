@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Amount, Ending, LossReason, Name, Pid, Stack, StackId, StackUsage};
+use crate::model::{Amount, Ending, LossReason, Name, Pid, Stack, StackId, StackKey, StackUsage, Tid, User};
 
 fn frame(name: &str) -> Frame {
     Frame {
@@ -27,7 +27,9 @@ fn stack(frames: &[u64], end: StackEnd) -> Stack {
 fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     let by_stack = stacks
         .iter()
-        .map(|&(stack, bytes, at_peak)| (StackId(stack), StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak) }))
+        .map(|&(stack, bytes, at_peak)| {
+            (StackId(stack).into(), StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak) })
+        })
         .collect();
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
 }
@@ -44,7 +46,7 @@ fn profile_of(snapshot: &Snapshot) -> Profile {
         named.iter().map(|(address, frames)| (AbsAddr(*address), frames.as_slice())).collect();
     let used = |image| addresses(snapshot, image).into_iter().map(|address| (address, by_address[&address])).collect();
     let frames = snapshot.images.iter().map(|(id, image)| (*id, used(image))).collect();
-    profile(snapshot, &BTreeMap::new(), &frames)
+    profile(snapshot, &BTreeMap::new(), &frames, &(Tick(0)..Tick(1)))
 }
 
 fn names(profile: &Profile, stack: usize) -> Vec<String> {
@@ -119,6 +121,71 @@ fn allocations_without_frames_are_one_stack_for_each_reason() {
 }
 
 #[test]
+fn stacks_of_parts_that_are_kept_apart_stay_apart() {
+    let of = |tid, bytes| {
+        let part = Part::Thread(Tid(tid));
+        (StackKey { stack: StackId(10), part }, StackUsage { usage: usage(bytes), at_peak: Bytes(0) })
+    };
+    let by_stack = BTreeMap::from([of(7, 1), of(8, 2)]);
+    let snapshot = Snapshot {
+        images: BTreeMap::from([(id(1, 0), ImageUsage { by_stack, ..ImageUsage::default() })]),
+        stacks: BTreeMap::from([(StackId(10), stack(&[1], StackEnd::Complete))]),
+        ..Snapshot::default()
+    };
+    let profile = profile_of(&snapshot);
+    let told: Vec<_> = profile.stacks.iter().map(|stack| (stack.part, stack.usage.live.bytes.0)).collect();
+    assert_eq!(told, [(Part::Thread(Tid(7)), 1), (Part::Thread(Tid(8)), 2)]);
+}
+
+#[test]
+fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of_its_own() {
+    let books = |unmatched_frees| ImageUsage { unmatched_frees, ..ImageUsage::default() };
+    let snapshot = Snapshot {
+        images: BTreeMap::from([(id(1, 0), books(1)), (id(2, 0), books(2)), (id(2, 1), books(4))]),
+        ..Snapshot::default()
+    };
+    let began = |beginning| Image { beginning, ..Image::default() };
+    let images = BTreeMap::from([
+        (id(1, 0), began(Beginning::Unseen)),
+        (id(2, 0), began(Beginning::Fork(Tick(5)))),
+        (id(2, 1), began(Beginning::Exec(Tick(6)))),
+    ]);
+    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(0)..Tick(1)));
+    let frees: Vec<_> =
+        profile.processes.iter().map(|process| (process.unmatched_frees, process.inherited_frees)).collect();
+    assert_eq!(frees, [(1, 0), (0, 2), (4, 0)]);
+    assert_eq!((profile.unmatched_frees(), profile.inherited_frees()), (5, 2));
+}
+
+#[test]
+fn a_process_is_traced_while_both_it_and_the_trace_are_there() {
+    let of = |beginning, ended: Option<u32>| {
+        let image = Image { beginning, ended: ended.map(Tick), ..Image::default() };
+        traced(&image, &(Tick(100)..Tick(300)))
+    };
+    let ticks = |ticks| Tick(ticks).since_start();
+    assert_eq!(of(Beginning::Unseen, None), ticks(200));
+    assert_eq!(of(Beginning::Fork(Tick(40)), None), ticks(200));
+    assert_eq!(of(Beginning::Fork(Tick(150)), None), ticks(150));
+    assert_eq!(of(Beginning::Exec(Tick(150)), Some(160)), ticks(10));
+    assert_eq!(of(Beginning::Unseen, Some(130)), ticks(30));
+    assert_eq!(of(Beginning::Unseen, Some(400)), ticks(200));
+    assert_eq!(of(Beginning::Fork(Tick(40)), Some(50)), ticks(0));
+}
+
+#[test]
+fn whose_a_process_is_is_told_with_it() {
+    let snapshot = Snapshot { images: BTreeMap::from([(id(1, 0), image(None, &[]))]), ..Snapshot::default() };
+    let user = Some(User { uid: 107, name: Some(String::from("redis")) });
+    let thread_names = BTreeMap::from([(Tid(2), String::from("worker"))]);
+    let known = Image { user: user.clone(), threads: Some(3), thread_names: thread_names.clone(), ..Image::default() };
+    let images = BTreeMap::from([(id(1, 0), known)]);
+    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(0)..Tick(1)));
+    let process = &profile.processes[0];
+    assert_eq!((&process.user, process.threads, &process.thread_names), (&user, Some(3), &thread_names));
+}
+
+#[test]
 fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
     let mut snapshot = Snapshot {
         images: BTreeMap::from([
@@ -135,19 +202,19 @@ fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
     first.discarded = Amount::one(Bytes(50));
     first.unmatched_frees = 2;
     let images = BTreeMap::from([
-        (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), mappings: Vec::new() }),
+        (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..Image::default() }),
         (id(9, 0), Image::default()),
     ]);
-    let profile = profile(&snapshot, &images, &FramesByAddress::new());
+    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(0)..Tick(1)));
     let expected = ProcessProfile {
-        pid: Pid(4),
-        comm: String::from("sh"),
         exe: Some("/bin/sh".into()),
         ended: Some(Ending::Exec),
         total: usage(50),
         discarded: Amount::one(Bytes(50)),
         unmatched_frees: 2,
         peak: Some(Bytes(7)),
+        traced: Tick(1).since_start(),
+        ..ProcessProfile::new(Pid(4), "sh")
     };
     assert_eq!(profile.processes[0], expected);
     let rest: Vec<_> = profile.processes[1..].iter().map(|process| (process.pid.0, process.comm.as_str())).collect();

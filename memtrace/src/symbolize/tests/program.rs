@@ -161,5 +161,5 @@ pub(super) fn image_of_maps(maps: &str) -> Image {
             });
         }
     }
-    Image { comm: String::from("program"), exe: None, mappings }
+    Image { comm: String::from("program"), mappings, ..Image::default() }
 }

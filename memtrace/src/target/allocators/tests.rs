@@ -224,5 +224,5 @@ fn image_of(paths: &[&Path]) -> (Objects, Image) {
         object: Some(objects.opened(path, crate::target::objects::regular(path).unwrap())),
     };
     let mappings = paths.iter().map(&mut mapping).collect();
-    (objects, Image { comm: "test".to_owned(), exe: None, mappings })
+    (objects, Image { comm: "test".to_owned(), mappings, ..Image::default() })
 }

@@ -1,7 +1,9 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{Amount, Frame, FrameId, Location, Name, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset};
+use crate::model::{
+    Amount, Frame, FrameId, Location, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
+};
 
 /// A frame whose call is at `offset` and, in the source, at `line`.
 fn frame(name: &str, offset: u64, line: u32) -> Frame {
@@ -19,6 +21,7 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
     let live = Amount { bytes: Bytes(live), count: 1 };
     StackProfile {
         process,
+        part: Part::Whole,
         frames: frames.iter().copied().map(FrameId).collect(),
         end: StackEnd::Complete,
         usage: Usage { live, alloc: live, free: Amount::default() },
@@ -27,22 +30,13 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
 }
 
 fn process(pid: u32) -> ProcessProfile {
-    ProcessProfile {
-        pid: Pid(pid),
-        comm: String::from("serve"),
-        exe: None,
-        ended: None,
-        total: Usage::default(),
-        discarded: Amount::default(),
-        unmatched_frees: 0,
-        peak: None,
-    }
+    ProcessProfile::new(Pid(pid), "serve")
 }
 
-/// Value and blocks of every site, by its process.
+/// Value and blocks of every site, by its root, which is a process.
 fn sites(profile: &Profile, metric: Metric) -> Vec<(usize, u64, u64)> {
-    let sites = ranked(profile, &Frames::new(profile), metric);
-    sites.iter().map(|site| (site.process, site.value, site.usage.live.count)).collect()
+    let sites = ranked(profile, &Frames::new(profile), &Roots::of(profile, Root::Process), metric);
+    sites.iter().map(|site| (site.root, site.value, site.usage.live.count)).collect()
 }
 
 const MAIN: usize = 0;
@@ -77,6 +71,15 @@ fn what_looks_the_same_in_two_processes_are_two_sites() {
 }
 
 #[test]
+fn what_looks_the_same_under_one_root_is_one_site_whatever_the_process() {
+    let stacks = vec![stack(0, &[MAIN, SERVE], 300, None), stack(1, &[MAIN, SERVE_BEHIND], 300, None)];
+    let processes = vec![process(1), process(2)];
+    let profile = Profile { processes, stacks, frames: frames(), ..Profile::default() };
+    let sites = ranked(&profile, &Frames::new(&profile), &Roots::of(&profile, Root::Comm), Metric::LiveBytes);
+    assert_eq!(sites.iter().map(|site| (site.root, site.value)).collect::<Vec<_>>(), [(0, 600)]);
+}
+
+#[test]
 fn a_site_counts_what_all_its_stacks_hold_even_those_without_the_metric() {
     let stacks = vec![stack(0, &[MAIN, SERVE], 300, Some(30)), stack(0, &[MAIN, SERVE_BEHIND], 400, Some(0))];
     let profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
@@ -105,9 +108,9 @@ fn as_many_sites_are_announced_as_there_are_after_joining() {
         stack(0, &[MAIN, SERVE_BELOW], 100, None),
     ];
     let profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
-    let options = Options { metric: Metric::LiveBytes, top: 1, subject: String::new() };
+    let options = Options { metric: Metric::LiveBytes, by: Root::Process, top: 1, subject: String::new() };
     let mut text = Vec::new();
-    write(&profile, &options, &mut text).unwrap();
+    write(&profile, &options, &Roots::of(&profile, Root::Process), &mut text).unwrap();
     assert_eq!(
         String::from_utf8(text).unwrap(),
         "\nTop 1 of 2 sites by live bytes\n\n  1.  80.0%  400 B in 2 blocks\n        \

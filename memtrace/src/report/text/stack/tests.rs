@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Frame, FrameId, Name, Profile, StackEnd, Usage};
+use crate::model::{Frame, FrameId, Name, Part, Profile, StackEnd, Usage};
 
 /// What is shown of a stack of these functions, root to leaf.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
@@ -13,7 +13,8 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
     };
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
     let ids = (0..names.len()).map(FrameId).collect();
-    let stack = StackProfile { process: 0, frames: ids, end, usage: Usage::default(), at_peak: None };
+    let stack =
+        StackProfile { process: 0, part: Part::Whole, frames: ids, end, usage: Usage::default(), at_peak: None };
     let frames = Frames::new(&profile);
     let mut text = Vec::new();
     write(&lines(&frames, &stack), &frames, &mut text).unwrap();

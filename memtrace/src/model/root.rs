@@ -1,0 +1,62 @@
+//! What stands at the root of a flame graph.
+
+use super::Parts;
+
+/// What stacks are put together under: the root of a flame graph's stacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Root {
+    /// The process that allocated.
+    #[default]
+    Process,
+    /// The control group that the process is in.
+    Cgroup,
+    /// The user that the process runs as.
+    User,
+    /// The process' short name.
+    Comm,
+    /// The allocator that handed the block out.
+    Allocator,
+    /// The thread that allocated.
+    Thread,
+}
+
+impl Root {
+    /// Every root, in the order in which help lists them.
+    pub const ALL: &[Self] = &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread];
+
+    /// The root's name on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Cgroup => "cgroup",
+            Self::User => "user",
+            Self::Comm => "comm",
+            Self::Allocator => "allocator",
+            Self::Thread => "thread",
+        }
+    }
+
+    /// What there is several of, for titles.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Process => "processes",
+            Self::Cgroup => "control groups",
+            Self::User => "users",
+            Self::Comm => "commands",
+            Self::Allocator => "allocators",
+            Self::Thread => "threads",
+        }
+    }
+
+    /// Which parts of a process must have been kept apart for stacks to be told apart by this.
+    #[must_use]
+    pub const fn parts(self) -> Parts {
+        match self {
+            Self::Thread => Parts::Threads,
+            Self::Allocator => Parts::Allocators,
+            Self::Process | Self::Cgroup | Self::User | Self::Comm => Parts::Whole,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What stacks are put together under. Pure: every stack has exactly one root, so that roots always add up to everything.
+
+use std::collections::BTreeMap;
+
+use super::label;
+use crate::model::{AllocatorId, Bytes, Metric, Part, ProcessProfile, Profile, Root, StackProfile, Tid, Usage};
+
+/// All roots of a profile.
+pub(super) struct Roots {
+    all: Vec<Group>,
+    /// By the stacks' order in the profile: the root of each, an index into `all`.
+    of_stacks: Vec<usize>,
+}
+
+/// One root, and what is under it.
+pub(super) struct Group {
+    /// Its name, as the target has it.
+    pub(super) label: String,
+    /// All its stacks together.
+    pub(super) usage: Usage,
+    /// Their live bytes when their process' were highest, where that was kept.
+    pub(super) at_peak: Option<Bytes>,
+}
+
+impl Group {
+    /// Its value by `metric`.
+    pub(super) fn value(&self, metric: Metric) -> u64 {
+        metric.of_usage(&self.usage).unwrap_or_else(|| self.at_peak.map_or(0, |bytes| bytes.0))
+    }
+}
+
+impl Roots {
+    /// Puts the stacks of `profile` together; roots come in the order of their names.
+    pub(super) fn of(profile: &Profile, by: Root) -> Self {
+        let labels: Vec<_> = profile.stacks.iter().map(|stack| name(profile, by, stack)).collect();
+        let mut known: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
+        known.values_mut().enumerate().for_each(|(place, index)| *index = place);
+        let group = |label: &&str| Group { label: (*label).to_owned(), usage: Usage::default(), at_peak: None };
+        let mut all: Vec<_> = known.keys().map(group).collect();
+        let of_stacks: Vec<_> = labels.iter().map(|label| known[label.as_str()]).collect();
+        for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
+            let group = &mut all[root];
+            group.usage += stack.usage;
+            if let Some(bytes) = stack.at_peak {
+                group.at_peak = Some(Bytes(group.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
+            }
+        }
+        Self { all, of_stacks }
+    }
+
+    /// Every root.
+    pub(super) fn all(&self) -> &[Group] {
+        &self.all
+    }
+
+    /// The root of the stack with index `stack`: an index into [`Self::all`].
+    pub(super) fn of_stack(&self, stack: usize) -> usize {
+        self.of_stacks[stack]
+    }
+}
+
+/// The name of what `stack` is put under.
+fn name(profile: &Profile, by: Root, stack: &StackProfile) -> String {
+    let process = &profile.processes[stack.process];
+    match by {
+        Root::Process => label::process(process),
+        Root::Comm => process.comm.clone(),
+        Root::User => process.user.as_ref().map_or_else(|| unknown("user"), ToString::to_string),
+        Root::Cgroup => process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()),
+        Root::Allocator => match stack.part {
+            Part::Allocator(id) => allocator(profile, id),
+            Part::Whole | Part::Thread(_) => unknown("allocator"),
+        },
+        Root::Thread => match stack.part {
+            // A thread says little where there are many processes.
+            Part::Thread(tid) if profile.processes.len() > 1 => {
+                format!("{} of {}", thread(process, tid), label::process(process))
+            }
+            Part::Thread(tid) => thread(process, tid),
+            Part::Whole | Part::Allocator(_) => unknown("thread"),
+        },
+    }
+}
+
+fn allocator(profile: &Profile, id: AllocatorId) -> String {
+    match profile.allocators.get(&id) {
+        Some(name) => name.clone(),
+        None if id == AllocatorId::UNKNOWN => unknown("allocator"),
+        None => format!("allocator {}", id.0),
+    }
+}
+
+fn thread(process: &ProcessProfile, tid: Tid) -> String {
+    match process.thread_names.get(&tid) {
+        Some(name) => format!("{name} ({})", tid.0),
+        // The first thread's name is the process'.
+        None if tid.0 == process.pid.0 => format!("{} ({})", process.comm, tid.0),
+        None => format!("thread {}", tid.0),
+    }
+}
+
+fn unknown(what: &str) -> String {
+    format!("[{what} not known]")
+}

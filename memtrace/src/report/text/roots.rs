@@ -1,0 +1,61 @@
+//! The table of roots, where stacks are put together under something other than processes.
+
+use std::cmp::Reverse;
+use std::io;
+
+use super::super::roots::{Group, Roots};
+use super::super::{Options, label, phrase};
+use super::table::{self, Column};
+use crate::model::{Amount, Bytes, Metric, Profile, Root, Usage};
+
+/// Writes the roots, the greatest by the metric first, as many as are asked for, and the others as one.
+pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
+    if options.top == 0 || options.by == Root::Process || roots.all().is_empty() {
+        return Ok(());
+    }
+    let metric = options.metric;
+    let mut groups: Vec<_> = roots.all().iter().collect();
+    groups.sort_by_key(|group| Reverse(group.value(metric)));
+    let (shown, others) = groups.split_at(options.top.min(groups.len()));
+    let rest = rest(others);
+    let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
+
+    let amount = |amount: Amount| match metric.unit() {
+        "blocks" => phrase::compact(amount.count),
+        _ => phrase::compact_bytes(amount.bytes),
+    };
+    let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
+    let mut columns = vec![sums("LIVE", |usage| usage.live)];
+    if metric == Metric::PeakBytes {
+        let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), phrase::compact_bytes);
+        columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
+    }
+    columns.push(sums("ALLOC", |usage| usage.alloc));
+    columns.push(sums("FREED", |usage| usage.free));
+    columns.push(Column::text(head(options.by), rows.iter().map(|row| label::shown(&row.label))));
+    writeln!(out, "\n{} by {}\n", phrase::capitalised(options.by.plural()), phrase::what(profile, metric))?;
+    table::write(&columns, out)
+}
+
+fn rest(others: &[&Group]) -> Option<Group> {
+    let (first, more) = others.split_first()?;
+    let label = phrase::counted(others.len() as u64, "other", "others");
+    let start = Group { label, usage: first.usage, at_peak: first.at_peak };
+    Some(more.iter().fold(start, |mut sum, group| {
+        sum.usage += group.usage;
+        let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
+        sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
+        sum
+    }))
+}
+
+const fn head(by: Root) -> &'static str {
+    match by {
+        Root::Process => "PROCESS",
+        Root::Cgroup => "CGROUP",
+        Root::User => "USER",
+        Root::Comm => "COMMAND",
+        Root::Allocator => "ALLOCATOR",
+        Root::Thread => "THREAD",
+    }
+}

@@ -1,0 +1,98 @@
+//! Tables whose columns are as wide as what is in them.
+
+use std::io;
+
+use super::super::phrase;
+
+/// No line of a table is longer, unless its last column is at its least.
+pub(super) const COLUMNS: usize = 100;
+/// The last column, which takes what the others leave, is at least this wide.
+const LEAST: usize = 12;
+const GAP: &str = "  ";
+
+/// A column of a table.
+pub(super) struct Column {
+    head: &'static str,
+    right: bool,
+    cells: Vec<String>,
+}
+
+impl Column {
+    /// A column of text.
+    pub(super) fn text(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
+        Self { head, right: false, cells: cells.into_iter().collect() }
+    }
+
+    /// A column of numbers.
+    pub(super) fn numbers(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
+        Self { head, right: true, cells: cells.into_iter().collect() }
+    }
+
+    fn width(&self) -> usize {
+        self.cells.iter().map(|cell| cell.chars().count()).chain([self.head.len()]).max().unwrap_or(0)
+    }
+}
+
+/// Writes the table; the last column is cut where it does not fit.
+pub(super) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
+    let Some((last, others)) = columns.split_last() else { return Ok(()) };
+    let mut widths: Vec<_> = others.iter().map(Column::width).collect();
+    let taken = widths.iter().map(|width| width + GAP.len()).sum::<usize>() + GAP.len();
+    widths.push(last.width().min(COLUMNS.saturating_sub(taken).max(LEAST)));
+    let rows = columns.iter().map(|column| column.cells.len()).max().unwrap_or(0);
+    let head = columns.iter().map(|column| column.head);
+    writeln!(out, "{}", line(columns, &widths, head))?;
+    for row in 0..rows {
+        let cells = columns.iter().map(|column| column.cells.get(row).map_or("", String::as_str));
+        writeln!(out, "{}", line(columns, &widths, cells))?;
+    }
+    Ok(())
+}
+
+fn line<'cell>(columns: &[Column], widths: &[usize], cells: impl Iterator<Item = &'cell str>) -> String {
+    let mut line = String::new();
+    for ((column, &width), cell) in columns.iter().zip(widths).zip(cells) {
+        let cell = phrase::shortened(cell, width);
+        line.push_str(GAP);
+        line.push_str(&if column.right { format!("{cell:>width$}") } else { format!("{cell:<width$}") });
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(columns: &[Column]) -> String {
+        let mut bytes = Vec::new();
+        write(columns, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn cells<const N: usize>(cells: [&str; N]) -> [String; N] {
+        cells.map(str::to_owned)
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_or_their_head() {
+        let table = [
+            Column::numbers("PID", cells(["7", "4711"])),
+            Column::text("COMMAND", cells(["größe", "sh"])),
+            Column::text("USER", cells(["", "root"])),
+        ];
+        assert_eq!(written(&table), "   PID  COMMAND  USER\n     7  größe\n  4711  sh       root\n");
+    }
+
+    #[test]
+    fn the_last_column_takes_what_is_left_and_is_cut_at_the_lines_end() {
+        let table = |first: usize| {
+            [Column::text("A", ["a".repeat(first)]), Column::text("B", ["b".repeat(200)])].map(|column| column)
+        };
+        let lines = written(&table(60));
+        assert_eq!(lines.lines().last().unwrap().chars().count(), COLUMNS);
+        assert!(lines.ends_with("b…\n"), "{lines}");
+        let narrow = written(&table(98));
+        assert!(narrow.ends_with(&format!("a  {}…\n", "b".repeat(LEAST - 1))), "{narrow}");
+    }
+}

@@ -1,0 +1,132 @@
+//! A profile written by hand of several processes of a host: users, services, containers; threads and allocators apart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace::model::{
+    AllocatorId, Amount, Bytes, Cgroup, Container, Ending, Frame, FrameId, Name, Part, Pid, ProcessProfile, Profile,
+    StackEnd, StackProfile, Tid, Usage, User,
+};
+
+const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
+const POD: &str = "2f3c9a1b-7d4e-4c55-9b8a-0123456789ab";
+const DURATION: Duration = Duration::from_secs(60);
+
+/// Seven programs of six processes; each process has as many stacks as parts.
+pub(crate) fn host() -> Profile {
+    let redis = service("redis-server.service");
+    let pod = Cgroup {
+        path: format!("/kubepods/burstable/pod{POD}/{ID}"),
+        unit: None,
+        container: Some(Container { runtime: None, id: String::from(ID) }),
+        pod: Some(String::from(POD)),
+    };
+    let docker = Cgroup {
+        path: format!("/system.slice/docker-{ID}.scope"),
+        unit: Some(format!("docker-{ID}.scope")),
+        container: Some(Container { runtime: Some("docker"), id: String::from(ID) }),
+        pod: None,
+    };
+    let session = Cgroup { path: String::from("/user.slice/user-1000.slice"), ..Cgroup::default() };
+    let mut profile = Profile {
+        duration: DURATION,
+        frames: ["main", "serve", "parse"].map(frame).into(),
+        allocators: [(1, "glibc (libc.so.6)"), (2, "jemalloc (libjemalloc.so.2)")]
+            .map(|(id, name)| (AllocatorId(id), String::from(name)))
+            .into(),
+        ..Profile::default()
+    };
+    add(&mut profile, process(812, "redis-server", Some((107, "redis")), Some(redis.clone()), Some(5)), 1_288_490_189);
+    add(&mut profile, process(4_194_301, "kube-apiserver", Some((0, "root")), Some(pod), Some(23)), 734_003_200);
+    add(&mut profile, process(31_337, "postgres", Some((999, "")), Some(docker), Some(1)), 98_304);
+    add(&mut profile, process(901, "cron", Some((0, "root")), Some(service("cron.service")), Some(1)), 512);
+    let shell = ProcessProfile {
+        ended: Some(Ending::Exec),
+        discarded: Amount { bytes: Bytes(0), count: 0 },
+        inherited_frees: 12,
+        traced: Duration::from_millis(4),
+        threads: None,
+        ..process(52_000, "sh", Some((1000, "ann")), Some(session.clone()), None)
+    };
+    add(&mut profile, shell, 0);
+    let grep = ProcessProfile {
+        ended: Some(Ending::Exit),
+        traced: Duration::from_millis(7),
+        ..process(52_000, "grep", Some((1000, "ann")), Some(session), None)
+    };
+    add(&mut profile, grep, 2_048);
+    add(&mut profile, process(77, "agetty", None, None, None), 16);
+    profile
+}
+
+fn service(unit: &str) -> Cgroup {
+    Cgroup { path: format!("/system.slice/{unit}"), unit: Some(String::from(unit)), ..Cgroup::default() }
+}
+
+fn frame(name: &str) -> Frame {
+    Frame {
+        name: Ok(Name(String::from(name))),
+        object: None,
+        offset: None,
+        address: None,
+        location: None,
+        inlined: false,
+    }
+}
+
+fn process(
+    pid: u32,
+    comm: &str,
+    user: Option<(u32, &str)>,
+    cgroup: Option<Cgroup>,
+    threads: Option<u32>,
+) -> ProcessProfile {
+    let name = |name: &str| (!name.is_empty()).then(|| String::from(name));
+    ProcessProfile {
+        user: user.map(|(uid, user)| User { uid, name: name(user) }),
+        cgroup: cgroup.map(Arc::new),
+        threads,
+        thread_names: [(Tid(pid + 1), String::from("io;thread"))].into(),
+        traced: DURATION,
+        ..ProcessProfile::new(Pid(pid), comm)
+    }
+}
+
+/// Adds a process of which `live` bytes are live, half of them by its first stack.
+fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
+    let index = profile.processes.len();
+    for (stack, live) in [(vec![0, 1], live / 2), (vec![0, 1, 2], live - live / 2)] {
+        let live = Amount { bytes: Bytes(live), count: live.div_ceil(100) };
+        let free = Amount { bytes: Bytes(3000), count: 10 };
+        let usage = Usage { live, alloc: live + free, free };
+        process.total += usage;
+        profile.stacks.push(StackProfile {
+            process: index,
+            part: Part::Whole,
+            frames: stack.into_iter().map(FrameId).collect(),
+            end: StackEnd::Complete,
+            usage,
+            at_peak: None,
+        });
+    }
+    profile.processes.push(process);
+}
+
+/// The same with the threads of each process apart: one that is named, and one that is not.
+pub(crate) fn by_threads() -> Profile {
+    let mut profile = host();
+    for (number, stack) in profile.stacks.iter_mut().enumerate() {
+        let pid = profile.processes[stack.process].pid.0;
+        stack.part = Part::Thread(Tid(pid + 1 + number as u32 % 2));
+    }
+    profile
+}
+
+/// The same with the allocators of each process apart: two that are known, and an unknown one.
+pub(crate) fn by_allocators() -> Profile {
+    let mut profile = host();
+    for (number, stack) in profile.stacks.iter_mut().enumerate() {
+        stack.part = Part::Allocator(AllocatorId(number as u16 % 3));
+    }
+    profile
+}

@@ -1,0 +1,173 @@
+//! Whatever stacks are put together under: the roots add up to everything, and every format has the same ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace::model::{
+    AllocatorId, Amount, Bytes, Cgroup, Frame, FrameId, Metric, Name, Part, Pid, ProcessProfile, Profile, Root,
+    StackEnd, StackProfile, Tid, Usage, User,
+};
+use memtrace::report::{Format, Options, write};
+use proptest::prelude::*;
+use serde_json::Value;
+
+const SIX_NUMBERS: [&str; 6] = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
+
+fn report(format: Format, profile: &Profile, metric: Metric, by: Root) -> String {
+    let options = Options { metric, by, top: usize::MAX, subject: String::from("the host") };
+    let mut bytes = Vec::new();
+    write(format, profile, &options, &mut bytes).expect("a vector takes everything");
+    String::from_utf8(bytes).expect("reports are UTF-8")
+}
+
+fn any_process() -> impl Strategy<Value = ProcessProfile> {
+    let user = prop::option::of((0..3u32, prop::option::of("[ab]")).prop_map(|(uid, name)| User { uid, name }));
+    let cgroup = prop::option::of("/[ab]").prop_map(|path| path.map(|path| Cgroup { path, ..Cgroup::default() }));
+    let names = prop::collection::btree_map((0..4u32).prop_map(Tid), "[a-c]", 0..3);
+    (0..3u32, "[ab]", user, cgroup, names).prop_map(|(pid, comm, user, cgroup, thread_names)| ProcessProfile {
+        user,
+        cgroup: cgroup.map(Arc::new),
+        thread_names,
+        ..ProcessProfile::new(Pid(pid), comm)
+    })
+}
+
+fn any_amount() -> impl Strategy<Value = Amount> {
+    (0..1000u64, 0..10u64).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
+}
+
+/// A stack of any process, whichever number that has in the end.
+fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
+    let part = prop_oneof![
+        Just(Part::Whole),
+        (0..4u32).prop_map(|tid| Part::Thread(Tid(tid))),
+        (0..4u16).prop_map(|id| Part::Allocator(AllocatorId(id))),
+    ];
+    let frames = prop::collection::vec((0..3usize).prop_map(FrameId), 0..3);
+    let usage = (any_amount(), any_amount()).prop_map(|(live, free)| {
+        let alloc = Amount { bytes: Bytes(live.bytes.0 + free.bytes.0), count: live.count + free.count };
+        Usage { live, alloc, free }
+    });
+    let at_peak = prop::option::of((0..1000u64).prop_map(Bytes));
+    (any::<prop::sample::Index>(), part, frames, usage, at_peak).prop_map(|(process, part, frames, usage, at_peak)| {
+        (process, StackProfile { process: 0, part, frames, end: StackEnd::Complete, usage, at_peak })
+    })
+}
+
+fn any_profile() -> impl Strategy<Value = Profile> {
+    let processes = prop::collection::vec(any_process(), 1..5);
+    (processes, prop::collection::vec(any_stack(), 0..12)).prop_map(|(mut processes, stacks)| {
+        let stacks: Vec<_> = stacks
+            .into_iter()
+            .map(|(process, stack)| StackProfile { process: process.index(processes.len()), ..stack })
+            .collect();
+        for stack in &stacks {
+            processes[stack.process].total += stack.usage;
+        }
+        let frame = |name: &str| Frame {
+            name: Ok(Name(String::from(name))),
+            object: None,
+            offset: None,
+            address: None,
+            location: None,
+            inlined: false,
+        };
+        Profile {
+            duration: Duration::from_secs(1),
+            processes,
+            stacks,
+            frames: ["f", "g", "h"].map(frame).into(),
+            allocators: BTreeMap::from([1, 2].map(|id| (AllocatorId(id), format!("malloc {id}!")))),
+            ..Profile::default()
+        }
+    })
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn roots_add_up_to_everything_and_every_format_has_the_same(profile in any_profile()) {
+        for &by in Root::ALL {
+            for &metric in Metric::ALL {
+                let json: Value = serde_json::from_str(&report(Format::Json, &profile, metric, by)).unwrap();
+                let roots = json["roots"].as_array().unwrap();
+                let stacks = json["stacks"].as_array().unwrap();
+                prop_assert_eq!(&json["by"], by.name());
+                for key in SIX_NUMBERS {
+                    let sum: u64 = roots.iter().map(|root| number(&root[key])).sum();
+                    prop_assert_eq!(sum, number(&json["totals"][key]), "{} by {}", key, by.name());
+                    for (index, root) in roots.iter().enumerate() {
+                        let under = stacks.iter().filter(|stack| stack["root"] == index);
+                        prop_assert_eq!(under.map(|stack| number(&stack[key])).sum::<u64>(), number(&root[key]));
+                    }
+                }
+
+                // The folded stacks have the roots that have something of the metric.
+                let key = metric.name().replace('-', "_");
+                let expected: BTreeMap<&str, u64> = roots
+                    .iter()
+                    .map(|root| (root["name"].as_str().unwrap(), root[&key].as_u64().unwrap_or(0)))
+                    .filter(|(_, value)| *value > 0)
+                    .collect();
+                prop_assert!(roots.windows(2).all(|pair| pair[0]["name"].as_str() < pair[1]["name"].as_str()));
+                let folded = report(Format::Folded, &profile, metric, by);
+                let mut found: BTreeMap<&str, u64> = BTreeMap::new();
+                for line in folded.lines() {
+                    let (stack, value) = line.rsplit_once(' ').unwrap();
+                    *found.entry(stack.split(';').next().unwrap()).or_default() += value.parse::<u64>().unwrap();
+                }
+                prop_assert_eq!(&found, &expected, "{} by {}", metric.name(), by.name());
+
+                // So has the picture, whose widths are in its titles.
+                let svg = report(Format::Svg, &profile, metric, by);
+                for (name, value) in &expected {
+                    let title = format!("<title>{name} ({value} {}", metric.unit());
+                    let value = value.to_string();
+                    prop_assert!(value.len() > 3 || svg.contains(&title), "{} not in\n{}", title, svg);
+                }
+
+                // And each of the text's sites is under one of them, if it says which.
+                if profile.processes.len() > 1 || by != Root::Process {
+                    let text = report(Format::Text, &profile, metric, by);
+                    let listed = text.lines().filter(|line| line.contains("%  "));
+                    let mut named = 0;
+                    for line in listed {
+                        named += 1;
+                        prop_assert!(expected.keys().any(|name| line.ends_with(&format!(", {name}"))), "{}", line);
+                    }
+                    prop_assert!(named >= expected.len(), "{}", text);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_known_is_a_root_of_its_own() {
+    let stack = |part| StackProfile {
+        process: 0,
+        part,
+        frames: vec![],
+        end: StackEnd::NotTaken,
+        usage: Usage { live: Amount::one(Bytes(7)), alloc: Amount::one(Bytes(7)), free: Amount::default() },
+        at_peak: None,
+    };
+    let profile = Profile {
+        processes: vec![ProcessProfile::new(Pid(9), "sh")],
+        stacks: vec![stack(Part::Whole), stack(Part::Thread(Tid(9))), stack(Part::Allocator(AllocatorId::UNKNOWN))],
+        ..Profile::default()
+    };
+    let folded = |by| report(Format::Folded, &profile, Metric::LiveBytes, by);
+    assert_eq!(folded(Root::Process), "sh (9);[stack not taken] 21\n");
+    assert_eq!(folded(Root::Comm), "sh;[stack not taken] 21\n");
+    assert_eq!(folded(Root::User), "[user not known];[stack not taken] 21\n");
+    assert_eq!(folded(Root::Cgroup), "[control group not known];[stack not taken] 21\n");
+    assert_eq!(folded(Root::Allocator), "[allocator not known];[stack not taken] 21\n");
+    assert_eq!(folded(Root::Thread), "[thread not known];[stack not taken] 14\nsh (9);[stack not taken] 7\n");
+}

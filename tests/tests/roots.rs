@@ -1,0 +1,117 @@
+//! What stacks are put together under, and whose processes are.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use memtrace_tests::{Trace, Victim, victim};
+
+/// What each of the eight threads of `victims/threads.c` allocates: its blocks, and their bytes.
+fn of_threads() -> Vec<(u64, u64)> {
+    const THREADS: u64 = 8;
+    const BLOCKS: u64 = 1500;
+    let size = |thread: u64, nth: u64| 16 + (thread * 131 + nth * 17) % 3000;
+    (0..THREADS).map(|thread| (BLOCKS, (0..BLOCKS).map(|nth| size(thread, nth)).sum())).collect()
+}
+
+#[test]
+fn by_thread_each_has_what_it_allocated_whoever_freed_it() {
+    let mut victim = Victim::start("threads");
+    let tracer = Trace::of(&victim).options(&["--by", "thread", "--shards", "4"]).start();
+    let tasks: Vec<u32> = fs::read_dir(format!("/proc/{}/task", victim.pid()))
+        .expect("the victim runs")
+        .map(|task| task.expect("a task").file_name().to_str().and_then(|tid| tid.parse().ok()).expect("a number"))
+        .filter(|tid| *tid != victim.pid())
+        .collect();
+    victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+
+    let report = outcome.report();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    let mut allocated: Vec<_> =
+        report.roots.iter().map(|root| (root.numbers.alloc_count, root.numbers.alloc_bytes)).collect();
+    allocated.sort_unstable();
+    let mut expected = of_threads();
+    expected.sort_unstable();
+    assert_eq!(allocated, expected);
+
+    // Every thread has the name that it began with, the victim's own.
+    let mut names: Vec<_> = tasks.iter().map(|tid| format!("threads ({tid})")).collect();
+    names.sort_unstable();
+    assert_eq!(report.roots.iter().map(|root| &root.name).collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
+    for stack in &report.stacks {
+        let tid = stack.thread.expect("a thread");
+        assert_eq!(report.roots[stack.root].name, format!("threads ({tid})"));
+    }
+    // The folded stacks have the roots of which something is live.
+    let mut live = BTreeMap::new();
+    for (stack, value) in outcome.folded() {
+        *live.entry(stack.split(';').next().expect("a root").to_owned()).or_default() += value;
+    }
+    let roots = report.roots.iter().map(|root| (root.name.clone(), root.numbers.live_bytes));
+    assert_eq!(live, roots.filter(|(_, value)| *value > 0).collect::<BTreeMap<_, u64>>());
+}
+
+#[test]
+fn threads_are_not_told_apart_unless_that_is_asked_for() {
+    let mut victim = Victim::start("threads");
+    let tracer = Trace::of(&victim).start();
+    victim.work();
+    let report = tracer.stop().report();
+    report.assert_consistent();
+    let names: Vec<_> = report.roots.iter().map(|root| root.name.clone()).collect();
+    assert_eq!(names, [format!("threads ({})", victim.pid())]);
+    assert!(report.stacks.iter().all(|stack| stack.thread.is_none()));
+    victim.finish();
+}
+
+#[test]
+fn processes_of_one_name_are_one_root_by_comm_and_two_by_process() {
+    for (by, roots) in [("comm", 1), ("process", 2)] {
+        let mut victims = [Victim::start_with("steady", &["300"]), Victim::start_with("steady", &["100"])];
+        let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
+        let tracer = Trace::of_pids(&pids).options(&["--by", by]).start();
+        let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
+        let report = tracer.stop().report();
+        report.assert_nothing_lost();
+        report.assert_consistent();
+        assert_eq!(report.roots.len(), roots, "{by}");
+        assert_eq!(report.totals, books.iter().map(|books| books.numbers).sum());
+        victims.into_iter().for_each(Victim::finish);
+    }
+}
+
+#[test]
+fn whose_a_process_is_and_how_long_it_was_traced_is_told() {
+    const NOBODY: u32 = 65534;
+    let mut command = Command::new("cat");
+    let mut other =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).uid(NOBODY).spawn().expect("cat can be started");
+    let mut victim = Victim::run(&mut Command::new(victim::path("threads")));
+    let tracer = Trace::of_pids(&[victim.pid(), other.id()]).start();
+    let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
+    let groups = fs::read_to_string(format!("/proc/{}/cgroup", victim.pid())).expect("the victim runs");
+    victim.work();
+    let report = tracer.stop().report();
+    other.kill().expect("it is this test's own");
+    other.wait().expect("it was killed");
+
+    let of = |pid| report.processes.iter().find(|process| process.pid == pid).expect("every process is listed");
+    let of_victim = of(victim.pid());
+    assert!(status.lines().any(|line| line == "Uid:\t0\t0\t0\t0"), "{status}");
+    assert_eq!((of_victim.uid, of_victim.user.as_deref()), (Some(0), Some("root")));
+    let cgroup = of_victim.cgroup.as_deref().expect("every process is in a control group");
+    assert!(groups.lines().any(|line| line.splitn(3, ':').nth(2) == Some(cgroup)), "{cgroup} is none of {groups}");
+    let of_other = of(other.id());
+    assert_eq!((of_other.uid, of_other.user.as_deref()), (Some(NOBODY), Some("nobody")));
+    assert_eq!((of_other.threads, of_other.inherited_frees), (Some(1), 0));
+
+    let rate = of_victim.allocs_per_s.expect("it was traced for some time");
+    let count = of_victim.totals.alloc_count as f64;
+    assert!((rate * of_victim.traced_s - count).abs() < 1e-6 * count, "{of_victim:?}");
+    assert!(of_victim.traced_s > 0.0 && (of_victim.traced_s - report.duration_s).abs() < 0.5, "{of_victim:?}");
+    victim.finish();
+}
