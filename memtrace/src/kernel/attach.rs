@@ -147,3 +147,6 @@ fn entry(probe: &Probe) -> Option<(&'static str, Spot)> {
 fn at_return(probe: &Probe) -> Option<(&'static str, Spot)> {
     probe.shape.needs_return().then_some((RETURN_PROGRAM, Spot { offset: probe.offset, cookie: None }))
 }
+
+#[cfg(test)]
+mod tests;
