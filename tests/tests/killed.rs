@@ -47,7 +47,7 @@ fn killed_at_any_moment_it_leaves_no_probe_and_its_target_unharmed() {
             // Loading, placing, counting.
             _ => {
                 let tracer = trace.start_without_waiting();
-                thread::sleep(moments.below(Duration::from_millis(1500)));
+                thread::sleep(moments.below(Duration::from_millis(1000)));
                 kill(tracer)
             }
         };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS 3
+#define THREADS 2
 #define WINDOW 64
 
 struct block {

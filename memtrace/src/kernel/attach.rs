@@ -155,3 +155,6 @@ fn at_return(probe: &Probe) -> Vec<(&'static str, Spot)> {
     }
     probe.return_sites.iter().map(|&offset| at(RETURN_SITE_PROGRAM, offset)).collect()
 }
+
+#[cfg(test)]
+mod tests;

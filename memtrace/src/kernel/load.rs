@@ -266,6 +266,12 @@ impl Kernel {
             .map_err(|error| KernelError::from_error("open or close the gate", &error))
     }
 
+    /// The way of kernels that know no other.
+    #[cfg(test)]
+    pub(super) fn one_by_one(&mut self) -> Way<'_> {
+        Way::OneByOne(&mut self.ebpf)
+    }
+
     /// Every program that is loaded, with its name.
     fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
         let others = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd())));
