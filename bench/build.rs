@@ -28,6 +28,7 @@ const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("gate", "gate.c", FRAME_POINTERS),
     ("deep", "deep.c", NO_FRAME_POINTERS),
     ("deep-frame-pointers", "deep.c", FRAME_POINTERS),
+    ("cold", "cold.c", NO_FRAME_POINTERS),
 ];
 
 fn main() {

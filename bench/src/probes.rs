@@ -59,31 +59,44 @@ pub(crate) fn of_pair(pid: u32, library: &Path) -> Result<Vec<Site>> {
         .collect()
 }
 
-/// The probes that the process holds. The kernel tells of them since Linux 6.16
-/// (`bpf_perf_link_show_fdinfo`, kernel/bpf/syscall.c).
+/// The probes that the process holds. The kernel tells of them since Linux 6.16 (`bpf_perf_link_show_fdinfo`,
+/// kernel/bpf/syscall.c, and `bpf_uprobe_multi_show_fdinfo`, kernel/trace/bpf_trace.c).
 fn of_process(pid: u32) -> Result<Vec<Probe>> {
     let folder = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
     // A descriptor may be closed meanwhile.
     let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
-    let probes: Vec<Probe> = texts.filter_map(|text| parse(&text)).collect();
+    let probes: Vec<Probe> = texts.flat_map(|text| parse(&text)).collect();
     if probes.is_empty() {
         bail!("the kernel does not tell where probes are; it does since Linux 6.16");
     }
     Ok(probes)
 }
 
-/// The probe that a descriptor stands for, if it does.
-fn parse(fdinfo: &str) -> Option<Probe> {
+/// The probes that a descriptor stands for: one of a perf event, many of a link of many.
+fn parse(fdinfo: &str) -> Vec<Probe> {
     let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
-    let event = match field("event_type")? {
-        "uprobe" => Event::Entry,
-        "uretprobe" => Event::Return,
-        _ => return None,
+    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let Some(program) = field("prog_id").and_then(|id| id.parse().ok()) else { return Vec::new() };
+    let probe = |event, offset| Probe { event, offset, program };
+    let kind = match field("link_type") {
+        Some("perf") => field("event_type"),
+        multi => multi.and_then(|multi| multi.strip_suffix("_multi")),
     };
-    let offset = u64::from_str_radix(field("offset")?.strip_prefix("0x")?, 16).ok()?;
-    let program = field("prog_id")?.parse().ok()?;
-    Some(Probe { event, offset, program })
+    let event = match kind {
+        Some("uprobe") => Event::Entry,
+        Some("uretprobe") => Event::Return,
+        _ => return Vec::new(),
+    };
+    if let Some(offset) = field("offset").and_then(number) {
+        return vec![probe(event, offset)];
+    }
+    // A table, whose head names its columns.
+    let rows = fdinfo.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut rows = rows.skip_while(|row| !row.contains(&"offset"));
+    let column = rows.next().and_then(|head| head.iter().position(|&name| name == "offset"));
+    let offsets = rows.filter_map(|row| number(row.get(column?)?));
+    offsets.map(|offset| probe(event, offset)).collect()
 }
 
 /// Where a function's code lies in its file, and how long it is.
@@ -107,10 +120,22 @@ mod tests {
         let text = "pos:\t0\nflags:\t02000000\nmnt_id:\t17\nino:\t1038\nlink_type:\tperf\nlink_id:\t9551\n\
                     prog_tag:\t7f2c215701c50374\nprog_id:\t7349\nname:\t/proc/self/fd/16\noffset:\t0x98930\n\
                     ref_ctr_offset:\t0x0\nevent_type:\turetprobe\ncookie:\t0\n";
-        assert_eq!(parse(text), Some(Probe { event: Event::Return, offset: 0x98930, program: 7349 }));
+        assert_eq!(parse(text), [Probe { event: Event::Return, offset: 0x98930, program: 7349 }]);
         let entry = text.replace("uretprobe", "uprobe");
-        assert_eq!(parse(&entry), Some(Probe { event: Event::Entry, offset: 0x98930, program: 7349 }));
-        assert_eq!(parse(&text.replace("uretprobe", "kprobe")), None);
-        assert_eq!(parse("pos:\t0\nflags:\t02\nlink_type:\traw_tracepoint\n"), None);
+        assert_eq!(parse(&entry), [Probe { event: Event::Entry, offset: 0x98930, program: 7349 }]);
+        assert_eq!(parse(&text.replace("uretprobe", "kprobe")), []);
+        assert_eq!(parse("pos:\t0\nflags:\t02\nlink_type:\traw_tracepoint\n"), []);
+    }
+
+    #[test]
+    fn all_probes_of_a_link_of_many_are_read() {
+        let text = "pos:\t0\nflags:\t02000000\nmnt_id:\t17\nino:\t1038\nlink_type:\turetprobe_multi\nlink_id:\t45708\n\
+                    prog_tag:\t9b5c5c386b01a357\nprog_id:\t34641\nuprobe_cnt:\t2\npid:\t9382\npath:\t/usr/lib/libc.so.6\n\
+                    cookie\t offset\t ref_ctr_offset\n0\t 0x65d088\t 0x0\n16\t 0x7\t 0x0\n";
+        let probe = |event, offset| Probe { event, offset, program: 34641 };
+        assert_eq!(parse(text), [probe(Event::Return, 0x65d088), probe(Event::Return, 7)]);
+        let entries = text.replace("uretprobe", "uprobe");
+        assert_eq!(parse(&entries), [probe(Event::Entry, 0x65d088), probe(Event::Entry, 7)]);
+        assert_eq!(parse(&text.replace("uretprobe", "kprobe")), []);
     }
 }

@@ -1,9 +1,9 @@
 //! What a stack takes, by its depth: memtrace's walk by unwind tables beside the kernel's own along frame pointers.
 //!
-//! Both are the same program of memtrace's, at the return of the same function. The one victim is compiled without frame
-//! pointers; the other with them, and memtrace is made to know no tables for it, so that it takes stacks by
-//! `bpf_get_stack`. What follows, hashing the frames, looking the stack up among those sent and telling of the block, is
-//! the same. Beside them stands `bpf_get_stack` in a program that does nothing else. Whether every stack had the frames that it was to have, memtrace's reports must say.
+//! The one is all that memtrace does at malloc's return, of a victim that is compiled without frame pointers: walk, hash
+//! the frames, look the stack up among those sent, and tell of the block. The other is `bpf_get_stack` in a program that
+//! does nothing else, of the same victim compiled with frame pointers. Whether every stack had the frames that it was to
+//! have, memtrace's reports must say, and of its own the helper.
 
 mod program;
 mod variant;
@@ -27,11 +27,12 @@ use crate::statistics::Spread;
 /// How many frames the stacks have.
 const DEPTHS: [usize; 4] = [5, 10, 20, 50];
 
-/// How many pairs a variant does at each depth before it is measured: enough for a guess at how many it can do in a slice.
+/// How many pairs a variant does at each depth before it is measured, twice: enough for a guess at how many it can do in a
+/// slice, and for each of its stacks to have been sent.
 const WARM_UP: u64 = 5_000;
 
 /// The variants; memtrace is first, since its probes' sites are those of the empty programs.
-const KINDS: [Kind; 5] = [Kind::Tables, Kind::FramePointers, Kind::Helper, Kind::WithoutStacks, Kind::Empty];
+const KINDS: [Kind; 5] = [Kind::Tables, Kind::Cold, Kind::Helper, Kind::WithoutStacks, Kind::Empty];
 
 /// The result.
 #[derive(Debug, Serialize)]
@@ -50,12 +51,12 @@ pub(crate) struct Unwind {
 struct Depth {
     frames: usize,
     variants: Vec<Variant>,
-    /// What the program took by tables against what it took by frame pointers, round by round.
+    /// What memtrace's program took by tables, with all that it does, against `bpf_get_stack` in a program that does
+    /// nothing else, round by round.
     ratio: Spread,
-    /// As `ratio`, less what the program took in the same round where it had no stack to take.
+    /// As `ratio`, each less what its like took in the same round that took no stack: memtrace's program without stacks,
+    /// and an empty one.
     ratio_of_stacks: Spread,
-    /// What the program took by tables, with all that it does, against `bpf_get_stack` in a program that does nothing else.
-    ratio_to_helper: Spread,
 }
 
 /// One way to take stacks.
@@ -82,30 +83,12 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Unwind> 
         enable_stats(Stats::RunTime).context("the kernel does not time programs; it does since Linux 5.8")?;
     let scratch = Scratch::new()?;
     let starter = Starter { scratch: &scratch, options, processors };
-    // How many frames belong to what is around the victim's own functions is found out by trying.
-    eprintln!("    trying how deep the stacks are");
-    let mut around = BTreeMap::new();
-    let mut tried = Vec::new();
-    for kind in [Kind::Tables, Kind::FramePointers] {
-        let mut running = starter.start(kind, "trial", &[])?;
-        running.work(1, WARM_UP)?;
-        tried.push(running);
-    }
-    for ended in tried.into_iter().map(Running::end_target).collect::<Result<Vec<_>>>()? {
-        let kind = ended.kind();
-        let report = ended.finish()?.context("memtrace wrote no report")?;
-        around.insert(kind, report.frames().checked_sub(1).context("no stack was taken")?);
-    }
-    let mut sites = Vec::new();
+    let (sites, around) = try_out(&starter)?;
     let mut running = Vec::new();
     for kind in KINDS {
         eprintln!("    {}", kind.name());
-        let started = starter.start(kind, "measured", &sites)?;
-        if sites.is_empty() {
-            sites = started.sites()?;
-        }
         let around = around.get(&kind.seen_by()).context("it was not tried")?;
-        running.push((started, *around));
+        running.push((starter.start(kind, "measured", &sites)?, *around));
     }
     let measured = measure(&mut running, options)?;
     let mut ended = Vec::new();
@@ -127,6 +110,29 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Unwind> 
         sites,
         depths: DEPTHS.into_iter().zip(measured).map(|(frames, measured)| conclude(frames, &measured)).collect(),
     })
+}
+
+/// Where memtrace has its probes, and how many frames are around the victims' own functions, which is found out by trying.
+fn try_out(starter: &Starter<'_>) -> Result<(Vec<Site>, BTreeMap<Kind, usize>)> {
+    eprintln!("    trying how deep the stacks are");
+    let (mut sites, mut around, mut tried) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for kind in KINDS.into_iter().filter(|kind| kind.seen_by() == *kind) {
+        let mut running = starter.start(kind, "trial", &sites)?;
+        running.work(1, WARM_UP)?;
+        if sites.is_empty() {
+            sites = running.sites()?;
+        }
+        around.extend(running.frames()?.map(|frames| (kind, frames)));
+        tried.push(running);
+    }
+    for ended in tried.into_iter().map(Running::end_target).collect::<Result<Vec<_>>>()? {
+        let kind = ended.kind();
+        around.extend(ended.finish()?.map(|report| (kind, report.frames())));
+    }
+    for (kind, frames) in &mut around {
+        *frames = frames.checked_sub(1).with_context(|| format!("{} has taken no stack", kind.name()))?;
+    }
+    Ok((sites, around))
 }
 
 /// What variants are started with.
@@ -182,7 +188,8 @@ fn conclude(frames: usize, measured: &[Vec<Took>]) -> Depth {
         let rounds = KINDS.iter().zip(measured).find(|(known, _)| **known == kind);
         rounds.map_or(&[][..], |(_, rounds)| rounds).iter().map(|took| took.program_ns)
     };
-    let pairs = || of(Kind::Tables).zip(of(Kind::FramePointers));
+    let stacks = of(Kind::Tables).zip(of(Kind::WithoutStacks)).map(|(tables, without)| tables - without);
+    let helpers = of(Kind::Helper).zip(of(Kind::Empty)).map(|(helper, empty)| helper - empty);
     Depth {
         frames,
         variants: KINDS
@@ -194,13 +201,8 @@ fn conclude(frames: usize, measured: &[Vec<Took>]) -> Depth {
                 pair_ns: Spread::of(rounds.iter().map(|took| took.pair_ns)),
             })
             .collect(),
-        ratio: Spread::of(pairs().map(|(tables, pointers)| tables / pointers)),
-        ratio_of_stacks: Spread::of(
-            pairs()
-                .zip(of(Kind::WithoutStacks))
-                .map(|((tables, pointers), without)| (tables - without) / (pointers - without)),
-        ),
-        ratio_to_helper: Spread::of(of(Kind::Tables).zip(of(Kind::Helper)).map(|(tables, helper)| tables / helper)),
+        ratio: Spread::of(of(Kind::Tables).zip(of(Kind::Helper)).map(|(tables, helper)| tables / helper)),
+        ratio_of_stacks: Spread::of(stacks.zip(helpers).map(|(tables, helper)| tables / helper)),
     }
 }
 
@@ -236,17 +238,16 @@ mod tests {
         // The machine was twice as slow in the last round.
         let rounds = [
             took(&[900.0, 900.0, 1800.0]),
+            took(&[2000.0, 2000.0, 4000.0]),
             took(&[600.0, 600.0, 1200.0]),
-            took(&[450.0, 450.0, 900.0]),
             took(&[300.0, 300.0, 600.0]),
-            took(&[50.0; 3]),
+            took(&[200.0, 200.0, 400.0]),
         ];
         let depth = conclude(5, &rounds);
         assert_eq!(depth.ratio, Spread { median: 1.5, min: 1.5, max: 1.5 });
-        assert_eq!(depth.ratio_of_stacks, Spread { median: 2.0, min: 2.0, max: 2.0 });
-        assert_eq!(depth.ratio_to_helper.median, 2.0);
-        assert_eq!(depth.variants[1].program_ns, Spread { median: 600.0, min: 600.0, max: 1200.0 });
-        assert_eq!(depth.variants[1].pair_ns.median, 1200.0);
+        assert_eq!(depth.ratio_of_stacks, Spread { median: 1.5, min: 1.5, max: 1.5 });
+        assert_eq!(depth.variants[1].program_ns, Spread { median: 2000.0, min: 2000.0, max: 4000.0 });
+        assert_eq!(depth.variants[1].pair_ns.median, 4000.0);
     }
 
     fn report(stacks: &[(&str, usize, u64)]) -> Report {

@@ -1,22 +1,7 @@
-/* malloc and free at the bottom of a stack as deep as asked: `deep PROCESSORS`.
+/* malloc and free at the bottom of a stack as deep as asked, called by the same functions each time: `deep PROCESSORS`.
  *
- * Reads two numbers at a time, how many functions to call one inside the other and how many pairs to do there, and says
- * how long the pairs took. Frames are of many sizes, about as large as those of real programs: how much of a stack has
- * to be read depends on it. */
-#include "victim.h"
-
-#include <stdint.h>
-#include <time.h>
-
-#define SIZE 64
-
-typedef uint64_t descent(unsigned long long deeper, unsigned long long pairs);
-
-static uint64_t nanoseconds(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
+ * Frames are of many sizes, about as large as those of real programs: how much of a stack has to be read depends on it. */
+#include "depth.h"
 
 static __attribute__((noinline)) uint64_t loop(unsigned long long pairs) {
     uint64_t began = nanoseconds();
@@ -40,7 +25,7 @@ static __attribute__((noinline)) uint64_t loop(unsigned long long pairs) {
         return took + (frame[0] - deeper) + (frame[1] - pairs);                                                         \
     }
 
-static descent first;
+static work first;
 DESCENT(eighth, 4, first)
 DESCENT(seventh, 18, eighth)
 DESCENT(sixth, 2, seventh)
@@ -50,31 +35,8 @@ DESCENT(third, 14, fourth)
 DESCENT(second, 3, third)
 DESCENT(first, 8, second)
 
-/* Whoever is in the middle of an event when another program gets the processor has its time counted as the event's. */
-static void go_first(void) {
-    struct sched_param priority = {.sched_priority = 1};
-    if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0)
-        perror("measuring with an everyday priority: sched_setscheduler");
+static inline __attribute__((always_inline)) uint64_t descend(unsigned long long deeper, unsigned long long pairs) {
+    return deeper > 0 ? first(deeper, pairs) : loop(pairs);
 }
 
-/* Allocates nothing: every allocation is to be one of the pairs', and dprintf has a buffer of its own. */
-static void say(unsigned long long pairs, uint64_t took) {
-    char line[100];
-    int length = snprintf(line, sizeof line, "{\"pairs\":%llu,\"ns\":%llu,\"processors\":1}\n", pairs,
-                          (unsigned long long)took);
-    if (write(STDOUT_FILENO, line, (size_t)length) != length)
-        exit(1);
-}
-
-int main(int count, char **arguments) {
-    if (count != 2)
-        return 2;
-    keep_to(arguments[1]);
-    go_first();
-    ready();
-    for (unsigned long long deeper, pairs; wait_line(&deeper) && wait_line(&pairs);) {
-        uint64_t took = deeper > 0 ? first(deeper, pairs) : loop(pairs);
-        say(pairs, took);
-    }
-    return 0;
-}
+int main(int count, char **arguments) { return obey(count, arguments, descend); }

@@ -190,15 +190,15 @@ pub mod mapping {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Process {
-    /// The first, counted through the map of mappings.
+    /// The first, counted through the map of mappings; where the kernel is asked, whose they are: the process' id.
     pub base: u32,
     /// How many; 0: the kernel is asked.
     pub count: u32,
     /// Never 0, and another whenever the mappings change, in all processes, so that what was remembered under the old
     /// ones is not used.
     pub generation: u32,
-    /// Where the kernel is asked: its count of changes when the generation began.
-    pub changes: u32,
+    /// Where the kernel is asked: how many pages of code the process had when the generation began.
+    pub code_pages: u32,
 }
 
 const _: () = {

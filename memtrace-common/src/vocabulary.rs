@@ -2,111 +2,14 @@
 //!
 //! Probes, help texts and tests derive from these tables; a new function or a new loss is one new row here.
 
+mod functions;
+mod shape;
+
+pub use functions::{FUNCTIONS, Function, Naming};
+pub use shape::{COOKIE_NONE, Cookie, Program, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Shape};
+
 /// A function's argument, counted from 0 in the platform's calling convention.
 pub type Argument = u8;
-
-/// How a hooked function is called: which argument says what.
-///
-/// One BPF entry program serves each shape, and one return program serves them all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
-    /// Returns a block of `size` bytes, or null.
-    Alloc {
-        /// The argument that holds the size in bytes.
-        size: Argument,
-    },
-    /// Returns a block of `count * size` bytes, or null; null too where the product overflows.
-    AllocProduct {
-        /// The argument that holds the number of elements.
-        count: Argument,
-        /// The argument that holds the bytes of one element.
-        size: Argument,
-    },
-    /// Returns 0 and stores the block's address through a pointer, or returns an error number and stores nothing.
-    AllocOut {
-        /// The argument that points to where the address is stored.
-        out: Argument,
-        /// The argument that holds the size in bytes.
-        size: Argument,
-    },
-    /// Gives up the old block and returns a new one of `size` bytes, or null and the old block stays.
-    Realloc {
-        /// The argument that holds the old block's address.
-        old: Argument,
-        /// The argument that holds the new size in bytes.
-        size: Argument,
-    },
-    /// As [`Shape::Realloc`], of `count * size` bytes.
-    ReallocProduct {
-        /// The argument that holds the old block's address.
-        old: Argument,
-        /// The argument that holds the number of elements.
-        count: Argument,
-        /// The argument that holds the bytes of one element.
-        size: Argument,
-    },
-    /// Gives up a block; null is allowed and does nothing.
-    Free {
-        /// The argument that holds the block's address.
-        block: Argument,
-    },
-}
-
-/// The BPF program, by its name in the object, that runs when a hooked function returns.
-pub const RETURN_PROGRAM: &str = "call_return";
-
-impl Shape {
-    /// The BPF program, by its name in the object, that runs when a function of this shape is entered.
-    ///
-    /// `None` where no program was written for this combination of arguments; a test holds that every row of
-    /// [`FUNCTIONS`] has one.
-    #[must_use]
-    pub const fn entry_program(self) -> Option<&'static str> {
-        match self {
-            Self::Alloc { size: 0 } => Some("alloc_size0"),
-            Self::Alloc { size: 1 } => Some("alloc_size1"),
-            Self::AllocProduct { count: 0, size: 1 } => Some("alloc_product01"),
-            Self::AllocOut { out: 0, size: 2 } => Some("alloc_out0_size2"),
-            Self::Realloc { old: 0, size: 1 } => Some("realloc_old0_size1"),
-            Self::ReallocProduct { old: 0, count: 1, size: 2 } => Some("realloc_old0_product12"),
-            Self::Free { block: 0 } => Some("free_block0"),
-            _ => None,
-        }
-    }
-
-    /// Whether the function's result matters, so that a probe on its return is needed.
-    #[must_use]
-    pub const fn needs_return(self) -> bool {
-        !matches!(self, Self::Free { .. })
-    }
-}
-
-/// One hooked function: a row of [`FUNCTIONS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Function {
-    /// The symbol's name, without prefix or version.
-    pub name: &'static str,
-    /// How it is called.
-    pub shape: Shape,
-    /// Whether an object without it cannot be an allocator.
-    pub required: bool,
-}
-
-/// Every function that memtrace hooks, in the order in which help and `doctor` list them.
-pub const FUNCTIONS: &[Function] = &[
-    Function { name: "malloc", shape: Shape::Alloc { size: 0 }, required: true },
-    Function { name: "calloc", shape: Shape::AllocProduct { count: 0, size: 1 }, required: true },
-    Function { name: "realloc", shape: Shape::Realloc { old: 0, size: 1 }, required: true },
-    Function { name: "reallocarray", shape: Shape::ReallocProduct { old: 0, count: 1, size: 2 }, required: false },
-    Function { name: "free", shape: Shape::Free { block: 0 }, required: true },
-    Function { name: "posix_memalign", shape: Shape::AllocOut { out: 0, size: 2 }, required: false },
-    Function { name: "aligned_alloc", shape: Shape::Alloc { size: 1 }, required: false },
-    Function { name: "memalign", shape: Shape::Alloc { size: 1 }, required: false },
-    Function { name: "valloc", shape: Shape::Alloc { size: 0 }, required: false },
-    Function { name: "pvalloc", shape: Shape::Alloc { size: 0 }, required: false },
-    Function { name: "free_sized", shape: Shape::Free { block: 0 }, required: false },
-    Function { name: "free_aligned_sized", shape: Shape::Free { block: 0 }, required: false },
-];
 
 macro_rules! loss_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $explanation:literal;)*) => {
@@ -206,16 +109,91 @@ impl LossReason {
     }
 }
 
+macro_rules! stack_ends {
+    (
+        of a walk: { $($(#[$doc:meta])* $walk:ident = $number:literal, $name:literal, $words:literal;)* }
+        without a walk: { $($(#[$other_doc:meta])* $other:ident = $other_name:literal, $other_words:literal;)* }
+    ) => {
+        /// Why a stack walk ended where it did, or why there is no stack.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum StackEnd {
+            $($(#[$doc])* $walk = $number,)*
+            $($(#[$other_doc])* $other,)*
+        }
+
+        impl StackEnd {
+            /// Every end, in the order in which reports list them.
+            pub const ALL: &[Self] = &[$(Self::$walk,)* $(Self::$other),*];
+
+            /// The end of a walk with that number. 0 is no end.
+            #[must_use]
+            pub const fn of_walk(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$walk),)*
+                    _ => None,
+                }
+            }
+
+            /// The end's name in every report: lower case, words joined by underscores.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$walk => $name,)* $(Self::$other => $other_name),* }
+            }
+
+            /// In words, as they follow a number of stacks: "98% complete".
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$walk => $words,)* $(Self::$other => $other_words),* }
+            }
+        }
+    };
+}
+
+stack_ends! {
+    of a walk: {
+        /// The outermost frame was reached and known as such: no caller is missing.
+        Complete = 1, "complete", "complete";
+        /// The outermost frame was reached, in part by the frame pointers of code that was generated at run time.
+        Generated = 2, "generated", "complete through generated code";
+        /// The chain of frame pointers ended; callers may be missing.
+        FramePointers = 3, "frame_pointers", "by frame pointers";
+        /// There were more frames than were asked for.
+        Truncated = 4, "truncated", "truncated";
+        /// Cut: the frame pointers of code that was generated at run time led nowhere.
+        GeneratedCut = 5, "generated_cut", "cut in generated code";
+        /// Cut at an address that is in no known mapping of code.
+        NoMapping = 6, "no_mapping", "cut outside of known mappings";
+        /// Cut at an object whose unwind table was not there yet.
+        TablePending = 7, "table_pending", "cut before the unwind table was there";
+        /// Cut at an object that has no unwind table.
+        NoTable = 8, "no_table", "cut for want of an unwind table";
+        /// Cut at an address of which the object's unwind table says nothing.
+        NoRow = 9, "no_row", "cut where the unwind table says nothing";
+        /// Cut at an address where what the object says cannot be put into a table.
+        Untabled = 10, "untabled", "cut at what an unwind table cannot say";
+        /// Cut where the stack could not be read.
+        Unreadable = 11, "unreadable", "cut where the stack could not be read";
+        /// Cut where what was found cannot be a frame.
+        BadFrame = 12, "bad_frame", "cut at what cannot be a frame";
+        /// Cut where the caller's frame hangs on a register whose value is not known.
+        RegisterLost = 13, "register_lost", "cut for want of a register";
+        /// Cut where the process was changing its mappings at that moment.
+        MappingsBusy = 14, "mappings_busy", "cut while mappings changed";
+    }
+    without a walk: {
+        /// No stack was asked for.
+        NotTaken = "not_taken", "not taken";
+        /// The stack could not be taken, or there was no room for it.
+        Failed = "failed", "failed";
+        /// The stack was taken, but its frames never arrived.
+        FramesLost = "frames_lost", "frames lost";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_function_has_a_program() {
-        for function in FUNCTIONS {
-            assert!(function.shape.entry_program().is_some(), "{} has no entry program", function.name);
-        }
-    }
 
     #[test]
     fn reasons_are_indexed_by_their_place_and_named_once() {
@@ -223,5 +201,16 @@ mod tests {
             assert_eq!(reason.index(), place);
             assert_eq!(LossReason::ALL.iter().filter(|other| other.name() == reason.name()).count(), 1);
         }
+    }
+
+    #[test]
+    fn ends_of_walks_have_numbers_from_one_on_and_no_other_end_has_any() {
+        let (walks, others) = StackEnd::ALL.split_at((1..).map_while(StackEnd::of_walk).count());
+        for (number, &end) in (1..).zip(walks) {
+            assert_eq!((end as u32, StackEnd::of_walk(number)), (number, Some(end)));
+        }
+        assert_eq!(others, [StackEnd::NotTaken, StackEnd::Failed, StackEnd::FramesLost]);
+        assert!(others.iter().all(|&end| StackEnd::of_walk(end as u32).is_none()));
+        assert_eq!(StackEnd::of_walk(0), None);
     }
 }

@@ -6,6 +6,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::unwind::ObjectKey;
+pub use crate::vocabulary::StackEnd as End;
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,66 +141,6 @@ pub struct WantedRecord {
     pub reserved: u32,
 }
 
-/// Why a stack walk ended where it did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum End {
-    /// The outermost frame was reached and known as such.
-    Complete = 1,
-    /// The chain of frame pointers ended; callers may be missing.
-    FramePointers = 2,
-    /// There were more frames than were asked for.
-    Truncated = 3,
-    /// The outermost frame was reached, in part by the frame pointers of code that was generated at run time.
-    Generated = 4,
-    /// The frame pointers of code that was generated at run time led nowhere.
-    GeneratedCut = 5,
-    /// An address is in no mapping of code that is known.
-    NoMapping = 6,
-    /// The object's unwind table is not there yet.
-    TablePending = 7,
-    /// The object has no unwind table.
-    NoTable = 8,
-    /// The object's unwind table says nothing about an address.
-    NoRow = 9,
-    /// What the object says about an address cannot be put into a table.
-    Untabled = 10,
-    /// A word of the stack could not be read.
-    Unreadable = 11,
-    /// What was found cannot be a frame.
-    BadFrame = 12,
-    /// The caller's frame hangs on a register whose value is not known.
-    RegisterLost = 13,
-    /// The process' mappings were being changed.
-    MappingsBusy = 14,
-}
-
-impl End {
-    /// Every end.
-    pub const ALL: &[Self] = &[
-        Self::Complete,
-        Self::FramePointers,
-        Self::Truncated,
-        Self::Generated,
-        Self::GeneratedCut,
-        Self::NoMapping,
-        Self::TablePending,
-        Self::NoTable,
-        Self::NoRow,
-        Self::Untabled,
-        Self::Unreadable,
-        Self::BadFrame,
-        Self::RegisterLost,
-        Self::MappingsBusy,
-    ];
-
-    /// The end that a record's field stands for.
-    #[must_use]
-    pub fn from_raw(raw: u32) -> Option<Self> {
-        Self::ALL.iter().copied().find(|&end| end as u32 == raw)
-    }
-}
-
 /// The stack id of an allocation for which no stack was asked for.
 pub const STACK_NOT_TAKEN: u64 = 0;
 /// The stack id of an allocation whose stack could not be taken.
@@ -215,6 +156,59 @@ pub const DEFAULT_FRAMES: u32 = 128;
 
 /// The most rings, and so the most shards.
 pub const MAX_RINGS: u32 = 16;
+
+/// Who is traced.
+pub mod scope {
+    /// Whoever runs into a probe: each is placed for one process.
+    pub const PROBED: u32 = 0;
+    /// The processes in the list of targets.
+    pub const LISTED: u32 = 1;
+    /// Those, and all whom they fork.
+    pub const FAMILIES: u32 = 2;
+    /// All whom the selectors choose.
+    pub const SELECTED: u32 = 3;
+}
+
+/// What is written of a process in the list of targets.
+pub mod target {
+    /// It is traced; else it is not.
+    pub const TRACED: u32 = 1;
+    /// User space said so; what program it runs changes nothing.
+    pub const FIXED: u32 = 2;
+}
+
+/// A property of processes, by which they are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct Selector {
+    /// Which property: one of [`selector`]'s.
+    pub property: u64,
+    /// Its value; see there.
+    pub value: [u64; 2],
+}
+
+/// Which properties there are, and what is done with those who have them.
+pub mod selector {
+    /// The name of the first thread: up to 15 bytes, the rest zero (`TASK_COMM_LEN`, include/linux/sched.h).
+    pub const COMM: u64 = 1;
+    /// The real user id; the second word is zero.
+    pub const USER: u64 = 2;
+    /// The program's file: its inode's number, then its device as the kernel counts them.
+    pub const EXE: u64 = 3;
+    /// A control group (version 2) that it is in or below: the id; the second word is zero.
+    pub const CGROUP: u64 = 4;
+
+    /// Whoever has it is chosen.
+    pub const INCLUDE: u32 = 1;
+    /// Whoever has it is not, whatever else.
+    pub const EXCLUDE: u32 = 2;
+}
+
+/// The most selectors.
+pub const MAX_SELECTORS: usize = 1024;
+
+/// The most processes whose choice is remembered.
+pub const MAX_TARGETS: usize = 1 << 16;
 
 /// What user space tells the programs before they are loaded. The kernel takes these as constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +242,18 @@ pub struct Settings {
     pub instance_next: u32,
     /// The offset of `tgid` in `task_struct`, in bytes.
     pub task_tgid: u32,
+    /// The offset of `group_leader` in `task_struct`, in bytes.
+    pub task_leader: u32,
+    /// The offset of `comm` in `task_struct`, in bytes.
+    pub task_comm: u32,
+    /// The offset of `exe_file` in `mm_struct`, in bytes.
+    pub memory_exe: u32,
+    /// Who is traced: one of [`scope`]'s.
+    pub scope: u32,
+    /// Whether, unless a selector says otherwise, processes are traced: 1 or 0.
+    pub by_default: u32,
+    /// Whether control groups are among the selectors: 1 or 0.
+    pub by_cgroup: u32,
     /// Where the kernel keeps what a process has mapped.
     pub areas: AreaLayout,
 }
@@ -260,8 +266,8 @@ pub struct AreaLayout {
     pub known: u32,
     /// `mm` in `task_struct`.
     pub task_memory: u32,
-    /// A word in `mm_struct` that is another one when the process' mappings have changed.
-    pub changes: u32,
+    /// `exec_vm` in `mm_struct`: how many pages of code there are.
+    pub code_pages: u32,
     /// `vm_start` in `vm_area_struct`.
     pub begin: u32,
     /// `vm_end` in `vm_area_struct`.
@@ -354,7 +360,8 @@ const _: () = {
     assert!(offset_of!(StackRecord, end) == 28);
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
-    assert!(size_of::<Settings>() == 144);
+    assert!(size_of::<Selector>() == 24);
+    assert!(size_of::<Settings>() == 168);
 };
 
 #[cfg(test)]
@@ -362,18 +369,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_and_ends_survive_the_wire() {
+    fn kinds_survive_the_wire() {
         for kind in [Kind::Alloc, Kind::Free, Kind::Park, Kind::Restore, Kind::Stack, Kind::Exec, Kind::Exit] {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));
             assert_eq!(Kind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));
         }
-        for (raw, &end) in (1..).zip(End::ALL) {
-            assert_eq!(End::from_raw(raw), Some(end));
-        }
         assert_eq!(Kind::from_raw(0), None);
-        assert_eq!(End::from_raw(0), None);
-        assert_eq!(End::from_raw(15), None);
     }
 
     #[test]

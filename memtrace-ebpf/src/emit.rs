@@ -16,7 +16,7 @@ use memtrace_common::wire::{
 
 use crate::stack::Scratch;
 use crate::thread::Thread;
-use crate::{loss, settings};
+use crate::{bound, loss, settings};
 
 type Ring = RingBuf<u64, 4096>;
 
@@ -102,7 +102,7 @@ fn block(context: &impl EbpfContext, thread: Thread, kind: Kind, address: u64, r
 #[inline(always)]
 pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, frames: u32) -> bool {
     let Some(ring) = RINGS.get(index) else { return false };
-    let frames = (frames as u64).min(MAX_FRAMES as u64);
+    let frames = bound::at_most::<{ MAX_FRAMES as u64 }>(frames as u64);
     let length = size_of::<StackRecord>() as u64 + frames * 8;
     let flags = wakeup(ring);
     // SAFETY: the ring's pointer is as the helper wants it; record and frames lie one behind the other in the scratch

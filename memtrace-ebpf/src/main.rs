@@ -1,7 +1,7 @@
 //! memtrace's kernel half.
 //!
-//! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`pending`]
-//! remembers a call until it returns, [`stack`] takes and names call stacks, which [`unwind`] walks by tables, [`emit`]
+//! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`hook`]
+//! reads arguments where one program serves several shapes, [`pending`] remembers a call until it returns, [`stack`] takes and names call stacks, which [`unwind`] walks by tables, [`emit`]
 //! alone touches the rings, [`loss`] counts what could not be told, and [`settings`] is what user space fixed before
 //! loading.
 
@@ -11,12 +11,15 @@
 #![feature(asm_experimental_arch)]
 
 mod atomic;
+mod bound;
 mod emit;
+mod hook;
 mod loss;
 mod maps;
 mod pending;
 mod probes;
 mod rate;
+mod scope;
 mod settings;
 mod stack;
 mod thread;

@@ -1,33 +1,32 @@
-//! Maps that more than one module reads. A map that one module owns is declared there.
+//! Whether anything is to be done when a program is hit.
 
-use aya_ebpf::btf_maps::{Array, HashMap};
+use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::gate;
+
+use crate::scope;
+use crate::thread::Thread;
 
 /// One word: what programs do when they are hit ([`gate`]). Probes are placed before it is opened and removed after it
 /// is closed, so that the books begin and end at one moment.
 #[btf_map]
 static GATE: Array<u64, 1> = Array::new();
 
-/// The processes whose exec and exit matter.
-#[btf_map]
-static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
-
-/// What programs do now: one of [`gate`]'s.
+/// What programs do now for the current process: one of [`gate`]'s.
 #[inline(always)]
 pub fn gate() -> u64 {
-    GATE.get(0).copied().unwrap_or(gate::CLOSED)
+    let gate = GATE.get(0).copied().unwrap_or(gate::CLOSED);
+    if gate == gate::CLOSED || scope::traces(Thread::current().pid) { gate } else { gate::CLOSED }
 }
 
-/// Whether events count now.
+/// Whether events of the current process count now.
 #[inline(always)]
 pub fn gate_open() -> bool {
     gate() == gate::OPEN
 }
 
-/// Whether `pid` is traced.
+/// Whether events count now, of whomever.
 #[inline(always)]
-pub fn is_target(pid: u32) -> bool {
-    // SAFETY: the value is not read, only its presence.
-    unsafe { TARGETS.get(&pid) }.is_some()
+pub fn is_open() -> bool {
+    GATE.get(0).is_some_and(|&gate| gate == gate::OPEN)
 }

@@ -29,6 +29,18 @@ pub enum Call {
     AllocOut = 1,
     /// Returns the new block instead of the one at `aux`.
     Realloc = 2,
+    /// Returns how many bytes the block at `aux` has now.
+    Resize = 3,
+    /// Returns nothing that matters.
+    Free = 4,
+}
+
+impl Call {
+    /// Whether the call gives up the block at `aux`.
+    #[inline(always)]
+    fn gives_up(self) -> bool {
+        matches!(self, Self::Realloc | Self::Resize | Self::Free)
+    }
 }
 
 /// A call's arguments.
@@ -39,6 +51,8 @@ pub struct Pending {
     pub size: u64,
     /// See [`Call`].
     pub aux: u64,
+    /// How many bytes more were welcome.
+    pub extra: u64,
 }
 
 /// 64 bytes, so that no two threads share a cache line.
@@ -53,7 +67,8 @@ struct Slot {
     aux: u64,
     /// How many calls were made inside this one.
     nested: u64,
-    unused: [u64; 2],
+    extra: u64,
+    unused: u64,
 }
 
 #[btf_map]
@@ -122,12 +137,14 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
     Entry::Outermost
 }
 
-/// How a call that gives no result back, entered at `stack_pointer`, stands to the one in progress.
+/// How a call that gives up `block` and no result back, entered at `stack_pointer`, stands to the one in progress.
 #[inline(always)]
-pub fn enter(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Entry {
-    match find(thread.tid) {
-        Some(slot) => classify(context, slot, stack_pointer),
-        None => Entry::Outermost,
+pub fn enter(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Entry {
+    let Some(slot) = find(thread.tid) else { return Entry::Outermost };
+    match classify(context, slot, stack_pointer) {
+        // By a jump to it, the call in progress gives up what it was told to.
+        Entry::TailCall if slot.call == Call::Free as u64 && slot.aux == block => Entry::Nested,
+        entry => entry,
     }
 }
 
@@ -150,12 +167,14 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     if entry == Entry::Nested {
         return Some(entry);
     }
-    // A realloc's block is parked once, however many functions jump to one another to do it.
-    let parked = entry == Entry::TailCall && slot.call == Call::Realloc as u64 && slot.aux == pending.aux;
+    // A block is given up once, however many functions jump to one another to do it.
+    let same = slot.call == pending.call as u64 && slot.aux == pending.aux && pending.call.gives_up();
+    let parked = entry == Entry::TailCall && same;
     slot.stack_pointer = stack_pointer;
     slot.call = pending.call as u64;
     slot.size = pending.size;
     slot.aux = pending.aux;
+    slot.extra = pending.extra;
     slot.nested = 0;
     Some(if parked { Entry::TailCall } else { Entry::Outermost })
 }
@@ -180,9 +199,11 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
     let call = match slot.call {
         0 => Call::Alloc,
         1 => Call::AllocOut,
-        _ => Call::Realloc,
+        2 => Call::Realloc,
+        3 => Call::Resize,
+        _ => Call::Free,
     };
-    Some(Pending { call, size: slot.size, aux: slot.aux })
+    Some(Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra })
 }
 
 /// Forgets a thread that has ended, or whose program was replaced.

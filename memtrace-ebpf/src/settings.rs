@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use memtrace_common::wire::{AreaLayout, MAX_FRAMES, Settings};
+use memtrace_common::wire::{AreaLayout, MAX_FRAMES, Settings, scope};
 
 /// Overwritten by the loader.
 #[unsafe(no_mangle)]
@@ -21,11 +21,18 @@ static SETTINGS: Settings = Settings {
     instance_address: 0,
     instance_next: 0,
     task_tgid: 0,
+    task_leader: 0,
+    task_comm: 0,
+    memory_exe: 0,
+    // As `areas`.
+    scope: scope::SELECTED,
+    by_default: 1,
+    by_cgroup: 1,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
         known: 1,
         task_memory: 0,
-        changes: 0,
+        code_pages: 0,
         begin: 0,
         end: 0,
         page_offset: 0,
@@ -117,6 +124,37 @@ pub fn task_tgid() -> usize {
     read!(task_tgid) as usize
 }
 
+#[inline(always)]
+pub fn task_leader() -> usize {
+    read!(task_leader) as usize
+}
+
+#[inline(always)]
+pub fn task_comm() -> usize {
+    read!(task_comm) as usize
+}
+
+#[inline(always)]
+pub fn memory_exe() -> usize {
+    read!(memory_exe) as usize
+}
+
+/// Who is traced: one of [`scope`]'s.
+#[inline(always)]
+pub fn scope() -> u32 {
+    read!(scope)
+}
+
+#[inline(always)]
+pub fn traced_by_default() -> bool {
+    read!(by_default) != 0
+}
+
+#[inline(always)]
+pub fn selects_by_cgroup() -> bool {
+    read!(by_cgroup) != 0
+}
+
 /// Whether the kernel can be asked what a process has mapped.
 #[inline(always)]
 pub fn can_find_areas() -> bool {
@@ -138,5 +176,5 @@ pub mod areas {
         };
     }
 
-    offsets! { task_memory changes begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program }
+    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program }
 }

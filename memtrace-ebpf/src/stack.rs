@@ -50,10 +50,17 @@ impl Scratch {
     }
 }
 
-/// Takes the stack at `context`, where a return was probed with these registers, sends its frames through `ring` if they
+/// To where a function returns: the address, and the stack pointer when it is there.
+#[derive(Clone, Copy)]
+pub struct Caller {
+    pub ip: u64,
+    pub stack_pointer: u64,
+}
+
+/// Takes the stack of `caller`, to whom a function returns at `context` with these registers, sends its frames through `ring` if they
 /// are new, and returns its id.
 #[inline(always)]
-pub fn take(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, ring: u32) -> u64 {
+pub fn take(context: &impl EbpfContext, registers: &pt_regs, caller: Caller, thread: Thread, ring: u32) -> u64 {
     if settings::max_depth() == 0 {
         return STACK_NOT_TAKEN;
     }
@@ -63,7 +70,7 @@ pub fn take(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, rin
         // SAFETY: a map value's pointer; `busy` is its first word.
         if unsafe { atomic::exchange(busy, 1) } == 0 {
             // The slot is ours until it is released.
-            let id = identify(context, registers, thread, ring, slot);
+            let id = identify(context, registers, caller, thread, ring, slot);
             // SAFETY: as above.
             unsafe { atomic::exchange(busy, 0) };
             return id;
@@ -74,12 +81,22 @@ pub fn take(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, rin
 }
 
 #[inline(always)]
-fn identify(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, ring: u32, slot: u32) -> u64 {
+fn identify(
+    context: &impl EbpfContext,
+    registers: &pt_regs,
+    caller: Caller,
+    thread: Thread,
+    ring: u32,
+    slot: u32,
+) -> u64 {
     // Frames are addresses in a process, and so a stack is one process'.
     let seed = thread.pid as u64 + 1;
     let walked = match unwind::process(thread.pid) {
-        Some(process) => unwind::walk(slot, thread.pid, process, &unwind::numbered(registers, true), seed),
-        None => by_frame_pointers(context, slot, seed),
+        Some(process) => {
+            let registers = unwind::numbered(registers, caller);
+            unwind::walk(slot, thread.pid, process, &registers, seed)
+        }
+        None => by_frame_pointers(context, slot, caller, seed),
     };
     let Walked { frames, hash, end } = walked;
     if end == 0 {
@@ -101,7 +118,7 @@ fn identify(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, rin
 }
 
 #[inline(always)]
-fn by_frame_pointers(context: &impl EbpfContext, slot: u32, seed: u64) -> Walked {
+fn by_frame_pointers(context: &impl EbpfContext, slot: u32, caller: Caller, seed: u64) -> Walked {
     let Some(scratch) = Scratch::at(slot) else { return Walked::FAILED };
     let wanted = settings::max_depth();
     // One frame more than wanted tells whether the stack goes on.
@@ -115,6 +132,8 @@ fn by_frame_pointers(context: &impl EbpfContext, slot: u32, seed: u64) -> Walked
     let truncated = got > wanted || got == KERNEL_FRAMES;
     let end = if truncated { End::Truncated } else { End::FramePointers } as u32;
     let frames = got.min(wanted);
+    // At the return instruction itself, the kernel's first frame is the function that is being left.
+    scratch.frames[0] = caller.ip;
     let mut hash = mix(0, seed);
     for index in 0..KERNEL_FRAMES {
         if index >= frames {

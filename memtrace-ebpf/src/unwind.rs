@@ -16,7 +16,7 @@ use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{Read, Registers, Walk, Window, Windowed};
 
 use crate::settings;
-use crate::stack::Scratch;
+use crate::stack::{Caller, Scratch};
 
 /// A walk in progress, in a thread's scratch memory.
 #[repr(C)]
@@ -42,7 +42,7 @@ impl Read for User {
     }
 }
 
-pub use areas::announce;
+pub use areas::{announce, read_object};
 pub use processes::{copy, forget, of as process};
 
 /// What a walk found: how many frames, the hash of its seed and them, and how it ended.
@@ -116,13 +116,12 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     }
 }
 
-/// The registers by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36). `returned`: a return was probed, and
-/// the instruction pointer is its address; else it is the instruction to run next.
+/// The registers where a function returns to, by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
 #[inline(always)]
-pub fn numbered(registers: &pt_regs, returned: bool) -> Registers {
+pub fn numbered(registers: &pt_regs, caller: Caller) -> Registers {
     Registers {
-        ip: registers.rip,
-        ip_is_return: returned,
+        ip: caller.ip,
+        ip_is_return: true,
         numbered: [
             registers.rax,
             registers.rdx,
@@ -131,7 +130,7 @@ pub fn numbered(registers: &pt_regs, returned: bool) -> Registers {
             registers.rsi,
             registers.rdi,
             registers.rbp,
-            registers.rsp,
+            caller.stack_pointer,
             registers.r8,
             registers.r9,
             registers.r10,

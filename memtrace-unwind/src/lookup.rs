@@ -121,7 +121,7 @@ pub fn mapping(object: &ObjectTable, area: &Area, pc: u64) -> Mapping {
             return made;
         }
     }
-    made.pages_and_kind = (mapping::UNUSABLE as u32) << 24;
+    made.pages_and_kind = u32::from(mapping::UNUSABLE) << 24;
     // Behind `pc` there may be code again.
     made.begin = pc;
     made.end = pc.wrapping_add(1);

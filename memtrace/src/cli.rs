@@ -1,10 +1,12 @@
 //! The command line: arguments to [`session::Config`], and what a run tells to a terminal and an exit code.
 
 mod args;
+mod choices;
 mod console;
 mod doctor;
 mod exit;
 mod help;
+mod hooks;
 mod logging;
 mod man;
 mod outputs;

@@ -6,22 +6,28 @@ mod attach;
 mod btf;
 mod counters;
 pub mod decode;
+mod detach;
 mod error;
 pub mod features;
 mod load;
 pub mod mappings;
 mod meter;
+mod multi;
 mod rings;
+mod selection;
 mod settings;
 mod trap;
 pub mod unwind;
+mod way;
 
-pub use attach::{Probe, Probes};
+pub use attach::{Probe, Probes, Scope};
 pub use counters::Counters;
+pub use detach::Detaching;
 pub use error::KernelError;
 pub use load::{Calls, Kernel, Options};
 pub use meter::ProgramTime;
 pub use rings::{Drained, RingReader};
+pub use selection::{Property, Rule, Selection};
 pub use trap::Dummy;
 
 /// The most frames that a stack can have.

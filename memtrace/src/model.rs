@@ -39,7 +39,7 @@ pub use time::Tick;
 pub use usage::{Amount, Bytes, Ending, Usage};
 
 /// The table of hooked functions, shared with the kernel half.
-pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Shape};
+pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Naming, Shape};
 
 /// The limits of what the two halves agreed on.
 pub use memtrace_common::wire::{DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS};

@@ -6,6 +6,7 @@ pub mod doctor;
 mod error;
 mod followed;
 mod forecast;
+mod leaving;
 mod numbers;
 mod observer;
 mod outcome;
@@ -13,14 +14,17 @@ mod outputs;
 mod overhead;
 mod ring_source;
 mod run;
+mod selection;
 mod subject;
 mod translate;
 mod traps;
 mod unwinding;
 mod wait;
 
-pub use config::{Config, Destination, Output, Percent, ProbeSite, Target};
+pub use config::{By, Choice, Config, Destination, Output, Percent, ProbeSite, Target};
 pub use error::Error;
 pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};
 pub use run::run;
+
+pub use crate::target::{Hooks, NamedAllocator, Wanted};

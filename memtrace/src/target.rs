@@ -18,10 +18,14 @@ mod processor_time;
 mod runtime;
 #[cfg(test)]
 mod scratch;
+mod select;
 mod site;
 mod users;
 
-pub use allocators::{Allocator, FoundFunction, Kind, LookedAt, SkipReason, Skipped, Survey, Verdict, survey};
+pub use allocators::{
+    Allocator, FoundFunction, Hooks, Kind, Kinds, LookedAt, NamedAllocator, SkipReason, Skipped, Survey, Verdict,
+    Wanted, survey,
+};
 pub use belonging::{Belonging, Belongings, thread_names};
 pub use elf::ElfError;
 pub use error::TargetError;
@@ -30,5 +34,6 @@ pub use maps::{object_at, program_of, read_image, vdso};
 pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use processor_time::processor_time;
-pub use runtime::is_go;
+pub use runtime::{is_go, is_stripped};
+pub use select::{all_processes, cgroup_id, user_id};
 pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};

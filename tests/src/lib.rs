@@ -11,18 +11,24 @@
 pub mod books;
 pub mod counts;
 pub mod memory;
+pub mod oracle;
 pub mod outcome;
+pub mod place;
 pub mod process;
 pub mod report;
 pub mod root;
 pub mod scratch;
+pub mod traced;
 pub mod tracer;
 pub mod victim;
 
 pub use books::{Books, Numbers};
 pub use counts::Counts;
+pub use oracle::Oracle;
 pub use outcome::Outcome;
+pub use place::Place;
 pub use report::{Report, Stack};
 pub use scratch::Scratch;
+pub use traced::Traced;
 pub use tracer::{Trace, Tracer};
 pub use victim::Victim;

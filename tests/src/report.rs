@@ -1,6 +1,7 @@
 //! memtrace's JSON report, and its comparison with the truth.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use memtrace_common::vocabulary::LossReason;
 use serde::Deserialize;
@@ -117,8 +118,10 @@ pub struct Frame {
     pub name: Option<String>,
     /// The object's path.
     pub object: Option<String>,
-    /// Where in the object.
+    /// Where in the object the call is.
     pub offset: Option<u64>,
+    /// Where in the process the call is, where there is no object.
+    pub address: Option<u64>,
     /// The source file.
     pub file: Option<String>,
     /// The line in it.
@@ -207,6 +210,28 @@ impl Report {
         }
     }
 
+    /// The stacks by the functions of `object` in them, from root to leaf, and how often was allocated there.
+    #[must_use]
+    pub fn chains(&self, object: &Path) -> BTreeMap<Vec<&str>, u64> {
+        let mut chains = BTreeMap::new();
+        for stack in &self.stacks {
+            *chains.entry(stack.names_in(object)).or_default() += stack.numbers.alloc_count;
+        }
+        chains
+    }
+
+    /// Asserts that all stacks ended like `end`.
+    ///
+    /// # Panics
+    ///
+    /// Otherwise.
+    pub fn assert_all_end(&self, end: &str) {
+        for stack in self.stacks.iter().filter(|stack| stack.numbers.alloc_count > 0) {
+            assert_eq!(stack.end, end, "{:?}", stack.names());
+        }
+        assert!((self.stack_quality[end] - 1.0).abs() < f64::EPSILON, "{:?}", self.stack_quality);
+    }
+
     /// The names of all leaves.
     #[must_use]
     pub fn leaves(&self) -> Vec<Option<&str>> {
@@ -231,6 +256,13 @@ impl Stack {
     #[must_use]
     pub fn leaf(&self) -> Option<&Frame> {
         self.frames.last()
+    }
+
+    /// The names of the functions of `object`, from root to leaf, `?` where there is none.
+    #[must_use]
+    pub fn names_in(&self, object: &Path) -> Vec<&str> {
+        let own = self.frames.iter().filter(|frame| frame.object.as_deref() == object.to_str());
+        own.map(|frame| frame.name.as_deref().unwrap_or("?")).collect()
     }
 
     /// The names from root to leaf, `?` where there is none.

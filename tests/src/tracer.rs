@@ -2,14 +2,20 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::outcome::Outcome;
-use crate::process::Process;
+use crate::process::{PATIENCE, Process};
 use crate::root;
 use crate::scratch::Scratch;
 use crate::victim::{self, Victim};
+
+/// The number of `epoll_wait` on x86-64, as `/proc/PID/syscall` has it (arch/x86/entry/syscalls/syscall_64.tbl).
+const EPOLL_WAIT: &str = "232 ";
 
 /// The memtrace that is tested: `MEMTRACE_BIN`, or the one that cargo built beside the tests.
 ///
@@ -174,6 +180,23 @@ impl Tracer {
     /// The process behind it.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
+    }
+
+    /// Waits until it has the unwind table of `object`, in a trace with `-vv`.
+    ///
+    /// # Panics
+    ///
+    /// If it doesn't come by one.
+    pub fn wait_for_table(&mut self, object: &Path) {
+        let line = format!("memtrace: debug: {} is ", object.display());
+        assert!(self.process.wait_for_error_line(&line), "memtrace ended without a table of {}", object.display());
+        // What is logged has yet to be told to the kernel. That is done when it waits for something else.
+        let path = format!("/proc/{}/syscall", self.process.pid());
+        let until = Instant::now() + PATIENCE;
+        while !fs::read_to_string(&path).expect("memtrace runs, and we are root").starts_with(EPOLL_WAIT) {
+            assert!(Instant::now() < until, "memtrace does not come to rest");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Ends it as Ctrl-C does, and waits for its reports.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memtrace_common::vocabulary::FUNCTIONS;
+use memtrace_common::vocabulary::{FUNCTIONS, Naming};
 use memtrace_tests::{Scratch, Trace, Victim, memory, process, root, tracer, victim};
 use serde::Deserialize;
 
@@ -68,11 +68,16 @@ fn mapped(pid: u32, end: &str) -> String {
     path.expect("the victim has mapped it").to_owned()
 }
 
+/// The C library's functions that are hooked.
+fn standard() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().filter(|function| function.naming == Naming::Standard).map(|function| function.name)
+}
+
 /// The hooked functions that `nm` shows the library to define.
 fn defined_by_nm(library: &str) -> BTreeSet<String> {
     let symbols = process::run(Command::new("nm").args(["--dynamic", "--defined-only", library]));
     let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)?.split('@').next());
-    let ours = names.filter(|name| FUNCTIONS.iter().any(|function| function.name == *name));
+    let ours = names.filter(|name| standard().any(|function| function == *name));
     ours.map(str::to_owned).collect()
 }
 
@@ -92,7 +97,7 @@ fn a_targets_allocator_is_told_with_every_function_that_nm_shows() {
         assert_eq!((followed.verdict.as_str(), &followed_names), ("ok", &defined_by_nm(&library)));
         let names = lacking.detail.strip_prefix("does not have ").expect("a list of functions");
         let lacking_names: BTreeSet<_> = names.split(", ").map(str::to_owned).collect();
-        let all: BTreeSet<_> = FUNCTIONS.iter().map(|function| function.name.to_owned()).collect();
+        let all: BTreeSet<_> = standard().map(str::to_owned).collect();
         assert_eq!(lacking_names, &all - &followed_names);
     }
 }
@@ -116,7 +121,7 @@ fn nothing_is_left_in_a_target_that_was_looked_at() {
 }
 
 #[test]
-fn an_allocator_that_is_not_followed_is_told_beside_the_one_that_is() {
+fn whatever_stands_before_the_allocator_is_told_beside_it() {
     let shim = victim::path("libcount_shim.so");
     let scratch = Scratch::new();
     let mut command = Command::new(victim::path("steady"));
@@ -124,21 +129,43 @@ fn an_allocator_that_is_not_followed_is_told_beside_the_one_that_is() {
     let victim = Victim::run(&mut command);
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(0), "{told:#?}");
-    let [shim_found] = told.about("allocator libcount_shim.so")[..] else { panic!("{told:#?}") };
-    assert_eq!(shim_found.verdict, "warn");
+    let shim_found = &told.about("allocator libcount_shim.so")[0];
+    assert_eq!(shim_found.verdict, "ok");
     assert!(shim_found.detail.starts_with(shim.to_str().expect("a plain path")), "{shim_found:?}");
-    assert!(shim_found.remedy.as_ref().is_some_and(|remedy| remedy.contains("LD_PRELOAD")), "{shim_found:?}");
     assert_eq!(told.about("allocator glibc")[0].verdict, "ok");
 }
 
 #[test]
+fn every_allocator_of_a_target_is_told_with_its_functions() {
+    let victim = Victim::run(Command::new(victim::path("operators.jemalloc")).args(["1", "0"]));
+    let told = doctor(victim.pid());
+    assert_eq!(told.code, Some(0), "{told:#?}");
+    let followed = &told.about("allocator jemalloc")[0];
+    assert_eq!(followed.verdict, "ok");
+    let names: Vec<_> = followed.detail.split(": ").nth(1).unwrap_or_default().split(", ").collect();
+    for name in ["malloc", "free", "mallocx", "rallocx", "xallocx", "dallocx", "sdallocx"] {
+        assert!(names.contains(&name), "{name}: {followed:?}");
+    }
+    for name in ["operator new(size)", "operator new(size, align)", "operator delete(block, size)"] {
+        assert!(followed.detail.contains(name), "{name}: {followed:?}");
+    }
+    // What is only passed on is told as such.
+    let passed_on = told.about("allocator jemalloc").into_iter().find(|found| found.detail.contains("_ZdlPv,"));
+    assert!(passed_on.is_some_and(|found| found.detail.contains("only passes its calls on")), "{told:#?}");
+    let allocators: Vec<_> = told.findings.iter().filter(|found| found.subject.starts_with("allocator ")).collect();
+    let others =
+        allocators.iter().filter(|found| !found.subject.ends_with("jemalloc") && !found.subject.ends_with("glibc"));
+    assert_eq!(others.count(), 0, "libstdc++ wraps malloc: {allocators:#?}");
+}
+
+#[test]
 fn a_static_program_is_told_to_be_one_with_all_that_was_looked_at() {
-    let victim = Victim::start("bare");
+    let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("1"));
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(NO_ALLOCATOR), "{told:#?}");
     assert_eq!(told.subjects("fail"), ["allocator"]);
     assert!(told.about("allocator")[0].detail.contains("statically linked"), "{told:#?}");
-    let path = victim::path("bare");
+    let path = victim::path("family.stripped");
     let looked_at = told.about("looked at");
     assert!(looked_at.iter().any(|found| found.detail.starts_with(&format!("{}: ", path.display()))), "{told:#?}");
 }

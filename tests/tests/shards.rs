@@ -14,17 +14,22 @@ fn by_stack(report: &Report) -> BTreeMap<String, Numbers> {
     stacks
 }
 
+/// The reports of the same work of a victim, by one shard and by four; both equal its books.
+fn by_one_and_by_four(victim: &str) -> [Report; 2] {
+    let mut victim = Victim::start(victim);
+    let traces = ["1", "4"].map(|shards| Trace::of(&victim).options(&["--shards", shards]).start());
+    let books = victim.work();
+    let reports = traces.map(|trace| trace.stop().report());
+    victim.finish();
+    for report in &reports {
+        report.assert_equals(&books);
+    }
+    reports
+}
+
 #[test]
 fn one_shard_and_four_give_the_same_report_of_one_process() {
-    let mut victim = Victim::start("exact");
-    let one = Trace::of(&victim).options(&["--shards", "1"]).start();
-    let four = Trace::of(&victim).options(&["--shards", "4"]).start();
-    let books = victim.work();
-    let one = one.stop().report();
-    let four = four.stop().report();
-    victim.finish();
-    one.assert_equals(&books);
-    four.assert_equals(&books);
+    let [one, four] = by_one_and_by_four("exact");
     assert!(one.stacks.len() > 5);
     assert_eq!(by_stack(&one), by_stack(&four));
     assert_eq!(one.stack_quality, four.stack_quality);
@@ -32,14 +37,6 @@ fn one_shard_and_four_give_the_same_report_of_one_process() {
 
 #[test]
 fn one_shard_and_four_give_the_same_report_of_many_threads() {
-    let mut victim = Victim::start("threads.musl");
-    let one = Trace::of(&victim).options(&["--shards", "1"]).start();
-    let four = Trace::of(&victim).options(&["--shards", "4"]).start();
-    let books = victim.work();
-    let one = one.stop().report();
-    let four = four.stop().report();
-    victim.finish();
-    one.assert_equals(&books);
-    four.assert_equals(&books);
+    let [one, four] = by_one_and_by_four("threads.musl");
     assert_eq!(by_stack(&one), by_stack(&four));
 }

@@ -60,7 +60,9 @@ void book_limits(size_t min, size_t max);
 /* Writes the books as one line of JSON, with `extra` (members, each ending in a comma, or "") first. */
 void books_print(const char *extra);
 
-/* Prints `ready PID`, waits until the harness says go, and begins to book. */
+/* Prints `ready PID`. */
+void say_ready(void);
+/* Says that it is ready, waits until the harness says go, and begins to book. */
 void books_begin(void);
 /* Waits for one line from the harness; 0 at the end of its patience (end of file). */
 int gate_wait(void);

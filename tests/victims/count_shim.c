@@ -6,12 +6,9 @@
  * ends) are not among these. */
 #define _GNU_SOURCE
 #include "books.h"
+#include "shared_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
@@ -26,29 +23,9 @@ void *__libc_pvalloc(size_t);
 
 static int opened;
 
-/* The first calls come before the C library knows its environment, hence the detour over /proc. */
 static void open_books(void) {
-    static char environment[1 << 16];
-    static const char key[] = "COUNT_SHIM_FILE=";
-    if (__atomic_exchange_n(&opened, 1, __ATOMIC_ACQ_REL))
-        return;
-    int from = open("/proc/self/environ", O_RDONLY | O_CLOEXEC);
-    ssize_t length = 0, got;
-    while ((got = read(from, environment + length, sizeof environment - 1 - (size_t)length)) > 0)
-        length += got;
-    close(from);
-    for (char *at = environment; at < environment + length; at += strlen(at) + 1) {
-        if (strncmp(at, key, sizeof key - 1) != 0)
-            continue;
-        int file = open(at + sizeof key - 1, O_RDWR | O_CLOEXEC);
-        void *shared = mmap(NULL, sizeof(struct books), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        close(file);
-        if (shared != MAP_FAILED) {
-            books = shared;
-            return;
-        }
-    }
-    _exit(104);
+    if (!__atomic_exchange_n(&opened, 1, __ATOMIC_ACQ_REL))
+        books = shared_file("COUNT_SHIM_FILE=", sizeof(struct books));
 }
 
 PUBLIC void *malloc(size_t size) {

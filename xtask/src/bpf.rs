@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
-use crate::{command, say, verified};
+use crate::{command, kernels, say, setup, verified};
 
 /// Debug information becomes BTF, without which the kernel half cannot be loaded; v3 has the atomic instructions that
 /// the programs need (Linux 5.12).
@@ -15,6 +15,19 @@ const RUSTFLAGS: &str = "-Cdebuginfo=2 -Clink-arg=--btf -Ctarget-cpu=v3";
 
 /// How often the sources may change under a running build before it is given up.
 const ATTEMPTS: usize = 3;
+
+/// Builds the object; with `--kernels` it asks the verifiers of other kernels too.
+pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {
+    let kernels = kernels::asked_for(options)?;
+    run(workspace)?;
+    match kernels {
+        Some(kernels) => {
+            setup::for_guests(workspace, &kernels)?;
+            kernels::verify(workspace, &kernels)
+        }
+        None => Ok(()),
+    }
+}
 
 /// Builds the object.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {

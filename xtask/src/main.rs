@@ -1,10 +1,12 @@
 //! The project's own commands: `cargo xtask help` lists them.
 
+mod apt;
 mod bench;
 mod bpf;
 mod command;
 mod debian;
 mod demo;
+mod kernels;
 mod libraries;
 mod lint;
 mod privilege;
@@ -43,11 +45,25 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        does: "set up and run every check and every test, the privileged ones too",
-        run: Run::Alone(test::run),
+        does: "set up and run every check and every test, the privileged ones too (--kernels LIST|all: on those alone)",
+        run: Run::WithOptions(test::run),
     },
     Task { name: "setup", does: "find or install what the builds and tests need", run: Run::Alone(setup::run) },
-    Task { name: "bpf", does: "build the BPF object that memtrace carries", run: Run::Alone(bpf::run) },
+    Task {
+        name: "bpf",
+        does: "build the BPF object that memtrace carries (--kernels LIST|all: and ask their verifiers)",
+        run: Run::WithOptions(bpf::run_with),
+    },
+    Task {
+        name: "bpf verified",
+        does: "ask the running kernel's verifier how much of the object it walks through",
+        run: Run::Alone(verified::tell),
+    },
+    Task {
+        name: "kernels table",
+        does: "write what the last tests on other kernels found into the documentation",
+        run: Run::Alone(kernels::write_table),
+    },
     Task {
         name: "lint",
         does: "check formatting, clippy's lints and the project's own rules",

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::kernels::{self, Kernel};
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, say, toolchain};
 
-/// A program that is needed, and Debian's package with it.
+/// A program that is needed, or another file, and Debian's package with it.
 struct Program {
     /// Its name, or its path where another of that name will not do.
     name: &'static str,
@@ -24,6 +25,16 @@ const TESTS: &[Program] = &[
     Program { name: "musl-gcc", package: "musl-tools" },
     Program { name: "objcopy", package: "binutils" },
     Program { name: "python3", package: "python3" },
+    Program { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
+    Program { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
+    Program { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
+];
+
+/// What kernels are unpacked and booted with.
+const GUESTS: &[Program] = &[
+    Program { name: "depmod", package: "kmod" },
+    Program { name: "xz", package: "xz-utils" },
+    Program { name: "zstd", package: "zstd" },
 ];
 
 /// The programs that are measured, as Debian has them, and what measures them.
@@ -37,6 +48,7 @@ const REAL_PROGRAMS: &[Program] = &[
 /// Everything: for the builds, the demo and the tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for_tests(workspace)?;
+    for_guests(workspace, &kernels::usual())?;
     toolchain::obtain(workspace)?;
     say::result("everything needed is there");
     Ok(())
@@ -61,6 +73,15 @@ pub(crate) fn for_real_programs() -> Result<()> {
 pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
     ensure(TESTS, "the tests")?;
     libraries::ensure(workspace)
+}
+
+/// What the tests on other kernels need: an emulator, and those kernels.
+pub(crate) fn for_guests(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
+    ensure(GUESTS, "the tests on other kernels")?;
+    if !is_there(kernels::EMULATOR) {
+        debian::install_emulator(workspace)?;
+    }
+    kernels::fetch(workspace, kernels)
 }
 
 /// By its path where it is one, else anywhere in `PATH`.

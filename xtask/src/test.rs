@@ -7,16 +7,17 @@ mod tally;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use binaries::Binary;
+pub(crate) use binaries::Binary;
 use execute::Selection;
-use tally::{Group, Tally};
+pub(crate) use tally::{Group, Ran, Tally};
 
+use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{bpf, command, lint, say, setup};
 
 /// All tests of this package need root.
-const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
+pub(crate) const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
 
 /// Tests of the other packages that need root begin with this.
 const PRIVILEGED_PREFIX: &str = "privileged_";
@@ -24,23 +25,54 @@ const PRIVILEGED_PREFIX: &str = "privileged_";
 /// When a privileged test program is ended: a target that never comes to its barrier must not hold everything up.
 const DEADLINE: Duration = Duration::from_secs(20 * 60);
 
-/// Runs everything.
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+/// Runs everything; with `--kernels` only what runs on other kernels.
+pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
+    match kernels::asked_for(options)? {
+        Some(kernels) => run_on(workspace, &kernels),
+        None => run_all(workspace),
+    }
+}
+
+fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
+    setup::for_tests(workspace)?;
+    setup::for_guests(workspace, kernels)?;
+    bpf::run(workspace)?;
+    let binaries = build(workspace)?;
+    let mut tally = Tally::of_groups(&[Group::Guests]);
+    kernels::run_tests(workspace, kernels, &binaries, &mut tally)?;
+    conclude(tally)
+}
+
+fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
+    say::step("Building the programs and the tests");
+    // The privileged tests run memtrace itself, which belongs to another package than they.
+    command::run(command::cargo().current_dir(workspace.root()).args(["build", "--workspace"]))?;
+    binaries::build(workspace)
+}
+
+fn conclude(tally: Tally) -> Result<()> {
+    let (summary, well) = tally.conclude();
+    say::result(&format!("\n{summary}"));
+    if well { Ok(()) } else { bail!("not everything ran and passed") }
+}
+
+fn run_all(workspace: &Workspace) -> Result<()> {
     // Asked first, so that a password is wanted at the beginning and not after many minutes of building.
     let root = Root::obtain();
     if let Err(error) = &root {
         say::warning(&format!("the privileged tests will not run, and so this will fail: {error:#}"));
     }
     setup::for_tests(workspace)?;
+    let usual = kernels::usual();
+    let guests = setup::for_guests(workspace, &usual);
+    if let Err(error) = &guests {
+        say::warning(&format!("the tests on other kernels will not run, and so this will fail: {error:#}"));
+    }
     bpf::run(workspace)?;
     lint::check(workspace)?;
+    let binaries = build(workspace)?;
 
-    say::step("Building the programs and the tests");
-    // The privileged tests run memtrace itself, which belongs to another package than they.
-    command::run(command::cargo().current_dir(workspace.root()).args(["build", "--workspace"]))?;
-    let binaries = binaries::build(workspace)?;
-
-    let mut tally = Tally::default();
+    let mut tally = Tally::of_groups(Group::ALL);
     say::step("Running the tests that need no privileges");
     for binary in binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE) {
         let ran = execute::run(binary.command(), Selection::Without(PRIVILEGED_PREFIX))?;
@@ -52,9 +84,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         Ok(root) => run_privileged(root, &binaries, &mut tally)?,
         Err(error) => tally.could_not_run(Group::Privileged, &format!("{error:#}")),
     }
-    let (summary, well) = tally.conclude();
-    say::result(&format!("\n{summary}"));
-    if well { Ok(()) } else { bail!("not everything ran and passed") }
+    match guests.and_then(|()| kernels::run_tests(workspace, &usual, &binaries, &mut tally)) {
+        Ok(()) => {}
+        Err(error) => tally.could_not_run(Group::Guests, &format!("{error:#}")),
+    }
+    conclude(tally)
 }
 
 fn run_privileged(root: Root, binaries: &[Binary], tally: &mut Tally) -> Result<()> {

@@ -12,6 +12,9 @@ use aya::programs::Program;
 use crate::say;
 use crate::workspace::Workspace;
 
+/// What the verifier says of the programs: how many instructions it walks through, where it tells.
+pub(crate) type Counts = BTreeMap<String, Option<u64>>;
+
 /// The baseline: a program and its number of verified instructions a line.
 const BASELINE: &str = "xtask/verified-instructions.txt";
 
@@ -25,8 +28,9 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         say::note("as root, this would also print how many instructions the verifier walks through");
         return Ok(());
     }
-    let object = workspace.bpf().object();
-    let counts = count(&fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?)?;
+    let untold = "kernels before 5.16 do not say how much they verify";
+    let told = count(workspace)?.into_iter().map(|(name, count)| Ok((name, count.context(untold)?)));
+    let counts = told.collect::<Result<BTreeMap<_, _>>>()?;
     let path = workspace.join(BASELINE);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let baseline = parse(&text)?;
@@ -38,8 +42,33 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     judge(&counts, &baseline).map_err(|reason| anyhow!("{reason}; where that is right, change {BASELINE}"))
 }
 
-fn count(object: &[u8]) -> Result<BTreeMap<String, u64>> {
-    let mut ebpf = Ebpf::load(object).context("the kernel does not take the object")?;
+/// Prints a program and its number a line, for `cargo xtask bpf --kernels`, which runs this in guests. What the verifier
+/// says of a program that it refuses is in the error.
+pub(crate) fn tell(workspace: &Workspace) -> Result<()> {
+    for (program, count) in count(workspace)? {
+        let count = count.map_or_else(|| String::from(UNTOLD), |count| count.to_string());
+        say::result(&format!("{program} {count}"));
+    }
+    Ok(())
+}
+
+/// Stands for a number that the kernel does not tell.
+pub(crate) const UNTOLD: &str = "-";
+
+/// The lines that [`tell`] prints.
+pub(crate) fn read(told: &str) -> Counts {
+    let row = |line: &str| {
+        let (program, count) = line.split_once(' ')?;
+        let count = if count == UNTOLD { None } else { Some(count.parse().ok()?) };
+        Some((program.to_owned(), count))
+    };
+    told.lines().filter_map(row).collect()
+}
+
+fn count(workspace: &Workspace) -> Result<Counts> {
+    let object = workspace.bpf().object();
+    let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
+    let mut ebpf = Ebpf::load(&object).context("the kernel does not take the object")?;
     let mut counts = BTreeMap::new();
     for (name, program) in ebpf.programs_mut() {
         match program {
@@ -49,7 +78,7 @@ fn count(object: &[u8]) -> Result<BTreeMap<String, u64>> {
         }
         .with_context(|| format!("the verifier refuses {name}"))?;
         let verified = program.info()?.verified_instruction_count();
-        counts.insert(name.to_owned(), verified.context("kernels before 5.16 do not say how much they verify")?.into());
+        counts.insert(name.to_owned(), verified.map(u64::from));
     }
     Ok(counts)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::program::{self, Account};
+use super::program::Account;
 use crate::child::{Child, Errors};
 use crate::floor::{AtReturn, Floor};
 use crate::libc_copy::LibcCopy;
@@ -19,8 +19,8 @@ use crate::victim::{self, Work};
 pub(super) enum Kind {
     /// memtrace by unwind tables, of a program without frame pointers.
     Tables,
-    /// memtrace by `bpf_get_stack`, of a program with frame pointers.
-    FramePointers,
+    /// As `Tables`, of a program whose frames have not been met for long.
+    Cold,
     /// memtrace without stacks.
     WithoutStacks,
     /// `bpf_get_stack` alone, of a program with frame pointers.
@@ -34,34 +34,35 @@ impl Kind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Tables => "tables",
-            Self::FramePointers => "frame-pointers",
+            Self::Cold => "cold",
             Self::WithoutStacks => "without-stacks",
             Self::Helper => "helper",
             Self::Empty => "empty",
         }
     }
 
-    /// The variant of memtrace's that sees the same victim's stacks; itself where it is one.
+    /// The variant that sees the stacks of the same victim; itself where it is one.
     pub(super) const fn seen_by(self) -> Self {
         match self {
-            Self::FramePointers | Self::Helper => Self::FramePointers,
             Self::Tables | Self::WithoutStacks | Self::Empty => Self::Tables,
+            Self::Cold => Self::Cold,
+            Self::Helper => Self::Helper,
         }
     }
 
     /// How its stacks end, as memtrace's report says it.
     pub(super) const fn end(self) -> &'static str {
         match self {
-            Self::Tables => "complete",
-            Self::FramePointers => "frame_pointers",
+            Self::Tables | Self::Cold => "complete",
             Self::WithoutStacks | Self::Helper | Self::Empty => "not_taken",
         }
     }
 
     const fn victim(self) -> &'static str {
-        match self.seen_by() {
-            Self::FramePointers => "deep-frame-pointers",
-            _ => "deep",
+        match self {
+            Self::Tables | Self::WithoutStacks | Self::Empty => "deep",
+            Self::Cold => "cold",
+            Self::Helper => "deep-frame-pointers",
         }
     }
 }
@@ -119,12 +120,7 @@ impl Running {
             Kind::Empty => place(AtReturn::Nothing)?,
             Kind::Helper => place(AtReturn::Stack)?,
             Kind::WithoutStacks => attach(&["--max-depth", "0"])?,
-            Kind::Tables => attach(&[])?,
-            Kind::FramePointers => {
-                let (memtrace, program) = attach(&[])?;
-                program::forget_tables(program, pid)?;
-                (memtrace, program)
-            }
+            Kind::Tables | Kind::Cold => attach(&[])?,
         };
         Ok(Self { kind, child, library, tracer, program, told: BTreeMap::new() })
     }

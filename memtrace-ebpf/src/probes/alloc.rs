@@ -6,7 +6,7 @@ use memtrace_common::wire::gate;
 
 use crate::pending::{self, Call, Pending};
 use crate::thread::Thread;
-use crate::{maps, rate};
+use crate::{hook, maps, rate};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
@@ -14,7 +14,7 @@ fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
         gate::OPEN => {
             // SAFETY: at a uprobe the context is the user's registers.
             let stack_pointer = unsafe { (*context.regs).rsp };
-            let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux });
+            let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux, extra: 0 });
         }
         gate::COUNTING => rate::count(size),
         _ => {}
@@ -47,7 +47,24 @@ fn alloc_product01(context: ProbeContext) -> u32 {
 }
 
 #[uprobe]
+fn alloc_product12(context: ProbeContext) -> u32 {
+    let size = argument(&context, 1).wrapping_mul(argument(&context, 2));
+    enter(&context, Call::Alloc, size, 0);
+    0
+}
+
+#[uprobe]
 fn alloc_out0_size2(context: ProbeContext) -> u32 {
     enter(&context, Call::AllocOut, argument(&context, 2), argument(&context, 0));
+    0
+}
+
+#[uprobe]
+fn alloc_any(context: ProbeContext) -> u32 {
+    let cookie = hook::cookie(&context);
+    match hook::argument(&context, cookie, 2) {
+        Some(out) => enter(&context, Call::AllocOut, hook::size(&context, cookie), out),
+        None => enter(&context, Call::Alloc, hook::size(&context, cookie), 0),
+    }
     0
 }

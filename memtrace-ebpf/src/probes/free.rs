@@ -3,21 +3,63 @@
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 
-use crate::pending::{self, Entry};
+use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, maps};
+use crate::{emit, hook, maps};
 
-#[uprobe]
-fn free_block0(context: ProbeContext) -> u32 {
-    let address: u64 = context.arg(0).unwrap_or(0);
+#[inline(always)]
+fn enter(context: &ProbeContext, address: u64) {
     if address == 0 || !maps::gate_open() {
-        return 0;
+        return;
     }
     let thread = Thread::current();
     // SAFETY: at a uprobe the context is the user's registers.
     let stack_pointer = unsafe { (*context.regs).rsp };
-    if pending::enter(&context, thread, stack_pointer) != Entry::Nested {
-        emit::free(&context, thread, address);
+    if pending::enter(context, thread, stack_pointer, address) != Entry::Nested {
+        emit::free(context, thread, address);
     }
+}
+
+/// As [`enter`], for a function whose return is probed, so that what it frees itself is known to be inside of it.
+#[inline(always)]
+fn enter_around(context: &ProbeContext, address: u64) {
+    if address == 0 || !maps::gate_open() {
+        return;
+    }
+    let thread = Thread::current();
+    // SAFETY: at a uprobe the context is the user's registers.
+    let stack_pointer = unsafe { (*context.regs).rsp };
+    let pending = Pending { call: Call::Free, size: 0, aux: address, extra: 0 };
+    match pending::begin(context, thread, stack_pointer, pending) {
+        Some(Entry::Outermost) => emit::free(context, thread, address),
+        Some(Entry::TailCall | Entry::Nested) => {}
+        // The free is known all the same, only not what happens inside of it.
+        None => emit::free(context, thread, address),
+    }
+}
+
+#[uprobe]
+fn free_block0(context: ProbeContext) -> u32 {
+    enter(&context, context.arg(0).unwrap_or(0));
+    0
+}
+
+#[uprobe]
+fn free_any(context: ProbeContext) -> u32 {
+    let cookie = hook::cookie(&context);
+    enter(&context, hook::argument(&context, cookie, 0).unwrap_or(0));
+    0
+}
+
+#[uprobe]
+fn free_around_block0(context: ProbeContext) -> u32 {
+    enter_around(&context, context.arg(0).unwrap_or(0));
+    0
+}
+
+#[uprobe]
+fn free_around_any(context: ProbeContext) -> u32 {
+    let cookie = hook::cookie(&context);
+    enter_around(&context, hook::argument(&context, cookie, 0).unwrap_or(0));
     0
 }

@@ -6,7 +6,7 @@ use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::Kind;
 
 use crate::thread::Thread;
-use crate::{emit, maps, pending, settings, unwind};
+use crate::{emit, maps, pending, scope, settings, unwind};
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
 /// task, which has the new program already.
@@ -17,10 +17,11 @@ fn process_exec(context: RawTracePointContext) -> i32 {
     pending::forget(context.arg::<u64>(1) as u32);
     pending::forget(thread.tid);
     unwind::forget(thread.pid);
-    if maps::gate_open() && maps::is_target(thread.pid) {
+    if maps::is_open() && scope::matters(thread.pid) {
         emit::process(&context, thread, Kind::Exec);
         unwind::announce(thread.pid, context.arg(2));
     }
+    scope::exec(thread.pid);
     0
 }
 
@@ -31,9 +32,10 @@ fn process_exit(context: RawTracePointContext) -> i32 {
     pending::forget(thread.tid);
     if is_last_thread(context.arg(0)) {
         unwind::forget(thread.pid);
-        if maps::gate_open() && maps::is_target(thread.pid) {
+        if maps::is_open() && scope::matters(thread.pid) {
             emit::process(&context, thread, Kind::Exit);
         }
+        scope::exit(thread.pid);
     }
     0
 }
@@ -46,7 +48,10 @@ fn process_fork(context: RawTracePointContext) -> i32 {
     // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
     match unsafe { bpf_probe_read_kernel(child as *const u32) } {
         // A thread has its process' mappings anyway.
-        Ok(child) if child != parent => unwind::copy(parent, child),
+        Ok(child) if child != parent => {
+            unwind::copy(parent, child);
+            scope::fork(parent, child);
+        }
         _ => {}
     }
     0

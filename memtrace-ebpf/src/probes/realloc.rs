@@ -1,4 +1,4 @@
-//! Functions that exchange a block for another.
+//! Functions that exchange a block for another, or change its size where it lies.
 //!
 //! The old block is given up when the call begins: from then on another thread may be handed its address. Should the call
 //! fail, its return takes the block back.
@@ -8,19 +8,23 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, maps};
+use crate::{emit, hook, maps};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, old: u64, size: u64) {
+    exchange(context, Pending { call: Call::Realloc, size, aux: old, extra: 0 });
+}
+
+#[inline(always)]
+fn exchange(context: &ProbeContext, pending: Pending) {
     if !maps::gate_open() {
         return;
     }
     let thread = Thread::current();
     // SAFETY: at a uprobe the context is the user's registers.
     let stack_pointer = unsafe { (*context.regs).rsp };
-    let pending = Pending { call: Call::Realloc, size, aux: old };
-    if pending::begin(context, thread, stack_pointer, pending) == Some(Entry::Outermost) && old != 0 {
-        emit::park(context, thread, old);
+    if pending::begin(context, thread, stack_pointer, pending) == Some(Entry::Outermost) && pending.aux != 0 {
+        emit::park(context, thread, pending.aux);
     }
 }
 
@@ -31,11 +35,46 @@ fn realloc_old0_size1(context: ProbeContext) -> u32 {
 }
 
 #[uprobe]
+fn realloc_old1_size2(context: ProbeContext) -> u32 {
+    enter(&context, context.arg(1).unwrap_or(0), context.arg(2).unwrap_or(0));
+    0
+}
+
+#[uprobe]
+fn realloc_old0_size3(context: ProbeContext) -> u32 {
+    enter(&context, context.arg(0).unwrap_or(0), context.arg(3).unwrap_or(0));
+    0
+}
+
+#[uprobe]
 fn realloc_old0_product12(context: ProbeContext) -> u32 {
     let count: u64 = context.arg(1).unwrap_or(0);
     let size: u64 = context.arg(2).unwrap_or(0);
-    // An overflowing call fails and keeps its block; its wrapped product must only not read as 0, which would mean a free.
-    let product = if count == 0 || size == 0 { 0 } else { count.wrapping_mul(size).max(1) };
-    enter(&context, context.arg(0).unwrap_or(0), product);
+    enter(&context, context.arg(0).unwrap_or(0), hook::product(count, size));
+    0
+}
+
+#[uprobe]
+fn realloc_any(context: ProbeContext) -> u32 {
+    let cookie = hook::cookie(&context);
+    enter(&context, hook::argument(&context, cookie, 2).unwrap_or(0), hook::size(&context, cookie));
+    0
+}
+
+#[uprobe]
+fn resize_block0_size1_extra2(context: ProbeContext) -> u32 {
+    let size = context.arg(1).unwrap_or(0);
+    let extra = context.arg(2).unwrap_or(0);
+    exchange(&context, Pending { call: Call::Resize, size, aux: context.arg(0).unwrap_or(0), extra });
+    0
+}
+
+#[uprobe]
+fn resize_any(context: ProbeContext) -> u32 {
+    let cookie = hook::cookie(&context);
+    let size = hook::argument(&context, cookie, 0).unwrap_or(0);
+    let extra = hook::argument(&context, cookie, 1).unwrap_or(0);
+    let aux = hook::argument(&context, cookie, 2).unwrap_or(0);
+    exchange(&context, Pending { call: Call::Resize, size, aux, extra });
     0
 }

@@ -1,39 +1,72 @@
 //! The return of every function that hands out a block.
 
+use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_user;
-use aya_ebpf::macros::uretprobe;
-use aya_ebpf::programs::RetProbeContext;
+use aya_ebpf::macros::{uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
 
 use crate::pending::{self, Call, Pending};
+use crate::stack::Caller;
 use crate::thread::Thread;
 use crate::{emit, loss, maps, settings, stack};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
-    if !maps::gate_open() {
-        return 0;
-    }
-    let thread = Thread::current();
     // SAFETY: at a return probe the context is the user's registers.
-    let stack_pointer = unsafe { (*context.regs).rsp };
-    if let Some(pending) = pending::finish(&context, thread, stack_pointer) {
-        returned(&context, thread, pending);
-    }
+    let registers = unsafe { &*context.regs };
+    enter(&context, registers, Caller { ip: registers.rip, stack_pointer: registers.rsp });
+    0
+}
+
+/// At the return instruction itself, of a function that may also be left by an exception: the kernel exchanges no return
+/// address, so that whoever unwinds the stack finds it whole.
+#[uprobe]
+fn call_return_site(context: ProbeContext) -> u32 {
+    // SAFETY: at a uprobe the context is the user's registers.
+    let registers = unsafe { &*context.regs };
+    // SAFETY: the helper checks the address.
+    let ip = unsafe { bpf_probe_read_user(registers.rsp as *const u64) }.unwrap_or(0);
+    enter(&context, registers, Caller { ip, stack_pointer: registers.rsp.wrapping_add(8) });
     0
 }
 
 #[inline(always)]
-fn returned(context: &RetProbeContext, thread: Thread, pending: Pending) {
-    let result: u64 = context.ret();
+fn enter(context: &impl EbpfContext, registers: &pt_regs, caller: Caller) {
+    if !maps::gate_open() {
+        return;
+    }
+    let thread = Thread::current();
+    if let Some(pending) = pending::finish(context, thread, caller.stack_pointer) {
+        returned(context, registers, caller, thread, pending);
+    }
+}
+
+#[inline(always)]
+fn returned(context: &impl EbpfContext, registers: &pt_regs, caller: Caller, thread: Thread, pending: Pending) {
+    let result = registers.rax;
+    let mut size = pending.size;
     let address = match pending.call {
         Call::Alloc => result,
+        Call::Free => 0,
         Call::Realloc => {
             // Of size 0, null means that the old block was freed, as glibc does it (malloc/malloc.c, realloc).
             if result == 0 && pending.size != 0 && pending.aux != 0 {
                 emit::restore(context, thread, pending.aux);
             }
             result
+        }
+        // It stays as it was where it could not have the size.
+        Call::Resize if result < pending.size => {
+            if pending.aux != 0 {
+                emit::restore(context, thread, pending.aux);
+            }
+            0
+        }
+        Call::Resize => {
+            size = pending.size.saturating_add(pending.extra).min(result);
+            pending.aux
         }
         // An int: the upper half of the register means nothing.
         Call::AllocOut if result as u32 != 0 => 0,
@@ -49,13 +82,11 @@ fn returned(context: &RetProbeContext, thread: Thread, pending: Pending) {
     if address == 0 {
         return;
     }
-    if !settings::wants(pending.size) {
-        loss::filtered(pending.size);
+    if !settings::wants(size) {
+        loss::filtered(size);
         return;
     }
     let ring = emit::ring_for(thread, address);
-    // SAFETY: at a return probe the context is the user's registers.
-    let registers = unsafe { &*context.regs };
-    let stack = stack::take(context, registers, thread, ring);
-    emit::alloc(context, ring, thread, address, pending.size, stack);
+    let stack = stack::take(context, registers, caller, thread, ring);
+    emit::alloc(context, ring, thread, address, size, stack);
 }

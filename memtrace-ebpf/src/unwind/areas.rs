@@ -1,11 +1,13 @@
 //! What of a file is mapped at an address, as the kernel itself knows it.
 
 use core::ffi::c_void;
-use core::ptr::from_mut;
+use core::ptr::{self, from_mut};
 
 use aya_ebpf::bindings::task_struct;
+use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task, bpf_get_current_task_btf};
+use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{Mapping, ObjectKey, mapping};
 use memtrace_common::wire::End;
 use memtrace_unwind::lookup::{self, Area};
@@ -23,8 +25,27 @@ const EXECUTABLE: u64 = 1 << 2;
 
 const PAGE_SHIFT: u64 = 12;
 
+/// Mappings are remembered for each 2^16 bytes of addresses with code that was met.
+const PART_BITS: u32 = 16;
+
+/// Some addresses of a process.
+#[repr(C)]
+struct Place {
+    part: u64,
+    generation: u32,
+    reserved: u32,
+}
+
+/// Mappings that the kernel was asked for. Asking takes it some hundred nanoseconds, and fails while another thread changes
+/// the process' mappings.
+///
+/// The memory of an entry that is replaced may be another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so
+/// that who has copied one looks whether it is still there.
+#[btf_map]
+static KNOWN: LruHashMap<Place, Mapping, 16384> = LruHashMap::new();
+
 /// How often the kernel is asked while the process' mappings are locked for a change by another of its threads.
-const TRIES: u32 = 4;
+const TRIES: u32 = 64;
 
 /// A part of a process' addresses, and what it shows.
 #[derive(Clone, Copy)]
@@ -52,6 +73,11 @@ impl Mapped {
     };
 }
 
+const FOUND: u64 = 0;
+const NO_MAPPING: u64 = End::NoMapping as u64;
+const PENDING: u64 = End::TablePending as u64;
+const BUSY: u64 = End::MappingsBusy as u64;
+
 /// Finds the mapping of the current process that `pc` lies in, and puts it into the walk in progress in the scratch memory
 /// of `slot`. Returns 0, or the [`End`] of the walk.
 ///
@@ -59,24 +85,49 @@ impl Mapped {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
-    const FOUND: u64 = 0;
-    const NO_MAPPING: u64 = End::NoMapping as u64;
+    let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
+    let State { last, process, .. } = &mut scratch.unwind;
+    let place = Place { part: pc >> PART_BITS, generation: process.generation, reserved: 0 };
+    // SAFETY: its memory stays that of a value of the map; whether of this one is seen below.
+    if let Some(known) = unsafe { KNOWN.get(&place) } {
+        copy(last, known);
+        // SAFETY: as above.
+        if unsafe { KNOWN.get(&place) }.is_some_and(|still| ptr::eq(still, known)) && lookup::holds(last, pc) {
+            return FOUND;
+        }
+    }
+    let mut result = BUSY;
+    for _ in 0..TRIES {
+        result = unwind_ask(slot, pc);
+        if result != BUSY {
+            break;
+        }
+    }
+    if result == FOUND
+        && let Some(scratch) = Scratch::at(slot)
+        // What is not known yet may be so when it is looked up next.
+        && (scratch.unwind.last.pages_and_kind >> 24) as u8 == mapping::TABLE
+    {
+        // What cannot be kept is asked for again.
+        let _ = KNOWN.insert(&place, &scratch.unwind.last, 0);
+    }
+    result
+}
+
+/// Asks the kernel once. Is verified by itself, lest it be so for each time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_ask(slot: u32, pc: u64) -> u64 {
     if !settings::can_find_areas() {
         return NO_MAPPING;
     }
     let mut mapped = Mapped::NOTHING;
-    let mut result = 0;
-    for _ in 0..TRIES {
-        // SAFETY: the callback is a program of this object, and writes to what `mapped` is only.
-        result = unsafe {
-            bpf_find_vma(bpf_get_current_task_btf(), pc, describe as *mut c_void, from_mut(&mut mapped).cast(), 0)
-        };
-        if result == 0 || result == NOT_FOUND {
-            break;
-        }
-    }
+    // SAFETY: the callback is a program of this object, and writes to what `mapped` is only.
+    let result = unsafe {
+        bpf_find_vma(bpf_get_current_task_btf(), pc, describe as *mut c_void, from_mut(&mut mapped).cast(), 0)
+    };
     if result != 0 && result != NOT_FOUND {
-        return End::MappingsBusy as u64;
+        return BUSY;
     }
     let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
     if result != 0 || !mapped.read || !mapped.executable {
@@ -89,21 +140,19 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
         copy(last, &Mapping { begin, end, bias: 0, page_base: 0, pages_and_kind: generated });
         return FOUND;
     }
-    let Some(table) = objects::table(*pid, &mapped.object, mapped.begin, mapped.end) else {
-        return End::TablePending as u64;
-    };
+    let Some(table) = objects::table(*pid, &mapped.object, mapped.begin, mapped.end) else { return PENDING };
     let area = Area { begin: mapped.begin, end: mapped.end, offset: mapped.offset };
     copy(last, &lookup::mapping(table, &area, pc));
-    FOUND
+    if objects::is_still(&mapped.object, table) { FOUND } else { BUSY }
 }
 
-/// A count of the changes of the current process' mappings, as far as the kernel keeps one.
+/// How many pages of code the current process has mapped (`vm_stat_account`, mm/mmap.c).
 #[inline(always)]
-pub fn changes() -> Option<u32> {
+pub fn code_pages() -> Option<u32> {
     // SAFETY: the helper takes nothing.
     let task = unsafe { bpf_get_current_task() };
     let memory = word(task, layout::task_memory())?;
-    half(memory, layout::changes())
+    half(memory, layout::code_pages())
 }
 
 /// As `bpf_find_vma` calls it, while the mappings are locked.
@@ -134,7 +183,7 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
 
 /// `file` is the address of a `struct file`.
 #[inline(always)]
-fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
+pub fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
     let inode = word(file, layout::inode())?;
     object.inode = word(inode, layout::number())?;
     object.changed_s = word(inode, layout::changed_s())? as i64;
@@ -149,6 +198,7 @@ fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
 pub fn announce(pid: u32, program: u64) {
     let mut object = Mapped::NOTHING.object;
     if settings::can_find_areas()
+        && settings::max_depth() != 0
         && let Some(file) = word(program, layout::program())
         && read_object(file, &mut object).is_some()
     {

@@ -1,5 +1,7 @@
 //! Which objects have tables, and asking for those that have none yet.
 
+use core::ptr;
+
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{MAX_OBJECTS, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping};
@@ -21,12 +23,11 @@ const PENDING: ObjectTable = ObjectTable {
     segments: [Segment { offset: 0, end: 0, shift: 0 }; MAX_SEGMENTS],
 };
 
-/// Where the table of `object` lies. If it is not known, user space is asked, once, to look at what the process has
-/// mapped there.
+/// Where the table of `object` lies, until [`is_still`] says otherwise. If it is not known, user space is asked, once, to
+/// look at what the process has mapped there.
 #[inline(always)]
 pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'static ObjectTable> {
-    // SAFETY: user space replaces entries as a whole; should it do so while one is read, the old one stays readable
-    // until the program ends.
+    // SAFETY: its memory stays that of a value of the map.
     if let Some(known) = unsafe { OBJECTS.get(object) } {
         return Some(known);
     }
@@ -37,4 +38,12 @@ pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'sta
         let _ = OBJECTS.remove(object);
     }
     None
+}
+
+/// Whether what was read from `table` was that of `object`: the memory of an entry that is replaced may be another entry's
+/// at once (`htab_lru_push_free`, kernel/bpf/hashtab.c).
+#[inline(always)]
+pub fn is_still(object: &ObjectKey, table: &ObjectTable) -> bool {
+    // SAFETY: only its address is asked for.
+    unsafe { OBJECTS.get(object) }.is_some_and(|still| ptr::eq(still, table))
 }

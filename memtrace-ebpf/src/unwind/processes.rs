@@ -1,8 +1,12 @@
 //! Whose mappings are which: a generation for each process, a new one whenever its mappings change.
 //!
-//! Where the kernel can be asked for mappings (Linux 5.17), the programs keep these entries by themselves, and see by the
-//! kernel's count of changes that a generation is over. What a thread's stack goes through is not unmapped meanwhile, so
-//! that it is enough to look once a stack. On older kernels user space tells of each process' mappings.
+//! Where the kernel can be asked for mappings (Linux 5.17), the programs keep these entries by themselves. That a generation
+//! is over they see by the number of the process' pages of code, which is another one as soon as a library is unmapped; and
+//! before another comes to its place, the linker allocates, and so a stack is taken. Besides, user space has entries
+//! forgotten when it hears of a mapping, for those who exchange code without allocating. On older kernels user space tells
+//! of each process' mappings.
+
+use core::ptr::read_volatile;
 
 use aya_ebpf::btf_maps::{Array, HashMap};
 use aya_ebpf::macros::btf_map;
@@ -18,28 +22,29 @@ static PROCS: HashMap<u32, Process, MAX_PROCESSES> = HashMap::new();
 #[btf_map]
 static GENERATION: Array<u64, 1> = Array::new();
 
-/// Generations that user space gives have this bit (`memtrace::kernel`), so that nobody gives out another's.
+/// Generations that user space gives have the bit above these (`memtrace::kernel`), so that nobody gives out another's.
 const GIVEN_HERE: u32 = (1 << 31) - 1;
 
 /// What is known of the current process' mappings; `None` where nothing is and the kernel cannot be asked.
 #[inline(always)]
 pub fn of(pid: u32) -> Option<Process> {
-    // SAFETY: user space replaces entries as a whole; should it do so while one is read, the old one stays readable
-    // until the program ends.
-    let known = unsafe { PROCS.get(&pid) };
+    // Copied before it is judged: the memory of an entry that is replaced may be another process' at once
+    // (`htab_map_update_elem`, kernel/bpf/hashtab.c).
+    // SAFETY: its memory stays that of a value of the map.
+    let known = unsafe { PROCS.get(&pid) }.map(|known| unsafe { read_volatile(known) });
     if !settings::can_find_areas() {
-        return known.copied();
+        return known;
     }
-    let changes = areas::changes()?;
+    let code_pages = areas::code_pages()?;
     if let Some(known) = known
-        && (known.count != 0 || known.changes == changes)
+        && (known.count != 0 || known.base == pid && known.code_pages == code_pages)
     {
-        return Some(*known);
+        return Some(known);
     }
     let last = GENERATION.get_ptr_mut(0)?;
     // SAFETY: the pointer is a map value's, which are aligned to 8 bytes.
     let generation = (unsafe { atomic::fetch_add(last, 1) } as u32 & GIVEN_HERE) + 1;
-    let process = Process { base: 0, count: 0, generation, changes };
+    let process = Process { base: pid, count: 0, generation, code_pages };
     // Where there is no room, each stack has a generation of its own, and remembers for nobody.
     let _ = PROCS.insert(&pid, &process, 0);
     Some(process)
@@ -56,7 +61,7 @@ pub fn forget(pid: u32) {
 /// anew.
 #[inline(always)]
 pub fn copy(parent: u32, child: u32) {
-    // SAFETY: as above.
+    // SAFETY: its memory stays that of a value of the map.
     if let Some(known) = unsafe { PROCS.get(&parent) }
         && known.count != 0
     {

@@ -63,7 +63,7 @@ fn tables() -> (Tables, Process) {
             blob(&[(0, row(0xff0, 8)), (1, row(0, 9)), (2, row(0x800, 10))]),
         ],
     };
-    (tables, Process { base: 1, count: 5, generation: 1, changes: 0 })
+    (tables, Process { base: 1, count: 5, generation: 1, code_pages: 0 })
 }
 
 /// `None` where `pc` is in no mapping.
@@ -143,7 +143,7 @@ fn the_most_mappings_that_a_process_may_have_are_all_found() {
     let count = 1u32 << MAPPING_STEPS;
     let (mut tables, _) = tables();
     tables.mappings = (0..u64::from(count)).map(|index| mapping(index << 20, 1, 0, 0, mapping::GENERATED)).collect();
-    let process = Process { base: 0, count, generation: 1, changes: 0 };
+    let process = Process { base: 0, count, generation: 1, code_pages: 0 };
     for index in 0..count {
         assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0xfff), Some(Found::Generated));
         assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0x1000), None);
@@ -222,7 +222,7 @@ proptest! {
             pages_and_kind: 0xffff,
         });
         let tables = Tables { mappings: mappings.collect(), pages, blobs: vec![blob(&rows)] };
-        let process = Process { base, count, generation: 1, changes: 0 };
+        let process = Process { base, count, generation: 1, code_pages: 0 };
         let begins = tables.mappings.iter().map(|mapping| mapping.begin);
         for pc in pcs.into_iter().chain(begins) {
             let _ = find_in(&tables, &process, pc);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-use super::{help, units};
+use super::{choices, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Pid, Root};
 use crate::report::Format;
-use crate::session::{Percent, ProbeSite};
+use crate::session::{Choice, Hooks, NamedAllocator, Percent, ProbeSite};
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -100,11 +100,62 @@ pub(super) struct Trace {
     #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
     pub(super) pids: Vec<Pid>,
 
+    /// Trace the processes of this name, as `ps -o comm` shows it
+    ///
+    /// Those that start later too. May be given more than once, and with --exe, --cgroup and --user: whoever fits one of them is traced.
+    #[arg(long = "comm", value_name = "NAME", help_heading = TARGET)]
+    pub(super) comms: Vec<String>,
+
+    /// Trace the processes that run this program
+    #[arg(long = "exe", value_name = "PATH", help_heading = TARGET)]
+    pub(super) exes: Vec<PathBuf>,
+
+    /// Trace the processes in or below this control group: a container, a service
+    ///
+    /// Its directory, or its path below the root of all control groups (version 2), as in system.slice/nginx.service.
+    #[arg(long = "cgroup", value_name = "PATH", help_heading = TARGET)]
+    pub(super) cgroups: Vec<PathBuf>,
+
+    /// Trace the processes of this user, by name or id
+    #[arg(long = "user", value_name = "USER", help_heading = TARGET)]
+    pub(super) users: Vec<String>,
+
+    /// Leave these processes out, as in comm=bash or user=root
+    ///
+    /// By comm, exe, cgroup, user or pid. May be given more than once. It overrules whatever else is given.
+    #[arg(long, value_name = "KIND=VALUE", value_parser = choices::excluded, help_heading = TARGET)]
+    pub(super) exclude: Vec<Choice>,
+
+    /// Trace also the processes that --pid's start
+    ///
+    /// Those that a command starts are traced unless --no-children is given. Probes are then placed for everyone who uses the same libraries; whoever else runs into them is slowed down a little.
+    #[arg(long, overrides_with = "no_children", help_heading = TARGET)]
+    pub(super) children: bool,
+
+    /// Trace the command's own process alone
+    #[arg(long, overrides_with = "children", help_heading = TARGET)]
+    pub(super) no_children: bool,
+
     /// Start this command and trace it, from its first instruction to its end
     ///
     /// Under sudo, the command runs as the user who called sudo.
     #[arg(last = true, value_names = ["CMD", "ARGS"], num_args = 1.., help_heading = TARGET)]
     pub(super) command: Vec<OsString>,
+
+    /// Trace the allocator in this object too, whose functions may have a prefix
+    ///
+    /// May be given more than once. Allocators that define malloc and free are found by themselves; this is for others, as
+    /// in libpool.so:pool_ for pool_malloc, pool_free and their like. The object is named by its path, its file or its soname.
+    #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, help_heading = TARGET)]
+    pub(super) allocators: Vec<NamedAllocator>,
+
+    /// Trace these functions too, as in 'alloc=take(size=arg0)->ret,free=give(arg0)'
+    ///
+    /// May be given more than once. For pools that have functions of their own: what is called inside them is not counted.
+    /// A size may be a product, size=arg0*arg1, a block's address may be stored through an argument, ->arg0, and a
+    /// function may exchange blocks, realloc=grow(old=arg0,size=arg1)->ret. Some of these need Linux 5.15.
+    #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
+    pub(super) hooks: Vec<Hooks>,
 
     /// Stop after this long, as in 30s, 5m or 1h30m
     ///

@@ -66,7 +66,9 @@ impl Exit {
             Self::Success => "success",
             Self::Failed => "something failed while running, such as writing the report",
             Self::Usage => "the command line is wrong",
-            Self::NoProcess => "there is no such process, or it ended while memtrace was attaching",
+            Self::NoProcess => {
+                "there is no such process, user, program or control group, or it ended while memtrace was attaching"
+            }
             Self::NotPermitted => "not permitted; the message names the missing capability",
             Self::Kernel => "the kernel lacks what is needed: BPF, BTF, ring buffers or uprobes",
             Self::NoAllocator => "the target has no allocator that memtrace knows",
@@ -89,7 +91,7 @@ impl From<Exit> for ExitCode {
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
         match error {
-            Error::NoSuchProcess { .. } | Error::Ended { .. } => Self::NoProcess,
+            Error::NoSuchProcess { .. } | Error::Ended { .. } | Error::NothingSelected { .. } => Self::NoProcess,
             Error::Permission { .. } => Self::NotPermitted,
             Error::Kernel { .. } => Self::Kernel,
             Error::NoAllocator { .. } => Self::NoAllocator,

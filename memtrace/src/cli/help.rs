@@ -3,17 +3,18 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::exit::Exit;
-use crate::model::FUNCTIONS;
+use crate::model::{FUNCTIONS, Naming};
 
 /// The ways to call memtrace.
-pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
+pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
+                                memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
                                 memtrace man";
 
 /// What people do with memtrace, and how.
-pub(super) const EXAMPLES: [(&str, &str); 5] = [
+pub(super) const EXAMPLES: [(&str, &str); 7] = [
     ("Who holds this service's memory, of what it allocates in half a minute:", "sudo memtrace --pid 4711 -d 30s"),
     (
         "What has been live for a minute and more, without the small blocks:",
@@ -27,6 +28,8 @@ pub(super) const EXAMPLES: [(&str, &str); 5] = [
         "For people, for programs, and for other flame graph tools:",
         "sudo memtrace --pid 4711 -d 30s -o live.svg -o live.json -o live.folded",
     ),
+    ("Every process on this machine, those that start meanwhile too:", "sudo memtrace -d 1m"),
+    ("A service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
     ("What is missing on this machine:", "memtrace doctor"),
 ];
 
@@ -77,9 +80,23 @@ fn tip(word: &str) -> String {
     }
 }
 
-/// The names of all functions that are followed.
+/// The names of all functions that are followed, in sentences.
 pub(super) fn functions() -> String {
-    FUNCTIONS.iter().map(|function| function.name).collect::<Vec<_>>().join(", ")
+    let names = |naming: Naming| {
+        let prefix = if naming == Naming::Mimalloc { "mi_" } else { "" };
+        let rows = FUNCTIONS.iter().filter(|function| function.naming == naming);
+        rows.map(|function| format!("{prefix}{}", function.name)).collect::<Vec<_>>().join(", ")
+    };
+    let prefixes = Naming::Standard.prefixes().iter().filter(|prefix| !prefix.is_empty());
+    format!(
+        "{}; behind the prefixes {} too; of jemalloc {}; of mimalloc {}; of C++ every operator new and delete that does \
+         not call one of these; of Rust {}, likewise",
+        names(Naming::Standard),
+        prefixes.copied().collect::<Vec<_>>().join(", "),
+        names(Naming::Jemalloc),
+        names(Naming::Mimalloc),
+        names(Naming::Rust)
+    )
 }
 
 fn examples(count: usize) -> String {

@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 
 use super::args::Trace;
-use super::{outputs, units};
-use crate::model::{Bytes, Metric, Pid};
-use crate::session::{Config, Target};
+use super::{choices, outputs, units};
+use crate::model::{Bytes, Metric};
+use crate::session::{Config, Target, Wanted};
 
 /// The largest ring: the size of a map is 32 bits wide (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -36,9 +36,10 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
     if given.max_live == 0 {
         return Err(Contradiction::new("--max-live 0 leaves no room for any block", "give at least 1, as in 32M"));
     }
+    let target = target(&given)?;
     Ok(Config {
         outputs: outputs::resolve(given.outputs, given.format)?,
-        target: target(given.pids, given.command, given.exit_code)?,
+        target,
         duration: given.duration,
         metric: given.metric,
         by: given.by,
@@ -50,36 +51,50 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         shards,
         ring_size: given.ring_size,
         probe_site: given.probe_site,
+        wanted: Wanted { allocators: given.allocators, hooks: given.hooks },
         max_live: given.max_live,
         max_overhead: given.max_overhead,
         quiet: given.quiet,
     })
 }
 
-fn target(pids: Vec<Pid>, argv: Vec<std::ffi::OsString>, pass_exit_code: bool) -> Result<Target, Contradiction> {
-    match (pids.is_empty(), argv.is_empty()) {
-        (true, true) => Err(Contradiction::new(
-            "nothing to trace is given",
-            "give a running process, `memtrace --pid PID`, or a command, `memtrace -- CMD ARGS`",
-        )),
+fn target(given: &Trace) -> Result<Target, Contradiction> {
+    let choices = choices::given(given);
+    let selects = !choices.is_empty();
+    if given.exit_code && given.command.is_empty() {
+        return Err(Contradiction::new(
+            "--exit-code passes on a command's exit code, and no command is given",
+            "leave it out, or give a command: `memtrace --exit-code -- CMD ARGS`",
+        ));
+    }
+    match (given.pids.is_empty(), given.command.is_empty()) {
         (false, false) => Err(Contradiction::new(
             "both --pid and a command are given",
             "trace either running processes or a command; two memtraces may run at once",
         )),
-        (false, true) if pass_exit_code => Err(Contradiction::new(
-            "--exit-code passes on a command's exit code, and no command is given",
-            "leave it out, or give a command instead of --pid: `memtrace --exit-code -- CMD ARGS`",
+        (false, true) | (true, false) if selects => Err(Contradiction::new(
+            "processes are named, and chosen by what they are as well",
+            "give either --pid or a command, or --comm, --exe, --cgroup, --user and --exclude",
         )),
+        (true, true) if given.children || given.no_children => Err(Contradiction::new(
+            "--children and --no-children are about the processes that --pid's or a command's start",
+            "leave it out: whoever fits is traced, whoever started it",
+        )),
+        (true, true) => Ok(Target::Selected(choices)),
         (false, true) => {
-            let mut once = Vec::with_capacity(pids.len());
-            for pid in pids {
-                if !once.contains(&pid) {
-                    once.push(pid);
+            let mut pids = Vec::with_capacity(given.pids.len());
+            for &pid in &given.pids {
+                if !pids.contains(&pid) {
+                    pids.push(pid);
                 }
             }
-            Ok(Target::Pids(once))
+            Ok(Target::Pids { pids, children: given.children })
         }
-        (true, false) => Ok(Target::Command { argv, pass_exit_code }),
+        (true, false) => Ok(Target::Command {
+            argv: given.command.clone(),
+            pass_exit_code: given.exit_code,
+            children: !given.no_children,
+        }),
     }
 }
 
@@ -158,9 +173,9 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::Root;
+    use crate::model::{Pid, Root};
     use crate::report::Format;
-    use crate::session::{Destination, Output, ProbeSite};
+    use crate::session::{By, Choice, Destination, Output, ProbeSite};
 
     fn resolved(line: &str) -> Result<Config, String> {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());
@@ -175,7 +190,8 @@ mod tests {
     #[test]
     fn the_defaults_are_these() {
         let expected = Config {
-            target: Target::Pids(vec![Pid(4711)]),
+            wanted: Wanted::default(),
+            target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
             metric: Metric::LiveBytes,
@@ -198,7 +214,12 @@ mod tests {
     #[test]
     fn everything_given_arrives() {
         let expected = Config {
-            target: Target::Command { argv: vec!["ls".into(), "-l".into(), "--pid".into()], pass_exit_code: true },
+            wanted: Wanted::default(),
+            target: Target::Command {
+                argv: vec!["ls".into(), "-l".into(), "--pid".into()],
+                pass_exit_code: true,
+                children: true,
+            },
             duration: Some(Duration::from_secs(90)),
             outputs: vec![
                 Output { destination: Destination::File("a.json".into()), format: Format::Json },
@@ -225,9 +246,20 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_kind_of_target_is_needed() {
-        assert_eq!(refused(""), "nothing to trace is given");
-        assert_eq!(refused("--exit-code"), "nothing to trace is given");
+    fn one_kind_of_target_is_given_or_all_are_traced() {
+        let target = |line: &str| resolved(line).map(|config| config.target);
+        assert_eq!(target(""), Ok(Target::Selected(vec![])));
+        let choice = |by, exclude| Choice { by, exclude };
+        let chosen = vec![
+            choice(By::Comm(String::from("nginx")), false),
+            choice(By::User(String::from("www-data")), false),
+            choice(By::Pid(Pid(9)), true),
+        ];
+        assert_eq!(target("--user www-data --exclude pid=9 --comm nginx"), Ok(Target::Selected(chosen)));
+        assert!(refused("--exit-code").starts_with("--exit-code passes on a command's exit code"));
+        assert!(refused("--pid 1 --comm bash").starts_with("processes are named, and chosen"));
+        assert!(refused("--exclude pid=1 -- ls").starts_with("processes are named, and chosen"));
+        assert!(refused("--children").starts_with("--children and --no-children are about"));
         assert_eq!(refused("--pid 1 -- ls"), "both --pid and a command are given");
         assert!(refused("--pid 1 --exit-code").starts_with("--exit-code passes on a command's exit code"));
     }
@@ -235,7 +267,17 @@ mod tests {
     #[test]
     fn a_pid_given_twice_is_traced_once() {
         let target = resolved("-p 7 -p 9 --pid 7").map(|config| config.target);
-        assert_eq!(target, Ok(Target::Pids(vec![Pid(7), Pid(9)])));
+        assert_eq!(target, Ok(Target::Pids { pids: vec![Pid(7), Pid(9)], children: false }));
+    }
+
+    #[test]
+    fn a_command_s_children_are_traced_and_others_only_where_asked() {
+        let children = |line: &str| match resolved(line).map(|config| config.target) {
+            Ok(Target::Pids { children, .. } | Target::Command { children, .. }) => children,
+            other => panic!("{other:?}"),
+        };
+        assert!(children("-- ls") && children("--pid 1 --children") && children("--no-children --children -- ls"));
+        assert!(!children("--no-children -- ls") && !children("--pid 1"));
     }
 
     #[test]

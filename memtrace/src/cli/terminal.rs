@@ -34,6 +34,12 @@ impl Observer for Terminal {
         self.console.status(&progress::line(elapsed, live, events_per_second, lost, width));
     }
 
+    fn detaching(&mut self, removed: usize, total: usize) {
+        if !self.quiet && self.console.is_terminal() {
+            self.console.status(&format!("detaching, {removed} of {total}; Ctrl-C not to wait"));
+        }
+    }
+
     fn note(&mut self, text: &str) {
         if !self.quiet {
             let head = paint("memtrace:", Style::Faint, self.console.has_colour());
@@ -77,13 +83,14 @@ mod tests {
         });
         observer.note("wrote memtrace.svg");
         observer.summary("17 B live");
+        observer.detaching(3, 12);
         paper.text()
     }
 
     #[test]
     fn a_person_sees_progress() {
         let expected = "attached to pid 7\n\r0:05  17 B live  2 events/s  0 lost\x1b[K\r\x1b[Kmemtrace: wrote \
-                        memtrace.svg\n17 B live\n";
+                        memtrace.svg\n17 B live\n\rdetaching, 3 of 12; Ctrl-C not to wait\x1b[K";
         assert_eq!(shown(true, false), expected);
     }
 

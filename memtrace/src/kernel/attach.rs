@@ -1,136 +1,157 @@
-//! Probes in place: a breakpoint for every hooked function, in one process.
+//! Probes in place: a breakpoint for every hooked function, in one process or in all.
 
 use std::collections::HashSet;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use aya::Ebpf;
-use aya::programs::UProbe;
-use aya::programs::uprobe::{UProbeAttachLocation, UProbeLink, UProbeScope};
-use memtrace_common::vocabulary::RETURN_PROGRAM;
+use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
+use super::detach::{Detaching, Held};
 use super::error::KernelError;
-use crate::model::{FUNCTIONS, FileOffset, Pid, Shape};
+use super::way::Way;
+use crate::model::{FileOffset, Pid, Shape};
 
 /// Where to probe one function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// How the function is called.
     pub shape: Shape,
     /// The instruction, in the object's file.
     pub offset: FileOffset,
+    /// The function's return instructions, where the return address must stay as it is: an exception that passes a
+    /// function whose return the kernel has probed does not find its handler. Empty: the return is probed by the kernel.
+    pub return_sites: Vec<FileOffset>,
+}
+
+/// Whose calls are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Those of one process.
+    Process(Pid),
+    /// Those of every process that has mapped the object, or will.
+    Everyone,
+}
+
+/// An instruction to place a program at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Spot {
+    /// In the object's file.
+    pub(super) offset: FileOffset,
+    /// What the program is told there (`bpf_get_attach_cookie`); where it is told something, Linux 5.15 is needed.
+    pub(super) cookie: Option<u64>,
+}
+
+/// A program at an instruction of an object, for somebody.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    scope: Scope,
+    object: PathBuf,
+    program: &'static str,
+    spot: Spot,
 }
 
 /// Probes in place. They go when this is dropped, and with the process that holds it, however that ends.
-///
-/// Each takes the kernel about a tenth of a second to remove, one after the other (`perf_uprobe_destroy`,
-/// kernel/trace/trace_event_perf.c, waits for grace periods with a mutex held), however many threads ask for it.
 #[derive(Default)]
 pub struct Probes {
-    links: Vec<UProbeLink>,
+    held: Vec<Held>,
     /// What was placed where, so that nothing is placed twice.
     placed: HashSet<Place>,
-}
-
-/// A program at an instruction of an object, for one process.
-#[derive(PartialEq, Eq, Hash)]
-struct Place {
-    pid: Pid,
-    object: PathBuf,
-    offset: FileOffset,
-    program: &'static str,
 }
 
 impl Probes {
     /// How many probes are in place.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.links.len()
+        self.held.iter().map(Held::count).sum()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.links.is_empty()
+        self.held.is_empty()
     }
 
-    /// Places a probe at the entry of one function of the object at `path`, for `pid` only.
+    /// Takes these probes over.
+    pub fn join(&mut self, mut others: Self) {
+        self.held.append(&mut others.held);
+        self.placed.extend(others.placed.drain());
+    }
+
+    /// Begins to remove them, in the background, and calls `tell` whenever some are gone.
+    #[must_use]
+    pub fn detach(mut self, tell: impl Fn() + Send + Sync + 'static) -> Detaching {
+        Detaching::begin(std::mem::take(&mut self.held), tell)
+    }
+
+    /// Places a probe at the entry of one function of the object at `path`.
     pub(super) fn place_entry(
         &mut self,
-        ebpf: &mut Ebpf,
-        pid: Pid,
+        way: &mut Way<'_>,
+        scope: Scope,
         path: &Path,
         probe: &Probe,
     ) -> Result<(), KernelError> {
-        match probe.shape.entry_program() {
-            Some(entry) => self.place_one(ebpf, entry, pid, path, probe.offset),
-            None => Ok(()),
-        }
+        self.place_all(way, scope, path, [entry(probe)])
     }
 
-    /// Places those probes in the object at `path`, for `pid` only, that are not in place yet.
+    /// Places those probes in the object at `path` that are not in place yet.
     pub(super) fn place(
         &mut self,
-        ebpf: &mut Ebpf,
-        pid: Pid,
+        way: &mut Way<'_>,
+        scope: Scope,
         path: &Path,
         probes: &[Probe],
     ) -> Result<(), KernelError> {
-        for probe in probes {
-            if probe.shape.needs_return() {
-                self.place_one(ebpf, RETURN_PROGRAM, pid, path, probe.offset)?;
-            }
-            self.place_entry(ebpf, pid, path, probe)?;
-        }
-        Ok(())
+        // Returns first: a call that is seen is then seen to its end.
+        let returns = probes.iter().flat_map(at_return);
+        self.place_all(way, scope, path, returns.chain(probes.iter().map(entry)))
     }
 
-    fn place_one(
+    fn place_all(
         &mut self,
-        ebpf: &mut Ebpf,
-        program: &'static str,
-        pid: Pid,
+        way: &mut Way<'_>,
+        scope: Scope,
         path: &Path,
-        offset: FileOffset,
+        wanted: impl IntoIterator<Item = (&'static str, Spot)>,
     ) -> Result<(), KernelError> {
-        let place = Place { pid, object: path.to_owned(), offset, program };
-        if self.placed.contains(&place) {
-            return Ok(());
+        let mut programs: Vec<(&'static str, Vec<Spot>)> = Vec::new();
+        for (program, spot) in wanted {
+            let place = Place { scope, object: path.to_owned(), program, spot };
+            if self.placed.contains(&place) {
+                continue;
+            }
+            match programs.iter_mut().find(|(known, _)| *known == program) {
+                // Twice at the same spot: two functions that are one.
+                Some((_, spots)) if spots.contains(&spot) => {}
+                Some((_, spots)) => spots.push(spot),
+                None => programs.push((program, vec![spot])),
+            }
         }
-        let action = format!("place a probe at {} + {offset}", path.display());
-        let failed = |error: &(dyn std::error::Error + 'static)| KernelError::from_error(&action, error);
-        let program = loaded(ebpf, program)?;
-        let Some(pid) = NonZeroU32::new(pid.0) else { return Err(KernelError::TargetEnded) };
-        let location = UProbeAttachLocation::AbsoluteOffset(offset.0);
-        let link = program
-            .attach(location, path, UProbeScope::OneProcess(pid))
-            .and_then(|id| program.take_link(id))
-            .map_err(|error| failed(&error))?;
-        self.links.push(link);
-        self.placed.insert(place);
+        for (program, spots) in programs {
+            way.place(program, scope, path, &spots, &mut self.held)?;
+            let place = |spot| Place { scope, object: path.to_owned(), program, spot };
+            self.placed.extend(spots.into_iter().map(place));
+        }
         Ok(())
     }
 }
 
-/// Loads the programs of every hooked function.
-pub(super) fn load_all(ebpf: &mut Ebpf) -> Result<(), KernelError> {
-    let entries = FUNCTIONS.iter().filter_map(|function| function.shape.entry_program());
-    entries.chain([RETURN_PROGRAM]).try_for_each(|name| loaded(ebpf, name).map(drop))
-}
-
-/// The program `name`, loaded now if it was not yet.
-fn loaded<'ebpf>(ebpf: &'ebpf mut Ebpf, name: &str) -> Result<&'ebpf mut UProbe, KernelError> {
-    let program = program(ebpf, name)?;
-    if program.fd().is_err() {
-        program.load().map_err(|error| KernelError::from_load(&format!("load the program {name}"), &error))?;
+impl Drop for Probes {
+    fn drop(&mut self) {
+        drop(Detaching::begin(std::mem::take(&mut self.held), || {}));
     }
-    Ok(program)
 }
 
-fn program<'ebpf>(ebpf: &'ebpf mut Ebpf, name: &str) -> Result<&'ebpf mut UProbe, KernelError> {
-    let missing = || KernelError::Failed {
-        action: format!("use the program {name}"),
-        reason: String::from("the kernel half does not have it"),
-    };
-    ebpf.program_mut(name).ok_or_else(missing)?.try_into().map_err(|_| missing())
+/// The program at a function's entry.
+fn entry(probe: &Probe) -> (&'static str, Spot) {
+    let program = probe.shape.entry_program();
+    (program.name, Spot { offset: probe.offset, cookie: program.cookie.map(|cookie| cookie.0) })
+}
+
+/// The programs at a function's return, where that matters.
+fn at_return(probe: &Probe) -> Vec<(&'static str, Spot)> {
+    let at = |program, offset| (program, Spot { offset, cookie: None });
+    if probe.shape.needs_return() && probe.return_sites.is_empty() {
+        return vec![at(RETURN_PROGRAM, probe.offset)];
+    }
+    probe.return_sites.iter().map(|&offset| at(RETURN_SITE_PROGRAM, offset)).collect()
 }

@@ -1,10 +1,11 @@
 //! The kernel half's own counters.
 
-use aya::maps::{MapData, PerCpuArray};
-use aya::programs::ProgramFd;
-use memtrace_common::wire::counter;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::BorrowedFd;
 
+use aya::maps::{MapData, PerCpuArray};
+use memtrace_common::wire::counter;
+
+use super::multi::program_info;
 use crate::model::{Amount, Bytes, LossReason, Losses};
 
 /// What the kernel half counted.
@@ -32,13 +33,7 @@ pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> Counters {
     }
 }
 
-/// How often the kernel did not run a program at its probe, as /proc shows it (`bpf_prog_show_fdinfo`,
-/// kernel/bpf/syscall.c, since 5.12).
-pub(super) fn missed(program: &ProgramFd) -> u64 {
-    let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines()
-        .find_map(|line| line.strip_prefix("recursion_misses:"))
-        .and_then(|count| count.trim().parse().ok())
-        .unwrap_or(0)
+/// How often the kernel did not run a program at its probe (`recursion_misses` of `struct bpf_prog_info`, since 5.12).
+pub(super) fn missed(program: BorrowedFd<'_>) -> u64 {
+    program_info(program).map_or(0, |info| info.recursion_misses)
 }

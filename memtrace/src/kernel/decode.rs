@@ -1,6 +1,6 @@
 //! Records to events. Never panics and never fails silently: what can't be understood is a [`BadRecord`].
 
-use memtrace_common::wire::{AllocRecord, BlockRecord, End, Header, Kind, MAX_FRAMES, StackRecord};
+use memtrace_common::wire::{AllocRecord, BlockRecord, Header, Kind, MAX_FRAMES, StackRecord};
 
 use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
 
@@ -45,7 +45,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
 fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let id = StackId(word64(record, std::mem::offset_of!(StackRecord, stack))?);
     let count = word32(record, std::mem::offset_of!(StackRecord, frames))? as usize;
-    let end = End::from_raw(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
+    let end = StackEnd::of_walk(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
     if count > MAX_FRAMES || !id.has_frames() {
         return Err(BadRecord);
     }
@@ -53,22 +53,6 @@ fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let frames = frames.get(..count * 8).ok_or(BadRecord)?;
     let (words, _) = frames.as_chunks::<8>();
     let frames = words.iter().map(|&word| AbsAddr(u64::from_ne_bytes(word))).collect();
-    let end = match end {
-        End::Complete => StackEnd::Complete,
-        End::FramePointers => StackEnd::FramePointers,
-        End::Truncated => StackEnd::Truncated,
-        End::Generated => StackEnd::Generated,
-        End::GeneratedCut => StackEnd::GeneratedCut,
-        End::NoMapping => StackEnd::NoMapping,
-        End::TablePending => StackEnd::TablePending,
-        End::NoTable => StackEnd::NoTable,
-        End::NoRow => StackEnd::NoRow,
-        End::Untabled => StackEnd::Untabled,
-        End::Unreadable => StackEnd::Unreadable,
-        End::BadFrame => StackEnd::BadFrame,
-        End::RegisterLost => StackEnd::RegisterLost,
-        End::MappingsBusy => StackEnd::MappingsBusy,
-    };
     Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end }) })
 }
 
@@ -128,7 +112,7 @@ mod tests {
         assert_eq!(decode(&block(4)), Ok(event(EventKind::Restore { address })));
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
-        let truncated_with_two_frames = 2 | 3 << 32;
+        let truncated_with_two_frames = 2 | 4 << 32;
         assert_eq!(
             decode(&with_words(header(5), &[99, truncated_with_two_frames, 0x10, 0x20])),
             Ok(event(EventKind::Stack {
@@ -149,6 +133,7 @@ mod tests {
         assert_eq!(decode(&with_words(header(5), &[99, 3 | 1 << 32, 1, 2])), Err(BadRecord), "fewer frames than said");
         assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32])), Err(BadRecord), "more frames than can be");
         assert_eq!(decode(&with_words(header(5), &[99, 0])), Err(BadRecord), "no known end");
+        assert_eq!(decode(&with_words(header(5), &[99, 15 << 32])), Err(BadRecord), "an end without a walk");
         assert_eq!(decode(&with_words(header(5), &[1, 1 << 32])), Err(BadRecord), "the id of no stack");
     }
 

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::attach;
 use super::btf;
 use super::error::KernelError;
 use super::load::{Kernel, Options};
 use super::rings::RingReader;
+use super::selection::Selection;
 use super::settings;
 use crate::model::Bytes;
 
@@ -21,6 +21,7 @@ const TRIAL: Options = Options {
     min_size: Bytes(1),
     max_size: Bytes(u64::MAX - 1),
     start_ns: 0,
+    selection: Selection::Selected(Vec::new()),
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.
@@ -78,7 +79,7 @@ pub fn user_probes() -> Result<(), KernelError> {
 /// [`KernelError`], with the verifier's last words where a program was refused.
 pub fn kernel_half() -> Result<Kernel, KernelError> {
     let (mut kernel, _) = Kernel::load(&TRIAL)?;
-    attach::load_all(kernel.programs())?;
+    kernel.way().load_all()?;
     Ok(kernel)
 }
 

@@ -1,21 +1,25 @@
 //! The kernel half: loaded, told its settings, opened and closed.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, Settings, gate};
 
-use super::attach::{Probe, Probes};
+use super::attach::{Probe, Probes, Scope};
 use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::meter::{Meter, ProgramTime};
+use super::multi::Multi;
 use super::rings::RingReader;
+use super::selection::{self, Selection};
 use super::settings::settings;
 use super::unwind::{Tables, WantedReader};
+use super::way::Way;
 use crate::model::{Bytes, LossReason, Pid};
 
 /// The programs, built from source by `cargo xtask bpf`.
@@ -32,7 +36,7 @@ const TRACEPOINTS: &[(&str, &str)] = &[
 const SPARE_SIZE: Bytes = Bytes(1 << 16);
 
 /// What the kernel half is told before it is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many rings.
     pub rings: u32,
@@ -46,11 +50,15 @@ pub struct Options {
     pub max_size: Bytes,
     /// The monotonic clock, in nanoseconds, from which ticks are counted.
     pub start_ns: u64,
+    /// Who is traced.
+    pub selection: Selection,
 }
 
 /// The kernel half. Everything that it placed goes when this is dropped.
 pub struct Kernel {
     ebpf: Ebpf,
+    /// The programs for probes; `None` where they are aya's.
+    multi: Option<Multi>,
     tables: Tables,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// A ring that nothing is written to; see [`Kernel::close`].
@@ -87,13 +95,17 @@ impl Kernel {
             .override_global("SETTINGS", &Plain(settings), true)
             .load(OBJECT)
             .map_err(|error| KernelError::from_error("load the kernel half", &error))?;
+        // Before anybody takes a map out.
+        let multi = Multi::new(OBJECT, &ebpf)?;
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
         let tables = Tables::take(&mut ebpf, settings.areas.known != 0)?;
-        let mut kernel = Self { ebpf, tables, log, spare: RingReader::create(SPARE_SIZE)?, meter: Meter::default() };
+        let spare = RingReader::create(SPARE_SIZE)?;
+        let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
         kernel.follow_processes()?;
+        options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
     }
 
@@ -127,16 +139,22 @@ impl Kernel {
         if self.tables.finds_mappings() { WantedReader::take(&mut self.ebpf).map(Some) } else { Ok(None) }
     }
 
-    /// Has the exec and exit of `pid` reported.
+    /// `pid` is traced, whatever it runs, and its exec and exit are reported.
     ///
     /// # Errors
     ///
     /// [`KernelError::Failed`] where there are too many.
     pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
-        let map = self.ebpf.map_mut("TARGETS").ok_or_else(|| missing("TARGETS"))?;
-        HashMap::<_, u32, u32>::try_from(map)
-            .and_then(|mut targets| targets.insert(pid.0, 1, 0))
-            .map_err(|error| KernelError::from_error("follow a process", &error))
+        selection::list(&mut self.ebpf, pid, true)
+    }
+
+    /// `pid` is not traced, whatever it runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::follow`].
+    pub fn leave_out(&mut self, pid: Pid) -> Result<(), KernelError> {
+        selection::list(&mut self.ebpf, pid, false)
     }
 
     /// The unwind tables. A process that they have mappings for is walked by them, any other by frame pointers.
@@ -144,22 +162,48 @@ impl Kernel {
         &mut self.tables
     }
 
-    /// Places those probes in the object at `path`, for `pid` only, that are not in place yet.
+    /// Places those probes in the object at `path` that are not in place yet.
     ///
     /// # Errors
     ///
     /// [`KernelError::TargetEnded`] where the process is no more; else what the kernel said.
-    pub fn place(&mut self, probes: &mut Probes, pid: Pid, path: &Path, sites: &[Probe]) -> Result<(), KernelError> {
-        probes.place(&mut self.ebpf, pid, path, sites)
+    pub fn place(
+        &mut self,
+        probes: &mut Probes,
+        scope: Scope,
+        path: &Path,
+        sites: &[Probe],
+    ) -> Result<(), KernelError> {
+        probes.place(&mut self.way(), scope, path, sites)
     }
 
-    /// Places a probe at the entry of one function of the object at `path`, for `pid` only.
+    /// Places a probe at the entry of one function of the object at `path`.
     ///
     /// # Errors
     ///
     /// As [`Kernel::place`].
-    pub fn place_entry(&mut self, probes: &mut Probes, pid: Pid, path: &Path, site: &Probe) -> Result<(), KernelError> {
-        probes.place_entry(&mut self.ebpf, pid, path, site)
+    pub fn place_entry(
+        &mut self,
+        probes: &mut Probes,
+        scope: Scope,
+        path: &Path,
+        site: &Probe,
+    ) -> Result<(), KernelError> {
+        probes.place_entry(&mut self.way(), scope, path, site)
+    }
+
+    /// Whether one link places a program at many instructions; else each takes a perf event of its own, and removing those
+    /// is slow.
+    #[must_use]
+    pub fn places_together(&self) -> bool {
+        self.multi.is_some()
+    }
+
+    pub(super) fn way(&mut self) -> Way<'_> {
+        match &mut self.multi {
+            Some(multi) => Way::Together(multi),
+            None => Way::OneByOne(&mut self.ebpf),
+        }
     }
 
     /// Has the kernel time the programs from now on, or no more. Timing costs each run two readings of the clock.
@@ -170,7 +214,7 @@ impl Kernel {
     /// How much time the programs took while they were timed.
     #[must_use]
     pub fn program_time(&self) -> ProgramTime {
-        Meter::read(&self.ebpf)
+        Meter::read(self.programs().map(|(_, program)| program))
     }
 
     /// From now on events count.
@@ -222,8 +266,10 @@ impl Kernel {
             .map_err(|error| KernelError::from_error("open or close the gate", &error))
     }
 
-    pub(super) fn programs(&mut self) -> &mut Ebpf {
-        &mut self.ebpf
+    /// Every program that is loaded, with its name.
+    fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
+        let others = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd())));
+        others.chain(self.multi.iter().flat_map(Multi::programs))
     }
 
     /// What the kernel half has counted so far.
@@ -231,7 +277,7 @@ impl Kernel {
     pub fn counters(&self) -> Counters {
         let map = self.ebpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
         let mut counters = map.map_or_else(Counters::default, |map| counters::read(&map));
-        let missed = self.ebpf.programs().filter_map(|(_, program)| program.fd().ok().map(counters::missed)).sum();
+        let missed = self.programs().map(|(_, program)| counters::missed(program)).sum();
         counters.losses.add(LossReason::ProbeMissed, missed);
         counters
     }
@@ -255,8 +301,7 @@ fn missing(name: &str) -> KernelError {
 
 #[cfg(test)]
 mod tests {
-    use aya::programs::{Program, UProbe};
-
+    use super::super::multi;
     use super::*;
 
     /// What the kernel takes is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); other kernels' verifiers
@@ -272,16 +317,12 @@ mod tests {
             min_size: Bytes(1),
             max_size: Bytes(1 << 40),
             start_ns: 0,
+            selection: Selection::Selected(Vec::new()),
         };
         let (mut kernel, _readers) = Kernel::load(&options).unwrap();
-        let mut verified = Vec::new();
-        for (name, program) in kernel.ebpf.programs_mut() {
-            if let Program::UProbe(_) = program {
-                let program: &mut UProbe = program.try_into().unwrap();
-                program.load().unwrap();
-            }
-            verified.push((name.to_owned(), program.info().unwrap().verified_instruction_count().unwrap()));
-        }
+        kernel.way().load_all().unwrap();
+        let count = |program| multi::program_info(program).unwrap().verified_insns;
+        let mut verified: Vec<_> = kernel.programs().map(|(name, program)| (name.to_owned(), count(program))).collect();
         verified.sort();
         assert!(verified.iter().any(|(name, count)| name == "call_return" && *count > 1000), "{verified:?}");
         assert!(verified.iter().all(|(_, count)| *count <= MOST), "{verified:?}");

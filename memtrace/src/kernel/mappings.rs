@@ -67,6 +67,11 @@ impl MappingEvents {
         self.queue.follow(pid);
     }
 
+    /// Keeps the records of all processes.
+    pub fn follow_all(&mut self) {
+        self.queue.all = true;
+    }
+
     /// Hands over what happened in followed processes since the last call, each process' notices in their true order, and
     /// returns how many records of any process the kernel had no room for.
     ///
@@ -92,6 +97,8 @@ impl MappingEvents {
 struct Queue {
     /// The processes that are followed, and whether their first thread has ended.
     followed: BTreeMap<Pid, bool>,
+    /// Whether all are.
+    all: bool,
     waiting: Vec<MappingNotice>,
     lost: u64,
 }
@@ -119,6 +126,10 @@ impl Queue {
         let due = self.waiting.partition_point(|notice| notice.time_ns <= horizon);
         for notice in self.waiting.drain(..due) {
             let pid = notice.pid;
+            if self.all {
+                sink(notice);
+                continue;
+            }
             match notice.kind {
                 MappingKind::Fork { parent } if self.followed.contains_key(&parent) => {
                     self.followed.insert(pid, false);

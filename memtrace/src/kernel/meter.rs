@@ -2,11 +2,12 @@
 //!
 //! The account itself costs each run two readings of the clock, so it is kept only for a part of the time.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use aya::Ebpf;
 use aya::sys::{Stats, enable_stats};
+
+use super::multi::program_info;
 
 /// Runs of the programs while they were timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,11 +37,11 @@ impl Meter {
     }
 
     /// What was timed so far.
-    pub(super) fn read(ebpf: &Ebpf) -> ProgramTime {
+    pub(super) fn read<'a>(programs: impl Iterator<Item = BorrowedFd<'a>>) -> ProgramTime {
         let mut total = ProgramTime::default();
-        for info in ebpf.programs().filter_map(|(_, program)| program.info().ok()) {
-            total.runs += info.run_count();
-            total.time += info.run_time();
+        for info in programs.filter_map(|program| program_info(program).ok()) {
+            total.runs += info.run_cnt;
+            total.time += Duration::from_nanos(info.run_time_ns);
         }
         total
     }

@@ -50,6 +50,12 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         instance_address,
         instance_next,
         task_tgid: member("task_struct", "tgid")?,
+        task_leader: member("task_struct", "group_leader")?,
+        task_comm: member("task_struct", "comm")?,
+        memory_exe: member("mm_struct", "exe_file")?,
+        scope: options.selection.scope(),
+        by_default: options.selection.by_default().into(),
+        by_cgroup: options.selection.by_cgroup().into(),
         areas,
     })
 }
@@ -70,14 +76,11 @@ fn areas(types: &Btf<'_>) -> Option<AreaLayout> {
     if !types.has_function("bpf_find_vma") {
         return None;
     }
-    // Since Linux 6.4 every change of a process' mappings is counted (`mmap_write_unlock`, include/linux/mmap_lock.h).
-    // Before that, the number of its pages with code shows that some came or went.
-    let changes = types.member_offset("mm_struct", "mm_lock_seq");
     let (changed_s, changed_ns) = change_time(types)?;
     Some(AreaLayout {
         known: 1,
         task_memory: types.member_offset("task_struct", "mm")?,
-        changes: changes.or_else(|| types.member_offset("mm_struct", "exec_vm"))?,
+        code_pages: types.member_offset("mm_struct", "exec_vm")?,
         begin: types.member_offset("vm_area_struct", "vm_start")?,
         end: types.member_offset("vm_area_struct", "vm_end")?,
         page_offset: types.member_offset("vm_area_struct", "vm_pgoff")?,

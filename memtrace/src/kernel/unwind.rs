@@ -170,7 +170,7 @@ impl Tables {
         let written = self.mappings.write(block.first, &mappings);
         self.generation = self.generation.wrapping_add(1) | GIVEN_HERE;
         let Block { first: base, count } = block;
-        let process = Process { base, count, generation: self.generation, changes: 0 };
+        let process = Process { base, count, generation: self.generation, code_pages: 0 };
         let told = written.ok_or_else(|| full("mappings")).and_then(|()| {
             let told = self.processes.insert(pid.0, Plain(process), 0);
             told.map_err(|error| KernelError::from_error("tell of a process' mappings", &error))

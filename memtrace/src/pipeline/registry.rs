@@ -13,10 +13,10 @@ use crate::model::{
 };
 
 /// The most images that a registry holds by default.
-pub const MAX_IMAGES: usize = 16_384;
+pub const MAX_IMAGES: usize = 131_072;
 
-/// The most mappings that a registry holds by default, all images together: some 40 MB.
-pub const MAX_MAPPINGS: usize = 524_288;
+/// The most mappings that a registry holds by default, all images together: some 80 MB.
+pub const MAX_MAPPINGS: usize = 1_048_576;
 
 /// The most names of threads that a registry holds, all images together: some 8 MB. Beyond, a thread has its number alone.
 const MAX_THREAD_NAMES: usize = 131_072;
@@ -128,6 +128,17 @@ impl Registry {
                     latest.exited = true;
                 }
             }
+        }
+    }
+
+    /// Forgets what `pid` has run, as if it had not been there: before events count, nothing of it is in the books.
+    pub fn forget(&mut self, pid: Pid) {
+        self.latest.remove(&pid);
+        let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
+        let ids: Vec<_> = self.images.range(all).map(|(&id, _)| id).collect();
+        for id in ids {
+            let image = self.images.remove(&id).unwrap_or_default();
+            self.mappings -= image.mappings.len();
         }
     }
 

@@ -153,11 +153,8 @@ pub(super) fn nothing(profile: &Profile, options: &Options) -> String {
 /// where there are no allocations.
 pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     let quality = profile.quality();
-    let mut shares: Vec<_> = StackEnd::ALL
-        .iter()
-        .map(|&end| (quality.share(end), end_in_words(end)))
-        .filter(|(share, _)| *share > 0.0)
-        .collect();
+    let mut shares: Vec<_> =
+        StackEnd::ALL.iter().map(|&end| (quality.share(end), end.words())).filter(|(share, _)| *share > 0.0).collect();
     shares.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     if shares.len() > most {
         let others = shares.drain(most..).map(|(share, _)| share).sum();
@@ -165,28 +162,6 @@ pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     }
     let shown: Vec<_> = shares.iter().map(|(share, end)| format!("{} {end}", percent(*share))).collect();
     (!shown.is_empty()).then(|| shown.join(", "))
-}
-
-pub(super) const fn end_in_words(end: StackEnd) -> &'static str {
-    match end {
-        StackEnd::Complete => "complete",
-        StackEnd::Generated => "complete through generated code",
-        StackEnd::FramePointers => "by frame pointers",
-        StackEnd::Truncated => "truncated",
-        StackEnd::GeneratedCut => "cut in generated code",
-        StackEnd::NoMapping => "cut outside of known mappings",
-        StackEnd::TablePending => "cut before the unwind table was there",
-        StackEnd::NoTable => "cut for want of an unwind table",
-        StackEnd::NoRow => "cut where the unwind table says nothing",
-        StackEnd::Untabled => "cut at what an unwind table cannot say",
-        StackEnd::Unreadable => "cut where the stack could not be read",
-        StackEnd::BadFrame => "cut at what cannot be a frame",
-        StackEnd::RegisterLost => "cut for want of a register",
-        StackEnd::MappingsBusy => "cut while mappings changed",
-        StackEnd::NotTaken => "not taken",
-        StackEnd::Failed => "failed",
-        StackEnd::FramesLost => "frames lost",
-    }
 }
 
 /// At most `most` characters of `text`; where it is cut, an ellipsis says so.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::model::{Bytes, Metric, Pid, Root};
 use crate::report::Format;
+use crate::target::Wanted;
 
 /// What a run is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Config {
     pub ring_size: Bytes,
     /// Which instruction of each function is probed.
     pub probe_site: ProbeSite,
+    /// Allocators and functions that are traced beside those that are found.
+    pub wanted: Wanted,
     /// How many live blocks the books may hold, all shards together.
     pub max_live: u64,
     /// The most by which the target may become slower; `None`: whatever it is.
@@ -71,14 +74,47 @@ impl Percent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Processes that are already running.
-    Pids(Vec<Pid>),
+    Pids {
+        /// Which.
+        pids: Vec<Pid>,
+        /// Whether the processes that they start are traced too.
+        children: bool,
+    },
     /// A command to start, its program first.
     Command {
         /// The program and its arguments.
         argv: Vec<OsString>,
         /// Whether the run's exit code is the command's.
         pass_exit_code: bool,
+        /// Whether the processes that it starts are traced too.
+        children: bool,
     },
+    /// All processes, or those that have something in common, those that start later among them.
+    Selected(Vec<Choice>),
+}
+
+/// Which processes are included, or excluded whatever else they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What they have in common.
+    pub by: By,
+    /// Whether they are excluded.
+    pub exclude: bool,
+}
+
+/// What processes can have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Their name, as `ps -o comm` shows it.
+    Comm(String),
+    /// The program that they run.
+    Exe(PathBuf),
+    /// A control group (version 2) that they are in or below: its directory, or its path below the root of all.
+    Cgroup(PathBuf),
+    /// The user whom they run as: name or number.
+    User(String),
+    /// Their pid. Only to be excluded.
+    Pid(Pid),
 }
 
 /// One file to write.

@@ -79,6 +79,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Processes are chosen by something that is not there.
+    #[error("{what}")]
+    NothingSelected {
+        /// What is wrong: `there is no user frobnicator`.
+        what: String,
+        /// What to do about it, as a sentence without its full stop.
+        remedy: String,
+    },
     /// Tracing would slow the target down by more than was allowed.
     #[error("tracing would take the target about {foretold} more processor time, and --max-overhead allows {allowed}")]
     TooDear {
@@ -104,9 +112,13 @@ impl Error {
                 "to trace a program from its very start, let memtrace start it: `memtrace -- CMD`".into()
             }
             Self::Permission { .. } => "run memtrace with sudo; `memtrace doctor` lists what it needs".into(),
-            Self::Kernel { remedy, .. } | Self::Untraceable { remedy, .. } => remedy.clone(),
+            Self::Kernel { remedy, .. } | Self::Untraceable { remedy, .. } | Self::NothingSelected { remedy, .. } => {
+                remedy.clone()
+            }
             Self::NoAllocator { pid, .. } => {
-                format!("memtrace knows dynamically linked glibc and musl; `memtrace doctor --pid {pid}` says more")
+                format!(
+                    "memtrace finds whatever defines malloc and free; `memtrace doctor --pid {pid}` says what there is, and --hook names others"
+                )
             }
             Self::Output { .. } => "nothing was traced; name another file with --output".into(),
             Self::BadObject { .. } => "the file may have been replaced since the process was started; compare it with \

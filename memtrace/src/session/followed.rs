@@ -1,6 +1,7 @@
 //! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::model::{
     Object, Parts, Pid, Snapshot, Tick,
 };
 use crate::pipeline::registry::Registry;
-use crate::target::{self, Allocator, Belonging, Belongings, Objects, TargetError};
+use crate::target::{self, Allocator, Belonging, Belongings, Candidates, Objects, Survey, TargetError, Wanted};
 
 /// Follows the mappings of the traced processes.
 pub(super) struct Followed {
@@ -20,8 +21,14 @@ pub(super) struct Followed {
     events: Option<MappingEvents>,
     objects: Objects,
     registry: Registry,
-    /// The processes that are traced, and those of their allocators that are known.
-    traced: HashMap<Pid, HashSet<PathBuf>>,
+    /// The processes that are traced; `None`: all.
+    traced: Option<HashSet<Pid>>,
+    /// Whether probes are placed for everyone, so that each object matters once.
+    shares_probes: bool,
+    /// The allocators that are known, and in whom; `None`: in everyone.
+    known: HashSet<(Option<Pid>, PathBuf)>,
+    /// Objects that were looked at for allocators, where each matters once.
+    looked_at: HashSet<PathBuf>,
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     belongings: Belongings,
@@ -31,6 +38,10 @@ pub(super) struct Followed {
     /// Whether the names of threads are kept.
     names_threads: bool,
     lost: u64,
+    /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
+    begun: Option<Duration>,
+    /// What the user has named.
+    wanted: Wanted,
 }
 
 /// What has happened to the traced processes.
@@ -43,8 +54,9 @@ pub(super) struct News {
 }
 
 impl Followed {
-    /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart.
-    pub(super) fn new(clock_start: Duration, parts: Parts) -> Self {
+    /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart; `wanted` is
+    /// what the user has named.
+    pub(super) fn new(clock_start: Duration, parts: Parts, wanted: Wanted) -> Self {
         let events = MappingEvents::open()
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
@@ -52,14 +64,24 @@ impl Followed {
             events,
             objects: Objects::new(),
             registry: Registry::new(),
-            traced: HashMap::new(),
+            traced: Some(HashSet::new()),
+            shares_probes: false,
+            known: HashSet::new(),
+            looked_at: HashSet::new(),
             new_programs: HashSet::new(),
             belongings: Belongings::new(),
             numbers: Numbers::default(),
             clock_start,
             names_threads: parts == Parts::Threads,
             lost: 0,
+            begun: None,
+            wanted,
         }
+    }
+
+    /// Events count since `now`, by the monotonic clock.
+    pub(super) fn begin_at(&mut self, now: Duration) {
+        self.begun = Some(now);
     }
 
     /// The store of the files that processes have mapped.
@@ -69,10 +91,55 @@ impl Followed {
 
     /// From now on hears of what `pid` maps.
     pub(super) fn follow(&mut self, pid: Pid) {
-        self.traced.entry(pid).or_default();
+        if let Some(traced) = &mut self.traced {
+            traced.insert(pid);
+        }
         if let Some(events) = &mut self.events {
             events.follow(pid);
         }
+    }
+
+    /// From now on probes are placed for everyone.
+    pub(super) fn share_probes(&mut self) {
+        self.shares_probes = true;
+    }
+
+    /// From now on hears of what anybody maps; reads what these have mapped already, and returns the allocators in it, each
+    /// with one of those who have it.
+    pub(super) fn read_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
+        self.traced = None;
+        if let Some(events) = &mut self.events {
+            events.follow_all();
+        }
+        let mut allocators = Vec::new();
+        for &pid in pids {
+            // Whoever has ended meanwhile is nobody's concern.
+            if let Ok(image) = target::read_image(pid, &mut self.objects) {
+                for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+                    self.look_at(pid, object, &mut allocators);
+                }
+                self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+            }
+        }
+        allocators
+    }
+
+    /// The objects that processes have mapped, those first that most have.
+    pub(super) fn by_use(&self) -> Vec<Arc<Object>> {
+        let mut users: HashMap<&Path, (usize, &Arc<Object>)> = HashMap::new();
+        let mappings = self.registry.images().values().flat_map(|image| &image.mappings);
+        for object in mappings.filter_map(|mapping| mapping.object.as_ref()) {
+            if let Some(handle) = &object.handle {
+                users.entry(handle).or_insert((0, object)).0 += 1;
+            }
+        }
+        let mut users: Vec<_> = users.into_values().collect();
+        users.sort_by(|(more, one), (less, other)| less.cmp(more).then_with(|| one.path.cmp(&other.path)));
+        users.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    fn is_traced(&self, pid: Pid) -> bool {
+        self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
 
     /// Reads what `pid` has mapped already.
@@ -86,6 +153,16 @@ impl Followed {
             .next()
             .map(|(_, image)| image)
             .ok_or(TargetError::Ended(pid))
+    }
+
+    /// The allocators in what `pid` has mapped, as far as that was read.
+    pub(super) fn survey(&self, pid: Pid) -> Survey {
+        self.image(pid).map_or_else(Survey::default, |image| target::survey(image, &self.wanted))
+    }
+
+    /// The allocators that a command may come to use.
+    pub(super) fn candidates(&mut self, command: &OsStr) -> Candidates {
+        target::candidates(command, &mut self.objects, &self.wanted)
     }
 
     /// Looks whose `pid` is, and what its threads are called.
@@ -115,8 +192,9 @@ impl Followed {
     /// Says that this allocator of `pid` is known; whether it was new.
     pub(super) fn is_new(&mut self, pid: Pid, allocator: &Allocator) -> bool {
         let Some(handle) = allocator.object.handle.clone() else { return false };
-        self.numbers.number(&handle, &allocator.kind.to_string(), &allocator.object.path);
-        self.traced.get_mut(&pid).is_some_and(|known| known.insert(handle))
+        self.numbers.number(&handle, &allocator.kinds.to_string(), &allocator.object.path);
+        let whose = if self.shares_probes { None } else { Some(pid) };
+        self.known.insert((whose, handle))
     }
 
     /// Takes up what has happened since the last call.
@@ -141,7 +219,10 @@ impl Followed {
     /// Lost notices may have been anybody's. What the traced processes have mapped is read again; only where one has
     /// ended is something missing for good.
     fn make_up_for(&mut self, lost: u64, news: &mut News) {
-        let pids: Vec<_> = self.traced.keys().copied().collect();
+        let pids: Vec<_> = match &self.traced {
+            Some(traced) => traced.iter().copied().collect(),
+            None => target::all_processes().unwrap_or_default(),
+        };
         for pid in pids {
             let Ok(image) = target::read_image(pid, &mut self.objects) else {
                 self.lost += lost;
@@ -157,8 +238,9 @@ impl Followed {
 
     fn take(&mut self, notice: MappingNotice, news: &mut News) {
         let pid = notice.pid;
+        let has_books = self.begun.is_some_and(|begun| Duration::from_nanos(notice.time_ns) >= begun);
         let changes = matches!(notice.kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
-        if changes && self.traced.contains_key(&pid) {
+        if changes && self.is_traced(pid) {
             news.changed.insert(pid);
         }
         let at = Tick::at(Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start));
@@ -175,13 +257,26 @@ impl Followed {
                 self.new_programs.insert(pid);
                 // Whoever starts it gives it its user and its control group before.
                 runs_another = true;
-                NoticeKind::Exec { comm, at }
+                if has_books {
+                    NoticeKind::Exec { comm, at }
+                } else {
+                    self.registry.forget(pid);
+                    NoticeKind::Comm { comm }
+                }
             }
             // Only the first thread's name is the process'.
             MappingKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
             MappingKind::Comm { comm } if notice.tid.0 != pid.0 => NoticeKind::Thread { tid: notice.tid, name: comm },
             MappingKind::Comm { comm } => NoticeKind::Comm { comm },
-            MappingKind::Fork { parent } => NoticeKind::Forked { parent, at },
+            MappingKind::Fork { parent } => {
+                if let Some(traced) =
+                    self.traced.as_mut().filter(|traced| self.shares_probes && traced.contains(&parent))
+                {
+                    traced.insert(pid);
+                }
+                NoticeKind::Forked { parent, at }
+            }
+            MappingKind::Exit if !has_books => return self.registry.forget(pid),
             MappingKind::Exit => NoticeKind::Exited { at },
         };
         self.registry.apply(Notice { pid, kind });
@@ -206,8 +301,11 @@ impl Followed {
     }
 
     fn look_at(&mut self, pid: Pid, object: &Arc<Object>, found: &mut Vec<(Pid, Allocator)>) {
-        let known = |known: &HashSet<PathBuf>| object.handle.as_ref().is_none_or(|handle| known.contains(handle));
-        if self.traced.get(&pid).is_none_or(known) {
+        let Some(handle) = object.handle.clone() else { return };
+        if !self.is_traced(pid) || self.shares_probes && !self.looked_at.insert(handle.clone()) {
+            return;
+        }
+        if self.known.contains(&(Some(pid), handle)) {
             return;
         }
         let mapping = Mapping {
@@ -216,7 +314,7 @@ impl Followed {
             offset: FileOffset(0),
             object: Some(object.clone()),
         };
-        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() });
+        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() }, &self.wanted);
         for allocator in survey.allocators {
             if allocator.is_supported() && self.is_new(pid, &allocator) {
                 found.push((pid, allocator));
@@ -235,9 +333,14 @@ impl Followed {
         })
     }
 
+    /// What a process that runs `program` could come to map as it begins.
+    pub(super) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
+        self.candidates(program.path.as_os_str()).objects
+    }
+
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.
     pub(super) fn add_idle(&self, snapshot: &mut Snapshot) {
-        for &pid in self.traced.keys() {
+        for &pid in self.traced.iter().flatten() {
             let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
             if snapshot.images.range(all.clone()).next().is_none()
                 && let Some((&id, _)) = self.registry.images().range(all).next_back()

@@ -27,6 +27,10 @@ pub trait Observer {
     /// The run goes on; called a few times a second at most.
     fn progress(&mut self, progress: &Progress);
 
+    /// The report is written, and so many of all probes are gone; called a few times a second at most, and not at all where
+    /// it takes no longer than a moment. Another signal ends it.
+    fn detaching(&mut self, removed: usize, total: usize);
+
     /// Something worth knowing happened, in one line: `the target has ended`, `wrote memtrace.svg`.
     fn note(&mut self, text: &str);
 

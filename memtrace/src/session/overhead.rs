@@ -9,7 +9,7 @@ use super::forecast::{self, Forecast, Prices};
 use super::subject::Site;
 use super::{translate, traps};
 use crate::kernel::{Calls, Kernel, Probes};
-use crate::model::{Bytes, Shape};
+use crate::model::{Bytes, Pid, Shape};
 use crate::target::{self, ProbeCost};
 
 /// For how long calls are counted.
@@ -37,16 +37,17 @@ impl Overhead {
         kernel: &mut Kernel,
         probes: &mut Probes,
         sites: &[Site],
+        pids: &[Pid],
         prices: Prices,
     ) -> Result<Self, Error> {
         for site in sites {
             if let Some((probe, _)) = site.probes.first() {
                 kernel
-                    .place_entry(probes, site.pid, &site.object, probe)
+                    .place_entry(probes, site.scope, &site.object, probe)
                     .map_err(|error| translate::kernel(Some(site.pid), error))?;
             }
         }
-        let processor_time = || sites.iter().filter_map(|site| target::processor_time(site.pid)).sum::<Duration>();
+        let processor_time = || pids.iter().filter_map(|&pid| target::processor_time(pid)).sum::<Duration>();
         let before = processor_time();
         let calls = kernel.count_calls(MOMENT).map_err(|error| translate::kernel(None, error))?;
         let busy = processor_time().saturating_sub(before);

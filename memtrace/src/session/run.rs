@@ -4,9 +4,10 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::config::Config;
+use super::config::{Config, Target};
 use super::error::Error;
 use super::followed::{Followed, News};
+use super::leaving::Leaving;
 use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
 use super::outputs::Outputs;
@@ -15,11 +16,11 @@ use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
 use super::wait::{self, Due, Signals, Stop};
-use super::{cost, translate};
+use super::{cost, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
-use crate::kernel::{self, Kernel, Probes};
+use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
-use crate::model::{Bytes, Metric, Profile, Tick};
+use crate::model::{Bytes, Metric, Pid, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
@@ -27,10 +28,14 @@ use crate::unwind::{self, Cache};
 
 /// So many stacks each shard may hold, and so many processes.
 const MAX_STACKS: u32 = 1 << 20;
-const MAX_PROCESSES: u32 = 1 << 14;
+const MAX_PROCESSES: u32 = 1 << 18;
 
 /// The programs are timed during one tick of so many: timing is a cost of its own.
 const TIMED_EVERY: u32 = 10;
+
+/// Where many processes are traced, so many objects have their unwind tables before events count, those of most use; the
+/// others get theirs beside the run.
+const AT_ONCE: usize = 48;
 
 /// By default one shard a processor, but no more than this: one already takes millions of events in a second.
 const DEFAULT_SHARDS: usize = 4;
@@ -70,7 +75,9 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
             Stop::Duration => "the time is up",
             Stop::TargetsEnded => "everything that was traced has ended",
         });
-        trace.finish(config, outputs, observer)
+        let (outcome, leaving) = trace.finish(config, outputs, observer)?;
+        leaving.wait(&mut signals, observer).await;
+        Ok(outcome)
     })
 }
 
@@ -101,17 +108,19 @@ impl Trace {
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
         let clock_start = cost::monotonic_clock();
-        let mut followed = Followed::new(clock_start, config.by.parts());
+        let mut followed = Followed::new(clock_start, config.by.parts(), config.wanted.clone());
         let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
         let track_peak = config.metric == Metric::PeakBytes;
-        let mut options = options(config, clock_start);
+        let (selection, left_out) = selection::of(&config.target)?;
+        let mut options = options(config, clock_start, selection);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
-        let (mut kernel, mut readers) = Kernel::load(&options).map_err(|error| translate::kernel(None, error))?;
+        let pids: Vec<_> = subject.pids().collect();
+        let (mut kernel, mut readers) = load(&options, &pids, &left_out)?;
         if subject.is_running() {
             let takes_stacks = config.max_depth > 0;
             let prices = overhead::prices(&mut kernel, &mut own_probes, &mut followed, &sites, takes_stacks)?;
-            let overhead = Overhead::measure(&mut kernel, &mut probes, &sites, prices)?;
+            let overhead = Overhead::measure(&mut kernel, &mut probes, &sites, &pids, prices)?;
             subject.expected.push(overhead::describe(overhead.foretell(options.min_size)));
             if let Some(limit) = config.max_overhead {
                 let size = overhead.within(limit, options.min_size)?;
@@ -120,7 +129,7 @@ impl Trace {
                     // What the programs filter is fixed when they are loaded.
                     options.min_size = size;
                     probes = Probes::default();
-                    (kernel, readers) = Kernel::load(&options).map_err(|error| translate::kernel(None, error))?;
+                    (kernel, readers) = load(&options, &pids, &left_out)?;
                 }
             }
         }
@@ -134,25 +143,30 @@ impl Trace {
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings)
             .map_err(|error| Error::Failed(error.to_string()))?;
-        for pid in subject.pids() {
-            kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
-        }
         let mut unwinding = Unwinding::new(tables_cache());
         if config.max_depth > 0 {
             unwinding.begin(&mut kernel);
             unwinding.prepare(&mut kernel, subject.objects.iter());
-            for pid in subject.pids() {
+            for &pid in &pids {
                 if let Some(image) = followed.image(pid) {
                     unwinding.update(&mut kernel, pid, image);
                 }
             }
+            if matches!(config.target, Target::Selected(_)) {
+                let objects = followed.by_use();
+                let (first, later) = objects.split_at(objects.len().min(AT_ONCE));
+                unwinding.prepare(&mut kernel, first.iter());
+                unwinding.foresee(&mut kernel, later);
+            }
         }
-        for Site { pid, object, probes: sites } in &sites {
-            let sites: Vec<_> = sites.iter().map(|&(probe, _)| probe).collect();
-            kernel.place(&mut probes, *pid, object, &sites).map_err(|error| translate::kernel(Some(*pid), error))?;
+        for Site { pid, scope, object, probes: sites } in &sites {
+            let sites: Vec<_> = sites.iter().map(|(probe, _)| probe.clone()).collect();
+            let placed = kernel.place(&mut probes, *scope, object, &sites);
+            placed.map_err(|error| translate::kernel(Some(*pid), error))?;
         }
         let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
         kernel.open().map_err(|error| translate::kernel(None, error))?;
+        followed.begin_at(cost::monotonic_clock());
         if let Some(pid) = subject.first_ended() {
             return Err(Error::Ended { pid });
         }
@@ -219,18 +233,21 @@ impl Trace {
         self.give_tables();
         let News { allocators, changed } = self.followed.poll();
         for (pid, allocator) in allocators {
-            let Some(site) = Site::of(pid, &allocator, self.subject.probe_site) else { continue };
+            let scope = self.subject.scope(pid);
+            let Some(site) = Site::of(pid, scope, &allocator, self.subject.probe_site) else { continue };
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
             self.complete = false;
-            let probes: Vec<_> = site.probes.iter().map(|&(probe, _)| probe).collect();
-            let placed = self.kernel.place(&mut self.probes, pid, &site.object, &probes);
+            let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
+            let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
             observer.note(&note);
             self.subject.notes.push(note);
         }
         if self.kernel.tables().finds_mappings() {
+            // What the programs remember of the process' addresses may not be there any more.
+            changed.into_iter().for_each(|pid| self.kernel.tables().drop_process(pid));
             return;
         }
         for pid in changed.into_iter().filter(|_| self.takes_stacks) {
@@ -247,13 +264,24 @@ impl Trace {
             wanted.drain(|wanted| requests.push(wanted));
             for Wanted { object, pid, range } in requests {
                 let mapped = self.followed.object(pid, range);
+                // A program maps its libraries next.
+                let libraries = match &mapped {
+                    Some(program) if range.is_none() => self.followed.libraries(program),
+                    _ => Vec::new(),
+                };
                 self.unwinding.want(&mut self.kernel, object, mapped);
+                self.unwinding.foresee(&mut self.kernel, &libraries);
             }
         }
         self.unwinding.take_built(&mut self.kernel);
     }
 
-    fn finish(mut self, config: &Config, outputs: Outputs, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    fn finish(
+        mut self,
+        config: &Config,
+        outputs: Outputs,
+        observer: &mut dyn Observer,
+    ) -> Result<(Outcome, Leaving), Error> {
         if let Err(error) = self.kernel.close() {
             log::warn!("{error}");
             self.complete = false;
@@ -271,21 +299,19 @@ impl Trace {
         self.followed.add_idle(&mut snapshot);
         self.followed.look_again(&snapshot);
         let window = self.opened_at..now;
-        let probes = (self.probes, self.own_probes);
-        thread::scope(|scope| {
-            // The target is let go while names are looked up.
-            scope.spawn(|| drop(probes));
-            let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images(), &window);
-            profile.duration = duration;
-            profile.allocators = self.followed.allocators().clone();
-            profile.filtered = counters.filtered;
-            profile.older = config.older;
-            profile.notes = self.subject.notes.clone();
-            profile.cost = cost::so_far(events, counters.nested, &programs, profile.total().alloc.count);
-            report(config, &self.subject.name, outputs, &profile, observer)?;
-            let command = self.subject.command_end();
-            Ok(Outcome { losses: profile.losses, command, complete: self.complete })
-        })
+        self.probes.join(self.own_probes);
+        // The target is let go while names are looked up.
+        let leaving = Leaving::begin(self.probes);
+        let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images(), &window);
+        profile.duration = duration;
+        profile.allocators = self.followed.allocators().clone();
+        profile.filtered = counters.filtered;
+        profile.older = config.older;
+        profile.notes = self.subject.notes.clone();
+        profile.cost = cost::so_far(events, counters.nested, &programs, profile.total().alloc.count);
+        report(config, &self.subject.name, outputs, &profile, observer)?;
+        let command = self.subject.command_end();
+        Ok((Outcome { losses: profile.losses, command, complete: self.complete }, leaving))
     }
 }
 
@@ -323,7 +349,19 @@ fn report(
     failure.map_or(Ok(()), Err)
 }
 
-fn options(config: &Config, clock_start: Duration) -> kernel::Options {
+/// Loads the kernel half, and says who is traced and who is not.
+fn load(options: &kernel::Options, pids: &[Pid], left_out: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
+    let (mut kernel, readers) = Kernel::load(options).map_err(|error| translate::kernel(None, error))?;
+    for &pid in pids {
+        kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
+    }
+    for &pid in left_out {
+        kernel.leave_out(pid).map_err(|error| translate::kernel(Some(pid), error))?;
+    }
+    Ok((kernel, readers))
+}
+
+fn options(config: &Config, clock_start: Duration, selection: Selection) -> kernel::Options {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
     kernel::Options {
@@ -334,5 +372,6 @@ fn options(config: &Config, clock_start: Duration) -> kernel::Options {
         min_size: config.min_size.unwrap_or(Bytes(0)),
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
+        selection,
     }
 }

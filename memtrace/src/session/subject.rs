@@ -6,14 +6,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::config::{ProbeSite, Target};
+use super::config::{Choice, ProbeSite, Target};
 use super::error::Error;
 use super::followed::Followed;
 use super::outcome::CommandEnd;
-use super::translate;
-use crate::kernel::Probe;
+use super::{selection, translate};
+use crate::kernel::{Probe, Scope};
 use crate::model::{Object, Pid};
-use crate::target::{self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process};
+use crate::target::{
+    self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process, SkipReason, Survey,
+    TargetError, Verdict,
+};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -31,6 +34,24 @@ pub(super) struct Subject {
     pub(super) probe_site: ProbeSite,
     /// What the command could come to map as it begins.
     pub(super) objects: Vec<Arc<Object>>,
+    /// Whether probes are placed for everyone, and the kernel half chooses whose calls count.
+    is_shared: bool,
+}
+
+/// What of a process will be missed, as far as that is known.
+fn gaps(pid: Pid, survey: &Survey) -> Vec<String> {
+    let mut gaps = Vec::new();
+    for allocator in &survey.allocators {
+        let path = allocator.object.path.display();
+        if !allocator.is_supported() {
+            gaps.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
+        }
+        let missed = allocator.skipped.iter().filter(|skipped| skipped.reason == SkipReason::Throws);
+        gaps.extend(missed.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.symbol, skipped.reason)));
+    }
+    let go = survey.looked_at.iter().filter(|looked_at| looked_at.verdict == Verdict::Go);
+    gaps.extend(go.map(|looked_at| format!("process {pid}: {looked_at}")));
+    gaps
 }
 
 /// A command that was to be started, and how far it is.
@@ -45,7 +66,9 @@ enum Command {
 
 /// Where one allocator of one process is to be probed.
 pub(super) struct Site {
+    /// Who is asked about when something goes wrong.
     pub(super) pid: Pid,
+    pub(super) scope: Scope,
     pub(super) object: PathBuf,
     /// Each function's probe, and what a hit of it costs; the function most called comes first.
     pub(super) probes: Vec<(Probe, ProbeCost)>,
@@ -53,7 +76,7 @@ pub(super) struct Site {
 
 impl Site {
     /// Every function of the allocator; `None` where its file cannot be reached.
-    pub(super) fn of(pid: Pid, allocator: &Allocator, probe_site: ProbeSite) -> Option<Self> {
+    pub(super) fn of(pid: Pid, scope: Scope, allocator: &Allocator, probe_site: ProbeSite) -> Option<Self> {
         let object = allocator.object.handle.clone()?;
         let probe = |found: &FoundFunction| {
             let summary = found.summary(&allocator.object.path);
@@ -69,9 +92,9 @@ impl Site {
                     (found.file_offset, cost)
                 }
             };
-            (Probe { shape: found.function().shape, offset }, cost)
+            (Probe { shape: found.shape, offset, return_sites: found.return_sites.clone() }, cost)
         };
-        Some(Self { pid, object, probes: allocator.functions.iter().map(probe).collect() })
+        Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
 }
 
@@ -83,40 +106,90 @@ impl Subject {
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
         match target {
-            Target::Pids(pids) => Self::running(pids, probe_site, followed),
-            Target::Command { argv, .. } => Self::command(argv, probe_site, followed),
+            Target::Pids { pids, children } => Self::running(pids, *children, probe_site, followed),
+            Target::Command { argv, children, .. } => Self::command(argv, *children, probe_site, followed),
+            Target::Selected(choices) => Self::selected(choices, probe_site, followed),
         }
     }
 
-    fn running(pids: &[Pid], probe_site: ProbeSite, followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
+    fn running(
+        pids: &[Pid],
+        children: bool,
+        probe_site: ProbeSite,
+        followed: &mut Followed,
+    ) -> Result<(Self, Vec<Site>), Error> {
+        if children {
+            followed.share_probes();
+        }
         let mut processes = Vec::new();
         let mut sites = Vec::new();
         let mut notes = Vec::new();
         for &pid in pids {
             let translated = |error| translate::target(pid, error);
-            processes.push(target::inspect(pid).map_err(translated)?);
+            let process = target::inspect(pid).map_err(translated)?;
             followed.follow(pid);
-            let survey = target::survey(followed.read(pid).map_err(translated)?);
+            followed.read(pid).map_err(translated)?;
+            let survey = followed.survey(pid);
             for looked_at in &survey.looked_at {
                 log::debug!("process {pid}: {looked_at}");
             }
-            for other in survey.allocators.iter().filter(|allocator| !allocator.is_supported()) {
-                let path = other.object.path.display();
-                notes.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
-            }
-            for allocator in survey.supported().map_err(translated)? {
+            notes.extend(gaps(pid, &survey));
+            // The files of a process that has ended meanwhile could not be opened: that is not to be said of them.
+            let missing = |error| translated(if process.has_exited() { TargetError::Ended(pid) } else { error });
+            for allocator in survey.supported().map_err(missing)? {
                 if followed.is_new(pid, allocator) {
-                    sites.extend(Site::of(pid, allocator, probe_site));
+                    sites.extend(Site::of(pid, scope(pid, children), allocator, probe_site));
                 }
             }
+            processes.push(process);
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
-        let expected = Vec::new();
-        Ok((Self { processes, command: Command::None, name, notes, expected, probe_site, objects: Vec::new() }, sites))
+        let subject = Self {
+            processes,
+            command: Command::None,
+            name,
+            notes,
+            expected: Vec::new(),
+            probe_site,
+            objects: Vec::new(),
+            is_shared: children,
+        };
+        Ok((subject, sites))
     }
 
-    fn command(argv: &[OsString], probe_site: ProbeSite, followed: &mut Followed) -> Result<(Self, Vec<Site>), Error> {
+    fn selected(
+        choices: &[Choice],
+        probe_site: ProbeSite,
+        followed: &mut Followed,
+    ) -> Result<(Self, Vec<Site>), Error> {
+        followed.share_probes();
+        let failed = |error| Error::Failed(format!("the processes that run cannot be listed: {error}"));
+        let allocators = followed.read_all(&target::all_processes().map_err(failed)?);
+        let site = |(pid, allocator)| Site::of(pid, Scope::Everyone, &allocator, probe_site);
+        let sites = allocators.into_iter().filter_map(site).collect();
+        let subject = Self {
+            processes: Vec::new(),
+            command: Command::None,
+            name: selection::name(choices),
+            notes: Vec::new(),
+            expected: Vec::new(),
+            probe_site,
+            objects: Vec::new(),
+            is_shared: true,
+        };
+        Ok((subject, sites))
+    }
+
+    fn command(
+        argv: &[OsString],
+        children: bool,
+        probe_site: ProbeSite,
+        followed: &mut Followed,
+    ) -> Result<(Self, Vec<Site>), Error> {
+        if children {
+            followed.share_probes();
+        }
         let identity = Identity::of_sudo().map_err(translate::launch)?;
         let launch = Launch::prepare(argv, identity.as_ref()).map_err(translate::launch)?;
         let pid = launch.pid();
@@ -124,17 +197,26 @@ impl Subject {
         let mut sites = Vec::new();
         // Whatever the command may come to load: a probe in a library that it does not load costs nothing.
         let program = argv.first().map(OsString::as_os_str).unwrap_or_default();
-        let Candidates { survey, objects } = target::candidates(program, followed.objects());
+        let Candidates { survey, objects } = followed.candidates(program);
         for allocator in survey.allocators {
             if allocator.is_supported() && followed.is_new(pid, &allocator) {
-                sites.extend(Site::of(pid, &allocator, probe_site));
+                sites.extend(Site::of(pid, scope(pid, children), &allocator, probe_site));
             }
         }
         let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Waiting(launch);
-        let (notes, expected) = (Vec::new(), Vec::new());
-        Ok((Self { processes: Vec::new(), command, name, notes, expected, probe_site, objects }, sites))
+        let subject = Self {
+            processes: Vec::new(),
+            command,
+            name,
+            notes: Vec::new(),
+            expected: Vec::new(),
+            probe_site,
+            objects,
+            is_shared: children,
+        };
+        Ok((subject, sites))
     }
 
     /// Lets the command go, where there is one.
@@ -172,6 +254,11 @@ impl Subject {
         }
     }
 
+    /// For whom probes of something that `pid` has mapped are placed.
+    pub(super) fn scope(&self, pid: Pid) -> Scope {
+        scope(pid, self.is_shared)
+    }
+
     /// Whether the processes were running before, so that it can be seen how often they allocate.
     pub(super) fn is_running(&self) -> bool {
         matches!(self.command, Command::None)
@@ -192,4 +279,8 @@ impl Subject {
         let fds = self.processes.iter().map(Process::pidfd).chain(self.command_fd());
         fds.map(|fd| fd.try_clone_to_owned()).collect()
     }
+}
+
+fn scope(pid: Pid, is_shared: bool) -> Scope {
+    if is_shared { Scope::Everyone } else { Scope::Process(pid) }
 }

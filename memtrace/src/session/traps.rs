@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
-use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes};
+use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes, Scope};
 use crate::model::{AbsAddr, FileOffset, Pid, Shape};
 use crate::target::{self, Objects, ProbeCost, TargetError};
 
@@ -45,8 +45,8 @@ pub(super) enum Error {
 pub(super) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<Traps, Error> {
     let mut time = |dummy: Dummy| {
         let (object, offset) = locate(dummy.address(), objects)?;
-        let probe = Probe { shape: Shape::Alloc { size: 0 }, offset };
-        kernel.place(probes, own(), &object, &[probe])?;
+        let probe = Probe { shape: Shape::Alloc { size: 0 }, offset, return_sites: Vec::new() };
+        kernel.place(probes, Scope::Process(own()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())
     };
     Ok(Traps { emulated: time(Dummy::emulated())?, stepped: time(Dummy::stepped())? })

@@ -5,7 +5,7 @@
 
 mod builder;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,8 @@ pub(super) struct Unwinding {
     builder: Builder,
     /// Which objects the kernel half asked for whose tables are being built, by their handles.
     waiting: HashMap<PathBuf, Vec<ObjectKey>>,
+    /// Which objects were asked for when a file of another time of change lay there.
+    doubted: HashSet<ObjectKey>,
 }
 
 /// Where an object's table lies, and what of the object it is about.
@@ -73,6 +75,7 @@ impl Unwinding {
             builder: Builder::start(cache.clone()),
             cache,
             waiting: HashMap::new(),
+            doubted: HashSet::new(),
         }
     }
 
@@ -114,14 +117,41 @@ impl Unwinding {
         }
     }
 
-    /// The kernel half asks for the table of `object`, which it knows as `key`.
+    /// The kernel half asks for the table of an object, which it knows as `key`; `object` is what lies there now.
     pub(super) fn want(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
-        let handle = object.as_ref().and_then(|object| object.handle.clone());
-        let Some((object, handle)) = object.zip(handle) else {
+        let Some(object) = object else {
             // Whoever maps it next may be asked again.
             kernel.tables().forget_object(key);
             return;
         };
+        let Some(handle) = object.handle.clone() else {
+            // It would be asked for with each stack. What has no file has its table by its name, if it has one.
+            self.publish(kernel, &object.path, key);
+            return;
+        };
+        // Another object may lie there by now, the table of which would give wrong stacks wherever this one is mapped. A
+        // file system that lies over others may say another time than theirs, but will do so again.
+        if !changed_when(&handle, key) && self.doubted.insert(key) {
+            kernel.tables().forget_object(key);
+            return;
+        }
+        self.build(kernel, object, handle, key);
+    }
+
+    /// Has the tables of objects made that somebody will map soon.
+    pub(super) fn foresee(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
+        for object in objects {
+            if let Some(handle) = object.handle.clone()
+                && !self.placed.contains_key(&handle)
+                && let Some(key) = key(&handle)
+            {
+                self.build(kernel, Arc::clone(object), handle, key);
+            }
+        }
+    }
+
+    /// The kernel half is told of the table now or when it is built.
+    fn build(&mut self, kernel: &mut Kernel, object: Arc<Object>, handle: PathBuf, key: ObjectKey) {
         if self.placed.contains_key(&handle) {
             self.publish(kernel, &handle, key);
             return;
@@ -233,6 +263,11 @@ fn key(handle: &Path) -> Option<ObjectKey> {
         changed_ns: u32::try_from(file.ctime_nsec()).ok()?,
         device: major << 20 | minor,
     })
+}
+
+/// Whether the file was last changed when the kernel says of the object that it was.
+fn changed_when(handle: &Path, object: ObjectKey) -> bool {
+    key(handle).is_some_and(|file| (file.changed_s, file.changed_ns) == (object.changed_s, object.changed_ns))
 }
 
 /// What is said of an object that has no table.

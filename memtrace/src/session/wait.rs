@@ -9,7 +9,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep_until};
+
+use crate::kernel::Detaching;
 
 /// Why a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,9 @@ pub(super) enum Due {
 
 /// How often what is due is done.
 const TICK: Duration = Duration::from_millis(100);
+
+/// When it is first told how far a removal of probes has come: mostly it takes no longer.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// When, from the beginning on, mappings are due besides: a command maps most of what it needs as soon as it runs.
 const EARLY: [Duration; 6] = [
@@ -136,6 +141,25 @@ pub(super) async fn wait(
             _ = ticks.tick() => due(Due::Everything),
         }
     }
+}
+
+/// Waits until the probes are gone, or a signal comes; whether they are. `gone` tells that some are; `tell` is called a few
+/// times a second, if it takes longer than a moment.
+pub(super) async fn removed(
+    signals: &mut Signals,
+    detaching: &Detaching,
+    gone: &Notify,
+    mut tell: impl FnMut(&Detaching),
+) -> bool {
+    let mut ticks = interval_at(Instant::now() + MOMENT, TICK);
+    while !detaching.is_over() {
+        tokio::select! {
+            () = signals.any() => return false,
+            () = gone.notified() => {}
+            _ = ticks.tick() => tell(detaching),
+        }
+    }
+    true
 }
 
 fn watch<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {

@@ -1,11 +1,14 @@
-//! ELF files as the dynamic linker reads them: by program headers and the dynamic section, never by section headers.
+//! ELF files as the dynamic linker reads them: by program headers and the dynamic section. Only the table of all symbols is
+//! found by section headers, which may be stripped and by which no program runs.
 //!
-//! Section headers may be stripped, and the program never runs by them. A file is not trusted: every count and size in
+//! A file is not trusted: every count and size in
 //! it is checked against a bound before memory is taken for it, and every read is checked against the file's end. Files
 //! are read, not mapped into memory: a file that somebody truncates would otherwise end memtrace with SIGBUS.
 
 mod code;
 mod imports;
+mod listed;
+mod ranges;
 mod symbols;
 
 use std::fs::File;

@@ -55,7 +55,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// None of what the target has mapped is an allocator.
-    #[error("no known allocator (dynamically linked glibc or musl) was found; looked at:{}", lines(looked_at))]
+    #[error("no allocator was found: nothing that defines malloc and free; looked at:{}", lines(looked_at))]
     NoAllocator {
         /// What was looked at, and what it turned out to be.
         looked_at: Vec<LookedAt>,

@@ -13,6 +13,14 @@ pub fn is_go(object: &Object) -> bool {
     file.is_some_and(|file| Elf::parse(&file).and_then(|elf| elf.is_go()).unwrap_or(false))
 }
 
+/// Whether the object's table of all symbols is missing, by which what is linked into it would be found. False where the
+/// file cannot be read.
+#[must_use]
+pub fn is_stripped(object: &Object) -> bool {
+    let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
+    Elf::parse(&file).and_then(|elf| elf.listed(|_| false)).is_ok_and(|listed| listed.is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;

@@ -11,6 +11,7 @@
 mod aarch64;
 mod elsewhere;
 mod instruction;
+mod paths;
 mod reason;
 mod rules;
 mod x86_64;
@@ -21,6 +22,7 @@ use crate::model::FileOffset;
 
 pub(super) use elsewhere::Window;
 pub(super) use instruction::Machine;
+pub(super) use paths::{Lead, Surroundings, passes_on, returns};
 pub use reason::Reason;
 pub(super) use rules::{Choice, Code, Needs, choose};
 

@@ -13,17 +13,17 @@ use crate::{command, say};
 
 /// One test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Binary {
+pub(crate) struct Binary {
     /// The package that it tests.
-    pub(super) package: String,
+    pub(crate) package: String,
     /// The library, program or file of tests.
-    pub(super) target: String,
+    pub(crate) target: String,
     /// Whether it is a file of tests alone, which has no reason to be empty.
     pub(super) is_test_file: bool,
     /// The program.
-    pub(super) program: PathBuf,
+    pub(crate) program: PathBuf,
     /// The package's folder, in which tests run.
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 impl Binary {

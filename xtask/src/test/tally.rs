@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 
 /// What came of one test program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ran {
+pub(crate) struct Ran {
     passed: u64,
     failed: u64,
     ignored: u64,
@@ -15,7 +15,7 @@ pub(super) struct Ran {
 
 impl Ran {
     /// Reads a line that the program wrote.
-    pub(super) fn read_line(&mut self, line: &str) {
+    pub(crate) fn read_line(&mut self, line: &str) {
         if let Some(test) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
             self.failures.push(test.to_owned());
         }
@@ -32,7 +32,7 @@ impl Ran {
     }
 
     /// The program has ended. One that fails without a failed test did not get to its end: that is a failure.
-    pub(super) fn end(&mut self, status: ExitStatus) {
+    pub(crate) fn end(&mut self, status: ExitStatus) {
         if !status.success() && self.failed == 0 {
             self.failed = 1;
             self.crash = Some(format!("did not finish: {status}"));
@@ -46,30 +46,45 @@ impl Ran {
 
 /// Tests that run in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
+pub(crate) enum Group {
     Unprivileged,
     Privileged,
+    /// In guests, with other kernels.
+    Guests,
 }
 
 impl Group {
-    const ALL: [Self; 2] = [Self::Unprivileged, Self::Privileged];
+    /// What `cargo xtask test` runs.
+    pub(super) const ALL: &[Self] = &[Self::Unprivileged, Self::Privileged, Self::Guests];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Unprivileged => "without privileges",
             Self::Privileged => "privileged",
+            Self::Guests => "on other kernels",
         }
     }
 }
 
 /// Everything that ran.
-#[derive(Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
+    /// The groups that must have run.
+    groups: &'static [Group],
     rows: Vec<(Group, String, Ran)>,
     problems: Vec<String>,
 }
 
 impl Tally {
+    /// Nothing yet; something of each of these groups has to come.
+    pub(super) const fn of_groups(groups: &'static [Group]) -> Self {
+        Self { groups, rows: Vec::new(), problems: Vec::new() }
+    }
+
+    /// Something is wrong that no test tells.
+    pub(crate) fn problem(&mut self, what: String) {
+        self.problems.push(what);
+    }
+
     /// Adds a program that may have no tests of the group.
     pub(super) fn add(&mut self, group: Group, name: &str, ran: Ran) {
         if ran.ignored > 0 {
@@ -81,7 +96,7 @@ impl Tally {
     }
 
     /// Adds a program that is there for its tests alone.
-    pub(super) fn add_required(&mut self, group: Group, name: &str, ran: Ran) {
+    pub(crate) fn add_required(&mut self, group: Group, name: &str, ran: Ran) {
         if ran.count() == 0 {
             self.problems.push(format!("{name}: not a single test ran"));
         }
@@ -101,7 +116,7 @@ impl Tally {
     }
 
     fn find_empty_groups(&mut self) {
-        for group in Group::ALL {
+        for &group in self.groups {
             if self.of(group).map(|(_, ran)| ran.count()).sum::<u64>() == 0 {
                 self.problems.push(format!("not a single test of the group \"{}\" ran", group.name()));
             }
@@ -110,14 +125,16 @@ impl Tally {
 
     fn summary(&self) -> String {
         let mut lines = vec![String::from("What ran:")];
-        for group in Group::ALL {
+        for &group in self.groups {
             let (passed, failed) = sum(self.of(group).map(|(_, ran)| ran));
             lines.push(format!("  {}: {passed} passed, {failed} failed", group.name()));
             for (name, ran) in self.of(group).filter(|(_, ran)| ran.count() > 0) {
                 lines.push(format!("    {name}: {} passed, {} failed", ran.passed, ran.failed));
             }
         }
-        lines.push(String::from("  and formatting, clippy's lints, the project's own rules"));
+        if self.groups == Group::ALL {
+            lines.push(String::from("  and formatting, clippy's lints, the project's own rules"));
+        }
         if !self.problems.is_empty() {
             lines.push(String::from("What is wrong:"));
             lines.extend(self.problems.iter().map(|problem| format!("  {problem}")));
@@ -141,6 +158,8 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
 
     use super::*;
+
+    const SOME: &[Group] = &[Group::Unprivileged, Group::Privileged];
 
     fn ran(lines: &[&str], status: i32) -> Ran {
         let mut ran = Ran::default();
@@ -183,7 +202,7 @@ mod tests {
 
     /// What the tally of these rows says is wrong; the last of a row is whether it is a file of tests.
     fn problems(rows: &[(Group, &str, Ran, bool)]) -> Vec<String> {
-        let mut tally = Tally::default();
+        let mut tally = Tally::of_groups(SOME);
         for (group, name, ran, required) in rows {
             if *required {
                 tally.add_required(*group, name, ran.clone());
@@ -201,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_everything() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::of_groups(SOME);
         tally.add(Group::Unprivileged, "memtrace", good(3));
         tally.add(Group::Privileged, "memtrace-tests exact", Ran { failed: 1, ..good(4) });
         assert_eq!(tally.conclude().0.lines().last(), Some("7 passed, 1 failed"));
@@ -247,7 +266,7 @@ mod tests {
 
     #[test]
     fn tests_that_nobody_was_allowed_to_run_are_a_failure() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::of_groups(SOME);
         tally.add(Group::Unprivileged, "memtrace", good(3));
         tally.could_not_run(Group::Privileged, "there is no sudo");
         let (summary, well) = tally.conclude();

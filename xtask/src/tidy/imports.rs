@@ -141,7 +141,7 @@ mod tests {
             ("inferno", "symbolize"),
             ("clap", "session"),
             ("tokio", "kernel"),
-            ("procfs", "ledger"),
+            ("iced_x86", "ledger"),
             ("object", "kernel"),
         ] {
             let found = messages(&format!("memtrace/src/{room}.rs"), &format!("use {name}::Anything;"));

@@ -63,7 +63,6 @@ pub(super) const FOREIGN: &[Foreign] = &[
     // The pipeline's tests split events over the shards as the kernel half does.
     Foreign { path: "memtrace_common::wire::ring_of", rooms: Rooms::Only(&["kernel", "pipeline"]) },
     Foreign { path: "object", rooms: Rooms::Only(&["target", "unwind", "symbolize"]) },
-    Foreign { path: "procfs", rooms: Rooms::Only(&["target"]) },
     Foreign { path: "rustc_hash", rooms: Rooms::Any },
     Foreign { path: "serde", rooms: Rooms::Only(&["report", "session", "cli"]) },
     Foreign { path: "serde_json", rooms: Rooms::Only(&["report", "session", "cli"]) },

@@ -1,10 +1,11 @@
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memtrace_common::unwind::{cfa, fp, mapping, page, row};
 
-use super::super::{Kernel, Options, Probe, Probes, RingReader};
+use super::super::{Kernel, Options, Probe, Probes, RingReader, Scope, Selection};
 use super::*;
 use crate::model::{Bytes, EventKind, FileOffset, Shape, StackEnd};
 use chain::{Function, address, here};
@@ -69,6 +70,12 @@ fn pid() -> Pid {
     Pid(std::process::id())
 }
 
+/// The probes of one test see the calls of every thread, and so of all tests: they take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// memtrace with a probe on the chain's allocator.
 struct Trace {
     kernel: Kernel,
@@ -85,14 +92,19 @@ impl Trace {
             min_size: Bytes(0),
             max_size: Bytes(u64::MAX),
             start_ns: 0,
+            selection: Selection::Probed,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }
     }
 
     fn probe(mut self, function: u64) -> Self {
-        let probe = Probe { shape: Shape::Alloc { size: 0 }, offset: FileOffset(chain::offset_in_file(function)) };
-        self.kernel.place(&mut self.probes, pid(), Path::new("/proc/self/exe"), &[probe]).unwrap();
+        let probe = Probe {
+            shape: Shape::Alloc { size: 0 },
+            offset: FileOffset(chain::offset_in_file(function)),
+            return_sites: Vec::new(),
+        };
+        self.kernel.place(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();
         self
     }
@@ -139,6 +151,7 @@ impl Trace {
 
 #[test]
 fn privileged_a_stack_is_walked_by_its_table_frame_for_frame() {
+    let _turn = turn();
     let mut trace = Trace::of_the_chain(128);
     trace.tell(&truth(), &[whole(mapping::TABLE)]);
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
@@ -167,6 +180,7 @@ fn chain_table() -> ObjectTable {
 
 #[test]
 fn privileged_where_the_kernel_knows_the_mappings_it_is_asked_and_told_of_objects_alone() {
+    let _turn = turn();
     let mut trace = Trace::of_the_chain(128);
     let leaf = here!(chain_third_return);
     if !trace.kernel.tables().finds_mappings() {
@@ -202,6 +216,7 @@ fn privileged_where_the_kernel_knows_the_mappings_it_is_asked_and_told_of_object
 
 #[test]
 fn privileged_a_deep_stack_is_walked_to_its_end_or_as_deep_as_was_asked() {
+    let _turn = turn();
     let deep = |calls: usize| {
         let mut frames = vec![here!(chain_deep_return); calls - 1];
         frames.insert(0, here!(chain_deepest_return));
@@ -222,6 +237,7 @@ fn privileged_a_deep_stack_is_walked_to_its_end_or_as_deep_as_was_asked() {
 
 #[test]
 fn privileged_a_walk_goes_through_a_signal_to_what_it_interrupted() {
+    let _turn = turn();
     let mut trace = Trace::of_the_chain(128);
     trace.tell(&truth(), &[whole(mapping::TABLE)]);
     let expected = vec![
@@ -236,6 +252,7 @@ fn privileged_a_walk_goes_through_a_signal_to_what_it_interrupted() {
 
 #[test]
 fn privileged_code_without_a_table_is_walked_by_frame_pointers_where_it_was_generated() {
+    let _turn = turn();
     let mut trace = Trace::of_the_chain(128);
     let parts = [
         range(here!(chain_begin)..here!(chain_second), mapping::TABLE),
@@ -249,6 +266,7 @@ fn privileged_code_without_a_table_is_walked_by_frame_pointers_where_it_was_gene
 
 #[test]
 fn privileged_return_addresses_that_other_probes_have_exchanged_are_undone() {
+    let _turn = turn();
     let _others = [Trace::begin(0).probe(here!(chain_first)), Trace::begin(0).probe(here!(chain_second))];
     let mut trace = Trace::of_the_chain(128);
     trace.tell(&truth(), &[whole(mapping::TABLE)]);
@@ -262,6 +280,7 @@ fn privileged_return_addresses_that_other_probes_have_exchanged_are_undone() {
 
 #[test]
 fn privileged_new_mappings_hold_at_once_and_what_was_remembered_under_the_old_does_not() {
+    let _turn = turn();
     let mut trace = Trace::of_the_chain(128);
     let cut_in = |rows: &mut Vec<Row>, function: u64| {
         rows.iter_mut().find(|(from, _)| *from == function).unwrap().1 = outermost();
@@ -282,6 +301,7 @@ fn privileged_new_mappings_hold_at_once_and_what_was_remembered_under_the_old_do
 
 #[test]
 fn privileged_places_of_replaced_mappings_are_used_again() {
+    let _turn = turn();
     let mut trace = Trace::of_the_chain(128);
     let mut many = vec![whole(mapping::TABLE)];
     many.extend((1..MAX_PROCESS_MAPPINGS as u64).map(|index| range(index..index + 1, mapping::GENERATED)));
@@ -318,6 +338,7 @@ fn privileged_mappings_that_a_forked_process_shares_are_not_written_over() {
 
 #[test]
 fn privileged_what_does_not_fit_is_refused() {
+    let _turn = turn();
     let mut trace = Trace::begin(1);
     let tables = trace.kernel.tables();
     let refused = |told: Result<(), KernelError>| assert!(matches!(told, Err(KernelError::Failed { .. })));

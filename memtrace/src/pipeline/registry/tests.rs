@@ -44,6 +44,20 @@ fn a_mapping_in_the_middle_of_another_cuts_it_in_two_and_keeps_the_offsets() {
 }
 
 #[test]
+fn what_is_forgotten_has_never_been_there() {
+    let mut registry = told([
+        mapped(1, 0x1000, 0x9000, 0, "/old"),
+        notice(1, NoticeKind::Exec { comm: String::from("next") }),
+        mapped(1, 0x1000, 0x2000, 0, "/next"),
+        mapped(2, 0x1000, 0x2000, 0, "/other"),
+    ]);
+    registry.forget(Pid(1));
+    assert_eq!(registry.images().keys().collect::<Vec<_>>(), [&id(2, 0)]);
+    registry.apply(mapped(1, 0x5000, 0x6000, 0, "/new"));
+    assert_eq!(registry.images()[&id(1, 0)].mappings, [mapping(0x5000, 0x6000, 0, "/new")]);
+}
+
+#[test]
 fn a_mapping_over_several_drops_the_covered_and_cuts_the_ends() {
     let registry = told([
         mapped(1, 0x1000, 0x3000, 0x0, "/a"),

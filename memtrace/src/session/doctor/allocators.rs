@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::kernel::microseconds;
 use super::{Area, Finding};
-use crate::model::FUNCTIONS;
+use crate::model::{FUNCTIONS, Naming};
 use crate::session::traps::Traps;
-use crate::target::{Allocator, FoundFunction, Kind, Survey, Verdict};
+use crate::target::{Allocator, FoundFunction, SkipReason, Survey, Verdict};
 
 /// Says what the survey of a process means, whose program is the object at `program`.
 pub(super) fn examine(survey: &Survey, program: Option<&Path>) -> Vec<Finding> {
@@ -23,32 +23,49 @@ pub(super) fn examine(survey: &Survey, program: Option<&Path>) -> Vec<Finding> {
 const AREA: Area = Area::Allocator;
 
 fn of_one(allocator: &Allocator, any_supported: bool) -> Vec<Finding> {
-    let subject = format!("allocator {}", allocator.kind);
+    let subject = format!("allocator {}", allocator.kinds);
     let path = allocator.object.path.display();
     if !allocator.is_supported() {
-        let (why, remedy) = match allocator.kind {
-            Kind::Other(_) => (
-                "of a kind that is not followed",
-                "run the program with its C library's allocator: without LD_PRELOAD, or linked without this one",
-            ),
-            _ => ("without a malloc, calloc, realloc or free that can be probed", "use the distribution's own build"),
-        };
-        let detail = format!("{path}: {why}; what it hands out is not in the report");
+        let detail = format!(
+            "{path}: without both a function that allocates and one that frees that can be probed; what it hands out is \
+             not in the report"
+        );
+        let remedy = "use the distribution's own build, or name its functions by --hook";
         // Beside one that is followed it is a gap; alone it is the end, which `none` says.
         let judge = if any_supported { Finding::warn } else { Finding::fail };
         return vec![judge(AREA, &subject, &detail, remedy)];
     }
-    let followed: Vec<_> = allocator.functions.iter().map(names).collect();
+    let followed: Vec<_> = allocator.functions.iter().map(|found| found.names().join(" = ")).collect();
     let mut findings = vec![Finding::ok(AREA, &subject, format!("{path}: {}", followed.join(", ")))];
     let lacking = lacking(allocator);
     if !lacking.is_empty() {
         findings.push(Finding::info(AREA, &subject, format!("does not have {}", lacking.join(", "))));
     }
-    findings.extend(allocator.skipped.iter().map(|skipped| {
-        let detail = format!("does not follow {}: {}", skipped.symbol, skipped.reason);
-        Finding::info(AREA, &subject, detail)
+    findings.extend(skipped(allocator).into_iter().map(|(reason, symbols)| {
+        let detail = format!("does not follow {}: {reason}", symbols.join(", "));
+        match reason {
+            SkipReason::Throws => Finding::warn(
+                AREA,
+                &subject,
+                detail,
+                "have the program's C++ allocate by malloc, or link another build",
+            ),
+            _ => Finding::info(AREA, &subject, detail),
+        }
     }));
     findings
+}
+
+/// What is not followed, by its reason.
+fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
+    let mut reasons: Vec<(SkipReason, Vec<&str>)> = Vec::new();
+    for skipped in &allocator.skipped {
+        match reasons.iter_mut().find(|(reason, _)| *reason == skipped.reason) {
+            Some((_, symbols)) => symbols.push(&skipped.symbol),
+            None => reasons.push((skipped.reason, vec![&skipped.symbol])),
+        }
+    }
+    reasons
 }
 
 /// Says of each function that is followed where its probe goes, what a hit costs, and why it goes there.
@@ -63,35 +80,35 @@ pub(super) fn probes(allocator: &Allocator, traps: Option<Traps>) -> Vec<Finding
     followed.map(finding).collect()
 }
 
-/// A function's names, those that lie at the same address as one.
-fn names(found: &FoundFunction) -> String {
-    found.functions.iter().map(|function| function.name).collect::<Vec<_>>().join(" = ")
-}
-
-/// The functions that are neither followed nor skipped.
+/// The C library's functions that are neither followed nor skipped; nothing where the allocator is none of that kind.
 fn lacking(allocator: &Allocator) -> Vec<&'static str> {
-    let is_found = |name: &&str| {
-        let followed = allocator.functions.iter().flat_map(|found| &found.functions);
-        let skipped = allocator.skipped.iter().map(|skipped| skipped.symbol.split('@').next().unwrap_or_default());
-        followed.map(|function| function.name).chain(skipped).any(|known| known == *name)
-    };
-    FUNCTIONS.iter().map(|function| function.name).filter(|name| !is_found(name)).collect()
+    let followed = || allocator.functions.iter().flat_map(|found| &found.functions).map(|function| function.name);
+    let skipped = || allocator.skipped.iter().map(|skipped| skipped.symbol.split('@').next().unwrap_or_default());
+    if !followed().any(|name| name == "malloc") {
+        return Vec::new();
+    }
+    let standard = FUNCTIONS.iter().filter(|function| function.naming == Naming::Standard);
+    standard
+        .map(|function| function.name)
+        .filter(|name| !followed().chain(skipped()).any(|known| known == *name))
+        .collect()
 }
 
 fn none(survey: &Survey, program: Option<&Path>) -> Finding {
     let is_static = survey
         .looked_at
         .iter()
-        .any(|looked_at| Some(looked_at.path.as_path()) == program && looked_at.verdict == Verdict::NoDynamicSymbols);
+        .any(|looked_at| Some(looked_at.path.as_path()) == program && looked_at.verdict == Verdict::NoSymbols);
     let (detail, remedy) = if is_static {
         (
-            "the program is statically linked: nothing of what it allocates can be followed",
-            "link it dynamically with glibc or musl: without -static, Rust's musl with -C target-feature=-crt-static",
+            "the program is statically linked and stripped: nothing of what it allocates can be followed",
+            "keep its table of symbols: link it without -s, Rust's with strip = \"debuginfo\" or none, and do not strip it",
         )
     } else {
         (
             "none that memtrace knows: nothing of what the process allocates can be followed",
-            "memtrace knows dynamically linked glibc and musl; run the program with one of them",
+            "memtrace knows glibc, musl, jemalloc, tcmalloc, mimalloc and whatever defines malloc and free; name other \
+             functions by --hook",
         )
     };
     Finding::fail(AREA, "allocator", detail, remedy)
@@ -104,7 +121,7 @@ mod tests {
     use super::super::Verdict as Judged;
     use super::*;
     use crate::model::{Bytes, FileOffset, Function, Object, VirtOffset};
-    use crate::target::{LookedAt, ProbeCost, Site, SiteReason, SkipReason, Skipped};
+    use crate::target::{Kind, Kinds, LookedAt, ProbeCost, Site, SiteReason, Skipped};
 
     fn row(name: &str) -> &'static Function {
         FUNCTIONS.iter().find(|function| function.name == name).unwrap()
@@ -113,7 +130,9 @@ mod tests {
     fn at(names: &[&str]) -> FoundFunction {
         FoundFunction {
             functions: names.iter().map(|name| row(name)).collect(),
-            symbols: Vec::new(),
+            symbols: names.iter().map(|&name| name.to_owned()).collect(),
+            shape: row(names[0]).shape,
+            return_sites: Vec::new(),
             file_offset: FileOffset(0),
             virt: VirtOffset(0),
             size: Bytes(0),
@@ -129,7 +148,7 @@ mod tests {
 
     fn allocator(path: &str, kind: Kind, functions: Vec<FoundFunction>) -> Allocator {
         let object = Arc::new(Object { path: path.into(), handle: None, build_id: None, root: None });
-        Allocator { object, kind, functions, skipped: Vec::new() }
+        Allocator { object, kinds: Kinds::one(kind), functions, skipped: Vec::new() }
     }
 
     fn musl() -> Allocator {
@@ -161,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_allocator_is_a_gap_beside_a_known_one_and_the_end_alone() {
-        let unknown = || allocator("/lib/libjemalloc.so.2", Kind::Other("libjemalloc.so.2".into()), Vec::new());
+    fn an_allocator_that_cannot_be_probed_is_a_gap_beside_another_and_the_end_alone() {
+        let unknown = || allocator("/lib/libmine.so.2", Kind::Other("libmine.so.2".into()), Vec::new());
         let verdict = |allocators| told(&Survey { allocators, looked_at: Vec::new() }, "/bin/a")[0].0;
         assert_eq!(verdict(vec![unknown(), musl()]), Judged::Warn);
         assert_eq!(verdict(vec![unknown()]), Judged::Fail);
@@ -175,11 +194,15 @@ mod tests {
     fn without_an_allocator_what_was_looked_at_is_listed_and_a_static_program_is_told() {
         let looked_at = |path: &str, verdict| LookedAt { path: path.into(), verdict };
         let looked_at =
-            vec![looked_at("/bin/a", Verdict::NoDynamicSymbols), looked_at("/lib/libz.so.1", Verdict::Lacks("malloc"))];
+            vec![looked_at("/bin/a", Verdict::NoSymbols), looked_at("/lib/libz.so.1", Verdict::Lacks("malloc"))];
         let survey = Survey { allocators: Vec::new(), looked_at };
         let line = |verdict, subject: &str, detail: &str| (verdict, subject.to_owned(), detail.to_owned());
         let expected = [
-            line(Judged::Info, "looked at", "/bin/a: statically linked, which is not supported"),
+            line(
+                Judged::Info,
+                "looked at",
+                "/bin/a: statically linked and stripped, so that its allocator cannot be found",
+            ),
             line(Judged::Info, "looked at", "/lib/libz.so.1: no allocator, does not define malloc"),
         ];
         let found = told(&survey, "/bin/a");

@@ -74,7 +74,8 @@ fn kernel_half(held: &Held) -> ([Finding; 2], Option<Traps>) {
             let half = KERNEL_HALF.judge(held, Ok::<_, Refusal>("the verifier accepts every program"));
             let outcome = probe_oneself(&mut kernel);
             let traps = outcome.as_ref().ok().copied();
-            ([half, PROBES.judge(held, outcome.map(describe))], traps)
+            let together = kernel.places_together();
+            ([half, PROBES.judge(held, outcome.map(|traps| describe(traps, together)))], traps)
         }
         Err(error) => {
             let half = KERNEL_HALF.judge(held, Err::<&str, _>(error.into()));
@@ -88,11 +89,16 @@ fn kernel_half(held: &Held) -> ([Finding; 2], Option<Traps>) {
     }
 }
 
-fn describe(Traps { emulated, stepped }: Traps) -> String {
+fn describe(Traps { emulated, stepped }: Traps, together: bool) -> String {
     let (emulated, stepped) = (microseconds(emulated), microseconds(stepped));
+    let way = if together {
+        "many by one link (uprobe_multi)"
+    } else {
+        "each by a perf event, so that detaching takes seconds; since Linux 6.10 many go by one link"
+    };
     format!(
         "placed in memtrace itself, and removed: a call costs {emulated} where the kernel emulates an instruction, \
-         {stepped} where it steps over one"
+         {stepped} where it steps over one; {way}"
     )
 }
 

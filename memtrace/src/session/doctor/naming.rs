@@ -11,8 +11,11 @@ use crate::target::{Allocator, Kind, Survey};
 pub(super) fn examine(program: Option<&Object>, survey: &Survey) -> Vec<Finding> {
     let symbolizer = Symbolizer::new();
     let libraries = survey.allocators.iter().filter(|allocator| allocator.is_supported());
-    let libraries = libraries.map(|Allocator { object, kind, .. }| (object.as_ref(), package(kind)));
+    let libraries =
+        libraries.map(|Allocator { object, kinds, .. }| (object.as_ref(), kinds.all().iter().find_map(package)));
     let mut findings = Vec::new();
+    // A program may have its allocator linked in.
+    let libraries = libraries.filter(|(object, _)| program.is_none_or(|program| program.path != object.path));
     for (object, package) in program.map(|object| (object, None)).into_iter().chain(libraries) {
         findings.push(judge(object, &symbolizer.named_by(object), package));
     }
@@ -24,7 +27,7 @@ fn package(kind: &Kind) -> Option<&'static str> {
     match kind {
         Kind::Glibc => Some("libc6-dbg (Debian, Ubuntu) or glibc-debuginfo (Fedora, SUSE)"),
         Kind::Musl => Some("musl-dbgsym (Debian) or musl-dbg (Alpine)"),
-        Kind::Other(_) => None,
+        _ => None,
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) const SYS_ADMIN: Capability = Capability {
     required: false,
 };
 /// Every capability that memtrace has a use for.
-const ALL: [Capability; 5] = [
+const ALL: [Capability; 6] = [
     BPF,
     PERFMON,
     SYS_ADMIN,
@@ -58,6 +58,14 @@ const ALL: [Capability; 5] = [
         number: 40,
         admin_has_it: true,
         purpose: "to read files that a process has mapped and that were deleted or replaced",
+        required: false,
+    },
+    // `/proc/PID/map_files` is a directory for its owner alone (fs/proc/base.c).
+    Capability {
+        name: "CAP_DAC_READ_SEARCH",
+        number: 2,
+        admin_has_it: false,
+        purpose: "to read those of other users, and on overlayfs and btrfs any file that they have mapped",
         required: false,
     },
 ];
@@ -140,13 +148,13 @@ mod tests {
     fn each_capability_has_its_line_and_only_two_are_required() {
         let verdicts = |mask| ALL.map(|capability| judge(&held(mask), &capability).verdict);
         let (ok, warn, fail) = (Verdict::Ok, Verdict::Warn, Verdict::Fail);
-        assert_eq!(verdicts("0"), [fail, fail, warn, warn, warn]);
-        assert_eq!(verdicts("200000"), [ok, ok, ok, warn, ok]);
-        assert_eq!(verdicts("1c000080000"), [ok, ok, warn, ok, ok]);
+        assert_eq!(verdicts("0"), [fail, fail, warn, warn, warn, warn]);
+        assert_eq!(verdicts("200000"), [ok, ok, ok, warn, ok, warn]);
+        assert_eq!(verdicts("1c000080004"), [ok, ok, warn, ok, ok, ok]);
     }
 
     #[test]
     fn the_remedy_allows_all_of_them() {
-        assert!(remedy().contains("setcap cap_sys_admin,cap_sys_ptrace=ep /"));
+        assert!(remedy().contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search=ep /"));
     }
 }

@@ -4,7 +4,7 @@ use super::{Area, Finding, allocators, naming};
 use crate::model::{Image, Object, Pid};
 use crate::session::traps::Traps;
 use crate::session::{Error, translate};
-use crate::target::{self, Objects, Process, TargetError};
+use crate::target::{self, Objects, Process, TargetError, Wanted};
 
 /// Looks at the process `pid`; says what a run would refuse it for.
 pub(super) fn examine(pid: Pid, traps: Option<Traps>) -> Vec<Finding> {
@@ -26,11 +26,12 @@ fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(
     // Keeps the files open that the image's objects are read from.
     let mut objects = Objects::new();
     let image = target::read_image(pid, &mut objects)?;
-    let survey = target::survey(&image);
+    let survey = target::survey(&image, &Wanted::default());
     let program = program(&image, &process);
     findings.extend(allocators::examine(&survey, program.map(|object| object.path.as_path())));
     findings.extend(survey.allocators.iter().flat_map(|allocator| allocators::probes(allocator, traps)));
     findings.extend(program.and_then(go));
+    findings.extend(program.and_then(stripped));
     findings.extend(naming::examine(program, &survey));
     findings.push(Finding::info(
         Area::Traceable,
@@ -86,6 +87,15 @@ fn go(program: &Object) -> Option<Finding> {
             "the program is Go's: Go's own heap is not followed, only what its C code asks malloc for",
             "for Go's heap use Go's own profile: runtime/pprof or net/http/pprof",
         )
+    })
+}
+
+/// What could be linked into the program and not be found.
+fn stripped(program: &Object) -> Option<Finding> {
+    (!target::is_go(program) && target::is_stripped(program)).then(|| {
+        let detail = "the program's table of all symbols was stripped: an allocator that is linked into it, as Rust's are, \
+                      is found only where other objects use it";
+        Finding::info(Area::Allocator, "stripped", detail)
     })
 }
 

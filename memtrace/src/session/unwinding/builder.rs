@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
@@ -16,6 +17,8 @@ pub(super) struct Builder {
     wanted: Option<Sender<Arc<Object>>>,
     built: Receiver<Built>,
     ready: Arc<Notify>,
+    /// Nobody waits for what has not been begun.
+    over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -26,8 +29,12 @@ impl Builder {
         let (sender, built) = mpsc::channel();
         let ready = Arc::new(Notify::new());
         let notify = Arc::clone(&ready);
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
         let work = move || {
-            while let Ok(object) = requests.recv() {
+            while let Ok(object) = requests.recv()
+                && !is_over.load(Ordering::Relaxed)
+            {
                 let wanted = vec![Wanted { object, users: 1 }];
                 build_all(wanted, 1, cache.as_deref(), |built| {
                     // Whoever does not wait for it any more does not want it.
@@ -38,7 +45,7 @@ impl Builder {
         };
         let thread = thread::Builder::new().name(String::from("unwind tables")).spawn(work);
         let thread = thread.inspect_err(|error| log::warn!("no thread for unwind tables: {error}")).ok();
-        Self { wanted: Some(wanted), built, ready, thread }
+        Self { wanted: Some(wanted), built, ready, over, thread }
     }
 
     /// Has the object's table built.
@@ -62,6 +69,7 @@ impl Builder {
 
 impl Drop for Builder {
     fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
         drop(self.wanted.take());
         if let Some(thread) = self.thread.take() {
             // A panic there has been said already.

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::path::Path;
 
-use super::forwarders;
-use crate::model::{Bytes, FUNCTIONS, FileOffset, Function, Shape, VirtOffset};
-use crate::target::elf::{Elf, ElfError, Source, Symbol, SymbolKind};
+use super::names;
+use crate::model::{Bytes, FileOffset, Function, Shape, VirtOffset};
+use crate::target::elf::{Symbol, SymbolKind};
 use crate::target::site::Site;
 
 /// A function to probe: one address, by whatever names it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFunction {
-    /// The rows of [`FUNCTIONS`] that lie here, in their order: at least one, all called the same way.
+    /// The rows of the table of functions that lie here, in their order: at least one, all called the same way.
     pub functions: Vec<&'static Function>,
     /// The symbols that name the address, with their versions: `malloc@@GLIBC_2.2.5`.
     pub symbols: Vec<String>,
@@ -21,8 +21,12 @@ pub struct FoundFunction {
     pub virt: VirtOffset,
     /// Its length; 0 where the symbol does not say.
     pub size: Bytes,
+    /// How it is called.
+    pub shape: Shape,
     /// Where the probe goes.
     pub site: Site,
+    /// Where its return instructions lie in the file, where they must be probed instead of its return.
+    pub return_sites: Vec<FileOffset>,
 }
 
 impl FoundFunction {
@@ -33,7 +37,24 @@ impl FoundFunction {
     #[must_use]
     pub fn summary(&self, object: &Path) -> String {
         let object = object.file_name().unwrap_or(object.as_os_str()).to_string_lossy();
-        format!("{}  {object}+{:#x}  {}", self.function().name, self.virt.0, self.site)
+        let returns = match self.return_sites.len() {
+            0 => String::new(),
+            count => format!(", and at each of its {count} returns"),
+        };
+        format!("{}  {object}+{:#x}  {}{returns}", self.names()[0], self.virt.0, self.site)
+    }
+
+    /// Its names for people, without versions: C++'s operators as C++ writes them.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for symbol in &self.symbols {
+            let name = names::shown(symbol);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// The function by which the probe goes: the first of those that lie here.
@@ -63,8 +84,10 @@ pub enum SkipReason {
     NotCode,
     /// A function that is called another way lies at the same address.
     Ambiguous,
-    /// It does nothing but jump to another hooked function, where the call is seen.
+    /// It passes every call on to another hooked function, where it is seen.
     Forwards,
+    /// It may be left by an exception, and not all of its return instructions are known.
+    Throws,
 }
 
 impl fmt::Display for SkipReason {
@@ -75,19 +98,9 @@ impl fmt::Display for SkipReason {
             Self::NotCode => "outside of the file's code",
             Self::Ambiguous => "at the same address as a function that is called another way",
             Self::Forwards => "it only passes its calls on to a function that is followed",
+            Self::Throws => "it may throw, and where it returns is not known: what it hands out is missed",
         })
     }
-}
-
-/// Finds every row of [`FUNCTIONS`] that the object defines, in every version.
-pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<(Vec<Place>, Vec<Skipped>), ElfError> {
-    let mut named = Vec::new();
-    for function in FUNCTIONS {
-        named.extend(elf.definitions(function.name)?.into_iter().map(|symbol| (function, symbol)));
-    }
-    let (mut places, mut skipped) = arrange(named, |virt, size| elf.code_offset(virt, size));
-    skipped.extend(forwarders::take(elf, &mut places));
-    Ok((places, skipped))
 }
 
 /// Where a function lies: one address, by whatever names it goes.
@@ -98,22 +111,26 @@ pub(super) struct Place {
     pub(super) file_offset: FileOffset,
     pub(super) virt: VirtOffset,
     pub(super) size: Bytes,
+    pub(super) shape: Shape,
+    /// The return instructions, as the object's own symbols count, where they are to be probed.
+    pub(super) returns: Vec<(VirtOffset, FileOffset)>,
 }
 
 impl Place {
-    /// How the function is called.
-    pub(super) fn shape(&self) -> Shape {
-        self.functions[0].shape
+    pub(super) fn probed_at(self, site: Site) -> FoundFunction {
+        let Self { functions, symbols, file_offset, virt, size, shape, returns } = self;
+        let return_sites = returns.into_iter().map(|(_, offset)| offset).collect();
+        FoundFunction { functions, symbols, file_offset, virt, size, shape, site, return_sites }
     }
 
-    pub(super) fn probed_at(self, site: Site) -> FoundFunction {
-        let Self { functions, symbols, file_offset, virt, size } = self;
-        FoundFunction { functions, symbols, file_offset, virt, size, site }
+    /// What is said of it where it is not probed.
+    pub(super) fn skipped(self, reason: SkipReason) -> impl Iterator<Item = Skipped> {
+        self.symbols.into_iter().map(move |symbol| Skipped { symbol, reason })
     }
 }
 
 /// Joins the names of one address and sorts out what cannot be probed.
-fn arrange(
+pub(super) fn arrange(
     named: Vec<(&'static Function, Symbol)>,
     code_offset: impl Fn(VirtOffset, u64) -> Option<FileOffset>,
 ) -> (Vec<Place>, Vec<Skipped>) {
@@ -130,13 +147,27 @@ fn arrange(
             Ok(file_offset) => join(&mut found, function, symbol, file_offset),
         }
     }
-    let ambiguous = |found: &Place| found.functions.iter().any(|other| other.shape != found.functions[0].shape);
-    for found in found.iter().filter(|found| ambiguous(found)) {
-        let skip = |symbol: &String| Skipped { symbol: symbol.clone(), reason: SkipReason::Ambiguous };
-        skipped.extend(found.symbols.iter().map(skip));
+    let mut places = Vec::new();
+    for mut place in found {
+        let shapes = place.functions.iter().map(|function| function.shape);
+        match shapes.map(Some).reduce(|one, other| one?.joined(other?)).flatten() {
+            Some(shape) => {
+                place.shape = shape;
+                places.push(place);
+            }
+            None => skipped.extend(place.skipped(SkipReason::Ambiguous)),
+        }
     }
-    found.retain(|found| !ambiguous(found));
-    (found, skipped)
+    (places, skipped)
+}
+
+/// Has the returns of frees followed, of an allocator that may be a wrapper around another.
+pub(super) fn follow_returns(places: &mut [Place]) {
+    for place in places {
+        if let Shape::Free { block } = place.shape {
+            place.shape = Shape::FreeAround { block };
+        }
+    }
 }
 
 fn join(found: &mut Vec<Place>, function: &'static Function, symbol: Symbol, file_offset: FileOffset) {
@@ -154,6 +185,8 @@ fn join(found: &mut Vec<Place>, function: &'static Function, symbol: Symbol, fil
             file_offset,
             virt: symbol.virt,
             size: Bytes(symbol.size),
+            shape: function.shape,
+            returns: Vec::new(),
         });
     }
 }
@@ -161,6 +194,7 @@ fn join(found: &mut Vec<Place>, function: &'static Function, symbol: Symbol, fil
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::FUNCTIONS;
 
     fn row(name: &str) -> &'static Function {
         FUNCTIONS.iter().find(|function| function.name == name).unwrap()

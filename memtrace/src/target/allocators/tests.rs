@@ -3,7 +3,7 @@ use std::ffi::CString;
 use std::fs;
 
 use super::*;
-use crate::model::{AbsAddr, FileOffset, Mapping, Pid};
+use crate::model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Pid};
 use crate::target::maps::read_image;
 use crate::target::objects::Objects;
 use crate::target::scratch::{ASAN, GLIBC, MUSL, Scratch, output};
@@ -15,7 +15,7 @@ const ALL_FOUR: &str = "
     void free(void *block) { (void)block; }";
 
 fn of_file(path: &Path) -> (Verdict, Option<Found>) {
-    examine(&File::open(path).unwrap(), path)
+    examine(&File::open(path).unwrap(), path, &Wanted::default())
 }
 
 fn found(path: &str) -> Found {
@@ -66,23 +66,23 @@ fn both_c_libraries_have_every_function_that_they_document() {
 
 #[test]
 fn kinds_are_told_by_what_the_libraries_define() {
-    assert_eq!(found(GLIBC).kind, Kind::Glibc);
-    assert_eq!(found(MUSL).kind, Kind::Musl);
-    assert_eq!(found(ASAN).kind, Kind::Other("libasan.so.8".to_owned()));
+    assert_eq!(found(GLIBC).kinds, Kinds::one(Kind::Glibc));
+    assert_eq!(found(MUSL).kinds, Kinds::one(Kind::Musl));
+    assert_eq!(found(ASAN).kinds, Kinds::one(Kind::Other("libasan.so.8".to_owned())));
     let scratch = Scratch::new();
     // Under whatever name: containers call musl's library as they like.
-    assert_eq!(found(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kind, Kind::Musl);
-    assert_eq!(found(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kind, Kind::Glibc);
+    assert_eq!(found(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds, Kinds::one(Kind::Musl));
+    assert_eq!(found(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kinds, Kinds::one(Kind::Glibc));
 }
 
 #[test]
 fn the_functions_that_this_process_calls_are_the_ones_found() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
-    let survey = survey(&image);
+    let survey = survey(&image, &Wanted::default());
     let supported = survey.supported().unwrap();
     let [glibc] = &supported[..] else { panic!("{:?}", survey.looked_at) };
-    assert_eq!(glibc.kind, Kind::Glibc);
+    assert_eq!(glibc.kinds, Kinds::one(Kind::Glibc));
     let mut checked = 0;
     for found in &glibc.functions {
         for function in &found.functions {
@@ -103,14 +103,14 @@ fn the_functions_that_this_process_calls_are_the_ones_found() {
 fn every_mapped_object_is_looked_at_once_and_has_a_verdict() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
-    let survey = survey(&image);
+    let survey = survey(&image, &Wanted::default());
     let paths: Vec<_> = survey.looked_at.iter().map(|looked| looked.path.clone()).collect();
     assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len());
     let verdict = |name: &str| {
         let looked = survey.looked_at.iter().find(|looked| looked.path.to_string_lossy().contains(name));
         &looked.unwrap_or_else(|| panic!("{name} was not looked at")).verdict
     };
-    assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kind::Glibc));
+    assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kinds::one(Kind::Glibc)));
     assert_eq!(*verdict("libgcc_s"), Verdict::Lacks("malloc"));
     assert_eq!(*verdict("[vdso]"), Verdict::NotOpened);
 }
@@ -124,16 +124,20 @@ fn an_old_dynamic_linkers_own_allocator_is_not_taken() {
 }
 
 #[test]
-fn another_allocator_is_reported_beside_libc_and_not_traced() {
+fn an_allocator_that_nobody_knows_is_traced_beside_libc_and_its_frees_as_those_of_a_wrapper() {
     let scratch = Scratch::new();
     let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,libmine.so.1", "-Wl,--hash-style=sysv"];
     let mine = scratch.compile("cc", "libmine.so", ALL_FOUR, &options);
     let image = image_of(&[&mine, Path::new(GLIBC)]);
-    let survey = survey(&image.1);
-    let kinds: Vec<_> = survey.allocators.iter().map(|allocator| allocator.kind.clone()).collect();
-    assert_eq!(kinds, [Kind::Other("libmine.so.1".to_owned()), Kind::Glibc]);
-    assert_eq!(survey.supported().unwrap().iter().map(|allocator| &allocator.kind).collect::<Vec<_>>(), [&Kind::Glibc]);
-    assert_eq!(survey.allocators[0].functions.len(), 4);
+    let survey = survey(&image.1, &Wanted::default());
+    let kinds: Vec<_> = survey.supported().unwrap().iter().map(|allocator| allocator.kinds.clone()).collect();
+    assert_eq!(kinds, [Kinds::one(Kind::Other("libmine.so.1".to_owned())), Kinds::one(Kind::Glibc)]);
+    let free = |allocator: &Allocator| {
+        let found = allocator.functions.iter().find(|found| found.function().name == "free").unwrap();
+        found.shape
+    };
+    assert_eq!(free(&survey.allocators[0]), Shape::FreeAround { block: 0 });
+    assert_eq!(free(&survey.allocators[1]), Shape::Free { block: 0 });
     assert_eq!(by_us(&of_file(&mine).1.unwrap()), by_readelf(mine.to_str().unwrap()));
 }
 
@@ -146,12 +150,8 @@ fn an_indirect_malloc_is_not_probed() {
     );
     let scratch = Scratch::new();
     let library = scratch.compile("cc", "lib.so", &source, &["-shared", "-nostdlib", "-fno-builtin"]);
-    let (verdict, found) = of_file(&library);
-    assert_eq!(verdict, Verdict::Unsupported(Kind::Other("lib.so".to_owned())));
     let skipped = Skipped { symbol: "malloc".to_owned(), reason: SkipReason::Indirect };
-    let found = found.unwrap();
-    assert_eq!(found.skipped, [skipped]);
-    assert_eq!(missing(&found.names()), Some("malloc"));
+    assert_eq!(of_file(&library).1.unwrap().skipped, [skipped]);
 }
 
 #[test]
@@ -175,16 +175,29 @@ fn a_function_that_only_passes_its_calls_on_to_free_is_not_probed() {
 }
 
 #[test]
-fn a_statically_linked_program_is_told_as_such() {
+fn a_statically_linked_program_is_told_by_its_table_of_symbols_and_missed_without() {
+    const PROGRAM: &str = "
+        #include <stdlib.h>
+        int main(int count, char **words) { void *block = realloc(malloc(count), 20); free(block); return !words; }";
     let scratch = Scratch::new();
-    let program = scratch.compile("musl-gcc", "static", "int main(void) { return 0; }", &["-static"]);
-    assert_eq!(of_file(&program).0, Verdict::NoDynamicSymbols);
+    for (compiler, option, kind) in
+        [("gcc", "-static", Kind::Glibc), ("gcc", "-static-pie", Kind::Glibc), ("musl-gcc", "-static", Kind::Musl)]
+    {
+        let program = scratch.compile(compiler, "static", PROGRAM, &[option]);
+        let (verdict, found) = of_file(&program);
+        assert_eq!(verdict, Verdict::Traced(Kinds::one(kind)), "{compiler} {option}");
+        let names: Vec<_> = found.unwrap().functions.iter().map(|place| place.functions[0].name).collect();
+        assert!(["malloc", "realloc", "free"].iter().all(|name| names.contains(name)), "{names:?}");
+        let stripped = scratch.compile(compiler, "stripped", PROGRAM, &[option, "-s"]);
+        let expected = if option == "-static" { Verdict::NoSymbols } else { Verdict::Lacks("malloc") };
+        assert_eq!(of_file(&stripped).0, expected);
+    }
 }
 
 #[test]
 fn without_an_allocator_the_error_lists_what_was_looked_at() {
     let image = image_of(&[Path::new("/bin/cat"), Path::new("/etc/passwd")]);
-    let error = survey(&image.1).supported().unwrap_err().to_string();
+    let error = survey(&image.1, &Wanted::default()).supported().unwrap_err().to_string();
     assert!(error.contains("\n  /bin/cat: no allocator, does not define malloc"), "{error}");
     assert!(error.contains("\n  /etc/passwd: not an ELF file"), "{error}");
 }
@@ -195,10 +208,10 @@ fn a_damaged_libc_is_an_error_of_its_own_unless_there_is_another() {
     let whole = fs::read(GLIBC).unwrap();
     let cut = scratch.write("libc.so.6", &whole[..whole.len() / 2]);
     let image = image_of(&[&cut]);
-    let error = survey(&image.1).supported().unwrap_err();
+    let error = survey(&image.1, &Wanted::default()).supported().unwrap_err();
     assert!(matches!(&error, TargetError::BadObject { path, .. } if *path == cut), "{error}");
     let image = image_of(&[&cut, Path::new(MUSL)]);
-    assert_eq!(survey(&image.1).supported().unwrap()[0].kind, Kind::Musl);
+    assert_eq!(survey(&image.1, &Wanted::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::Musl));
 }
 
 /// An image that maps these files, and the store that keeps them open.

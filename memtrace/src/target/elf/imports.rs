@@ -1,7 +1,7 @@
 //! Which symbols the dynamic linker puts into an object's slots.
 
 use object::LittleEndian;
-use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, DynamicTag, Rela64, Sym64};
+use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, DynamicTag, Rela64, SHN_UNDEF, Sym64};
 use object::pod;
 
 use super::{BEYOND, Elf, ElfError, LE, Machine, Source};
@@ -9,19 +9,25 @@ use super::{BEYOND, Elf, ElfError, LE, Machine, Source};
 /// The most bytes of relocations; glibc's have under 50,000.
 const MAX_RELOCATIONS: u64 = 1 << 24;
 
+/// What the dynamic linker puts into a slot: a symbol's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Import {
+    /// The symbol's name.
+    pub(crate) name: String,
+    /// Where the object itself defines it, which is what is meant unless another object defines it before.
+    pub(crate) own: Option<u64>,
+}
+
 impl<S: Source> Elf<S> {
-    /// Which of `names` it is whose address the dynamic linker puts into the slot at `slot`; `None` where it is another
-    /// or none.
-    pub(crate) fn import_at<'a>(&self, slot: u64, names: &[&'a str]) -> Result<Option<&'a str>, ElfError> {
+    /// The symbol whose address the dynamic linker puts into the slot at `slot`.
+    pub(crate) fn import_at(&self, slot: u64) -> Result<Option<Import>, ElfError> {
         for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
             let Some(symbol) = self.symbol_for(slot, table, size)? else { continue };
             let symbols = self.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
             let symbol: Sym64<LittleEndian> = self.entry(symbols, u64::from(symbol))?;
-            for &name in names {
-                if self.is_string(u64::from(symbol.st_name.get(LE)), name)? {
-                    return Ok(Some(name));
-                }
-            }
+            let name = self.string(u64::from(symbol.st_name.get(LE)))?;
+            let own = (symbol.st_shndx.get(LE) != SHN_UNDEF).then(|| symbol.st_value.get(LE));
+            return Ok(Some(Import { name: String::from_utf8_lossy(&name).into_owned(), own }));
         }
         Ok(None)
     }

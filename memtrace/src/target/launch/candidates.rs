@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::{ld_cache, path};
 use crate::model::Object;
-use crate::target::allocators::{Survey, Verdict, examine};
+use crate::target::allocators::{Survey, Verdict, Wanted, examine};
 use crate::target::elf::{Elf, Source};
 use crate::target::maps::Inode;
 use crate::target::objects::{Objects, regular};
@@ -50,7 +50,7 @@ pub struct Candidates {
 /// `command` is a path or a name that is looked for in `PATH`. What cannot be found or read is left out: starting the
 /// command will say so.
 #[must_use]
-pub fn candidates(command: &OsStr, objects: &mut Objects) -> Candidates {
+pub fn candidates(command: &OsStr, objects: &mut Objects, wanted: &Wanted) -> Candidates {
     let search = Search::from_environment();
     let mut walk = Walk {
         search: &search,
@@ -59,6 +59,7 @@ pub fn candidates(command: &OsStr, objects: &mut Objects) -> Candidates {
         seen: HashSet::new(),
         found: Candidates::default(),
         objects,
+        wanted,
     };
     // Taken from the end: the program first, since the directories that it names hold for all its libraries.
     let mut waiting = preloaded(&search);
@@ -165,6 +166,7 @@ struct Walk<'a> {
     seen: HashSet<Inode>,
     found: Candidates,
     objects: &'a mut Objects,
+    wanted: &'a Wanted,
 }
 
 impl Walk<'_> {
@@ -175,7 +177,7 @@ impl Walk<'_> {
             return Vec::new();
         }
         let asked_for = Elf::parse(&opened.file).map(|elf| self.dependencies(path, &elf)).unwrap_or_default();
-        let (verdict, found) = examine(&opened.file, path);
+        let (verdict, found) = examine(&opened.file, path, self.wanted);
         // Scripts and the linker scripts that lie among libraries are no objects.
         if verdict != Verdict::NotElf {
             let probed = found.map(|found| found.probed(&opened.file));

@@ -60,7 +60,7 @@ fn flow(word: u32, address: u64) -> Flow {
         // Branches to a register, with and without authentication.
         match bits(word, 21, 2) {
             0b01 => Flow::Call(None), // blr
-            0b10 => Flow::Away,       // ret, eret
+            0b10 => Flow::Return,     // ret, eret
             _ => Flow::Indirect,      // br
         }
     } else if is(word, 0xff00_0000, 0xd400_0000) {
@@ -207,7 +207,7 @@ pub(super) fn text(code: &[u8], address: u64) -> String {
         Flow::Call(Some(_)) => "bl",
         Flow::Call(None) => "blr",
         Flow::Indirect => "br",
-        Flow::Away if is(word, 0xffff_fc1f, 0xd65f_0000) => "ret",
+        Flow::Return if is(word, 0xffff_fc1f, 0xd65f_0000) => "ret",
         Flow::Branch(_) if is(word, 0xff00_0000, 0x5400_0000) => "b.cond",
         Flow::Branch(_) if is(word, 0x7f00_0000, 0x3400_0000) => "cbz",
         Flow::Branch(_) if is(word, 0x7f00_0000, 0x3500_0000) => "cbnz",
@@ -215,7 +215,7 @@ pub(super) fn text(code: &[u8], address: u64) -> String {
         Flow::Branch(_) => "tbnz",
         Flow::Next if is(word, 0x9f00_0000, 0x1000_0000) => "adr",
         Flow::Next if is(word, 0x9f00_0000, 0x9000_0000) => "adrp",
-        Flow::Away | Flow::Next => return format!(".inst {word:#010x}"),
+        Flow::Return | Flow::Trap | Flow::Away | Flow::Next => return format!(".inst {word:#010x}"),
     };
     match direct(word, address).and_then(Flow::target) {
         Some(target) => format!("{name} {target:#x}"),
@@ -255,7 +255,7 @@ mod tests {
             (0x1000_0000, Flow::Next, "adr"),
             (0xd61f_0200, Flow::Indirect, "br"),
             (0xd63f_0000, Flow::Call(None), "blr"),
-            (0xd65f_03c0, Flow::Away, "ret"),
+            (0xd65f_03c0, Flow::Return, "ret"),
         ];
         for (word, flow, written) in cases {
             let expected = Instruction { length: 4, flow, cost: Cost::Emulated };
@@ -273,7 +273,7 @@ mod tests {
             (0xa9bf_7bfd, Flow::Next),           // stp x29, x30, [sp, #-16]!
             (0x5800_0040, Flow::Next),           // ldr x0, literal
             (0x5400_0090, Flow::Branch(0x1010)), // bc.eq
-            (0xd65f_0bff, Flow::Away),           // retaa
+            (0xd65f_0bff, Flow::Return),         // retaa
             (0xd71f_0801, Flow::Indirect),       // braa x0, x1
             (0xd400_0001, Flow::Away),           // svc #0
         ];

@@ -24,7 +24,11 @@ pub(super) enum Flow {
     Call(Option<u64>),
     /// To an address that is only known when it runs.
     Indirect,
-    /// Out of the function: a return, a system call, a trap.
+    /// Back to the caller.
+    Return,
+    /// Nowhere: the process ends here.
+    Trap,
+    /// Out of the function otherwise: a system call, an interrupt.
     Away,
 }
 
@@ -34,7 +38,7 @@ impl Flow {
         match self {
             Self::Branch(target) | Self::Jump(target) => Some(target),
             Self::Call(target) => target,
-            Self::Next | Self::Indirect | Self::Away => None,
+            Self::Next | Self::Indirect | Self::Return | Self::Trap | Self::Away => None,
         }
     }
 }
@@ -55,6 +59,9 @@ pub(super) struct Instruction {
 pub(super) struct Arguments(u8);
 
 impl Arguments {
+    /// None.
+    pub(super) const NONE: Self = Self(0);
+
     /// All that are passed in registers.
     pub(super) const ALL: Self = Self(u8::MAX);
 
@@ -139,6 +146,40 @@ impl Machine {
         match self {
             Self::X86_64 => x86_64::slot(code, address),
             Self::Aarch64 => aarch64::slot(code, address),
+        }
+    }
+
+    /// Where the address lies to which the indirect jump or call at the beginning of `code`, which lies at `address`,
+    /// leads; `None` where it takes it from elsewhere than one place that is known.
+    pub(crate) fn pointed_by(self, code: &[u8], address: u64) -> Option<u64> {
+        match self {
+            Self::X86_64 => x86_64::pointed_by(code, address),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Whether the instruction at the beginning of `code` compares this argument with nothing.
+    pub(crate) fn tests_for_null(self, code: &[u8], argument: u8) -> bool {
+        match self {
+            Self::X86_64 => x86_64::tests_for_null(code, argument),
+            Self::Aarch64 => false,
+        }
+    }
+
+    /// Whether the branch at the beginning of `code`, which lies at `address`, is taken where what was compared is null;
+    /// `None` where it depends on something else.
+    pub(crate) fn taken_if_null(self, code: &[u8], address: u64) -> Option<bool> {
+        match self {
+            Self::X86_64 => x86_64::taken_if_null(code, address),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Whether the instruction at the beginning of `code` does nothing, as what compilers put between functions.
+    pub(crate) fn is_padding(self, code: &[u8]) -> bool {
+        match self {
+            Self::X86_64 => x86_64::is_padding(code),
+            Self::Aarch64 => false,
         }
     }
 

@@ -19,6 +19,9 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
+    /// That the stack is as it was, and no argument.
+    pub(crate) const STACK: Self = Self { arguments: Arguments::NONE, stack: true };
+
     /// What the hook of a function of this shape needs.
     pub(crate) fn of(shape: Shape) -> Self {
         let arguments = match shape {
@@ -27,7 +30,8 @@ impl Needs {
             Shape::AllocOut { out, size } => Arguments::of(&[out, size]),
             Shape::Realloc { old, size } => Arguments::of(&[old, size]),
             Shape::ReallocProduct { old, count, size } => Arguments::of(&[old, count, size]),
-            Shape::Free { block } => Arguments::of(&[block]),
+            Shape::Resize { block, size, extra } => Arguments::of(&[block, size, extra]),
+            Shape::Free { block } | Shape::FreeAround { block } => Arguments::of(&[block]),
         };
         Self { arguments, stack: shape.needs_return() }
     }

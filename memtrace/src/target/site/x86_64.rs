@@ -1,8 +1,8 @@
 //! x86-64: instructions, and which of them the kernel emulates.
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register,
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use super::Cost;
@@ -54,9 +54,9 @@ fn flow(decoded: &Decoded) -> Flow {
         (FlowControl::IndirectCall, _) => Flow::Call(None),
         // Loops, and the beginning of a transaction, which lead to where a failure is handled.
         (FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend, Some(target)) => Flow::Branch(target),
-        (FlowControl::Return | FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend, _) => {
-            Flow::Away
-        }
+        (FlowControl::Return, _) => Flow::Return,
+        (FlowControl::Exception, _) => Flow::Trap,
+        (FlowControl::Interrupt | FlowControl::XbeginXabortXend, _) => Flow::Away,
         (FlowControl::IndirectBranch | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch, _) => {
             Flow::Indirect
         }
@@ -114,6 +114,34 @@ pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     };
     let jumps = jump.flow_control() == FlowControl::IndirectBranch && jump.is_ip_rel_memory_operand();
     jumps.then(|| jump.ip_rel_memory_address())
+}
+
+/// `jmp *pointer(%rip)` or `call *pointer(%rip)`.
+pub(super) fn pointed_by(code: &[u8], address: u64) -> Option<u64> {
+    let found = decoded(code, address)?;
+    let leads = matches!(found.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall);
+    (leads && found.is_ip_rel_memory_operand()).then(|| found.ip_rel_memory_address())
+}
+
+/// `test` of an argument with itself.
+pub(super) fn tests_for_null(code: &[u8], argument: u8) -> bool {
+    let Some(found) = decoded(code, 0) else { return false };
+    let register = ARGUMENTS.get(usize::from(argument)).copied().unwrap_or(Register::None);
+    found.mnemonic() == Mnemonic::Test && found.op0_register() == register && found.op1_register() == register
+}
+
+/// `nop` in all of its lengths, and `int3`.
+pub(super) fn is_padding(code: &[u8]) -> bool {
+    decoded(code, 0).is_some_and(|found| matches!(found.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
+}
+
+/// `je` and `jne`.
+pub(super) fn taken_if_null(code: &[u8], address: u64) -> Option<bool> {
+    match decoded(code, address)?.condition_code() {
+        ConditionCode::e => Some(true),
+        ConditionCode::ne => Some(false),
+        _ => None,
+    }
 }
 
 /// Every 5 or 6 bytes that are a direct jump, call or conditional jump with 32 bits of distance, at whatever byte.
@@ -188,9 +216,10 @@ mod tests {
         assert_eq!(flow(&[0x3e, 0xff, 0xe0]), Flow::Indirect);
         assert_eq!(flow(&[0xc7, 0xf8, 1, 0, 0, 0]), Flow::Branch(0x1007)); // xbegin
         for away in [&[0xc3][..], &[0x0f, 0x05], &[0x0f, 0x0b], &[0xcc], &[0xf4]] {
-            assert!(matches!(flow(away), Flow::Away | Flow::Next), "{away:x?}");
+            assert!(matches!(flow(away), Flow::Return | Flow::Away | Flow::Trap | Flow::Next), "{away:x?}");
         }
-        assert_eq!([flow(&[0xc3]), flow(&[0x0f, 0x05]), flow(&[0x0f, 0x0b])], [Flow::Away; 3]);
+        assert_eq!([flow(&[0x0f, 0x05]), flow(&[0xcc]), flow(&[0x0f, 0x0b])], [Flow::Away, Flow::Away, Flow::Trap]);
+        assert_eq!([flow(&[0xc3]), flow(&[0xc2, 8, 0])], [Flow::Return; 2]);
         assert_eq!(decode(&[0x06], 0), None);
         assert_eq!(decode(&[0xe9, 0, 0], 0), None);
     }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::model::Object;
-use crate::target::allocators::{Kind, survey};
+use crate::target::allocators::{Kind, Kinds, survey};
 use crate::target::maps::read_image;
 use crate::target::scratch::{GLIBC, MUSL, Running, Scratch};
 
@@ -16,8 +16,8 @@ const COPY: &str = "
     }";
 
 fn candidates(command: &Path, objects: &mut Objects) -> Vec<(Kind, Arc<Object>)> {
-    let survey = super::candidates(command.as_os_str(), objects).survey;
-    survey.allocators.into_iter().map(|allocator| (allocator.kind, allocator.object)).collect()
+    let survey = super::candidates(command.as_os_str(), objects, &Wanted::default()).survey;
+    survey.allocators.into_iter().map(|allocator| (allocator.kinds.all()[0].clone(), allocator.object)).collect()
 }
 
 /// The allocator that the running command has really mapped must be among those that were foretold, as the same object.
@@ -27,9 +27,9 @@ fn foretells_what_is_mapped(command: &Path, kind: &Kind) {
     let running = Running::start(command);
     let image = read_image(running.pid(), &mut objects).unwrap();
     running.end();
-    let survey = survey(&image);
+    let survey = survey(&image, &Wanted::default());
     let [mapped] = &survey.allocators[..] else { panic!("{:?}", survey.looked_at) };
-    assert_eq!(mapped.kind, *kind);
+    assert_eq!(mapped.kinds, Kinds::one(kind.clone()));
     let same = foretold.iter().filter(|(_, object)| Arc::ptr_eq(object, &mapped.object)).count();
     assert_eq!(same, 1, "{} is not among {foretold:?}", mapped.object.path.display());
 }
@@ -99,7 +99,7 @@ fn a_script_that_runs_itself_comes_to_an_end() {
 
 #[test]
 fn a_command_that_does_not_exist_has_no_candidates() {
-    let survey = super::candidates("memtrace-no-such-command".as_ref(), &mut Objects::new()).survey;
+    let survey = super::candidates("memtrace-no-such-command".as_ref(), &mut Objects::new(), &Wanted::default()).survey;
     assert_eq!(survey, Survey::default());
 }
 

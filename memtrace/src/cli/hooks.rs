@@ -1,0 +1,205 @@
+//! `--allocator OBJECT[:PREFIX]` and `--hook alloc=FUNC(size=arg0)->ret,free=FUNC(arg0)`: what users name.
+
+use std::path::PathBuf;
+
+use crate::model::{Function, Naming, Shape};
+use crate::session::{Hooks, NamedAllocator};
+
+/// The highest argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
+const LAST_ARGUMENT: u8 = 5;
+
+/// Reads `OBJECT[:PREFIX]`.
+pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
+    let (object, prefix) = text.split_once(':').unwrap_or((text, ""));
+    if object.is_empty() {
+        return Err("it begins with an object's path or name, as in libpool.so or libpool.so:pool_".into());
+    }
+    if !prefix.bytes().all(is_word) {
+        return Err(format!("`{prefix}` cannot begin a function's name"));
+    }
+    Ok(NamedAllocator { object: PathBuf::from(object), prefix: prefix.to_owned() })
+}
+
+/// Reads a list of functions: `alloc=FUNC(size=argN)->ret`, `alloc=FUNC(size=argN*argM)->ret`,
+/// `alloc=FUNC(size=argN)->argM`, `realloc=FUNC(old=argN,size=argM)->ret` and `free=FUNC(argN)`.
+pub(super) fn hooks(text: &str) -> Result<Hooks, String> {
+    let functions = split(text).into_iter().map(hook).collect::<Result<Vec<_>, _>>()?;
+    Ok(Hooks { functions })
+}
+
+/// The list's parts: commas inside parentheses separate arguments.
+fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0u32;
+    let separates = |letter: char| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    };
+    text.split(separates).map(str::trim).collect()
+}
+
+fn hook(text: &str) -> Result<&'static Function, String> {
+    let wrong = || {
+        format!(
+            "`{text}` is none of alloc=FUNC(size=argN)->ret, realloc=FUNC(old=argN,size=argM)->ret and free=FUNC(argN)"
+        )
+    };
+    let (role, rest) = text.split_once('=').ok_or_else(wrong)?;
+    let (name, rest) = rest.split_once('(').ok_or_else(wrong)?;
+    let (arguments, result) = rest.split_once(')').ok_or_else(wrong)?;
+    let result = match result.trim() {
+        "" => None,
+        result => Some(result.strip_prefix("->").ok_or_else(wrong)?.trim()),
+    };
+    let name = name.trim();
+    if name.is_empty() || name.bytes().any(|byte| byte.is_ascii_whitespace()) {
+        return Err(wrong());
+    }
+    let given = Given::read(arguments)?;
+    let shape = match (role.trim(), result) {
+        ("alloc", Some(result)) => given.alloc(result),
+        ("realloc", Some("ret")) => given.realloc(),
+        ("free", None) => given.free(),
+        _ => None,
+    };
+    let shape = shape.ok_or_else(wrong)?;
+    // As long as memtrace runs, as the functions of the table do; there are as many as there are on the command line.
+    let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    Ok(Box::leak(Box::new(Function { name, shape, required: false, naming: Naming::Hook, throws: false })))
+}
+
+/// The arguments that are named in the parentheses.
+#[derive(Default)]
+struct Given {
+    size: Option<(u8, Option<u8>)>,
+    old: Option<u8>,
+    block: Option<u8>,
+}
+
+impl Given {
+    fn read(text: &str) -> Result<Self, String> {
+        let mut given = Self::default();
+        for part in text.split(',').map(str::trim) {
+            let twice = match part.split_once('=') {
+                Some(("size", value)) => given.size.replace(product(value)?).is_some(),
+                Some(("old", value)) => given.old.replace(argument(value)?).is_some(),
+                Some((what, _)) => return Err(format!("`{what}` is neither size nor old")),
+                None => given.block.replace(argument(part)?).is_some(),
+            };
+            if twice {
+                return Err(format!("`{part}` says again what was said before it"));
+            }
+        }
+        Ok(given)
+    }
+
+    fn alloc(&self, result: &str) -> Option<Shape> {
+        match (self, result) {
+            (Self { size: Some((size, None)), old: None, block: None }, "ret") => Some(Shape::Alloc { size: *size }),
+            (Self { size: Some((count, Some(size))), old: None, block: None }, "ret") => {
+                Some(Shape::AllocProduct { count: *count, size: *size })
+            }
+            (Self { size: Some((size, None)), old: None, block: None }, out) => {
+                Some(Shape::AllocOut { out: argument(out).ok()?, size: *size })
+            }
+            _ => None,
+        }
+    }
+
+    fn realloc(&self) -> Option<Shape> {
+        match *self {
+            Self { size: Some((size, None)), old: Some(old), block: None } => Some(Shape::Realloc { old, size }),
+            Self { size: Some((count, Some(size))), old: Some(old), block: None } => {
+                Some(Shape::ReallocProduct { old, count, size })
+            }
+            _ => None,
+        }
+    }
+
+    /// A pool's free may free what the pool itself had from malloc, which is no free of the program's.
+    fn free(&self) -> Option<Shape> {
+        match *self {
+            Self { size: None, old: None, block: Some(block) } => Some(Shape::FreeAround { block }),
+            _ => None,
+        }
+    }
+}
+
+fn product(text: &str) -> Result<(u8, Option<u8>), String> {
+    match text.split_once('*') {
+        Some((count, size)) => Ok((argument(count)?, Some(argument(size)?))),
+        None => Ok((argument(text)?, None)),
+    }
+}
+
+fn argument(text: &str) -> Result<u8, String> {
+    let number = text.trim().strip_prefix("arg").and_then(|number| number.parse().ok());
+    number
+        .filter(|number| *number <= LAST_ARGUMENT)
+        .ok_or_else(|| format!("`{}` is no argument: they are arg0 to arg{LAST_ARGUMENT}", text.trim()))
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shapes(text: &str) -> Vec<(&'static str, Shape)> {
+        let hooks = hooks(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        hooks.functions.iter().map(|function| (function.name, function.shape)).collect()
+    }
+
+    #[test]
+    fn a_pools_functions_are_read_with_their_arguments() {
+        assert_eq!(
+            shapes("alloc=take(size=arg0)->ret,free=give(arg0)"),
+            [("take", Shape::Alloc { size: 0 }), ("give", Shape::FreeAround { block: 0 })]
+        );
+        assert_eq!(
+            shapes("alloc=array(size=arg2*arg1) -> ret, realloc = grow(old=arg1, size=arg2) -> ret"),
+            [("array", Shape::AllocProduct { count: 2, size: 1 }), ("grow", Shape::Realloc { old: 1, size: 2 })]
+        );
+        assert_eq!(shapes("alloc=make(size=arg1)->arg0"), [("make", Shape::AllocOut { out: 0, size: 1 })]);
+        assert_eq!(
+            shapes("realloc=more(old=arg0,size=arg1*arg2)->ret"),
+            [("more", Shape::ReallocProduct { old: 0, count: 1, size: 2 })]
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_would() {
+        let refused = |text| hooks(text).expect_err("it makes no sense");
+        assert!(refused("take").contains("alloc=FUNC(size=argN)->ret"));
+        for text in [
+            "alloc=take(size=arg0)",
+            "alloc=take(arg0)->ret",
+            "free=give(arg0)->ret",
+            "free=give(size=arg0)",
+            "realloc=grow(size=arg0)->ret",
+            "alloc=(size=arg0)->ret",
+            "alloc=take(size=arg0,size=arg1)->ret",
+            "pool=take(size=arg0)->ret",
+            "alloc=take(size=arg0)->ret,",
+            "",
+        ] {
+            refused(text);
+        }
+        assert!(refused("free=give(arg6)").contains("arg0 to arg5"));
+        assert!(refused("free=give(block)").contains("no argument"));
+        assert!(refused("alloc=take(length=arg0)->ret").contains("neither size nor old"));
+    }
+
+    #[test]
+    fn an_allocator_is_an_object_perhaps_with_a_prefix() {
+        let named = |object: &str, prefix: &str| NamedAllocator { object: object.into(), prefix: prefix.into() };
+        assert_eq!(allocator("libpool.so"), Ok(named("libpool.so", "")));
+        assert_eq!(allocator("/opt/libpool.so:pool_"), Ok(named("/opt/libpool.so", "pool_")));
+        assert!(allocator(":pool_").is_err() && allocator("libpool.so:a-b").is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! Who is traced: from what the user calls processes to what the kernel half chooses them by.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
+use super::config::{By, Choice, Target};
+use super::error::Error;
+use crate::kernel::{Property, Rule, Selection};
+use crate::model::Pid;
+use crate::target;
+
+/// What the kernel half is told, and the processes that it is to leave out.
+pub(super) fn of(target: &Target) -> Result<(Selection, Vec<Pid>), Error> {
+    match target {
+        Target::Pids { children: false, .. } | Target::Command { children: false, .. } => {
+            Ok((Selection::Probed, Vec::new()))
+        }
+        Target::Pids { .. } | Target::Command { .. } => Ok((Selection::Families, Vec::new())),
+        Target::Selected(choices) => {
+            let mut rules = Vec::new();
+            let mut left_out = Vec::new();
+            for choice in choices {
+                match &choice.by {
+                    By::Pid(pid) => left_out.push(*pid),
+                    by => rules.push(Rule { property: property(by)?, exclude: choice.exclude }),
+                }
+            }
+            Ok((Selection::Selected(rules), left_out))
+        }
+    }
+}
+
+fn property(by: &By) -> Result<Property, Error> {
+    Ok(match by {
+        By::Comm(name) => Property::Comm(name.clone()),
+        By::Exe(path) => {
+            let file = fs::metadata(path).map_err(|error| unknown(by, &error))?;
+            Property::Exe { device: file.dev(), inode: file.ino() }
+        }
+        By::Cgroup(path) => Property::Cgroup(target::cgroup_id(path).map_err(|error| unknown(by, &error))?),
+        By::User(user) => {
+            let id = target::user_id(user).map_err(|error| unknown(by, &error))?;
+            Property::User(id.ok_or_else(|| unknown(by, &io::Error::from(io::ErrorKind::NotFound)))?)
+        }
+        By::Pid(pid) => return Err(Error::NoSuchProcess { pid: *pid }),
+    })
+}
+
+fn unknown(by: &By, error: &io::Error) -> Error {
+    let remedy = match by {
+        By::Exe(_) => "give the program's whole path, as `readlink /proc/PID/exe` shows it",
+        By::Cgroup(_) => "give a group's directory, or its path as `cat /proc/PID/cgroup` shows it behind `0::`",
+        By::User(_) => "give a name from /etc/passwd, or a user id",
+        By::Comm(_) | By::Pid(_) => "`ps -e` lists all processes",
+    };
+    let what = match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no {}", described(by)),
+        _ => format!("{} cannot be looked up: {error}", described(by)),
+    };
+    Error::NothingSelected { what, remedy: remedy.to_owned() }
+}
+
+/// What the choices come to, in words: `all processes`, `the processes of user www-data`.
+pub(super) fn name(choices: &[Choice]) -> String {
+    let list = |exclude: bool| {
+        let described = choices.iter().filter(|choice| choice.exclude == exclude).map(|choice| described(&choice.by));
+        described.collect::<Vec<_>>()
+    };
+    let (included, excluded) = (list(false), list(true));
+    let mut name = String::from("all processes");
+    if !included.is_empty() {
+        name = format!("the processes of {}", included.join(" or "));
+    }
+    if !excluded.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = write!(name, " but not of {}", excluded.join(" or "));
+    }
+    name
+}
+
+fn described(by: &By) -> String {
+    match by {
+        By::Comm(name) => format!("command {name}"),
+        By::Exe(path) => format!("program {}", path.display()),
+        By::Cgroup(path) => format!("control group {}", path.display()),
+        By::User(user) => format!("user {user}"),
+        By::Pid(pid) => format!("pid {pid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(by: By, exclude: bool) -> Choice {
+        Choice { by, exclude }
+    }
+
+    #[test]
+    fn choices_read_like_a_title() {
+        assert_eq!(name(&[]), "all processes");
+        let choices = [
+            choice(By::User(String::from("www-data")), false),
+            choice(By::Comm(String::from("nginx")), false),
+            choice(By::Pid(Pid(7)), true),
+        ];
+        assert_eq!(name(&choices), "the processes of user www-data or command nginx but not of pid 7");
+        assert_eq!(name(&choices[2..]), "all processes but not of pid 7");
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_to_do() {
+        for by in
+            [By::User(String::from("nobody-of-that-name")), By::Exe("/no/such".into()), By::Cgroup("no.slice".into())]
+        {
+            let error = of(&Target::Selected(vec![choice(by.clone(), false)])).unwrap_err();
+            assert!(matches!(error, Error::NothingSelected { .. }), "{by:?}: {error}");
+            assert!(error.remedy().is_some());
+        }
+    }
+
+    #[test]
+    fn pids_are_left_out_one_by_one() {
+        let choices = vec![choice(By::Pid(Pid(7)), true), choice(By::User(String::from("0")), true)];
+        let (selection, left_out) = of(&Target::Selected(choices)).unwrap();
+        assert_eq!(selection, Selection::Selected(vec![Rule { property: Property::User(0), exclude: true }]));
+        assert_eq!(left_out, [Pid(7)]);
+    }
+}

@@ -1,0 +1,105 @@
+//! The table of all symbols, by which debuggers name functions. Unlike the one for the dynamic linker it also lists what is
+//! linked in for the object's own use, and it may be stripped.
+
+use object::elf::{
+    FileHeader64, SHN_UNDEF, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64, Sym64,
+};
+use object::{LittleEndian, pod};
+
+use super::symbols::{Symbol, SymbolKind};
+use super::{BEYOND, Elf, ElfError, LE, Source, read};
+use crate::model::VirtOffset;
+
+/// The most section headers; those of objects with a section for each function are not linked.
+const MAX_SECTIONS: u64 = 65536;
+/// The most bytes of symbols and of their names; the largest browsers have some 100 MB.
+const MAX_TABLE: u64 = 1 << 28;
+
+/// Where in the file a table lies.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    offset: u64,
+    size: u64,
+}
+
+impl<S: Source> Elf<S> {
+    /// Every function in the table of all symbols whose name, without its version, is `wanted`; `None` where there is no
+    /// such table.
+    pub(crate) fn listed(&self, wanted: impl Fn(&[u8]) -> bool) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
+        let Some((symbols, names)) = self.symbol_tables()? else { return Ok(None) };
+        let names = self.bytes(names.offset, names.size)?;
+        let symbols = self.read_symbols(&symbols)?;
+        let mut found = Vec::new();
+        for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
+            let kind = match symbol.st_type() {
+                STT_FUNC => SymbolKind::Function,
+                STT_GNU_IFUNC => SymbolKind::Indirect,
+                STT_NOTYPE | STT_OBJECT => SymbolKind::Other,
+                _ => continue,
+            };
+            let Some(rest) = names.get(symbol.st_name.get(LE) as usize..) else { continue };
+            let full = rest.split(|&byte| byte == 0).next().unwrap_or_default();
+            let name = full.split(|&byte| byte == b'@').next().unwrap_or_default();
+            if kind != SymbolKind::Other && wanted(name) {
+                found.push((
+                    String::from_utf8_lossy(name).into_owned(),
+                    Symbol {
+                        full_name: String::from_utf8_lossy(full).into_owned(),
+                        kind,
+                        virt: VirtOffset(symbol.st_value.get(LE)),
+                        size: symbol.st_size.get(LE),
+                    },
+                ));
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The addresses of all functions that are listed, in their order; `None` where there is no table of all symbols.
+    pub(super) fn listed_starts(&self) -> Result<Option<Vec<u64>>, ElfError> {
+        let Some((symbols, _)) = self.symbol_tables()? else { return Ok(None) };
+        let symbols = self.read_symbols(&symbols)?;
+        let function = |symbol: &&Sym64<LittleEndian>| {
+            symbol.st_shndx.get(LE) != SHN_UNDEF && matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
+        };
+        let mut starts: Vec<u64> = symbols.iter().filter(function).map(|symbol| symbol.st_value.get(LE)).collect();
+        starts.sort_unstable();
+        Ok(Some(starts))
+    }
+
+    fn read_symbols(&self, table: &Table) -> Result<Vec<Sym64<LittleEndian>>, ElfError> {
+        let size = size_of::<Sym64<LittleEndian>>() as u64;
+        let bytes = self.bytes(table.offset, table.size / size * size)?;
+        Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
+    }
+
+    /// The table of all symbols and that of their names.
+    fn symbol_tables(&self) -> Result<Option<(Table, Table)>, ElfError> {
+        type Section = SectionHeader64<LittleEndian>;
+        let header: FileHeader64<LittleEndian> = read(&self.source, 0)?;
+        let count = u64::from(header.e_shnum.get(LE));
+        if count == 0 || u64::from(header.e_shentsize.get(LE)) != size_of::<Section>() as u64 || count > MAX_SECTIONS {
+            return Ok(None);
+        }
+        let bytes = self.bytes(header.e_shoff.get(LE), count * size_of::<Section>() as u64);
+        // Whoever strips an object may cut off its sections' headers and leave their number.
+        let Ok(bytes) = bytes else { return Ok(None) };
+        let sections: &[Section] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
+        let Some(symbols) = sections.iter().find(|section| section.sh_type.get(LE) == SHT_SYMTAB) else {
+            return Ok(None);
+        };
+        let names = sections.get(symbols.sh_link.get(LE) as usize).ok_or(BEYOND)?;
+        let table = |section: &Section| {
+            let table = Table { offset: section.sh_offset.get(LE), size: section.sh_size.get(LE) };
+            if table.size > MAX_TABLE {
+                return Err(ElfError::Malformed("too many symbols"));
+            }
+            // No memory is taken for what is not there.
+            if let Some(last) = table.size.checked_sub(1) {
+                self.bytes(table.offset.checked_add(last).ok_or(BEYOND)?, 1)?;
+            }
+            Ok(table)
+        };
+        Ok(Some((table(symbols)?, table(names)?)))
+    }
+}

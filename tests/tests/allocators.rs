@@ -1,0 +1,189 @@
+//! Every allocator, however it comes into a program: the trace equals the victim's own books, to the byte and the count.
+
+use std::process::Command;
+
+use memtrace_tests::{Books, Report, Trace, Victim, victim};
+
+/// How often a victim in C or C++ calls its allocator.
+const ROUNDS: &str = "2000";
+
+/// The pool's functions, whose arguments lie where no C library's do.
+const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*arg2)->ret,\
+                    alloc=pool_make(size=arg1)->arg2,realloc=pool_grow(old=arg1,size=arg2)->ret,free=pool_give(arg1)";
+
+fn trace(name: &str, arguments: &[&str], options: &[&str]) -> (Report, Books) {
+    let mut victim = Victim::run(Command::new(victim::path(name)).args(arguments));
+    let tracer = Trace::of(&victim).option("--ring-size").option("64MiB").options(options).start();
+    let books = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    (outcome.report(), books)
+}
+
+fn equals(name: &str, arguments: &[&str], options: &[&str]) {
+    let (report, books) = trace(name, arguments, options);
+    report.assert_equals(&books);
+    assert_eq!(report.notes, <[String; 0]>::default());
+}
+
+fn family(name: &str) {
+    equals(name, &[ROUNDS], &[]);
+}
+
+fn operators(name: &str) {
+    equals(name, &[ROUNDS, "0"], &[]);
+}
+
+#[test]
+fn jemalloc_as_a_library_with_the_functions_of_its_own() {
+    family("family.jemalloc");
+}
+
+#[test]
+fn jemalloc_linked_into_a_program() {
+    family("family.jemalloc_in");
+}
+
+#[test]
+fn jemalloc_in_a_static_program() {
+    family("family.jemalloc_static");
+}
+
+#[test]
+fn tcmalloc_as_a_library() {
+    family("family.tcmalloc");
+}
+
+#[test]
+fn tcmalloc_linked_into_a_program() {
+    family("family.tcmalloc_in");
+}
+
+#[test]
+fn mimalloc_as_a_library_by_names_of_its_own() {
+    family("family.mimalloc");
+}
+
+#[test]
+fn glibc_in_a_static_program_at_a_fixed_place_and_at_any() {
+    family("family.static");
+    family("family.static_pie");
+}
+
+#[test]
+fn musl_in_a_static_program() {
+    family("family.musl_static");
+}
+
+#[test]
+fn every_operator_new_and_delete_over_glibc_counts_once() {
+    operators("operators");
+    operators("operators.static");
+}
+
+#[test]
+fn every_operator_new_and_delete_of_jemalloc() {
+    operators("operators.jemalloc");
+}
+
+#[test]
+fn every_operator_new_and_delete_of_jemalloc_linked_into_a_program() {
+    operators("operators.jemalloc_in");
+    operators("operators.jemalloc_static");
+}
+
+#[test]
+fn every_operator_new_and_delete_of_tcmalloc() {
+    operators("operators.tcmalloc");
+}
+
+#[test]
+fn every_operator_new_and_delete_of_tcmalloc_linked_into_a_program() {
+    operators("operators.tcmalloc_in");
+}
+
+#[test]
+fn every_operator_new_and_delete_of_mimalloc() {
+    operators("operators.mimalloc");
+}
+
+/// A return probe on an operator that throws would end the program: the exception would not find its way.
+#[test]
+fn exceptions_pass_probed_operators() {
+    const THROWS: u64 = 20;
+    for name in ["operators", "operators.static", "operators.jemalloc", "operators.jemalloc_in", "operators.tcmalloc"] {
+        let (report, books) = trace(name, &["500", &THROWS.to_string()], &[]);
+        report.assert_nothing_lost();
+        let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+        let (traced, truth) = (process.totals, books.numbers);
+        assert_eq!((traced.live_bytes, traced.live_count), (truth.live_bytes, truth.live_count), "{name}");
+        // What is thrown is a block too. Where it is made inside of the operator only its free is seen.
+        let thrown = traced.alloc_count - truth.alloc_count + process.unmatched_frees;
+        assert_eq!(thrown, THROWS, "{name}");
+    }
+}
+
+#[test]
+fn the_stack_of_a_throwing_operator_begins_with_its_caller() {
+    for name in ["operators", "operators.jemalloc", "operators.tcmalloc_in"] {
+        let (report, books) = trace(name, &["300", "0"], &[]);
+        let caller = |name: &str| name.contains("take");
+        let taken = report.stacks.iter().filter(|stack| stack.names().last().is_some_and(|name| caller(name)));
+        let count: u64 = taken.map(|stack| stack.numbers.alloc_count).sum();
+        // Over malloc, the operators of libstdc++ are frames themselves.
+        let expected = if name == "operators" { count } else { books.numbers.alloc_count };
+        assert_eq!(count, expected, "{name}: {:?}", report.leaves());
+        assert!(report.stacks.iter().all(|stack| stack.names().iter().any(|name| caller(name))), "{name}");
+    }
+}
+
+#[test]
+fn jemalloc_in_a_rust_program_that_also_has_blocks_from_the_c_library() {
+    equals("victim-rust-jemalloc", &[], &[]);
+}
+
+#[test]
+fn mimalloc_in_a_rust_program_that_also_has_blocks_from_the_c_library() {
+    equals("victim-rust-mimalloc", &[], &[]);
+}
+
+#[test]
+fn an_allocator_of_a_rust_programs_own() {
+    equals("victim-rust-own", &[], &[]);
+}
+
+#[test]
+fn an_allocator_named_by_its_object_and_prefix() {
+    equals("family.named", &["500"], &["--allocator", "libnamed.so:mine_"]);
+}
+
+#[test]
+fn a_pool_named_by_its_functions_beside_the_programs_own_mallocs() {
+    equals("pool", &[], &["--hook", POOL]);
+}
+
+#[test]
+fn a_static_program_without_symbols_is_refused_and_told_why() {
+    let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("10"));
+    let outcome = Trace::of(&victim).run();
+    assert_ne!(outcome.code, Some(0));
+    assert!(outcome.errors.contains("statically linked and stripped"), "{}", outcome.errors);
+}
+
+#[test]
+fn a_command_is_traced_with_its_own_allocator_from_its_first_call() {
+    let outcome = Trace::of_command([victim::path("family.jemalloc_static").as_os_str(), "200".as_ref()]);
+    let mut tracer = outcome.option("--ring-size").option("64MiB").start();
+    let process = tracer.process();
+    let ready = process.line();
+    assert!(ready.starts_with("ready "), "{ready}");
+    process.tell("");
+    let books: Books = serde_json::from_str(&process.line()).expect("books");
+    process.tell("");
+    let report = tracer.wait().report();
+    report.assert_nothing_lost();
+    // And the one block from before the barrier; what is allocated before main is the C library's own.
+    let by_main = report.stacks.iter().filter(|stack| stack.names().contains(&"main"));
+    assert_eq!(by_main.map(|stack| stack.numbers.alloc_count).sum::<u64>(), books.numbers.alloc_count + 1);
+    assert!(report.totals.alloc_count > books.numbers.alloc_count + 1);
+}

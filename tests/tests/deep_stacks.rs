@@ -1,0 +1,91 @@
+//! Stacks as deep as a number says, through functions without frame pointers, beside those that glibc's `backtrace` took in
+//! the same function.
+
+#![expect(clippy::panic, reason = "a test's tools fail the test")]
+
+use std::path::Path;
+
+use memtrace_tests::{Books, Place, Stack, Trace, Victim, victim};
+use serde::Deserialize;
+
+/// What the victim says of its work.
+#[derive(Debug, Deserialize)]
+struct Work {
+    /// The object and the offset of each call in `backtrace`'s stack, from leaf to root; none where there is no such function.
+    #[serde(default)]
+    callers: Vec<(String, u64)>,
+    #[serde(flatten)]
+    books: Books,
+}
+
+impl Work {
+    fn places(&self, program: &Path) -> Vec<Place> {
+        let object = |name: &str| if name.is_empty() { program.to_owned() } else { name.into() };
+        self.callers.iter().map(|(name, offset)| Place::in_object(&object(name), *offset)).collect()
+    }
+}
+
+/// The only stack of the victim's allocation, with the truth about it.
+fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
+    let mut victim = Victim::start_with(name, &[&depth.to_string()]);
+    let tracer = Trace::of(&victim).options(options).start();
+    victim.process().tell("");
+    let line = victim.process().line();
+    let work: Work = serde_json::from_str(&line).expect("the victim prints its books");
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_equals(&work.books);
+    let [stack] = &report.stacks[..] else { panic!("not one stack: {:#?}", report.stacks) };
+    (stack.clone(), work)
+}
+
+/// The names of the victim's own functions, from the first to the one that allocates.
+fn chain(depth: u32) -> Vec<&'static str> {
+    let recursion = (0..=depth).map(|level| if level % 2 == 0 { "wide" } else { "narrow" });
+    ["_start", "main"].into_iter().chain(recursion).chain(["allocate"]).collect()
+}
+
+/// In the leaf the calls of the allocator and of `backtrace` differ; from there on, all is the same.
+fn assert_equal(stack: &Stack, truth: &[Place]) {
+    assert_eq!(stack.places()[1..], truth[1..]);
+}
+
+fn is_equal_and_complete(name: &str, depth: u32, options: &[&str]) {
+    let (stack, work) = trace(name, depth, options);
+    assert_equal(&stack, &work.places(&victim::path(name)));
+    assert_eq!(stack.end, "complete");
+    assert_eq!(stack.names_in(&victim::path(name)), chain(depth));
+}
+
+#[test]
+fn twenty_deep_they_equal_backtraces_frame_for_frame() {
+    is_equal_and_complete("deep", 20, &[]);
+}
+
+#[test]
+fn in_a_program_at_a_fixed_address_they_equal_backtraces_frame_for_frame() {
+    is_equal_and_complete("deep.fixed", 20, &[]);
+}
+
+#[test]
+fn two_hundred_deep_they_are_complete_where_so_many_frames_are_asked_for() {
+    is_equal_and_complete("deep", 200, &["--max-depth", "256"]);
+}
+
+#[test]
+fn two_hundred_deep_they_are_cut_after_as_many_frames_as_are_taken_by_default() {
+    let (stack, work) = trace("deep", 200, &[]);
+    assert_eq!(stack.frames.len(), 128);
+    assert_eq!(stack.end, "truncated");
+    assert_equal(&stack, &work.places(&victim::path("deep"))[..128]);
+}
+
+/// musl's own code has no unwind tables on Debian, and so the function of it that called `main` is the last frame.
+#[test]
+fn in_a_program_of_musl_they_go_as_far_as_there_are_tables() {
+    let (stack, _) = trace("deep.musl", 20, &[]);
+    assert_eq!(stack.end, "no_row");
+    assert!(stack.frames[0].object.as_deref().is_some_and(|object| object.contains("musl")), "{:?}", stack.frames[0]);
+    assert_eq!(stack.names()[1..], chain(20)[1..]);
+    assert_eq!(stack.names_in(&victim::path("deep.musl")), chain(20)[1..]);
+}

@@ -1,0 +1,84 @@
+//! However memtrace ends, its targets go on as if nothing had been, and no probe stays.
+
+use std::thread;
+use std::time::Duration;
+
+use memtrace_tests::{Outcome, Trace, Tracer, Victim, memory};
+
+/// Moments that look random and are the same each time (Numerical Recipes' generator).
+struct Moments(u32);
+
+impl Moments {
+    fn below(&mut self, most: Duration) -> Duration {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        most.mul_f64(f64::from(self.0) / f64::from(u32::MAX))
+    }
+}
+
+/// Ends it at once.
+fn kill(mut tracer: Tracer) -> Outcome {
+    tracer.process().signal(libc::SIGKILL);
+    tracer.wait()
+}
+
+#[test]
+fn killed_at_any_moment_it_leaves_no_probe_and_its_target_unharmed() {
+    let mut victim = Victim::start("restless");
+    victim.process().tell("");
+    let mut moments = Moments(1);
+    let mut killed = 0;
+    for round in 0..50 {
+        let trace = Trace::of(&victim);
+        // Not to wait for anything: the moment itself is what is tried.
+        let outcome = match round % 5 {
+            // Both kinds of probe are in place, and records flow.
+            3 => {
+                let tracer = trace.start();
+                thread::sleep(moments.below(Duration::from_millis(100)));
+                kill(tracer)
+            }
+            // On its way out, or out.
+            4 => {
+                let mut tracer = trace.start();
+                tracer.process().signal(libc::SIGINT);
+                thread::sleep(moments.below(Duration::from_millis(200)));
+                kill(tracer)
+            }
+            // Loading, placing, counting.
+            _ => {
+                let tracer = trace.start_without_waiting();
+                thread::sleep(moments.below(Duration::from_millis(1500)));
+                kill(tracer)
+            }
+        };
+        killed += u32::from(outcome.code.is_none());
+        memory::wait_until_unprobed(victim.pid());
+        assert!(victim.process().is_running(), "round {round}");
+    }
+    // The others had ended by themselves.
+    assert!(killed >= 40, "{killed}");
+
+    let newcomer = Victim::start_with("steady", &["100"]);
+    assert_eq!(memory::breakpoints(newcomer.pid()), [""; 0]);
+    newcomer.finish();
+
+    let books = victim.work();
+    assert!(books.numbers.alloc_count > 1000, "{books:?}");
+    assert_eq!((books.numbers.live_count, books.numbers.live_bytes, books.unmatched_frees), (0, 0, 0), "{books:?}");
+    victim.finish();
+}
+
+#[test]
+fn a_second_interrupt_ends_it_with_its_report_written_and_no_probe_stays() {
+    let mut victim = Victim::start("exact");
+    let mut tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    tracer.process().signal(libc::SIGINT);
+    assert!(tracer.process().wait_for_error_line("memtrace: wrote"));
+    let outcome = tracer.stop();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.errors);
+    outcome.report().assert_equals(&books);
+    // Where it did not wait, the kernel goes on.
+    memory::wait_until_unprobed(victim.pid());
+    victim.finish();
+}

@@ -1,0 +1,57 @@
+//! Libraries that are loaded while memtrace traces.
+
+use std::process::Command;
+
+use memtrace_tests::{Report, Trace, Victim, victim};
+
+/// How each stack ended in which `size` bytes a block were allocated, its functions from `main` on, and how often.
+fn chains(report: &Report, size: u64) -> Vec<(&str, Vec<&str>, u64)> {
+    let stacks = report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes == stack.numbers.alloc_count * size);
+    stacks
+        .map(|stack| {
+            let names = stack.names().into_iter().skip_while(|name| *name != "main").collect();
+            (stack.end.as_str(), names, stack.numbers.alloc_count)
+        })
+        .collect()
+}
+
+/// Below `main`, recursion in a library, `depth` functions deep.
+fn complete(descend: &'static str, depth: usize, leaf: &'static str) -> [(&'static str, Vec<&'static str>, u64); 1] {
+    let chain = [&["main", "with", "use", "take"][..], &vec![descend; depth], &[leaf]].concat();
+    [("complete", chain, 50)]
+}
+
+/// Traces the victim, which uses each library only when memtrace has its table.
+fn load(arguments: &[&str]) -> Report {
+    let libraries = ["libone.so", "libother.so"].map(victim::path);
+    let mut victim = Victim::run(Command::new(victim::path("plugins")).args(&libraries).args(arguments));
+    let mut tracer = Trace::of(&victim).option("-vv").start();
+    victim.process().tell("");
+    for library in &libraries {
+        assert_eq!(victim.process().line(), "loaded");
+        tracer.wait_for_table(library);
+        victim.process().tell("");
+    }
+    // Its books, which what the dynamic linker allocates is not in.
+    victim.process().line();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    report
+}
+
+#[test]
+fn a_library_that_is_loaded_has_whole_stacks() {
+    let report = load(&[]);
+    assert_eq!(chains(&report, 1001), complete("one_descend", 4, "one_leaf"));
+    assert_eq!(chains(&report, 2002), complete("other_descend", 7, "other_leaf"));
+}
+
+/// Mostly the second comes to lie where the first lay.
+#[test]
+fn a_library_that_is_unloaded_keeps_its_stacks() {
+    let report = load(&["unload"]);
+    assert_eq!(chains(&report, 2002), complete("other_descend", 7, "other_leaf"));
+    assert_eq!(chains(&report, 1001), complete("one_descend", 4, "one_leaf"));
+}

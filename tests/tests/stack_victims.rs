@@ -1,0 +1,125 @@
+//! Stacks through what is not a plain call: signals, jumps, exceptions, threads that preempt one another, forks and code that
+//! is written at run time. The victims are built without frame pointers.
+
+use std::collections::BTreeMap;
+
+use memtrace_tests::{Report, Traced, victim};
+
+/// Each chain of the victim's own functions below `main`, from root to leaf, with how often it allocates.
+type Chains<'names> = BTreeMap<Vec<&'names str>, u64>;
+
+fn below_main<'names>(chains: impl IntoIterator<Item = (Vec<&'names str>, u64)>) -> Chains<'names> {
+    chains.into_iter().map(|(chain, count)| ([&["_start", "main"], &chain[..]].concat(), count)).collect()
+}
+
+/// Traces the victim alone, and asserts that the functions in its stacks are these, and that each stack is complete.
+fn has_chains(name: &str, expected: &Chains<'_>) -> Report {
+    let Traced { report, books } = Traced::victim(name);
+    report.assert_equals(&books);
+    assert_eq!(&report.chains(&victim::path(name)), expected);
+    report
+}
+
+/// Traces the victim again, and asserts that each of its stacks is the one that libgcc took, frame for frame.
+fn equals_the_oracle(name: &str) -> u64 {
+    let (Traced { report, books }, comparison) = Traced::with_oracle(name);
+    report.assert_equals(&books);
+    assert_eq!((comparison.sampled, comparison.seen), (report.totals.alloc_count, report.totals.alloc_count));
+    assert_eq!(comparison.equal, comparison.sampled, "{}", comparison.differences.join("\n"));
+    comparison.to_generated
+}
+
+#[test]
+fn those_of_a_signals_handler_go_on_in_what_was_interrupted() {
+    let from = |interrupted, handler| (vec!["all", interrupted, handler, "allocate"], 50);
+    let expected = below_main([
+        from("by_raise", "on_signal"),
+        from("by_system_call", "on_signal"),
+        from("by_fault", "on_fault"),
+        from("by_fault_at_once", "on_fault"),
+    ]);
+    has_chains("signals", &expected).assert_all_end("complete");
+    equals_the_oracle("signals");
+}
+
+#[test]
+fn jumps_out_of_deep_frames_leave_nothing_behind() {
+    let descending = |depth: usize, last: &[&'static str]| [&["jump"], &vec!["descend"; depth + 1][..], last].concat();
+    let expected = below_main([
+        (descending(40, &["leave", "allocate"]), 100),
+        (descending(5, &["leave", "allocate"]), 200),
+        (descending(10, &["raise_here", "leave_handler", "allocate"]), 300),
+        (vec!["jump", "allocate"], 600),
+    ]);
+    has_chains("jumps", &expected).assert_all_end("complete");
+    equals_the_oracle("jumps");
+}
+
+#[test]
+fn exceptions_through_frames_equal_the_calls_that_were_made() {
+    let Traced { report, books } = Traced::with_counts("exceptions");
+    report.assert_equals(&books);
+    report.assert_all_end("complete");
+}
+
+#[test]
+fn those_of_exceptions_equal_libgccs() {
+    let (Traced { report, .. }, comparison) = Traced::with_oracle("exceptions");
+    report.assert_nothing_lost();
+    report.assert_all_end("complete");
+    assert!(comparison.sampled > 200 * 10, "{comparison}");
+    assert_eq!((comparison.sampled, comparison.seen), (report.totals.alloc_count, report.totals.alloc_count));
+    assert_eq!(comparison.equal, comparison.sampled, "{}", comparison.differences.join("\n"));
+    let bytes: u64 = report.stacks.iter().map(|stack| stack.numbers.alloc_bytes).sum();
+    assert_eq!(bytes, comparison.bytes);
+}
+
+#[test]
+fn eight_threads_on_one_processor_do_not_mix_theirs() {
+    let Traced { report, books } = Traced::victim("pinned");
+    report.assert_nothing_lost();
+    // What the threads give back when they end, no book tells of.
+    assert_eq!(report.totals, books.numbers);
+    let functions = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg", "hhhhhhhh"];
+    let names = functions.map(|name| ["run_", "chain_", "leaf_"].map(|prefix| format!("{prefix}{name}")));
+    let expected = names.iter().enumerate().map(|(number, [run, chain, leaf])| {
+        let chain = vec![chain.as_str(); number * 7 + 1];
+        ([&[run.as_str()], &chain[..], &[leaf]].concat(), 3000)
+    });
+    assert_eq!(report.chains(&victim::path("pinned")), expected.collect::<Chains<'_>>());
+    assert_eq!(report.stacks.iter().filter(|stack| stack.numbers.alloc_count > 0).count(), 8);
+    report.assert_all_end("complete");
+}
+
+/// A child's events are not its parent's, and are not traced.
+#[test]
+fn those_of_a_parent_stay_right_while_its_children_allocate() {
+    let chain = [&["in_parent"; 13][..], &["allocate"]].concat();
+    has_chains("deep_fork", &below_main([(chain, 10)])).assert_all_end("complete");
+    equals_the_oracle("deep_fork");
+}
+
+/// What the victim allocated from below code that it wrote itself, by the first digit of the sizes.
+fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
+    let kinds =
+        report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes / stack.numbers.alloc_count / 1000 == kind);
+    kinds.map(|stack| (stack.end.as_str(), stack.names(), stack.numbers.alloc_count)).collect()
+}
+
+#[test]
+fn code_written_at_run_time_is_passed_by_its_frame_pointer_or_not_at_all() {
+    let Traced { report, books } = Traced::victim("generated");
+    report.assert_equals(&books);
+    let [(end, names, count)] = &through_generated(&report, 1)[..] else { panic!("not one: {:#?}", report.stacks) };
+    assert_eq!((*end, *count), ("generated", 30));
+    assert_eq!(names[names.len() - 5..], ["main", "through", "?", "called_back", "allocate"]);
+    assert_eq!(names[0], "_start");
+    for kind in 2..=4 {
+        let expected = [("generated_cut", vec!["?", "called_back", "allocate"], 30)];
+        assert_eq!(through_generated(&report, kind), expected);
+    }
+    for (end, share) in [("generated", 0.25), ("generated_cut", 0.75), ("complete", 0.0)] {
+        assert!((report.stack_quality[end] - share).abs() < 1e-9, "{:?}", report.stack_quality);
+    }
+    assert_eq!(equals_the_oracle("generated"), 120);
+}

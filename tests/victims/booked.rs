@@ -1,0 +1,124 @@
+//! A global allocator that books what another one does, and work for it; for the victims in Rust.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::ptr;
+
+/// A block given up by a realloc that has not returned yet: `struct parked` in books.h.
+#[repr(C)]
+struct Parked {
+    block: *mut c_void,
+    size: usize,
+    site: *mut c_void,
+    known: c_int,
+}
+
+unsafe extern "C" {
+    fn book_alloc(site: *mut c_void, block: *mut c_void, size: usize);
+    fn book_free(block: *mut c_void);
+    fn book_park(block: *mut c_void) -> Parked;
+    fn book_realloc(site: *mut c_void, old: Parked, block: *mut c_void, size: usize);
+    fn books_begin();
+    fn books_print(extra: *const c_char);
+    fn gate_wait() -> c_int;
+}
+
+/// Books what `A` does.
+pub(crate) struct Booked<A>(pub(crate) A);
+
+// SAFETY: every call is handed on as it is; the books look at addresses, never through them.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Booked<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps `alloc`'s contract.
+        let block = unsafe { self.0.alloc(layout) };
+        // SAFETY: the site may be null.
+        unsafe { book_alloc(ptr::null_mut(), block.cast(), layout.size()) };
+        block
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
+        let block = unsafe { self.0.alloc_zeroed(layout) };
+        // SAFETY: the site may be null.
+        unsafe { book_alloc(ptr::null_mut(), block.cast(), layout.size()) };
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the books look at the address only.
+        unsafe { book_free(block.cast()) };
+        // SAFETY: the caller keeps `dealloc`'s contract.
+        unsafe { self.0.dealloc(block, layout) };
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the books look at the address only.
+        let parked = unsafe { book_park(block.cast()) };
+        // SAFETY: the caller keeps `realloc`'s contract.
+        let grown = unsafe { self.0.realloc(block, layout, size) };
+        // SAFETY: `parked` is what book_park returned; the site may be null.
+        unsafe { book_realloc(ptr::null_mut(), parked, grown.cast(), size) };
+        grown
+    }
+}
+
+#[repr(align(64))]
+struct Aligned {
+    _payload: [u8; 128],
+}
+
+fn churn() {
+    let mut text = String::new();
+    for number in 0..500 {
+        text.push_str(&number.to_string());
+    }
+    drop(black_box(text));
+    let mut aligned: Vec<Aligned> = (0..20).map(|byte| Aligned { _payload: [byte; 128] }).collect();
+    aligned.shrink_to_fit();
+    drop(black_box(aligned));
+    drop(black_box(vec![0u8; 100_000]));
+}
+
+/// Blocks from the C library, beside the global allocator's.
+fn from_c() -> Vec<*mut c_void> {
+    let mut kept = Vec::with_capacity(100);
+    for size in 1..100 {
+        // SAFETY: any size may be asked for.
+        let block = unsafe { libc::malloc(size * 7) };
+        // SAFETY: the site may be null.
+        unsafe { book_alloc(ptr::null_mut(), block, size * 7) };
+        if size % 3 == 0 {
+            // SAFETY: the books look at the address only.
+            unsafe { book_free(block) };
+            // SAFETY: the block is malloc's, and nobody has it.
+            unsafe { libc::free(block) };
+        } else {
+            kept.push(block);
+        }
+    }
+    kept
+}
+
+/// Waits at the barrier, works, says what was done, and waits again. With `c`, some of it with the C library's blocks.
+pub(crate) fn run(c: bool) -> ExitCode {
+    let early = black_box(vec![1u8; 777]);
+    // SAFETY: called once, by the only thread.
+    unsafe { books_begin() };
+    let vectors: Vec<Vec<u64>> = black_box((1..40).map(|length| (0..length).collect()).collect());
+    let mut map: HashMap<String, Box<[u8]>> =
+        (0..200usize).map(|key| (format!("key number {key}"), vec![0; key].into_boxed_slice())).collect();
+    map.retain(|_, value| value.len() % 2 == 0);
+    churn();
+    let aligned = black_box(Box::new(Aligned { _payload: [7; 128] }));
+    let blocks = if c { from_c() } else { Vec::new() };
+    drop(early);
+    // SAFETY: the text is a C string.
+    unsafe { books_print(c"".as_ptr()) };
+    // SAFETY: the gate has no conditions.
+    let released = unsafe { gate_wait() } != 0;
+    black_box((vectors, map, aligned, blocks));
+    if released { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,54 @@
+/* A child that allocates through frames of its own, between its parent's allocations through others. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOIPA __attribute__((noipa))
+
+NOIPA static void allocate(size_t size, int booked) {
+    void *block = malloc(size);
+    if (booked)
+        book_alloc(NULL, block, size);
+}
+
+NOIPA static int in_child(int depth) {
+    volatile char room[100];
+    room[depth] = (char)depth;
+    if (depth == 0)
+        allocate(300, 0);
+    else
+        in_child(depth - 1);
+    return room[depth];
+}
+
+NOIPA static int in_parent(int depth) {
+    volatile char room[40];
+    room[depth] = (char)depth;
+    if (depth == 0)
+        allocate(100, 1);
+    else
+        in_parent(depth - 1);
+    return room[depth];
+}
+
+int main(void) {
+    books_begin();
+    for (int round = 0; round < 5; round++) {
+        in_parent(12);
+        pid_t pid = fork();
+        if (pid == 0) {
+            for (int i = 0; i < 100; i++)
+                in_child(30);
+            _exit(42);
+        }
+        in_parent(12);
+        int status = 0;
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 42)
+            abort();
+    }
+    books_print("");
+    return gate_wait() ? 0 : 1;
+}

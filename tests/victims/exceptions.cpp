@@ -1,0 +1,70 @@
+// Exceptions through frames that allocate in constructors, destructors and handlers.
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+extern "C" {
+#include "books.h"
+}
+
+namespace {
+
+struct Holder {
+    explicit Holder(std::size_t size) : block(std::malloc(size)) {}
+    ~Holder() {
+        std::free(block);
+        // While the exception passes.
+        std::free(std::malloc(77));
+    }
+    Holder(const Holder &) = delete;
+    Holder &operator=(const Holder &) = delete;
+    void *block;
+};
+
+struct Failing {
+    explicit Failing(int number) : holder(50), text(40 + static_cast<std::size_t>(number), 'x') {
+        if (number % 2)
+            throw std::runtime_error("it is odd, and that is a message too long to lie in the string itself");
+    }
+    Holder holder;
+    std::string text;
+};
+
+__attribute__((noipa)) int fall(int depth, int number) {
+    Holder holder(static_cast<std::size_t>(100 + depth));
+    if (depth == 0)
+        return static_cast<int>(Failing(number).text.size());
+    return fall(depth - 1, number) + 1;
+}
+
+__attribute__((noipa)) int rethrow(int depth, int number) {
+    try {
+        return fall(depth, number);
+    } catch (const std::exception &error) {
+        std::string kept(error.what());
+        if (number % 3 == 0)
+            throw;
+        return static_cast<int>(kept.size());
+    }
+}
+
+__attribute__((noipa)) int survive(int depth, int number) {
+    try {
+        return rethrow(depth, number);
+    } catch (const std::runtime_error &error) {
+        return static_cast<int>(std::string(error.what()).append(30, '!').size());
+    }
+}
+
+} // namespace
+
+int main() {
+    // What is done the first time only.
+    survive(1, 3);
+    books_begin();
+    int sum = 0;
+    for (int i = 0; i < 200; i++)
+        sum += survive(i % 17, i);
+    books_print("");
+    return gate_wait() && sum > 0 ? 0 : 1;
+}

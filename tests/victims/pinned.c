@@ -1,0 +1,66 @@
+/* Eight threads on one processor, each in a recursion of its own, so that a stack that mixed two of them would show. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#define NOIPA __attribute__((noipa))
+#define ROUNDS 3000
+
+static pthread_barrier_t start;
+
+#define CHAIN(name)                                                                                                    \
+    NOIPA static void *leaf_##name(size_t size) {                                                                   \
+        void *block = malloc(size);                                                                                    \
+        book_alloc(NULL, block, size);                                                                                 \
+        return block;                                                                                                  \
+    }                                                                                                                  \
+    NOIPA static void *chain_##name(int depth) {                                                                    \
+        volatile char room[16 * sizeof(#name)];                                                                        \
+        room[0] = (char)depth;                                                                                         \
+        void *block = depth == 0 ? leaf_##name(64) : chain_##name(depth - 1);                                          \
+        return room[0] == (char)depth ? block : NULL;                                                                  \
+    }                                                                                                                  \
+    NOIPA static void *run_##name(void *depth) {                                                                    \
+        pthread_barrier_wait(&start);                                                                                  \
+        for (int i = 0; i < ROUNDS; i++) {                                                                             \
+            void *block = chain_##name((int)(intptr_t)depth);                                                          \
+            book_free(block);                                                                                          \
+            free(block);                                                                                               \
+        }                                                                                                              \
+        return NULL;                                                                                                   \
+    }
+
+CHAIN(a)
+CHAIN(bb)
+CHAIN(ccc)
+CHAIN(dddd)
+CHAIN(eeeee)
+CHAIN(ffffff)
+CHAIN(ggggggg)
+CHAIN(hhhhhhhh)
+
+static void *(*const runs[])(void *) = {run_a, run_bb, run_ccc, run_dddd, run_eeeee, run_ffffff, run_ggggggg, run_hhhhhhhh};
+
+#define THREADS (sizeof runs / sizeof *runs)
+
+int main(void) {
+    pthread_t threads[THREADS];
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
+        abort();
+    pthread_barrier_init(&start, NULL, THREADS + 1);
+    for (size_t i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, runs[i], (void *)(i * 7)) != 0)
+            abort();
+    books_begin();
+    pthread_barrier_wait(&start);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    books_print("");
+    return gate_wait() ? 0 : 1;
+}

@@ -1,0 +1,41 @@
+/* Loads two libraries, uses each, and waits in between. With an argument more, the first is unloaded before the second is
+ * loaded, which mostly comes to lie where the first lay. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NOIPA __attribute__((noipa))
+
+NOIPA static void use(void *(*take)(size_t), size_t size) {
+    for (int i = 0; i < 50; i++)
+        free(take(size));
+}
+
+NOIPA static void *with(const char *path, size_t size, int keep) {
+    void *library = dlopen(path, RTLD_NOW);
+    void *(*take)(size_t) = library ? (void *(*)(size_t))dlsym(library, "take") : NULL;
+    if (!take)
+        abort();
+    /* So that memtrace has met it. */
+    free(take(1));
+    say("loaded\n");
+    if (!gate_wait())
+        abort();
+    use(take, size);
+    if (!keep)
+        dlclose(library);
+    return (void *)take;
+}
+
+int main(int argc, char **argv) {
+    books_begin();
+    void *first = with(argv[1], 1001, argc == 3);
+    void *second = with(argv[2], 2002, 1);
+    char extra[64];
+    sprintf(extra, "\"distance\":%ld,", labs((long)((char *)first - (char *)second)));
+    books_print(extra);
+    return gate_wait() ? 0 : 1;
+}

@@ -1,0 +1,187 @@
+//! Packages of other releases of Debian, for the tests: fetched and unpacked, never installed.
+//!
+//! It is the machine's own apt, with its proxies, its credentials and its mirror: only the release is another, and
+//! everything that apt writes goes into a folder of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::command;
+
+/// The keys of Debian's own releases (package debian-archive-keyring), where a source does not name its keys.
+const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Index files that apt may be configured to fetch, and that say nothing about packages.
+const NEEDLESS: &[&str] = &["DEP-11", "DEP-11-icons", "DEP-11-icons-small", "Contents-deb", "CNF"];
+
+/// Where the machine gets Debian's packages from.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mirror {
+    uri: String,
+    /// The keys that sign it, where its source names them.
+    signed_by: Option<String>,
+}
+
+impl Mirror {
+    /// A line of apt's for one of its suites (sources.list(5)).
+    pub(crate) fn source(&self, suite: &str) -> String {
+        let named = self.signed_by.as_deref();
+        let keys = named.or_else(|| Path::new(DEBIAN_KEYS).exists().then_some(DEBIAN_KEYS));
+        let keys = keys.map(|keys| format!("[signed-by={keys}] ")).unwrap_or_default();
+        format!("deb {keys}{} {suite} main\n", self.uri)
+    }
+}
+
+/// What Debian calls the machine's own release.
+pub(crate) fn codename() -> Result<String> {
+    let release = fs::read_to_string("/etc/os-release").context("cannot tell this machine's release")?;
+    let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).unwrap_or_default();
+    Ok(codename.trim_matches('"').to_owned())
+}
+
+/// The sources of the machine's own release, by apt's own account of its configuration.
+pub(crate) fn mirrors() -> Result<Vec<Mirror>> {
+    let codename = codename()?;
+    let mut apt = Command::new("apt-get");
+    apt.args(["indextargets", "--format", "$(CREATED_BY) $(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)"]);
+    let targets = command::answer(&mut apt).context("apt-get, which fetches them, cannot be asked for its sources")?;
+    Ok(sources(&targets, &codename))
+}
+
+fn sources(targets: &str, codename: &str) -> Vec<Mirror> {
+    let mut mirrors = Vec::new();
+    for line in targets.lines() {
+        let mut fields = line.splitn(5, ' ');
+        let (Some("Packages"), Some(uri), Some(release), Some("main")) =
+            (fields.next(), fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        // apt leaves a variable that has no value as it is.
+        let signed_by = fields.next().filter(|keys| !keys.is_empty() && !keys.starts_with("$(")).map(str::to_owned);
+        let mirror = Mirror { uri: uri.to_owned(), signed_by };
+        if release == codename && !mirrors.contains(&mirror) {
+            mirrors.push(mirror);
+        }
+    }
+    mirrors
+}
+
+/// apt with one source and folders of its own.
+pub(crate) struct Apt {
+    folder: PathBuf,
+    architecture: Option<&'static str>,
+}
+
+impl Apt {
+    /// Nothing is fetched yet.
+    pub(crate) fn prepare(folder: &Path, mirror: &Mirror, suite: &str) -> Result<Self> {
+        for part in ["state/lists/partial", "cache/archives/partial", "sources", "packages"] {
+            fs::create_dir_all(folder.join(part)).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        fs::write(folder.join("sources/one.list"), mirror.source(suite)).context("cannot write a source for apt")?;
+        Ok(Self { folder: folder.to_path_buf(), architecture: None })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let folder = self.folder.display();
+        for option in [
+            format!("Dir::State={folder}/state"),
+            // As if nothing were installed: else what is installed could be preferred.
+            String::from("Dir::State::status=/dev/null"),
+            format!("Dir::Cache={folder}/cache"),
+            String::from("Dir::Etc::sourcelist=/dev/null"),
+            format!("Dir::Etc::sourceparts={folder}/sources"),
+            String::from("Dir::Etc::preferences=/dev/null"),
+            String::from("Dir::Etc::preferencesparts=/dev/null"),
+            String::from("Acquire::Languages=none"),
+            // The folders are this user's, and apt's own user may not write there.
+            String::from("APT::Sandbox::User="),
+        ] {
+            command.args(["-o", &option]);
+        }
+        for kind in NEEDLESS {
+            command.args(["-o", &format!("Acquire::IndexTargets::deb::{kind}::DefaultEnabled=false")]);
+        }
+        if let Some(architecture) = self.architecture {
+            command.args(["-o", &format!("APT::Architecture={architecture}")]);
+            command.args(["-o", &format!("APT::Architectures={architecture}")]);
+        }
+        command.current_dir(self.folder.join("packages"));
+        command
+    }
+
+    /// Packages for another machine than this one.
+    pub(crate) fn for_architecture(self, architecture: &'static str) -> Self {
+        Self { architecture: Some(architecture), ..self }
+    }
+
+    /// Fetches the lists of packages.
+    pub(crate) fn update(&self) -> Result<()> {
+        command::run(self.command("apt-get").args(["-q", "update"]))
+    }
+
+    /// The names of all packages that begin so.
+    pub(crate) fn names(&self, beginning: &str) -> Vec<String> {
+        let names = command::answer(self.command("apt-cache").args(["pkgnames", beginning])).unwrap_or_default();
+        names.lines().map(str::to_owned).collect()
+    }
+
+    /// The packages that `package` depends on.
+    pub(crate) fn dependencies(&self, package: &str) -> Vec<String> {
+        let text = command::answer(self.command("apt-cache").args(["depends", package])).unwrap_or_default();
+        text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned).collect()
+    }
+
+    /// Unpacks the package into `folder`, which is there, and returns its name with its version.
+    pub(crate) fn unpack(&self, package: &str, folder: &Path) -> Result<String> {
+        command::run(self.command("apt-get").args(["-q", "download", package]))?;
+        let file = self.downloaded(package)?;
+        command::run(Command::new("dpkg-deb").arg("-x").arg(&file).arg(folder))?;
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        Ok(name)
+    }
+
+    /// The package's file: `NAME_VERSION_ARCHITECTURE.deb`.
+    fn downloaded(&self, package: &str) -> Result<PathBuf> {
+        let beginning = format!("{package}_");
+        for entry in fs::read_dir(self.folder.join("packages")).context("cannot look for what was fetched")? {
+            let path = entry.context("cannot look for what was fetched")?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&beginning)) {
+                return Ok(path);
+            }
+        }
+        bail!("apt fetched no {package}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sources_of_the_own_release_are_taken_without_its_updates_and_without_others() {
+        let targets = "\
+Packages http://mirror.example/debian/ bookworm main $(SIGNED_BY)
+DEP-11 http://mirror.example/debian/ bookworm main $(SIGNED_BY)
+Packages http://mirror.example/debian/ bookworm contrib $(SIGNED_BY)
+Packages http://mirror.example/debian/ bookworm-updates main $(SIGNED_BY)
+Packages http://mirror.example/debian/ bookworm main $(SIGNED_BY)
+Packages https://other.example/debian/ bookworm main /usr/share/keyrings/other key.gpg
+Packages https://vendor.example/linux/ bookworm stable /etc/apt/keyrings/vendor.gpg";
+        let expected = [
+            Mirror { uri: String::from("http://mirror.example/debian/"), signed_by: None },
+            Mirror {
+                uri: String::from("https://other.example/debian/"),
+                signed_by: Some(String::from("/usr/share/keyrings/other key.gpg")),
+            },
+        ];
+        assert_eq!(sources(targets, "bookworm"), expected);
+        assert_eq!(sources("", "bookworm"), []);
+    }
+}

@@ -1,0 +1,166 @@
+//! What kernels have and lack, as `memtrace doctor` found in guests, and the document that tells it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use super::supported::{self, Kernel};
+use crate::say;
+use crate::workspace::Workspace;
+
+/// Where the document has the table.
+const DOCUMENT: &str = "docs/kernels.md";
+const BEGIN: &str = "<!-- written by `cargo xtask kernels table` -->";
+const END: &str = "<!-- end -->";
+
+/// The subjects of doctor's that tell what a kernel has.
+const SUBJECTS: &[&str] = &["type information", "uprobes", "ring buffers", "kernel half", "probes", "mapping notices"];
+
+/// What one kernel has: doctor's subjects, its verdict and, where that is not good, what it says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Features(BTreeMap<String, (String, String)>);
+
+impl Features {
+    /// What `memtrace doctor --json` wrote.
+    pub(super) fn read(json: &str) -> Result<Self> {
+        let told: Value = serde_json::from_str(json).context("doctor wrote no JSON")?;
+        let findings = told["findings"].as_array().context("doctor has no findings")?;
+        let text = |finding: &Value, field: &str| finding[field].as_str().unwrap_or_default().to_owned();
+        let mut rows = BTreeMap::new();
+        for finding in findings.iter().filter(|finding| SUBJECTS.iter().any(|subject| finding["subject"] == *subject)) {
+            let verdict = text(finding, "verdict");
+            // What is good is told with what it costs, which is another at every run.
+            let detail = if verdict == "ok" { String::new() } else { text(finding, "detail") };
+            rows.insert(text(finding, "subject"), (verdict, detail));
+        }
+        match SUBJECTS.iter().find(|subject| !rows.contains_key(**subject)) {
+            Some(missing) => bail!("doctor says nothing of {missing}"),
+            None => Ok(Self(rows)),
+        }
+    }
+
+    /// Keeps what doctor wrote for the table.
+    pub(super) fn keep(workspace: &Workspace, kernel: &Kernel, json: &str) -> Result<()> {
+        let path = workspace.join("target/kernels").join(format!("{}.json", kernel.name));
+        fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn cell(&self, subject: &str) -> &'static str {
+        match self.0.get(subject).map(|(verdict, _)| verdict.as_str()) {
+            Some("ok") => "yes",
+            Some("warn") => "in part",
+            Some("fail") => "no",
+            _ => "not tried",
+        }
+    }
+}
+
+/// Writes the table into the document.
+pub(crate) fn write(workspace: &Workspace) -> Result<()> {
+    let mut columns = Vec::new();
+    for kernel in supported::ALL {
+        let path = workspace.join("target/kernels").join(format!("{}.json", kernel.name));
+        let json = fs::read_to_string(&path)
+            .with_context(|| format!("nothing is known of {}: run cargo xtask test --kernels all", kernel.name))?;
+        columns.push((kernel.name, Features::read(&json)?));
+    }
+    let path = workspace.join(DOCUMENT);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (before, _, after) = split(&text)?;
+    fs::write(&path, format!("{before}{BEGIN}\n\n{}\n{END}{after}", table(&columns)))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    say::note(&format!("written: {}", path.display()));
+    Ok(())
+}
+
+/// What the document says otherwise than what was found.
+pub(super) fn compare(workspace: &Workspace, kernel: &Kernel, found: &Features) -> Result<Vec<String>> {
+    let text = fs::read_to_string(workspace.join(DOCUMENT)).with_context(|| format!("cannot read {DOCUMENT}"))?;
+    let written = column(split(&text)?.1, kernel.name);
+    let mut problems = Vec::new();
+    for subject in found.0.keys() {
+        let cell = found.cell(subject);
+        if written.get(subject.as_str()) != Some(&cell) {
+            problems
+                .push(format!("{DOCUMENT} does not say {cell:?} of {subject}; cargo xtask kernels table writes it"));
+        }
+    }
+    Ok(problems)
+}
+
+fn split(text: &str) -> Result<(&str, &str, &str)> {
+    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?)));
+    let (before, (table, after)) = parts.with_context(|| format!("{DOCUMENT} has no place for the table"))?;
+    Ok((before, table, after))
+}
+
+/// A table of subjects by kernel, and below it what is not good, in doctor's words.
+fn table(columns: &[(&str, Features)]) -> String {
+    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let mut text = format!("| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    for subject in SUBJECTS {
+        let cells: Vec<&str> = columns.iter().map(|(_, features)| features.cell(subject)).collect();
+        let _ = writeln!(text, "| {subject} | {} |", cells.join(" | "));
+    }
+    text.push('\n');
+    for (name, features) in columns {
+        for (subject, (_, detail)) in features.0.iter().filter(|(_, (_, detail))| !detail.is_empty()) {
+            let _ = writeln!(text, "- Linux {name}, {subject}: {detail}");
+        }
+    }
+    text
+}
+
+/// The subjects and cells of a kernel's column.
+fn column<'table>(table: &'table str, kernel: &str) -> BTreeMap<&'table str, &'table str> {
+    let rows = || table.lines().filter(|line| line.starts_with('|'));
+    let cells = |line: &'table str| line.trim_matches('|').split('|').map(str::trim);
+    let Some(index) = rows().next().and_then(|head| cells(head).position(|name| name == kernel)) else {
+        return BTreeMap::new();
+    };
+    rows().skip(2).filter_map(|row| Some((cells(row).next()?, cells(row).nth(index)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn features(half: &str) -> Features {
+        let row = |subject: &&str| {
+            let verdict = if *subject == "kernel half" { half } else { "ok" };
+            serde_json::json!({ "subject": subject, "verdict": verdict, "detail": "as it is" })
+        };
+        let rows: Vec<_> = SUBJECTS.iter().map(row).collect();
+        Features::read(&serde_json::json!({ "findings": rows }).to_string()).unwrap()
+    }
+
+    #[test]
+    fn the_table_says_what_doctor_found_and_is_read_back() {
+        let written = table(&[("5.10", features("fail")), ("6.1", features("ok"))]);
+        let expected = "\
+| | 5.10 | 6.1 |
+|---|---|---|
+| type information | yes | yes |
+| uprobes | yes | yes |
+| ring buffers | yes | yes |
+| kernel half | no | yes |
+| probes | yes | yes |
+| mapping notices | yes | yes |
+
+- Linux 5.10, kernel half: as it is
+";
+        assert_eq!(written, expected);
+        assert_eq!(column(&written, "5.10")["kernel half"], "no");
+        assert_eq!(column(&written, "6.1")["kernel half"], "yes");
+        assert_eq!(column(&written, "6.2"), BTreeMap::new());
+    }
+
+    #[test]
+    fn what_is_not_doctors_is_refused() {
+        assert!(Features::read("no JSON").is_err());
+        assert!(Features::read(r#"{"findings": []}"#).is_err());
+    }
+}

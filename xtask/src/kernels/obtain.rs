@@ -1,0 +1,209 @@
+//! Debian's kernels, fetched and made ready to boot; what is ready is kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::bzimage;
+use super::supported::Kernel;
+use crate::apt::{self, Apt};
+use crate::workspace::Workspace;
+use crate::{command, say};
+
+/// What a guest needs that Debian's kernels have as modules: the host's files by 9p, and a layer over them.
+const MODULES: &[&str] = &["virtio_pci", "9p", "9pnet_virtio", "overlay"];
+
+/// Debian's name of the machine that the guests are.
+const ARCHITECTURE: &str = "amd64";
+
+/// Written last: names the packages in their versions.
+const COMPLETE: &str = "VERSION";
+
+/// What a guest is booted from.
+pub(super) struct Image {
+    folder: PathBuf,
+}
+
+impl Image {
+    /// The kernel.
+    pub(super) fn kernel(&self) -> PathBuf {
+        self.folder.join("vmlinux")
+    }
+
+    /// The modules to load, in their order.
+    pub(super) fn modules(&self) -> Result<Vec<PathBuf>> {
+        files(&self.folder.join("modules"))
+    }
+}
+
+/// Fetches the kernel unless it is there.
+pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
+    let all = workspace.join("target/kernels");
+    let folder = all.join(kernel.name);
+    if !folder.join(COMPLETE).exists() {
+        say::step(&format!("Fetching Debian's Linux {}", kernel.name));
+        let why = || format!("Linux {} cannot be had", kernel.name);
+        renew(&folder)?;
+        let unpacked = folder.join("unpacked");
+        fs::create_dir_all(&unpacked)?;
+        let version = fetch(&all, kernel, &unpacked).with_context(why)?;
+        prepare(&unpacked, &folder).with_context(why)?;
+        fs::remove_dir_all(&unpacked).context("cannot clean up behind a kernel")?;
+        fs::write(folder.join(COMPLETE), version + "\n").context("cannot mark a kernel as complete")?;
+    }
+    Ok(Image { folder })
+}
+
+/// The program that is everything in a guest's first file system.
+pub(super) fn busybox(workspace: &Workspace) -> Result<PathBuf> {
+    let all = workspace.join("target/kernels");
+    let folder = all.join("busybox");
+    let program = |folder: &Path| {
+        ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join(path)).into_iter().find(|path| path.is_file())
+    };
+    if let Some(program) = program(&folder) {
+        return Ok(program);
+    }
+    let mirrors = apt::mirrors()?;
+    let mirror = mirrors.first().context("apt has no source of Debian's own release")?;
+    let apt = Apt::prepare(&all.join("apt/bookworm"), mirror, "bookworm")?.for_architecture(ARCHITECTURE);
+    renew(&folder)?;
+    apt.update()?;
+    apt.unpack("busybox-static", &folder).context("busybox cannot be had, which guests are begun with")?;
+    program(&folder).context("there is no busybox in its package")
+}
+
+fn renew(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Unpacks the packages of the newest kernel of the number, from the first mirror and suite that has one.
+fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path) -> Result<String> {
+    let mut problem = None;
+    for mirror in apt::mirrors()? {
+        for suite in kernel.suites {
+            let apt = Apt::prepare(&all.join("apt").join(suite), &mirror, suite)?.for_architecture(ARCHITECTURE);
+            match apt.update().and_then(|()| fetch_from(&apt, kernel, unpacked)) {
+                Ok(version) => return Ok(version),
+                Err(error) => problem = Some(error.context(format!("in {suite}"))),
+            }
+        }
+    }
+    Err(problem.unwrap_or_else(|| anyhow::anyhow!("apt has no source of Debian's own release")))
+}
+
+fn fetch_from(apt: &Apt, kernel: &Kernel, unpacked: &Path) -> Result<String> {
+    let beginning = format!("linux-image-{}.", kernel.name);
+    let names = apt.names(&beginning);
+    let Some(image) = newest(&names, &beginning) else { bail!("there is no package {beginning}*-{ARCHITECTURE}") };
+    let mut versions = apt.unpack(image, unpacked)?;
+    // Since Linux 7, the image is a package of nothing but dependencies.
+    let parts = ["linux-binary-", "linux-modules-", "linux-base-"];
+    for part in apt.dependencies(image).iter().filter(|name| parts.iter().any(|part| name.starts_with(part))) {
+        versions.push(' ');
+        versions.push_str(&apt.unpack(part, unpacked)?);
+    }
+    Ok(versions)
+}
+
+/// The newest of the packages that begin so, of the plain flavour.
+fn newest<'names>(names: &'names [String], beginning: &str) -> Option<&'names str> {
+    let numbers = |name: &str| -> Vec<u32> {
+        let parts = name[beginning.len()..].split(|letter: char| !letter.is_ascii_digit());
+        parts.filter_map(|part| part.parse().ok()).collect()
+    };
+    let end = format!("-{ARCHITECTURE}");
+    let plain = names.iter().filter(|name| {
+        let rest = name.strip_prefix(beginning).and_then(|rest| rest.strip_suffix(&end));
+        rest.is_some_and(|rest| {
+            rest.starts_with(|first: char| first.is_ascii_digit()) && !rest.contains("-cloud") && !rest.contains("-rt")
+        })
+    });
+    plain.max_by_key(|name| numbers(name)).map(String::as_str)
+}
+
+/// Puts the kernel and the modules that a guest needs into `folder`.
+fn prepare(unpacked: &Path, folder: &Path) -> Result<()> {
+    // From Debian 13 on, modules are below `usr`.
+    let below_usr = unpacked.join("usr");
+    let base = if unpacked.join("lib/modules").is_dir() { unpacked } else { below_usr.as_path() };
+    let releases = files(&base.join("lib/modules"))?;
+    let [modules] = &releases[..] else { bail!("the packages have modules of {} kernels", releases.len()) };
+    let release = modules.file_name().unwrap_or_default();
+    let mut places = files(modules)?;
+    places.extend(files(&unpacked.join("boot")).unwrap_or_default());
+    let is_kernel =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
+    let image = places.iter().find(is_kernel).context("there is no kernel in the packages")?;
+    let image = fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
+    fs::write(folder.join("vmlinux"), bzimage::unpack(image)?).context("cannot write the kernel")?;
+
+    command::run(Command::new("depmod").arg("-b").arg(base).arg(release))?;
+    fs::create_dir_all(folder.join("modules"))?;
+    for (index, module) in in_order(base, &release.to_string_lossy())?.iter().enumerate() {
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        let (name, unpack): (_, &[&str]) = match name.rsplit_once('.') {
+            Some((name, "xz")) => (name, &["xz", "-dc"]),
+            Some((name, "zst")) => (name, &["zstd", "-dcq"]),
+            _ => (&*name, &["cat"]),
+        };
+        let output = Command::new(unpack[0]).args(&unpack[1..]).arg(module).output()?;
+        if !output.status.success() {
+            bail!("{} could not unpack {}", unpack[0], module.display());
+        }
+        fs::write(folder.join("modules").join(format!("{index:02}-{name}")), output.stdout)?;
+    }
+    Ok(())
+}
+
+/// The files of the modules and of what they need, each once, as they must be loaded. What the kernel has built in has
+/// no file.
+fn in_order(base: &Path, release: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for name in MODULES {
+        let mut modprobe = Command::new("modprobe");
+        modprobe.arg("-d").arg(base).args(["-S", release, "--show-depends", name]);
+        let shown = command::answer(&mut modprobe).with_context(|| format!("the kernel has no module {name}"))?;
+        for file in shown.lines().filter_map(|line| line.strip_prefix("insmod ")) {
+            let file = PathBuf::from(file.trim());
+            if !found.contains(&file) {
+                found.push(file);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let why = || format!("cannot look into {}", folder.display());
+    let entries = fs::read_dir(folder).with_context(why)?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>().with_context(why)?;
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_plain_kernel_of_the_number_is_taken() {
+        let names = [
+            "linux-image-6.12.9+deb13-amd64",
+            "linux-image-6.12.107+deb13-amd64",
+            "linux-image-6.12.200+deb13-cloud-amd64",
+            "linux-image-6.12.200+deb13-rt-amd64",
+            "linux-image-6.12.201+deb13-amd64-dbg",
+            "linux-image-6.12.202+deb13-amd64-unsigned",
+            "linux-image-6.1.300-amd64",
+        ]
+        .map(String::from);
+        assert_eq!(newest(&names, "linux-image-6.12."), Some("linux-image-6.12.107+deb13-amd64"));
+        assert_eq!(newest(&names, "linux-image-6.13."), None);
+    }
+}

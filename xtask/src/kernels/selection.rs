@@ -1,0 +1,122 @@
+//! Which tests run in guests.
+//!
+//! Emulation is slow: a trace takes about three seconds. So what is run there is what depends on the kernel, and not on
+//! files that only the host has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::supported::Kernel;
+use crate::command;
+
+/// A file of tests that runs in guests.
+pub(super) struct File {
+    pub(super) name: &'static str,
+    /// Those of its tests that do not.
+    pub(super) omitted: &'static [Omitted],
+    /// The first kernel on which anything can be traced, and so this file's tests make sense.
+    since: (u32, u32),
+}
+
+/// A test that does not run in guests.
+pub(super) struct Omitted {
+    pub(super) test: &'static str,
+    /// Why not; said when it is looked into.
+    pub(super) because: &'static str,
+}
+
+const SLOW: &str = "it traces again and again, which takes long under emulation, and asks little of the kernel";
+
+const GLIBC: &str = "the kernel takes glibc's calls as it takes these";
+
+/// The kernel half loads from here on.
+const TRACING: (u32, u32) = (5, 12);
+const ALWAYS: (u32, u32) = (0, 0);
+
+const FILES: &[File] = &[
+    File { name: "kernels", omitted: &[], since: ALWAYS },
+    File { name: "doctor", omitted: &[], since: TRACING },
+    File {
+        name: "equality",
+        omitted: &[
+            Omitted { test: "every_way_of_a_realloc_of_musl_equals_its_books", because: GLIBC },
+            Omitted { test: "aligned_blocks_and_failing_calls_of_musl_equal_their_books", because: GLIBC },
+            Omitted { test: "frees_by_other_threads_of_musl_equal_their_books", because: GLIBC },
+        ],
+        since: TRACING,
+    },
+    File { name: "launch", omitted: &[], since: TRACING },
+    File {
+        name: "lifetimes",
+        omitted: &[
+            Omitted { test: "kill_9_at_any_moment_leaves_the_target_running_and_unprobed", because: SLOW },
+            Omitted { test: "a_trace_of_a_given_duration_ends_by_itself", because: SLOW },
+            Omitted { test: "sigterm_ends_the_trace_as_ctrl_c_does", because: SLOW },
+            Omitted { test: "two_traces_of_one_process_at_once_are_both_right", because: SLOW },
+        ],
+        since: TRACING,
+    },
+    File { name: "refusals", omitted: &[], since: TRACING },
+];
+
+/// The files that run on the kernel.
+pub(super) fn files(kernel: &Kernel) -> impl Iterator<Item = &'static File> {
+    let mut numbers = kernel.name.split('.').map(|number| number.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    FILES.iter().filter(move |file| file.since <= version)
+}
+
+impl File {
+    /// The arguments that leave out what is omitted.
+    pub(super) fn arguments(&self) -> Vec<&'static str> {
+        let skipped = self.omitted.iter().flat_map(|omitted| ["--skip", omitted.test]);
+        ["--test-threads=1", "--exact"].into_iter().chain(skipped).collect()
+    }
+
+    /// The names of the tests that must run, as `program` has them.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be asked, or has no test of an omitted name.
+    pub(super) fn expected(&self, program: &Path) -> Result<BTreeSet<String>> {
+        let listed = command::answer(Command::new(program).args(["--list", "--format", "terse"]))
+            .with_context(|| format!("{} cannot be asked for its tests", program.display()))?;
+        let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+        self.without_omitted(names.map(str::to_owned).collect())
+    }
+
+    fn without_omitted(&self, mut names: BTreeSet<String>) -> Result<BTreeSet<String>> {
+        for Omitted { test, because } in self.omitted {
+            if !names.remove(*test) {
+                bail!("{} has no test {test}, which guests omit since {because}", self.name);
+            }
+        }
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::supported;
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_refuses_the_kernel_half_runs_the_tests_of_that() {
+        let names = |list| -> Vec<_> { files(supported::named(list).unwrap()[0]).map(|file| file.name).collect() };
+        assert_eq!(names("5.10"), ["kernels"]);
+        assert_eq!(names("6.1"), ["kernels", "doctor", "equality", "launch", "lifetimes", "refusals"]);
+        assert_eq!(names("6.12"), names("6.1"));
+    }
+
+    #[test]
+    fn an_omitted_test_must_be_there() {
+        let file = File { name: "x", omitted: &[Omitted { test: "a", because: "it is slow" }], since: ALWAYS };
+        let names = |names: &[&str]| file.without_omitted(names.iter().map(ToString::to_string).collect());
+        assert_eq!(names(&["a", "b"]).unwrap().len(), 1);
+        assert!(names(&["b"]).unwrap_err().to_string().contains("no test a"));
+        assert_eq!(file.arguments(), ["--test-threads=1", "--exact", "--skip", "a"]);
+    }
+}

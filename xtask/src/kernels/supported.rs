@@ -1,0 +1,81 @@
+//! The kernels that memtrace is tested on, and which of them are asked for.
+
+use anyhow::{Result, bail};
+
+/// A kernel that is supported.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    /// As Linux numbers it.
+    pub(crate) name: &'static str,
+    /// Debian's suites that have, or had lately, a kernel of that number.
+    pub(super) suites: &'static [&'static str],
+    /// Whether its verifier says how many instructions it walks through (Linux 5.16, `verified_insns` of
+    /// `struct bpf_prog_info`, include/uapi/linux/bpf.h).
+    pub(super) tells_verified: bool,
+}
+
+/// All of them, the oldest first.
+pub(crate) const ALL: &[Kernel] = &[
+    Kernel { name: "5.10", suites: &["bullseye"], tells_verified: false },
+    Kernel { name: "6.1", suites: &["bookworm"], tells_verified: true },
+    Kernel { name: "6.12", suites: &["trixie"], tells_verified: true },
+    Kernel { name: "6.18", suites: &["trixie-backports"], tells_verified: true },
+    Kernel { name: "7.2", suites: &["sid", "trixie-backports"], tells_verified: true },
+];
+
+/// The one that `cargo xtask test` always runs.
+pub(crate) const USUAL: &str = "6.1";
+
+/// Those that a list with commas names; `all` is every one.
+pub(crate) fn named(list: &str) -> Result<Vec<&'static Kernel>> {
+    if list == "all" {
+        return Ok(ALL.iter().collect());
+    }
+    let mut found: Vec<&Kernel> = Vec::new();
+    for name in list.split(',') {
+        let Some(kernel) = ALL.iter().find(|kernel| kernel.name == name.trim()) else {
+            let known: Vec<_> = ALL.iter().map(|kernel| kernel.name).collect();
+            bail!("{name:?} is no supported kernel; there are: {}, all", known.join(", "));
+        };
+        if !found.contains(&kernel) {
+            found.push(kernel);
+        }
+    }
+    Ok(found)
+}
+
+/// What follows `--kernels`; nothing without it.
+pub(crate) fn asked_for(options: &[String]) -> Result<Option<Vec<&'static Kernel>>> {
+    match options {
+        [] => Ok(None),
+        [option, list] if option == "--kernels" => named(list).map(Some),
+        [option] if option == "--kernels" => named("all").map(Some),
+        [option, ..] => bail!("{option:?} is not understood; there is --kernels LIST, and --kernels all"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &str) -> Vec<&'static str> {
+        named(list).unwrap().iter().map(|kernel| kernel.name).collect()
+    }
+
+    #[test]
+    fn a_list_names_kernels_once_each_and_all_names_every_one() {
+        assert_eq!(names("6.12,6.1,6.12"), ["6.12", "6.1"]);
+        assert_eq!(names("all"), ["5.10", "6.1", "6.12", "6.18", "7.2"]);
+        assert_eq!(names(USUAL), [USUAL]);
+        assert!(named("6.1,2.4").unwrap_err().to_string().contains("2.4"));
+    }
+
+    #[test]
+    fn the_list_follows_its_option() {
+        let asked = |options: &[&str]| asked_for(&options.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(asked(&[]).unwrap(), None);
+        assert_eq!(asked(&["--kernels", "5.10"]).unwrap().unwrap().len(), 1);
+        assert_eq!(asked(&["--kernels"]).unwrap().unwrap().len(), ALL.len());
+        assert!(asked(&["--kernel", "5.10"]).is_err());
+    }
+}
