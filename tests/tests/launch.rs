@@ -50,7 +50,8 @@ fn what_the_c_library_allocates_for_short_lived_threads_is_not_missed() {
         command.push(variable);
     }
     command.push(victim::path("thread_burst").into_os_string());
-    let report = Trace::of_command(command).run().report();
+    // What `env` preloads is not foretold: it is probed when it is mapped, and memtrace says that something may be missing.
+    let report = Trace::of_command(command).run().report_with_code(20);
     report.assert_nothing_lost();
     report.assert_consistent();
     let mut seen = counts.read();

@@ -47,7 +47,7 @@ fn a_mapping_in_the_middle_of_another_cuts_it_in_two_and_keeps_the_offsets() {
 fn what_is_forgotten_has_never_been_there() {
     let mut registry = told([
         mapped(1, 0x1000, 0x9000, 0, "/old"),
-        notice(1, NoticeKind::Exec { comm: String::from("next") }),
+        notice(1, NoticeKind::Exec { comm: String::from("next"), at: Tick(0) }),
         mapped(1, 0x1000, 0x2000, 0, "/next"),
         mapped(2, 0x1000, 0x2000, 0, "/other"),
     ]);
