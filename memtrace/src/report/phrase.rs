@@ -48,7 +48,12 @@ pub(super) fn compact(number: u64) -> String {
 
 /// Bytes in few characters: `17B`, `1.50K`, `432K`, `3.25G`, by powers of 1024.
 pub(super) fn compact_bytes(bytes: Bytes) -> String {
-    scaled(bytes.0 as f64, 1024.0, &["B", "K", "M", "G", "T", "P", "E"])
+    compact_byte_rate(bytes.0 as f64)
+}
+
+/// So many bytes a second, in as few characters.
+pub(super) fn compact_byte_rate(rate: f64) -> String {
+    scaled(rate, 1024.0, &["B", "K", "M", "G", "T", "P", "E"])
 }
 
 /// So many a second, in few characters: `0.05`, `12.3`, `4,711`.
@@ -58,7 +63,7 @@ pub(super) fn compact_rate(rate: f64) -> String {
     } else if rate < 999.5 {
         three_digits(rate)
     } else {
-        compact(rate.round() as u64)
+        format!("{rate:.0}").parse().map_or_else(|_| format!("{rate:.1e}"), compact)
     }
 }
 

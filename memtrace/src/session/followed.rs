@@ -119,6 +119,7 @@ impl Followed {
                     self.look_at(pid, object, &mut allocators);
                 }
                 self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+                self.look(pid);
             }
         }
         allocators

@@ -82,10 +82,10 @@ fn process(id: ImageId, usage: &ImageUsage, image: Option<&Image>, window: &Rang
     let unknown = Image::default();
     let image = image.unwrap_or(&unknown);
     let comm = if image.comm.is_empty() { "?" } else { &image.comm };
-    // A copy of another process has no blocks of its own from before it was traced.
+    // A copy that was made while everything was traced has no blocks of its own from before.
     let (unmatched_frees, inherited_frees) = match image.beginning {
-        Beginning::Fork(_) => (0, usage.unmatched_frees),
-        Beginning::Unseen | Beginning::Exec(_) => (usage.unmatched_frees, 0),
+        Beginning::Fork(tick) if tick >= window.start => (0, usage.unmatched_frees),
+        Beginning::Fork(_) | Beginning::Unseen | Beginning::Exec(_) => (usage.unmatched_frees, 0),
     };
     ProcessProfile {
         exe: image.exe.clone(),

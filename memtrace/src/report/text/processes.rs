@@ -108,7 +108,7 @@ fn columns(rows: &[Row], metric: Metric) -> Vec<Column> {
     columns.push(sums("ALLOC", |sums| sums.alloc));
     columns.push(sums("FREED", |sums| sums.free));
     columns.push(Column::numbers("ALLOC/s", rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
-    let bytes = |row: &Row| phrase::compact_bytes(Bytes(row.sums.bytes_a_second.round() as u64));
+    let bytes = |row: &Row| phrase::compact_byte_rate(row.sums.bytes_a_second);
     columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
     if rows.iter().any(|row| row.threads.is_some()) {
         let threads = |row: &Row| row.threads.map_or_else(dash, |count| count.to_string());

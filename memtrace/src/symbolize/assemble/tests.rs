@@ -141,7 +141,12 @@ fn stacks_of_parts_that_are_kept_apart_stay_apart() {
 fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of_its_own() {
     let books = |unmatched_frees| ImageUsage { unmatched_frees, ..ImageUsage::default() };
     let snapshot = Snapshot {
-        images: BTreeMap::from([(id(1, 0), books(1)), (id(2, 0), books(2)), (id(2, 1), books(4))]),
+        images: BTreeMap::from([
+            (id(1, 0), books(1)),
+            (id(2, 0), books(2)),
+            (id(2, 1), books(4)),
+            (id(3, 0), books(8)),
+        ]),
         ..Snapshot::default()
     };
     let began = |beginning| Image { beginning, ..Image::default() };
@@ -149,12 +154,14 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
         (id(1, 0), began(Beginning::Unseen)),
         (id(2, 0), began(Beginning::Fork(Tick(5)))),
         (id(2, 1), began(Beginning::Exec(Tick(6)))),
+        // Between then and the beginning of tracing it may have allocated what it frees.
+        (id(3, 0), began(Beginning::Fork(Tick(4)))),
     ]);
-    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(0)..Tick(1)));
+    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(5)..Tick(9)));
     let frees: Vec<_> =
         profile.processes.iter().map(|process| (process.unmatched_frees, process.inherited_frees)).collect();
-    assert_eq!(frees, [(1, 0), (0, 2), (4, 0)]);
-    assert_eq!((profile.unmatched_frees(), profile.inherited_frees()), (5, 2));
+    assert_eq!(frees, [(1, 0), (0, 2), (4, 0), (8, 0)]);
+    assert_eq!((profile.unmatched_frees(), profile.inherited_frees()), (13, 2));
 }
 
 #[test]
