@@ -29,6 +29,7 @@ const GLIBC: &[&str] = &[
     "inlined",
     "peak",
     "realloc",
+    "relatives",
     "restless",
     "short_lived",
     "sizes",

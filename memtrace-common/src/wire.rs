@@ -254,6 +254,10 @@ pub struct Settings {
     pub by_default: u32,
     /// Whether control groups are among the selectors: 1 or 0.
     pub by_cgroup: u32,
+    /// Whether records say which allocator has handed a block out: 1 or 0.
+    pub allocators: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Where the kernel keeps what a process has mapped.
     pub areas: AreaLayout,
 }
@@ -361,7 +365,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 168);
+    assert!(size_of::<Settings>() == 176);
 };
 
 #[cfg(test)]

@@ -65,10 +65,21 @@ fn send<T: 'static>(index: u32, record: T) -> bool {
     }
 }
 
-/// Tells that a block was handed out.
+/// A block that was handed out.
+#[derive(Clone, Copy)]
+pub struct Block {
+    pub address: u64,
+    pub size: u64,
+    pub stack: u64,
+}
+
+/// Tells that allocator number `allocator` has handed out a block.
 #[inline(always)]
-pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, address: u64, size: u64, stack: u64) {
-    if !send(ring, AllocRecord { header: thread.header(Kind::Alloc), address, size, stack }) {
+pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u16, block: Block) {
+    let Block { address, size, stack } = block;
+    let mut header = thread.header(Kind::Alloc);
+    header.kind = Kind::Alloc.by_allocator(allocator);
+    if !send(ring, AllocRecord { header, address, size, stack }) {
         loss::count(context, LossReason::RingFullAlloc, 1);
     }
 }

@@ -7,11 +7,12 @@
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::Array;
+use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
 use aya_ebpf::macros::btf_map;
-use memtrace_common::vocabulary::LossReason;
+use memtrace_common::vocabulary::{Cookie, LossReason};
 
 use crate::thread::Thread;
-use crate::{atomic, loss};
+use crate::{atomic, loss, settings};
 
 const SLOTS: usize = 65_536;
 /// How many slots a thread may try.
@@ -68,7 +69,8 @@ struct Slot {
     /// How many calls were made inside this one.
     nested: u64,
     extra: u64,
-    unused: u64,
+    /// Who was called: the number that user space gave the allocator; 0 where nobody asks.
+    allocator: u64,
 }
 
 #[btf_map]
@@ -175,13 +177,21 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     slot.size = pending.size;
     slot.aux = pending.aux;
     slot.extra = pending.extra;
+    slot.allocator = if settings::tells_allocators() { allocator(context) } else { 0 };
     slot.nested = 0;
     Some(if parked { Entry::TailCall } else { Entry::Outermost })
 }
 
-/// The call that returns with `stack_pointer`, if it is the outermost.
+/// The allocator's number in what the probe was told when it was placed (Linux 5.15).
 #[inline(always)]
-pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<Pending> {
+fn allocator(context: &impl EbpfContext) -> u64 {
+    // SAFETY: the context is the program's own.
+    unsafe { bpf_get_attach_cookie(context.as_ptr()) >> Cookie::ALLOCATOR_SHIFT }
+}
+
+/// The call that returns with `stack_pointer`, if it is the outermost, and the number of the allocator that was called.
+#[inline(always)]
+pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<(Pending, u16)> {
     let slot = find(thread.tid)?;
     if slot.stack_pointer == 0 {
         return None;
@@ -203,7 +213,7 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
         3 => Call::Resize,
         _ => Call::Free,
     };
-    Some(Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra })
+    Some((Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra }, slot.allocator as u16))
 }
 
 /// Forgets a thread that has ended, or whose program was replaced.

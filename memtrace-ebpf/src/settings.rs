@@ -28,6 +28,8 @@ static SETTINGS: Settings = Settings {
     scope: scope::SELECTED,
     by_default: 1,
     by_cgroup: 1,
+    allocators: 1,
+    reserved: 0,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
         known: 1,
@@ -153,6 +155,12 @@ pub fn traced_by_default() -> bool {
 #[inline(always)]
 pub fn selects_by_cgroup() -> bool {
     read!(by_cgroup) != 0
+}
+
+/// Whether it is told which allocator has handed a block out.
+#[inline(always)]
+pub fn tells_allocators() -> bool {
+    read!(allocators) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped.

@@ -115,11 +115,10 @@ fn the_version_is_the_packages() {
 }
 
 #[test]
-fn without_a_target_memtrace_says_what_to_give() {
-    let says = ["nothing to trace is given", "`memtrace --pid PID`", "`memtrace -- CMD ARGS`"];
-    refused("", &says);
-    refused("--duration 5s", &says);
-    refused("--", &says);
+fn what_does_not_go_together_is_refused_with_what_would() {
+    refused("--exit-code", &["--exit-code passes on a command's exit code", "`memtrace --exit-code -- CMD ARGS`"]);
+    refused("--pid 1 --comm bash", &["processes are named, and chosen by what they are as well", "--exclude"]);
+    refused("--exclude bash", &["comm=NAME"]);
 }
 
 #[test]

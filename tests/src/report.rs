@@ -145,6 +145,11 @@ impl Report {
         self.assert_nothing_lost();
     }
 
+    /// The entries of one process, a program each, in the order in which it ran them.
+    pub fn programs_of(&self, pid: u32) -> Vec<&ProcessReport> {
+        self.processes.iter().filter(|process| process.pid == pid).collect()
+    }
+
     /// Asserts that the report's parts add up: stacks to processes, processes to totals, and what was allocated to what
     /// was freed, is live and was discarded.
     ///

@@ -64,6 +64,16 @@ impl Trace {
         Self::of_pids(&[victim.pid()])
     }
 
+    /// A trace of all processes; options choose among them.
+    ///
+    /// # Panics
+    ///
+    /// Without root.
+    #[must_use]
+    pub fn of_all() -> Self {
+        Self::new()
+    }
+
     /// A trace of a command that memtrace starts.
     ///
     /// # Panics

@@ -90,6 +90,15 @@ pub struct Cookie(pub u64);
 pub const COOKIE_NONE: u64 = 0xf;
 
 impl Cookie {
+    /// Above so many bits is the number of the allocator whose function it is; 0 where nobody asks.
+    pub const ALLOCATOR_SHIFT: u32 = 32;
+
+    /// The same of a function of allocator number `allocator`.
+    #[must_use]
+    pub const fn of_allocator(self, allocator: u16) -> Self {
+        Self(self.0 | (allocator as u64) << Self::ALLOCATOR_SHIFT)
+    }
+
     const fn of(first: Option<Argument>, second: Option<Argument>, third: Option<Argument>) -> Self {
         const fn bits(argument: Option<Argument>) -> u64 {
             match argument {

@@ -7,6 +7,7 @@ use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
 
+use crate::emit::Block;
 use crate::pending::{self, Call, Pending};
 use crate::stack::Caller;
 use crate::thread::Thread;
@@ -38,13 +39,18 @@ fn enter(context: &impl EbpfContext, registers: &pt_regs, caller: Caller) {
         return;
     }
     let thread = Thread::current();
-    if let Some(pending) = pending::finish(context, thread, caller.stack_pointer) {
-        returned(context, registers, caller, thread, pending);
+    if let Some((pending, allocator)) = pending::finish(context, thread, caller.stack_pointer)
+        && let Some((address, size)) = handed_out(context, registers, thread, pending)
+    {
+        let ring = emit::ring_for(thread, address);
+        let stack = stack::take(context, registers, caller, thread, ring);
+        emit::alloc(context, ring, thread, allocator, Block { address, size, stack });
     }
 }
 
+/// The block that the call has handed out, and its size, if there is one that is wanted.
 #[inline(always)]
-fn returned(context: &impl EbpfContext, registers: &pt_regs, caller: Caller, thread: Thread, pending: Pending) {
+fn handed_out(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, pending: Pending) -> Option<(u64, u64)> {
     let result = registers.rax;
     let mut size = pending.size;
     let address = match pending.call {
@@ -80,13 +86,11 @@ fn returned(context: &impl EbpfContext, registers: &pt_regs, caller: Caller, thr
         },
     };
     if address == 0 {
-        return;
+        return None;
     }
     if !settings::wants(size) {
         loss::filtered(size);
-        return;
+        return None;
     }
-    let ring = emit::ring_for(thread, address);
-    let stack = stack::take(context, registers, caller, thread, ring);
-    emit::alloc(context, ring, thread, address, size, stack);
+    Some((address, size))
 }

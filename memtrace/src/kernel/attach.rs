@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
+use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
 use super::detach::{Detaching, Held};
 use super::error::KernelError;
 use super::way::Way;
-use crate::model::{FileOffset, Pid, Shape};
+use crate::model::{AllocatorId, FileOffset, Pid, Shape};
 
 /// Where to probe one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Probe {
     /// The function's return instructions, where the return address must stay as it is: an exception that passes a
     /// function whose return the kernel has probed does not find its handler. Empty: the return is probed by the kernel.
     pub return_sites: Vec<FileOffset>,
+    /// Whose function it is, where events are to say so; that needs Linux 5.15.
+    pub allocator: AllocatorId,
 }
 
 /// Whose calls are seen.
@@ -144,7 +146,11 @@ impl Drop for Probes {
 /// The program at a function's entry.
 fn entry(probe: &Probe) -> (&'static str, Spot) {
     let program = probe.shape.entry_program();
-    (program.name, Spot { offset: probe.offset, cookie: program.cookie.map(|cookie| cookie.0) })
+    let cookie = match (program.cookie, probe.allocator) {
+        (cookie, AllocatorId::UNKNOWN) => cookie,
+        (cookie, AllocatorId(number)) => Some(cookie.unwrap_or(Cookie(0)).of_allocator(number)),
+    };
+    (program.name, Spot { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0) })
 }
 
 /// The programs at a function's return, where that matters.

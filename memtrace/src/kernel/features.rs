@@ -22,6 +22,7 @@ const TRIAL: Options = Options {
     max_size: Bytes(u64::MAX - 1),
     start_ns: 0,
     selection: Selection::Selected(Vec::new()),
+    tells_allocators: false,
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.

@@ -52,6 +52,8 @@ pub struct Options {
     pub start_ns: u64,
     /// Who is traced.
     pub selection: Selection,
+    /// Whether events say which allocator has handed a block out (Linux 5.15).
+    pub tells_allocators: bool,
 }
 
 /// The kernel half. Everything that it placed goes when this is dropped.
@@ -324,6 +326,7 @@ mod tests {
             max_size: Bytes(1 << 40),
             start_ns: 0,
             selection: Selection::Selected(Vec::new()),
+            tells_allocators: true,
         };
         let (mut kernel, _readers) = Kernel::load(&options).unwrap();
         kernel.way().load_all().unwrap();

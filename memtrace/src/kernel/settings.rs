@@ -56,6 +56,8 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         scope: options.selection.scope(),
         by_default: options.selection.by_default().into(),
         by_cgroup: options.selection.by_cgroup().into(),
+        allocators: options.tells_allocators.into(),
+        reserved: 0,
         areas,
     })
 }

@@ -37,6 +37,8 @@ pub(super) struct Followed {
     clock_start: Duration,
     /// Whether the names of threads are kept.
     names_threads: bool,
+    /// Whether processes' allocators are told apart.
+    tells_allocators: bool,
     lost: u64,
     /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
     begun: Option<Duration>,
@@ -73,6 +75,7 @@ impl Followed {
             numbers: Numbers::default(),
             clock_start,
             names_threads: parts == Parts::Threads,
+            tells_allocators: parts == Parts::Allocators,
             lost: 0,
             begun: None,
             wanted,
@@ -196,6 +199,12 @@ impl Followed {
         self.numbers.number(&handle, &allocator.kinds.to_string(), &allocator.object.path);
         let whose = if self.shares_probes { None } else { Some(pid) };
         self.known.insert((whose, handle))
+    }
+
+    /// The allocator's number, where processes' allocators are told apart.
+    pub(super) fn number(&self, allocator: &Allocator) -> AllocatorId {
+        let handle = allocator.object.handle.as_ref().filter(|_| self.tells_allocators);
+        handle.map_or(AllocatorId::UNKNOWN, |handle| self.numbers.known(handle))
     }
 
     /// Takes up what has happened since the last call.

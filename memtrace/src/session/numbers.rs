@@ -29,6 +29,11 @@ impl Numbers {
         id
     }
 
+    /// The number that the allocator in the object at `handle` was given.
+    pub(super) fn known(&self, handle: &Path) -> AllocatorId {
+        self.by_object.get(handle).copied().unwrap_or(AllocatorId::UNKNOWN)
+    }
+
     /// What the allocators are called.
     pub(super) const fn names(&self) -> &BTreeMap<AllocatorId, String> {
         &self.names

@@ -20,7 +20,7 @@ use super::{cost, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
-use crate::model::{Bytes, Metric, Pid, Profile, Tick};
+use crate::model::{Bytes, Metric, Parts, Pid, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
@@ -234,7 +234,8 @@ impl Trace {
         let News { allocators, changed } = self.followed.poll();
         for (pid, allocator) in allocators {
             let scope = self.subject.scope(pid);
-            let Some(site) = Site::of(pid, scope, &allocator, self.subject.probe_site) else { continue };
+            let number = self.followed.number(&allocator);
+            let Some(site) = Site::of(pid, scope, &allocator, number, self.subject.probe_site) else { continue };
             let path = allocator.object.path.display();
             // What it handed out before is not in the books.
             self.complete = false;
@@ -373,5 +374,6 @@ fn options(config: &Config, clock_start: Duration, selection: Selection) -> kern
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         selection,
+        tells_allocators: config.by.parts() == Parts::Allocators,
     }
 }

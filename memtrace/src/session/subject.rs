@@ -12,7 +12,7 @@ use super::followed::Followed;
 use super::outcome::CommandEnd;
 use super::{selection, translate};
 use crate::kernel::{Probe, Scope};
-use crate::model::{Object, Pid};
+use crate::model::{AllocatorId, Object, Pid};
 use crate::target::{
     self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process, SkipReason, Survey,
     TargetError, Verdict,
@@ -76,7 +76,13 @@ pub(super) struct Site {
 
 impl Site {
     /// Every function of the allocator; `None` where its file cannot be reached.
-    pub(super) fn of(pid: Pid, scope: Scope, allocator: &Allocator, probe_site: ProbeSite) -> Option<Self> {
+    pub(super) fn of(
+        pid: Pid,
+        scope: Scope,
+        allocator: &Allocator,
+        number: AllocatorId,
+        probe_site: ProbeSite,
+    ) -> Option<Self> {
         let object = allocator.object.handle.clone()?;
         let probe = |found: &FoundFunction| {
             let summary = found.summary(&allocator.object.path);
@@ -92,7 +98,7 @@ impl Site {
                     (found.file_offset, cost)
                 }
             };
-            (Probe { shape: found.shape, offset, return_sites: found.return_sites.clone() }, cost)
+            (Probe { shape: found.shape, offset, return_sites: found.return_sites.clone(), allocator: number }, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
@@ -138,7 +144,8 @@ impl Subject {
             let missing = |error| translated(if process.has_exited() { TargetError::Ended(pid) } else { error });
             for allocator in survey.supported().map_err(missing)? {
                 if followed.is_new(pid, allocator) {
-                    sites.extend(Site::of(pid, scope(pid, children), allocator, probe_site));
+                    let number = followed.number(allocator);
+                    sites.extend(Site::of(pid, scope(pid, children), allocator, number, probe_site));
                 }
             }
             processes.push(process);
@@ -166,7 +173,8 @@ impl Subject {
         followed.share_probes();
         let failed = |error| Error::Failed(format!("the processes that run cannot be listed: {error}"));
         let allocators = followed.read_all(&target::all_processes().map_err(failed)?);
-        let site = |(pid, allocator)| Site::of(pid, Scope::Everyone, &allocator, probe_site);
+        let site =
+            |(pid, allocator)| Site::of(pid, Scope::Everyone, &allocator, followed.number(&allocator), probe_site);
         let sites = allocators.into_iter().filter_map(site).collect();
         let subject = Self {
             processes: Vec::new(),
@@ -200,7 +208,8 @@ impl Subject {
         let Candidates { survey, objects } = followed.candidates(program);
         for allocator in survey.allocators {
             if allocator.is_supported() && followed.is_new(pid, &allocator) {
-                sites.extend(Site::of(pid, scope(pid, children), &allocator, probe_site));
+                let number = followed.number(&allocator);
+                sites.extend(Site::of(pid, scope(pid, children), &allocator, number, probe_site));
             }
         }
         let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();

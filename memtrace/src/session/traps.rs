@@ -5,7 +5,7 @@ use std::process;
 use std::time::Duration;
 
 use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes, Scope};
-use crate::model::{AbsAddr, FileOffset, Pid, Shape};
+use crate::model::{AbsAddr, AllocatorId, FileOffset, Pid, Shape};
 use crate::target::{self, Objects, ProbeCost, TargetError};
 
 /// What a call costs that is probed at its entry and its return, the programs having nothing to do.
@@ -45,7 +45,12 @@ pub(super) enum Error {
 pub(super) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<Traps, Error> {
     let mut time = |dummy: Dummy| {
         let (object, offset) = locate(dummy.address(), objects)?;
-        let probe = Probe { shape: Shape::Alloc { size: 0 }, offset, return_sites: Vec::new() };
+        let probe = Probe {
+            shape: Shape::Alloc { size: 0 },
+            offset,
+            return_sites: Vec::new(),
+            allocator: AllocatorId::UNKNOWN,
+        };
         kernel.place(probes, Scope::Process(own()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())
     };

@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::kernel::{Kernel, Options, Selection};
-use crate::model::Bytes;
+use crate::model::{AllocatorId, Bytes};
 
 /// Nobody calls it, and nobody else probes it.
 #[unsafe(naked)]
@@ -40,7 +40,12 @@ fn offset(address: u64) -> FileOffset {
 }
 
 fn probe(address: u64) -> Probe {
-    Probe { shape: Shape::Free { block: 0 }, offset: offset(address), return_sites: Vec::new() }
+    Probe {
+        shape: Shape::Free { block: 0 },
+        offset: offset(address),
+        return_sites: Vec::new(),
+        allocator: AllocatorId::UNKNOWN,
+    }
 }
 
 fn own() -> Scope {
@@ -51,7 +56,16 @@ fn kernel() -> Kernel {
     let ring_size = Bytes(1 << 16);
     let selection = Selection::Probed;
     let (min_size, max_size) = (Bytes(0), Bytes(1));
-    let options = Options { rings: 1, ring_size, max_depth: 1, min_size, max_size, start_ns: 0, selection };
+    let options = Options {
+        rings: 1,
+        ring_size,
+        max_depth: 1,
+        min_size,
+        max_size,
+        start_ns: 0,
+        selection,
+        tells_allocators: false,
+    };
     Kernel::load(&options).unwrap().0
 }
 

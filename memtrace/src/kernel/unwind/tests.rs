@@ -7,7 +7,7 @@ use memtrace_common::unwind::{cfa, fp, mapping, page, row};
 
 use super::super::{Kernel, Options, Probe, Probes, RingReader, Scope, Selection};
 use super::*;
-use crate::model::{Bytes, EventKind, FileOffset, Shape, StackEnd};
+use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Shape, StackEnd};
 use chain::{Function, address, here};
 
 mod chain;
@@ -93,6 +93,7 @@ impl Trace {
             max_size: Bytes(u64::MAX),
             start_ns: 0,
             selection: Selection::Probed,
+            tells_allocators: false,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }
@@ -103,6 +104,7 @@ impl Trace {
             shape: Shape::Alloc { size: 0 },
             offset: FileOffset(chain::offset_in_file(function)),
             return_sites: Vec::new(),
+            allocator: AllocatorId::UNKNOWN,
         };
         self.kernel.place(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();

@@ -1,0 +1,214 @@
+//! Who is traced: families, and processes chosen by what they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memtrace_tests::{Books, Report, Scratch, Trace, Victim, victim};
+use serde::Deserialize;
+
+/// What one of several related processes says of itself.
+#[derive(Debug, Deserialize)]
+struct Relative {
+    pid: u32,
+    #[serde(flatten)]
+    books: Books,
+}
+
+/// What the processes of `relatives` print: three children, the second of which runs a second program, and the parent.
+fn relatives(victim: &mut Victim) -> [Relative; 5] {
+    victim.process().tell("");
+    [(); 5].map(|()| serde_json::from_str(&victim.process().line()).expect("books"))
+}
+
+/// Asserts that every number of every relative is its own, frees of blocks that it had from its parent apart.
+fn assert_family(report: &Report, relatives: &[Relative; 5]) {
+    report.assert_consistent();
+    report.assert_nothing_lost();
+    let [first, second, after_exec, third, parent] = relatives;
+    assert_eq!(second.pid, after_exec.pid);
+    for child in [first, second, third] {
+        let program = report.programs_of(child.pid)[0];
+        assert_eq!(program.inherited_frees, child.books.unmatched_frees, "frees of what it had from its parent");
+        assert_eq!(program.unmatched_frees, 0);
+        assert_eq!(program.totals.alloc_bytes, child.books.numbers.alloc_bytes);
+        assert_eq!(program.totals.alloc_count, child.books.numbers.alloc_count);
+        assert_eq!(program.totals.free_bytes, child.books.numbers.free_bytes);
+        assert_eq!(program.totals.free_count, child.books.numbers.free_count);
+    }
+    assert_eq!(report.programs_of(second.pid).len(), 2, "a program before exec and one behind it");
+    report.programs_of(after_exec.pid)[1].assert_equals(&after_exec.books);
+    report.programs_of(parent.pid)[0].assert_equals(&parent.books);
+    assert_eq!(report.processes.len(), 5);
+}
+
+#[test]
+fn the_children_of_a_running_process_are_traced_where_that_is_asked() {
+    let mut victim = Victim::start("relatives");
+    let tracer = Trace::of(&victim).option("--children").start();
+    let told = relatives(&mut victim);
+    let report = tracer.stop().report();
+    victim.finish();
+    assert_family(&report, &told);
+}
+
+#[test]
+fn otherwise_the_running_process_is_traced_alone() {
+    let mut victim = Victim::start("relatives");
+    let tracer = Trace::of(&victim).start();
+    let told = relatives(&mut victim);
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_equals(&told[4].books);
+}
+
+#[test]
+fn the_children_of_a_command_are_traced_unless_it_is_to_be_alone() {
+    let command = [PathBuf::from("sh"), "-c".into(), format!("{}; true", victim::path("short_lived").display()).into()];
+    let outcome = Trace::of_command(&command).run();
+    let books: Books = serde_json::from_str(outcome.output.lines().next().unwrap()).unwrap();
+    let report = outcome.report();
+    let named = |process: &&memtrace_tests::report::ProcessReport| process.comm == "short_lived";
+    let child = report.processes.iter().find(named).expect("the shell's child");
+    assert_eq!(child.totals, books.numbers);
+    let alone = Trace::of_command(&command).option("--no-children").run().report();
+    assert!(!alone.processes.iter().any(|process| process.comm == "short_lived"));
+}
+
+/// A copy of the victim `exact` under a name that nobody else has.
+fn named(scratch: &Scratch, name: &str) -> PathBuf {
+    scratch.program(&victim::path("exact"), name)
+}
+
+/// Starts the victim after the trace has begun, has it work, and returns the report and its books.
+fn joined(trace: Trace, command: &mut Command) -> (Report, u32, Books) {
+    let tracer = trace.start();
+    let mut victim = Victim::run(command);
+    let books = victim.work();
+    let pid = victim.pid();
+    let report = tracer.stop().report();
+    victim.finish();
+    (report, pid, books)
+}
+
+fn assert_alone(report: &Report, pid: u32, books: &Books) {
+    assert_eq!(report.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [pid]);
+    let process = &report.processes[0];
+    // What it allocated before its barrier is in the trace, which saw it from its first instruction.
+    assert_eq!(process.totals.alloc_bytes - process.totals.free_bytes, process.totals.live_bytes);
+    assert_eq!(process.totals.free_bytes, books.numbers.free_bytes);
+    assert_eq!(process.totals.alloc_bytes, books.numbers.alloc_bytes);
+    assert_eq!(process.totals.alloc_count, books.numbers.alloc_count);
+    report.assert_consistent();
+    report.assert_nothing_lost();
+}
+
+#[test]
+fn a_process_that_starts_later_is_chosen_by_its_name() {
+    let scratch = Scratch::new();
+    let program = named(&scratch, "mt-by-name");
+    let other = Victim::start("exact");
+    let (report, pid, books) = joined(Trace::of_all().options(&["--comm", "mt-by-name"]), &mut Command::new(program));
+    assert_alone(&report, pid, &books);
+    assert_ne!(other.pid(), pid);
+}
+
+#[test]
+fn a_process_is_chosen_by_its_program() {
+    let scratch = Scratch::new();
+    let program = named(&scratch, "mt-by-exe");
+    let trace = Trace::of_all().option("--exe").option(&program);
+    let (report, pid, books) = joined(trace, &mut Command::new(program));
+    assert_alone(&report, pid, &books);
+}
+
+#[test]
+fn a_process_is_chosen_by_its_user() {
+    // Nobody else has this one.
+    const USER: &str = "54321";
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(victim::path("exact"));
+    let (report, pid, books) = joined(Trace::of_all().options(&["--user", USER]), &mut command);
+    assert_alone(&report, pid, &books);
+    assert_eq!(report.processes[0].uid, Some(54321));
+}
+
+/// Where control groups (version 2) are mounted.
+fn cgroups() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts are listed");
+    // What is mounted, where, as what.
+    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    PathBuf::from(mounts.find(|mount| mount[2] == "cgroup2").expect("control groups (version 2) are mounted")[1])
+}
+
+/// A control group that goes when this is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(name: &str) -> Self {
+        let path = cgroups().join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("root may make a group");
+        Self(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_process_is_chosen_by_a_control_group_above_its_own() {
+    let group = Group::make("memtrace-test");
+    let inner = group.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    let procs = inner.join("cgroup.procs");
+    let mut command = Command::new("sh");
+    let script = format!("echo $$ > {} && exec {}", procs.display(), victim::path("exact").display());
+    command.args(["-c", &script]);
+    let (report, pid, books) = joined(Trace::of_all().option("--cgroup").option(group.path()), &mut command);
+    fs::remove_dir(&inner).unwrap();
+    assert_alone(&report, pid, &books);
+}
+
+#[test]
+fn who_is_left_out_is_not_traced_whatever_else_is_given() {
+    let scratch = Scratch::new();
+    let program = named(&scratch, "mt-left-out");
+    let mut out = Victim::run(&mut Command::new(&program));
+    let trace = Trace::of_all().options(&["--comm", "mt-left-out"]);
+    let trace = trace.option("--exclude").option(format!("pid={}", out.pid()));
+    let (report, pid, books) = joined(trace, &mut Command::new(program));
+    out.work();
+    out.finish();
+    assert_alone(&report, pid, &books);
+}
+
+#[test]
+fn without_a_choice_everyone_is_traced_but_memtrace() {
+    let mut victims = [Victim::start("exact"), Victim::start("realloc")];
+    let mut tracer = Trace::of_all().start();
+    let own = tracer.process().pid();
+    let books = victims.each_mut().map(Victim::work);
+    let report = tracer.stop().report();
+    for (victim, books) in victims.iter().zip(&books) {
+        let programs = report.programs_of(victim.pid());
+        assert_eq!(programs.len(), 1);
+        programs[0].assert_equals(books);
+    }
+    assert!(report.programs_of(own).is_empty(), "memtrace traces itself");
+    report.assert_consistent();
+    victims.into_iter().for_each(Victim::finish);
+}
+
+#[test]
+fn what_is_not_there_to_choose_by_is_refused() {
+    Trace::of_all().options(&["--user", "nobody-of-that-name"]).run().assert_refused(3, &["no user"]);
+    Trace::of_all().options(&["--exe", "/no/such/program"]).run().assert_refused(3, &["no program"]);
+    Trace::of_all().options(&["--cgroup", "no-such.slice"]).run().assert_refused(3, &["no control group"]);
+}
