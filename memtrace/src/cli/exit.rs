@@ -67,7 +67,7 @@ impl Exit {
             Self::Failed => "something failed while running, such as writing the report",
             Self::Usage => "the command line is wrong",
             Self::NoProcess => {
-                "there is no such process, user, program or control group, or it ended while memtrace was attaching"
+                "what is to be traced is not there, or ended while memtrace was attaching"
             }
             Self::NotPermitted => "not permitted; the message names the missing capability",
             Self::Kernel => "the kernel lacks what is needed: BPF, BTF, ring buffers or uprobes",
