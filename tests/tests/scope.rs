@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memtrace_tests::{Books, Report, Scratch, Trace, Victim, victim};
+use memtrace_tests::{Books, Report, Scratch, Trace, Victim, process, victim};
 use serde::Deserialize;
 
 /// What one of several related processes says of itself.
@@ -75,42 +75,26 @@ fn the_children_of_a_command_are_traced_unless_it_is_to_be_alone() {
     assert!(!alone.processes.iter().any(|process| process.comm == "short_lived"));
 }
 
-/// A copy of the victim `exact` under a name that nobody else has.
+/// A copy of the victim `short_lived` under a name that nobody else has.
 fn named(scratch: &Scratch, name: &str) -> PathBuf {
-    scratch.program(&victim::path("exact"), name)
+    scratch.program(&victim::path("short_lived"), name)
 }
 
-/// Starts the victim after the trace has begun, has it work, and returns the report and its books.
-fn joined(trace: Trace, command: &mut Command) -> (Report, u32, Books) {
+/// Runs the command, which becomes `short_lived`, from its beginning to its end after the trace has begun. Asserts
+/// that this process was traced and no other, from its first instruction.
+fn joined(trace: Trace, command: &mut Command) {
     let tracer = trace.start();
-    let mut victim = Victim::run(command);
-    let books = victim.work();
-    let pid = victim.pid();
+    let output = process::run(command);
     let report = tracer.stop().report();
-    victim.finish();
-    (report, pid, books)
-}
-
-fn assert_alone(report: &Report, pid: u32, books: &Books) {
-    assert_eq!(report.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), [pid]);
-    let process = &report.processes[0];
-    // What it allocated before its barrier is in the trace, which saw it from its first instruction.
-    assert_eq!(process.totals.alloc_bytes - process.totals.free_bytes, process.totals.live_bytes);
-    assert_eq!(process.totals.free_bytes, books.numbers.free_bytes);
-    assert_eq!(process.totals.alloc_bytes, books.numbers.alloc_bytes);
-    assert_eq!(process.totals.alloc_count, books.numbers.alloc_count);
-    report.assert_consistent();
-    report.assert_nothing_lost();
+    let books: Books = serde_json::from_str(output.trim()).expect("books");
+    report.assert_equals(&books);
 }
 
 #[test]
 fn a_process_that_starts_later_is_chosen_by_its_name() {
     let scratch = Scratch::new();
     let program = named(&scratch, "mt-by-name");
-    let other = Victim::start("exact");
-    let (report, pid, books) = joined(Trace::of_all().options(&["--comm", "mt-by-name"]), &mut Command::new(program));
-    assert_alone(&report, pid, &books);
-    assert_ne!(other.pid(), pid);
+    joined(Trace::of_all().options(&["--comm", "mt-by-name"]), &mut Command::new(program));
 }
 
 #[test]
@@ -118,8 +102,7 @@ fn a_process_is_chosen_by_its_program() {
     let scratch = Scratch::new();
     let program = named(&scratch, "mt-by-exe");
     let trace = Trace::of_all().option("--exe").option(&program);
-    let (report, pid, books) = joined(trace, &mut Command::new(program));
-    assert_alone(&report, pid, &books);
+    joined(trace, &mut Command::new(program));
 }
 
 #[test]
@@ -127,10 +110,8 @@ fn a_process_is_chosen_by_its_user() {
     // Nobody else has this one.
     const USER: &str = "54321";
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(victim::path("exact"));
-    let (report, pid, books) = joined(Trace::of_all().options(&["--user", USER]), &mut command);
-    assert_alone(&report, pid, &books);
-    assert_eq!(report.processes[0].uid, Some(54321));
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(victim::path("short_lived"));
+    joined(Trace::of_all().options(&["--user", USER]), &mut command);
 }
 
 /// Where control groups (version 2) are mounted.
@@ -169,24 +150,24 @@ fn a_process_is_chosen_by_a_control_group_above_its_own() {
     fs::create_dir(&inner).unwrap();
     let procs = inner.join("cgroup.procs");
     let mut command = Command::new("sh");
-    let script = format!("echo $$ > {} && exec {}", procs.display(), victim::path("exact").display());
+    let script = format!("echo $$ > {} && exec {}", procs.display(), victim::path("short_lived").display());
     command.args(["-c", &script]);
-    let (report, pid, books) = joined(Trace::of_all().option("--cgroup").option(group.path()), &mut command);
+    joined(Trace::of_all().option("--cgroup").option(group.path()), &mut command);
     fs::remove_dir(&inner).unwrap();
-    assert_alone(&report, pid, &books);
 }
 
 #[test]
 fn who_is_left_out_is_not_traced_whatever_else_is_given() {
     let scratch = Scratch::new();
-    let program = named(&scratch, "mt-left-out");
-    let mut out = Victim::run(&mut Command::new(&program));
-    let trace = Trace::of_all().options(&["--comm", "mt-left-out"]);
-    let trace = trace.option("--exclude").option(format!("pid={}", out.pid()));
-    let (report, pid, books) = joined(trace, &mut Command::new(program));
-    out.work();
-    out.finish();
-    assert_alone(&report, pid, &books);
+    let left_out = scratch.program(&victim::path("exact"), "mt-left-out");
+    let mut left_out = Victim::run(&mut Command::new(left_out));
+    let trace = Trace::of_all().options(&["--comm", "mt-left-out", "--comm", "mt-left-in"]);
+    let tracer = trace.option("--exclude").option(format!("pid={}", left_out.pid())).start();
+    left_out.work();
+    let books = process::run(&mut Command::new(named(&scratch, "mt-left-in")));
+    let report = tracer.stop().report();
+    left_out.finish();
+    report.assert_equals(&serde_json::from_str(books.trim()).expect("books"));
 }
 
 #[test]
@@ -195,7 +176,9 @@ fn without_a_choice_everyone_is_traced_but_memtrace() {
     let mut tracer = Trace::of_all().start();
     let own = tracer.process().pid();
     let books = victims.each_mut().map(Victim::work);
-    let report = tracer.stop().report();
+    let outcome = tracer.stop();
+    // Others on this machine may begin to use an allocator that nobody had before, which is a gap in their books.
+    let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     for (victim, books) in victims.iter().zip(&books) {
         let programs = report.programs_of(victim.pid());
         assert_eq!(programs.len(), 1);

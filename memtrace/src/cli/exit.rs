@@ -66,9 +66,7 @@ impl Exit {
             Self::Success => "success",
             Self::Failed => "something failed while running, such as writing the report",
             Self::Usage => "the command line is wrong",
-            Self::NoProcess => {
-                "what is to be traced is not there, or ended while memtrace was attaching"
-            }
+            Self::NoProcess => "what is to be traced is not there, or ended while memtrace was attaching",
             Self::NotPermitted => "not permitted; the message names the missing capability",
             Self::Kernel => "the kernel lacks what is needed: BPF, BTF, ring buffers or uprobes",
             Self::NoAllocator => "the target has no allocator that memtrace knows",

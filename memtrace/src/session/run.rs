@@ -95,6 +95,7 @@ struct Trace {
     wanted: Option<WantedReader>,
     takes_stacks: bool,
     subject: Subject,
+    selection: Selection,
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
     opened: Instant,
@@ -183,6 +184,7 @@ impl Trace {
             wanted,
             takes_stacks: config.max_depth > 0,
             subject,
+            selection: options.selection,
             clock_start,
             opened,
             opened_at,
@@ -233,18 +235,22 @@ impl Trace {
         self.give_tables();
         let News { allocators, changed } = self.followed.poll();
         for (pid, allocator) in allocators {
+            let comm = self.followed.image(pid).map(|image| image.comm.as_str());
+            let matters = selection::may_choose(&self.selection, pid, comm);
             let scope = self.subject.scope(pid);
             let number = self.followed.number(&allocator);
             let Some(site) = Site::of(pid, scope, &allocator, number, self.subject.probe_site) else { continue };
             let path = allocator.object.path.display();
-            // What it handed out before is not in the books.
-            self.complete = false;
             let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
             let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
-            observer.note(&note);
-            self.subject.notes.push(note);
+            if matters {
+                // What it handed out before is not in the books.
+                self.complete = false;
+                observer.note(&note);
+                self.subject.notes.push(note);
+            }
         }
         if self.kernel.tables().finds_mappings() {
             // What the programs remember of the process' addresses may not be there any more.

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::process::proc_path;
 use crate::model::Pid;
 
 /// The file system of control groups, version 2 (`CGROUP2_SUPER_MAGIC`, include/uapi/linux/magic.h).
@@ -29,6 +30,35 @@ pub fn all_processes() -> io::Result<Vec<Pid>> {
     }
     pids.sort_unstable();
     Ok(pids)
+}
+
+/// What a process is, as far as it can be chosen by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// Its name.
+    pub comm: String,
+    /// Its real user id.
+    pub user: u32,
+    /// Its program's file: device and inode, as `stat` has them.
+    pub exe: (u64, u64),
+}
+
+/// What the process is now; `None` where it has ended.
+#[must_use]
+pub fn traits(pid: Pid) -> Option<Traits> {
+    let comm = fs::read_to_string(proc_path(pid, "comm")).ok()?;
+    let status = fs::read_to_string(proc_path(pid, "status")).ok()?;
+    let exe = fs::metadata(proc_path(pid, "exe")).ok()?;
+    Some(Traits {
+        comm: comm.trim_end_matches('\n').to_owned(),
+        user: status.lines().find_map(real_user)?,
+        exe: (exe.dev(), exe.ino()),
+    })
+}
+
+/// `Uid: REAL EFFECTIVE SAVED FILES` (proc_pid_status(5)).
+fn real_user(line: &str) -> Option<u32> {
+    line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
 }
 
 /// The id of a user, given by name or by number; `None` where there is no such user.
@@ -114,6 +144,15 @@ mod tests {
     #[test]
     fn this_process_is_among_all() {
         assert!(all_processes().unwrap().contains(&Pid(std::process::id())));
+    }
+
+    #[test]
+    fn this_process_is_what_it_is() {
+        let own = traits(Pid(std::process::id())).unwrap();
+        let program = fs::metadata(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(own.exe, (program.dev(), program.ino()));
+        assert_eq!(own.user, fs::metadata("/proc/self").unwrap().uid());
+        assert_eq!(traits(Pid(u32::MAX)), None);
     }
 
     #[test]
