@@ -15,6 +15,7 @@ mod bound;
 mod emit;
 mod loss;
 mod maps;
+mod own_stack;
 mod pending;
 mod probes;
 mod rate;

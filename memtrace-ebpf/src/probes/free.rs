@@ -5,10 +5,11 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Entry};
 use crate::thread::Thread;
-use crate::{emit, maps};
+use crate::{emit, maps, own_stack};
 
 #[uprobe]
 fn free_block0(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     let address: u64 = context.arg(0).unwrap_or(0);
     if address == 0 || !maps::gate_open() {
         return 0;

@@ -8,7 +8,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, maps};
+use crate::{emit, maps, own_stack};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, old: u64, size: u64) {
@@ -26,12 +26,14 @@ fn enter(context: &ProbeContext, old: u64, size: u64) {
 
 #[uprobe]
 fn realloc_old0_size1(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     enter(&context, context.arg(0).unwrap_or(0), context.arg(1).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn realloc_old0_product12(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     let count: u64 = context.arg(1).unwrap_or(0);
     let size: u64 = context.arg(2).unwrap_or(0);
     // An overflowing call fails and keeps its block; its wrapped product must only not read as 0, which would mean a free.

@@ -7,10 +7,11 @@ use memtrace_common::vocabulary::LossReason;
 
 use crate::pending::{self, Call, Pending};
 use crate::thread::Thread;
-use crate::{emit, loss, maps, settings, stack};
+use crate::{emit, loss, maps, own_stack, settings, stack};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
+    own_stack::keep(&context);
     if !maps::gate_open() {
         return 0;
     }
