@@ -16,6 +16,7 @@ mod emit;
 mod hook;
 mod loss;
 mod maps;
+mod own_stack;
 mod pending;
 mod probes;
 mod rate;

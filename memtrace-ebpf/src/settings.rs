@@ -86,6 +86,12 @@ pub fn wake_mark() -> u64 {
     read!(wake_mark)
 }
 
+/// False, which the compiler does not know.
+#[inline(always)]
+pub fn never() -> bool {
+    read!(reserved) != 0
+}
+
 #[inline(always)]
 pub fn task_signal() -> usize {
     read!(task_signal) as usize

@@ -25,6 +25,8 @@ pub struct State {
     process: Process,
     /// The mapping that was hit last.
     last: Mapping,
+    /// What the kernel has said last.
+    mapped: areas::Mapped,
     pid: u32,
     /// Why the walk ended: an [`End`].
     end: u32,

@@ -6,7 +6,7 @@ use memtrace_common::wire::gate;
 
 use crate::pending::{self, Call, Pending};
 use crate::thread::Thread;
-use crate::{hook, maps, rate};
+use crate::{hook, maps, own_stack, rate};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
@@ -28,18 +28,21 @@ fn argument(context: &ProbeContext, index: usize) -> u64 {
 
 #[uprobe]
 fn alloc_size0(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     enter(&context, Call::Alloc, argument(&context, 0), 0);
     0
 }
 
 #[uprobe]
 fn alloc_size1(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     enter(&context, Call::Alloc, argument(&context, 1), 0);
     0
 }
 
 #[uprobe]
 fn alloc_product01(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     // Where the product overflows the call fails, and the size is never looked at.
     let size = argument(&context, 0).wrapping_mul(argument(&context, 1));
     enter(&context, Call::Alloc, size, 0);
@@ -48,6 +51,7 @@ fn alloc_product01(context: ProbeContext) -> u32 {
 
 #[uprobe]
 fn alloc_product12(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     let size = argument(&context, 1).wrapping_mul(argument(&context, 2));
     enter(&context, Call::Alloc, size, 0);
     0
@@ -55,12 +59,14 @@ fn alloc_product12(context: ProbeContext) -> u32 {
 
 #[uprobe]
 fn alloc_out0_size2(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     enter(&context, Call::AllocOut, argument(&context, 2), argument(&context, 0));
     0
 }
 
 #[uprobe]
 fn alloc_any(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     let cookie = hook::cookie(&context);
     match hook::argument(&context, cookie, 2) {
         Some(out) => enter(&context, Call::AllocOut, hook::size(&context, cookie), out),

@@ -5,7 +5,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, hook, maps};
+use crate::{emit, hook, maps, own_stack};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, address: u64) {
@@ -40,12 +40,14 @@ fn enter_around(context: &ProbeContext, address: u64) {
 
 #[uprobe]
 fn free_block0(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     enter(&context, context.arg(0).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn free_any(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     let cookie = hook::cookie(&context);
     enter(&context, hook::argument(&context, cookie, 0).unwrap_or(0));
     0
@@ -53,12 +55,14 @@ fn free_any(context: ProbeContext) -> u32 {
 
 #[uprobe]
 fn free_around_block0(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     enter_around(&context, context.arg(0).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn free_around_any(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     let cookie = hook::cookie(&context);
     enter_around(&context, hook::argument(&context, cookie, 0).unwrap_or(0));
     0

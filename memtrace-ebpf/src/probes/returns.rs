@@ -11,10 +11,11 @@ use crate::emit::Block;
 use crate::pending::{self, Call, Pending};
 use crate::stack::Caller;
 use crate::thread::Thread;
-use crate::{emit, loss, maps, settings, stack};
+use crate::{emit, loss, maps, own_stack, settings, stack};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
+    own_stack::keep(&context);
     // SAFETY: at a return probe the context is the user's registers.
     let registers = unsafe { &*context.regs };
     enter(&context, registers, Caller { ip: registers.rip, stack_pointer: registers.rsp });
@@ -25,6 +26,7 @@ fn call_return(context: RetProbeContext) -> u32 {
 /// address, so that whoever unwinds the stack finds it whole.
 #[uprobe]
 fn call_return_site(context: ProbeContext) -> u32 {
+    own_stack::keep(&context);
     // SAFETY: at a uprobe the context is the user's registers.
     let registers = unsafe { &*context.regs };
     // SAFETY: the helper checks the address.

@@ -47,7 +47,7 @@ static KNOWN: LruHashMap<Place, Mapping, 16384> = LruHashMap::new();
 /// How often the kernel is asked while the process' mappings are locked for a change by another of its threads.
 const TRIES: u32 = 64;
 
-/// A part of a process' addresses, and what it shows.
+/// A part of a process' addresses, and what it shows. It lies in the walk's scratch memory, since the stack has little room.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Mapped {
@@ -59,18 +59,6 @@ pub struct Mapped {
     /// Whether there is a file, or what the kernel lends as one.
     is_file: bool,
     read: bool,
-}
-
-impl Mapped {
-    const NOTHING: Self = Self {
-        begin: 0,
-        end: 0,
-        offset: 0,
-        object: ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 },
-        executable: false,
-        is_file: false,
-        read: false,
-    };
 }
 
 const FOUND: u64 = 0;
@@ -121,28 +109,31 @@ extern "C" fn unwind_ask(slot: u32, pc: u64) -> u64 {
     if !settings::can_find_areas() {
         return NO_MAPPING;
     }
-    let mut mapped = Mapped::NOTHING;
-    // SAFETY: the callback is a program of this object, and writes to what `mapped` is only.
+    match Scratch::at(slot) {
+        Some(scratch) => scratch.unwind.mapped.read = false,
+        None => return NO_MAPPING,
+    }
+    let mut whose = slot as u64;
+    // SAFETY: the callback is a program of this object, and reads what `whose` is only.
     let result = unsafe {
-        bpf_find_vma(bpf_get_current_task_btf(), pc, describe as *mut c_void, from_mut(&mut mapped).cast(), 0)
+        bpf_find_vma(bpf_get_current_task_btf(), pc, describe as *mut c_void, from_mut(&mut whose).cast(), 0)
     };
     if result != 0 && result != NOT_FOUND {
         return BUSY;
     }
     let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
+    let State { last, pid, mapped, .. } = &mut scratch.unwind;
     if result != 0 || !mapped.read || !mapped.executable {
         return NO_MAPPING;
     }
-    let State { last, pid, .. } = &mut scratch.unwind;
+    let Mapped { begin, end, offset, .. } = *mapped;
     if !mapped.is_file {
         let generated = (mapping::GENERATED as u32) << 24;
-        let Mapped { begin, end, .. } = mapped;
         copy(last, &Mapping { begin, end, bias: 0, page_base: 0, pages_and_kind: generated });
         return FOUND;
     }
-    let Some(table) = objects::table(*pid, &mapped.object, mapped.begin, mapped.end) else { return PENDING };
-    let area = Area { begin: mapped.begin, end: mapped.end, offset: mapped.offset };
-    copy(last, &lookup::mapping(table, &area, pc));
+    let Some(table) = objects::table(*pid, &mapped.object, begin, end) else { return PENDING };
+    copy(last, &lookup::mapping(table, &Area { begin, end, offset }, pc));
     if objects::is_still(&mapped.object, table) { FOUND } else { BUSY }
 }
 
@@ -156,10 +147,13 @@ pub fn code_pages() -> Option<u32> {
 }
 
 /// As `bpf_find_vma` calls it, while the mappings are locked.
-extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, mapped: *mut c_void) -> i64 {
-    // SAFETY: what `find` gave.
-    let mapped = unsafe { &mut *mapped.cast::<Mapped>() };
-    mapped.read = read(area as u64, mapped).is_some();
+extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, whose: *mut c_void) -> i64 {
+    // SAFETY: what `unwind_ask` gave.
+    let slot = unsafe { *whose.cast::<u64>() } as u32;
+    if let Some(scratch) = Scratch::at(slot) {
+        let mapped = &mut scratch.unwind.mapped;
+        mapped.read = read(area as u64, mapped).is_some();
+    }
     0
 }
 
@@ -170,6 +164,10 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
     mapped.end = word(area, layout::end())?;
     mapped.offset = word(area, layout::page_offset())? << PAGE_SHIFT;
     let file = word(area, layout::file())?;
+    mapped.object.inode = 0;
+    mapped.object.changed_s = 0;
+    mapped.object.changed_ns = 0;
+    mapped.object.device = 0;
     if file == 0 {
         // The code that the kernel lends has no file; where it lies it tells.
         let memory = word(area, layout::memory())?;
@@ -196,7 +194,7 @@ pub fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
 /// the `struct linux_binprm`.
 #[inline(always)]
 pub fn announce(pid: u32, program: u64) {
-    let mut object = Mapped::NOTHING.object;
+    let mut object = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
     if settings::can_find_areas()
         && settings::max_depth() != 0
         && let Some(file) = word(program, layout::program())

@@ -107,7 +107,7 @@ fn first_files(image: &Image, busybox: &Path, commands: &str) -> Result<Vec<u8>>
 fn emulator(image: &Image, folder: &Path, deadline: Duration) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", &deadline.as_secs().to_string(), EMULATOR]);
-    command.args(["-machine", "q35", "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "2", "-m", MEMORY]);
+    command.args(["-machine", "q35", "-cpu", "max", "-accel", "tcg,thread=multi", "-smp", "1", "-m", MEMORY]);
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     // The console, the output, the exit status.
     command.arg("-serial").arg(format!("file:{}", folder.join("console").display()));
