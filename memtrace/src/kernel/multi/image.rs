@@ -115,6 +115,7 @@ fn data(map: &Map) -> Option<&MapData> {
         | Map::PerCpuArray(data)
         | Map::PerCpuHashMap(data)
         | Map::PerfEventArray(data)
+        | Map::ProgramArray(data)
         | Map::RingBuf(data) => Some(data),
         _ => None,
     }
