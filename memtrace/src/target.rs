@@ -35,5 +35,5 @@ pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use processor_time::processor_time;
 pub use runtime::{is_go, is_stripped};
-pub use select::{all_processes, cgroup_id, traits, user_id};
+pub use select::{all_processes, cgroup_id, is_in_cgroup, traits, user_id};
 pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};

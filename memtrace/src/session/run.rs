@@ -236,7 +236,7 @@ impl Trace {
         let News { allocators, changed } = self.followed.poll();
         for (pid, allocator) in allocators {
             let comm = self.followed.image(pid).map(|image| image.comm.as_str());
-            let matters = selection::may_choose(&self.selection, pid, comm);
+            let matters = selection::chooses(&self.selection, pid, comm);
             let scope = self.subject.scope(pid);
             let number = self.followed.number(&allocator);
             let Some(site) = Site::of(pid, scope, &allocator, number, self.subject.probe_site) else { continue };

@@ -32,24 +32,23 @@ pub(super) fn of(target: &Target) -> Result<(Selection, Vec<Pid>), Error> {
     }
 }
 
-/// Whether the kernel half may choose `pid`, as far as that can be seen from outside: by what it is now or, where it has
-/// ended, by the name that it had, `comm`.
-pub(super) fn may_choose(selection: &Selection, pid: Pid, comm: Option<&str>) -> bool {
+/// Whether the kernel half chooses `pid`, as it can be seen from outside: by what it is now or, where it has ended, by the
+/// name that it had, `comm`.
+pub(super) fn chooses(selection: &Selection, pid: Pid, comm: Option<&str>) -> bool {
     let Selection::Selected(rules) = selection else { return true };
     let traits = target::traits(pid);
     let comm = traits.as_ref().map(|traits| traits.comm.as_str()).or(comm);
-    // Of control groups it is not known here.
     let has = |property: &Property| match property {
         Property::Comm(name) => {
-            comm.map(|comm| name.as_bytes().get(..15).unwrap_or(name.as_bytes()) == comm.as_bytes())
+            comm.is_some_and(|comm| name.as_bytes().get(..15).unwrap_or(name.as_bytes()) == comm.as_bytes())
         }
-        Property::User(user) => traits.as_ref().map(|traits| *user == traits.user),
-        Property::Exe { device, inode } => traits.as_ref().map(|traits| (*device, *inode) == traits.exe),
-        Property::Cgroup(_) => None,
+        Property::User(user) => traits.as_ref().is_some_and(|traits| *user == traits.user),
+        Property::Exe { device, inode } => traits.as_ref().is_some_and(|traits| (*device, *inode) == traits.exe),
+        Property::Cgroup(id) => target::is_in_cgroup(pid, *id).unwrap_or(false),
     };
-    let is_excluded = rules.iter().any(|rule| rule.exclude && has(&rule.property) == Some(true));
+    let is_excluded = rules.iter().any(|rule| rule.exclude && has(&rule.property));
     let mut includes = rules.iter().filter(|rule| !rule.exclude).peekable();
-    let is_included = includes.peek().is_none() || includes.any(|rule| has(&rule.property) != Some(false));
+    let is_included = includes.peek().is_none() || includes.any(|rule| has(&rule.property));
     is_included && !is_excluded
 }
 
@@ -143,19 +142,20 @@ mod tests {
     }
 
     #[test]
-    fn who_is_sure_not_to_be_chosen_is_known() {
+    fn whom_the_kernel_half_chooses_is_known() {
         let own = Pid(std::process::id());
         let user = target::traits(own).unwrap().user;
         let rule = |property, exclude| Rule { property, exclude };
-        let chosen = |rules| may_choose(&Selection::Selected(rules), own, None);
+        let chosen = |rules| chooses(&Selection::Selected(rules), own, None);
         assert!(chosen(vec![]));
         assert!(chosen(vec![rule(Property::User(user), false)]));
         assert!(!chosen(vec![rule(Property::User(user), true)]));
         assert!(!chosen(vec![rule(Property::User(user + 1), false)]));
-        assert!(chosen(vec![rule(Property::User(user + 1), false), rule(Property::Cgroup(1), false)]));
+        let root = target::cgroup_id("/".as_ref()).unwrap();
+        assert!(chosen(vec![rule(Property::User(user + 1), false), rule(Property::Cgroup(root), false)]));
         let nobody = || vec![rule(Property::Comm(String::from("nobody")), false)];
         assert!(!chosen(nobody()));
-        let ended = |comm| may_choose(&Selection::Selected(nobody()), Pid(u32::MAX), Some(comm));
+        let ended = |comm| chooses(&Selection::Selected(nobody()), Pid(u32::MAX), Some(comm));
         assert!(ended("nobody") && !ended("somebody"));
     }
 

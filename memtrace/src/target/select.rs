@@ -56,6 +56,17 @@ pub fn traits(pid: Pid) -> Option<Traits> {
     })
 }
 
+/// Whether the process is in the control group (version 2) with this id, or below it; `None` where it has ended.
+#[must_use]
+pub fn is_in_cgroup(pid: Pid, id: u64) -> Option<bool> {
+    let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = mount_point(&fs::read("/proc/self/mountinfo").ok()?)?;
+    let own = root.join(own);
+    let mut groups = own.ancestors().take_while(|group| group.starts_with(&root));
+    Some(groups.any(|group| fs::metadata(group).is_ok_and(|group| group.ino() == id)))
+}
+
 /// `Uid: REAL EFFECTIVE SAVED FILES` (proc_pid_status(5)).
 fn real_user(line: &str) -> Option<u32> {
     line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
@@ -87,7 +98,8 @@ fn id_in(passwd: &str, user: &str) -> Option<u32> {
 ///
 /// Where there is no such group.
 pub fn cgroup_id(path: &Path) -> io::Result<u64> {
-    let group = if path.is_absolute() && is_cgroup(path) { path.to_owned() } else { below_root(path)? };
+    let is_directory = path.is_absolute() && path.parent().is_some() && is_cgroup(path);
+    let group = if is_directory { path.to_owned() } else { below_root(path)? };
     // The kernel's id of a group is its directory's inode (`cgroup_id`, include/linux/cgroup.h).
     Ok(fs::metadata(group)?.ino())
 }
@@ -153,6 +165,15 @@ mod tests {
         assert_eq!(own.exe, (program.dev(), program.ino()));
         assert_eq!(own.user, fs::metadata("/proc/self").unwrap().uid());
         assert_eq!(traits(Pid(u32::MAX)), None);
+    }
+
+    #[test]
+    fn every_process_is_below_the_root_of_all_groups() {
+        let own = Pid(std::process::id());
+        let root = cgroup_id(Path::new("/")).unwrap();
+        assert_eq!(is_in_cgroup(own, root), Some(true));
+        assert_eq!(is_in_cgroup(own, u64::MAX), Some(false));
+        assert_eq!(is_in_cgroup(Pid(u32::MAX), root), None);
     }
 
     #[test]
