@@ -92,10 +92,7 @@ fn identify(
     // Frames are addresses in a process, and so a stack is one process'.
     let seed = thread.pid as u64 + 1;
     let walked = match unwind::process(thread.pid) {
-        Some(process) => {
-            let registers = unwind::numbered(registers, caller);
-            unwind::walk(slot, thread.pid, process, &registers, seed)
-        }
+        Some(process) => unwind::walk(slot, thread.pid, process, registers, caller, seed),
         None => by_frame_pointers(context, slot, caller, seed),
     };
     let Walked { frames, hash, end } = walked;

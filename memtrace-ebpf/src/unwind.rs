@@ -13,7 +13,7 @@ use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use memtrace_common::unwind::{Mapping, Process};
 use memtrace_common::wire::{End, MAX_FRAMES};
-use memtrace_unwind::{Read, Registers, Walk, Window, Windowed};
+use memtrace_unwind::{Begin, Read, Walk, Window, Windowed};
 
 use crate::settings;
 use crate::stack::{Caller, Scratch};
@@ -62,11 +62,11 @@ impl Walked {
     pub const FAILED: Self = Self { frames: 0, hash: 0, end: 0 };
 }
 
-/// Walks from `registers`, in the scratch memory of `slot`, which is the caller's.
+/// Walks from where a function returns to with these registers, in the scratch memory of `slot`, which is the caller's.
 #[inline(always)]
-pub fn walk(slot: u32, pid: u32, process: Process, registers: &Registers, seed: u64) -> Walked {
+pub fn walk(slot: u32, pid: u32, process: Process, registers: &pt_regs, caller: Caller, seed: u64) -> Walked {
     let Some(Scratch { unwind, .. }) = Scratch::at(slot) else { return Walked::FAILED };
-    begin(unwind, pid, process, registers, seed);
+    begin(unwind, pid, process, &Returning { registers, caller }, seed);
     for _ in 0..STEPS {
         // The step looks the slot up by itself, so that no reference to it may be held over the call.
         if unwind_step(slot) != 0 {
@@ -82,8 +82,8 @@ pub fn walk(slot: u32, pid: u32, process: Process, registers: &Registers, seed: 
 }
 
 #[inline(always)]
-fn begin(state: &mut State, pid: u32, process: Process, registers: &Registers, seed: u64) {
-    state.walk.begin(registers, settings::max_depth(), seed);
+fn begin(state: &mut State, pid: u32, process: Process, from: &impl Begin, seed: u64) {
+    state.walk.begin(from, settings::max_depth(), seed);
     state.pid = pid;
     state.process = process;
     // It holds no address.
@@ -118,29 +118,44 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     }
 }
 
-/// The registers where a function returns to, by DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
-#[inline(always)]
-pub fn numbered(registers: &pt_regs, caller: Caller) -> Registers {
-    Registers {
-        ip: caller.ip,
-        ip_is_return: true,
-        numbered: [
-            registers.rax,
-            registers.rdx,
-            registers.rcx,
-            registers.rbx,
-            registers.rsi,
-            registers.rdi,
-            registers.rbp,
-            caller.stack_pointer,
-            registers.r8,
-            registers.r9,
-            registers.r10,
-            registers.r11,
-            registers.r12,
-            registers.r13,
-            registers.r14,
-            registers.r15,
-        ],
+/// Where a function returns to.
+struct Returning<'context> {
+    registers: &'context pt_regs,
+    caller: Caller,
+}
+
+impl Begin for Returning<'_> {
+    #[inline(always)]
+    fn ip(&self) -> u64 {
+        self.caller.ip
+    }
+
+    #[inline(always)]
+    fn ip_is_return(&self) -> bool {
+        true
+    }
+
+    /// By DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
+    #[inline(always)]
+    fn register(&self, number: usize) -> u64 {
+        let registers = self.registers;
+        match number {
+            0 => registers.rax,
+            1 => registers.rdx,
+            2 => registers.rcx,
+            3 => registers.rbx,
+            4 => registers.rsi,
+            5 => registers.rdi,
+            6 => registers.rbp,
+            7 => self.caller.stack_pointer,
+            8 => registers.r8,
+            9 => registers.r9,
+            10 => registers.r10,
+            11 => registers.r11,
+            12 => registers.r12,
+            13 => registers.r13,
+            14 => registers.r14,
+            _ => registers.r15,
+        }
     }
 }

@@ -17,7 +17,7 @@ pub mod lookup;
 mod walk;
 mod window;
 
-pub use walk::{Registers, Walk, mix};
+pub use walk::{Begin, Registers, Walk, mix};
 pub use window::{Read, WINDOW_WORDS, Window, Windowed};
 
 use memtrace_common::unwind::Rule;

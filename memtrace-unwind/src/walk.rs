@@ -37,7 +37,17 @@ const GENERATED: u32 = 1 << 3;
 /// All registers are those of the leaf frame.
 const LEAF: u32 = 1 << 4;
 
-/// Registers where a walk begins.
+/// Where a walk begins.
+pub trait Begin {
+    /// The instruction pointer.
+    fn ip(&self) -> u64;
+    /// Whether that is a return address, as it is where a return was probed; else it is the instruction to run next.
+    fn ip_is_return(&self) -> bool;
+    /// Another register, by DWARF's number below 16; of these 6 is the frame pointer and 7 the stack pointer.
+    fn register(&self, number: usize) -> u64;
+}
+
+/// Registers where a walk begins, as values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// The instruction pointer.
@@ -46,6 +56,20 @@ pub struct Registers {
     pub ip_is_return: bool,
     /// The others by DWARF's numbers; of these 6 is the frame pointer and 7 the stack pointer.
     pub numbered: [u64; NUMBERED],
+}
+
+impl Begin for Registers {
+    fn ip(&self) -> u64 {
+        self.ip
+    }
+
+    fn ip_is_return(&self) -> bool {
+        self.ip_is_return
+    }
+
+    fn register(&self, number: usize) -> u64 {
+        self.numbered[number & (NUMBERED - 1)]
+    }
 }
 
 /// A walk in progress.
@@ -74,15 +98,19 @@ enum Caller {
 impl Walk {
     /// Begins a walk of `depth` frames at most, or [`MAX_FRAMES`]. The hash begins with `seed`.
     #[inline(always)]
-    pub fn begin(&mut self, registers: &Registers, depth: u32, seed: u64) {
-        self.ip = registers.ip;
-        self.sp = registers.numbered[STACK_POINTER as usize];
-        self.fp = registers.numbered[FRAME_POINTER as usize];
+    pub fn begin(&mut self, from: &impl Begin, depth: u32, seed: u64) {
+        // One by one: sixteen registers at once would take as many words of a stack that has few.
+        macro_rules! keep {
+            ($($number:literal)*) => { $(self.leaf[$number] = from.register($number);)* };
+        }
+        keep!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        self.ip = from.ip();
+        self.sp = self.leaf[STACK_POINTER as usize];
+        self.fp = self.leaf[FRAME_POINTER as usize];
         self.hash = mix(0, seed);
         self.count = 0;
         self.depth = depth;
-        self.flags = FP_KNOWN | LEAF | if registers.ip_is_return { RETURN } else { 0 };
-        self.leaf = registers.numbered;
+        self.flags = FP_KNOWN | LEAF | if from.ip_is_return() { RETURN } else { 0 };
     }
 
     /// How many frames have been found.
