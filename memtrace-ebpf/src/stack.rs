@@ -89,14 +89,13 @@ fn identify(
     ring: u32,
     slot: u32,
 ) -> u64 {
-    // Frames are addresses in a process, and so a stack is one process'.
-    let seed = thread.pid as u64 + 1;
+    // Frames are addresses in a process as it is mapped now, and so is a stack.
     let walked = match unwind::process(thread.pid) {
         Some(process) => {
             let registers = unwind::numbered(registers, caller);
-            unwind::walk(slot, thread.pid, process, &registers, seed)
+            unwind::walk(slot, thread.pid, process, &registers, unwind::seed(thread.pid, &process))
         }
-        None => by_frame_pointers(context, slot, caller, seed),
+        None => by_frame_pointers(context, slot, caller, unwind::unmapped_seed(thread.pid)),
     };
     let Walked { frames, hash, end } = walked;
     if end == 0 {
