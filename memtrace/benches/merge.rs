@@ -31,7 +31,7 @@ fn snapshot(shard: u64) -> Snapshot {
         apply(EventKind::Alloc { address, size: Bytes(64), stack: id, allocator: AllocatorId::UNKNOWN });
         if nth % SHARDS == shard {
             let frames = (0..DEPTH).map(|depth| AbsAddr(id.0 ^ depth)).collect();
-            apply(EventKind::Stack { id, stack: Box::new(Stack { frames, end: StackEnd::Complete }) });
+            apply(EventKind::Stack { id, stack: Box::new(Stack { frames, end: StackEnd::Complete, taken: Tick(0) }) });
         }
     }
     ledger.snapshot(Tick(0))

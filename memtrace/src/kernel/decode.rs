@@ -20,6 +20,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         return Err(BadRecord);
     }
     let address = |record| word64(record, std::mem::offset_of!(BlockRecord, address)).map(AbsAddr);
+    let tick = Tick(word32(record, std::mem::offset_of!(Header, tick))?);
     let kind = match kind {
         Kind::Alloc => EventKind::Alloc {
             address: address(record)?,
@@ -30,19 +31,19 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         Kind::Free => EventKind::Free { address: address(record)? },
         Kind::Park => EventKind::Park { address: address(record)? },
         Kind::Restore => EventKind::Restore { address: address(record)? },
-        Kind::Stack => stack(record)?,
+        Kind::Stack => stack(record, tick)?,
         Kind::Exec => EventKind::Exec,
         Kind::Exit => EventKind::Exit,
     };
     Ok(Event {
         pid: Pid(word32(record, std::mem::offset_of!(Header, pid))?),
         tid: Tid(word32(record, std::mem::offset_of!(Header, tid))?),
-        tick: Tick(word32(record, std::mem::offset_of!(Header, tick))?),
+        tick,
         kind,
     })
 }
 
-fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
+fn stack(record: &[u8], taken: Tick) -> Result<EventKind, BadRecord> {
     let id = StackId(word64(record, std::mem::offset_of!(StackRecord, stack))?);
     let count = word32(record, std::mem::offset_of!(StackRecord, frames))? as usize;
     let end = StackEnd::of_walk(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
@@ -53,7 +54,7 @@ fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let frames = frames.get(..count * 8).ok_or(BadRecord)?;
     let (words, _) = frames.as_chunks::<8>();
     let frames = words.iter().map(|&word| AbsAddr(u64::from_ne_bytes(word))).collect();
-    Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end }) })
+    Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end, taken }) })
 }
 
 fn word32(record: &[u8], offset: usize) -> Result<u32, BadRecord> {
@@ -117,7 +118,11 @@ mod tests {
             decode(&with_words(header(5), &[99, truncated_with_two_frames, 0x10, 0x20])),
             Ok(event(EventKind::Stack {
                 id: StackId(99),
-                stack: Box::new(Stack { frames: [AbsAddr(0x10), AbsAddr(0x20)].into(), end: StackEnd::Truncated }),
+                stack: Box::new(Stack {
+                    frames: [AbsAddr(0x10), AbsAddr(0x20)].into(),
+                    end: StackEnd::Truncated,
+                    taken: Tick(7)
+                }),
             }))
         );
     }

@@ -21,6 +21,8 @@ pub enum NoticeKind {
     Seen {
         /// Its names and its mappings.
         image: Image,
+        /// When. What it has mapped otherwise than was known is taken to have changed then.
+        at: Tick,
     },
     /// The process began as a copy of another.
     Forked {
@@ -33,6 +35,8 @@ pub enum NoticeKind {
     Mapped {
         /// Where, and whose code.
         mapping: Mapping,
+        /// When.
+        at: Tick,
     },
     /// The process runs a new program; its old mappings are gone.
     Exec {

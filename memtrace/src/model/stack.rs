@@ -2,13 +2,24 @@
 
 pub use memtrace_common::vocabulary::StackEnd;
 
-use super::AbsAddr;
+use super::{AbsAddr, Tick};
 
-/// A stack's frames, and how the walk ended.
+/// A stack's frames, how the walk ended, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     /// Leaf first. All are return addresses: the call is in the byte before.
     pub frames: Box<[AbsAddr]>,
     /// How the walk ended.
     pub end: StackEnd,
+    /// When its frames were first sent: by the mappings of that time they have their names.
+    pub taken: Tick,
+}
+
+impl Stack {
+    /// Keeps whichever was taken first: frames that were forgotten are sent again.
+    pub fn or_earlier(&mut self, other: Self) {
+        if other.taken < self.taken {
+            *self = other;
+        }
+    }
 }
