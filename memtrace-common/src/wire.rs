@@ -123,6 +123,8 @@ pub struct StackRecord {
     pub frames: u32,
     /// Why the walk ended where it did: an [`End`].
     pub end: u32,
+    /// When: nanoseconds since [`Settings::start_ns`]. Code can be replaced by other code within a tick.
+    pub taken: u64,
 }
 
 /// An object is wanted whose unwind table is not known.
@@ -354,10 +356,11 @@ const _: () = {
     assert!(size_of::<BlockRecord>() == 24);
     assert!(offset_of!(BlockRecord, address) == 16);
     assert!(size_of::<ProcessRecord>() == 16);
-    assert!(size_of::<StackRecord>() == 32);
+    assert!(size_of::<StackRecord>() == 40);
     assert!(offset_of!(StackRecord, stack) == 16);
     assert!(offset_of!(StackRecord, frames) == 24);
     assert!(offset_of!(StackRecord, end) == 28);
+    assert!(offset_of!(StackRecord, taken) == 32);
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);

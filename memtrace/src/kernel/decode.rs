@@ -1,5 +1,7 @@
 //! Records to events. Never panics and never fails silently: what can't be understood is a [`BadRecord`].
 
+use std::time::Duration;
+
 use memtrace_common::wire::{AllocRecord, BlockRecord, Header, Kind, MAX_FRAMES, StackRecord};
 
 use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
@@ -20,7 +22,6 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         return Err(BadRecord);
     }
     let address = |record| word64(record, std::mem::offset_of!(BlockRecord, address)).map(AbsAddr);
-    let tick = Tick(word32(record, std::mem::offset_of!(Header, tick))?);
     let kind = match kind {
         Kind::Alloc => EventKind::Alloc {
             address: address(record)?,
@@ -31,22 +32,23 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         Kind::Free => EventKind::Free { address: address(record)? },
         Kind::Park => EventKind::Park { address: address(record)? },
         Kind::Restore => EventKind::Restore { address: address(record)? },
-        Kind::Stack => stack(record, tick)?,
+        Kind::Stack => stack(record)?,
         Kind::Exec => EventKind::Exec,
         Kind::Exit => EventKind::Exit,
     };
     Ok(Event {
         pid: Pid(word32(record, std::mem::offset_of!(Header, pid))?),
         tid: Tid(word32(record, std::mem::offset_of!(Header, tid))?),
-        tick,
+        tick: Tick(word32(record, std::mem::offset_of!(Header, tick))?),
         kind,
     })
 }
 
-fn stack(record: &[u8], taken: Tick) -> Result<EventKind, BadRecord> {
+fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let id = StackId(word64(record, std::mem::offset_of!(StackRecord, stack))?);
     let count = word32(record, std::mem::offset_of!(StackRecord, frames))? as usize;
     let end = StackEnd::of_walk(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
+    let taken = Duration::from_nanos(word64(record, std::mem::offset_of!(StackRecord, taken))?);
     if count > MAX_FRAMES || !id.has_frames() {
         return Err(BadRecord);
     }
@@ -115,13 +117,13 @@ mod tests {
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
         let truncated_with_two_frames = 2 | 4 << 32;
         assert_eq!(
-            decode(&with_words(header(5), &[99, truncated_with_two_frames, 0x10, 0x20])),
+            decode(&with_words(header(5), &[99, truncated_with_two_frames, 7_000_001, 0x10, 0x20])),
             Ok(event(EventKind::Stack {
                 id: StackId(99),
                 stack: Box::new(Stack {
                     frames: [AbsAddr(0x10), AbsAddr(0x20)].into(),
                     end: StackEnd::Truncated,
-                    taken: Tick(7)
+                    taken: Duration::from_nanos(7_000_001)
                 }),
             }))
         );
@@ -135,11 +137,15 @@ mod tests {
         assert_eq!(decode(&header(2)), Err(BadRecord), "a free without an address");
         assert_eq!(decode(&with_words(header(2 | 1 << 16), &[1])), Err(BadRecord), "a free by an allocator");
         assert_eq!(decode(&with_words(header(1), &[1, 2])), Err(BadRecord), "an allocation without a stack");
-        assert_eq!(decode(&with_words(header(5), &[99, 3 | 1 << 32, 1, 2])), Err(BadRecord), "fewer frames than said");
-        assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32])), Err(BadRecord), "more frames than can be");
-        assert_eq!(decode(&with_words(header(5), &[99, 0])), Err(BadRecord), "no known end");
-        assert_eq!(decode(&with_words(header(5), &[99, 15 << 32])), Err(BadRecord), "an end without a walk");
-        assert_eq!(decode(&with_words(header(5), &[1, 1 << 32])), Err(BadRecord), "the id of no stack");
+        assert_eq!(
+            decode(&with_words(header(5), &[99, 3 | 1 << 32, 7, 1, 2])),
+            Err(BadRecord),
+            "fewer frames than said"
+        );
+        assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32, 7])), Err(BadRecord), "more frames than can be");
+        assert_eq!(decode(&with_words(header(5), &[99, 0, 7])), Err(BadRecord), "no known end");
+        assert_eq!(decode(&with_words(header(5), &[99, 15 << 32, 7])), Err(BadRecord), "an end without a walk");
+        assert_eq!(decode(&with_words(header(5), &[1, 1 << 32, 7])), Err(BadRecord), "the id of no stack");
     }
 
     proptest! {

@@ -243,9 +243,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => address.clone().prop_map(|address| EventKind::Free { address }),
         5 => address.clone().prop_map(|address| EventKind::Park { address }),
         5 => address.prop_map(|address| EventKind::Restore { address }),
-        2 => (stack, 0..3u64, 0..3u32).prop_map(|(id, frame, taken)| EventKind::Stack {
+        2 => (stack, 0..3u64, 0..3u64).prop_map(|(id, frame, taken)| EventKind::Stack {
             id,
-            stack: Box::new(Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete, taken: Tick(taken) }),
+            stack: Box::new(Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete, taken: Duration::from_nanos(taken) }),
         }),
         1 => Just(EventKind::Exec),
         1 => Just(EventKind::Exit),

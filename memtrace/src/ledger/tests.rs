@@ -71,7 +71,11 @@ impl Story {
     }
 
     fn stack_at(self, tick: u32, id: StackId) -> Self {
-        let stack = Box::new(Stack { frames: [AbsAddr(id.0)].into(), end: StackEnd::Complete, taken: Tick(tick) });
+        let stack = Box::new(Stack {
+            frames: [AbsAddr(id.0)].into(),
+            end: StackEnd::Complete,
+            taken: Tick(tick).since_start(),
+        });
         self.event(PID, T1, tick, EventKind::Stack { id, stack })
     }
 
@@ -235,9 +239,9 @@ fn allocations_of_more_stacks_than_there_may_be_are_booked_without_theirs() {
 #[test]
 fn a_stack_whose_frames_are_sent_again_was_taken_when_they_were_first() {
     let taken = |story: Story| story.0.snapshot(NOW).stacks[&S].taken;
-    assert_eq!(taken(Story::new().stack_at(5, S).stack_at(9, S)), Tick(5));
+    assert_eq!(taken(Story::new().stack_at(5, S).stack_at(9, S)), Tick(5).since_start());
     // Through two rings they may come the other way round.
-    assert_eq!(taken(Story::new().stack_at(9, S).stack_at(5, S)), Tick(5));
+    assert_eq!(taken(Story::new().stack_at(9, S).stack_at(5, S)), Tick(5).since_start());
 }
 
 #[test]

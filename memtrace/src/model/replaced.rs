@@ -1,14 +1,15 @@
 //! What a process had mapped before something else took its place.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::{AbsAddr, Mapping, Tick};
+use super::{AbsAddr, Mapping};
 
 /// Mappings that others have replaced, and when. Replaced parts of mappings are mappings of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
-    /// In the order in which they were replaced.
-    all: Vec<(Mapping, Tick)>,
+    /// In the order in which they were replaced, each with the time until which it held, since tracing began.
+    all: Vec<(Mapping, Duration)>,
     /// Where they are, by their first address and that behind the last: what is replaced again and again lies mostly at the
     /// same addresses.
     by_range: BTreeMap<(AbsAddr, AbsAddr), Vec<Version>>,
@@ -19,8 +20,8 @@ pub struct Replaced {
 pub struct Version(usize);
 
 impl Replaced {
-    /// Adds a mapping that held until `until`. Time does not go back: none ends before the one that was added before.
-    pub fn add(&mut self, mapping: Mapping, until: Tick) {
+    /// Adds a mapping that held until `until` since tracing began. Time does not go back: none ends before the one that was added before.
+    pub fn add(&mut self, mapping: Mapping, until: Duration) {
         let until = self.all.last().map_or(until, |&(_, before)| before.max(until));
         let version = Version(self.all.len());
         self.by_range.entry((mapping.start, mapping.end)).or_default().push(version);
@@ -39,12 +40,9 @@ impl Replaced {
         self.all.is_empty()
     }
 
-    /// The one that held `address` at `at`: of those replaced after that tick, the first. `None`: what is there now did.
-    ///
-    /// Within the tick of its end a mapping is taken not to have held any more. A stack keeps the time when it was first
-    /// seen, which for code that comes is soon after it was mapped, and for code that goes is mostly long ago.
+    /// The one that held `address` at `at`: of those replaced later, the first. `None`: what is there now did.
     #[must_use]
-    pub fn holding(&self, address: AbsAddr, at: Tick) -> Option<Version> {
+    pub fn holding(&self, address: AbsAddr, at: Duration) -> Option<Version> {
         let begun = self.by_range.range(..=(address, AbsAddr(u64::MAX)));
         let around = begun.filter(|((_, end), _)| address < *end).map(|(_, versions)| versions);
         let first = around.filter_map(|versions| {
@@ -60,9 +58,7 @@ impl Replaced {
         self.all.get(version.0).map(|(mapping, _)| mapping)
     }
 
-    /// When it was replaced.
-    #[must_use]
-    pub fn until(&self, version: Version) -> Option<Tick> {
+    fn until(&self, version: Version) -> Option<Duration> {
         self.all.get(version.0).map(|&(_, until)| until)
     }
 }
@@ -76,17 +72,17 @@ mod tests {
         Mapping { start: AbsAddr(start), end: AbsAddr(end), offset: FileOffset(offset), object: None }
     }
 
-    fn replaced(mappings: &[(u64, u64, u32)]) -> Replaced {
+    fn replaced(mappings: &[(u64, u64, u64)]) -> Replaced {
         let mut replaced = Replaced::default();
         for (number, &(start, end, until)) in mappings.iter().enumerate() {
-            replaced.add(mapping(start, end, number as u64), Tick(until));
+            replaced.add(mapping(start, end, number as u64), Duration::from_nanos(until));
         }
         replaced
     }
 
     /// The number of the mapping that held.
-    fn held(replaced: &Replaced, address: u64, at: u32) -> Option<u64> {
-        let version = replaced.holding(AbsAddr(address), Tick(at))?;
+    fn held(replaced: &Replaced, address: u64, at: u64) -> Option<u64> {
+        let version = replaced.holding(AbsAddr(address), Duration::from_nanos(at))?;
         replaced.get(version).map(|mapping| mapping.offset.0)
     }
 
@@ -102,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_replaced_within_one_tick_the_first_held_before() {
+    fn of_those_replaced_at_one_time_the_first_held_before() {
         let replaced = replaced(&[(15, 30, 5), (10, 20, 5), (15, 30, 5)]);
         assert_eq!([4, 5].map(|at| held(&replaced, 15, at)), [Some(0), None]);
     }

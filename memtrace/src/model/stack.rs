@@ -1,8 +1,10 @@
 //! Call stacks as the kernel took them.
 
+use std::time::Duration;
+
 pub use memtrace_common::vocabulary::StackEnd;
 
-use super::{AbsAddr, Tick};
+use super::AbsAddr;
 
 /// A stack's frames, how the walk ended, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,8 +13,8 @@ pub struct Stack {
     pub frames: Box<[AbsAddr]>,
     /// How the walk ended.
     pub end: StackEnd,
-    /// When its frames were first sent: by the mappings of that time they have their names.
-    pub taken: Tick,
+    /// When its frames were first sent, since tracing began: by the mappings of that time they have their names.
+    pub taken: Duration,
 }
 
 impl Stack {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::{
     AbsAddr, Beginning, Cgroup, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid, Tick,
@@ -84,7 +85,7 @@ impl Registry {
                 self.see(
                     id,
                     Image { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents },
-                    at,
+                    at.since_start(),
                 );
                 self.with_image(id, |image| {
                     // What was read of the child itself is newer.
@@ -205,7 +206,7 @@ impl Registry {
         }
     }
 
-    fn see(&mut self, id: ImageId, seen: Image, at: Tick) {
+    fn see(&mut self, id: ImageId, seen: Image, at: Duration) {
         self.with_image(id, |image| {
             image.comm = seen.comm;
             image.exe = seen.exe;
@@ -228,7 +229,7 @@ impl Registry {
         }
     }
 
-    fn insert(&mut self, id: ImageId, mapping: Mapping, at: Tick) {
+    fn insert(&mut self, id: ImageId, mapping: Mapping, at: Duration) {
         if mapping.start >= mapping.end {
             self.losses.add(LossReason::MappingsLost, 1);
             return;
@@ -262,7 +263,7 @@ fn belong(image: &mut Image, user: Option<User>, cgroup: Option<Arc<Cgroup>>, th
 ///
 /// Returns whether that was enough. Where it was not, `new` is left out and what it overlaps goes all the same: addresses
 /// without a name are better than with a wrong one.
-fn place(image: &mut Image, new: Mapping, at: Tick, room: usize) -> bool {
+fn place(image: &mut Image, new: Mapping, at: Duration, room: usize) -> bool {
     let mappings = &mut image.mappings;
     let first = mappings.partition_point(|old| old.end <= new.start);
     let behind = first + mappings[first..].partition_point(|old| old.start < new.end);

@@ -141,8 +141,9 @@ impl Followed {
         users.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
-    fn now(&self) -> Tick {
-        Tick::at(cost::monotonic_clock().saturating_sub(self.clock_start))
+    /// Since ticks began.
+    fn now(&self) -> Duration {
+        cost::monotonic_clock().saturating_sub(self.clock_start)
     }
 
     fn is_traced(&self, pid: Pid) -> bool {
@@ -252,7 +253,8 @@ impl Followed {
         if changes && self.is_traced(pid) {
             news.changed.insert(pid);
         }
-        let at = Tick::at(Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start));
+        let time = Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start);
+        let at = Tick::at(time);
         let mut runs_another = false;
         let kind = match notice.kind {
             MappingKind::Mapped { start, end, offset, path, identity, .. } => {
@@ -260,7 +262,7 @@ impl Followed {
                 if let Some(object) = &object {
                     self.look_at(pid, object, &mut news.allocators);
                 }
-                NoticeKind::Mapped { mapping: Mapping { start, end, offset, object }, at }
+                NoticeKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
             }
             MappingKind::Exec { comm } => {
                 self.new_programs.insert(pid);

@@ -1,6 +1,8 @@
 //! Where a frame lies.
 
-use crate::model::{AbsAddr, Image, Mapping, Tick, Version};
+use std::time::Duration;
+
+use crate::model::{AbsAddr, Image, Mapping, Version};
 
 /// A frame's address in an image, while one mapping held there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,7 +14,7 @@ pub(super) struct Spot {
 
 impl Spot {
     /// Of a frame at `frame` in a stack that was taken at `taken`.
-    pub(super) fn of(image: &Image, frame: AbsAddr, taken: Tick) -> Self {
+    pub(super) fn of(image: &Image, frame: AbsAddr, taken: Duration) -> Self {
         Self { frame, version: image.replaced.holding(call(frame), taken) }
     }
 

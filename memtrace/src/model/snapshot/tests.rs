@@ -1,9 +1,11 @@
 //! The laws by which snapshots are added and subtracted.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, LossReason, Pid, Tick, Tid};
+use crate::model::{AbsAddr, LossReason, Pid, Tid};
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
@@ -39,8 +41,12 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     let image_id = (1..3u32, 0..2u32).prop_map(|(pid, ordinal)| ImageId { pid: Pid(pid), ordinal });
     let images = prop::collection::btree_map(image_id, any_image(), 0..4);
     // A stack's id is a hash of its frames, so one id has the same frames in every shard, though perhaps sent twice.
-    let stacks = prop::collection::btree_map(2..8u64, 0..4u32, 0..4).prop_map(|ids| {
-        let stack = |id, taken| Stack { frames: [AbsAddr(id)].into(), end: StackEnd::Complete, taken: Tick(taken) };
+    let stacks = prop::collection::btree_map(2..8u64, 0..4u64, 0..4).prop_map(|ids| {
+        let stack = |id, taken| Stack {
+            frames: [AbsAddr(id)].into(),
+            end: StackEnd::Complete,
+            taken: Duration::from_nanos(taken),
+        };
         ids.into_iter().map(|(id, taken)| (StackId(id), stack(id, taken))).collect()
     });
     let losses = prop::collection::vec((prop::sample::select(LossReason::ALL), any::<u64>()), 0..4);

@@ -22,14 +22,14 @@ fn mapped(pid: u32, start: u64, end: u64, offset: u64, name: &str) -> Notice {
     mapped_at(0, pid, mapping(start, end, offset, name))
 }
 
-fn mapped_at(tick: u32, pid: u32, mapping: Mapping) -> Notice {
-    notice(pid, NoticeKind::Mapped { mapping, at: Tick(tick) })
+fn mapped_at(time: u64, pid: u32, mapping: Mapping) -> Notice {
+    notice(pid, NoticeKind::Mapped { mapping, at: Duration::from_nanos(time) })
 }
 
 /// Mappings, and until when they held.
-fn replaced(all: &[(Mapping, u32)]) -> Replaced {
+fn replaced(all: &[(Mapping, u64)]) -> Replaced {
     let mut replaced = Replaced::default();
-    all.iter().for_each(|(mapping, until)| replaced.add(mapping.clone(), Tick(*until)));
+    all.iter().for_each(|(mapping, until)| replaced.add(mapping.clone(), Duration::from_nanos(*until)));
     replaced
 }
 
@@ -93,7 +93,7 @@ fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
         ..Image::default()
     };
     let registry = told([
-        notice(7, NoticeKind::Seen { image: seen.clone(), at: Tick(0) }),
+        notice(7, NoticeKind::Seen { image: seen.clone(), at: Duration::ZERO }),
         notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) }),
         mapped(7, 0x5000, 0x6000, 0, "/bin/true"),
         notice(7, NoticeKind::Exe { exe: PathBuf::from("/bin/true") }),
@@ -290,7 +290,7 @@ fn what_a_process_is_seen_to_have_mapped_otherwise_was_replaced_then() {
     let seen = Image { mappings: vec![mapping(0x1000, 0x2000, 0, "/new")], ..Image::default() };
     let registry = told([
         mapped_at(1, 7, mapping(0x1000, 0x2000, 0, "/old")),
-        notice(7, NoticeKind::Seen { image: seen, at: Tick(6) }),
+        notice(7, NoticeKind::Seen { image: seen, at: Duration::from_nanos(6) }),
     ]);
     let before = [(mapping(0x1000, 0x2000, 0, "/old"), 6)];
     assert_eq!(registry.images()[&id(7, 0)].replaced, replaced(&before));
@@ -332,7 +332,7 @@ fn where_there_is_no_room_for_the_past_a_mapping_is_lost_and_its_addresses_have_
 }
 
 proptest! {
-    /// Against tables that say of every single address who had mapped it last after each tick, and what offset that gave
+    /// Against tables that say of every single address who had mapped it last at each time, and what offset that gave
     /// it.
     #[test]
     fn every_address_belongs_to_who_mapped_it_last_at_every_time(
@@ -340,13 +340,13 @@ proptest! {
     ) {
         let mut registry = Registry::new();
         let mut truth = vec![[None; 96]];
-        for (number, &(start, length, offset, same_tick)) in ranges.iter().enumerate() {
-            if !same_tick {
+        for (number, &(start, length, offset, same_time)) in ranges.iter().enumerate() {
+            if !same_time {
                 truth.push(*truth.last().unwrap());
             }
-            let tick = truth.len() as u32 - 1;
+            let time = truth.len() as u64 - 1;
             let mapping = mapping(start, start + length, offset, &number.to_string());
-            registry.apply(mapped_at(tick, 1, mapping));
+            registry.apply(mapped_at(time, 1, mapping));
             for address in start..start + length {
                 truth.last_mut().unwrap()[address as usize] = Some((number, offset + address - start));
             }
@@ -357,12 +357,12 @@ proptest! {
             let name = mapping.object.as_ref().unwrap().path.to_str().unwrap();
             (name.parse().unwrap(), mapping.offset.0 + address as u64 - mapping.start.0)
         });
-        for (tick, owners) in truth.iter().enumerate() {
+        for (time, owners) in truth.iter().enumerate() {
             for (address, &owner) in owners.iter().enumerate() {
-                let version = image.replaced.holding(AbsAddr(address as u64), Tick(tick as u32));
+                let version = image.replaced.holding(AbsAddr(address as u64), Duration::from_nanos(time as u64));
                 // What nobody had mapped yet is taken to have been what came first.
                 if owner.is_some() {
-                    prop_assert_eq!(found(version, address), owner, "{:#x} at {}", address, tick);
+                    prop_assert_eq!(found(version, address), owner, "{:#x} at {}", address, time);
                 }
             }
         }

@@ -28,8 +28,8 @@ fn stack(frames: &[u64], end: StackEnd) -> Stack {
     stack_at(0, frames, end)
 }
 
-fn stack_at(tick: u32, frames: &[u64], end: StackEnd) -> Stack {
-    Stack { frames: frames.iter().map(|&address| AbsAddr(address)).collect(), end, taken: Tick(tick) }
+fn stack_at(time: u64, frames: &[u64], end: StackEnd) -> Stack {
+    Stack { frames: frames.iter().map(|&address| AbsAddr(address)).collect(), end, taken: Duration::from_nanos(time) }
 }
 
 fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
@@ -100,8 +100,8 @@ fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
     );
 }
 
-/// An image where `replaced` were mapped until ticks, the first from offset 1 on, and the addresses from 10 to 19 now.
-fn image_with_a_past(replaced: &[(u64, u64, u32)]) -> Image {
+/// An image where `replaced` were mapped until some time, the first from offset 1 on, and the addresses from 10 to 19 now.
+fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> Image {
     let mapping = |start, end, offset| Mapping {
         start: AbsAddr(start),
         end: AbsAddr(end),
@@ -110,7 +110,7 @@ fn image_with_a_past(replaced: &[(u64, u64, u32)]) -> Image {
     };
     let mut image = Image { mappings: vec![mapping(10, 20, 0)], ..Image::default() };
     for (number, &(start, end, until)) in (1..).zip(replaced) {
-        image.replaced.add(mapping(start, end, number), Tick(until));
+        image.replaced.add(mapping(start, end, number), Duration::from_nanos(until));
     }
     image
 }
@@ -160,14 +160,14 @@ fn the_same_addresses_are_two_stacks_only_where_something_else_was_mapped_there(
 proptest! {
     #[test]
     fn every_byte_and_block_is_in_one_stack_whatever_was_mapped_when(
-        stacks in prop::collection::vec((1..6u32, prop::collection::vec(10..14u64, 1..3), 0..1000u64), 0..12),
-        replaced in prop::collection::vec((9..13u64, 1..3u64, 0..7u32), 0..5),
+        stacks in prop::collection::vec((1..6u64, prop::collection::vec(10..14u64, 1..3), 0..1000u64), 0..12),
+        replaced in prop::collection::vec((9..13u64, 1..3u64, 0..7u64), 0..5),
     ) {
         let (mut by_stack, mut frames) = (BTreeMap::new(), BTreeMap::new());
-        for (number, (tick, addresses, bytes)) in stacks.iter().enumerate() {
+        for (number, (time, addresses, bytes)) in stacks.iter().enumerate() {
             let id = StackId(2 + number as u64);
             by_stack.insert(id.into(), StackUsage { usage: usage(*bytes), at_peak: Bytes(*bytes) });
-            frames.insert(id, stack_at(*tick, addresses, StackEnd::Complete));
+            frames.insert(id, stack_at(*time, addresses, StackEnd::Complete));
         }
         let books = ImageUsage { peak: Some(Bytes(0)), by_stack, ..ImageUsage::default() };
         let snapshot =
