@@ -89,7 +89,7 @@ pub struct AllocRecord {
     pub address: u64,
     /// The bytes asked for.
     pub size: u64,
-    /// The stack's id: the hash of its frames, or one of [`STACK_NOT_TAKEN`] and [`STACK_FAILED`].
+    /// The stack's id: the hash of its frames and of whose they are under which mappings, or one of [`STACK_NOT_TAKEN`] and [`STACK_FAILED`].
     pub stack: u64,
 }
 

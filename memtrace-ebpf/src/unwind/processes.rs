@@ -1,4 +1,5 @@
-//! Whose mappings are which: a generation for each process, a new one whenever its mappings change.
+//! Whose mappings are which: a generation for each process, a new one whenever its mappings change. Stacks of one generation
+//! are not those of another.
 //!
 //! Where the kernel can be asked for mappings (Linux 5.17), the programs keep these entries by themselves. That a generation
 //! is over they see by the number of the process' pages of code, which is another one as soon as a library is unmapped; and

@@ -67,16 +67,8 @@ impl Story {
     }
 
     fn stack(self, id: StackId) -> Self {
-        self.stack_at(0, id)
-    }
-
-    fn stack_at(self, tick: u32, id: StackId) -> Self {
-        let stack = Box::new(Stack {
-            frames: [AbsAddr(id.0)].into(),
-            end: StackEnd::Complete,
-            taken: Tick(tick).since_start(),
-        });
-        self.event(PID, T1, tick, EventKind::Stack { id, stack })
+        let stack = Box::new(Stack { frames: [AbsAddr(id.0)].into(), end: StackEnd::Complete, taken: Duration::ZERO });
+        self.event(PID, T1, 0, EventKind::Stack { id, stack })
     }
 
     fn exec(self) -> Self {
@@ -234,14 +226,6 @@ fn allocations_of_more_stacks_than_there_may_be_are_booked_without_theirs() {
     assert_eq!(image.by_stack[&StackId::FAILED.into()].usage.live.bytes, Bytes(20));
     assert_eq!(image.by_stack[&StackId::NOT_TAKEN.into()].usage.live.bytes, Bytes(1));
     assert_eq!(image.by_stack.len(), 3);
-}
-
-#[test]
-fn a_stack_whose_frames_are_sent_again_was_taken_when_they_were_first() {
-    let taken = |story: Story| story.0.snapshot(NOW).stacks[&S].taken;
-    assert_eq!(taken(Story::new().stack_at(5, S).stack_at(9, S)), Tick(5).since_start());
-    // Through two rings they may come the other way round.
-    assert_eq!(taken(Story::new().stack_at(9, S).stack_at(5, S)), Tick(5).since_start());
 }
 
 #[test]

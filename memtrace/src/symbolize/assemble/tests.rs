@@ -116,13 +116,13 @@ fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> Image {
 }
 
 /// The profile of image 1 where each spot has a frame of its own, named after its call and the offset of its mapping.
-fn profile_of_a_past(snapshot: &Snapshot, image: Image) -> Profile {
+fn profile_of_a_past(snapshot: &Snapshot, image: &Image) -> Profile {
     let name = |spot: &Spot| {
-        let offset = spot.mapping(&image).map(|mapping| mapping.offset);
+        let offset = spot.mapping(image).map(|mapping| mapping.offset);
         [frame(&format!("{} of {offset:?}", spot.call()))]
     };
     let usage = &snapshot.images[&id(1, 0)];
-    let named: Vec<_> = spots(snapshot, usage, &image).into_iter().map(|spot| (spot, name(&spot))).collect();
+    let named: Vec<_> = spots(snapshot, usage, image).into_iter().map(|spot| (spot, name(&spot))).collect();
     let frames = named.iter().map(|(spot, frames)| (*spot, frames.as_slice())).collect();
     let images = BTreeMap::from([(id(1, 0), image.clone())]);
     profile(snapshot, &images, &FramesBySpot::from([(id(1, 0), frames)]), &(Tick(0)..Tick(1)))
@@ -141,7 +141,7 @@ fn the_same_addresses_are_two_stacks_only_where_something_else_was_mapped_there(
         ..Snapshot::default()
     };
     let told = |replaced| {
-        let profile = profile_of_a_past(&snapshot, image_with_a_past(replaced));
+        let profile = profile_of_a_past(&snapshot, &image_with_a_past(replaced));
         let told = |number, stack: &StackProfile| {
             (names(&profile, number).join(", "), stack.usage.live.bytes.0, stack.at_peak.map(|bytes| bytes.0))
         };
@@ -173,7 +173,7 @@ proptest! {
         let snapshot =
             Snapshot { images: BTreeMap::from([(id(1, 0), books)]), stacks: frames, ..Snapshot::default() };
         let replaced: Vec<_> = replaced.iter().map(|&(start, length, until)| (start, start + length, until)).collect();
-        let profile = profile_of_a_past(&snapshot, image_with_a_past(&replaced));
+        let profile = profile_of_a_past(&snapshot, &image_with_a_past(&replaced));
         let of_all = |bytes: &mut dyn Iterator<Item = Usage>| {
             bytes.fold(Usage::default(), |mut sum, usage| { sum += usage; sum })
         };
