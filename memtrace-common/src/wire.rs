@@ -89,7 +89,7 @@ pub struct AllocRecord {
     pub address: u64,
     /// The bytes asked for.
     pub size: u64,
-    /// The stack's id: the hash of its frames, or one of [`STACK_NOT_TAKEN`] and [`STACK_FAILED`].
+    /// The stack's id: the hash of its frames and of whose they are under which mappings, or one of [`STACK_NOT_TAKEN`] and [`STACK_FAILED`].
     pub stack: u64,
 }
 
@@ -123,6 +123,8 @@ pub struct StackRecord {
     pub frames: u32,
     /// Why the walk ended where it did: an [`End`].
     pub end: u32,
+    /// When: nanoseconds since [`Settings::start_ns`]. Code can be replaced by other code within a tick.
+    pub taken: u64,
 }
 
 /// An object is wanted whose unwind table is not known.
@@ -358,10 +360,11 @@ const _: () = {
     assert!(size_of::<BlockRecord>() == 24);
     assert!(offset_of!(BlockRecord, address) == 16);
     assert!(size_of::<ProcessRecord>() == 16);
-    assert!(size_of::<StackRecord>() == 32);
+    assert!(size_of::<StackRecord>() == 40);
     assert!(offset_of!(StackRecord, stack) == 16);
     assert!(offset_of!(StackRecord, frames) == 24);
     assert!(offset_of!(StackRecord, end) == 28);
+    assert!(offset_of!(StackRecord, taken) == 32);
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);

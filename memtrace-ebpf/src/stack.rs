@@ -11,7 +11,7 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, Kind, MAX_FRAMES, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
 use memtrace_unwind::mix;
 
-use crate::thread::Thread;
+use crate::thread::{Thread, since_start};
 use crate::unwind::Walked;
 use crate::{atomic, emit, loss, settings, unwind};
 
@@ -89,11 +89,13 @@ fn identify(
     ring: u32,
     slot: u32,
 ) -> u64 {
-    // Frames are addresses in a process, and so a stack is one process'.
-    let seed = thread.pid as u64 + 1;
+    // Frames are addresses in a process as it is mapped now, and so is a stack.
     let walked = match unwind::process(thread.pid) {
-        Some(process) => unwind::walk(slot, thread.pid, process, registers, caller, seed),
-        None => by_frame_pointers(context, slot, caller, seed),
+        Some(process) => {
+            let seed = unwind::seed(thread.pid, &process);
+            unwind::walk(slot, thread.pid, process, registers, caller, seed)
+        }
+        None => by_frame_pointers(context, slot, caller, unwind::unmapped_seed(thread.pid)),
     };
     let Walked { frames, hash, end } = walked;
     if end == 0 {
@@ -105,7 +107,8 @@ fn identify(
     if unsafe { SENT.get(&id) }.is_none()
         && let Some(scratch) = Scratch::at(slot)
     {
-        scratch.record = StackRecord { header: thread.header(Kind::Stack), stack: id, frames, end };
+        scratch.record =
+            StackRecord { header: thread.header(Kind::Stack), stack: id, frames, end, taken: since_start() };
         // Marked only once it is sent, so that a lost stack is sent again. A full table (-1) only costs a repetition.
         if emit::stack(context, ring, scratch, frames) {
             let _ = SENT.insert(&id, 1u32, 0);

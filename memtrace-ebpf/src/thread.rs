@@ -27,10 +27,16 @@ impl Thread {
     }
 }
 
+/// Nanoseconds since ticks began.
 #[inline(always)]
-fn tick() -> u32 {
+pub fn since_start() -> u64 {
     // SAFETY: the helper takes nothing and cannot fail. The cheaper coarse clock is not for tracing programs.
     let now = unsafe { bpf_ktime_get_ns() };
-    let ticks = now.saturating_sub(settings::start_ns()) >> TICK_SHIFT;
+    now.saturating_sub(settings::start_ns())
+}
+
+#[inline(always)]
+fn tick() -> u32 {
+    let ticks = since_start() >> TICK_SHIFT;
     if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
 }

@@ -45,7 +45,7 @@ impl Read for User {
 }
 
 pub use areas::{announce, read_object};
-pub use processes::{copy, forget, of as process};
+pub use processes::{copy, forget, of as process, seed, unmapped_seed};
 
 /// What a walk found: how many frames, the hash of its seed and them, and how it ended.
 #[derive(Clone, Copy)]

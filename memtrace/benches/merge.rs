@@ -1,6 +1,7 @@
 //! Merging and settling the snapshots of four shards that have seen the same stacks.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
@@ -31,7 +32,10 @@ fn snapshot(shard: u64) -> Snapshot {
         apply(EventKind::Alloc { address, size: Bytes(64), stack: id, allocator: AllocatorId::UNKNOWN });
         if nth % SHARDS == shard {
             let frames = (0..DEPTH).map(|depth| AbsAddr(id.0 ^ depth)).collect();
-            apply(EventKind::Stack { id, stack: Box::new(Stack { frames, end: StackEnd::Complete }) });
+            apply(EventKind::Stack {
+                id,
+                stack: Box::new(Stack { frames, end: StackEnd::Complete, taken: Duration::ZERO }),
+            });
         }
     }
     ledger.snapshot(Tick(0))

@@ -13,6 +13,7 @@ mod parked;
 #[cfg(test)]
 mod tests;
 
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -220,10 +221,15 @@ impl Ledger {
     fn remember(&mut self, id: StackId, stack: Stack) {
         if !id.has_frames() {
             self.room.losses.add(LossReason::BadRecord, 1);
-        } else if self.frames.len() < self.settings.stacks as usize {
-            self.frames.entry(id).or_insert(stack);
-        } else if !self.frames.contains_key(&id) {
-            self.room.losses.add(LossReason::StacksFull, 1);
+            return;
+        }
+        let room = self.frames.len() < self.settings.stacks as usize;
+        match self.frames.entry(id) {
+            Entry::Occupied(entry) => entry.into_mut().or_earlier(stack),
+            Entry::Vacant(entry) if room => {
+                entry.insert(stack);
+            }
+            Entry::Vacant(_) => self.room.losses.add(LossReason::StacksFull, 1),
         }
     }
 }

@@ -13,6 +13,7 @@ mod metric;
 mod notice;
 mod part;
 mod profile;
+mod replaced;
 mod root;
 mod snapshot;
 mod stack;
@@ -32,6 +33,7 @@ pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
     Unnamed,
 };
+pub use replaced::{Replaced, Version};
 pub use root::Root;
 pub use snapshot::{ImageUsage, Snapshot, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};

@@ -1,6 +1,7 @@
 //! Snapshot to Profile: addresses become functions.
 //!
-//! An address is looked up in its process' mappings, which give an offset in an object's file; the object's program headers
+//! An address is looked up in the mappings that its process had when the stack was taken, which give an offset in an
+//! object's file; the object's program headers
 //! give the address that its symbols count by; blazesym names that. Each offset of each object is named once.
 
 mod assemble;
@@ -9,14 +10,16 @@ mod guard;
 mod headers;
 mod named_by;
 mod names;
+mod spot;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use assemble::FramesByAddress;
+use assemble::FramesBySpot;
 use names::{Names, ObjectNames};
+use spot::Spot;
 
 use crate::model::{
     AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Tick, Unnamed, VirtOffset,
@@ -79,19 +82,19 @@ impl Symbolizer {
     pub fn profile(&mut self, snapshot: &Snapshot, images: &BTreeMap<ImageId, Image>, window: &Range<Tick>) -> Profile {
         let unknown = Image::default();
         let image_of = |id: ImageId| images.get(&id).unwrap_or(&unknown);
-        let addresses: BTreeMap<ImageId, BTreeSet<AbsAddr>> =
-            snapshot.images.iter().map(|(id, usage)| (*id, assemble::addresses(snapshot, usage))).collect();
+        let spots: BTreeMap<ImageId, BTreeSet<Spot>> =
+            snapshot.images.iter().map(|(id, usage)| (*id, assemble::spots(snapshot, usage, image_of(*id)))).collect();
 
         let mut wanted: HashMap<&Arc<Object>, BTreeSet<FileOffset>> = HashMap::new();
         let mut nowhere: HashMap<(AbsAddr, Unnamed), [Frame; 1]> = HashMap::new();
-        for (id, addresses) in &addresses {
-            for address in addresses {
-                match place(image_of(*id), call(*address)) {
+        for (id, spots) in &spots {
+            for spot in spots {
+                match place(image_of(*id), *spot) {
                     Place::InObject(object, offset) => {
                         wanted.entry(object).or_default().insert(offset);
                     }
                     Place::Nowhere(reason) => {
-                        let address = call(*address);
+                        let address = spot.call();
                         nowhere.entry((address, reason)).or_insert_with(|| [frame_nowhere(address, reason)]);
                     }
                 }
@@ -101,18 +104,18 @@ impl Symbolizer {
             self.learn(object, &offsets);
         }
 
-        let frames_of = |image, address| match place(image, call(address)) {
+        let frames_of = |image, spot: Spot| match place(image, spot) {
             Place::InObject(object, offset) => self.objects.get(object)?.frames.get(&offset).map(AsRef::as_ref),
-            Place::Nowhere(reason) => nowhere.get(&(call(address), reason)).map(<[Frame; 1]>::as_slice),
+            Place::Nowhere(reason) => nowhere.get(&(spot.call(), reason)).map(<[Frame; 1]>::as_slice),
         };
-        let frames_by_address: FramesByAddress<'_> = addresses
+        let frames_by_spot: FramesBySpot<'_> = spots
             .iter()
-            .map(|(&id, addresses)| {
-                let frames = |&address: &AbsAddr| Some((address, frames_of(image_of(id), address)?));
-                (id, addresses.iter().filter_map(frames).collect())
+            .map(|(&id, spots)| {
+                let frames = |&spot: &Spot| Some((spot, frames_of(image_of(id), spot)?));
+                (id, spots.iter().filter_map(frames).collect())
             })
             .collect();
-        assemble::profile(snapshot, images, &frames_by_address, window)
+        assemble::profile(snapshot, images, &frames_by_spot, window)
     }
 
     /// Makes sure that the frames at `offsets` of `object` are known.
@@ -143,15 +146,10 @@ impl Symbolizer {
     }
 }
 
-/// The address of the call that returns to `address`: the byte before is in it.
-const fn call(address: AbsAddr) -> AbsAddr {
-    AbsAddr(address.0.saturating_sub(1))
-}
-
-fn place(image: &Image, address: AbsAddr) -> Place<'_> {
-    let Some(mapping) = image.mapping_at(address) else { return Place::Nowhere(Unnamed::NoMapping) };
+fn place(image: &Image, spot: Spot) -> Place<'_> {
+    let Some(mapping) = spot.mapping(image) else { return Place::Nowhere(Unnamed::NoMapping) };
     let Some(object) = &mapping.object else { return Place::Nowhere(Unnamed::Anonymous) };
-    Place::InObject(object, FileOffset(mapping.offset.0.wrapping_add(address.0 - mapping.start.0)))
+    Place::InObject(object, FileOffset(mapping.offset.0.wrapping_add(spot.call().0 - mapping.start.0)))
 }
 
 fn frame_nowhere(address: AbsAddr, reason: Unnamed) -> Frame {

@@ -1,5 +1,7 @@
 //! Records to events. Never panics and never fails silently: what can't be understood is a [`BadRecord`].
 
+use std::time::Duration;
+
 use memtrace_common::wire::{AllocRecord, BlockRecord, Header, Kind, MAX_FRAMES, StackRecord};
 
 use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
@@ -46,6 +48,7 @@ fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let id = StackId(word64(record, std::mem::offset_of!(StackRecord, stack))?);
     let count = word32(record, std::mem::offset_of!(StackRecord, frames))? as usize;
     let end = StackEnd::of_walk(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
+    let taken = Duration::from_nanos(word64(record, std::mem::offset_of!(StackRecord, taken))?);
     if count > MAX_FRAMES || !id.has_frames() {
         return Err(BadRecord);
     }
@@ -53,7 +56,7 @@ fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let frames = frames.get(..count * 8).ok_or(BadRecord)?;
     let (words, _) = frames.as_chunks::<8>();
     let frames = words.iter().map(|&word| AbsAddr(u64::from_ne_bytes(word))).collect();
-    Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end }) })
+    Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end, taken }) })
 }
 
 fn word32(record: &[u8], offset: usize) -> Result<u32, BadRecord> {
@@ -114,10 +117,14 @@ mod tests {
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
         let truncated_with_two_frames = 2 | 4 << 32;
         assert_eq!(
-            decode(&with_words(header(5), &[99, truncated_with_two_frames, 0x10, 0x20])),
+            decode(&with_words(header(5), &[99, truncated_with_two_frames, 7_000_001, 0x10, 0x20])),
             Ok(event(EventKind::Stack {
                 id: StackId(99),
-                stack: Box::new(Stack { frames: [AbsAddr(0x10), AbsAddr(0x20)].into(), end: StackEnd::Truncated }),
+                stack: Box::new(Stack {
+                    frames: [AbsAddr(0x10), AbsAddr(0x20)].into(),
+                    end: StackEnd::Truncated,
+                    taken: Duration::from_nanos(7_000_001)
+                }),
             }))
         );
     }
@@ -130,11 +137,15 @@ mod tests {
         assert_eq!(decode(&header(2)), Err(BadRecord), "a free without an address");
         assert_eq!(decode(&with_words(header(2 | 1 << 16), &[1])), Err(BadRecord), "a free by an allocator");
         assert_eq!(decode(&with_words(header(1), &[1, 2])), Err(BadRecord), "an allocation without a stack");
-        assert_eq!(decode(&with_words(header(5), &[99, 3 | 1 << 32, 1, 2])), Err(BadRecord), "fewer frames than said");
-        assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32])), Err(BadRecord), "more frames than can be");
-        assert_eq!(decode(&with_words(header(5), &[99, 0])), Err(BadRecord), "no known end");
-        assert_eq!(decode(&with_words(header(5), &[99, 15 << 32])), Err(BadRecord), "an end without a walk");
-        assert_eq!(decode(&with_words(header(5), &[1, 1 << 32])), Err(BadRecord), "the id of no stack");
+        assert_eq!(
+            decode(&with_words(header(5), &[99, 3 | 1 << 32, 7, 1, 2])),
+            Err(BadRecord),
+            "fewer frames than said"
+        );
+        assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32, 7])), Err(BadRecord), "more frames than can be");
+        assert_eq!(decode(&with_words(header(5), &[99, 0, 7])), Err(BadRecord), "no known end");
+        assert_eq!(decode(&with_words(header(5), &[99, 15 << 32, 7])), Err(BadRecord), "an end without a walk");
+        assert_eq!(decode(&with_words(header(5), &[1, 1 << 32, 7])), Err(BadRecord), "the id of no stack");
     }
 
     proptest! {

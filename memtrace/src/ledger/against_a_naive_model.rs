@@ -165,8 +165,11 @@ impl Naive {
             }
             EventKind::Stack { id, .. } if !id.has_frames() => self.lose(LossReason::BadRecord),
             EventKind::Stack { id, ref stack } => {
-                if self.out.stacks.contains_key(&id) || self.out.stacks.len() < self.settings.stacks as usize {
-                    self.out.stacks.entry(id).or_insert_with(|| (**stack).clone());
+                let known = self.out.stacks.get(&id);
+                if known.is_some() || self.out.stacks.len() < self.settings.stacks as usize {
+                    if known.is_none_or(|known| stack.taken < known.taken) {
+                        self.out.stacks.insert(id, (**stack).clone());
+                    }
                 } else {
                     self.lose(LossReason::StacksFull);
                 }
@@ -240,9 +243,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         6 => address.clone().prop_map(|address| EventKind::Free { address }),
         5 => address.clone().prop_map(|address| EventKind::Park { address }),
         5 => address.prop_map(|address| EventKind::Restore { address }),
-        2 => (stack, 0..3u64).prop_map(|(id, frame)| EventKind::Stack {
+        2 => (stack, 0..3u64, 0..3u64).prop_map(|(id, frame, taken)| EventKind::Stack {
             id,
-            stack: Box::new(Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete }),
+            stack: Box::new(Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete, taken: Duration::from_nanos(taken) }),
         }),
         1 => Just(EventKind::Exec),
         1 => Just(EventKind::Exit),

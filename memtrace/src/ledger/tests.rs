@@ -67,7 +67,7 @@ impl Story {
     }
 
     fn stack(self, id: StackId) -> Self {
-        let stack = Box::new(Stack { frames: [AbsAddr(id.0)].into(), end: StackEnd::Complete });
+        let stack = Box::new(Stack { frames: [AbsAddr(id.0)].into(), end: StackEnd::Complete, taken: Duration::ZERO });
         self.event(PID, T1, 0, EventKind::Stack { id, stack })
     }
 

@@ -25,7 +25,7 @@ pub struct ImageId {
     pub ordinal: u32,
 }
 
-/// A stack's identity: a hash of its frames and its process, or one of the constants for none.
+/// A stack's identity: a hash of its frames, its process and what this had mapped, or one of the constants for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u64);
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{AbsAddr, Cgroup, FileOffset, Tick, Tid, User};
+use super::{AbsAddr, Cgroup, FileOffset, Replaced, Tick, Tid, User, Version};
 
 /// The hash by which a linker names an object's exact contents (`NT_GNU_BUILD_ID`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +52,8 @@ pub struct Image {
     pub exe: Option<PathBuf>,
     /// Mappings of code, ordered by address, none overlapping another.
     pub mappings: Vec<Mapping>,
+    /// What was mapped before, where something else has taken its place.
+    pub replaced: Replaced,
     /// The user that it runs as, where known.
     pub user: Option<User>,
     /// The control group that it is in, where known.
@@ -89,6 +91,15 @@ impl Beginning {
     }
 }
 
+impl Mapping {
+    /// Whether `other` says the same of the addresses that both are about.
+    #[must_use]
+    pub fn agrees(&self, other: &Self) -> bool {
+        let start_in_file = |mapping: &Self| mapping.offset.0.wrapping_sub(mapping.start.0);
+        self.object == other.object && (self.object.is_none() || start_in_file(self) == start_in_file(other))
+    }
+}
+
 impl Image {
     /// The mapping that holds `address`.
     #[must_use]
@@ -96,5 +107,11 @@ impl Image {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);
         let mapping = self.mappings.get(after.checked_sub(1)?)?;
         (address < mapping.end).then_some(mapping)
+    }
+
+    /// The mapping that held `address` when `version` did; `None`: the one that does now.
+    #[must_use]
+    pub fn mapping_in(&self, version: Option<Version>, address: AbsAddr) -> Option<&Mapping> {
+        version.map_or_else(|| self.mapping_at(address), |version| self.replaced.get(version))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Cgroup, Image, Mapping, Pid, Tick, Tid, User};
 
@@ -21,6 +22,8 @@ pub enum NoticeKind {
     Seen {
         /// Its names and its mappings.
         image: Image,
+        /// When, since tracing began. What it has mapped otherwise than was known is taken to have changed then.
+        at: Duration,
     },
     /// The process began as a copy of another.
     Forked {
@@ -33,6 +36,8 @@ pub enum NoticeKind {
     Mapped {
         /// Where, and whose code.
         mapping: Mapping,
+        /// When, since tracing began: stacks are told apart by this, and code can be replaced within a tick.
+        at: Duration,
     },
     /// The process runs a new program; its old mappings are gone.
     Exec {

@@ -1,6 +1,7 @@
 //! The books at one moment, with raw addresses.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::{Amount, Bytes, Ending, ImageId, Losses, Part, Stack, StackEnd, StackId, Usage};
 
@@ -65,7 +66,12 @@ impl Snapshot {
             self.images.entry(id).or_default().merge(theirs);
         }
         for (id, stack) in other.stacks {
-            self.stacks.entry(id).or_insert(stack);
+            match self.stacks.entry(id) {
+                Entry::Occupied(entry) => entry.into_mut().or_earlier(stack),
+                Entry::Vacant(entry) => {
+                    entry.insert(stack);
+                }
+            }
         }
         self.losses.merge(&other.losses);
     }

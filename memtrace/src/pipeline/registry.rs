@@ -1,11 +1,13 @@
 //! Who was seen running what, mapped where. Pure: it is told by [`Notice`]s.
 //!
 //! Images are kept after their process has ended, since stacks of theirs are given names only when a report is written.
-//! Nothing unmaps: the kernel does not tell of it, and a stack may have been taken while the code was still there.
+//! Nothing unmaps: the kernel does not tell of it, and a stack may have been taken while the code was still there. For the
+//! same reason what a mapping replaces is kept, with the time until which it held.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::{
     AbsAddr, Beginning, Cgroup, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid, Tick,
@@ -15,7 +17,7 @@ use crate::model::{
 /// The most images that a registry holds by default.
 pub const MAX_IMAGES: usize = 131_072;
 
-/// The most mappings that a registry holds by default, all images together: some 80 MB.
+/// The most mappings that a registry holds by default, all images and replaced ones together: some 80 MB.
 pub const MAX_MAPPINGS: usize = 1_048_576;
 
 /// The most names of threads that a registry holds, all images together: some 8 MB. Beyond, a thread has its number alone.
@@ -53,7 +55,8 @@ impl Registry {
         Self::with_limits(MAX_IMAGES, MAX_MAPPINGS)
     }
 
-    /// An empty registry that holds no more than `max_images` images and `max_mappings` mappings of all images together.
+    /// An empty registry that holds no more than `max_images` images and `max_mappings` mappings of all images together,
+    /// replaced ones included.
     #[must_use]
     pub fn with_limits(max_images: usize, max_mappings: usize) -> Self {
         Self {
@@ -71,9 +74,9 @@ impl Registry {
     pub fn apply(&mut self, notice: Notice) {
         let Notice { pid, kind } = notice;
         match kind {
-            NoticeKind::Seen { image } => {
+            NoticeKind::Seen { image, at } => {
                 let id = self.current(pid);
-                self.see(id, image);
+                self.see(id, image, at);
             }
             NoticeKind::Forked { parent, at } => {
                 let parents = self.latest_image(parent).cloned().unwrap_or_default();
@@ -82,6 +85,7 @@ impl Registry {
                 self.see(
                     id,
                     Image { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents },
+                    at.since_start(),
                 );
                 self.with_image(id, |image| {
                     // What was read of the child itself is newer.
@@ -90,9 +94,9 @@ impl Registry {
                     image.beginning = Beginning::Fork(at);
                 });
             }
-            NoticeKind::Mapped { mapping } => {
+            NoticeKind::Mapped { mapping, at } => {
                 let id = self.current(pid);
-                self.insert(id, mapping);
+                self.insert(id, mapping, at);
             }
             NoticeKind::Exec { comm, at } => {
                 let before = self.latest_image(pid).filter(|image| image.ended.is_none());
@@ -138,7 +142,7 @@ impl Registry {
         let ids: Vec<_> = self.images.range(all).map(|(&id, _)| id).collect();
         for id in ids {
             let image = self.images.remove(&id).unwrap_or_default();
-            self.mappings -= image.mappings.len();
+            self.mappings -= held(&image);
         }
     }
 
@@ -202,7 +206,7 @@ impl Registry {
         }
     }
 
-    fn see(&mut self, id: ImageId, seen: Image) {
+    fn see(&mut self, id: ImageId, seen: Image, at: Duration) {
         self.with_image(id, |image| {
             image.comm = seen.comm;
             image.exe = seen.exe;
@@ -210,7 +214,7 @@ impl Registry {
         });
         self.name_threads(id, seen.thread_names);
         for mapping in seen.mappings {
-            self.insert(id, mapping);
+            self.insert(id, mapping, at);
         }
     }
 
@@ -225,20 +229,26 @@ impl Registry {
         }
     }
 
-    fn insert(&mut self, id: ImageId, mapping: Mapping) {
-        // A mapping may cut another in two, so that there are two more afterwards.
-        if mapping.start >= mapping.end || self.mappings.saturating_add(2) > self.max_mappings {
+    fn insert(&mut self, id: ImageId, mapping: Mapping, at: Duration) {
+        if mapping.start >= mapping.end {
             self.losses.add(LossReason::MappingsLost, 1);
             return;
         }
-        let (mut before, mut after) = (0, 0);
+        let room = self.max_mappings.saturating_sub(self.mappings);
+        let (mut before, mut after, mut has_room) = (0, 0, true);
         self.with_image(id, |image| {
-            before = image.mappings.len();
-            place(&mut image.mappings, mapping);
-            after = image.mappings.len();
+            before = held(image);
+            has_room = place(image, mapping, at, room);
+            after = held(image);
         });
+        self.losses.add(LossReason::MappingsLost, u64::from(!has_room));
         self.mappings = self.mappings - before + after;
     }
+}
+
+/// How many mappings an image has and had.
+const fn held(image: &Image) -> usize {
+    image.mappings.len() + image.replaced.len()
 }
 
 /// Takes up what is known of whose a process is; what could not be read is as it was before.
@@ -248,20 +258,35 @@ fn belong(image: &mut Image, user: Option<User>, cgroup: Option<Arc<Cgroup>>, th
     image.threads = threads.or(image.threads);
 }
 
-/// Puts `new` among `mappings`, which stay ordered; what it overlaps is cut or dropped, as the kernel does.
-fn place(mappings: &mut Vec<Mapping>, new: Mapping) {
+/// Puts `new` among the mappings of `image`, which stay ordered, at `at`. What it overlaps is cut or dropped, as the kernel
+/// does, and kept as replaced where it was something else. With all that there may be `room` mappings more than there were.
+///
+/// Returns whether that was enough. Where it was not, `new` is left out and what it overlaps goes all the same: addresses
+/// without a name are better than with a wrong one.
+fn place(image: &mut Image, new: Mapping, at: Duration, room: usize) -> bool {
+    let mappings = &mut image.mappings;
     let first = mappings.partition_point(|old| old.end <= new.start);
     let behind = first + mappings[first..].partition_point(|old| old.start < new.end);
-    let left = mappings[first..behind]
-        .first()
-        .filter(|old| old.start < new.start)
-        .map(|old| Mapping { end: new.start, ..old.clone() });
-    let right = mappings[first..behind].last().filter(|old| old.end > new.end).map(|old| Mapping {
-        start: new.end,
-        offset: advance(old.offset, old.start, new.end),
-        ..old.clone()
-    });
-    mappings.splice(first..behind, left.into_iter().chain([new]).chain(right));
+    let overlapped = &mappings[first..behind];
+    let left = overlapped.first().filter(|old| old.start < new.start).map(|old| cut(old, old.start, new.start));
+    let right = overlapped.last().filter(|old| old.end > new.end).map(|old| cut(old, new.end, old.end));
+    let others = overlapped.iter().filter(|old| !old.agrees(&new));
+    let others: Vec<_> = others.map(|old| cut(old, old.start.max(new.start), old.end.min(new.end))).collect();
+    let more = 1 + usize::from(left.is_some()) + usize::from(right.is_some()) + others.len();
+    let has_room = more <= overlapped.len() + room;
+    if has_room {
+        mappings.splice(first..behind, left.into_iter().chain([new]).chain(right));
+        others.into_iter().for_each(|old| image.replaced.add(old, at));
+    } else {
+        // One that is cut in two would be one more.
+        mappings.splice(first..behind, left.into_iter().chain(right).take(behind - first));
+    }
+    has_room
+}
+
+/// The part of `mapping` from `start` to `end`.
+fn cut(mapping: &Mapping, start: AbsAddr, end: AbsAddr) -> Mapping {
+    Mapping { start, end, offset: advance(mapping.offset, mapping.start, start), object: mapping.object.clone() }
 }
 
 /// The offset in the file of address `to`, if that of `from` is `offset`. Wraps like the kernel's own arithmetic.

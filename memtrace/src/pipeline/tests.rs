@@ -157,7 +157,11 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 None => continue,
             },
             What::Stack(id) => {
-                let stack = Box::new(Stack { frames: [AbsAddr(id)].into(), end: StackEnd::Complete });
+                let stack = Box::new(Stack {
+                    frames: [AbsAddr(id)].into(),
+                    end: StackEnd::Complete,
+                    taken: Duration::from_nanos(tick as u64),
+                });
                 EventKind::Stack { id: StackId(id), stack }
             }
             What::Exec => EventKind::Exec,
@@ -212,7 +216,7 @@ fn the_shards_share_the_bound_on_live_blocks() {
 
 #[test]
 fn frames_that_reached_no_shard_are_lost_for_every_allocation() {
-    let stack = Box::new(Stack { frames: [AbsAddr(1)].into(), end: StackEnd::Complete });
+    let stack = Box::new(Stack { frames: [AbsAddr(1)].into(), end: StackEnd::Complete, taken: Duration::ZERO });
     let frames = Event { kind: EventKind::Stack { id: StackId(7), stack }, ..alloc(16, 1) };
     let other =
         EventKind::Alloc { address: AbsAddr(64), size: Bytes(1), stack: StackId(8), allocator: AllocatorId::UNKNOWN };

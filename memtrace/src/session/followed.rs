@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cost;
 use super::numbers::Numbers;
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
 use crate::model::{
@@ -121,7 +122,8 @@ impl Followed {
                 for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
                     self.look_at(pid, object, &mut allocators);
                 }
-                self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+                let at = self.now();
+                self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
                 self.look(pid);
             }
         }
@@ -142,6 +144,11 @@ impl Followed {
         users.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
+    /// Since ticks began.
+    fn now(&self) -> Duration {
+        cost::monotonic_clock().saturating_sub(self.clock_start)
+    }
+
     fn is_traced(&self, pid: Pid) -> bool {
         self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
@@ -149,7 +156,8 @@ impl Followed {
     /// Reads what `pid` has mapped already.
     pub(super) fn read(&mut self, pid: Pid) -> Result<&Image, TargetError> {
         let image = target::read_image(pid, &mut self.objects)?;
-        self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+        let at = self.now();
+        self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
         self.look(pid);
         self.registry
             .images()
@@ -242,7 +250,8 @@ impl Followed {
                 self.look_at(pid, object, &mut news.allocators);
             }
             news.changed.insert(pid);
-            self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image } });
+            let at = self.now();
+            self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
         }
     }
 
@@ -253,7 +262,8 @@ impl Followed {
         if changes && self.is_traced(pid) {
             news.changed.insert(pid);
         }
-        let at = Tick::at(Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start));
+        let time = Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start);
+        let at = Tick::at(time);
         let mut runs_another = false;
         let kind = match notice.kind {
             MappingKind::Mapped { start, end, offset, path, identity, .. } => {
@@ -261,7 +271,7 @@ impl Followed {
                 if let Some(object) = &object {
                     self.look_at(pid, object, &mut news.allocators);
                 }
-                NoticeKind::Mapped { mapping: Mapping { start, end, offset, object } }
+                NoticeKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
             }
             MappingKind::Exec { comm } => {
                 self.new_programs.insert(pid);

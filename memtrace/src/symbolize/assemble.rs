@@ -4,18 +4,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::time::Duration;
 
+use super::spot::Spot;
 use crate::model::{
-    AbsAddr, Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Part, ProcessProfile, Profile, Snapshot,
+    Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Part, ProcessProfile, Profile, Snapshot, Stack,
     StackEnd, StackProfile, Tick, Usage,
 };
 
-/// For each image of a snapshot, the frames that each address of its stacks stands for, outermost first.
-pub(super) type FramesByAddress<'a> = BTreeMap<ImageId, HashMap<AbsAddr, &'a [Frame]>>;
+/// For each image of a snapshot, the frames that each spot of its stacks stands for, outermost first.
+pub(super) type FramesBySpot<'a> = BTreeMap<ImageId, HashMap<Spot, &'a [Frame]>>;
 
-/// Every address in the stacks of an image.
-pub(super) fn addresses(snapshot: &Snapshot, image: &ImageUsage) -> BTreeSet<AbsAddr> {
-    let stacks = image.by_stack.keys().filter_map(|key| snapshot.stacks.get(&key.stack));
-    stacks.flat_map(|stack| stack.frames.iter().copied()).collect()
+/// Every spot in the stacks of an image, of which `usage` has the books.
+pub(super) fn spots(snapshot: &Snapshot, usage: &ImageUsage, image: &Image) -> BTreeSet<Spot> {
+    let stacks = usage.by_stack.keys().filter_map(|key| snapshot.stacks.get(&key.stack));
+    stacks.flat_map(|stack| of_stack(stack, image)).collect()
+}
+
+/// Root first.
+fn of_stack(stack: &Stack, image: &Image) -> impl Iterator<Item = Spot> {
+    stack.frames.iter().rev().map(|&frame| Spot::of(image, frame, stack.taken))
 }
 
 /// Writes the profile of what was traced during `window`. What only the session knows (duration, cost, filters) is left
@@ -23,28 +29,30 @@ pub(super) fn addresses(snapshot: &Snapshot, image: &ImageUsage) -> BTreeSet<Abs
 pub(super) fn profile(
     snapshot: &Snapshot,
     images: &BTreeMap<ImageId, Image>,
-    frames_by_address: &FramesByAddress<'_>,
+    frames_by_spot: &FramesBySpot<'_>,
     window: &Range<Tick>,
 ) -> Profile {
     // Numbered in their own order, frames make the order of stacks independent of where things happened to lie in memory.
-    let frames: BTreeSet<&Frame> = frames_by_address.values().flat_map(HashMap::values).copied().flatten().collect();
+    let frames: BTreeSet<&Frame> = frames_by_spot.values().flat_map(HashMap::values).copied().flatten().collect();
     let ids: HashMap<&Frame, FrameId> = frames.iter().enumerate().map(|(id, frame)| (*frame, FrameId(id))).collect();
 
+    let unknown = Image::default();
     let mut processes = Vec::with_capacity(snapshot.images.len());
     let mut joined: BTreeMap<Site, (Usage, Option<Bytes>)> = BTreeMap::new();
     for (number, (id, usage)) in snapshot.images.iter().enumerate() {
-        processes.push(process(*id, usage, images.get(id), window));
-        let ids_by_address: HashMap<AbsAddr, Vec<FrameId>> = frames_by_address
+        let image = images.get(id).unwrap_or(&unknown);
+        processes.push(process(*id, usage, image, window));
+        let ids_by_spot: HashMap<Spot, Vec<FrameId>> = frames_by_spot
             .get(id)
             .into_iter()
             .flatten()
-            .map(|(address, frames)| (*address, frames.iter().filter_map(|frame| ids.get(frame).copied()).collect()))
+            .map(|(spot, frames)| (*spot, frames.iter().filter_map(|frame| ids.get(frame).copied()).collect()))
             .collect();
         for (key, stack_usage) in &usage.by_stack {
-            let stack = &key.stack;
-            let addresses = snapshot.stacks.get(stack).map_or(&[][..], |stack| &stack.frames);
-            let frames = addresses.iter().rev().filter_map(|address| ids_by_address.get(address)).flatten().copied();
-            let site = Site { process: number, frames: frames.collect(), end: snapshot.end_of(*stack), part: key.part };
+            let spots = snapshot.stacks.get(&key.stack).into_iter().flat_map(|stack| of_stack(stack, image));
+            let frames = spots.filter_map(|spot| ids_by_spot.get(&spot)).flatten().copied().collect();
+            // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
+            let site = Site { process: number, frames, end: snapshot.end_of(key.stack), part: key.part };
             let (sum, at_peak) = joined.entry(site).or_default();
             *sum += stack_usage.usage;
             if usage.peak.is_some() {
@@ -78,9 +86,7 @@ struct Site {
     part: Part,
 }
 
-fn process(id: ImageId, usage: &ImageUsage, image: Option<&Image>, window: &Range<Tick>) -> ProcessProfile {
-    let unknown = Image::default();
-    let image = image.unwrap_or(&unknown);
+fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>) -> ProcessProfile {
     let comm = if image.comm.is_empty() { "?" } else { &image.comm };
     // A copy that was made while everything was traced has no blocks of its own from before.
     let (unmatched_frees, inherited_frees) = match image.beginning {

@@ -4,12 +4,13 @@ mod split;
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
+use std::time::Duration;
 
 use program::{Program, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, Image, ImageUsage, Location, Pid, Stack, StackEnd, StackId, StackUsage, Usage,
+    Amount, BuildId, Bytes, Image, ImageUsage, Location, Mapping, Pid, Stack, StackEnd, StackId, StackUsage, Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -18,7 +19,7 @@ const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
     let usage = Usage { live: Amount::one(Bytes(64)), alloc: Amount::one(Bytes(64)), free: Amount::default() };
     let id = StackId(100);
-    let stack = Stack { frames: addresses.into(), end: StackEnd::Complete };
+    let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken: Duration::ZERO };
     let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0) })]);
     Snapshot {
         images: BTreeMap::from([(IMAGE, ImageUsage { total: usage, by_stack, ..ImageUsage::default() })]),
@@ -155,6 +156,28 @@ fn what_has_no_name_keeps_its_reason_and_its_place() {
     assert_eq!((&nowhere.name, nowhere.offset), (&Err(Unnamed::NoMapping), None));
     assert_eq!(nowhere.address, Some(AbsAddr(address.0 - 1)));
     assert_eq!(frames_at(&mut symbolizer, &Image::default(), AbsAddr(0))[0].address, Some(AbsAddr(0)));
+}
+
+#[test]
+fn a_stack_is_named_by_what_was_mapped_when_it_was_taken() {
+    let object = |name: &str| Arc::new(Object { path: PathBuf::from(name), handle: None, build_id: None, root: None });
+    let mapping = |name: &str, offset| Mapping {
+        start: AbsAddr(0x1000),
+        end: AbsAddr(0x2000),
+        offset: FileOffset(offset),
+        object: Some(object(name)),
+    };
+    let mut image = Image { mappings: vec![mapping("libnow.so", 0x500)], ..Image::default() };
+    image.replaced.add(mapping("libfirst.so", 0), Duration::from_nanos(5));
+    image.replaced.add(mapping("libthen.so", 0x40), Duration::from_nanos(8));
+    let labels = [4, 5, 7, 8].map(|tick| {
+        let mut snapshot = snapshot(&[AbsAddr(0x1235)]);
+        snapshot.stacks.values_mut().for_each(|stack| stack.taken = Duration::from_nanos(tick));
+        let images = BTreeMap::from([(IMAGE, image.clone())]);
+        let profile = symbolizer().profile(&snapshot, &images, &(Tick(0)..Tick(9)));
+        profile.frames[profile.stacks[0].frames[0].0].label()
+    });
+    assert_eq!(labels, ["libfirst.so+0x234", "libthen.so+0x274", "libthen.so+0x274", "libnow.so+0x734"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The laws by which snapshots are added and subtracted.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -38,10 +40,14 @@ fn any_image() -> impl Strategy<Value = ImageUsage> {
 fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     let image_id = (1..3u32, 0..2u32).prop_map(|(pid, ordinal)| ImageId { pid: Pid(pid), ordinal });
     let images = prop::collection::btree_map(image_id, any_image(), 0..4);
-    // A stack's id is a hash of its frames, so one id has the same frames in every shard.
-    let stacks = prop::collection::btree_set(2..8u64, 0..4).prop_map(|ids| {
-        let stack = |id| Stack { frames: [AbsAddr(id)].into(), end: StackEnd::Complete };
-        ids.into_iter().map(|id| (StackId(id), stack(id))).collect()
+    // A stack's id is a hash of its frames, so one id has the same frames in every shard, though perhaps sent twice.
+    let stacks = prop::collection::btree_map(2..8u64, 0..4u64, 0..4).prop_map(|ids| {
+        let stack = |id, taken| Stack {
+            frames: [AbsAddr(id)].into(),
+            end: StackEnd::Complete,
+            taken: Duration::from_nanos(taken),
+        };
+        ids.into_iter().map(|(id, taken)| (StackId(id), stack(id, taken))).collect()
     });
     let losses = prop::collection::vec((prop::sample::select(LossReason::ALL), any::<u64>()), 0..4);
     (images, stacks, losses).prop_map(|(images, stacks, lost)| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Object;
+use crate::model::{Object, Replaced};
 
 fn object(name: &str) -> Arc<Object> {
     Arc::new(Object { path: PathBuf::from(name), handle: None, build_id: None, root: None })
@@ -19,7 +19,18 @@ fn notice(pid: u32, kind: NoticeKind) -> Notice {
 }
 
 fn mapped(pid: u32, start: u64, end: u64, offset: u64, name: &str) -> Notice {
-    notice(pid, NoticeKind::Mapped { mapping: mapping(start, end, offset, name) })
+    mapped_at(0, pid, mapping(start, end, offset, name))
+}
+
+fn mapped_at(time: u64, pid: u32, mapping: Mapping) -> Notice {
+    notice(pid, NoticeKind::Mapped { mapping, at: Duration::from_nanos(time) })
+}
+
+/// Mappings, and until when they held.
+fn replaced(all: &[(Mapping, u64)]) -> Replaced {
+    let mut replaced = Replaced::default();
+    all.iter().for_each(|(mapping, until)| replaced.add(mapping.clone(), Duration::from_nanos(*until)));
+    replaced
 }
 
 fn id(pid: u32, ordinal: u32) -> ImageId {
@@ -82,7 +93,7 @@ fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
         ..Image::default()
     };
     let registry = told([
-        notice(7, NoticeKind::Seen { image: seen.clone() }),
+        notice(7, NoticeKind::Seen { image: seen.clone(), at: Duration::ZERO }),
         notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) }),
         mapped(7, 0x5000, 0x6000, 0, "/bin/true"),
         notice(7, NoticeKind::Exe { exe: PathBuf::from("/bin/true") }),
@@ -235,35 +246,131 @@ fn mappings_beyond_the_bound_and_empty_ones_are_losses() {
     }
     registry.apply(mapped(2, 0x2000, 0x2000, 0, "/empty"));
     let held: usize = registry.images().values().map(|image| image.mappings.len()).sum();
-    assert_eq!(held, 3);
-    assert_eq!(registry.losses().get(LossReason::MappingsLost), 4);
+    assert_eq!(held, 4);
+    assert_eq!(registry.losses().get(LossReason::MappingsLost), 3);
+}
+
+#[test]
+fn what_a_mapping_replaces_is_kept_with_the_time_until_which_it_held() {
+    let (old, new) = (mapping(0x1000, 0x9000, 0x500, "/old"), mapping(0x3000, 0x4000, 0, "/new"));
+    let registry =
+        told([mapped_at(1, 1, old), mapped_at(5, 1, new), mapped_at(8, 1, mapping(0x3000, 0xa000, 0, "/last"))]);
+    let image = &registry.images()[&id(1, 0)];
+    let before = [
+        (mapping(0x3000, 0x4000, 0x2500, "/old"), 5),
+        (mapping(0x3000, 0x4000, 0, "/new"), 8),
+        (mapping(0x4000, 0x9000, 0x3500, "/old"), 8),
+    ];
+    assert_eq!(image.replaced, replaced(&before));
+    assert_eq!(image.mappings, [mapping(0x1000, 0x3000, 0x500, "/old"), mapping(0x3000, 0xa000, 0, "/last")]);
+}
+
+#[test]
+fn the_same_mapped_again_replaces_nothing() {
+    let object = Mapping { object: None, ..mapping(0x9000, 0xa000, 0, "") };
+    let generated = |offset| Mapping { offset: FileOffset(offset), ..object.clone() };
+    let registry = told([
+        mapped_at(1, 1, mapping(0x1000, 0x4000, 0x500, "/a")),
+        mapped_at(2, 1, mapping(0x2000, 0x3000, 0x1500, "/a")),
+        mapped_at(3, 1, generated(0)),
+        mapped_at(4, 1, generated(7)),
+    ]);
+    assert!(registry.images()[&id(1, 0)].replaced.is_empty());
+    // Another part of the same file is something else.
+    let registry = told([
+        mapped_at(1, 1, mapping(0x1000, 0x4000, 0x500, "/a")),
+        mapped_at(2, 1, mapping(0x2000, 0x3000, 0x500, "/a")),
+    ]);
+    let before = [(mapping(0x2000, 0x3000, 0x1500, "/a"), 2)];
+    assert_eq!(registry.images()[&id(1, 0)].replaced, replaced(&before));
+}
+
+#[test]
+fn what_a_process_is_seen_to_have_mapped_otherwise_was_replaced_then() {
+    let seen = Image { mappings: vec![mapping(0x1000, 0x2000, 0, "/new")], ..Image::default() };
+    let registry = told([
+        mapped_at(1, 7, mapping(0x1000, 0x2000, 0, "/old")),
+        notice(7, NoticeKind::Seen { image: seen, at: Duration::from_nanos(6) }),
+    ]);
+    let before = [(mapping(0x1000, 0x2000, 0, "/old"), 6)];
+    assert_eq!(registry.images()[&id(7, 0)].replaced, replaced(&before));
+}
+
+#[test]
+fn a_forked_process_and_a_new_program_have_no_past() {
+    let registry = told([
+        mapped_at(1, 3, mapping(0x1000, 0x2000, 0, "/old")),
+        mapped_at(2, 3, mapping(0x1000, 0x2000, 0, "/new")),
+        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(3) }),
+        notice(3, NoticeKind::Exec { comm: String::from("next"), at: Tick(4) }),
+        mapped_at(5, 3, mapping(0x1000, 0x2000, 0, "/next")),
+    ]);
+    let pasts = registry.images().iter().map(|(id, image)| (*id, image.replaced.len())).collect::<Vec<_>>();
+    assert_eq!(pasts, [(id(3, 0), 1), (id(3, 1), 0), (id(7, 0), 0)]);
+}
+
+#[test]
+fn where_there_is_no_room_for_the_past_a_mapping_is_lost_and_its_addresses_have_no_name_rather_than_a_wrong_one() {
+    let mut registry = Registry::with_limits(10, 3);
+    registry.apply(mapped(1, 0x1000, 0x4000, 0, "/a"));
+    registry.apply(mapped(1, 0x4000, 0x5000, 0, "/b"));
+    // Two pieces, the new one and what was there before make four, and there are three with the other mapping.
+    registry.apply(mapped(1, 0x2000, 0x3000, 0, "/new"));
+    assert_eq!(registry.losses().get(LossReason::MappingsLost), 1);
+    let image = &registry.images()[&id(1, 0)];
+    assert_eq!(image.mappings, [mapping(0x1000, 0x2000, 0, "/a"), mapping(0x4000, 0x5000, 0, "/b")]);
+    assert!(image.replaced.is_empty());
+    // With the room that there is, one is replaced; after that nothing more is.
+    registry.apply(mapped(1, 0x1000, 0x2000, 0, "/c"));
+    registry.apply(mapped(1, 0x4000, 0x5000, 0, "/d"));
+    assert_eq!(registry.losses().get(LossReason::MappingsLost), 2);
+    let image = &registry.images()[&id(1, 0)];
+    assert_eq!(image.mappings, [mapping(0x1000, 0x2000, 0, "/c")]);
+    assert_eq!(image.replaced.len(), 1);
+    registry.forget(Pid(1));
+    assert_eq!(registry.mappings, 0);
 }
 
 proptest! {
-    /// Against a table that says of every single address who mapped it last, and what offset that gave it.
+    /// Against tables that say of every single address who had mapped it last at each time, and what offset that gave
+    /// it.
     #[test]
-    fn every_address_belongs_to_who_mapped_it_last(
-        ranges in prop::collection::vec((0u64..64, 1u64..24, 0u64..1000), 0..40),
+    fn every_address_belongs_to_who_mapped_it_last_at_every_time(
+        ranges in prop::collection::vec((0u64..64, 1u64..24, 0u64..1000, any::<bool>()), 0..40),
     ) {
         let mut registry = Registry::new();
-        let mut truth = [None; 96];
-        for (number, &(start, length, offset)) in ranges.iter().enumerate() {
-            registry.apply(mapped(1, start, start + length, offset, &number.to_string()));
+        let mut truth = vec![[None; 96]];
+        for (number, &(start, length, offset, same_time)) in ranges.iter().enumerate() {
+            if !same_time {
+                truth.push(*truth.last().unwrap());
+            }
+            let time = truth.len() as u64 - 1;
+            let mapping = mapping(start, start + length, offset, &number.to_string());
+            registry.apply(mapped_at(time, 1, mapping));
             for address in start..start + length {
-                truth[address as usize] = Some((number, offset + address - start));
+                truth.last_mut().unwrap()[address as usize] = Some((number, offset + address - start));
             }
         }
         let empty = Image::default();
         let image = registry.images().get(&id(1, 0)).unwrap_or(&empty);
-        for (address, &owner) in truth.iter().enumerate() {
-            let found = image.mapping_at(AbsAddr(address as u64)).map(|mapping| {
-                let name = mapping.object.as_ref().unwrap().path.to_str().unwrap();
-                (name.parse().unwrap(), mapping.offset.0 + address as u64 - mapping.start.0)
-            });
-            prop_assert_eq!(found, owner);
+        let found = |version, address: usize| image.mapping_in(version, AbsAddr(address as u64)).map(|mapping| {
+            let name = mapping.object.as_ref().unwrap().path.to_str().unwrap();
+            (name.parse().unwrap(), mapping.offset.0 + address as u64 - mapping.start.0)
+        });
+        for (time, owners) in truth.iter().enumerate() {
+            for (address, &owner) in owners.iter().enumerate() {
+                let version = image.replaced.holding(AbsAddr(address as u64), Duration::from_nanos(time as u64));
+                // What nobody had mapped yet is taken to have been what came first.
+                if owner.is_some() {
+                    prop_assert_eq!(found(version, address), owner, "{:#x} at {}", address, time);
+                }
+            }
+        }
+        for (address, &owner) in truth.last().unwrap().iter().enumerate() {
+            prop_assert_eq!(found(None, address), owner);
         }
         prop_assert!(image.mappings.windows(2).all(|pair| pair[0].end <= pair[1].start));
-        prop_assert_eq!(registry.mappings, image.mappings.len());
+        prop_assert_eq!(registry.mappings, image.mappings.len() + image.replaced.len());
         prop_assert_eq!(registry.losses().total(), 0);
     }
 }

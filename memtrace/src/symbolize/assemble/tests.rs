@@ -1,5 +1,9 @@
+use proptest::prelude::*;
+
 use super::*;
-use crate::model::{Amount, Ending, LossReason, Name, Pid, Stack, StackId, StackKey, StackUsage, Tid, User};
+use crate::model::{
+    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Pid, StackId, StackKey, StackUsage, Tid, User,
+};
 
 fn frame(name: &str) -> Frame {
     Frame {
@@ -21,7 +25,11 @@ fn usage(bytes: u64) -> Usage {
 }
 
 fn stack(frames: &[u64], end: StackEnd) -> Stack {
-    Stack { frames: frames.iter().map(|&address| AbsAddr(address)).collect(), end }
+    stack_at(0, frames, end)
+}
+
+fn stack_at(time: u64, frames: &[u64], end: StackEnd) -> Stack {
+    Stack { frames: frames.iter().map(|&address| AbsAddr(address)).collect(), end, taken: Duration::from_nanos(time) }
 }
 
 fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
@@ -42,10 +50,11 @@ fn profile_of(snapshot: &Snapshot) -> Profile {
         (22, vec![frame("work")]),
         (3, vec![frame("alloc"), frame("inlined one"), frame("inlined two")]),
     ];
-    let by_address: HashMap<AbsAddr, &[Frame]> =
-        named.iter().map(|(address, frames)| (AbsAddr(*address), frames.as_slice())).collect();
-    let used = |image| addresses(snapshot, image).into_iter().map(|address| (address, by_address[&address])).collect();
-    let frames = snapshot.images.iter().map(|(id, image)| (*id, used(image))).collect();
+    let by_call: HashMap<AbsAddr, &[Frame]> =
+        named.iter().map(|(address, frames)| (AbsAddr(address - 1), frames.as_slice())).collect();
+    let image = Image::default();
+    let used = |usage| spots(snapshot, usage, &image).into_iter().map(|spot| (spot, by_call[&spot.call()])).collect();
+    let frames = snapshot.images.iter().map(|(id, usage)| (*id, used(usage))).collect();
     profile(snapshot, &BTreeMap::new(), &frames, &(Tick(0)..Tick(1)))
 }
 
@@ -89,6 +98,92 @@ fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
             (1, StackEnd::Complete, amount(64, 1), None),
         ]
     );
+}
+
+/// An image where `replaced` were mapped until some time, the first from offset 1 on, and the addresses from 10 to 19 now.
+fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> Image {
+    let mapping = |start, end, offset| Mapping {
+        start: AbsAddr(start),
+        end: AbsAddr(end),
+        offset: FileOffset(offset),
+        object: None,
+    };
+    let mut image = Image { mappings: vec![mapping(10, 20, 0)], ..Image::default() };
+    for (number, &(start, end, until)) in (1..).zip(replaced) {
+        image.replaced.add(mapping(start, end, number), Duration::from_nanos(until));
+    }
+    image
+}
+
+/// The profile of image 1 where each spot has a frame of its own, named after its call and the offset of its mapping.
+fn profile_of_a_past(snapshot: &Snapshot, image: &Image) -> Profile {
+    let name = |spot: &Spot| {
+        let offset = spot.mapping(image).map(|mapping| mapping.offset);
+        [frame(&format!("{} of {offset:?}", spot.call()))]
+    };
+    let usage = &snapshot.images[&id(1, 0)];
+    let named: Vec<_> = spots(snapshot, usage, image).into_iter().map(|spot| (spot, name(&spot))).collect();
+    let frames = named.iter().map(|(spot, frames)| (*spot, frames.as_slice())).collect();
+    let images = BTreeMap::from([(id(1, 0), image.clone())]);
+    profile(snapshot, &images, &FramesBySpot::from([(id(1, 0), frames)]), &(Tick(0)..Tick(1)))
+}
+
+#[test]
+fn the_same_addresses_are_two_stacks_only_where_something_else_was_mapped_there() {
+    let stacks = [(10, 1, 100), (11, 2, 200), (12, 4, 400)];
+    let snapshot = Snapshot {
+        images: BTreeMap::from([(id(1, 0), image(Some(700), &stacks))]),
+        stacks: BTreeMap::from([
+            (StackId(10), stack_at(3, &[12, 15], StackEnd::Complete)),
+            (StackId(11), stack_at(4, &[12, 15], StackEnd::Complete)),
+            (StackId(12), stack_at(5, &[12, 15], StackEnd::Complete)),
+        ]),
+        ..Snapshot::default()
+    };
+    let told = |replaced| {
+        let profile = profile_of_a_past(&snapshot, &image_with_a_past(replaced));
+        let told = |number, stack: &StackProfile| {
+            (names(&profile, number).join(", "), stack.usage.live.bytes.0, stack.at_peak.map(|bytes| bytes.0))
+        };
+        profile.stacks.iter().enumerate().map(|(number, stack)| told(number, stack)).collect::<Vec<_>>()
+    };
+    let one = |root: u64, leaf: u64, bytes, peak| {
+        let name = |call, offset| format!("{call} of {:?}", Some(FileOffset(offset)));
+        (format!("{}, {}", name("0xe", root), name("0xb", leaf)), bytes, Some(peak))
+    };
+    assert_eq!(told(&[]), [one(0, 0, 7, 700)]);
+    // Somewhere else, or before.
+    assert_eq!(told(&[(10, 20, 3), (30, 40, 9)]), [one(0, 0, 7, 700)]);
+    assert_eq!(told(&[(11, 13, 5)]), [one(0, 0, 4, 400), one(0, 1, 3, 300)]);
+}
+
+proptest! {
+    #[test]
+    fn every_byte_and_block_is_in_one_stack_whatever_was_mapped_when(
+        stacks in prop::collection::vec((1..6u64, prop::collection::vec(10..14u64, 1..3), 0..1000u64), 0..12),
+        replaced in prop::collection::vec((9..13u64, 1..3u64, 0..7u64), 0..5),
+    ) {
+        let (mut by_stack, mut frames) = (BTreeMap::new(), BTreeMap::new());
+        for (number, (time, addresses, bytes)) in stacks.iter().enumerate() {
+            let id = StackId(2 + number as u64);
+            by_stack.insert(id.into(), StackUsage { usage: usage(*bytes), at_peak: Bytes(*bytes) });
+            frames.insert(id, stack_at(*time, addresses, StackEnd::Complete));
+        }
+        let books = ImageUsage { peak: Some(Bytes(0)), by_stack, ..ImageUsage::default() };
+        let snapshot =
+            Snapshot { images: BTreeMap::from([(id(1, 0), books)]), stacks: frames, ..Snapshot::default() };
+        let replaced: Vec<_> = replaced.iter().map(|&(start, length, until)| (start, start + length, until)).collect();
+        let profile = profile_of_a_past(&snapshot, &image_with_a_past(&replaced));
+        let of_all = |bytes: &mut dyn Iterator<Item = Usage>| {
+            bytes.fold(Usage::default(), |mut sum, usage| { sum += usage; sum })
+        };
+        let booked = of_all(&mut snapshot.images[&id(1, 0)].by_stack.values().map(|stack| stack.usage));
+        prop_assert_eq!(of_all(&mut profile.stacks.iter().map(|stack| stack.usage)), booked);
+        let at_peak: u64 = profile.stacks.iter().map(|stack| stack.at_peak.unwrap().0).sum();
+        prop_assert_eq!(at_peak, booked.live.bytes.0);
+        let seen: BTreeSet<_> = (0..profile.stacks.len()).map(|number| names(&profile, number)).collect();
+        prop_assert_eq!(seen.len(), profile.stacks.len(), "a stack is there twice");
+    }
 }
 
 #[test]
@@ -157,7 +252,7 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
         // Between then and the beginning of tracing it may have allocated what it frees.
         (id(3, 0), began(Beginning::Fork(Tick(4)))),
     ]);
-    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(5)..Tick(9)));
+    let profile = profile(&snapshot, &images, &FramesBySpot::new(), &(Tick(5)..Tick(9)));
     let frees: Vec<_> =
         profile.processes.iter().map(|process| (process.unmatched_frees, process.inherited_frees)).collect();
     assert_eq!(frees, [(1, 0), (0, 2), (4, 0), (8, 0)]);
@@ -187,7 +282,7 @@ fn whose_a_process_is_is_told_with_it() {
     let thread_names = BTreeMap::from([(Tid(2), String::from("worker"))]);
     let known = Image { user: user.clone(), threads: Some(3), thread_names: thread_names.clone(), ..Image::default() };
     let images = BTreeMap::from([(id(1, 0), known)]);
-    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(0)..Tick(1)));
+    let profile = profile(&snapshot, &images, &FramesBySpot::new(), &(Tick(0)..Tick(1)));
     let process = &profile.processes[0];
     assert_eq!((&process.user, process.threads, &process.thread_names), (&user, Some(3), &thread_names));
 }
@@ -212,7 +307,7 @@ fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
         (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..Image::default() }),
         (id(9, 0), Image::default()),
     ]);
-    let profile = profile(&snapshot, &images, &FramesByAddress::new(), &(Tick(0)..Tick(1)));
+    let profile = profile(&snapshot, &images, &FramesBySpot::new(), &(Tick(0)..Tick(1)));
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
         ended: Some(Ending::Exec),
