@@ -35,8 +35,19 @@ fn one_shard_and_four_give_the_same_report_of_one_process() {
     assert_eq!(one.stack_quality, four.stack_quality);
 }
 
+/// The six numbers by the frame that called the allocator.
+fn by_leaf(report: &Report) -> BTreeMap<String, Numbers> {
+    let mut leaves = BTreeMap::<_, Numbers>::new();
+    for stack in &report.stacks {
+        *leaves.entry(format!("{} {:?}", stack.process, stack.leaf())).or_default() += stack.numbers;
+    }
+    leaves
+}
+
+/// Each trace walks its own stacks, and one of them may find the mappings locked by another thread where the other does
+/// not; so only the leaf is the same for certain.
 #[test]
 fn one_shard_and_four_give_the_same_report_of_many_threads() {
     let [one, four] = by_one_and_by_four("threads.musl");
-    assert_eq!(by_stack(&one), by_stack(&four));
+    assert_eq!(by_leaf(&one), by_leaf(&four));
 }

@@ -252,13 +252,15 @@ impl Unwinding {
     }
 }
 
-/// The file as the kernel knows it, where its file system does not lie over another one.
+/// The file as the kernel knows it when it is mapped. Since about Linux 6.8 a file of a file system that lies over another
+/// is shown by that one's name there too; of such a file the kernel half asks.
 fn key(handle: &Path) -> Option<ObjectKey> {
     let file = fs::metadata(handle).ok()?;
+    let (device, inode) = target::mapped_as(handle).unwrap_or((file.dev(), file.ino()));
     // Device numbers are encoded for user space (`new_encode_dev`, include/linux/kdev_t.h).
-    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    let (major, minor) = (libc::major(device), libc::minor(device));
     Some(ObjectKey {
-        inode: file.ino(),
+        inode,
         changed_s: file.ctime(),
         changed_ns: u32::try_from(file.ctime_nsec()).ok()?,
         device: major << 20 | minor,
@@ -267,7 +269,9 @@ fn key(handle: &Path) -> Option<ObjectKey> {
 
 /// Whether the file was last changed when the kernel says of the object that it was.
 fn changed_when(handle: &Path, object: ObjectKey) -> bool {
-    key(handle).is_some_and(|file| (file.changed_s, file.changed_ns) == (object.changed_s, object.changed_ns))
+    let is_then =
+        |file: fs::Metadata| file.ctime() == object.changed_s && file.ctime_nsec() == i64::from(object.changed_ns);
+    fs::metadata(handle).is_ok_and(is_then)
 }
 
 /// What is said of an object that has no table.

@@ -79,8 +79,9 @@ fn privileged_in_both_ways_probes_are_where_they_were_placed_as_long_as_they_are
         probes.place_all(way, scope, Path::new("/proc/self/exe"), wanted).unwrap();
         probes
     };
-    let mut kernel = kernel();
     for one_by_one in [false, true] {
+        // The programs' map for tail calls belongs to those of one way (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        let mut kernel = kernel();
         let mut way = if one_by_one { kernel.one_by_one() } else { kernel.way() };
         for scope in [own(), Scope::Everyone] {
             let first = place(&mut way, scope, &spots[..1]);
