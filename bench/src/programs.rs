@@ -21,7 +21,7 @@ pub(crate) struct Program {
 
 /// Programs that are not measured, and why.
 pub(crate) const LEFT_OUT: &[(&str, &str)] =
-    &[("redis-server", "Debian's is linked with jemalloc, which memtrace does not trace")];
+    &[("redis-server", "it works only while a client loads it, and the benchmark has none")];
 
 /// Builds dicts of lists and drops them, with every object a block of malloc's.
 const PYTHON: &str = "

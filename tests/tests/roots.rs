@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use memtrace_tests::{Trace, Victim, victim};
+use memtrace_tests::{Numbers, Trace, Victim, victim};
 
 /// What each of the eight threads of `victims/threads.c` allocates: its blocks, and their bytes.
 fn of_threads() -> Vec<(u64, u64)> {
@@ -13,6 +13,33 @@ fn of_threads() -> Vec<(u64, u64)> {
     const BLOCKS: u64 = 1500;
     let size = |thread: u64, nth: u64| 16 + (thread * 131 + nth * 17) % 3000;
     (0..THREADS).map(|thread| (BLOCKS, (0..BLOCKS).map(|nth| size(thread, nth)).sum())).collect()
+}
+
+/// What `victims/booked.rs` has of the C library: 99 blocks of 7 bytes to 693, of which it frees every third.
+fn from_c() -> Numbers {
+    let bytes = |nth: &mut dyn Iterator<Item = u64>| nth.map(|nth| nth * 7).sum::<u64>();
+    let (alloc_bytes, free_bytes) = (bytes(&mut (1..100)), bytes(&mut (3..100).step_by(3)));
+    Numbers {
+        live_bytes: alloc_bytes - free_bytes,
+        live_count: 66,
+        alloc_bytes,
+        alloc_count: 99,
+        free_bytes,
+        free_count: 33,
+    }
+}
+
+#[test]
+fn by_allocator_each_has_the_blocks_that_it_handed_out() {
+    let mut victim = Victim::start("victim-rust-jemalloc");
+    let tracer = Trace::of(&victim).options(&["--by", "allocator"]).start();
+    let books = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_equals(&books);
+    let roots: BTreeMap<_, _> = report.roots.iter().map(|root| (root.name.as_str(), root.numbers)).collect();
+    let jemalloc = books.numbers - from_c();
+    assert_eq!(roots, BTreeMap::from([("glibc (libc.so.6)", from_c()), ("jemalloc (victim-rust-jemalloc)", jemalloc)]));
 }
 
 #[test]
