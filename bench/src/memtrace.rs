@@ -25,6 +25,7 @@ pub(crate) struct Report {
     pub(crate) totals: Totals,
     losses: BTreeMap<String, u64>,
     pub(crate) stacks: Vec<Stack>,
+    frames: Vec<Frame>,
 }
 
 /// The numbers of all.
@@ -38,20 +39,14 @@ pub(crate) struct Totals {
 pub(crate) struct Stack {
     /// How it ended.
     pub(crate) end: String,
-    frames: Vec<Frame>,
+    /// By their places among the report's.
+    frames: Vec<usize>,
     pub(crate) alloc_count: u64,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Frame {
     inlined: bool,
-}
-
-impl Stack {
-    /// How many frames were found; what the compiler put into its caller has none of its own.
-    pub(crate) fn frames(&self) -> usize {
-        self.frames.iter().filter(|frame| !frame.inlined).count()
-    }
 }
 
 impl Report {
@@ -62,7 +57,13 @@ impl Report {
 
     /// How many frames most allocations' stack has.
     pub(crate) fn frames(&self) -> usize {
-        self.stacks.iter().max_by_key(|stack| stack.alloc_count).map_or(0, Stack::frames)
+        self.stacks.iter().max_by_key(|stack| stack.alloc_count).map_or(0, |stack| self.frames_of(stack))
+    }
+
+    /// How many frames of `stack` were found; what the compiler put into its caller has none of its own.
+    pub(crate) fn frames_of(&self, stack: &Stack) -> usize {
+        let is_own = |&&index: &&usize| self.frames.get(index).is_some_and(|frame| !frame.inlined);
+        stack.frames.iter().filter(is_own).count()
     }
 }
 

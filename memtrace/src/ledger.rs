@@ -13,14 +13,13 @@ mod parked;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::model::{
     Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts, Pid, Snapshot, Stack,
-    StackId, StackKey, Tick,
+    StackId, StackKey, Stacks, Tick,
 };
 use image::{Image, Room};
 
@@ -53,7 +52,7 @@ pub struct Ledger {
     /// How many processes have an image.
     running: usize,
     ended: Vec<(ImageId, ImageUsage)>,
-    frames: FxHashMap<StackId, Stack>,
+    stacks: Stacks,
     room: Room,
     events: u64,
 }
@@ -78,7 +77,7 @@ impl Ledger {
             last: 0,
             running: 0,
             ended: Vec::new(),
-            frames: FxHashMap::default(),
+            stacks: Stacks::default(),
             room: Room::new(&settings),
             events: 0,
         }
@@ -117,7 +116,7 @@ impl Ledger {
                     image.restore(tid, address, &mut self.room);
                 }
             }
-            EventKind::Stack { id, stack } => self.remember(id, *stack),
+            EventKind::Stack { id, stack } => self.remember(id, &stack),
             EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
             EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
         }
@@ -149,15 +148,30 @@ impl Ledger {
     /// The books at the moment `now`. Images in which nothing happened are left out.
     #[must_use]
     pub fn snapshot(&self, now: Tick) -> Snapshot {
-        let running = self.processes.iter().filter_map(|process| {
-            let usage = process.image.as_ref()?.usage(None, now, &self.settings);
-            image::has_books(&usage).then_some((process.image_id(), usage))
-        });
         Snapshot {
-            images: running.chain(self.ended.iter().cloned()).collect(),
-            stacks: self.frames.iter().map(|(&id, stack)| (id, stack.clone())).collect(),
+            images: self.running(now).chain(self.ended.iter().cloned()).collect(),
+            stacks: self.stacks.clone(),
             losses: self.room.losses.clone(),
         }
+    }
+
+    /// The books at the moment `now`, the last: what is in them need not be held twice.
+    #[must_use]
+    pub fn finish(mut self, now: Tick) -> Snapshot {
+        let ended = std::mem::take(&mut self.ended);
+        Snapshot {
+            images: self.running(now).chain(ended).collect(),
+            stacks: std::mem::take(&mut self.stacks),
+            losses: self.room.losses,
+        }
+    }
+
+    /// The books of what still runs.
+    fn running(&self, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
+        self.processes.iter().filter_map(move |process| {
+            let usage = process.image.as_ref()?.usage(None, now, &self.settings);
+            image::has_books(&usage).then_some((process.image_id(), usage))
+        })
     }
 
     /// The image that `pid` runs, opened where there is none; `None`, and a loss, where there is no room for it.
@@ -218,18 +232,13 @@ impl Ledger {
         }
     }
 
-    fn remember(&mut self, id: StackId, stack: Stack) {
+    fn remember(&mut self, id: StackId, stack: &Stack) {
         if !id.has_frames() {
             self.room.losses.add(LossReason::BadRecord, 1);
-            return;
-        }
-        let room = self.frames.len() < self.settings.stacks as usize;
-        match self.frames.entry(id) {
-            Entry::Occupied(entry) => entry.into_mut().or_earlier(stack),
-            Entry::Vacant(entry) if room => {
-                entry.insert(stack);
-            }
-            Entry::Vacant(_) => self.room.losses.add(LossReason::StacksFull, 1),
+        } else if self.stacks.contains(id) || self.stacks.len() < self.settings.stacks as usize {
+            self.stacks.insert(id, stack);
+        } else {
+            self.room.losses.add(LossReason::StacksFull, 1);
         }
     }
 }

@@ -17,7 +17,9 @@ mod replaced;
 mod root;
 mod snapshot;
 mod stack;
+mod stacks;
 mod time;
+mod tree;
 mod usage;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
@@ -37,7 +39,9 @@ pub use replaced::{Replaced, Version};
 pub use root::Root;
 pub use snapshot::{ImageUsage, Snapshot, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};
+pub use stacks::Stacks;
 pub use time::Tick;
+pub use tree::{Merged, Node, Tree};
 pub use usage::{Amount, Bytes, Ending, Usage};
 
 /// The table of hooked functions, shared with the kernel half.

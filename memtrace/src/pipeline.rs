@@ -146,7 +146,7 @@ pub fn settle(snapshot: &mut Snapshot) {
         .images
         .values()
         .flat_map(|image| &image.by_stack)
-        .filter(|(key, _)| key.stack.has_frames() && !snapshot.stacks.contains_key(&key.stack))
+        .filter(|(key, _)| key.stack.has_frames() && !snapshot.stacks.contains(key.stack))
         .map(|(_, stack)| stack.usage.alloc.count)
         .sum();
     snapshot.losses.add(LossReason::StackFramesLost, lost);

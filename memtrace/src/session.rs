@@ -7,6 +7,7 @@ mod error;
 mod followed;
 mod forecast;
 mod leaving;
+mod memory;
 mod numbers;
 mod observer;
 mod outcome;

@@ -44,14 +44,14 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
         (0..4u32).prop_map(|tid| Part::Thread(Tid(tid))),
         (0..4u16).prop_map(|id| Part::Allocator(AllocatorId(id))),
     ];
-    let frames = prop::collection::vec((0..3usize).prop_map(FrameId), 0..3);
+    let frames = prop::collection::vec((0..3usize).prop_map(FrameId::new), 0..3);
     let usage = (any_amount(), any_amount()).prop_map(|(live, free)| {
         let alloc = Amount { bytes: Bytes(live.bytes.0 + free.bytes.0), count: live.count + free.count };
         Usage { live, alloc, free }
     });
     let at_peak = prop::option::of((0..1000u64).prop_map(Bytes));
     (any::<prop::sample::Index>(), part, frames, usage, at_peak).prop_map(|(process, part, frames, usage, at_peak)| {
-        (process, StackProfile { process: 0, part, frames, end: StackEnd::Complete, usage, at_peak })
+        (process, StackProfile { process: 0, part, frames: frames.into(), end: StackEnd::Complete, usage, at_peak })
     })
 }
 
@@ -153,7 +153,7 @@ fn what_is_not_known_is_a_root_of_its_own() {
     let stack = |part| StackProfile {
         process: 0,
         part,
-        frames: vec![],
+        frames: [].into(),
         end: StackEnd::NotTaken,
         usage: Usage { live: Amount::one(Bytes(7)), alloc: Amount::one(Bytes(7)), free: Amount::default() },
         at_peak: None,

@@ -36,7 +36,7 @@ impl Outcome {
     pub fn report_with_code(&self, code: i32) -> Report {
         self.assert_code(code);
         let text = fs::read_to_string(self.scratch.join("out.json")).expect("the JSON report was written");
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("the JSON report cannot be read: {error}\n{text}"))
+        Report::read(&text).unwrap_or_else(|error| panic!("the JSON report cannot be read: {error}\n{text}"))
     }
 
     /// The folded stacks, line by line: the frames and the value.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use memtrace_common::vocabulary::LossReason;
 use serde::Deserialize;
+use serde::de::Error as _;
 
 use crate::books::{Books, Numbers, Site};
 
@@ -33,6 +35,8 @@ pub struct Report {
     pub stack_quality: BTreeMap<String, f64>,
     /// The stacks.
     pub stacks: Vec<Stack>,
+    /// The frames, until each stack has its own.
+    frames: Vec<Frame>,
 }
 
 /// So many blocks of so many bytes.
@@ -103,7 +107,11 @@ pub struct Stack {
     /// How the walk ended.
     pub end: String,
     /// Root to leaf.
-    pub frames: Vec<Frame>,
+    #[serde(skip)]
+    pub frames: Vec<Arc<Frame>>,
+    /// The same, as they are written.
+    #[serde(rename = "frames")]
+    indices: Vec<usize>,
     /// The six numbers.
     #[serde(flatten)]
     pub numbers: Numbers,
@@ -132,6 +140,22 @@ pub struct Frame {
 }
 
 impl Report {
+    /// Reads a report, and gives each stack its frames.
+    ///
+    /// # Errors
+    ///
+    /// Where it is no report.
+    pub fn read(text: &str) -> serde_json::Result<Self> {
+        let mut report: Self = serde_json::from_str(text)?;
+        let frames: Vec<_> = std::mem::take(&mut report.frames).into_iter().map(Arc::new).collect();
+        for stack in &mut report.stacks {
+            let own = std::mem::take(&mut stack.indices).into_iter().map(|index| frames.get(index).cloned());
+            stack.frames =
+                own.collect::<Option<_>>().ok_or_else(|| serde_json::Error::custom("a frame that is not there"))?;
+        }
+        Ok(report)
+    }
+
     /// Asserts that one process was traced, that every number is the victim's own, and that nothing was lost.
     ///
     /// # Panics
@@ -260,7 +284,7 @@ impl Stack {
     /// The frame that called the allocator.
     #[must_use]
     pub fn leaf(&self) -> Option<&Frame> {
-        self.frames.last()
+        self.frames.last().map(AsRef::as_ref)
     }
 
     /// The names of the functions of `object`, from root to leaf, `?` where there is none.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::{Amount, Bytes, Ending, ImageId, Losses, Part, Stack, StackEnd, StackId, Usage};
+use super::{Amount, Bytes, Ending, ImageId, Losses, Part, StackEnd, StackId, Stacks, Usage};
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Snapshot {
     /// By image: one program run by one process.
     pub images: BTreeMap<ImageId, ImageUsage>,
     /// The frames of every stack that arrived.
-    pub stacks: BTreeMap<StackId, Stack>,
+    pub stacks: Stacks,
     /// What was lost.
     pub losses: Losses,
 }
@@ -63,16 +63,14 @@ impl Snapshot {
     /// Adds another shard's books to these.
     pub fn merge(&mut self, other: Self) {
         for (id, theirs) in other.images {
-            self.images.entry(id).or_default().merge(theirs);
-        }
-        for (id, stack) in other.stacks {
-            match self.stacks.entry(id) {
-                Entry::Occupied(entry) => entry.into_mut().or_earlier(stack),
+            match self.images.entry(id) {
+                Entry::Occupied(entry) => entry.into_mut().merge(theirs),
                 Entry::Vacant(entry) => {
-                    entry.insert(stack);
+                    entry.insert(theirs);
                 }
             }
         }
+        self.stacks.merge(other.stacks);
         self.losses.merge(&other.losses);
     }
 
@@ -105,8 +103,8 @@ impl Snapshot {
     /// How the walk of stack `id` ended, or why there are no frames.
     #[must_use]
     pub fn end_of(&self, id: StackId) -> StackEnd {
-        match self.stacks.get(&id) {
-            Some(stack) => stack.end,
+        match self.stacks.find(id) {
+            Some((_, end, _)) => end,
             None if id == StackId::NOT_TAKEN => StackEnd::NotTaken,
             None if id == StackId::FAILED => StackEnd::Failed,
             None => StackEnd::FramesLost,

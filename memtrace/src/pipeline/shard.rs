@@ -75,7 +75,7 @@ impl<S: Source> Shard<S> {
 
     fn finish(mut self, now: Tick) -> Snapshot {
         while self.drain().records > 0 {}
-        self.ledger.snapshot(now)
+        self.ledger.finish(now)
     }
 
     fn drain(&mut self) -> Drained {

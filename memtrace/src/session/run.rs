@@ -16,7 +16,7 @@ use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
 use super::wait::{self, Due, Signals, Stop};
-use super::{cost, selection, translate};
+use super::{cost, memory, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
@@ -47,6 +47,7 @@ const DEFAULT_SHARDS: usize = 4;
 /// Until the first probe is in place whatever is wrong ends the run. Afterwards only what keeps the report from being
 /// written does; all else shows in the outcome.
 pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    memory::prepare();
     let outputs = Outputs::open(&config.outputs)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -301,6 +302,7 @@ impl Trace {
         let programs = self.kernel.program_time();
         let Books { mut snapshot, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
+        memory::give_back();
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
         self.followed.add_idle(&mut snapshot);
@@ -309,7 +311,8 @@ impl Trace {
         self.probes.join(self.own_probes);
         // The target is let go while names are looked up.
         let leaving = Leaving::begin(self.probes);
-        let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images(), &window);
+        let mut profile = Symbolizer::new().profile(snapshot, self.followed.images(), &window);
+        memory::give_back();
         profile.duration = duration;
         profile.allocators = self.followed.allocators().clone();
         profile.filtered = counters.filtered;

@@ -5,8 +5,8 @@ use serde::{Serialize, Serializer};
 use super::super::roots::{Group, Roots};
 use super::super::{Options, phrase, ranked, sole_peak};
 use crate::model::{
-    Amount, Cost, Ending, Frame, Losses, Metric, Part, ProcessProfile, Profile, StackEnd, StackProfile, StackQuality,
-    Usage,
+    Amount, Cost, Ending, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, StackEnd, StackProfile,
+    StackQuality, Usage,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -33,6 +33,7 @@ pub(super) struct Report<'a> {
     notes: &'a [String],
     #[serde(serialize_with = "stack_quality")]
     stack_quality: StackQuality,
+    frames: Frames<'a>,
     stacks: Stacks<'a>,
     cost: CostFields,
 }
@@ -60,6 +61,7 @@ impl<'a> Report<'a> {
             losses: &profile.losses,
             notes: &profile.notes,
             stack_quality: profile.quality(),
+            frames: Frames(&profile.frames),
             stacks: Stacks { profile, metric: options.metric, roots },
             cost: profile.cost.into(),
         }
@@ -187,6 +189,15 @@ impl From<&Group> for RootFields {
     }
 }
 
+/// The frames, each made when it is written.
+struct Frames<'a>(&'a [Frame]);
+
+impl Serialize for Frames<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(FrameFields::from))
+    }
+}
+
 /// The stacks, each made when it is written.
 struct Stacks<'a> {
     profile: &'a Profile,
@@ -216,11 +227,12 @@ struct Stack<'a> {
     #[serde(flatten)]
     usage: SixNumbers,
     peak_bytes: Option<u64>,
-    frames: Vec<FrameFields<'a>>,
+    #[serde(serialize_with = "indices")]
+    frames: &'a [FrameId],
 }
 
 impl<'a> Stack<'a> {
-    fn new(profile: &'a Profile, stack: &StackProfile, root: usize) -> Self {
+    fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
         let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
         let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
@@ -234,9 +246,13 @@ impl<'a> Stack<'a> {
             end: stack.end.name(),
             usage: stack.usage.into(),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
-            frames: stack.frames.iter().map(|id| FrameFields::from(&profile.frames[id.0])).collect(),
+            frames: &stack.frames,
         }
     }
+}
+
+fn indices<S: Serializer>(frames: &&[FrameId], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(frames.iter().map(|frame| frame.index()))
 }
 
 #[derive(Serialize)]
