@@ -6,6 +6,7 @@ pub mod doctor;
 mod error;
 mod followed;
 mod forecast;
+mod late;
 mod leaving;
 mod memory;
 mod numbers;

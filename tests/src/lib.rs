@@ -15,6 +15,7 @@ pub mod oracle;
 pub mod outcome;
 pub mod place;
 pub mod process;
+pub mod redis;
 pub mod report;
 pub mod root;
 pub mod scratch;

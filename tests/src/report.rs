@@ -35,8 +35,19 @@ pub struct Report {
     pub stack_quality: BTreeMap<String, f64>,
     /// The stacks.
     pub stacks: Vec<Stack>,
+    /// What tracing has cost.
+    pub cost: Cost,
     /// The frames, until each stack has its own.
     frames: Vec<Frame>,
+}
+
+/// What tracing has cost.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct Cost {
+    /// memtrace's own processor time, in seconds.
+    pub cpu_s: f64,
+    /// memtrace's own memory at its highest.
+    pub peak_rss_bytes: u64,
 }
 
 /// So many blocks of so many bytes.
@@ -184,17 +195,21 @@ impl Report {
         assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
         let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
         assert_eq!(self.unmatched_frees, unmatched, "unmatched frees");
-        for (index, process) in self.processes.iter().enumerate() {
+        let mut of_processes = vec![Numbers::default(); self.processes.len()];
+        let mut of_roots = vec![Numbers::default(); self.roots.len()];
+        for stack in &self.stacks {
+            of_processes[stack.process] += stack.numbers;
+            of_roots[stack.root] += stack.numbers;
+        }
+        for (process, stacks) in self.processes.iter().zip(of_processes) {
             let Numbers { live_bytes, live_count, alloc_bytes, alloc_count, free_bytes, free_count } = process.totals;
             assert_eq!(alloc_bytes, free_bytes + live_bytes + process.discarded.bytes, "bytes of {}", process.pid);
             assert_eq!(alloc_count, free_count + live_count + process.discarded.count, "blocks of {}", process.pid);
-            let stacks = self.stacks.iter().filter(|stack| stack.process == index);
-            assert_eq!(stacks.map(|stack| stack.numbers).sum::<Numbers>(), process.totals, "stacks of {}", process.pid);
+            assert_eq!(stacks, process.totals, "stacks of {}", process.pid);
         }
         assert_eq!(self.totals, self.roots.iter().map(|root| root.numbers).sum(), "roots and totals");
-        for (index, root) in self.roots.iter().enumerate() {
-            let stacks = self.stacks.iter().filter(|stack| stack.root == index);
-            assert_eq!(stacks.map(|stack| stack.numbers).sum::<Numbers>(), root.numbers, "stacks of {}", root.name);
+        for (root, stacks) in self.roots.iter().zip(of_roots) {
+            assert_eq!(stacks, root.numbers, "stacks of {}", root.name);
         }
     }
 

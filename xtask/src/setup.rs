@@ -25,6 +25,8 @@ const TESTS: &[Program] = &[
     Program { name: "musl-gcc", package: "musl-tools" },
     Program { name: "objcopy", package: "binutils" },
     Program { name: "python3", package: "python3" },
+    Program { name: "redis-server", package: "redis-server" },
+    Program { name: "redis-benchmark", package: "redis-tools" },
     Program { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
     Program { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
     Program { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },

@@ -20,7 +20,7 @@ use super::{cost, memory, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
-use crate::model::{Bytes, Metric, Parts, Pid, Profile, Tick};
+use crate::model::{Bytes, LossReason, Losses, Metric, Parts, Pid, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
@@ -104,6 +104,8 @@ struct Trace {
     shown: (Instant, u64),
     ticks: u32,
     complete: bool,
+    /// How often somebody had an allocator before it was probed.
+    late: Losses,
 }
 
 impl Trace {
@@ -192,6 +194,7 @@ impl Trace {
             shown,
             ticks: 0,
             complete: true,
+            late: Losses::default(),
         })
     }
 
@@ -234,21 +237,26 @@ impl Trace {
     /// Takes up what the targets have mapped: probes allocators among it, and has stacks through it walked by tables.
     fn follow(&mut self, observer: &mut dyn Observer) {
         self.give_tables();
-        let News { allocators, changed } = self.followed.poll();
+        let News { allocators, late, changed } = self.followed.poll();
+        let is_chosen = |followed: &Followed, pid| {
+            let comm = followed.image(pid).map(|image| image.comm.as_str());
+            selection::chooses(&self.selection, pid, comm)
+        };
+        let late = late.into_iter().filter(|&pid| is_chosen(&self.followed, pid)).count();
+        self.late.add(LossReason::AllocatorLate, late as u64);
         for (pid, allocator) in allocators {
-            let comm = self.followed.image(pid).map(|image| image.comm.as_str());
-            let matters = selection::chooses(&self.selection, pid, comm);
+            let matters = is_chosen(&self.followed, pid);
             let scope = self.subject.scope(pid);
             let number = self.followed.number(&allocator);
             let Some(site) = Site::of(pid, scope, &allocator, number, self.subject.probe_site) else { continue };
             let path = allocator.object.path.display();
             let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
             let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
+            self.complete &= placed.is_ok() || !matters;
+            self.followed.placed(&allocator);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
             if matters {
-                // What it handed out before is not in the books.
-                self.complete = false;
                 observer.note(&note);
                 self.subject.notes.push(note);
             }
@@ -305,6 +313,7 @@ impl Trace {
         memory::give_back();
         snapshot.losses.merge(&counters.losses);
         snapshot.losses.merge(&self.followed.losses());
+        snapshot.losses.merge(&self.late);
         self.followed.add_idle(&mut snapshot);
         self.followed.look_again(&snapshot);
         let window = self.opened_at..now;

@@ -32,13 +32,13 @@ fn a_stripped_object_is_named_by_the_debug_file_that_has_its_build_id() {
         fs::create_dir_all(&place).unwrap();
         fs::rename(&debug, place.join(format!("{}.debug", &build_id[2..]))).unwrap();
         let image = program.image(Some(program.path()), Some(root.clone()));
-        let frames = frames_at(&mut Symbolizer::new(), &image, program.returns[0]);
+        let frames = frames_at(&Symbolizer::new(), &image, program.returns[0]);
         assert_eq!(told(&frames), outer_with_inlined());
 
         // As the host holds it.
         let image = program.image(Some(program.path()), None);
-        let mut on_host = Symbolizer::with_debug_directories(vec![root.join("usr/lib/debug")]);
-        assert_eq!(told(&frames_at(&mut on_host, &image, program.returns[0])), outer_with_inlined());
+        let on_host = Symbolizer::with_debug_directories(vec![root.join("usr/lib/debug")]);
+        assert_eq!(told(&frames_at(&on_host, &image, program.returns[0])), outer_with_inlined());
     }
 }
 
