@@ -17,7 +17,7 @@ pub(super) struct Book {
 }
 
 /// One image's numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     places: FxHashMap<StackId, u32>,
     /// Those of parts of the process, apart from the others, which need not be looked for by more than their stack.
@@ -75,6 +75,15 @@ impl Books {
         self.change(place, |book| book.live += Amount::one(size));
         self.live += Amount::one(size);
         self.notice_peak();
+    }
+
+    /// Those of a copy: it has what is live, and got it by being made.
+    pub(super) fn copied(&self) -> Self {
+        let mut copy = self.clone();
+        for book in &mut copy.books {
+            book.alloc = book.live;
+        }
+        copy
     }
 
     pub(super) const fn live(&self) -> Amount {
