@@ -8,6 +8,7 @@ mod phrase;
 mod roots;
 mod svg;
 mod text;
+mod words;
 
 pub(crate) use label::plain;
 

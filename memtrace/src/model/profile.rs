@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, Losses, Part, Pid, StackEnd, Tid, Usage, User,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, EventClass, Losses, Part, Pid, StackEnd, Tid, Usage, User,
     VirtOffset,
 };
 
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
+    /// What it is about.
+    pub class: EventClass,
     /// How long was traced.
     pub duration: Duration,
     /// One entry a program run by a process, ordered by pid and then by time.

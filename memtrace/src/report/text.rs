@@ -12,6 +12,7 @@ mod trust;
 use std::io;
 
 use super::roots::Roots;
+use super::words::Words;
 use super::{Options, label, phrase, sole_peak};
 use crate::model::Profile;
 
@@ -30,15 +31,16 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 
 fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let total = profile.total();
-    for (name, amount) in [("live", total.live), ("allocated", total.alloc), ("freed", total.free)] {
+    let words = Words::of(profile.class);
+    for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
-            Some(age) if name == "live" => format!(", only what is at least {} old", phrase::duration(age)),
+            Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),
             _ => String::new(),
         };
-        writeln!(out, "  {name:<10}{:>12} in {}{age}", amount.bytes, phrase::blocks(amount.count))?;
+        writeln!(out, "  {name:<10}{:>12} in {}{age}", amount.bytes, phrase::blocks(profile.class, amount.count))?;
     }
     if let Some(peak) = sole_peak(profile) {
-        writeln!(out, "  {:<10}{peak:>12} live at once", "peak")?;
+        writeln!(out, "  {:<10}{peak:>12} {} at once", "peak", words.live)?;
     }
     Ok(())
 }

@@ -12,10 +12,12 @@ use crate::model::Pid;
 use crate::target;
 
 /// What the kernel half is told, and the processes that it is to leave out.
-pub(super) fn of(target: &Target) -> Result<(Selection, Vec<Pid>), Error> {
+///
+/// Where only probes are placed, and for a single process, whoever runs into one is meant.
+pub(super) fn of(target: &Target, only_probes: bool) -> Result<(Selection, Vec<Pid>), Error> {
     match target {
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => {
-            Ok((Selection::Probed, Vec::new()))
+            Ok((if only_probes { Selection::Probed } else { Selection::Listed }, Vec::new()))
         }
         Target::Pids { .. } | Target::Command { .. } => Ok((Selection::Families, Vec::new())),
         Target::Selected(choices) => {

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::io;
 
 use super::super::roots::Roots;
+use super::super::words::Words;
 use super::super::{Options, label, phrase};
 use super::frames::Frames;
 use super::stack::{self, Line};
 use super::table;
-use crate::model::{Bytes, Metric, Profile, Root, Usage};
+use crate::model::{Bytes, EventClass, Metric, Profile, Root, Usage};
 
 /// So much of a root's name is shown at least.
 const LEAST_ROOT: usize = 24;
@@ -51,7 +52,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
-        writeln!(out, "\n{}", heading(metric, index + 1, site, share, root))?;
+        writeln!(out, "\n{}", heading(profile.class, metric, index + 1, site, share, root))?;
         stack::write(&site.lines, &frames, out)?;
     }
     Ok(())
@@ -76,17 +77,18 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
     sites
 }
 
-fn heading(metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
+fn heading(class: EventClass, metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
+    let live = Words::of(class).live;
     let aside = match metric {
-        Metric::LiveBytes => format!(" in {}", phrase::blocks(usage.live.count)),
-        Metric::AllocBytes => format!(" in {}", phrase::blocks(usage.alloc.count)),
+        Metric::LiveBytes => format!(" in {}", phrase::blocks(class, usage.live.count)),
+        Metric::AllocBytes => format!(" in {}", phrase::blocks(class, usage.alloc.count)),
         Metric::LiveCount => format!(" of {}", usage.live.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
-        Metric::PeakBytes if usage.live.bytes == Bytes(0) => String::from(", nothing of it live at the end"),
-        Metric::PeakBytes => format!(", {} live at the end", usage.live.bytes),
+        Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", nothing of it {live} at the end"),
+        Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };
-    let heading = format!("{rank:>3}. {:>6}  {}{aside}", phrase::percent(share), phrase::value(metric, site.value));
+    let heading = format!("{rank:>3}. {:>6}  {}{aside}", phrase::percent(share), phrase::value(class, metric, site.value));
     let Some(root) = root else { return heading };
     // A control group's path may be longer than what is left of the line, and still most of it is worth showing.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);
