@@ -21,8 +21,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    AllocatorId, Amount, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts, Pid, Snapshot,
-    Stack, StackId, StackKey, Tick, Tid,
+    AllocatorId, Amount, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts,
+    Pid, Snapshot, Stack, StackId, StackKey, Tick, Tid,
 };
 use image::{Image, Room};
 
@@ -184,7 +184,8 @@ impl Ledger {
 
     const fn part(&self, tid: Tid, allocator: AllocatorId) -> Part {
         match self.settings.parts {
-            Parts::Whole => Part::Whole,
+            // What kind of memory a page is of is asked at the end.
+            Parts::Whole | Parts::Memory => Part::Whole,
             Parts::Threads => Part::Thread(tid),
             Parts::Allocators => Part::Allocator(allocator),
         }

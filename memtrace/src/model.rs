@@ -39,7 +39,7 @@ pub use profile::{
     Unnamed,
 };
 pub use replaced::{Replaced, Version};
-pub use resident::{PAGE, ResidentRange, Touched};
+pub use resident::{PAGE, Residence, ResidentKind, ResidentRange, Touched};
 pub use root::Root;
 pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};

@@ -2,6 +2,7 @@
 //! them.
 
 pub mod registry;
+pub mod residence;
 mod shard;
 mod source;
 #[cfg(test)]

@@ -336,6 +336,7 @@ fn roots() -> impl TypedValueParser<Value = Root> {
             Root::Comm => "its short name",
             Root::Allocator => "the allocator that handed the block out",
             Root::Thread => "the thread that allocated",
+            Root::Memory => "the kind of memory: heap, anonymous, file, stack, shmem; of page faults",
         };
         PossibleValue::new(root.name()).help(says)
     })

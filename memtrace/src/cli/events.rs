@@ -36,9 +36,10 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
             format!("leave it out, or add heap: --events heap,{}", names(&events)),
         ));
     }
-    if !has(EventClass::Fault) && given.sample.is_some() {
+    let about_pages = if given.by == Root::Memory { Some("--by memory") } else { given.sample.map(|_| "--sample") };
+    if let Some(option) = about_pages.filter(|_| !has(EventClass::Fault)) {
         return Err(Contradiction::new(
-            "--sample is about pages, and page faults are not followed",
+            format!("{option} is about pages, and page faults are not followed"),
             "leave it out, or follow them: `memtrace faults`",
         ));
     }
@@ -103,6 +104,7 @@ mod tests {
         assert!(refused("--events fault --older 1s").starts_with("--older is about what allocators"));
         assert!(refused("--events fault -m peak-bytes").starts_with("--metric peak-bytes is about"));
         assert!(refused("--sample 8").starts_with("--sample is about pages"));
+        assert!(refused("--by memory").starts_with("--by memory is about pages"));
         assert!(resolve(&given("--events heap,fault --older 1s --sample 8")).is_ok());
     }
 

@@ -127,7 +127,7 @@ impl Naive {
         match *kind {
             EventKind::Alloc { address, size, stack, allocator } if self.open(pid) => {
                 let part = match self.settings.parts {
-                    Parts::Whole => Part::Whole,
+                    Parts::Whole | Parts::Memory => Part::Whole,
                     Parts::Threads => Part::Thread(tid),
                     Parts::Allocators => Part::Allocator(allocator),
                 };
@@ -177,6 +177,8 @@ impl Naive {
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
             EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
+            // The books of pages are apart.
+            EventKind::Fault { .. } | EventKind::MajorFault { .. } | EventKind::Fork { .. } => {}
         }
         self.running.values_mut().for_each(NaiveImage::recount_peak);
     }

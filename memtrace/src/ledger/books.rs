@@ -35,7 +35,7 @@ impl Books {
     pub(super) fn place_of(&self, key: StackKey) -> Option<u32> {
         match key.part {
             Part::Whole => self.places.get(&key.stack).copied(),
-            Part::Thread(_) | Part::Allocator(_) => self.places_of_parts.get(&key).copied(),
+            Part::Thread(_) | Part::Allocator(_) | Part::Memory(_) => self.places_of_parts.get(&key).copied(),
         }
     }
 
@@ -47,7 +47,7 @@ impl Books {
         self.books.push(Book { key, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks });
         match key.part {
             Part::Whole => self.places.insert(key.stack, place),
-            Part::Thread(_) | Part::Allocator(_) => self.places_of_parts.insert(key, place),
+            Part::Thread(_) | Part::Allocator(_) | Part::Memory(_) => self.places_of_parts.insert(key, place),
         };
         place
     }

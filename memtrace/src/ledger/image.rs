@@ -119,7 +119,7 @@ impl Image {
             }
             usage.total += of_stack;
             let at_peak = if settings.track_peak { self.books.at_peak(book) } else { Bytes(0) };
-            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, at_peak, major_faults: 0 });
+            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, at_peak, ..StackUsage::default() });
         }
         usage
     }

@@ -80,7 +80,12 @@ impl Story {
     }
 
     fn image(&self, ordinal: u32) -> ImageUsage {
-        self.0.snapshot(EventClass::Heap, NOW).images.get(&ImageId { pid: PID, ordinal }).cloned().expect("the image has books")
+        self.0
+            .snapshot(EventClass::Heap, NOW)
+            .images
+            .get(&ImageId { pid: PID, ordinal })
+            .cloned()
+            .expect("the image has books")
     }
 
     fn total(&self) -> Usage {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::{Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Stack, StackEnd, StackId, Touched, Usage};
+use super::{
+    Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Residence, Stack, StackEnd, StackId, Touched, Usage,
+};
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct ImageUsage {
     /// The pages that are in the books of an image that runs, ordered within a shard's part. Empty for other books than of
     /// pages.
     pub touched: Vec<Touched>,
+    /// What is resident of an image that runs, where that was asked for.
+    pub resident: Option<Residence>,
 }
 
 /// What the books of an image are told apart by.
@@ -75,6 +79,8 @@ pub struct StackUsage {
     pub at_peak: Bytes,
     /// How many touches of pages had to wait for a device.
     pub major_faults: u64,
+    /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
+    pub live_variance: u64,
 }
 
 impl Snapshot {
@@ -145,6 +151,7 @@ impl ImageUsage {
             ours.usage += theirs.usage;
             ours.at_peak.0 = ours.at_peak.0.wrapping_add(theirs.at_peak.0);
             ours.major_faults = ours.major_faults.wrapping_add(theirs.major_faults);
+            ours.live_variance = ours.live_variance.wrapping_add(theirs.live_variance);
         }
         self.touched.extend(other.touched);
         self.touched.sort_unstable_by_key(|touched| touched.begin);
@@ -153,6 +160,7 @@ impl ImageUsage {
             last.pages += if joins { next.pages } else { 0 };
             joins
         });
+        self.resident = self.resident.take().or(other.resident);
     }
 
     fn diff(&self, earlier: &Self) -> Self {
@@ -166,6 +174,7 @@ impl ImageUsage {
             let now = change.by_stack.entry(*id).or_default();
             now.usage -= then.usage;
             now.major_faults = now.major_faults.wrapping_sub(then.major_faults);
+            now.live_variance = now.live_variance.wrapping_sub(then.live_variance);
         }
         for usage in change.by_stack.values_mut() {
             usage.at_peak = Bytes(0);
@@ -173,6 +182,7 @@ impl ImageUsage {
         change.by_stack.retain(|_, stack| *stack != StackUsage::default());
         // Which pages there are is no difference either.
         change.touched.clear();
+        change.resident = None;
         change
     }
 

@@ -101,7 +101,9 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
             EventKind::Fault { page, .. } | EventKind::MajorFault { page } => {
                 rings[ring_of_page(page.0, shards) as usize].push_back(event.clone());
             }
-            EventKind::Exec | EventKind::Exit | EventKind::Fork { .. } => rings.iter_mut().for_each(|ring| ring.push_back(event.clone())),
+            EventKind::Exec | EventKind::Exit | EventKind::Fork { .. } => {
+                rings.iter_mut().for_each(|ring| ring.push_back(event.clone()))
+            }
         }
     }
     let sources = rings.into_iter().map(Ready).collect();

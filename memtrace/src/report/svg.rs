@@ -75,7 +75,8 @@ fn title(profile: &Profile, options: &Options) -> String {
 /// What the picture's widths add up to, how long was traced, what was lost, and how far the stacks can be trusted.
 fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
-    let mut before = vec![phrase::value(profile.class, metric, sum), format!("in {}", phrase::duration(profile.duration))];
+    let mut before =
+        vec![phrase::value(profile.class, metric, sum), format!("in {}", phrase::duration(profile.duration))];
     // The peaks of processes are of different moments; their sum was never there.
     if metric == Metric::PeakBytes && profile.processes.len() > 1 {
         before.remove(0);

@@ -12,6 +12,7 @@ use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
 use super::outputs::Outputs;
 use super::overhead::{self, Overhead};
+use super::pages::PageReader;
 use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
@@ -95,6 +96,8 @@ struct Trace {
     /// What the kernel half asks for; `None` where it does not.
     wanted: Option<WantedReader>,
     takes_stacks: bool,
+    /// Reads what is resident; `None` where page faults are not followed.
+    pages: Option<PageReader>,
     subject: Subject,
     selection: Selection,
     /// The monotonic clock from which ticks are counted.
@@ -171,6 +174,9 @@ impl Trace {
         let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
         kernel.open().map_err(|error| translate::kernel(None, error))?;
         followed.begin_at(cost::monotonic_clock());
+        // What a command has before it begins is memtrace's own.
+        let running = subject.is_running().then(|| followed.running()).into_iter().flatten();
+        let pages = PageReader::begin(config, running);
         if let Some(pid) = subject.first_ended() {
             return Err(Error::Ended { pid });
         }
@@ -186,6 +192,7 @@ impl Trace {
             unwinding,
             wanted,
             takes_stacks: config.max_depth > 0,
+            pages,
             subject,
             selection: options.selection,
             clock_start,
@@ -311,6 +318,9 @@ impl Trace {
             self.followed.add_idle(snapshot);
             self.followed.look_again(snapshot);
         }
+        if let Some((pages, snapshot)) = self.pages.as_ref().zip(snapshots.0.get_mut(&EventClass::Fault)) {
+            pages.settle(snapshot);
+        }
         let window = self.opened_at..now;
         self.probes.join(self.own_probes);
         // The target is let go while names are looked up.
@@ -321,6 +331,9 @@ impl Trace {
             let snapshot = snapshots.0.remove(&class).unwrap_or_default();
             let mut profile = symbolizer.profile(&snapshot, self.followed.images(), &window);
             profile.class = class;
+            if class == EventClass::Fault {
+                profile.page_sample = config.page_sample.get();
+            }
             profile.duration = duration;
             profile.notes = self.subject.notes.clone();
             let hits = if class == EventClass::Heap { profile.total().alloc.count } else { 0 };

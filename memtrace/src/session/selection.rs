@@ -137,7 +137,7 @@ mod tests {
         for by in
             [By::User(String::from("nobody-of-that-name")), By::Exe("/no/such".into()), By::Cgroup("no.slice".into())]
         {
-            let error = of(&Target::Selected(vec![choice(by.clone(), false)])).unwrap_err();
+            let error = of(&Target::Selected(vec![choice(by.clone(), false)]), true).unwrap_err();
             assert!(matches!(error, Error::NothingSelected { .. }), "{by:?}: {error}");
             assert!(error.remedy().is_some());
         }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn pids_are_left_out_one_by_one() {
         let choices = vec![choice(By::Pid(Pid(7)), true), choice(By::User(String::from("0")), true)];
-        let (selection, left_out) = of(&Target::Selected(choices)).unwrap();
+        let (selection, left_out) = of(&Target::Selected(choices), true).unwrap();
         assert_eq!(selection, Selection::Selected(vec![Rule { property: Property::User(0), exclude: true }]));
         assert_eq!(left_out, [Pid(7)]);
     }

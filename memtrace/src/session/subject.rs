@@ -177,9 +177,8 @@ impl Subject {
         followed.share_probes();
         let failed = |error| Error::Failed(format!("the processes that run cannot be listed: {error}"));
         let allocators = followed.read_all(&target::all_processes().map_err(failed)?);
-        let site = |(pid, allocator)| {
-            Site::of(pid, Scope::Everyone, &allocator, followed.number(&allocator), probe_site?)
-        };
+        let site =
+            |(pid, allocator)| Site::of(pid, Scope::Everyone, &allocator, followed.number(&allocator), probe_site?);
         let sites = allocators.into_iter().filter_map(site).collect();
         let subject = Self {
             processes: Vec::new(),

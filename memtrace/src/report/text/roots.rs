@@ -59,5 +59,6 @@ const fn head(by: Root) -> &'static str {
         Root::Comm => "COMMAND",
         Root::Allocator => "ALLOCATOR",
         Root::Thread => "THREAD",
+        Root::Memory => "MEMORY",
     }
 }

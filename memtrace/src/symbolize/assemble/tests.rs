@@ -36,7 +36,10 @@ fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     let by_stack = stacks
         .iter()
         .map(|&(stack, bytes, at_peak)| {
-            (StackId(stack).into(), StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak), ..StackUsage::default() })
+            (
+                StackId(stack).into(),
+                StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak), ..StackUsage::default() },
+            )
         })
         .collect();
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
@@ -219,7 +222,10 @@ fn allocations_without_frames_are_one_stack_for_each_reason() {
 fn stacks_of_parts_that_are_kept_apart_stay_apart() {
     let of = |tid, bytes| {
         let part = Part::Thread(Tid(tid));
-        (StackKey { stack: StackId(10), part }, StackUsage { usage: usage(bytes), at_peak: Bytes(0), ..StackUsage::default() })
+        (
+            StackKey { stack: StackId(10), part },
+            StackUsage { usage: usage(bytes), at_peak: Bytes(0), ..StackUsage::default() },
+        )
     };
     let by_stack = BTreeMap::from([of(7, 1), of(8, 2)]);
     let snapshot = Snapshot {
