@@ -52,6 +52,9 @@ pub(super) enum Action {
     /// Trace page faults: who keeps which pages resident. Short for --events fault
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::FAULTS_USAGE)]
     Faults(Box<Trace>),
+    /// Trace mappings: who maps how much, and how much of that is touched. Short for --events map
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
+    Maps(Box<Trace>),
     /// Tell what is missing for tracing on this machine, and how to get it
     #[command(disable_help_flag = true)]
     Doctor(Doctor),
@@ -321,6 +324,7 @@ fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     one_of(EventClass::ALL, |class| {
         let says = match class {
             EventClass::Heap => "what allocators hand out, and who still has it",
+            EventClass::Map => "what processes map, touched or not",
             EventClass::Fault => "which pages are touched, and who keeps them resident",
         };
         PossibleValue::new(class.name()).help(says)
