@@ -1,0 +1,102 @@
+//! What is resident, by the stack that touched it first, equals what victims know and what the kernel says, to the page.
+
+use memtrace_tests::pages::{Said, rss};
+use memtrace_tests::{Report, Trace, Victim};
+
+/// What memtrace says of the victim that touches memory in the way `way`, what the victim says, and what the kernel does.
+fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
+    let mut victim = Victim::start_with("pages", &[way]);
+    let tracer = Trace::of(&victim).options(&["--events", "fault"]).options(options).start();
+    let said = Said::hear(&mut victim);
+    victim_waits(said.pid);
+    let resident = rss(said.pid);
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    (report, said, resident)
+}
+
+/// Waits until the process waits for its standard input, and so touches nothing any more.
+fn victim_waits(pid: u32) {
+    memtrace_tests::process::wait_until_it_reads(pid);
+}
+
+/// Resident pages by function are as the victim says, all of them together as the kernel does, and none is unexplained.
+fn equals(way: &str, options: &[&str]) {
+    let (report, said, resident) = trace(way, options);
+    said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
+    let process = report.processes.iter().find(|process| process.pid == said.pid).expect("the process is there");
+    let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
+    assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
+    let explained = sum(|kind| kind.with_stack_bytes) + sum(|kind| kind.before_bytes);
+    assert_eq!(explained, resident, "{:#?}", process.resident);
+    assert_eq!(process.totals.live_bytes, sum(|kind| kind.with_stack_bytes));
+}
+
+#[test]
+fn of_a_reserve_what_is_touched() {
+    equals("reserve", &[]);
+}
+
+#[test]
+fn of_what_is_only_read_nothing() {
+    equals("reads", &[]);
+}
+
+#[test]
+fn of_huge_pages_their_real_size() {
+    equals("huge_written", &[]);
+}
+
+#[test]
+fn of_huge_pages_that_are_only_read_nothing() {
+    equals("huge_read", &[]);
+}
+
+#[test]
+fn what_is_left_around_a_hole() {
+    equals("hole", &[]);
+}
+
+#[test]
+fn what_was_not_given_back() {
+    equals("back", &[]);
+}
+
+#[test]
+fn what_was_moved_and_has_grown() {
+    equals("moves", &[]);
+}
+
+#[test]
+fn of_files_what_was_touched_and_what_the_kernel_brought_along() {
+    equals("files", &[]);
+}
+
+#[test]
+fn what_is_left_below_the_break() {
+    equals("brk", &[]);
+}
+
+#[test]
+fn a_copys_own_pages_and_those_that_it_has_from_its_parent() {
+    equals("forks", &["--children"]);
+}
+
+#[test]
+fn what_the_kernel_filled() {
+    equals("kernel", &[]);
+}
+
+#[test]
+fn by_the_kind_of_memory() {
+    let (report, said, _) = trace("files", &["--by", "memory"]);
+    let live = |function: &str, kind: &str| {
+        let stacks = said.stacks(&report, function).into_iter();
+        stacks.filter(|stack| stack.memory.as_deref() == Some(kind)).map(|stack| stack.numbers.live_bytes).sum::<u64>()
+    };
+    for function in ["shared_file", "private_file"] {
+        assert_eq!(live(function, "file"), said.functions[function].resident * 4096);
+        assert_eq!(live(function, "anonymous"), 0);
+    }
+}
