@@ -1,7 +1,13 @@
 //! What is resident, by the stack that touched it first, equals what victims know and what the kernel says, to the page.
 
-use memtrace_tests::pages::{Said, rss};
-use memtrace_tests::{Report, Trace, Victim};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use memtrace_tests::pages::{PAGE, Said, rss};
+use memtrace_tests::process::run;
+use memtrace_tests::{Report, Scratch, Trace, Victim};
 
 /// What memtrace says of the victim that touches memory in the way `way`, what the victim says, and what the kernel does.
 fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
@@ -86,6 +92,80 @@ fn a_copys_own_pages_and_those_that_it_has_from_its_parent() {
 #[test]
 fn what_the_kernel_filled() {
     equals("kernel", &[]);
+}
+
+/// A file to swap to, for as long as this lives.
+struct Swap(PathBuf);
+
+impl Swap {
+    fn on(scratch: &Scratch) -> Self {
+        let path = scratch.join("swap");
+        let file = File::create(&path).expect("the folder can be written to");
+        // It must have all its blocks.
+        std::io::copy(&mut std::io::repeat(0).take(32 << 20), &mut &file).expect("there is room");
+        file.sync_all().expect("it can be written");
+        run(Command::new("chmod").arg("600").arg(&path));
+        run(Command::new("mkswap").arg(&path));
+        run(Command::new("swapon").arg(&path));
+        Self(path)
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // Nobody has anything there that would keep it.
+        let _ = Command::new("swapoff").arg(&self.0).status();
+    }
+}
+
+/// How many touches of pages of the process have waited for a device, as the kernel counts (`majflt`, proc_pid_stat(5)).
+fn major_faults(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
+    behind.split_whitespace().nth(9).expect("there are so many fields").parse().expect("a number")
+}
+
+/// Resident pages, and how often touches have waited, are as the victim and the kernel say; returns the latter.
+fn equals_with_waits(way: &str) -> u64 {
+    let mut victim = Victim::start_with("pages", &[way]);
+    let before = major_faults(victim.pid());
+    let tracer = Trace::of(&victim).options(&["--events", "fault"]).start();
+    let said = Said::hear(&mut victim);
+    victim_waits(said.pid);
+    let waited = major_faults(said.pid) - before;
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
+    assert_eq!(report.stacks.iter().filter_map(|stack| stack.major_faults).sum::<u64>(), waited);
+    waited
+}
+
+#[test]
+fn what_was_swapped_out_and_in_again() {
+    let scratch = Scratch::new();
+    let _swap = Swap::on(&scratch);
+    // What has been written and is still in memory need not be waited for.
+    let _ = equals_with_waits("swaps");
+}
+
+#[test]
+fn what_was_waited_for_by_its_pages() {
+    assert!(equals_with_waits("disk") >= 40);
+}
+
+#[test]
+fn of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_page() {
+    let (report, said, resident) = trace("reserve", &["--sample", "16"]);
+    let stacks = said.stacks(&report, "reserve_and_touch");
+    let estimate: u64 = stacks.iter().map(|stack| stack.numbers.live_bytes).sum();
+    let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("it is estimated");
+    let truth = said.functions["reserve_and_touch"].resident * PAGE;
+    // A sixteenth of 16,384 pages: three standard deviations are about a tenth. Twice that is not met by chance.
+    assert!(estimate.abs_diff(truth) <= 2 * error, "{estimate} ± {error} for {truth}");
+    assert!((truth / 20..truth / 7).contains(&error), "{error} of {truth}");
+    let process = &report.processes[0];
+    assert_eq!(process.resident.values().map(|kind| kind.total_bytes).sum::<u64>(), resident);
 }
 
 #[test]

@@ -217,6 +217,50 @@ NOIPA static void filled_by_the_kernel(void) {
     tell("filled_by_the_kernel", 24, 40);
 }
 
+NOIPA static char *swapped_out(void) {
+    char *all = map(1024 * PAGE);
+    write_to(all, 1024 * PAGE);
+    for (int i = 0; i < 1000 && present(all, 1024); i++) {
+        if (madvise(all, 1024 * PAGE, MADV_PAGEOUT))
+            abort();
+        usleep(10000);
+    }
+    if (present(all, 1024))
+        abort();
+    return all;
+}
+
+NOIPA static void swapped_in(char *all) { write_to(all, 512 * PAGE); }
+
+static void swaps(void) {
+    swapped_in(swapped_out());
+    tell("swapped_out", 0, 1024);
+    tell("swapped_in", 512, 0);
+}
+
+/* Of what the disk alone has each page has to be waited for. */
+NOIPA static void read_from_disk(int fd) {
+    char *all = checked(mmap(NULL, 64 * PAGE, PROT_READ, MAP_SHARED, fd, 0));
+    if (madvise(all, 64 * PAGE, MADV_RANDOM))
+        abort();
+    read_from(all, 40 * PAGE);
+}
+
+static void disk(void) {
+    char path[] = "/var/tmp/memtrace-pages-XXXXXX";
+    int fd = mkstemp(path);
+    static char page[PAGE];
+    if (fd < 0 || unlink(path))
+        abort();
+    for (int i = 0; i < 64; i++)
+        if (write(fd, page, PAGE) != (ssize_t)PAGE)
+            abort();
+    if (fsync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
+        abort();
+    read_from_disk(fd);
+    tell("read_from_disk", 40, 64);
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -224,7 +268,7 @@ int main(int argc, char **argv) {
     } ways[] = {
         {"reserve", reserve_and_touch}, {"reads", reads},   {"huge_written", huge_written}, {"huge_read", huge_read},
         {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
-        {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel},
+        {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
     };
     /* So that its own code is not touched for the first time while memory is. */
     if (mlockall(MCL_CURRENT))
