@@ -29,6 +29,10 @@ static SETTINGS: Settings = Settings {
     by_default: 1,
     by_cgroup: 1,
     allocators: 1,
+    page_sample: 1,
+    forks: 1,
+    memory_break: 0,
+    mappings: 1,
     reserved: 0,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
@@ -167,6 +171,29 @@ pub fn selects_by_cgroup() -> bool {
 #[inline(always)]
 pub fn tells_allocators() -> bool {
     read!(allocators) != 0
+}
+
+/// Of pages, one in so many is told of.
+#[inline(always)]
+pub fn page_sample() -> u32 {
+    read!(page_sample)
+}
+
+/// Whether forks are told of.
+#[inline(always)]
+pub fn tells_forks() -> bool {
+    read!(forks) != 0
+}
+
+#[inline(always)]
+pub fn memory_break() -> usize {
+    read!(memory_break) as usize
+}
+
+/// Whether mappings are told of; else only where they were moved.
+#[inline(always)]
+pub fn tells_mappings() -> bool {
+    read!(mappings) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped.

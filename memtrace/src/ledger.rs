@@ -6,10 +6,13 @@
 
 #[cfg(test)]
 mod against_a_naive_model;
-mod blocks;
+mod block;
 mod books;
 mod image;
+mod pages;
 mod parked;
+mod ranges;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -18,8 +21,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts, Pid, Snapshot, Stack,
-    StackId, StackKey, Stacks, Tick,
+    AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, Part,
+    Parts, Pid, Snapshot, Stack, StackId, StackKey, Stacks, Tick, Tid,
 };
 use image::{Image, Room};
 
@@ -52,6 +55,10 @@ pub struct Ledger {
     /// How many processes have an image.
     running: usize,
     ended: Vec<(ImageId, ImageUsage)>,
+    /// As above, the books of their pages.
+    ended_pages: Vec<(ImageId, ImageUsage)>,
+    /// As above, the books of their mappings.
+    ended_ranges: Vec<(ImageId, ImageUsage)>,
     stacks: Stacks,
     room: Room,
     events: u64,
@@ -77,6 +84,8 @@ impl Ledger {
             last: 0,
             running: 0,
             ended: Vec::new(),
+            ended_pages: Vec::new(),
+            ended_ranges: Vec::new(),
             stacks: Stacks::default(),
             room: Room::new(&settings),
             events: 0,
@@ -90,11 +99,7 @@ impl Ledger {
         let Event { pid, tid, tick, kind } = event;
         match kind {
             EventKind::Alloc { address, size, stack, allocator } => {
-                let part = match self.settings.parts {
-                    Parts::Whole => Part::Whole,
-                    Parts::Threads => Part::Thread(tid),
-                    Parts::Allocators => Part::Allocator(allocator),
-                };
+                let part = self.part(tid, allocator);
                 if let Some((image, room)) = self.image_of(pid) {
                     image.alloc(address, size, StackKey { stack, part }, tick, room);
                 }
@@ -116,6 +121,47 @@ impl Ledger {
                     image.restore(tid, address, &mut self.room);
                 }
             }
+            EventKind::Fault { page, touch, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.pages.get_or_insert_default().touch(page, touch, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::MajorFault { page } => {
+                if let Some(pages) = self.running_image(pid).and_then(|image| image.pages.as_mut()) {
+                    pages.waited(page);
+                }
+            }
+            EventKind::Map { begin, size, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.ranges.get_or_insert_default().map(begin, size, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::ParkRange { begin, size } => {
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.ranges.get_or_insert_default().park(tid, begin, size, room);
+                }
+            }
+            EventKind::RestoreRange => {
+                if let Some((image, room)) = self.image_of(pid)
+                    && let Some(ranges) = &mut image.ranges
+                {
+                    ranges.restore(tid, room);
+                }
+            }
+            EventKind::Move { old, old_size, begin, size, keeps, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    if let Some(pages) = &mut image.pages {
+                        pages.moved(old, begin, Bytes(old_size.0.min(size.0)));
+                    }
+                    let (from, to) = ([old.0, old_size.0], [begin.0, size.0]);
+                    let ranges = image.ranges.get_or_insert_default();
+                    ranges.moved(tid, from, to, keeps, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::Fork { child } => self.copy_memory(pid, child),
             EventKind::Stack { id, stack } => self.remember(id, &stack),
             EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
             EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
@@ -145,33 +191,86 @@ impl Ledger {
         &self.room.losses
     }
 
-    /// The books at the moment `now`. Images in which nothing happened are left out.
+    /// The books of `class` at the moment `now`. Images in which nothing happened are left out.
     #[must_use]
-    pub fn snapshot(&self, now: Tick) -> Snapshot {
+    pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
+        let ended = match class {
+            EventClass::Heap => &self.ended,
+            EventClass::Map => &self.ended_ranges,
+            EventClass::Fault => &self.ended_pages,
+        };
         Snapshot {
-            images: self.running(now).chain(self.ended.iter().cloned()).collect(),
+            images: self.running(class, now).chain(ended.iter().cloned()).collect(),
+            // Those of which this shard has no events too: another one may have them.
             stacks: self.stacks.clone(),
             losses: self.room.losses.clone(),
         }
     }
 
-    /// The books at the moment `now`, the last: what is in them need not be held twice.
+    /// As [`Ledger::snapshot`], the last: what is in it need not be held twice.
     #[must_use]
-    pub fn finish(mut self, now: Tick) -> Snapshot {
-        let ended = std::mem::take(&mut self.ended);
+    pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
+        let ended = match class {
+            EventClass::Heap => std::mem::take(&mut self.ended),
+            EventClass::Map => std::mem::take(&mut self.ended_ranges),
+            EventClass::Fault => std::mem::take(&mut self.ended_pages),
+        };
         Snapshot {
-            images: self.running(now).chain(ended).collect(),
+            images: self.running(class, now).chain(ended).collect(),
             stacks: std::mem::take(&mut self.stacks),
             losses: self.room.losses,
         }
     }
 
-    /// The books of what still runs.
-    fn running(&self, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
+    /// The books of `class` of what still runs.
+    fn running(&self, class: EventClass, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
+        let usage = move |image: &Image| match class {
+            EventClass::Heap => Some(image.usage(None, now, &self.settings)),
+            EventClass::Map => image.ranges.as_ref().map(|ranges| ranges.usage(None)),
+            EventClass::Fault => {
+                let usage = image.pages.as_ref().map(|pages| pages.usage(None));
+                usage.map(|usage| ImageUsage { copy_of: image.copy_of, ..usage })
+            }
+        };
         self.processes.iter().filter_map(move |process| {
-            let usage = process.image.as_ref()?.usage(None, now, &self.settings);
+            let usage = usage(process.image.as_ref()?)?;
             image::has_books(&usage).then_some((process.image_id(), usage))
         })
+    }
+
+    const fn part(&self, tid: Tid, allocator: AllocatorId) -> Part {
+        match self.settings.parts {
+            // What kind of memory a page is of is asked at the end.
+            Parts::Whole | Parts::Memory => Part::Whole,
+            Parts::Threads => Part::Thread(tid),
+            Parts::Allocators => Part::Allocator(allocator),
+        }
+    }
+
+    /// The image that `pid` runs, where there is one.
+    fn running_image(&mut self, pid: Pid) -> Option<&mut Image> {
+        let index = self.by_pid.get(&pid).copied()?;
+        self.processes.get_mut(index)?.image.as_deref_mut()
+    }
+
+    /// The new process `child` has the pages and mappings of `parent`, and no others.
+    fn copy_memory(&mut self, parent: Pid, child: Pid) {
+        // Somebody had the pid whose exit was lost.
+        if let Some(image) = self.running_image(child) {
+            let (pages, ranges) = (image.pages.take(), image.ranges.take());
+            self.room.pages -= pages.map_or(0, |pages| pages.count());
+            self.room.ranges -= ranges.map_or(0, |ranges| ranges.count());
+        }
+        let index = self.by_pid.get(&parent).copied();
+        let image = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
+        let (pages, ranges) = image.map_or((&None, &None), |image| (&image.pages, &image.ranges));
+        let pages = pages.as_ref().and_then(|pages| pages.copied(&mut self.room));
+        let ranges = ranges.as_ref().and_then(|ranges| ranges.copied(&mut self.room));
+        if let Some((image, _)) = self.image_of(child) {
+            image.pages = pages;
+            image.ranges = ranges;
+            image.copy_of = Some(parent);
+        }
     }
 
     /// The image that `pid` runs, opened where there is none; `None`, and a loss, where there is no room for it.
@@ -225,6 +324,14 @@ impl Ledger {
         if let Some(image) = process.image.take() {
             self.running -= 1;
             self.room.live -= image.live();
+            if let Some(pages) = &image.pages {
+                self.room.pages -= pages.count();
+                self.ended_pages.push((id, pages.usage(Some(ending))));
+            }
+            if let Some(ranges) = &image.ranges {
+                self.room.ranges -= ranges.count();
+                self.ended_ranges.push((id, ranges.usage(Some(ending))));
+            }
             let usage = image.usage(Some(ending), tick, &self.settings);
             if image::has_books(&usage) {
                 self.ended.push((id, usage));

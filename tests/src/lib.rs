@@ -13,6 +13,7 @@ pub mod counts;
 pub mod memory;
 pub mod oracle;
 pub mod outcome;
+pub mod pages;
 pub mod place;
 pub mod process;
 pub mod redis;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use memtrace_common::wire::{AllocRecord, BlockRecord, Header, Kind, MAX_FRAMES, StackRecord};
+use memtrace_common::wire::{
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, MoveRecord, PAGE_SHIFT, RangeRecord,
+    StackRecord, fault,
+};
 
-use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
+use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid, Touch};
 
 /// A record that does not say what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,39 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         Kind::Park => EventKind::Park { address: address(record)? },
         Kind::Restore => EventKind::Restore { address: address(record)? },
         Kind::Stack => stack(record)?,
+        Kind::Fault => {
+            let word = word64(record, std::mem::offset_of!(FaultRecord, page))?;
+            EventKind::Fault {
+                page: AbsAddr(word >> PAGE_SHIFT << PAGE_SHIFT),
+                touch: Touch { present: word & fault::PRESENT != 0, write: word & fault::WRITE != 0 },
+                stack: StackId(word64(record, std::mem::offset_of!(FaultRecord, stack))?),
+            }
+        }
+        Kind::MajorFault => EventKind::MajorFault { page: address(record)? },
+        Kind::Map => {
+            let (begin, size) = range(record)?;
+            EventKind::Map { begin, size, stack: stack_of_range(record)? }
+        }
+        Kind::ParkRange => {
+            let (begin, size) = range(record)?;
+            EventKind::ParkRange { begin, size }
+        }
+        Kind::RestoreRange => EventKind::RestoreRange,
+        Kind::Move => {
+            let (begin, size) = range(record)?;
+            let old = word64(record, std::mem::offset_of!(MoveRecord, old_begin))?;
+            let old_size = word64(record, std::mem::offset_of!(MoveRecord, old_bytes))?;
+            old.checked_add(old_size).ok_or(BadRecord)?;
+            EventKind::Move {
+                old: AbsAddr(old),
+                old_size: Bytes(old_size),
+                begin,
+                size,
+                keeps: word64(record, std::mem::offset_of!(MoveRecord, keeps))? != 0,
+                stack: stack_of_range(record)?,
+            }
+        }
+        Kind::Fork => EventKind::Fork { child: Pid(word32(record, std::mem::offset_of!(ForkRecord, child))?) },
         Kind::Exec => EventKind::Exec,
         Kind::Exit => EventKind::Exit,
     };
@@ -42,6 +78,18 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         tick: Tick(word32(record, std::mem::offset_of!(Header, tick))?),
         kind,
     })
+}
+
+/// Where addresses begin and how many they are; those that go beyond the last address contradict themselves.
+fn range(record: &[u8]) -> Result<(AbsAddr, Bytes), BadRecord> {
+    let begin = word64(record, std::mem::offset_of!(RangeRecord, begin))?;
+    let bytes = word64(record, std::mem::offset_of!(RangeRecord, bytes))?;
+    begin.checked_add(bytes).ok_or(BadRecord)?;
+    Ok((AbsAddr(begin), Bytes(bytes)))
+}
+
+fn stack_of_range(record: &[u8]) -> Result<StackId, BadRecord> {
+    word64(record, std::mem::offset_of!(RangeRecord, stack)).map(StackId)
 }
 
 fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
@@ -113,6 +161,27 @@ mod tests {
         assert_eq!(decode(&block(2)), Ok(event(EventKind::Free { address })));
         assert_eq!(decode(&block(3)), Ok(event(EventKind::Park { address })));
         assert_eq!(decode(&block(4)), Ok(event(EventKind::Restore { address })));
+        assert_eq!(
+            decode(&with_words(header(8), &[0x7f00_0000_5003, 99])),
+            Ok(event(EventKind::Fault {
+                page: AbsAddr(0x7f00_0000_5000),
+                touch: Touch { present: true, write: true },
+                stack: StackId(99)
+            }))
+        );
+        assert_eq!(decode(&block(9)), Ok(event(EventKind::MajorFault { page: address })));
+        let (begin, size, stack) = (address, Bytes(8192), StackId(99));
+        let mapped = |kind| with_words(header(kind), &[address.0, 8192, 99]);
+        assert_eq!(decode(&mapped(11)), Ok(event(EventKind::Map { begin, size, stack })));
+        assert_eq!(decode(&mapped(12)), Ok(event(EventKind::ParkRange { begin, size })));
+        assert_eq!(decode(&header(13)), Ok(event(EventKind::RestoreRange)));
+        let (old, old_size) = (AbsAddr(0x1000), Bytes(4096));
+        assert_eq!(
+            decode(&with_words(mapped(14), &[0x1000, 4096, 1])),
+            Ok(event(EventKind::Move { old, old_size, begin, size, keeps: true, stack }))
+        );
+        assert_eq!(decode(&with_words(header(11), &[u64::MAX, 8192, 99])), Err(BadRecord));
+        assert_eq!(decode(&with_words(header(10), &[4712])), Ok(event(EventKind::Fork { child: Pid(4712) })));
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
         let truncated_with_two_frames = 2 | 4 << 32;
@@ -133,7 +202,7 @@ mod tests {
     fn what_contradicts_itself_is_bad() {
         assert_eq!(decode(&[]), Err(BadRecord));
         assert_eq!(decode(&header(0)), Err(BadRecord));
-        assert_eq!(decode(&header(8)), Err(BadRecord));
+        assert_eq!(decode(&header(15)), Err(BadRecord));
         assert_eq!(decode(&header(2)), Err(BadRecord), "a free without an address");
         assert_eq!(decode(&with_words(header(2 | 1 << 16), &[1])), Err(BadRecord), "a free by an allocator");
         assert_eq!(decode(&with_words(header(1), &[1, 2])), Err(BadRecord), "an allocation without a stack");

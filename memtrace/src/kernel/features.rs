@@ -23,6 +23,8 @@ const TRIAL: Options = Options {
     start_ns: 0,
     selection: Selection::Selected(Vec::new()),
     tells_allocators: false,
+    page_sample: None,
+    tells_mappings: false,
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.

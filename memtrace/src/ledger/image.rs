@@ -1,29 +1,43 @@
 //! The books of one image: what each event means.
 
 use super::Settings;
-use super::blocks::{Block, Blocks, Place};
+use super::block::Block;
 use super::books::Books;
+use super::pages::Pages;
 use super::parked::{Park, Parked};
+use super::ranges::Ranges;
+use super::table::{Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid,
-    Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey, StackUsage, Tick,
+    Tid, Usage,
 };
 
 /// One program run by one process.
 #[derive(Debug, Default)]
 pub(super) struct Image {
-    blocks: Blocks,
+    blocks: Table<Block>,
     parked: Parked,
     books: Books,
     unmatched_frees: u64,
+    /// Those of its pages; most images have none.
+    pub(super) pages: Option<Box<Pages>>,
+    /// The process whose copy it is, where that was told.
+    pub(super) copy_of: Option<Pid>,
+    /// Those of its mappings; most images have none.
+    pub(super) ranges: Option<Box<Ranges>>,
 }
 
 /// What all images of a ledger share: how much there is, how much there may be, and what was lost.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) live: Amount,
+    /// How many pages are in the books.
+    pub(super) pages: u64,
+    /// How many parts of mappings are in the books.
+    pub(super) ranges: u64,
     pub(super) losses: Losses,
-    max_blocks: u64,
+    /// There may be so many blocks, so many pages, and so many parts of mappings.
+    pub(super) max_blocks: u64,
     stacks_left: u32,
 }
 
@@ -31,6 +45,8 @@ impl Room {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             live: Amount::default(),
+            pages: 0,
+            ranges: 0,
             losses: Losses::default(),
             max_blocks: settings.blocks,
             stacks_left: settings.stacks,
@@ -45,11 +61,11 @@ impl Image {
             Place::Live(mut entry) => {
                 let unseen = *entry.get();
                 room.losses.add(LossReason::FreeUnseen, 1);
-                self.books.free(unseen.stack, unseen.size);
+                self.books.free(unseen.stack, Amount::one(unseen.size));
                 room.live -= Amount::one(unseen.size);
                 let place = place_of(&mut self.books, key, room);
                 *entry.get_mut() = Block { address, size, stack: place, tick };
-                self.books.alloc(place, size);
+                self.books.alloc(place, Amount::one(size));
             }
             Place::Unknown(entry) => {
                 if room.live.count >= room.max_blocks {
@@ -58,7 +74,7 @@ impl Image {
                 }
                 let place = place_of(&mut self.books, key, room);
                 entry.insert(Block { address, size, stack: place, tick });
-                self.books.alloc(place, size);
+                self.books.alloc(place, Amount::one(size));
             }
         }
         room.live += Amount::one(size);
@@ -85,7 +101,7 @@ impl Image {
         match park.block {
             Some(block) => {
                 entry.insert(block);
-                self.books.restore(block.stack, block.size);
+                self.books.restore(block.stack, Amount::one(block.size));
                 room.live += Amount::one(block.size);
             }
             None => self.unmatched_frees -= 1,
@@ -112,7 +128,7 @@ impl Image {
             }
             usage.total += of_stack;
             let at_peak = if settings.track_peak { self.books.at_peak(book) } else { Bytes(0) };
-            by_stack.push((book.key, StackUsage { usage: of_stack, at_peak }));
+            by_stack.push((book.key, StackUsage { usage: of_stack, at_peak, ..StackUsage::default() }));
         }
         // Made at once, the map is as small as can be.
         usage.by_stack = by_stack.into_iter().collect();
@@ -134,7 +150,7 @@ impl Image {
     #[inline]
     fn give_up(&mut self, address: AbsAddr, room: &mut Room) -> Option<Block> {
         let block = self.blocks.remove(address)?;
-        self.books.free(block.stack, block.size);
+        self.books.free(block.stack, Amount::one(block.size));
         room.live -= Amount::one(block.size);
         Some(block)
     }
@@ -142,7 +158,7 @@ impl Image {
 
 /// The place of `key` in the books; that of [`StackId::FAILED`], and a loss, where there is no room for it.
 #[inline]
-fn place_of(books: &mut Books, key: StackKey, room: &mut Room) -> u32 {
+pub(super) fn place_of(books: &mut Books, key: StackKey, room: &mut Room) -> u32 {
     books.place_of(key).unwrap_or_else(|| new_place(books, key, room))
 }
 

@@ -51,8 +51,69 @@ pub enum EventKind {
         /// Its frames. Boxed, since it is rare and would make every event larger.
         stack: Box<Stack>,
     },
+    /// A page was touched that was not there, or not the process' own.
+    Fault {
+        /// The page.
+        page: AbsAddr,
+        /// How.
+        touch: Touch,
+        /// Who touched it.
+        stack: StackId,
+    },
+    /// The last touch of a page had to wait for a device.
+    MajorFault {
+        /// The page.
+        page: AbsAddr,
+    },
+    /// Addresses were mapped.
+    Map {
+        /// The first.
+        begin: AbsAddr,
+        /// How many.
+        size: Bytes,
+        /// Who mapped them.
+        stack: StackId,
+    },
+    /// Addresses are about to be unmapped or moved: they are given up, unless [`EventKind::RestoreRange`] takes them back.
+    ParkRange {
+        /// The first.
+        begin: AbsAddr,
+        /// How many.
+        size: Bytes,
+    },
+    /// What the thread was about to unmap or move stays as it was.
+    RestoreRange,
+    /// What the thread was about to move has been moved, and may be larger or smaller now.
+    Move {
+        /// Where it lay.
+        old: AbsAddr,
+        /// How much it was.
+        old_size: Bytes,
+        /// Where it lies.
+        begin: AbsAddr,
+        /// How much it is.
+        size: Bytes,
+        /// Whether the old addresses are still mapped, without their pages.
+        keeps: bool,
+        /// Who asked for it.
+        stack: StackId,
+    },
+    /// The process was copied, with all its pages and mappings.
+    Fork {
+        /// The copy.
+        child: Pid,
+    },
     /// The process runs a new program; its old memory is gone.
     Exec,
     /// The process ended.
     Exit,
+}
+
+/// How a page was touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touch {
+    /// It was there, but not to be touched in this way.
+    pub present: bool,
+    /// It was written to.
+    pub write: bool,
 }

@@ -75,7 +75,7 @@ fn name(profile: &Profile, by: Root, process: usize, part: Part) -> String {
         Root::Cgroup => process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()),
         Root::Allocator => match part {
             Part::Allocator(id) => allocator(profile, id),
-            Part::Whole | Part::Thread(_) => unknown("allocator"),
+            Part::Whole | Part::Thread(_) | Part::Memory(_) => unknown("allocator"),
         },
         Root::Thread => match part {
             // A thread says little where there are many processes.
@@ -83,7 +83,12 @@ fn name(profile: &Profile, by: Root, process: usize, part: Part) -> String {
                 format!("{} of {}", thread(process, tid), label::process(process))
             }
             Part::Thread(tid) => thread(process, tid),
-            Part::Whole | Part::Allocator(_) => unknown("thread"),
+            Part::Whole | Part::Allocator(_) | Part::Memory(_) => unknown("thread"),
+        },
+        Root::Memory => match part {
+            Part::Memory(kind) => kind.name().to_owned(),
+            // What is gone is of no kind any more.
+            Part::Whole | Part::Thread(_) | Part::Allocator(_) => String::from("[released]"),
         },
     }
 }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::paths::Paths;
 use crate::model::{
     Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Node, Part, ProcessProfile, Profile, StackEnd,
-    StackProfile, Tick, Usage,
+    StackProfile, StackUsage, Tick,
 };
 
 /// Writes the profile of what was traced during `window`; `frames` are those of each place of `paths`, outermost first. What
@@ -32,22 +32,28 @@ pub(super) fn profile(
     for (number, (id, usage)) in books.into_iter().enumerate() {
         processes.push(process(id, &usage, images.get(&id).unwrap_or(&unknown), window));
         // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
-        let mut joined: BTreeMap<Site, (Usage, Option<Bytes>)> = BTreeMap::new();
+        let mut joined: BTreeMap<Site, (StackUsage, Option<Bytes>)> = BTreeMap::new();
         for ((key, stack_usage), &(path, end)) in usage.by_stack.iter().zip(ends.by_ref()) {
             let site = Site { frames: sequences.of(path), end, part: key.part };
             let (sum, at_peak) = joined.entry(site).or_default();
-            *sum += stack_usage.usage;
+            sum.usage += stack_usage.usage;
+            sum.major_faults += stack_usage.major_faults;
+            sum.resident.0 += stack_usage.resident.0;
+            sum.live_variance = sum.live_variance.saturating_add(stack_usage.live_variance);
             if usage.peak.is_some() {
                 *at_peak = Some(Bytes(at_peak.unwrap_or_default().0.wrapping_add(stack_usage.at_peak.0)));
             }
         }
-        stacks.extend(joined.into_iter().map(|(site, (usage, at_peak))| StackProfile {
+        stacks.extend(joined.into_iter().map(|(site, (sum, at_peak))| StackProfile {
             process: number,
             part: site.part,
             frames: site.frames,
             end: site.end,
-            usage,
+            usage: sum.usage,
             at_peak,
+            major_faults: sum.major_faults,
+            live_variance: sum.live_variance,
+            resident: sum.resident,
         }));
     }
     Profile { processes, stacks, frames, ..Profile::default() }
@@ -115,6 +121,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         threads: image.threads,
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
+        resident: usage.resident.clone(),
         ..ProcessProfile::new(id.pid, comm)
     }
 }

@@ -27,7 +27,7 @@ fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
     let usage = Usage { live: Amount::one(Bytes(64)), alloc: Amount::one(Bytes(64)), free: Amount::default() };
     let id = StackId(100);
     let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken };
-    let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0) })]);
+    let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0), ..StackUsage::default() })]);
     Snapshot {
         images: BTreeMap::from([(IMAGE, ImageUsage { total: usage, by_stack, ..ImageUsage::default() })]),
         stacks: Stacks::from([(id, stack)]),

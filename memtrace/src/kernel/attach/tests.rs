@@ -65,6 +65,8 @@ fn kernel() -> Kernel {
         start_ns: 0,
         selection,
         tells_allocators: false,
+        page_sample: None,
+        tells_mappings: false,
     };
     Kernel::load(&options).unwrap().0
 }

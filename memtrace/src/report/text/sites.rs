@@ -8,11 +8,12 @@ use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
 use super::super::roots::Roots;
-use super::super::{Options, label, phrase};
+use super::super::words::Words;
+use super::super::{Options, allocators, estimate, label, phrase};
 use super::frames::Frames;
 use super::stack;
 use super::table;
-use crate::model::{Bytes, Metric, Profile, Root, StackProfile, Usage};
+use crate::model::{Bytes, EventClass, Metric, Profile, Root, StackProfile, Usage};
 
 /// So much of a root's name is shown at least.
 const LEAST_ROOT: usize = 24;
@@ -26,6 +27,11 @@ struct Site {
     /// By the metric that sites are ranked by.
     value: u64,
     usage: Usage,
+    /// As a stack's.
+    live_variance: u64,
+    resident: Bytes,
+    /// Whether a stack of it is within an allocator.
+    by_allocator: bool,
 }
 
 /// Writes as many sites as are asked for, the greatest first.
@@ -55,7 +61,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
-        writeln!(out, "\n{}", heading(metric, index + 1, site, share, root))?;
+        writeln!(out, "\n{}", heading(profile, metric, index + 1, site, share, root))?;
         stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
     }
     Ok(())
@@ -82,29 +88,52 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
             None if metric.of(stack) == 0 => continue,
             None => {
                 known.insert_unique(hash, (hash, sites.len()), |&(hash, _)| hash);
-                sites.push(Site { root, stack: index, value: 0, usage: Usage::default() });
+                sites.push(Site {
+                    root,
+                    stack: index,
+                    value: 0,
+                    usage: Usage::default(),
+                    live_variance: 0,
+                    resident: Bytes(0),
+                    by_allocator: false,
+                });
                 sites.len() - 1
             }
         };
         let site = &mut sites[site];
         site.value = site.value.saturating_add(metric.of(stack));
         site.usage += stack.usage;
+        site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
+        site.by_allocator |= profile.class == EventClass::Map && allocators::is_within(profile, stack);
+        site.live_variance = site.live_variance.saturating_add(stack.live_variance);
     }
     sites.sort_by_key(|site| Reverse(site.value));
     sites
 }
 
-fn heading(metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
+fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
+    let class = profile.class;
+    let error = estimate::error(profile, metric, usage.alloc.count, site.live_variance);
+    let error = estimate::shown(error, metric);
+    let live = Words::of(class).live;
     let aside = match metric {
-        Metric::LiveBytes => format!(" in {}", phrase::blocks(usage.live.count)),
-        Metric::AllocBytes => format!(" in {}", phrase::blocks(usage.alloc.count)),
+        Metric::LiveBytes => format!(" in {}", phrase::blocks(class, usage.live.count)),
+        Metric::AllocBytes => format!(" in {}", phrase::blocks(class, usage.alloc.count)),
         Metric::LiveCount => format!(" of {}", usage.live.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
-        Metric::PeakBytes if usage.live.bytes == Bytes(0) => String::from(", nothing of it live at the end"),
-        Metric::PeakBytes => format!(", {} live at the end", usage.live.bytes),
+        Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", nothing of it {live} at the end"),
+        Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };
-    let heading = format!("{rank:>3}. {:>6}  {}{aside}", phrase::percent(share), phrase::value(metric, site.value));
+    let mut aside = aside;
+    if class == EventClass::Map && usage.live.bytes != Bytes(0) {
+        aside.push_str(&format!(", {} touched", site.resident));
+    }
+    if site.by_allocator {
+        aside.push_str(", an allocator's");
+    }
+    let heading =
+        format!("{rank:>3}. {:>6}  {}{error}{aside}", phrase::percent(share), phrase::value(class, metric, site.value));
     let Some(root) = root else { return heading };
     // A control group's path may be longer than what is left of the line, and still most of it is worth showing.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);

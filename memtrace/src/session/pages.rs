@@ -1,0 +1,67 @@
+//! What is resident of the traced processes, read when tracing begins and when it ends.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use super::config::Config;
+use crate::model::{EventClass, Pid, ResidentRange, Root, Snapshot};
+use crate::pipeline::residence::{self, Pages};
+use crate::target;
+
+/// What was resident of the processes that ran when tracing began, and how their pages are followed.
+#[derive(Debug)]
+pub(super) struct PageReader {
+    before: BTreeMap<Pid, Vec<ResidentRange>>,
+    one_in: NonZeroU32,
+    by_kind: bool,
+}
+
+impl PageReader {
+    /// Reads what `pids` have resident; whoever touches a page from now on has it in the books too. `None` where neither
+    /// page faults nor mappings are followed.
+    pub(super) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
+        // Who has ended meanwhile had nothing that is still there.
+        let read = |pid| Some((pid, target::resident(pid).ok()?));
+        let follows_pages = config.follows(EventClass::Fault);
+        (follows_pages || config.follows(EventClass::Map)).then(|| Self {
+            before: pids.into_iter().filter(|_| follows_pages).filter_map(read).collect(),
+            one_in: config.page_sample,
+            by_kind: config.by == Root::Memory,
+        })
+    }
+
+    /// What was resident of a process when tracing began, or else of the one that it is a copy of.
+    fn before(&self, mut pid: Pid, copies: &BTreeMap<Pid, Pid>) -> &[ResidentRange] {
+        for _ in 0..=copies.len() {
+            match (self.before.get(&pid), copies.get(&pid)) {
+                (Some(before), _) => return before,
+                (None, Some(&parent)) => pid = parent,
+                (None, None) => break,
+            }
+        }
+        &[]
+    }
+
+    /// Notes what of the mappings in the books is resident now.
+    pub(super) fn note_resident(snapshot: &mut Snapshot) {
+        for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
+            // A process that ends at this moment has nothing resident.
+            residence::note_resident(usage, &target::resident(id.pid).unwrap_or_default());
+        }
+    }
+
+    /// Holds the books of pages against what is resident now.
+    pub(super) fn settle(&self, snapshot: &mut Snapshot) {
+        let copies: BTreeMap<Pid, Pid> =
+            snapshot.images.iter().filter_map(|(id, usage)| Some((id.pid, usage.copy_of?))).collect();
+        for (id, usage) in &mut snapshot.images {
+            let running = usage.ended.is_none();
+            // A process that ends at this moment has nothing resident.
+            let now = running.then(|| target::resident(id.pid).unwrap_or_default());
+            let before = if id.ordinal == 0 { self.before(id.pid, &copies) } else { &[] };
+            let one_in = self.one_in.get();
+            let pages = now.as_deref().map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
+            residence::settle(usage, pages, one_in);
+        }
+    }
+}
