@@ -1,5 +1,6 @@
 //! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
 
+mod explain;
 mod fold;
 mod folded;
 mod json;
@@ -9,6 +10,7 @@ mod roots;
 mod svg;
 mod text;
 
+pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub(crate) use label::plain;
 
 use std::cmp::Reverse;
