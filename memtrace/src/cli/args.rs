@@ -51,6 +51,9 @@ pub(super) enum Action {
     /// Tell what is missing for tracing on this machine, and how to get it
     #[command(disable_help_flag = true)]
     Doctor(Doctor),
+    /// Tell where a process' memory is, without tracing it: what adds up to its RSS, and what is beside it
+    #[command(disable_help_flag = true)]
+    Explain(Explain),
     /// Print a script that completes memtrace's arguments in a shell
     #[command(disable_help_flag = true)]
     Completions {
@@ -78,6 +81,29 @@ pub(super) struct Doctor {
     /// Write JSON, for programs
     #[arg(long)]
     pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) help: Help,
+}
+
+/// What `explain` is asked.
+#[derive(Debug, Args)]
+pub(super) struct Explain {
+    /// Look at this process
+    #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
+    pub(super) pid: Pid,
+
+    /// Write to this file, as text (.txt) or as JSON (.json); '-' is standard output, and the default. May be given more than once
+    #[arg(short, long = "output", value_name = "FILE")]
+    pub(super) outputs: Vec<PathBuf>,
+
+    /// Write this format where no extension tells [default: txt]
+    #[arg(long, value_parser = page_formats())]
+    pub(super) format: Option<Format>,
+
+    /// List so many names of each kind
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(super) top: usize,
 
     #[command(flatten)]
     pub(super) help: Help,
@@ -281,6 +307,14 @@ fn formats() -> impl TypedValueParser<Value = Format> {
             Format::Json => "everything, for programs",
             Format::Text => "a summary for people",
         };
+        PossibleValue::new(format.name()).help(says)
+    })
+}
+
+/// The formats that say more than stacks.
+fn page_formats() -> impl TypedValueParser<Value = Format> {
+    one_of(&[Format::Text, Format::Json], |format| {
+        let says = if *format == Format::Json { "everything, for programs" } else { "a page for people" };
         PossibleValue::new(format.name()).help(says)
     })
 }
