@@ -1,0 +1,407 @@
+//! What `memtrace explain` says of processes, compared with what they, the kernel and other tools say of them.
+
+#![expect(clippy::print_stdout, reason = "the shares are what the tests are there to measure")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+use memtrace_tests::page::{Blocks, Named, explain};
+use memtrace_tests::process::{Process, run};
+use memtrace_tests::{Page, Scratch, Victim, tracer, victim};
+use serde::Deserialize;
+
+const MIB: u64 = 1 << 20;
+
+/// What glibc says of itself: mallinfo(3).
+#[derive(Debug, Deserialize)]
+struct Mallinfo {
+    uordblks: u64,
+    fsmblks: u64,
+    fordblks: u64,
+    hblks: u64,
+    hblkhd: u64,
+    arena: u64,
+}
+
+fn heaps(threads: &str) -> (Victim, Mallinfo) {
+    let mut victim = Victim::start_with("heaps", &[threads]);
+    let line = victim.process().line();
+    let info = serde_json::from_str(&line).expect("the victim says what mallinfo2 does");
+    victim.wait_until_it_reads();
+    (victim, info)
+}
+
+fn blocks(page: &Page) -> Blocks {
+    assert_eq!(page.heap.allocator.as_deref(), Some("glibc"), "{page:#?}");
+    page.heap.blocks.unwrap_or_else(|| panic!("{page:#?}"))
+}
+
+/// What is in use, free and mapped is what glibc itself says, byte for byte.
+fn assert_equal(blocks: Blocks, info: &Mallinfo) {
+    let in_arenas = blocks.in_use_bytes - blocks.mapped_bytes;
+    assert_eq!(in_arenas + blocks.own_bytes, info.uordblks + info.fsmblks, "{blocks:#?} {info:#?}");
+    assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
+    assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
+    assert_eq!(in_arenas + blocks.own_bytes + blocks.free_bytes, info.arena, "{blocks:#?} {info:#?}");
+    assert_eq!(blocks.untold_resident_bytes, 0);
+}
+
+#[test]
+fn blocks_of_the_main_arena_are_as_many_bytes_as_glibc_says() {
+    let (victim, info) = heaps("0");
+    let page = Page::of(victim.pid());
+    assert_equal(blocks(&page), &info);
+    assert_eq!(blocks(&page).arenas, 1);
+    // Six large blocks, and free blocks between others, were asked for.
+    assert_eq!(info.hblks, 6);
+    assert!(info.fordblks > 0 && info.fsmblks > 0, "{info:?}");
+    victim.finish();
+}
+
+#[test]
+fn blocks_of_several_arenas_and_heaps_are_as_many_bytes_as_glibc_says() {
+    let (victim, info) = heaps("5");
+    let page = Page::of(victim.pid());
+    assert_equal(blocks(&page), &info);
+    assert_eq!((blocks(&page).arenas, page.threads, page.thread_stacks.count), (6, 6, 5));
+    // The last thread's arena has outgrown a heap of 64 MiB.
+    assert!(info.arena > 128 * MIB, "{info:?}");
+    victim.finish();
+}
+
+/// A file of 16 MiB that is in memory as a whole.
+fn file_of_16_mib(scratch: &Scratch) -> PathBuf {
+    let path = scratch.join("data");
+    fs::write(&path, vec![7; 16 << 20]).expect("the scratch directory is writable");
+    path
+}
+
+#[test]
+fn memory_of_each_kind_is_as_much_as_was_touched() {
+    let scratch = Scratch::new();
+    let file = file_of_16_mib(&scratch);
+    let path = file.to_str().expect("a plain path");
+    let victim = Victim::start_with("ranges", &[path]);
+    victim.wait_until_it_reads();
+    let page = Page::of(victim.pid());
+    // Kernels without CONFIG_ANON_VMA_NAME keep no names; there the C library's own few pages are beside it.
+    let (reserve, beside) = match page.anonymous("reserve") {
+        Some(named) => (named, 0),
+        None => (page.anonymous("without a name").unwrap_or_else(|| panic!("{page:#?}")), MIB / 8),
+    };
+    assert!((64 * MIB..=64 * MIB + beside).contains(&reserve.resident_bytes), "{reserve:?}");
+    assert!((1024 * MIB..=1024 * MIB + beside).contains(&reserve.reserved_bytes), "{reserve:?}");
+
+    let data = page.files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{page:#?}"));
+    assert_eq!((data.copied_bytes, data.held.reserved_bytes), (3 * MIB, 24 * MIB));
+    // The kernel maps pages that are in memory around one that is touched (`do_fault_around`, mm/memory.c), 64 KiB of them.
+    let touched = 8 * MIB + 6 * MIB;
+    assert!((touched..=touched + MIB / 8).contains(&data.held.resident_bytes), "{data:?}");
+
+    let pool = page.shmem.iter().find(|named| named.name == "/memfd:pool").unwrap_or_else(|| panic!("{page:#?}"));
+    assert_eq!((pool.held.resident_bytes, pool.held.reserved_bytes), (10 * MIB, 16 * MIB));
+    let zero = page.shmem.iter().find(|named| named.name == "/dev/zero").unwrap_or_else(|| panic!("{page:#?}"));
+    assert_eq!((zero.held.resident_bytes, zero.held.reserved_bytes), (4 * MIB, 8 * MIB));
+
+    let stacks = &page.thread_stacks;
+    assert_eq!((stacks.count, page.threads), (1, 2));
+    // Beside what the thread touched there is its frame's rest and what the C library keeps there.
+    assert!((20 * MIB..21 * MIB).contains(&stacks.held.resident_bytes), "{stacks:?}");
+    // With the guard.
+    assert_eq!(stacks.held.reserved_bytes, 32 * MIB + 4096);
+    assert_eq!(stacks.largest_resident_bytes, Some(stacks.held.resident_bytes));
+    assert_ne!(stacks.largest_thread, Some(victim.pid()));
+
+    assert_adds_up(&page);
+    assert_eq!(page.unexplained_bytes, 0);
+    victim.finish();
+}
+
+/// The parts are what the kernel counts by its own kinds.
+fn assert_adds_up(page: &Page) {
+    let named = |list: &[Named]| list.iter().map(|named| named.held.resident_bytes).sum::<u64>();
+    let files: u64 = page.files.iter().map(|file| file.held.resident_bytes).sum();
+    let copied: u64 = page.files.iter().map(|file| file.copied_bytes).sum();
+    let stacks = page.main_stack.resident_bytes + page.thread_stacks.held.resident_bytes;
+    let anonymous = page.heap.held.resident_bytes + named(&page.anonymous) + stacks + copied;
+    assert_eq!(page.rss_bytes, page.rss_anonymous_bytes + page.rss_file_bytes + page.rss_shmem_bytes);
+    let sum = anonymous + files - copied + named(&page.shmem) + page.special.resident_bytes;
+    assert_eq!(page.rss_bytes.cast_signed() - page.unexplained_bytes, sum.cast_signed(), "{page:#?}");
+    let near = |ours: u64, kernels: u64| ours.abs_diff(kernels) <= page.rss_bytes / 33;
+    assert!(near(anonymous, page.rss_anonymous_bytes), "{anonymous} {page:#?}");
+    assert!(near(files - copied + page.special.resident_bytes, page.rss_file_bytes), "{files} {page:#?}");
+    assert!(near(named(&page.shmem), page.rss_shmem_bytes), "{page:#?}");
+}
+
+/// At least so much of the RSS of programs that nobody here wrote is explained.
+const SHARE: f64 = 0.97;
+
+fn assert_explained(page: &Page) {
+    println!("{:.3}% of {} bytes explained", page.explained * 100.0, page.rss_bytes);
+    assert!(page.explained >= SHARE, "{page:#?}");
+    assert_adds_up(page);
+}
+
+/// A program that is told to end when the test does.
+struct Program(Process);
+
+impl Program {
+    /// Starts it and waits until it says a line that holds `ready`.
+    fn start(command: &mut Command, ready: &str) -> Self {
+        let mut process = Process::start(command);
+        while !process.line().contains(ready) {}
+        Self(process)
+    }
+
+    fn page(&self) -> Page {
+        Page::of(self.0.pid())
+    }
+}
+
+#[test]
+fn python_is_explained() {
+    let program = "
+import json, os, re, sqlite3
+table = {number: [str(number)] * 3 for number in range(200000)}
+for number in range(0, 200000, 3):
+    del table[number]
+print('ready', flush=True)
+os.read(0, 1)
+";
+    let python = Program::start(Command::new("/usr/bin/python3").args(["-c", program]), "ready");
+    let page = python.page();
+    assert_explained(&page);
+    // Small objects are in memory that Python maps for itself.
+    assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
+    assert!(blocks(&page).in_use_bytes > MIB, "{page:#?}");
+}
+
+#[test]
+fn redis_and_its_jemalloc_are_explained() {
+    let scratch = Scratch::new();
+    let socket = scratch.join("socket");
+    let mut command = Command::new("/usr/bin/redis-server");
+    command
+        .args(["--port", "0", "--save", "", "--enable-debug-command", "yes", "--unixsocket"])
+        .arg(&socket)
+        .current_dir(&*scratch);
+    let redis = Program::start(&mut command, "ready to accept connections");
+    let mut client = UnixStream::connect(&socket).expect("redis listens");
+    client.write_all(b"DEBUG POPULATE 200000\r\n").expect("redis reads");
+    let mut answer = [0; 5];
+    client.read_exact(&mut answer).expect("redis answers");
+    assert_eq!(&answer, b"+OK\r\n");
+    let page = redis.page();
+    assert_explained(&page);
+    assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some("jemalloc"), false));
+    assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("jemalloc keeps no marks")), "{page:#?}");
+    // A table of 200,000 names and values, of which no other part of the process knows.
+    assert!(page.heap.held.resident_bytes > 16 * MIB, "{page:#?}");
+}
+
+#[test]
+fn node_is_explained() {
+    let program = "
+const kept = [];
+for (let i = 0; i < 300000; i++) kept.push({ i, text: 'number ' + i });
+console.log('ready');
+process.stdin.on('data', () => process.exit(kept.length ? 0 : 1));
+";
+    let node = Program::start(Command::new("/usr/bin/node").args(["-e", program]), "ready");
+    let page = node.page();
+    assert_explained(&page);
+    // glibc keeps the stacks of threads that have ended for others to come.
+    assert!(page.thread_stacks.count >= page.threads - 1, "{page:#?}");
+    assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
+}
+
+#[test]
+fn postgres_and_its_shared_buffers_are_explained() {
+    let scratch = Scratch::new();
+    let (initdb, server) = (postgres("initdb"), postgres("postgres"));
+    let data = scratch.join("data");
+    // The server refuses to run as root.
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    run(Command::new("setpriv")
+        .args(user)
+        .arg(initdb)
+        .args(["--no-sync", "-A", "trust", "-U", "test", "-D"])
+        .arg(&data));
+    let mut command = Command::new("setpriv");
+    command.args(user).arg(server).arg("-D").arg(&data).arg("-k").arg(&*scratch);
+    command.args(["-c", "listen_addresses=", "-c", "shared_buffers=64MB", "-c", "logging_collector=off"]);
+    let mut process = Process::start(&mut command);
+    assert!(process.wait_for_error(|line| line.contains("ready to accept connections")), "postgres ended");
+    let page = Page::of(process.pid());
+    assert_explained(&page);
+    let shared: u64 = page.shmem.iter().map(|named| named.held.reserved_bytes).sum();
+    assert!(shared > 64 * MIB, "{page:#?}");
+    process.signal(libc::SIGINT);
+    assert!(process.wait().success());
+}
+
+/// Where Debian puts a program of PostgreSQL's, of whatever version.
+fn postgres(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is installed");
+    let folders = versions.map(|version| version.expect("a version").path().join("bin").join(name));
+    folders.into_iter().find(|path| path.is_file()).expect("a version of PostgreSQL has it")
+}
+
+/// The RSS in `ps`, the kernel's own sum, and what is said agree.
+#[test]
+fn a_pages_numbers_are_those_of_other_tools() {
+    let (victim, _) = heaps("2");
+    let page = Page::of(victim.pid());
+    let rss = run(Command::new("ps").args(["-o", "rss=", "-p", &victim.pid().to_string()]));
+    assert_eq!(page.rss_bytes, rss.trim().parse::<u64>().expect("a number") * 1024);
+    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", victim.pid())).expect("the victim runs");
+    let sum = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("its sum");
+    assert_eq!(sum.trim(), format!("{} kB", page.rss_bytes / 1024));
+    victim.finish();
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let (victim, _) = heaps("2");
+    let state = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
+        let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
+        let faults = fs::read_to_string(format!("/proc/{}/stat", victim.pid())).expect("the victim runs");
+        // Minor and major faults are fields 10 and 12, the second being the name, which has no blank.
+        let fields: Vec<_> = faults.split(' ').map(str::to_owned).collect();
+        let smaps = smaps.lines().filter(|line| !line.starts_with("Pss") && !line.starts_with("Referenced:"));
+        (
+            status
+                .lines()
+                .filter(|line| line.starts_with("Vm") || line.starts_with("Rss"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+            smaps
+                .filter(|line| !line.starts_with("Shared_") && !line.starts_with("Private_"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+            [fields[9].clone(), fields[11].clone()],
+        )
+    };
+    let before = state();
+    let page = Page::of(victim.pid());
+    assert!(blocks(&page).in_use_count > 0);
+    assert_eq!(state(), before);
+    victim.finish();
+}
+
+const NO_SUCH_PROCESS: i32 = 3;
+const NOT_PERMITTED: i32 = 4;
+const UNTRACEABLE: i32 = 8;
+
+/// How `explain` ends for this process, and what it says on standard error.
+fn refused(pid: u32) -> (Option<i32>, String) {
+    let output = explain(["--pid", &pid.to_string()]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn what_has_no_memory_or_is_no_process_is_refused_with_the_reason() {
+    let (code, text) = refused(2);
+    assert_eq!(code, Some(UNTRACEABLE), "{text}");
+    assert!(text.contains("kernel thread"), "{text}");
+    let (victim, _) = heaps("1");
+    let tasks = fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("the victim runs");
+    let ids = tasks.map(|task| task.expect("a task").file_name().to_string_lossy().parse().expect("a number"));
+    let thread = ids.into_iter().find(|id: &u32| *id != victim.pid()).expect("the victim has another thread");
+    let (code, text) = refused(thread);
+    assert_eq!(code, Some(UNTRACEABLE), "{text}");
+    assert!(text.contains(&format!("tip: give --pid {}", victim.pid())), "{text}");
+    let pid = victim.pid();
+    victim.finish();
+    let (code, text) = refused(pid);
+    assert_eq!(code, Some(NO_SUCH_PROCESS), "{text}");
+}
+
+/// Without privileges, another user's process is refused, and one's own is explained but for what takes a look inside where
+/// that is not allowed.
+#[test]
+fn without_privileges_ones_own_processes_are_explained_and_others_are_not() {
+    let scratch = Scratch::new();
+    let copy = scratch.program(&tracer::binary(), "memtrace");
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let as_nobody = |pid: u32| {
+        let mut command = Command::new("setpriv");
+        command.args(user).arg(&copy).args(["explain", "--format", "json", "--pid", &pid.to_string()]);
+        command.output().expect("memtrace starts")
+    };
+    let (others, _) = heaps("0");
+    let output = as_nobody(others.pid());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(NOT_PERMITTED), "{text}");
+    assert!(text.contains("CAP_SYS_PTRACE"), "{text}");
+    others.finish();
+
+    let program = scratch.program(&victim::path("heaps"), "heaps");
+    let mut own = Victim::run(Command::new("setpriv").args(user).arg(program).arg("0"));
+    let info: Mallinfo = serde_json::from_str(&own.process().line()).expect("the victim says what mallinfo2 does");
+    own.wait_until_it_reads();
+    let output = as_nobody(own.pid());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page: Page = serde_json::from_slice(&output.stdout).expect("explain writes its own JSON");
+    assert!(page.explained >= SHARE, "{page:#?}");
+    match page.heap.blocks {
+        Some(blocks) => assert_equal(blocks, &info),
+        // Where Yama keeps processes from looking into each other.
+        None => assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("CAP_SYS_PTRACE")), "{page:#?}"),
+    }
+    own.finish();
+}
+
+/// A process that changes its heap all the time is explained all the same, and is not held up.
+#[test]
+fn a_busy_process_adds_up_whatever_was_torn() {
+    let program = "
+import threading
+print('ready', flush=True)
+def churn():
+    kept = []
+    while True:
+        kept.append(bytes(700))
+        if len(kept) > 20000:
+            kept = kept[::3]
+for _ in range(3):
+    threading.Thread(target=churn, daemon=True).start()
+input()
+";
+    let mut command = Command::new("/usr/bin/python3");
+    let mut python = Program::start(command.args(["-c", program]).env("PYTHONMALLOC", "malloc"), "ready");
+    for _ in 0..5 {
+        let page = python.page();
+        assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
+        match page.heap.blocks {
+            Some(blocks) => assert!(blocks.in_use_resident_bytes <= page.heap.held.reserved_bytes, "{page:#?}"),
+            None => assert!(page.heap.not_told.is_some(), "{page:#?}"),
+        }
+    }
+    python.0.tell("");
+    assert!(python.0.wait().success(), "looking has harmed it: {}", python.0.rest_of_errors());
+}
+
+#[test]
+fn the_page_for_people_has_the_figures_that_programs_get() {
+    let (victim, _) = heaps("0");
+    let page = Page::of(victim.pid());
+    let output = explain(["--pid", &victim.pid().to_string()]);
+    let text = String::from_utf8(output.stdout).expect("the page is text");
+    let line = |start: &str| {
+        let found = text.lines().find(|line| line.trim_start().starts_with(start));
+        found.unwrap_or_else(|| panic!("{start}: {text}")).to_owned()
+    };
+    let shown = |bytes: u64| format!("{:.2} MiB", bytes as f64 / MIB as f64);
+    assert!(line("RSS ").contains(&shown(page.rss_bytes)), "{text}");
+    assert!(line("heap of glibc").contains(&shown(page.heap.held.resident_bytes)), "{text}");
+    assert!(line("in use").contains(&shown(blocks(&page).in_use_resident_bytes)), "{text}");
+    assert!(line("unexplained").contains("0 B"), "{text}");
+    assert!(!text.contains('\x1b'), "colours are for terminals");
+    victim.finish();
+}
