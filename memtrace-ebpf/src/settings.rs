@@ -29,6 +29,8 @@ static SETTINGS: Settings = Settings {
     by_default: 1,
     by_cgroup: 1,
     allocators: 1,
+    page_sample: 1,
+    forks: 1,
     reserved: 0,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
@@ -167,6 +169,18 @@ pub fn selects_by_cgroup() -> bool {
 #[inline(always)]
 pub fn tells_allocators() -> bool {
     read!(allocators) != 0
+}
+
+/// Of pages, one in so many is told of.
+#[inline(always)]
+pub fn page_sample() -> u32 {
+    read!(page_sample)
+}
+
+/// Whether forks are told of.
+#[inline(always)]
+pub fn tells_forks() -> bool {
+    read!(forks) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped.

@@ -16,7 +16,7 @@ use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{Begin, Read, Walk, Window, Windowed};
 
 use crate::settings;
-use crate::stack::{Caller, Scratch};
+use crate::stack::{Caller, Origin, Scratch};
 
 /// A walk in progress, in a thread's scratch memory.
 #[repr(C)]
@@ -62,11 +62,11 @@ impl Walked {
     pub const FAILED: Self = Self { frames: 0, hash: 0, end: 0 };
 }
 
-/// Walks from where a function returns to with these registers, in the scratch memory of `slot`, which is the caller's.
+/// Walks from where `origin` says, in the scratch memory of `slot`, which is the caller's.
 #[inline(always)]
-pub fn walk(slot: u32, pid: u32, process: Process, registers: &pt_regs, caller: Caller, seed: u64) -> Walked {
-    let Some(Scratch { unwind, .. }) = Scratch::at(slot) else { return Walked::FAILED };
-    begin(unwind, pid, process, &Returning { registers, caller }, seed);
+pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u64) -> Walked {
+    let Some(Scratch { unwind, registers, .. }) = Scratch::at(slot) else { return Walked::FAILED };
+    begin(unwind, pid, process, &origin.begin(registers), seed);
     for _ in 0..STEPS {
         // The step looks the slot up by itself, so that no reference to it may be held over the call.
         if unwind_step(slot) != 0 {
@@ -119,12 +119,34 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
 }
 
 /// Where a function returns to.
-struct Returning<'context> {
-    registers: &'context pt_regs,
-    caller: Caller,
+pub struct AtReturn<'context> {
+    pub registers: &'context pt_regs,
+    pub caller: Caller,
 }
 
-impl Begin for Returning<'_> {
+/// Before an instruction, with these registers.
+pub struct AtInstruction<'room> {
+    pub registers: &'room pt_regs,
+}
+
+impl Begin for AtInstruction<'_> {
+    #[inline(always)]
+    fn ip(&self) -> u64 {
+        self.registers.rip
+    }
+
+    #[inline(always)]
+    fn ip_is_return(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn register(&self, number: usize) -> u64 {
+        numbered(self.registers, number, self.registers.rsp)
+    }
+}
+
+impl Begin for AtReturn<'_> {
     #[inline(always)]
     fn ip(&self) -> u64 {
         self.caller.ip
@@ -135,27 +157,31 @@ impl Begin for Returning<'_> {
         true
     }
 
-    /// By DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
     #[inline(always)]
     fn register(&self, number: usize) -> u64 {
-        let registers = self.registers;
-        match number {
-            0 => registers.rax,
-            1 => registers.rdx,
-            2 => registers.rcx,
-            3 => registers.rbx,
-            4 => registers.rsi,
-            5 => registers.rdi,
-            6 => registers.rbp,
-            7 => self.caller.stack_pointer,
-            8 => registers.r8,
-            9 => registers.r9,
-            10 => registers.r10,
-            11 => registers.r11,
-            12 => registers.r12,
-            13 => registers.r13,
-            14 => registers.r14,
-            _ => registers.r15,
-        }
+        numbered(self.registers, number, self.caller.stack_pointer)
+    }
+}
+
+/// A register by DWARF's number (System V ABI, AMD64 supplement, figure 3.36), with this stack pointer.
+#[inline(always)]
+fn numbered(registers: &pt_regs, number: usize, stack_pointer: u64) -> u64 {
+    match number {
+        0 => registers.rax,
+        1 => registers.rdx,
+        2 => registers.rcx,
+        3 => registers.rbx,
+        4 => registers.rsi,
+        5 => registers.rdi,
+        6 => registers.rbp,
+        7 => stack_pointer,
+        8 => registers.r8,
+        9 => registers.r9,
+        10 => registers.r10,
+        11 => registers.r11,
+        12 => registers.r12,
+        13 => registers.r13,
+        14 => registers.r14,
+        _ => registers.r15,
     }
 }

@@ -6,6 +6,7 @@
 mod address;
 mod belonging;
 mod event;
+mod event_class;
 mod explanation;
 mod id;
 mod losses;
@@ -17,6 +18,7 @@ mod part;
 mod pressure;
 mod profile;
 mod replaced;
+mod resident;
 mod root;
 mod snapshot;
 mod stack;
@@ -25,7 +27,8 @@ mod usage;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
 pub use belonging::{Cgroup, Container, User};
-pub use event::{Event, EventKind};
+pub use event::{Event, EventKind, Touch};
+pub use event_class::EventClass;
 pub use explanation::{
     CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, NamedMemory,
     ThreadStacks, Told,
@@ -43,8 +46,9 @@ pub use profile::{
     Unnamed,
 };
 pub use replaced::{Replaced, Version};
+pub use resident::{PAGE, Residence, ResidentKind, ResidentRange, Touched};
 pub use root::Root;
-pub use snapshot::{ImageUsage, Snapshot, StackKey, StackUsage};
+pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};
 pub use time::Tick;
 pub use usage::{Amount, Bytes, Ending, Usage};

@@ -1,5 +1,6 @@
 //! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
 
+mod estimate;
 mod explain;
 mod fold;
 mod folded;
@@ -9,6 +10,7 @@ mod phrase;
 mod roots;
 mod svg;
 mod text;
+mod words;
 
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub(crate) use label::plain;

@@ -74,6 +74,7 @@ fn count(workspace: &Workspace) -> Result<Counts> {
         match program {
             Program::UProbe(program) => program.load(),
             Program::RawTracePoint(program) => program.load(),
+            Program::PerfEvent(program) => program.load(),
             _ => bail!("{name} is of a kind that is not known here"),
         }
         .with_context(|| format!("the verifier refuses {name}"))?;

@@ -43,7 +43,8 @@ fn process_exit(context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`: runs in the parent, before the child does.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn process_fork(context: RawTracePointContext) -> i32 {
-    let parent = Thread::current().pid;
+    let thread = Thread::current();
+    let parent = thread.pid;
     let child = context.arg::<u64>(1) as usize + settings::task_tgid();
     // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
     match unsafe { bpf_probe_read_kernel(child as *const u32) } {
@@ -51,6 +52,9 @@ fn process_fork(context: RawTracePointContext) -> i32 {
         Ok(child) if child != parent => {
             unwind::copy(parent, child);
             scope::fork(parent, child);
+            if settings::tells_forks() && maps::is_open() && scope::matters(child) {
+                emit::fork(&context, thread, child);
+            }
         }
         _ => {}
     }

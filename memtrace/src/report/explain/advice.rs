@@ -69,6 +69,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     let pid = page.pid;
     let lead = format!("{} of the RSS ({})", phrase::percent(share(most.resident, rss)), most.resident);
     let trace = Some(format!("sudo memtrace --pid {pid} -d 1m"));
+    let touches = Some(format!("sudo memtrace faults --pid {pid} -d 1m"));
     let (text, command) = match most.kind {
         PartKind::HeapInUse => {
             (format!("{lead} is heap that is in use. Which code allocates, and what of it stays, says:"), trace)
@@ -95,13 +96,12 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
         ),
         PartKind::Anonymous => {
             let name = page.anonymous.first().map_or("", |named| named.name.as_str());
-            let next = runtime(page).unwrap_or(
-                "What a runtime keeps there (JavaScript, Java, Go, .NET), its own heap profile says; else look for what calls mmap.",
-            );
+            let hint = runtime(page).unwrap_or("A runtime's own heap (JavaScript, Java, Go, .NET) is there.");
             let text = format!(
-                "{lead} is memory that the program maps for itself, past malloc; the most of it {name}. {next}"
+                "{lead} is memory that the program maps for itself, past malloc; the most of it {name}. {hint} Which code \
+                 touches it anew says:"
             );
-            (text, None)
+            (text, touches)
         }
         PartKind::FilesClean => (
             format!(

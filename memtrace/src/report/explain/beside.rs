@@ -30,7 +30,8 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
 fn heap(page: &Explanation) -> Option<String> {
     let Told::Apart(books) = &page.heap.told else { return None };
     let arenas = phrase::counted(books.arenas.into(), "arena", "arenas");
-    let mut text = format!("touched or not, {} in {} in use", books.in_use, phrase::blocks(books.blocks));
+    let mut text =
+        format!("touched or not, {} in {} in use", books.in_use, phrase::counted(books.blocks, "block", "blocks"));
     if books.mapped_blocks > 0 {
         text += &format!(" ({} with mappings of their own, {})", phrase::grouped(books.mapped_blocks), books.mapped);
     }
