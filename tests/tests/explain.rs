@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memtrace_tests::page::{Blocks, Named, explain};
@@ -70,6 +70,26 @@ fn blocks_of_several_arenas_and_heaps_are_as_many_bytes_as_glibc_says() {
     // The last thread's arena has outgrown a heap of 64 MiB.
     assert!(info.arena > 128 * MIB, "{info:?}");
     victim.finish();
+}
+
+/// The marks are where they were in each version of glibc that the set-up fetches, and the victim can run with.
+#[test]
+fn blocks_of_other_versions_of_glibc_are_as_many_bytes_as_they_say() {
+    for release in ["trixie", "sid"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(release);
+        let libraries = folder.join("usr/lib/x86_64-linux-gnu");
+        for threads in ["0", "5"] {
+            let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+            command.arg("--library-path").arg(&libraries).arg(victim::path("heaps")).arg(threads);
+            let mut victim = Victim::run(&mut command);
+            let line = victim.process().line();
+            victim.wait_until_it_reads();
+            let page = Page::of(victim.pid());
+            assert_equal(blocks(&page), &serde_json::from_str(&line).expect("the victim says what mallinfo2 does"));
+            assert_eq!(page.thread_stacks.count.to_string(), threads, "{release}: {page:#?}");
+            victim.finish();
+        }
+    }
 }
 
 /// A file of 16 MiB that is in memory as a whole.

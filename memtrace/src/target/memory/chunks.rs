@@ -118,17 +118,17 @@ fn head(at: AbsAddr, words: &mut impl Words) -> Result<Head, Torn> {
     if head.size.is_multiple_of(ALIGNMENT) && head.flags & IS_MMAPPED == 0 { Ok(head) } else { Err(torn) }
 }
 
-/// The size of the chunk with a mapping of its own that begins at `at`, with what lies before it in the mapping, of which
-/// the word before its size tells: it is there where an alignment was asked for (`_int_memalign`).
+/// The whole of the mapping that the chunk at `at` has for itself, by the two words that it begins with. The first says how
+/// much lies before it in the mapping, where an alignment was asked for (`_int_memalign`). The second is its size: up to
+/// 2.42 all the rest of the mapping, since then without the marks of a chunk that would follow (`mmap_size`).
 pub(super) fn mapped(at: AbsAddr, before: u64, size: u64, page: Bytes) -> Option<(AbsAddr, Bytes)> {
     let (size, flags) = (size & !FLAGS, size & FLAGS);
+    // Since 2.43 a flag may be there too.
+    let before = before & !FLAGS;
     let start = at.0.checked_sub(before)?;
-    let whole = size.checked_add(before)?;
-    let fits = flags == IS_MMAPPED
-        && size >= LEAST
-        && before < whole
-        && start.is_multiple_of(page.0)
-        && whole.is_multiple_of(page.0);
+    let rest = size.checked_add(before)?;
+    let whole = [rest, rest.checked_add(FENCE)?].into_iter().find(|whole| whole.is_multiple_of(page.0))?;
+    let fits = flags == IS_MMAPPED && size >= LEAST && start.is_multiple_of(page.0);
     fits.then_some((AbsAddr(start), Bytes(whole)))
 }
 

@@ -75,7 +75,9 @@ impl<'all, C: Closer> Pieces<'all, C> {
         if let Some(thread) = self.stack(index, piece) {
             let stacks = &mut parts.thread_stacks;
             stacks.held += held;
-            stacks.stacks += 1;
+            // Guards that are no mappings of their own (`MADV_GUARD_INSTALL`, Linux 6.13) let the kernel join stacks.
+            let pointers = self.readings.threads.pointers.iter().filter(|(_, pointer)| piece.holds(*pointer));
+            stacks.stacks += u32::try_from(pointers.count()).unwrap_or(u32::MAX).max(1);
             if let Some(thread) = thread
                 && stacks.largest.is_none_or(|(_, most)| held.resident > most)
             {

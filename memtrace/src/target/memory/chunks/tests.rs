@@ -119,10 +119,14 @@ fn a_chunk_with_a_mapping_of_its_own_is_told_with_what_lies_before_it() {
     let told = |at, before, size| mapped(AbsAddr(at), before, size, page);
     assert_eq!(told(0x10000, 0, 0x21000 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
     assert_eq!(told(0x10ff0, 0xff0, 0x20010 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
+    // As 2.43 has them.
+    assert_eq!(told(0x10000, 0, 0x20ff0 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
+    assert_eq!(told(0x10ff0, 0xff0, 0x20000 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
     assert_eq!(told(0x10000, 0, 0x21000 | IS_MMAPPED | PREV_INUSE), None);
     assert_eq!(told(0x10000, 0, 0x21000), None);
     assert_eq!(told(0x10000, 0, 0x21010 | IS_MMAPPED), None);
     assert_eq!(told(0x10ff0, 0xfe0, 0x20020 | IS_MMAPPED), None);
+    assert_eq!(told(0x10000, 0, 0x20fe0 | IS_MMAPPED), None);
     assert_eq!(told(0x10000, 0, IS_MMAPPED), None);
     assert_eq!(told(0x10000, u64::MAX, u64::MAX & !0xfff | IS_MMAPPED), None);
 }
