@@ -57,6 +57,7 @@ fn main() {
     for name in GLIBC {
         compile("gcc", &["-std=c11"], &[&format!("{name}.c"), "books.c"], &[], &out.join(name));
     }
+    compile("gcc", &["-std=c11", "-static"], &["heaps.c", "books.c"], &[], &out.join("heaps.static"));
     let weak = ["-std=c11", "-Wl,-z,dynamic-undefined-weak"];
     let old = ["-std=c11", "-Wl,-z,dynamic-undefined-weak", "-nostartfiles"];
     compile("gcc", &old, &["calls.c", "books.c", "old_start.c"], &[], &out.join("calls"));

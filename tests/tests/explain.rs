@@ -27,7 +27,11 @@ struct Mallinfo {
 }
 
 fn heaps(threads: &str) -> (Victim, Mallinfo) {
-    let mut victim = Victim::start_with("heaps", &[threads]);
+    heaps_of("heaps", threads)
+}
+
+fn heaps_of(name: &str, threads: &str) -> (Victim, Mallinfo) {
+    let mut victim = Victim::start_with(name, &[threads]);
     let line = victim.process().line();
     let info = serde_json::from_str(&line).expect("the victim says what mallinfo2 does");
     victim.wait_until_it_reads();
@@ -70,6 +74,45 @@ fn blocks_of_several_arenas_and_heaps_are_as_many_bytes_as_glibc_says() {
     // The last thread's arena has outgrown a heap of 64 MiB.
     assert!(info.arena > 128 * MIB, "{info:?}");
     victim.finish();
+}
+
+/// What is linked statically has its first thread's variables in what `brk` gives out, before malloc's first block.
+#[test]
+fn blocks_of_a_static_program_are_as_many_bytes_as_glibc_says() {
+    for threads in ["0", "3"] {
+        let (victim, info) = heaps_of("heaps.static", threads);
+        let page = Page::of(victim.pid());
+        let blocks = blocks(&page);
+        assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
+        assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
+        // Those variables are none of malloc's, and there is less than a page of them.
+        let ours = blocks.in_use_bytes - blocks.mapped_bytes + blocks.own_bytes;
+        let others = ours - (info.uordblks + info.fsmblks);
+        assert!(others > 0 && others < 4096, "{others} {blocks:#?} {info:#?}");
+        victim.finish();
+    }
+}
+
+#[test]
+fn allocators_without_marks_are_named_and_what_they_have_is_told_as_one() {
+    for (name, allocator) in [
+        ("family.jemalloc", "jemalloc"),
+        ("family.jemalloc_static", "jemalloc"),
+        ("family.tcmalloc", "tcmalloc"),
+        ("family.tcmalloc_in", "tcmalloc"),
+        ("family.musl_static", "musl"),
+    ] {
+        let victim = Victim::run(Command::new(victim::path(name)).arg("1"));
+        victim.wait_until_it_reads();
+        let page = Page::of(victim.pid());
+        assert_explained(&page);
+        assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
+        assert!(page.heap.not_told.is_some_and(|why| why.contains(allocator)), "{name}");
+    }
+    // Without a table of symbols nothing says whose it is, but glibc's marks are there.
+    let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("1"));
+    victim.wait_until_it_reads();
+    assert_eq!(blocks(&Page::of(victim.pid())).arenas, 1);
 }
 
 /// The marks are where they were in each version of glibc that the set-up fetches, and the victim can run with.
