@@ -139,6 +139,37 @@ impl Page {
         serde_json::from_slice(&output.stdout).expect("explain writes its own JSON")
     }
 
+    /// What glibc's marks say.
+    ///
+    /// # Panics
+    ///
+    /// If the allocator isn't glibc's, or they weren't read.
+    #[must_use]
+    pub fn blocks(&self) -> Blocks {
+        assert_eq!(self.heap.allocator.as_deref(), Some("glibc"), "{self:#?}");
+        self.heap.blocks.unwrap_or_else(|| panic!("no blocks: {self:#?}"))
+    }
+
+    /// The parts add up, and are what the kernel counts by its own kinds.
+    ///
+    /// # Panics
+    ///
+    /// If they don't, or aren't.
+    pub fn assert_adds_up(&self) {
+        let named = |list: &[Named]| list.iter().map(|named| named.held.resident_bytes).sum::<u64>();
+        let files: u64 = self.files.iter().map(|file| file.held.resident_bytes).sum();
+        let copied: u64 = self.files.iter().map(|file| file.copied_bytes).sum();
+        let stacks = self.main_stack.resident_bytes + self.thread_stacks.held.resident_bytes;
+        let anonymous = self.heap.held.resident_bytes + named(&self.anonymous) + stacks + copied;
+        assert_eq!(self.rss_bytes, self.rss_anonymous_bytes + self.rss_file_bytes + self.rss_shmem_bytes);
+        let sum = anonymous + files - copied + named(&self.shmem) + self.special.resident_bytes;
+        assert_eq!(self.rss_bytes.cast_signed() - self.unexplained_bytes, sum.cast_signed(), "{self:#?}");
+        let near = |ours: u64, kernels: u64| ours.abs_diff(kernels) <= self.rss_bytes / 33;
+        assert!(near(anonymous, self.rss_anonymous_bytes), "{anonymous} {self:#?}");
+        assert!(near(files - copied + self.special.resident_bytes, self.rss_file_bytes), "{files} {self:#?}");
+        assert!(near(named(&self.shmem), self.rss_shmem_bytes), "{self:#?}");
+    }
+
     /// What is resident of the anonymous memory of this name.
     #[must_use]
     pub fn anonymous(&self, name: &str) -> Option<Held> {

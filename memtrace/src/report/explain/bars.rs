@@ -94,7 +94,8 @@ pub(super) fn share(bytes: Bytes, rss: Bytes) -> f64 {
 
 /// A bar; what is there at all has a mark.
 fn bar(share: f64, ink: char) -> String {
-    let marks = (share.clamp(0.0, 1.0) * LENGTH as f64).round() as usize;
+    // A mark for each step that is at least half full.
+    let marks = (0..LENGTH).filter(|mark| share * LENGTH as f64 >= *mark as f64 + 0.5).count();
     let marks = if share > 0.005 { marks.max(1) } else { marks };
     std::iter::repeat_n(ink, marks).collect()
 }
