@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use host::{by_allocators, by_threads, host};
 use languages::languages;
-use memtrace::model::{Bytes, Counted, Explanation, Metric, Profile, Root};
-use memtrace::report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
+use memtrace::model::{Metric, Profile, Root};
+use memtrace::report::{Format, Options, write};
 use quick_xml::events::Event;
 use sample::sample;
 use serde_json::Value;
@@ -391,56 +391,4 @@ fn an_output_that_fails_is_an_error_in_every_format() {
         let error = write(format, &sample(), &options(Metric::LiveBytes), &mut Full).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{}", format.name());
     }
-}
-
-fn page_text(page: &Explanation, colour: bool) -> String {
-    let mut bytes = Vec::new();
-    write_explanation_text(page, PageOptions { top: 5, colour }, &mut bytes).expect("a vector takes everything");
-    String::from_utf8(bytes).expect("reports are UTF-8")
-}
-
-#[test]
-fn the_page_for_people_is_as_it_was_read() {
-    assert_golden("explain.txt", &page_text(&page::page(), false));
-}
-
-#[test]
-fn the_page_for_programs_is_as_it_was_read() {
-    let mut bytes = Vec::new();
-    write_explanation_json(&page::page(), &mut bytes).expect("a vector takes everything");
-    let json = String::from_utf8(bytes).expect("reports are UTF-8");
-    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
-    assert_golden("explain.json", &json.replace(&version, "\"version\":\"VERSION\""));
-}
-
-/// Colours are added to the same text, and without them no name steers a terminal or makes a line.
-#[test]
-fn the_page_says_the_same_without_colours_in_lines_of_a_hundred_columns() {
-    let plain = page_text(&page::page(), false);
-    let coloured = page_text(&page::page(), true);
-    let mut stripped = String::new();
-    let mut rest = coloured.as_str();
-    while let Some((before, behind)) = rest.split_once('\x1b') {
-        stripped += before;
-        rest = behind.split_once('m').expect("a colour ends").1;
-    }
-    assert_eq!(stripped + rest, plain);
-    assert_ne!(coloured, plain);
-    assert!(plain.chars().all(|letter| letter == '\n' || !letter.is_control()), "{plain}");
-    assert!(plain.lines().all(|line| line.chars().count() <= 100), "{plain}");
-}
-
-/// The parts of the picture that are not parts of another add up to the RSS, with what is unexplained.
-#[test]
-fn the_page_adds_up() {
-    let page = page::page();
-    let held = page.held();
-    assert_eq!(held.resident, Bytes(990 << 20));
-    assert_eq!(page.unexplained(held), 10 << 20);
-    assert_eq!(page.explained(), 0.99);
-    let more = Explanation { counted: Counted { rss: Bytes(900 << 20), ..page.counted }, ..page.clone() };
-    assert_eq!(more.unexplained(held), -(90 << 20));
-    assert_eq!(more.explained(), 0.9);
-    let nothing = Explanation { counted: Counted::default(), ..page };
-    assert_eq!(nothing.explained(), 1.0);
 }

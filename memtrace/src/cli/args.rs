@@ -1,5 +1,7 @@
 //! The arguments as they are given: read, each for itself, and not yet held against each other.
 
+mod lesser;
+
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
+
+pub(super) use lesser::{Doctor, Explain, Help};
 
 use super::{choices, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, MAX_FRAMES, MAX_RINGS, Metric, Pid, Root};
@@ -73,52 +77,6 @@ pub(super) enum Action {
         #[command(flatten)]
         help: Help,
     },
-}
-
-/// What `doctor` is asked.
-#[derive(Debug, Args)]
-pub(super) struct Doctor {
-    /// Look at this process too
-    #[arg(short, long, value_name = "PID", value_parser = units::pid)]
-    pub(super) pid: Option<Pid>,
-
-    /// Write JSON, for programs
-    #[arg(long)]
-    pub(super) json: bool,
-
-    #[command(flatten)]
-    pub(super) help: Help,
-}
-
-/// What `explain` is asked.
-#[derive(Debug, Args)]
-pub(super) struct Explain {
-    /// Look at this process
-    #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
-    pub(super) pid: Pid,
-
-    /// Write to this file, as text (.txt) or as JSON (.json); '-' is standard output, and the default. May be given more than once
-    #[arg(short, long = "output", value_name = "FILE")]
-    pub(super) outputs: Vec<PathBuf>,
-
-    /// Write this format where no extension tells [default: txt]
-    #[arg(long, value_parser = page_formats())]
-    pub(super) format: Option<Format>,
-
-    /// List so many names of each kind
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub(super) top: usize,
-
-    #[command(flatten)]
-    pub(super) help: Help,
-}
-
-/// The help flag of the lesser commands, which have no headings.
-#[derive(Debug, Args)]
-pub(super) struct Help {
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// What tracing is asked.
@@ -326,14 +284,6 @@ fn formats() -> impl TypedValueParser<Value = Format> {
             Format::Json => "everything, for programs",
             Format::Text => "a summary for people",
         };
-        PossibleValue::new(format.name()).help(says)
-    })
-}
-
-/// The formats that say more than stacks.
-fn page_formats() -> impl TypedValueParser<Value = Format> {
-    one_of(&[Format::Text, Format::Json], |format| {
-        let says = if *format == Format::Json { "everything, for programs" } else { "a page for people" };
         PossibleValue::new(format.name()).help(says)
     })
 }
