@@ -22,7 +22,6 @@ use std::io;
 
 use self::allocator::Serving;
 use self::assemble::{Closer, Readings};
-use self::kinds::Tmpfs;
 use self::peek::Peek;
 use self::smaps::Area;
 use self::span::Span;
@@ -32,6 +31,8 @@ use super::error::TargetError;
 use super::objects::Objects;
 use super::process::Process;
 use crate::model::{AbsAddr, Bytes, Counted, Explanation, Held};
+
+pub(super) use self::kinds::Tmpfs;
 
 pub use self::counted::counted;
 pub use self::limits::cgroup_memory;

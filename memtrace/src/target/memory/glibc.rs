@@ -58,6 +58,7 @@ pub(super) fn look(peek: &Peek, regions: &[Region]) -> Found {
         found.add(peek, heap.used(), told);
     }
     found.books.arenas += u32::from(regions.iter().any(|region| region.is_brk));
+    found.spans.sort_by_key(|span| span.start);
     let free: Vec<_> = others.iter().flat_map(|span| span.without(&found.spans)).collect();
     for block in mapped::blocks(peek, &free) {
         found.books.in_use.0 += block.length().0;

@@ -6,15 +6,16 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::smaps::Area;
 use crate::model::{MappingKind, MappingTraits, Pid};
+use crate::target::maps::Entry;
 use crate::target::process::proc_path;
 
 /// The devices of the tmpfs that a process sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tmpfs(HashSet<u64>);
+pub(in crate::target) struct Tmpfs(HashSet<u64>);
 
 impl Tmpfs {
     /// Those that `pid` sees; none where that cannot be read.
-    pub(super) fn of(pid: Pid) -> Self {
+    pub(in crate::target) fn of(pid: Pid) -> Self {
         Self::parse(&fs::read(proc_path(pid, "mountinfo")).unwrap_or_default())
     }
 
@@ -30,16 +31,26 @@ impl Tmpfs {
         Self(mounts.split(|&byte| byte == b'\n').filter_map(device).collect())
     }
 
+    /// The kind of a mapping of the process, of which `maps` alone was read: devices and huge pages from the pool are told by
+    /// their names only.
+    pub(in crate::target) fn kind_of(&self, entry: &Entry) -> MappingKind {
+        MappingKind::of(&self.traits(entry))
+    }
+
     /// The kind of a mapping of the process.
     pub(super) fn kind(&self, area: &Area) -> MappingKind {
-        MappingKind::of(&MappingTraits {
-            name: area.entry.path.as_os_str().as_bytes(),
-            shared: area.entry.shared,
-            hugetlb: area.hugetlb,
-            device_memory: area.device_memory,
-            on_tmpfs: area.entry.file.is_some_and(|file| self.0.contains(&file.device)),
-            inode: area.entry.file.map_or(0, |file| file.inode),
-        })
+        let traits = self.traits(&area.entry);
+        MappingKind::of(&MappingTraits { hugetlb: area.hugetlb, device_memory: area.device_memory, ..traits })
+    }
+
+    fn traits<'entry>(&self, entry: &'entry Entry) -> MappingTraits<'entry> {
+        MappingTraits {
+            name: entry.path.as_os_str().as_bytes(),
+            shared: entry.shared,
+            on_tmpfs: entry.file.is_some_and(|file| self.0.contains(&file.device)),
+            inode: entry.file.map_or(0, |file| file.inode),
+            ..MappingTraits::default()
+        }
     }
 }
 

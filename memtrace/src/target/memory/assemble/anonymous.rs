@@ -27,6 +27,10 @@ impl<'all, C: Closer> Pieces<'all, C> {
         let whole = span_of(area);
         let mut left = area.sizes.held();
         let claims = self.readings.glibc.as_ref().map_or(&[][..], |found| &found.spans);
+        // There may be tens of thousands of both mappings and blocks with mappings of their own.
+        let first = claims.partition_point(|claim| claim.end <= whole.start);
+        let behind = claims.partition_point(|claim| claim.start < whole.end);
+        let claims = claims.get(first..behind).unwrap_or_default();
         let rest = whole.without(claims);
         let claimed: Vec<_> = claims.iter().filter_map(|claim| claim.shared_with(whole)).collect();
         if rest.is_empty() || kind == MappingKind::Heap {
