@@ -40,6 +40,10 @@ pub struct Page {
     pub shmem: Vec<Named>,
     /// What the kernel lends.
     pub special: Held,
+    /// The same by kind of mapping.
+    pub kinds: Vec<Kind>,
+    /// What is resident, each page divided among those that have it.
+    pub pss_bytes: u64,
 }
 
 /// How much of something there is.
@@ -51,6 +55,18 @@ pub struct Held {
     pub resident_bytes: u64,
     /// Swapped out.
     pub swap_bytes: u64,
+    /// Of what is resident, what is mapped by huge pages.
+    pub huge_bytes: u64,
+}
+
+/// A kind of mapping.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Kind {
+    /// Its name.
+    pub kind: String,
+    /// How much.
+    #[serde(flatten)]
+    pub held: Held,
 }
 
 /// The allocator.

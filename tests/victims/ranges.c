@@ -60,6 +60,11 @@ int main(int count, char **words) {
     prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, reserve, 1024 * MIB, "reserve");
     touch(reserve + 100 * MIB, 64 * MIB);
 
+    /* In huge pages, where there are any to be had. */
+    char *huge = map(16 * MIB, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    madvise(huge, 16 * MIB, MADV_HUGEPAGE);
+    touch((char *)(((uintptr_t)huge + 2 * MIB - 1) / (2 * MIB) * (2 * MIB)), 8 * MIB);
+
     int file = open(words[1], O_RDWR);
     char *own = map(8 * MIB, MAP_PRIVATE, file);
     int sum = look(own, 8 * MIB);

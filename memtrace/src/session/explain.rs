@@ -55,7 +55,7 @@ fn refused(pid: Pid, error: TargetError) -> Error {
     match error {
         TargetError::Permission(pid) => Error::Permission {
             action: format!("to look at process {pid}"),
-            capability: String::from("to be run as the process' own user, or CAP_SYS_PTRACE"),
+            capability: String::from("CAP_SYS_PTRACE, or the process' own user with no fewer capabilities"),
         },
         TargetError::Ended(pid) => Error::NothingSelected {
             what: format!("process {pid} ended while memtrace looked at it"),
