@@ -56,6 +56,9 @@ pub(super) enum Action {
     /// Trace page faults: who keeps which pages resident. Short for --events fault
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::FAULTS_USAGE)]
     Faults(Box<Trace>),
+    /// Trace mappings: who maps how much, and how much of that is touched. Short for --events map
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
+    Maps(Box<Trace>),
     /// Tell where a process' memory is, without tracing: what adds up to its RSS, and what is beside it
     #[command(disable_help_flag = true)]
     Explain(Explain),
@@ -305,6 +308,7 @@ fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     one_of(EventClass::ALL, |class| {
         let says = match class {
             EventClass::Heap => "what allocators hand out, and who still has it",
+            EventClass::Map => "what processes map, touched or not",
             EventClass::Fault => "which pages are touched, and who keeps them resident",
         };
         PossibleValue::new(class.name()).help(says)

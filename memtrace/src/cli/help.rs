@@ -9,16 +9,29 @@ use crate::model::{FUNCTIONS, Naming};
 pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
                                 memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
-                                memtrace faults [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
+                                memtrace faults|maps [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
                                 memtrace explain --pid <PID> [OPTIONS]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
                                 memtrace man";
 
-/// The ways to call `memtrace faults`.
-pub(super) const FAULTS_USAGE: &str = "memtrace faults [OPTIONS]\n       \
-                                       memtrace faults [OPTIONS] --pid <PID>...\n       \
-                                       memtrace faults [OPTIONS] -- <CMD> [ARGS]...";
+/// The ways to call `memtrace faults`, and so on.
+macro_rules! usage_of {
+    ($command:literal) => {
+        concat!(
+            "memtrace ",
+            $command,
+            " [OPTIONS]\n       memtrace ",
+            $command,
+            " [OPTIONS] --pid <PID>...\n       memtrace ",
+            $command,
+            " [OPTIONS] -- <CMD> [ARGS]..."
+        )
+    };
+}
+
+pub(super) const FAULTS_USAGE: &str = usage_of!("faults");
+pub(super) const MAPS_USAGE: &str = usage_of!("maps");
 
 /// What people do with memtrace, and how.
 pub(super) const EXAMPLES: [(&str, &str); 9] = [
@@ -83,7 +96,7 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes behind --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "faults" | "explain" | "doctor" | "completions" | "man" => {
+        "faults" | "maps" | "explain" | "doctor" | "completions" | "man" => {
             format!("give it as the first argument: memtrace {word}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),
