@@ -98,3 +98,6 @@ fn resident(peek: &Peek, span: Span) -> Bytes {
 const fn up(address: u64, to: u64) -> AbsAddr {
     AbsAddr(address.next_multiple_of(to))
 }
+
+#[cfg(test)]
+mod tests;
