@@ -28,6 +28,7 @@ const GLIBC: &[&str] = &[
     "heaps",
     "hostile",
     "inlined",
+    "pages",
     "peak",
     "ranges",
     "realloc",

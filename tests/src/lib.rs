@@ -14,6 +14,7 @@ pub mod memory;
 pub mod oracle;
 pub mod outcome;
 pub mod page;
+pub mod pages;
 pub mod place;
 pub mod process;
 pub mod report;

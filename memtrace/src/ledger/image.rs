@@ -8,8 +8,8 @@ use super::parked::{Park, Parked};
 use super::ranges::Ranges;
 use super::table::{Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid,
-    Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey, StackUsage, Tick,
+    Tid, Usage,
 };
 
 /// One program run by one process.
@@ -21,6 +21,8 @@ pub(super) struct Image {
     unmatched_frees: u64,
     /// Those of its pages; most images have none.
     pub(super) pages: Option<Box<Pages>>,
+    /// The process whose copy it is, where that was told.
+    pub(super) copy_of: Option<Pid>,
     /// Those of its mappings; most images have none.
     pub(super) ranges: Option<Box<Ranges>>,
 }

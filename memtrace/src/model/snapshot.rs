@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::{
-    Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Residence, Stack, StackEnd, StackId, Touched, Usage,
+    Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Pid, Residence, Stack, StackEnd, StackId, Touched, Usage,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -49,6 +49,8 @@ pub struct ImageUsage {
     pub by_stack: BTreeMap<StackKey, StackUsage>,
     /// The pages or mappings that are in the books of an image that runs, in order. Empty for other books.
     pub touched: Vec<Touched>,
+    /// The process whose copy it is, in the books of pages of an image that runs.
+    pub copy_of: Option<Pid>,
     /// What is resident of an image that runs, where that was asked for.
     pub resident: Option<Residence>,
 }
@@ -162,6 +164,7 @@ impl ImageUsage {
             last.pages += if joins { next.pages } else { 0 };
             joins
         });
+        self.copy_of = self.copy_of.or(other.copy_of);
         self.resident = self.resident.take().or(other.resident);
     }
 
@@ -186,6 +189,7 @@ impl ImageUsage {
         // Which pages there are is no difference either.
         change.touched.clear();
         change.resident = None;
+        change.copy_of = None;
         change
     }
 
