@@ -24,6 +24,9 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
         end: StackEnd::Complete,
         usage: Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() },
         at_peak: None,
+        major_faults: 0,
+        live_variance: 0,
+        resident: Bytes(0),
     };
     Profile {
         processes: vec![ProcessProfile::new(Pid(1), comm)],
