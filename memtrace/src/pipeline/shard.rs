@@ -59,6 +59,7 @@ impl<S: Source> Shard<S> {
 
     /// Moves events until a command says to finish; `None` when nobody can say so any more.
     pub(super) fn run(mut self, commands: &Receiver<Tick>) -> Option<Snapshots> {
+        self.source.begin();
         let mut pause = SHORTEST_PAUSE;
         loop {
             match commands.try_recv() {
