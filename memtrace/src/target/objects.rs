@@ -183,6 +183,7 @@ impl Objects {
 }
 
 /// Who has an object's path.
+#[derive(Clone, Copy)]
 enum Whose<'a> {
     /// This process.
     Of(Pid),
