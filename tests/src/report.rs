@@ -249,6 +249,16 @@ impl Report {
         assert_eq!(self.losses, none);
     }
 
+    /// Asserts that `reason` applied so often, and no other did.
+    ///
+    /// # Panics
+    ///
+    /// Otherwise.
+    pub fn assert_only_lost(&self, reason: LossReason, count: u64) {
+        let lost: BTreeMap<_, _> = self.losses.iter().filter(|(_, count)| **count > 0).collect();
+        assert_eq!(lost, BTreeMap::from([(&reason.name().to_owned(), &count)]));
+    }
+
     /// How often `reason` applied.
     ///
     /// # Panics

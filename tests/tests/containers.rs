@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Books, Report, Scratch, Trace, Victim, memory, process, victim};
 
 /// Runs what follows in a mount namespace of its own, on a copy of the folder that lies in no other.
@@ -122,7 +123,7 @@ fn a_container_that_begins_later_is_late_by_name_and_its_next_process_is_not() {
     let books = first.work();
     let report = tracer.stop().report_with_code(20);
     first.finish();
-    assert_eq!(report.losses["allocator_late"], 1, "{:?}", report.losses);
+    report.assert_only_lost(LossReason::AllocatorLate, 1);
     let later: Books = serde_json::from_str(output.trim()).expect("books");
     let of = |comm: &str| report.processes.iter().find(|process| process.comm == comm).expect("it is traced");
     assert_eq!(of(&LATER[1..]).totals, later.numbers);
