@@ -3,7 +3,6 @@
 //! A process for which there are tables is walked by them, any other by the kernel's own walk along frame pointers.
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::btf_maps::{Array, LruHashMap};
 use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::btf_map;
@@ -11,6 +10,8 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, Kind, MAX_FRAMES, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
 use memtrace_unwind::mix;
 
+use crate::atomic::first;
+use crate::registers::Registers;
 use crate::thread::{Thread, since_start};
 use crate::unwind::Walked;
 use crate::{atomic, emit, loss, settings, unwind};
@@ -21,7 +22,8 @@ const USER_STACK: u64 = 1 << 8;
 /// The most frames that the kernel's own walk gives by default (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
 const KERNEL_FRAMES: u32 = 127;
 
-const SCRATCH_SLOTS: usize = 2048;
+/// How many stacks can be taken at the same time.
+pub const SLOTS: usize = 2048;
 const SCRATCH_TRIES: u32 = 4;
 
 /// A stack's record as it is sent: the frames lie right behind its head.
@@ -35,7 +37,7 @@ pub struct Scratch {
 
 /// Per-CPU memory would be overwritten by whoever preempts the program; a slot is the thread's until it is released.
 #[btf_map]
-static SCRATCH: Array<Scratch, SCRATCH_SLOTS> = Array::new();
+static SCRATCH: Array<Scratch, SLOTS> = Array::new();
 
 /// The stacks whose frames have been sent. What it forgets is sent again.
 #[btf_map]
@@ -60,19 +62,19 @@ pub struct Caller {
 /// Takes the stack of `caller`, to whom a function returns at `context` with these registers, sends its frames through `ring` if they
 /// are new, and returns its id.
 #[inline(always)]
-pub fn take(context: &impl EbpfContext, registers: &pt_regs, caller: Caller, thread: Thread, ring: u32) -> u64 {
+pub fn take(context: &impl EbpfContext, registers: &Registers, caller: Caller, thread: Thread, ring: u32) -> u64 {
     if settings::max_depth() == 0 {
         return STACK_NOT_TAKEN;
     }
     for attempt in 0..SCRATCH_TRIES {
-        let slot = thread.tid.wrapping_add(attempt) & (SCRATCH_SLOTS as u32 - 1);
+        let slot = thread.tid.wrapping_add(attempt) & (SLOTS as u32 - 1);
         let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { return STACK_FAILED };
         // SAFETY: a map value's pointer; `busy` is its first word.
-        if unsafe { atomic::exchange(busy, 1) } == 0 {
+        if unsafe { atomic::take(busy, first::SCRATCH + slot, 1) } {
             // The slot is ours until it is released.
             let id = identify(context, registers, caller, thread, ring, slot);
             // SAFETY: as above.
-            unsafe { atomic::exchange(busy, 0) };
+            unsafe { atomic::give_back(busy, first::SCRATCH + slot) };
             return id;
         }
     }
@@ -83,7 +85,7 @@ pub fn take(context: &impl EbpfContext, registers: &pt_regs, caller: Caller, thr
 #[inline(always)]
 fn identify(
     context: &impl EbpfContext,
-    registers: &pt_regs,
+    registers: &Registers,
     caller: Caller,
     thread: Thread,
     ring: u32,

@@ -9,14 +9,14 @@ mod tables;
 use core::ffi::c_void;
 use core::ops::ControlFlow;
 
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use memtrace_common::unwind::{Mapping, Process};
 use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{Begin, Read, Walk, Window, Windowed};
 
-use crate::settings;
+use crate::registers::Registers;
 use crate::stack::{Caller, Scratch};
+use crate::{registers, settings};
 
 /// A walk in progress, in a thread's scratch memory.
 #[repr(C)]
@@ -64,7 +64,7 @@ impl Walked {
 
 /// Walks from where a function returns to with these registers, in the scratch memory of `slot`, which is the caller's.
 #[inline(always)]
-pub fn walk(slot: u32, pid: u32, process: Process, registers: &pt_regs, caller: Caller, seed: u64) -> Walked {
+pub fn walk(slot: u32, pid: u32, process: Process, registers: &Registers, caller: Caller, seed: u64) -> Walked {
     let Some(Scratch { unwind, .. }) = Scratch::at(slot) else { return Walked::FAILED };
     begin(unwind, pid, process, &Returning { registers, caller }, seed);
     for _ in 0..STEPS {
@@ -120,7 +120,7 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
 
 /// Where a function returns to.
 struct Returning<'context> {
-    registers: &'context pt_regs,
+    registers: &'context Registers,
     caller: Caller,
 }
 
@@ -135,27 +135,8 @@ impl Begin for Returning<'_> {
         true
     }
 
-    /// By DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36).
     #[inline(always)]
     fn register(&self, number: usize) -> u64 {
-        let registers = self.registers;
-        match number {
-            0 => registers.rax,
-            1 => registers.rdx,
-            2 => registers.rcx,
-            3 => registers.rbx,
-            4 => registers.rsi,
-            5 => registers.rdi,
-            6 => registers.rbp,
-            7 => self.caller.stack_pointer,
-            8 => registers.r8,
-            9 => registers.r9,
-            10 => registers.r10,
-            11 => registers.r11,
-            12 => registers.r12,
-            13 => registers.r13,
-            14 => registers.r14,
-            _ => registers.r15,
-        }
+        registers::by_number(self.registers, self.caller.stack_pointer, number)
     }
 }

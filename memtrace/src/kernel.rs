@@ -13,6 +13,7 @@ mod load;
 pub mod mappings;
 mod meter;
 mod multi;
+mod object;
 mod rings;
 mod selection;
 mod settings;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use bpf_sources::Variant;
 use features::Features;
 pub(crate) use features::write as write_table;
 pub(crate) use guest::EMULATOR;
@@ -24,8 +25,9 @@ pub(crate) use supported::{Kernel, asked_for};
 use transcript::{Script, Transcript};
 
 use crate::test::{Binary, Group, PRIVILEGED_PACKAGE, Tally};
+use crate::verified::{self, Verdict, Verdicts};
 use crate::workspace::Workspace;
-use crate::{command, say, verified};
+use crate::{command, say};
 
 /// When a guest is ended that runs tests: one that hangs must not hold everything up.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -181,38 +183,54 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
             Ok((transcript, trouble)) => {
                 problems.extend(trouble.map(|trouble| format!("Linux {}: {trouble}", kernel.name)));
                 let part = transcript.part(PART).cloned().unwrap_or_default();
-                problems.extend(unexpected(kernel, part.status == Some(0), &part.text()));
+                if part.status != Some(0) {
+                    problems.push(format!("Linux {} does not tell of the programs; its words are above", kernel.name));
+                }
                 columns.push((*kernel, verified::read(&part.text())));
             }
         }
     }
-    for (kernel, counts) in &columns {
-        for (program, count) in counts {
-            let shown = count.map_or_else(|| String::from(verified::UNTOLD), |count| count.to_string());
-            say::result(&format!("{:<6} {program:<24} {shown:>8}", kernel.name));
-            if count.is_some_and(|count| count > MOST_VERIFIED) {
-                problems.push(format!("Linux {}: {program} takes more than {MOST_VERIFIED} instructions", kernel.name));
-            }
-            if count.is_none() {
-                problems.push(format!("Linux {} does not tell what {program} takes", kernel.name));
-            }
+    for (kernel, verdicts) in &columns {
+        for (program, verdict) in verdicts {
+            let shown = match verdict {
+                Verdict::Accepted(Some(count)) => count.to_string(),
+                Verdict::Accepted(None) => String::from(verified::UNTOLD),
+                Verdict::Refused(words) => format!("refused: {words}"),
+            };
+            say::result(&format!("{:<6} {program:<30} {shown:>8}", kernel.name));
         }
+        problems.extend(unexpected(kernel, verdicts));
     }
     if problems.is_empty() { Ok(()) } else { bail!("{}", problems.join("\n")) }
 }
 
-/// What is wrong with a verifier's answer, `told` being all that it said.
-fn unexpected(kernel: &Kernel, takes: bool, told: &str) -> Option<String> {
+/// What is wrong with a verifier's verdicts.
+fn unexpected(kernel: &Kernel, verdicts: &Verdicts) -> Vec<String> {
     let name = kernel.name;
-    match (kernel.refuses, takes) {
-        (None, true) => None,
-        (None, false) => Some(format!("Linux {name} refuses a program; its verifier's words are above")),
-        (Some(_), true) => Some(format!("Linux {name} takes the programs, and is said to refuse them")),
-        (Some(words), false) => {
-            let refused = told.contains(words);
-            (!refused).then(|| format!("Linux {name} does not refuse the programs with {words:?}, as it should"))
+    let is_of = |program: &str, variant| program.starts_with(verified::PLAIN) == (variant == Variant::Plain);
+    let refusals = || {
+        verdicts.iter().filter_map(|(program, verdict)| match verdict {
+            Verdict::Refused(words) => Some((program, words)),
+            Verdict::Accepted(_) => None,
+        })
+    };
+    let mut problems = Vec::new();
+    for (program, words) in refusals() {
+        if !kernel.refuses.iter().any(|(variant, known)| is_of(program, *variant) && words.contains(known)) {
+            problems.push(format!("Linux {name} refuses {program}: {words}"));
         }
     }
+    for (variant, known) in kernel.refuses {
+        if !refusals().any(|(program, words)| is_of(program, *variant) && words.contains(known)) {
+            problems.push(format!("Linux {name} refuses no program with {known:?}, as it is said to"));
+        }
+    }
+    for (program, verdict) in verdicts {
+        if matches!(verdict, Verdict::Accepted(Some(count)) if *count > MOST_VERIFIED) {
+            problems.push(format!("Linux {name}: {program} takes more than {MOST_VERIFIED} instructions"));
+        }
+    }
+    problems
 }
 
 fn text(path: &Path) -> Result<&str> {
@@ -226,10 +244,14 @@ mod tests {
     #[test]
     fn a_kernel_must_take_or_refuse_the_programs_as_it_is_said_to() {
         let kernel = |refuses| Kernel { name: "1.0", suites: &[], refuses };
-        assert_eq!(unexpected(&kernel(None), true, ""), None);
-        assert!(unexpected(&kernel(None), false, "").is_some());
-        assert_eq!(unexpected(&kernel(Some("no atomics")), false, "it says: no atomics"), None);
-        assert!(unexpected(&kernel(Some("no atomics")), false, "out of memory").is_some());
-        assert!(unexpected(&kernel(Some("no atomics")), true, "").is_some());
+        let told = |text| verified::read(text);
+        let (takes, refuses) = (kernel(&[]), kernel(&[(Variant::Usual, "no atomics")]));
+        assert_eq!(unexpected(&takes, &told("free 1\nplain_free -")), [""; 0]);
+        assert_eq!(unexpected(&takes, &told("free 600001")).len(), 1);
+        assert_eq!(unexpected(&takes, &told("free refused: no atomics")).len(), 1);
+        assert_eq!(unexpected(&refuses, &told("free refused: no atomics\nplain_free 1")), [""; 0]);
+        assert_eq!(unexpected(&refuses, &told("free refused: out of memory")).len(), 2);
+        assert_eq!(unexpected(&refuses, &told("plain_free refused: no atomics")).len(), 2);
+        assert_eq!(unexpected(&refuses, &told("free 1")).len(), 1);
     }
 }

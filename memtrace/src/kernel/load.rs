@@ -15,15 +15,13 @@ use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::meter::{Meter, ProgramTime};
 use super::multi::Multi;
+use super::object::Programs;
 use super::rings::RingReader;
 use super::selection::{self, Selection};
 use super::settings::settings;
 use super::unwind::{Tables, WantedReader};
 use super::way::Way;
 use crate::model::{Bytes, LossReason, Pid};
-
-/// The programs, built from source by `cargo xtask bpf`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
 
 /// Tracepoints and the programs for them.
 const TRACEPOINTS: &[(&str, &str)] = &[
@@ -93,16 +91,20 @@ impl Kernel {
     /// [`KernelError`], with the verifier's words where a program was refused.
     pub fn load(options: &Options) -> Result<(Self, Vec<RingReader>), KernelError> {
         let settings = settings(options)?;
+        let programs = Programs::fitting(settings.areas.known != 0);
+        if programs == Programs::Plain {
+            log::info!("the kernel half takes turns by the kernel's locks, and is told of mappings");
+        }
         let mut ebpf = EbpfLoader::new()
             .override_global("SETTINGS", &Plain(settings), true)
-            .load(OBJECT)
+            .load(programs.object())
             .map_err(|error| KernelError::from_error("load the kernel half", &error))?;
         // Before anybody takes a map out.
-        let multi = Multi::new(OBJECT, &ebpf)?;
+        let multi = Multi::new(programs.object(), &ebpf)?;
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
-        let tables = Tables::take(&mut ebpf, settings.areas.known != 0)?;
+        let tables = Tables::take(&mut ebpf, programs == Programs::Usual)?;
         let spare = RingReader::create(SPARE_SIZE)?;
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;

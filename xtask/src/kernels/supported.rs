@@ -1,6 +1,7 @@
 //! The kernels that memtrace is tested on, and which of them are asked for.
 
 use anyhow::{Result, bail};
+use bpf_sources::Variant;
 
 /// A kernel that is supported.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,17 +10,21 @@ pub(crate) struct Kernel {
     pub(crate) name: &'static str,
     /// Debian's suites that have, or had lately, a kernel of that number.
     pub(super) suites: &'static [&'static str],
-    /// What its verifier says when it refuses memtrace's programs; `None` where it takes them.
-    pub(super) refuses: Option<&'static str>,
+    /// Which programs of an object its verifier refuses, and what it says then; those of the others it takes.
+    pub(super) refuses: &'static [(Variant, &'static str)],
 }
 
 /// All of them, the oldest first.
 pub(crate) const ALL: &[Kernel] = &[
-    Kernel { name: "5.10", suites: &["bullseye"], refuses: Some("BPF_STX uses reserved fields") },
-    Kernel { name: "6.1", suites: &["bookworm"], refuses: None },
-    Kernel { name: "6.12", suites: &["trixie"], refuses: None },
-    Kernel { name: "6.18", suites: &["trixie-backports"], refuses: None },
-    Kernel { name: "7.2", suites: &["sid", "trixie-backports"], refuses: None },
+    Kernel {
+        name: "5.10",
+        suites: &["bullseye"],
+        refuses: &[(Variant::Usual, "BPF_STX uses reserved fields"), (Variant::Plain, "invalid func unknown#174")],
+    },
+    Kernel { name: "6.1", suites: &["bookworm"], refuses: &[] },
+    Kernel { name: "6.12", suites: &["trixie"], refuses: &[] },
+    Kernel { name: "6.18", suites: &["trixie-backports"], refuses: &[] },
+    Kernel { name: "7.2", suites: &["sid", "trixie-backports"], refuses: &[] },
 ];
 
 /// The one that `cargo xtask test` always runs.

@@ -18,6 +18,8 @@ pub(super) struct Code<'a> {
     pub(super) license: &'a CStr,
     pub(super) instructions: &'a [bpf_insn],
     pub(super) info: Option<Info<'a>>,
+    /// Whether one link will place it at many instructions.
+    pub(super) together: bool,
 }
 
 /// What type information says of a program: without it the verifier knows no function that is verified by itself.
@@ -52,14 +54,16 @@ pub(super) struct Places<'a> {
     pub(super) cookies: &'a [u64],
 }
 
-/// Hands a program to the verifier, to be placed by one link at many instructions. What it says goes into `log`, which
+/// Hands a program to the verifier. What it says goes into `log`, which
 /// may be empty.
 pub(super) fn load_program(code: &Code<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = nothing();
     // SAFETY: every bit pattern is one of these integers.
     let load = unsafe { &mut attributes.__bindgen_anon_3 };
     load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
-    load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
+    if code.together {
+        load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
+    }
     load.insns = address(code.instructions);
     load.insn_cnt = code.instructions.len() as u32;
     load.license = code.license.as_ptr() as u64;
