@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::permissions::{BPF, Held, PERFMON};
 use super::trial::{Refusal, Trial, probe_oneself};
-use super::{Area, Finding, Verdict, read};
+use super::{Area, Finding, RELEASE, Verdict, numbers, read};
 use crate::kernel::features;
 use crate::kernel::mappings::MappingEvents;
 use crate::session::traps::Traps;
@@ -33,7 +33,7 @@ const MAPPINGS: Trial =
 /// Says what the kernel can do, and what a probe costs where one could be tried.
 pub(super) fn examine(held: &Held) -> (Vec<Finding>, Option<Traps>) {
     let mut findings = vec![
-        release(read("/proc/sys/kernel/osrelease").as_deref()),
+        release(read(RELEASE).as_deref()),
         TYPES.judge(held, worked(features::type_information(), "what the kernel half reads is described")),
         UPROBES.judge(held, worked(features::user_probes(), "the kernel has them")),
         RINGS.judge(held, worked(features::ring_buffers(), "one was made")),
@@ -58,11 +58,7 @@ fn worked<E: Into<Refusal>>(outcome: Result<(), E>, detail: &'static str) -> Res
 /// Distributions bring such things to older kernels, so the release alone condemns none.
 fn release(release: Option<&str>) -> Finding {
     const SUBJECT: &str = "release";
-    let version = release.and_then(|release| {
-        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
-        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-    });
-    match (release, version) {
+    match (release, release.and_then(numbers)) {
         (Some(release), Some(version)) if version >= (5, 10) => {
             Finding::ok(Area::Kernel, SUBJECT, format!("Linux {release}"))
         }
