@@ -35,6 +35,12 @@ pub fn nested() {
     add(counter::NESTED, 1);
 }
 
+/// Counts that a second program has done what the first was not run for.
+#[inline(always)]
+pub fn stood_in() {
+    add(counter::STOOD_IN, 1);
+}
+
 /// Counts, and returns what was counted before; a program that runs in between may be told the same.
 #[inline(always)]
 fn add(index: u32, count: u64) -> u64 {

@@ -25,6 +25,7 @@ mod scope;
 mod settings;
 mod stack;
 mod thread;
+mod thrice;
 mod unwind;
 
 #[panic_handler]

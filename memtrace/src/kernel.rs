@@ -17,6 +17,7 @@ mod object;
 mod rings;
 mod selection;
 mod settings;
+mod tracepoints;
 mod trap;
 pub mod unwind;
 mod way;

@@ -27,6 +27,6 @@ pub fn version() -> (u32, u32) {
 #[must_use]
 pub fn tells_mapped_files() -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts are listed");
-    let root = mounts.lines().filter(|line| line.split(' ').nth(1) == Some("/")).next_back();
+    let root = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/"));
     version() >= BUILD_IDS || root.expect("a root is mounted").split(' ').nth(2) != Some("overlay")
 }

@@ -132,3 +132,18 @@ fn mapped_files_are_told_by_build_ids_from_linux_5_12_on_and_by_inodes_before() 
     };
     assert_eq!((notices.verdict.as_str(), notices.detail.as_str()), expected);
 }
+
+/// Since Linux 7.0 a program at a tracepoint can be preempted, and is then not run for whoever comes to it on the same
+/// processor.
+#[test]
+fn no_exec_and_no_end_is_missed_where_many_processes_take_turns() {
+    const PROCESSES: usize = 200;
+    let script =
+        format!("i=0; while [ $i -lt {PROCESSES} ]; do /bin/true & i=$((i+1)); [ $((i % 8)) = 0 ] && wait; done; wait");
+    let outcome = Trace::of_command(["/bin/sh", "-c", &script]).run();
+    let report = outcome.report();
+    report.assert_nothing_lost();
+    let ended = |how: &str| report.processes.iter().filter(|one| one.ended.as_deref() == Some(how)).count();
+    // Each is a copy of the shell first, and then a program of its own; the shell itself ends too.
+    assert_eq!((ended("exec"), ended("exit")), (PROCESSES, PROCESSES + 1));
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::RawTracePoint;
+use aya::programs::Program;
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, Settings, gate};
@@ -19,16 +19,10 @@ use super::object::Programs;
 use super::rings::RingReader;
 use super::selection::{self, Selection};
 use super::settings::settings;
+use super::tracepoints;
 use super::unwind::{Tables, WantedReader};
 use super::way::Way;
 use crate::model::{Bytes, LossReason, Pid};
-
-/// Tracepoints and the programs for them.
-const TRACEPOINTS: &[(&str, &str)] = &[
-    ("process_exec", "sched_process_exec"),
-    ("process_exit", "sched_process_exit"),
-    ("process_fork", "sched_process_fork"),
-];
 
 /// The least that a ring can have: a page of any size that Linux runs with.
 const SPARE_SIZE: Bytes = Bytes(1 << 16);
@@ -108,7 +102,7 @@ impl Kernel {
         let spare = RingReader::create(SPARE_SIZE)?;
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
-        kernel.follow_processes()?;
+        tracepoints::follow(&mut kernel.ebpf)?;
         options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
     }
@@ -121,17 +115,6 @@ impl Kernel {
             rings.set(index, reader.ring(), 0).map_err(|error| KernelError::from_error("hand over a ring", &error))?;
         }
         Ok(readers)
-    }
-
-    fn follow_processes(&mut self) -> Result<(), KernelError> {
-        for &(name, tracepoint) in TRACEPOINTS {
-            let action = format!("follow {tracepoint}");
-            let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
-            let program: &mut RawTracePoint = program.try_into().map_err(|_| missing(name))?;
-            program.load().map_err(|error| KernelError::from_load(&action, &error))?;
-            program.attach(tracepoint).map_err(|error| KernelError::from_error(&action, &error))?;
-        }
-        Ok(())
     }
 
     /// The programs' requests for unwind tables; `None` where they make none, or where somebody has taken it.
@@ -285,11 +268,27 @@ impl Kernel {
     /// What the kernel half has counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        // Read before what was stood in for, of which there must not be less.
+        let missed = self.missed();
         let map = self.ebpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
-        let mut counters = map.map_or_else(Counters::default, |map| counters::read(&map));
-        let missed = self.programs().map(|(_, program)| counters::missed(program)).sum();
-        counters.losses.add(LossReason::ProbeMissed, missed);
+        let (mut counters, stood_in) = map.map_or_else(Default::default, |map| counters::read(&map));
+        if missed > 0 {
+            log::debug!("programs were not run {missed} times, and others stood in for them {stood_in} times");
+        }
+        counters.losses.add(LossReason::ProbeMissed, missed.saturating_sub(stood_in));
         counters
+    }
+
+    /// How often programs were not run, those aside that stand in for others.
+    fn missed(&self) -> u64 {
+        let at_probes = |program: &Program| match program {
+            Program::UProbe(program) => program.fd().ok().map(|program| counters::missed(program.as_fd())),
+            _ => None,
+        };
+        let alone: u64 = self.ebpf.programs().filter_map(|(_, program)| at_probes(program)).sum();
+        let together: u64 =
+            self.multi.iter().flat_map(Multi::programs).map(|(_, program)| counters::missed(program)).sum();
+        alone + together + tracepoints::missed_by_first(&self.ebpf)
     }
 
     /// Passes what the kernel half has logged on to memtrace's own log.
