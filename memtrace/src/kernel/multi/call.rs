@@ -1,6 +1,6 @@
 //! The bpf(2) calls that aya does not make, or does not hand out.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -70,7 +70,8 @@ pub(super) fn load_program(code: &Code<'_>, log: &mut [u8]) -> io::Result<OwnedF
     // The last byte stays 0.
     let length = load.prog_name.len() - 1;
     for (letter, &byte) in load.prog_name[..length].iter_mut().zip(code.name.as_bytes()) {
-        *letter = byte.cast_signed();
+        // A byte has a sign on one machine and none on another.
+        *letter = c_char::from_ne_bytes([byte]);
     }
     if let Some(Info { types, functions, lines }) = code.info {
         load.prog_btf_fd = number(types.as_raw_fd());
