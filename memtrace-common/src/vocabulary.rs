@@ -54,9 +54,12 @@ loss_reasons! {
     /// A new stack's frames found their ring full; they are sent again when the stack is next seen.
     RingFullStack = "ring_full_stack",
         "stacks whose frames found their ring full; they were sent again when next seen";
-    /// An exec or exit found a ring full.
+    /// An exec, exit or fork found a ring full.
     RingFullProcess = "ring_full_process",
-        "exec or exit notices that found a ring full; a dead process' blocks may be shown as live";
+        "exec, exit or fork notices that found a ring full; a dead process' blocks may be shown as live";
+    /// A page's fault found its ring full: the page is shown with those that no fault was seen of.
+    RingFullFault = "ring_full_fault",
+        "page faults that found their ring full, so that their pages have no stack; raise --ring-size";
     /// No slot was free to remember a call's arguments until it returns.
     PendingFull = "pending_full",
         "calls whose arguments could not be remembered until they returned, too many threads being inside the allocator";
@@ -80,7 +83,7 @@ loss_reasons! {
         "records that could not be understood; please report this";
     /// The ledger holds as many live blocks as it may.
     LedgerFull = "ledger_full",
-        "allocations not booked, the ledger holding as many live blocks as it may; raise --max-live";
+        "allocations and pages not booked, the ledger holding as many of them as it may; raise --max-live";
     /// There are as many distinct stacks as there may be; the allocation is booked without one.
     StacksFull = "stacks_full",
         "allocations booked without their stack, there being as many distinct stacks as there may be";

@@ -5,8 +5,11 @@
 
 use core::mem::{offset_of, size_of};
 
+mod pages;
+
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
+pub use pages::{FaultRecord, ForkRecord, PAGE_SHIFT, fault, is_sampled, ring_of_page};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,12 @@ pub enum Kind {
     Exec = 6,
     /// A process ended: [`ProcessRecord`].
     Exit = 7,
+    /// A page was touched that was not there, or not the process' own: [`FaultRecord`].
+    Fault = 8,
+    /// The last touch of a page had to wait for a device: [`BlockRecord`].
+    MajorFault = 9,
+    /// A process was copied: [`ForkRecord`].
+    Fork = 10,
 }
 
 impl Kind {
@@ -40,6 +49,9 @@ impl Kind {
             5 => Some(Self::Stack),
             6 => Some(Self::Exec),
             7 => Some(Self::Exit),
+            8 => Some(Self::Fault),
+            9 => Some(Self::MajorFault),
+            10 => Some(Self::Fork),
             _ => None,
         }
     }
@@ -258,6 +270,10 @@ pub struct Settings {
     pub by_cgroup: u32,
     /// Whether records say which allocator has handed a block out: 1 or 0.
     pub allocators: u32,
+    /// Of pages, one in so many is told of: 1 or more.
+    pub page_sample: u32,
+    /// Whether forks are told of: 1 or 0.
+    pub forks: u32,
     /// Zero.
     pub reserved: u32,
     /// Where the kernel keeps what a process has mapped.
@@ -370,7 +386,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 176);
+    assert!(size_of::<Settings>() == 184);
 };
 
 #[cfg(test)]
@@ -379,7 +395,9 @@ mod tests {
 
     #[test]
     fn kinds_survive_the_wire() {
-        for kind in [Kind::Alloc, Kind::Free, Kind::Park, Kind::Restore, Kind::Stack, Kind::Exec, Kind::Exit] {
+        let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
+        assert_eq!(kinds.clone().count(), 10);
+        for kind in kinds {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));
             assert_eq!(Kind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));

@@ -11,7 +11,8 @@ use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, Kind, MAX_FRAMES, MAX_RINGS, ProcessRecord, StackRecord, WantedRecord, ring_of,
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, ProcessRecord, StackRecord,
+    WantedRecord, ring_of, ring_of_page,
 };
 
 use crate::stack::Scratch;
@@ -41,6 +42,12 @@ const JUST_PASSED: u64 = 512;
 #[inline(always)]
 pub fn ring_for(thread: Thread, address: u64) -> u32 {
     ring_of(thread.pid, address, settings::rings())
+}
+
+/// Which ring takes records about the page at `page`.
+#[inline(always)]
+pub fn ring_for_page(page: u64) -> u32 {
+    ring_of_page(page, settings::rings())
 }
 
 #[inline(always)]
@@ -106,6 +113,35 @@ pub fn restore(context: &impl EbpfContext, thread: Thread, address: u64) {
 fn block(context: &impl EbpfContext, thread: Thread, kind: Kind, address: u64, reason: LossReason) {
     if !send(ring_for(thread, address), BlockRecord { header: thread.header(kind), address }) {
         loss::count(context, reason, 1);
+    }
+}
+
+/// Tells that a page was touched.
+#[inline(always)]
+pub fn fault(context: &impl EbpfContext, ring: u32, thread: Thread, page: u64, stack: u64) {
+    if !send(ring, FaultRecord { header: thread.header(Kind::Fault), page, stack }) {
+        loss::count(context, LossReason::RingFullFault, 1);
+    }
+}
+
+/// Tells that the last touch of a page had to wait for a device.
+#[inline(always)]
+pub fn major_fault(context: &impl EbpfContext, thread: Thread, page: u64) {
+    if !send(ring_for_page(page), BlockRecord { header: thread.header(Kind::MajorFault), address: page }) {
+        loss::count(context, LossReason::RingFullFault, 1);
+    }
+}
+
+/// Tells every ring that a process was copied, so that each knows it in order with the pages.
+#[inline(always)]
+pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
+    for ring in 0..MAX_RINGS {
+        if ring >= settings::rings() {
+            break;
+        }
+        if !send(ring, ForkRecord { header: thread.header(Kind::Fork), child, reserved: 0 }) {
+            loss::count(context, LossReason::RingFullProcess, 1);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One file a family of probes. None imports another.
 
 mod alloc;
+mod fault;
 mod free;
 mod process;
 mod realloc;

@@ -32,6 +32,8 @@ static SETTINGS: Settings = Settings {
     // The plain object is for kernels that tell neither.
     by_cgroup: !atomic::IS_PLAIN as u32,
     allocators: !atomic::IS_PLAIN as u32,
+    page_sample: 1,
+    forks: 1,
     reserved: 0,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
@@ -170,6 +172,18 @@ pub fn selects_by_cgroup() -> bool {
 #[inline(always)]
 pub fn tells_allocators() -> bool {
     read!(allocators) != 0
+}
+
+/// Of pages, one in so many is told of.
+#[inline(always)]
+pub fn page_sample() -> u32 {
+    read!(page_sample)
+}
+
+/// Whether forks are told of.
+#[inline(always)]
+pub fn tells_forks() -> bool {
+    read!(forks) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped; it answers by calling back.

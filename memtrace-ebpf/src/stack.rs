@@ -2,13 +2,16 @@
 //!
 //! A process for which there are tables is walked by them, any other by the kernel's own walk along frame pointers.
 
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{Array, LruHashMap};
-use aya_ebpf::helpers::generated::bpf_get_stack;
+use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_kernel};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, Kind, MAX_FRAMES, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
-use memtrace_unwind::mix;
+use memtrace_unwind::{Begin, mix};
 
 use crate::atomic::first;
 use crate::registers::Registers;
@@ -33,6 +36,8 @@ pub struct Scratch {
     pub record: StackRecord,
     pub frames: [u64; MAX_FRAMES],
     pub unwind: unwind::State,
+    /// Room for the registers of who was interrupted.
+    pub registers: MaybeUninit<Registers>,
 }
 
 /// Per-CPU memory would be overwritten by whoever preempts the program; a slot is the thread's until it is released.
@@ -59,10 +64,49 @@ pub struct Caller {
     pub stack_pointer: u64,
 }
 
-/// Takes the stack of `caller`, to whom a function returns at `context` with these registers, sends its frames through `ring` if they
-/// are new, and returns its id.
+/// From where a stack is walked.
+pub trait Origin {
+    /// Where the walk begins; `room` may be used for what it takes to know.
+    fn begin<'room>(&'room self, room: &'room mut MaybeUninit<Registers>) -> impl Begin + 'room;
+}
+
+/// A function that returns with these registers.
+pub struct Returning<'context> {
+    pub registers: &'context Registers,
+    pub caller: Caller,
+}
+
+/// A thread that was interrupted, or has called the kernel: where in the kernel's memory its registers are.
+pub struct Interrupted {
+    pub registers: u64,
+}
+
+impl Origin for Returning<'_> {
+    #[inline(always)]
+    fn begin<'room>(&'room self, _room: &'room mut MaybeUninit<Registers>) -> impl Begin + 'room {
+        unwind::AtReturn { registers: self.registers, caller: self.caller }
+    }
+}
+
+impl Origin for Interrupted {
+    #[inline(always)]
+    fn begin<'room>(&'room self, room: &'room mut MaybeUninit<Registers>) -> impl Begin + 'room {
+        // SAFETY: the helper writes as much as there is room for; where it cannot read it writes zeros.
+        unsafe {
+            bpf_probe_read_kernel(
+                room.as_mut_ptr().cast(),
+                size_of::<Registers>() as u32,
+                self.registers as *const c_void,
+            );
+        }
+        // SAFETY: it has been written, and any bits are registers.
+        unwind::AtInstruction { registers: unsafe { room.assume_init_ref() } }
+    }
+}
+
+/// Takes the stack that `origin` says, sends its frames through `ring` if they are new, and returns its id.
 #[inline(always)]
-pub fn take(context: &impl EbpfContext, registers: &Registers, caller: Caller, thread: Thread, ring: u32) -> u64 {
+pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ring: u32) -> u64 {
     if settings::max_depth() == 0 {
         return STACK_NOT_TAKEN;
     }
@@ -72,7 +116,7 @@ pub fn take(context: &impl EbpfContext, registers: &Registers, caller: Caller, t
         // SAFETY: a map value's pointer; `busy` is its first word.
         if unsafe { atomic::take(busy, first::SCRATCH + slot, 1) } {
             // The slot is ours until it is released.
-            let id = identify(context, registers, caller, thread, ring, slot);
+            let id = identify(context, origin, thread, ring, slot);
             // SAFETY: as above.
             unsafe { atomic::give_back(busy, first::SCRATCH + slot) };
             return id;
@@ -83,21 +127,14 @@ pub fn take(context: &impl EbpfContext, registers: &Registers, caller: Caller, t
 }
 
 #[inline(always)]
-fn identify(
-    context: &impl EbpfContext,
-    registers: &Registers,
-    caller: Caller,
-    thread: Thread,
-    ring: u32,
-    slot: u32,
-) -> u64 {
+fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ring: u32, slot: u32) -> u64 {
     // Frames are addresses in a process as it is mapped now, and so is a stack.
     let walked = match unwind::process(thread.pid) {
         Some(process) => {
             let seed = unwind::seed(thread.pid, &process);
-            unwind::walk(slot, thread.pid, process, registers, caller, seed)
+            unwind::walk(slot, thread.pid, process, origin, seed)
         }
-        None => by_frame_pointers(context, slot, caller, unwind::unmapped_seed(thread.pid)),
+        None => by_frame_pointers(context, slot, origin, unwind::unmapped_seed(thread.pid)),
     };
     let Walked { frames, hash, end } = walked;
     if end == 0 {
@@ -119,8 +156,14 @@ fn identify(
     id
 }
 
+/// The first frame of a walk that begins there: the address behind what was running.
 #[inline(always)]
-fn by_frame_pointers(context: &impl EbpfContext, slot: u32, caller: Caller, seed: u64) -> Walked {
+fn leaf(from: &impl Begin) -> u64 {
+    if from.ip_is_return() { from.ip() } else { from.ip().wrapping_add(1) }
+}
+
+#[inline(always)]
+fn by_frame_pointers(context: &impl EbpfContext, slot: u32, origin: &impl Origin, seed: u64) -> Walked {
     let Some(scratch) = Scratch::at(slot) else { return Walked::FAILED };
     let wanted = settings::max_depth();
     // One frame more than wanted tells whether the stack goes on.
@@ -135,7 +178,7 @@ fn by_frame_pointers(context: &impl EbpfContext, slot: u32, caller: Caller, seed
     let end = if truncated { End::Truncated } else { End::FramePointers } as u32;
     let frames = got.min(wanted);
     // At the return instruction itself, the kernel's first frame is the function that is being left.
-    scratch.frames[0] = caller.ip;
+    scratch.frames[0] = leaf(&origin.begin(&mut scratch.registers));
     let mut hash = mix(0, seed);
     for index in 0..KERNEL_FRAMES {
         if index >= frames {

@@ -14,9 +14,9 @@ use memtrace_common::unwind::{Mapping, Process};
 use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{Begin, Read, Walk, Window, Windowed};
 
-use crate::registers::Registers;
-use crate::stack::{Caller, Scratch};
-use crate::{registers, settings};
+use crate::registers::{self, Registers};
+use crate::settings;
+use crate::stack::{Caller, Origin, Scratch};
 
 /// A walk in progress, in a thread's scratch memory.
 #[repr(C)]
@@ -62,11 +62,11 @@ impl Walked {
     pub const FAILED: Self = Self { frames: 0, hash: 0, end: 0 };
 }
 
-/// Walks from where a function returns to with these registers, in the scratch memory of `slot`, which is the caller's.
+/// Walks from where `origin` says, in the scratch memory of `slot`, which is the caller's.
 #[inline(always)]
-pub fn walk(slot: u32, pid: u32, process: Process, registers: &Registers, caller: Caller, seed: u64) -> Walked {
-    let Some(Scratch { unwind, .. }) = Scratch::at(slot) else { return Walked::FAILED };
-    begin(unwind, pid, process, &Returning { registers, caller }, seed);
+pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u64) -> Walked {
+    let Some(Scratch { unwind, registers, .. }) = Scratch::at(slot) else { return Walked::FAILED };
+    begin(unwind, pid, process, &origin.begin(registers), seed);
     for _ in 0..STEPS {
         // The step looks the slot up by itself, so that no reference to it may be held over the call.
         if unwind_step(slot) != 0 {
@@ -119,12 +119,34 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
 }
 
 /// Where a function returns to.
-struct Returning<'context> {
-    registers: &'context Registers,
-    caller: Caller,
+pub struct AtReturn<'context> {
+    pub registers: &'context Registers,
+    pub caller: Caller,
 }
 
-impl Begin for Returning<'_> {
+/// Before an instruction, with these registers.
+pub struct AtInstruction<'room> {
+    pub registers: &'room Registers,
+}
+
+impl Begin for AtInstruction<'_> {
+    #[inline(always)]
+    fn ip(&self) -> u64 {
+        registers::instruction(self.registers)
+    }
+
+    #[inline(always)]
+    fn ip_is_return(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn register(&self, number: usize) -> u64 {
+        registers::by_number(self.registers, registers::stack_pointer(self.registers), number)
+    }
+}
+
+impl Begin for AtReturn<'_> {
     #[inline(always)]
     fn ip(&self) -> u64 {
         self.caller.ip

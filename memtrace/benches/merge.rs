@@ -38,7 +38,7 @@ fn snapshot(shard: u64) -> Snapshot {
             });
         }
     }
-    ledger.snapshot(Tick(0))
+    ledger.snapshot(EventClass::Heap, Tick(0))
 }
 
 fn merge(criterion: &mut Criterion) {

@@ -4,6 +4,7 @@ mod args;
 mod choices;
 mod console;
 mod doctor;
+mod events;
 mod exit;
 mod help;
 mod hooks;
@@ -24,7 +25,9 @@ use clap::{CommandFactory, Parser};
 use self::args::{Action, Arguments, Trace};
 use self::console::Console;
 use self::exit::Exit;
+use self::resolve::Contradiction;
 use self::terminal::Terminal;
+use crate::model::EventClass;
 use crate::session::{self, Target};
 
 /// Does what `arguments` ask, the program's own name being the first of them.
@@ -36,6 +39,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.action {
         None => trace(arguments.trace, &console),
+        Some(Action::Faults(given)) => match events::only(*given, EventClass::Fault) {
+            Ok(given) => trace(given, &console),
+            Err(contradiction) => refuse_together(&contradiction, &console),
+        },
         Some(Action::Doctor(asked)) => {
             let findings = session::doctor::examine(asked.pid);
             let colour = console::wants_colour(&io::stdout());
@@ -61,10 +68,7 @@ fn trace(given: Trace, console: &Console) -> ExitCode {
     let (quiet, verbose) = (given.quiet, given.verbose);
     let config = match resolve::config(given) {
         Ok(config) => config,
-        Err(contradiction) => {
-            console.error(&contradiction.message, Some(&contradiction.remedy));
-            return Exit::Usage.into();
-        }
+        Err(contradiction) => return refuse_together(&contradiction, console),
     };
     logging::start(console, quiet, verbose);
     let pass = matches!(config.target, Target::Command { pass_exit_code: true, .. });
@@ -77,6 +81,12 @@ fn trace(given: Trace, console: &Console) -> ExitCode {
             Exit::from(&error).into()
         }
     }
+}
+
+/// Says which arguments cannot be together.
+fn refuse_together(contradiction: &Contradiction, console: &Console) -> ExitCode {
+    console.error(&contradiction.message, Some(&contradiction.remedy));
+    Exit::Usage.into()
 }
 
 /// Shows the help or the version that was asked for, or what is wrong with the arguments.

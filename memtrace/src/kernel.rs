@@ -8,6 +8,7 @@ mod counters;
 pub mod decode;
 mod detach;
 mod error;
+mod faults;
 pub mod features;
 mod load;
 pub mod mappings;

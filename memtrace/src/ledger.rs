@@ -6,10 +6,12 @@
 
 #[cfg(test)]
 mod against_a_naive_model;
-mod blocks;
+mod block;
 mod books;
 mod image;
+mod pages;
 mod parked;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +21,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    Amount, Ending, Event, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts, Pid, Snapshot, Stack,
-    StackId, StackKey, Tick,
+    AllocatorId, Amount, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts,
+    Pid, Snapshot, Stack, StackId, StackKey, Tick, Tid,
 };
 use image::{Image, Room};
 
@@ -53,6 +55,8 @@ pub struct Ledger {
     /// How many processes have an image.
     running: usize,
     ended: Vec<(ImageId, ImageUsage)>,
+    /// As above, the books of their pages.
+    ended_pages: Vec<(ImageId, ImageUsage)>,
     frames: FxHashMap<StackId, Stack>,
     room: Room,
     events: u64,
@@ -78,6 +82,7 @@ impl Ledger {
             last: 0,
             running: 0,
             ended: Vec::new(),
+            ended_pages: Vec::new(),
             frames: FxHashMap::default(),
             room: Room::new(&settings),
             events: 0,
@@ -91,11 +96,7 @@ impl Ledger {
         let Event { pid, tid, tick, kind } = event;
         match kind {
             EventKind::Alloc { address, size, stack, allocator } => {
-                let part = match self.settings.parts {
-                    Parts::Whole => Part::Whole,
-                    Parts::Threads => Part::Thread(tid),
-                    Parts::Allocators => Part::Allocator(allocator),
-                };
+                let part = self.part(tid, allocator);
                 if let Some((image, room)) = self.image_of(pid) {
                     image.alloc(address, size, StackKey { stack, part }, tick, room);
                 }
@@ -117,6 +118,18 @@ impl Ledger {
                     image.restore(tid, address, &mut self.room);
                 }
             }
+            EventKind::Fault { page, touch, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.pages.get_or_insert_default().touch(page, touch, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::MajorFault { page } => {
+                if let Some(pages) = self.running_image(pid).and_then(|image| image.pages.as_mut()) {
+                    pages.waited(page);
+                }
+            }
+            EventKind::Fork { child } => self.copy_pages(pid, child),
             EventKind::Stack { id, stack } => self.remember(id, *stack),
             EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
             EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
@@ -146,17 +159,56 @@ impl Ledger {
         &self.room.losses
     }
 
-    /// The books at the moment `now`. Images in which nothing happened are left out.
+    /// The books of `class` at the moment `now`. Images in which nothing happened are left out.
     #[must_use]
-    pub fn snapshot(&self, now: Tick) -> Snapshot {
+    pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
+        let usage = |image: &Image| match class {
+            EventClass::Heap => Some(image.usage(None, now, &self.settings)),
+            EventClass::Fault => image.pages.as_ref().map(|pages| pages.usage(None)),
+        };
         let running = self.processes.iter().filter_map(|process| {
-            let usage = process.image.as_ref()?.usage(None, now, &self.settings);
+            let usage = usage(process.image.as_ref()?)?;
             image::has_books(&usage).then_some((process.image_id(), usage))
         });
+        let ended = match class {
+            EventClass::Heap => &self.ended,
+            EventClass::Fault => &self.ended_pages,
+        };
         Snapshot {
-            images: running.chain(self.ended.iter().cloned()).collect(),
+            images: running.chain(ended.iter().cloned()).collect(),
+            // Those of which this shard has no events too: another one may have them.
             stacks: self.frames.iter().map(|(&id, stack)| (id, stack.clone())).collect(),
             losses: self.room.losses.clone(),
+        }
+    }
+
+    const fn part(&self, tid: Tid, allocator: AllocatorId) -> Part {
+        match self.settings.parts {
+            // What kind of memory a page is of is asked at the end.
+            Parts::Whole | Parts::Memory => Part::Whole,
+            Parts::Threads => Part::Thread(tid),
+            Parts::Allocators => Part::Allocator(allocator),
+        }
+    }
+
+    /// The image that `pid` runs, where there is one.
+    fn running_image(&mut self, pid: Pid) -> Option<&mut Image> {
+        let index = self.by_pid.get(&pid).copied()?;
+        self.processes.get_mut(index)?.image.as_deref_mut()
+    }
+
+    /// The new process `child` has the pages of `parent`, and no others.
+    fn copy_pages(&mut self, parent: Pid, child: Pid) {
+        // Somebody had the pid whose exit was lost.
+        if let Some(pages) = self.running_image(child).and_then(|image| image.pages.take()) {
+            self.room.pages -= pages.count();
+        }
+        let index = self.by_pid.get(&parent).copied();
+        let parent = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
+        let Some(pages) = parent.and_then(|image| image.pages.as_ref()) else { return };
+        let Some(copied) = pages.copied(&mut self.room) else { return };
+        if let Some((image, _)) = self.image_of(child) {
+            image.pages = Some(copied);
         }
     }
 
@@ -211,6 +263,10 @@ impl Ledger {
         if let Some(image) = process.image.take() {
             self.running -= 1;
             self.room.live -= image.live();
+            if let Some(pages) = &image.pages {
+                self.room.pages -= pages.count();
+                self.ended_pages.push((id, pages.usage(Some(ending))));
+            }
             let usage = image.usage(Some(ending), tick, &self.settings);
             if image::has_books(&usage) {
                 self.ended.push((id, usage));

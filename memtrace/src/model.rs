@@ -6,14 +6,17 @@
 mod address;
 mod belonging;
 mod event;
+mod event_class;
 mod id;
 mod losses;
 mod mapping;
+mod mapping_kind;
 mod metric;
 mod notice;
 mod part;
 mod profile;
 mod replaced;
+mod resident;
 mod root;
 mod snapshot;
 mod stack;
@@ -22,10 +25,12 @@ mod usage;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
 pub use belonging::{Cgroup, Container, User};
-pub use event::{Event, EventKind};
+pub use event::{Event, EventKind, Touch};
+pub use event_class::EventClass;
 pub use id::{ImageId, Pid, StackId, Tid};
 pub use losses::{LossReason, Losses};
 pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
+pub use mapping_kind::{MappingKind, MappingTraits};
 pub use metric::Metric;
 pub use notice::{Notice, NoticeKind};
 pub use part::{AllocatorId, Part, Parts};
@@ -34,8 +39,9 @@ pub use profile::{
     Unnamed,
 };
 pub use replaced::{Replaced, Version};
+pub use resident::{PAGE, Residence, ResidentKind, ResidentRange, Touched};
 pub use root::Root;
-pub use snapshot::{ImageUsage, Snapshot, StackKey, StackUsage};
+pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};
 pub use time::Tick;
 pub use usage::{Amount, Bytes, Ending, Usage};

@@ -2,6 +2,7 @@
 //! them.
 
 pub mod registry;
+pub mod residence;
 mod shard;
 mod source;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use crate::ledger::Settings;
-use crate::model::{Bytes, LossReason, Snapshot, Tick};
+use crate::model::{Bytes, EventClass, LossReason, Snapshot, Snapshots, Tick};
 use shard::{Gauge, Shard};
 
 pub use source::{Drained, Source};
@@ -29,7 +30,7 @@ struct Running {
     gauge: Arc<Gauge>,
     /// Says when to finish; its loss says to end.
     finish: Sender<Tick>,
-    thread: JoinHandle<Option<Snapshot>>,
+    thread: JoinHandle<Option<Snapshots>>,
 }
 
 /// How far a run is.
@@ -47,7 +48,7 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Books {
     /// The books of all shards, merged.
-    pub snapshot: Snapshot,
+    pub snapshots: Snapshots,
     /// Events booked in all.
     pub events: u64,
 }
@@ -74,24 +75,29 @@ pub enum Error {
 }
 
 impl Shards {
-    /// Starts a shard for each source. `settings` are those of the whole run: the live blocks that it may hold are
+    /// Starts a shard for each source; there are to be books of `classes`. `settings` are those of the whole run: the live blocks that it may hold are
     /// divided among the shards, and a peak is kept only where there is one shard, since the peaks of parts don't add
     /// up.
     ///
     /// # Errors
     ///
     /// [`Error::Start`]; the shards already started then end.
-    pub fn start<S: Source + 'static>(sources: Vec<S>, settings: Settings) -> Result<Self, Error> {
+    pub fn start<S: Source + 'static>(
+        sources: Vec<S>,
+        settings: Settings,
+        classes: &[EventClass],
+    ) -> Result<Self, Error> {
         let count = sources.len();
         let settings = Settings {
             blocks: settings.blocks.div_ceil(count.max(1) as u64),
             track_peak: settings.track_peak && count == 1,
             ..settings
         };
+        let classes: Arc<[EventClass]> = classes.into();
         let start = |(number, source)| {
             let (finish, commands) = mpsc::channel();
             let gauge = Arc::new(Gauge::default());
-            let shard = Shard::new(source, settings, Arc::clone(&gauge));
+            let shard = Shard::new(source, settings, Arc::clone(&classes), Arc::clone(&gauge));
             let thread = thread::Builder::new()
                 .name(format!("memtrace-shard-{number}"))
                 .spawn(move || shard.run(&commands))
@@ -128,13 +134,13 @@ impl Shards {
         // A gauge is read when its thread has been joined: only then has it told everything.
         let ended: Vec<_> =
             self.shards.into_iter().map(|shard| (shard.thread.join(), shard.gauge.read().events)).collect();
-        let mut all = Books { snapshot: Snapshot::default(), events: 0 };
+        let mut all = Books { snapshots: Snapshots::default(), events: 0 };
         for (shard, (result, events)) in ended.into_iter().enumerate() {
-            let snapshot = result.map_err(|panic| Error::Panicked { shard, message: message_of(panic.as_ref()) })?;
-            all.snapshot.merge(snapshot.unwrap_or_default());
+            let snapshots = result.map_err(|panic| Error::Panicked { shard, message: message_of(panic.as_ref()) })?;
+            all.snapshots.merge(snapshots.unwrap_or_default());
             all.events += events;
         }
-        settle(&mut all.snapshot);
+        all.snapshots.0.values_mut().for_each(settle);
         Ok(all)
     }
 }

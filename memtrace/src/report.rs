@@ -1,5 +1,6 @@
 //! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
 
+mod estimate;
 mod fold;
 mod folded;
 mod json;
@@ -8,6 +9,7 @@ mod phrase;
 mod roots;
 mod svg;
 mod text;
+mod words;
 
 pub(crate) use label::plain;
 

@@ -12,6 +12,7 @@ mod observer;
 mod outcome;
 mod outputs;
 mod overhead;
+mod pages;
 mod ring_source;
 mod run;
 mod selection;

@@ -16,6 +16,7 @@ mod own_mapping;
 mod pidfd;
 mod process;
 mod processor_time;
+mod resident;
 mod runtime;
 #[cfg(test)]
 mod scratch;
@@ -35,6 +36,7 @@ pub use maps::{mapped_as, object_at, program_of, read_image, vdso};
 pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use processor_time::processor_time;
+pub use resident::resident;
 pub use runtime::{is_go, is_stripped};
 pub use select::{all_processes, cgroup_id, is_in_cgroup, traits, user_id};
 pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};

@@ -105,6 +105,7 @@ fn ask(workspace: &Workspace) -> Result<Verdicts> {
             let loaded = match program {
                 Program::UProbe(program) => program.load(),
                 Program::RawTracePoint(program) => program.load(),
+                Program::PerfEvent(program) => program.load(),
                 _ => bail!("{name} is of a kind that is not known here"),
             };
             let verdict = match loaded {

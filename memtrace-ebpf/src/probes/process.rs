@@ -127,7 +127,8 @@ fn process_fork_still(context: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn fork(context: &RawTracePointContext) {
-    let parent = Thread::current().pid;
+    let thread = Thread::current();
+    let parent = thread.pid;
     let child = context.arg::<u64>(1) as usize + settings::task_tgid();
     // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
     match unsafe { bpf_probe_read_kernel(child as *const u32) } {
@@ -135,6 +136,9 @@ fn fork(context: &RawTracePointContext) {
         Ok(child) if child != parent => {
             unwind::copy(parent, child);
             scope::fork(parent, child);
+            if settings::tells_forks() && maps::is_open() && scope::matters(child) {
+                emit::fork(context, thread, child);
+            }
         }
         _ => {}
     }

@@ -8,8 +8,9 @@ use memtrace_common::vocabulary::LossReason;
 
 use crate::emit::Block;
 use crate::pending::{self, Call, Pending};
-use crate::registers::{POPPED_BY_RETURN, Registers};
-use crate::stack::Caller;
+use crate::registers::POPPED_BY_RETURN;
+use crate::registers::Registers;
+use crate::stack::{Caller, Returning};
 use crate::thread::Thread;
 use crate::{emit, loss, maps, own_stack, registers, settings, stack};
 
@@ -43,7 +44,7 @@ fn enter(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
         && let Some((address, size)) = handed_out(context, registers, thread, pending)
     {
         let ring = emit::ring_for(thread, address);
-        let stack = stack::take(context, registers, caller, thread, ring);
+        let stack = stack::take(context, &Returning { registers, caller }, thread, ring);
         emit::alloc(context, ring, thread, allocator, Block { address, size, stack });
     }
 }

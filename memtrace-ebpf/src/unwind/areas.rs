@@ -25,15 +25,24 @@ const EXECUTABLE: u64 = 1 << 2;
 
 const PAGE_SHIFT: u64 = 12;
 
-/// Mappings are remembered for each 2^16 bytes of addresses with code that was met.
-const PART_BITS: u32 = 16;
+/// Mappings are remembered for each 2^16 bytes of addresses with code that was met, and what was met last for each 2^20 and
+/// 2^24 bytes. So the kernel is asked about a large mapping a few times only, and what is mapped is known while it cannot say
+/// so.
+const PARTS: [u32; 3] = [16, 20, 24];
 
-/// Some addresses of a process.
+/// Some addresses of a process: those that are `part` without their lowest bits, `bits` many.
 #[repr(C)]
 struct Place {
     part: u64,
     generation: u32,
-    reserved: u32,
+    bits: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn of(pc: u64, bits: u32, generation: u32) -> Self {
+        Self { part: pc >> bits, generation, bits }
+    }
 }
 
 /// Mappings that the kernel was asked for. Asking takes it some hundred nanoseconds, and fails while another thread changes
@@ -74,13 +83,12 @@ const BUSY: u64 = End::MappingsBusy as u64;
 #[inline(never)]
 pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
     let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
-    let State { last, process, .. } = &mut scratch.unwind;
-    let place = Place { part: pc >> PART_BITS, generation: process.generation, reserved: 0 };
-    // SAFETY: its memory stays that of a value of the map; whether of this one is seen below.
-    if let Some(known) = unsafe { KNOWN.get(&place) } {
-        copy(last, known);
-        // SAFETY: as above.
-        if unsafe { KNOWN.get(&place) }.is_some_and(|still| ptr::eq(still, known)) && lookup::holds(last, pc) {
+    let generation = scratch.unwind.process.generation;
+    for bits in PARTS {
+        if recall(slot, &Place::of(pc, bits, generation), pc) {
+            if bits != PARTS[0] {
+                keep(slot, &Place::of(pc, PARTS[0], generation));
+            }
             return FOUND;
         }
     }
@@ -96,10 +104,31 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
         // What is not known yet may be so when it is looked up next.
         && (scratch.unwind.last.pages_and_kind >> 24) as u8 == mapping::TABLE
     {
-        // What cannot be kept is asked for again.
-        let _ = KNOWN.insert(&place, &scratch.unwind.last, 0);
+        for bits in PARTS {
+            keep(slot, &Place::of(pc, bits, generation));
+        }
     }
     result
+}
+
+/// Whether the mapping that holds `pc` is remembered for `place`; it is the last one then.
+#[inline(always)]
+fn recall(slot: u32, place: &Place, pc: u64) -> bool {
+    let Some(scratch) = Scratch::at(slot) else { return false };
+    let last = &mut scratch.unwind.last;
+    // SAFETY: its memory stays that of a value of the map; whether of this one is seen below.
+    let Some(known) = (unsafe { KNOWN.get(place) }) else { return false };
+    copy(last, known);
+    // SAFETY: as above.
+    unsafe { KNOWN.get(place) }.is_some_and(|still| ptr::eq(still, known)) && lookup::holds(last, pc)
+}
+
+/// Remembers the last mapping for `place`. What cannot be kept is asked for again.
+#[inline(always)]
+fn keep(slot: u32, place: &Place) {
+    if let Some(scratch) = Scratch::at(slot) {
+        let _ = KNOWN.insert(place, &scratch.unwind.last, 0);
+    }
 }
 
 /// Asks the kernel once. Is verified by itself, lest it be so for each time.

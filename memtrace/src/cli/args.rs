@@ -1,6 +1,7 @@
 //! The arguments as they are given: read, each for itself, and not yet held against each other.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
 use super::{choices, help, hooks, units};
-use crate::model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Pid, Root};
+use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, MAX_FRAMES, MAX_RINGS, Metric, Pid, Root};
 use crate::report::Format;
 use crate::session::{Choice, Hooks, NamedAllocator, Percent, ProbeSite};
 
@@ -48,6 +49,9 @@ pub(super) struct Arguments {
 /// What can be done besides tracing.
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
+    /// Trace page faults: who keeps which pages resident. Short for --events fault
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::FAULTS_USAGE)]
+    Faults(Box<Trace>),
     /// Tell what is missing for tracing on this machine, and how to get it
     #[command(disable_help_flag = true)]
     Doctor(Doctor),
@@ -157,6 +161,13 @@ pub(super) struct Trace {
     #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
     pub(super) hooks: Vec<Hooks>,
 
+    /// Follow these events, as in heap,fault [default: heap]
+    ///
+    /// Each has a report of its own, since what they are about overlaps. Where there are several, the files have their names
+    /// in them: memtrace.heap.svg.
+    #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = event_classes(), help_heading = TARGET)]
+    pub(super) events: Vec<EventClass>,
+
     /// Stop after this long, as in 30s, 5m or 1h30m
     ///
     /// The units are ms, s, m, h and d. Without it, memtrace traces until Ctrl-C, SIGTERM or the target's end.
@@ -182,9 +193,11 @@ pub(super) struct Trace {
     #[arg(long, value_parser = formats(), help_heading = OUTPUT)]
     pub(super) format: Option<Format>,
 
-    /// Draw this, and rank stacks by it
-    #[arg(short, long, value_parser = metrics(), default_value = Metric::default().name(), help_heading = OUTPUT)]
-    pub(super) metric: Metric,
+    /// Draw this, and rank stacks by it [default: live-bytes]
+    ///
+    /// Of page faults of a command it is alloc-bytes, since nothing is resident any more when it has ended.
+    #[arg(short, long, value_parser = metrics(), help_heading = OUTPUT)]
+    pub(super) metric: Option<Metric>,
 
     /// Put stacks together under this
     ///
@@ -206,6 +219,12 @@ pub(super) struct Trace {
     /// Leave out allocations larger than this
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
     pub(super) max_size: Option<Bytes>,
+
+    /// Tell of one page in so many, chosen at random
+    ///
+    /// For page faults, so that they can be followed always. What a stack has is then estimated, and shown with its error.
+    #[arg(long, value_name = "N", help_heading = FILTERS)]
+    pub(super) sample: Option<NonZeroU32>,
 
     /// Show as live only blocks that have lived at least this long
     ///
@@ -288,13 +307,23 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 fn metrics() -> impl TypedValueParser<Value = Metric> {
     one_of(Metric::ALL, |metric| {
         let says = match metric {
-            Metric::LiveBytes => "bytes allocated and not yet freed",
-            Metric::LiveCount => "blocks allocated and not yet freed",
-            Metric::AllocBytes => "bytes allocated, freed or not",
-            Metric::AllocCount => "blocks allocated, freed or not",
+            Metric::LiveBytes => "bytes allocated and not yet freed; of page faults, resident bytes",
+            Metric::LiveCount => "blocks allocated and not yet freed, or resident pages",
+            Metric::AllocBytes => "bytes allocated, freed or not; of page faults, all that were touched",
+            Metric::AllocCount => "blocks allocated, freed or not, or all pages that were touched",
             Metric::PeakBytes => "bytes live when the process' live bytes were highest",
         };
         PossibleValue::new(metric.name()).help(says)
+    })
+}
+
+fn event_classes() -> impl TypedValueParser<Value = EventClass> {
+    one_of(EventClass::ALL, |class| {
+        let says = match class {
+            EventClass::Heap => "what allocators hand out, and who still has it",
+            EventClass::Fault => "which pages are touched, and who keeps them resident",
+        };
+        PossibleValue::new(class.name()).help(says)
     })
 }
 
@@ -307,6 +336,7 @@ fn roots() -> impl TypedValueParser<Value = Root> {
             Root::Comm => "its short name",
             Root::Allocator => "the allocator that handed the block out",
             Root::Thread => "the thread that allocated",
+            Root::Memory => "the kind of memory: heap, anonymous, file, stack, shmem; of page faults",
         };
         PossibleValue::new(root.name()).help(says)
     })
@@ -349,7 +379,7 @@ mod tests {
         }
         for metric in Metric::ALL {
             let args = Arguments::try_parse_from(["memtrace", "--metric", metric.name()]).expect("a metric");
-            assert_eq!(args.trace.metric, *metric);
+            assert_eq!(args.trace.metric, Some(*metric));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::args::Trace;
-use super::{choices, outputs, units};
+use super::{choices, events, outputs, units};
 use crate::model::{Bytes, Metric};
 use crate::session::{Config, Target, Wanted};
 
@@ -37,11 +37,14 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         return Err(Contradiction::new("--max-live 0 leaves no room for any block", "give at least 1, as in 32M"));
     }
     let target = target(&given)?;
+    let events = events::resolve(&given)?;
     Ok(Config {
+        metric: events::metric(&given, &events),
+        page_sample: events::page_sample(&given),
+        events,
         outputs: outputs::resolve(given.outputs, given.format)?,
         target,
         duration: given.duration,
-        metric: given.metric,
         by: given.by,
         min_size: given.min_size,
         max_size: given.max_size,
@@ -118,9 +121,10 @@ fn ages(given: &Trace) -> Result<(), Contradiction> {
     }
     let Some(older) = given.older else { return Ok(()) };
     let shown = units::show_duration(older);
+    let metric = given.metric.unwrap_or_default();
     match given.duration {
-        _ if !matches!(given.metric, Metric::LiveBytes | Metric::LiveCount) => Err(Contradiction::new(
-            format!("--older {shown} asks for what is live, and --metric {} for what is not only", given.metric.name()),
+        _ if !matches!(metric, Metric::LiveBytes | Metric::LiveCount) => Err(Contradiction::new(
+            format!("--older {shown} asks for what is live, and --metric {} for what is not only", metric.name()),
             "leave out --older, or use --metric live-bytes or live-count",
         )),
         Some(duration) if older > duration => Err(Contradiction::new(
@@ -138,11 +142,11 @@ fn ages(given: &Trace) -> Result<(), Contradiction> {
 fn shards(given: &Trace) -> Result<Option<NonZeroU32>, Contradiction> {
     let shards = given.shards.and_then(NonZeroU32::new);
     match shards {
-        Some(shards) if given.metric == Metric::PeakBytes && shards > NonZeroU32::MIN => Err(Contradiction::new(
+        Some(shards) if given.metric == Some(Metric::PeakBytes) && shards > NonZeroU32::MIN => Err(Contradiction::new(
             format!("--metric peak-bytes takes a single shard, and --shards {shards} asks for more"),
             "leave out --shards, or give --shards 1",
         )),
-        None if given.metric == Metric::PeakBytes => Ok(Some(NonZeroU32::MIN)),
+        None if given.metric == Some(Metric::PeakBytes) => Ok(Some(NonZeroU32::MIN)),
         _ => Ok(shards),
     }
 }
@@ -173,7 +177,7 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::{Pid, Root};
+    use crate::model::{EventClass, Pid, Root};
     use crate::report::Format;
     use crate::session::{By, Choice, Destination, Output, ProbeSite};
 
@@ -194,6 +198,8 @@ mod tests {
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
+            events: vec![EventClass::Heap],
+            page_sample: NonZeroU32::MIN,
             metric: Metric::LiveBytes,
             by: Root::Process,
             min_size: None,
@@ -225,6 +231,8 @@ mod tests {
                 Output { destination: Destination::File("a.json".into()), format: Format::Json },
                 Output { destination: Destination::Stdout, format: Format::Text },
             ],
+            events: vec![EventClass::Heap, EventClass::Fault],
+            page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Metric::LiveCount,
             by: Root::Thread,
             min_size: Some(Bytes(1024)),
@@ -239,7 +247,7 @@ mod tests {
             max_overhead: None,
             quiet: true,
         };
-        let line = "-d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 \
+        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
                     500k -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));

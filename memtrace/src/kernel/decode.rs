@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use memtrace_common::wire::{AllocRecord, BlockRecord, Header, Kind, MAX_FRAMES, StackRecord};
+use memtrace_common::wire::{
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, PAGE_SHIFT, StackRecord, fault,
+};
 
-use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid};
+use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid, Touch};
 
 /// A record that does not say what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,16 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         Kind::Park => EventKind::Park { address: address(record)? },
         Kind::Restore => EventKind::Restore { address: address(record)? },
         Kind::Stack => stack(record)?,
+        Kind::Fault => {
+            let word = word64(record, std::mem::offset_of!(FaultRecord, page))?;
+            EventKind::Fault {
+                page: AbsAddr(word >> PAGE_SHIFT << PAGE_SHIFT),
+                touch: Touch { present: word & fault::PRESENT != 0, write: word & fault::WRITE != 0 },
+                stack: StackId(word64(record, std::mem::offset_of!(FaultRecord, stack))?),
+            }
+        }
+        Kind::MajorFault => EventKind::MajorFault { page: address(record)? },
+        Kind::Fork => EventKind::Fork { child: Pid(word32(record, std::mem::offset_of!(ForkRecord, child))?) },
         Kind::Exec => EventKind::Exec,
         Kind::Exit => EventKind::Exit,
     };
@@ -113,6 +125,16 @@ mod tests {
         assert_eq!(decode(&block(2)), Ok(event(EventKind::Free { address })));
         assert_eq!(decode(&block(3)), Ok(event(EventKind::Park { address })));
         assert_eq!(decode(&block(4)), Ok(event(EventKind::Restore { address })));
+        assert_eq!(
+            decode(&with_words(header(8), &[0x7f00_0000_5003, 99])),
+            Ok(event(EventKind::Fault {
+                page: AbsAddr(0x7f00_0000_5000),
+                touch: Touch { present: true, write: true },
+                stack: StackId(99)
+            }))
+        );
+        assert_eq!(decode(&block(9)), Ok(event(EventKind::MajorFault { page: address })));
+        assert_eq!(decode(&with_words(header(10), &[4712])), Ok(event(EventKind::Fork { child: Pid(4712) })));
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
         let truncated_with_two_frames = 2 | 4 << 32;
@@ -133,7 +155,7 @@ mod tests {
     fn what_contradicts_itself_is_bad() {
         assert_eq!(decode(&[]), Err(BadRecord));
         assert_eq!(decode(&header(0)), Err(BadRecord));
-        assert_eq!(decode(&header(8)), Err(BadRecord));
+        assert_eq!(decode(&header(11)), Err(BadRecord));
         assert_eq!(decode(&header(2)), Err(BadRecord), "a free without an address");
         assert_eq!(decode(&with_words(header(2 | 1 << 16), &[1])), Err(BadRecord), "a free by an allocator");
         assert_eq!(decode(&with_words(header(1), &[1, 2])), Err(BadRecord), "an allocation without a stack");

@@ -25,6 +25,7 @@ const TRIAL: Options = Options {
     start_ns: 0,
     selection: Selection::Selected(Vec::new()),
     tells_allocators: false,
+    page_sample: None,
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.

@@ -1,11 +1,12 @@
 //! The kernel half: loaded, told its settings, opened and closed.
 
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::Program;
+use aya::programs::{Program, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, Settings, gate};
@@ -13,6 +14,7 @@ use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, Settings, gate};
 use super::attach::{Probe, Probes, Scope};
 use super::counters::{self, Counters};
 use super::error::KernelError;
+use super::faults;
 use super::meter::{Meter, ProgramTime};
 use super::multi::Multi;
 use super::object::Programs;
@@ -46,6 +48,8 @@ pub struct Options {
     pub selection: Selection,
     /// Whether events say which allocator has handed a block out (Linux 5.15).
     pub tells_allocators: bool,
+    /// Touches of pages are told of, of one page in so many; `None`: they are not.
+    pub page_sample: Option<NonZeroU32>,
 }
 
 /// The kernel half. Everything that it placed goes when this is dropped.
@@ -102,7 +106,10 @@ impl Kernel {
         let spare = RingReader::create(SPARE_SIZE)?;
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default() };
         let readers = kernel.make_rings(options)?;
-        tracepoints::follow(&mut kernel.ebpf)?;
+        tracepoints::follow(&mut kernel)?;
+        if options.page_sample.is_some() {
+            faults::follow(&mut kernel)?;
+        }
         options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
     }
@@ -115,6 +122,24 @@ impl Kernel {
             rings.set(index, reader.ring(), 0).map_err(|error| KernelError::from_error("hand over a ring", &error))?;
         }
         Ok(readers)
+    }
+
+    /// Has the program `name` run at `tracepoint` from now on.
+    pub(super) fn follow_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
+        let action = format!("follow {tracepoint}");
+        let program: &mut RawTracePoint = self.program(name)?;
+        program.load().map_err(|error| KernelError::from_load(&action, &error))?;
+        program.attach(tracepoint).map_err(|error| KernelError::from_error(&action, &error))?;
+        Ok(())
+    }
+
+    /// One of aya's programs.
+    pub(super) fn program<'a, P>(&'a mut self, name: &str) -> Result<&'a mut P, KernelError>
+    where
+        &'a mut P: TryFrom<&'a mut Program>,
+    {
+        let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+        program.try_into().map_err(|_| missing(name))
     }
 
     /// The programs' requests for unwind tables; `None` where they make none, or where somebody has taken it.
@@ -281,14 +306,8 @@ impl Kernel {
 
     /// How often programs were not run, those aside that stand in for others.
     fn missed(&self) -> u64 {
-        let at_probes = |program: &Program| match program {
-            Program::UProbe(program) => program.fd().ok().map(|program| counters::missed(program.as_fd())),
-            _ => None,
-        };
-        let alone: u64 = self.ebpf.programs().filter_map(|(_, program)| at_probes(program)).sum();
-        let together: u64 =
-            self.multi.iter().flat_map(Multi::programs).map(|(_, program)| counters::missed(program)).sum();
-        alone + together + tracepoints::missed_by_first(&self.ebpf)
+        let counted = self.programs().filter(|(name, _)| !tracepoints::is_other(name));
+        counted.map(|(_, program)| counters::missed(program)).sum()
     }
 
     /// Passes what the kernel half has logged on to memtrace's own log.
@@ -328,9 +347,11 @@ mod tests {
             start_ns: 0,
             selection: Selection::Selected(Vec::new()),
             tells_allocators: true,
+            page_sample: NonZeroU32::new(2),
         };
         let (mut kernel, _readers) = Kernel::load(&options).unwrap();
         kernel.way().load_all().unwrap();
+        assert!(kernel.programs().any(|(name, _)| name == "page_fault_user"));
         let count = |program| multi::program_info(program).unwrap().verified_insns;
         let mut verified: Vec<_> = kernel.programs().map(|(name, program)| (name.to_owned(), count(program))).collect();
         verified.sort();

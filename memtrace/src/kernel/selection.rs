@@ -13,6 +13,8 @@ pub enum Selection {
     /// Whoever runs into a probe: each is placed for one process.
     #[default]
     Probed,
+    /// The processes that are followed, whoever else runs into a probe or a tracepoint.
+    Listed,
     /// The processes that are followed, and all whom they fork.
     Families,
     /// Whoever has one of the properties to be included, all where there is none of these, unless a property of theirs is
@@ -60,6 +62,7 @@ impl Selection {
     pub(super) const fn scope(&self) -> u32 {
         match self {
             Self::Probed => scope::PROBED,
+            Self::Listed => scope::LISTED,
             Self::Families => scope::FAMILIES,
             Self::Selected(_) => scope::SELECTED,
         }
@@ -78,7 +81,7 @@ impl Selection {
     fn rules(&self) -> &[Rule] {
         match self {
             Self::Selected(rules) => rules,
-            Self::Probed | Self::Families => &[],
+            Self::Probed | Self::Listed | Self::Families => &[],
         }
     }
 

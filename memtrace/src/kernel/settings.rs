@@ -1,6 +1,8 @@
 //! What the programs are told before they are loaded: what the user wants, and where the running kernel keeps what they
 //! read.
 
+use std::num::NonZeroU32;
+
 use memtrace_common::wire::{AreaLayout, MAX_FRAMES, MAX_RINGS, Settings};
 
 use super::btf::{self, Btf};
@@ -57,6 +59,9 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         by_default: options.selection.by_default().into(),
         by_cgroup: options.selection.by_cgroup().into(),
         allocators: options.tells_allocators.into(),
+        page_sample: options.page_sample.map_or(1, u32::from),
+        // What one in so many pages of a process tells is not to be mixed with what was told of another's.
+        forks: (options.page_sample == Some(NonZeroU32::MIN)).into(),
         reserved: 0,
         areas,
     })

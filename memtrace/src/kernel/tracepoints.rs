@@ -1,13 +1,9 @@
 //! The programs that follow processes and threads, at tracepoints of the kernel.
 
 use std::iter;
-use std::os::fd::AsFd as _;
 
-use aya::Ebpf;
-use aya::programs::RawTracePoint;
-
-use super::counters;
 use super::error::KernelError;
+use super::load::Kernel;
 
 /// A tracepoint and its programs, in the order in which they run.
 struct Tracepoint {
@@ -36,27 +32,16 @@ const ALL: &[Tracepoint] = &[
 ];
 
 /// Loads and attaches all of them. They run in the order in which they were attached (`func_add`, kernel/tracepoint.c).
-pub(super) fn follow(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+pub(super) fn follow(kernel: &mut Kernel) -> Result<(), KernelError> {
     for tracepoint in ALL {
         for name in iter::once(tracepoint.first).chain(tracepoint.others.iter().copied()) {
-            let action = format!("follow {}", tracepoint.name);
-            let missing = || KernelError::Failed {
-                action: format!("use {name}"),
-                reason: String::from("the kernel half does not have it"),
-            };
-            let program = ebpf.program_mut(name).ok_or_else(missing)?;
-            let program: &mut RawTracePoint = program.try_into().map_err(|_| missing())?;
-            program.load().map_err(|error| KernelError::from_load(&action, &error))?;
-            program.attach(tracepoint.name).map_err(|error| KernelError::from_error(&action, &error))?;
+            kernel.follow_tracepoint(name, tracepoint.name)?;
         }
     }
     Ok(())
 }
 
-/// How often the first programs were not run. For some of that others stood in.
-pub(super) fn missed_by_first(ebpf: &Ebpf) -> u64 {
-    let missed = |tracepoint: &Tracepoint| {
-        ebpf.program(tracepoint.first)?.fd().ok().map(|program| counters::missed(program.as_fd()))
-    };
-    ALL.iter().filter_map(missed).sum()
+/// Whether nothing is missed where the program `name` is not run: the first one's misses are what counts.
+pub(super) fn is_other(name: &str) -> bool {
+    ALL.iter().any(|tracepoint| tracepoint.others.contains(&name))
 }

@@ -72,7 +72,7 @@ impl NaiveImage {
             };
             let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
             usage.total += numbers;
-            usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak });
+            usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak, ..StackUsage::default() });
         }
         if ended == Some(Ending::Exec) {
             everything.values().for_each(|live| usage.discarded += *live);
@@ -127,7 +127,7 @@ impl Naive {
         match *kind {
             EventKind::Alloc { address, size, stack, allocator } if self.open(pid) => {
                 let part = match self.settings.parts {
-                    Parts::Whole => Part::Whole,
+                    Parts::Whole | Parts::Memory => Part::Whole,
                     Parts::Threads => Part::Thread(tid),
                     Parts::Allocators => Part::Allocator(allocator),
                 };
@@ -177,6 +177,8 @@ impl Naive {
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
             EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
+            // The books of pages are apart.
+            EventKind::Fault { .. } | EventKind::MajorFault { .. } | EventKind::Fork { .. } => {}
         }
         self.running.values_mut().for_each(NaiveImage::recount_peak);
     }
@@ -271,7 +273,7 @@ proptest! {
         for event in &events {
             ledger.apply(event.clone());
             naive.apply(event);
-            prop_assert_eq!(ledger.snapshot(Tick(now)), naive.snapshot(Tick(now)), "after {:?}", event);
+            prop_assert_eq!(ledger.snapshot(EventClass::Heap, Tick(now)), naive.snapshot(Tick(now)), "after {:?}", event);
         }
         let live = naive.running.values().flat_map(|image| image.live.values());
         let live = live.fold(Amount::default(), |sum, block| sum + Amount::one(Bytes(block.size)));
@@ -286,7 +288,7 @@ proptest! {
         let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, parts: Parts::Whole };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
-        for image in ledger.snapshot(Tick(0)).images.values() {
+        for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {
             prop_assert_eq!(image.total.alloc, image.total.free + image.total.live + image.discarded);
             let at_peak: u64 = image.by_stack.values().map(|stack| stack.at_peak.0).sum();
             prop_assert_eq!(image.peak, Some(Bytes(at_peak)));

@@ -17,7 +17,7 @@ pub(super) struct Book {
 }
 
 /// One image's numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     places: FxHashMap<StackId, u32>,
     /// Those of parts of the process, apart from the others, which need not be looked for by more than their stack.
@@ -35,7 +35,7 @@ impl Books {
     pub(super) fn place_of(&self, key: StackKey) -> Option<u32> {
         match key.part {
             Part::Whole => self.places.get(&key.stack).copied(),
-            Part::Thread(_) | Part::Allocator(_) => self.places_of_parts.get(&key).copied(),
+            Part::Thread(_) | Part::Allocator(_) | Part::Memory(_) => self.places_of_parts.get(&key).copied(),
         }
     }
 
@@ -47,7 +47,7 @@ impl Books {
         self.books.push(Book { key, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks });
         match key.part {
             Part::Whole => self.places.insert(key.stack, place),
-            Part::Thread(_) | Part::Allocator(_) => self.places_of_parts.insert(key, place),
+            Part::Thread(_) | Part::Allocator(_) | Part::Memory(_) => self.places_of_parts.insert(key, place),
         };
         place
     }
@@ -75,6 +75,15 @@ impl Books {
         self.change(place, |book| book.live += Amount::one(size));
         self.live += Amount::one(size);
         self.notice_peak();
+    }
+
+    /// Those of a copy: it has what is live, and got it by being made.
+    pub(super) fn copied(&self) -> Self {
+        let mut copy = self.clone();
+        for book in &mut copy.books {
+            book.alloc = book.live;
+        }
+        copy
     }
 
     pub(super) const fn live(&self) -> Amount {

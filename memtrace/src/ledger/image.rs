@@ -1,9 +1,11 @@
 //! The books of one image: what each event means.
 
 use super::Settings;
-use super::blocks::{Block, Blocks, Place};
+use super::block::Block;
 use super::books::Books;
+use super::pages::Pages;
 use super::parked::{Park, Parked};
+use super::table::{Place, Table};
 use crate::model::{
     AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid,
     Usage,
@@ -12,18 +14,23 @@ use crate::model::{
 /// One program run by one process.
 #[derive(Debug, Default)]
 pub(super) struct Image {
-    blocks: Blocks,
+    blocks: Table<Block>,
     parked: Parked,
     books: Books,
     unmatched_frees: u64,
+    /// Those of its pages; most images have none.
+    pub(super) pages: Option<Box<Pages>>,
 }
 
 /// What all images of a ledger share: how much there is, how much there may be, and what was lost.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) live: Amount,
+    /// How many pages are in the books.
+    pub(super) pages: u64,
     pub(super) losses: Losses,
-    max_blocks: u64,
+    /// There may be so many blocks, and so many pages.
+    pub(super) max_blocks: u64,
     stacks_left: u32,
 }
 
@@ -31,6 +38,7 @@ impl Room {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             live: Amount::default(),
+            pages: 0,
             losses: Losses::default(),
             max_blocks: settings.blocks,
             stacks_left: settings.stacks,
@@ -111,7 +119,7 @@ impl Image {
             }
             usage.total += of_stack;
             let at_peak = if settings.track_peak { self.books.at_peak(book) } else { Bytes(0) };
-            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, at_peak });
+            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, at_peak, ..StackUsage::default() });
         }
         usage
     }
@@ -139,7 +147,7 @@ impl Image {
 
 /// The place of `key` in the books; that of [`StackId::FAILED`], and a loss, where there is no room for it.
 #[inline]
-fn place_of(books: &mut Books, key: StackKey, room: &mut Room) -> u32 {
+pub(super) fn place_of(books: &mut Books, key: StackKey, room: &mut Room) -> u32 {
     books.place_of(key).unwrap_or_else(|| new_place(books, key, room))
 }
 

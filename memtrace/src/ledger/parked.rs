@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::blocks::Block;
+use super::block::Block;
 use crate::model::{AbsAddr, Tid};
 
 /// What a thread's last realloc gave up.

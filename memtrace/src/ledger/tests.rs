@@ -80,7 +80,12 @@ impl Story {
     }
 
     fn image(&self, ordinal: u32) -> ImageUsage {
-        self.0.snapshot(NOW).images.get(&ImageId { pid: PID, ordinal }).cloned().expect("the image has books")
+        self.0
+            .snapshot(EventClass::Heap, NOW)
+            .images
+            .get(&ImageId { pid: PID, ordinal })
+            .cloned()
+            .expect("the image has books")
     }
 
     fn total(&self) -> Usage {
@@ -99,7 +104,7 @@ fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Usage {
 
 #[test]
 fn an_empty_ledger_gives_an_empty_snapshot() {
-    assert_eq!(Story::new().0.snapshot(NOW), Snapshot::default());
+    assert_eq!(Story::new().0.snapshot(EventClass::Heap, NOW), Snapshot::default());
 }
 
 #[test]
@@ -155,9 +160,9 @@ fn a_park_of_an_unknown_block_is_unmatched_until_it_is_restored() {
 #[test]
 fn a_restore_of_what_the_thread_has_not_parked_changes_nothing() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).park(T1, A);
-    let before = story.0.snapshot(NOW);
+    let before = story.0.snapshot(EventClass::Heap, NOW);
     let story = story.restore(T2, A).restore(T1, B).event(Pid(9), T1, 0, EventKind::Restore { address: AbsAddr(A) });
-    assert_eq!(story.0.snapshot(NOW), before);
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW), before);
     assert_eq!(story.restore(T1, A).total().live, Amount { bytes: Bytes(30), count: 2 });
 }
 
@@ -197,7 +202,7 @@ fn a_parked_block_handed_out_again_stays_freed() {
 #[test]
 fn frames_are_remembered_and_cost_no_image() {
     let story = Story::new().stack(S);
-    let snapshot = story.0.snapshot(NOW);
+    let snapshot = story.0.snapshot(EventClass::Heap, NOW);
     assert_eq!(snapshot.stacks[&S].frames[..], [AbsAddr(S.0)]);
     assert!(snapshot.images.is_empty());
 }
@@ -206,14 +211,14 @@ fn frames_are_remembered_and_cost_no_image() {
 fn frames_for_a_constant_that_stands_for_none_are_a_bad_record() {
     let story = Story::new().stack(StackId::FAILED);
     assert_eq!(story.lost(LossReason::BadRecord), 1);
-    assert!(story.0.snapshot(NOW).stacks.is_empty());
+    assert!(story.0.snapshot(EventClass::Heap, NOW).stacks.is_empty());
 }
 
 #[test]
 fn frames_of_more_stacks_than_there_may_be_are_refused() {
     let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).stack(S).stack(R);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
-    assert_eq!(story.0.snapshot(NOW).stacks.keys().collect::<Vec<_>>(), [&S]);
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).stacks.keys().collect::<Vec<_>>(), [&S]);
 }
 
 #[test]
@@ -265,14 +270,14 @@ fn a_park_does_not_outlive_its_image() {
 #[test]
 fn images_without_books_are_counted_but_not_shown() {
     let story = Story::new().exec().exec().exit(0).alloc(A, 10, S);
-    let snapshot = story.0.snapshot(NOW);
+    let snapshot = story.0.snapshot(EventClass::Heap, NOW);
     assert_eq!(snapshot.images.keys().collect::<Vec<_>>(), [&ImageId { pid: PID, ordinal: 3 }]);
 }
 
 #[test]
 fn processes_have_books_of_their_own() {
     let story = Story::new().alloc_in(1, A, 10).alloc_in(2, A, 20).alloc_in(1, B, 30);
-    let live = |pid| story.0.snapshot(NOW).images[&ImageId { pid: Pid(pid), ordinal: 0 }].total.live;
+    let live = |pid| story.0.snapshot(EventClass::Heap, NOW).images[&ImageId { pid: Pid(pid), ordinal: 0 }].total.live;
     assert_eq!(live(1), Amount { bytes: Bytes(40), count: 2 });
     assert_eq!(live(2), Amount::one(Bytes(20)));
     assert_eq!(story.0.losses().total(), 0);
@@ -297,7 +302,7 @@ fn processes_beyond_the_bound_are_lost() {
     let story = Story::with(Settings { processes: 1, ..WIDE }).alloc_in(1, A, 10).alloc_in(2, A, 20);
     let story = story.event(Pid(2), T1, 0, EventKind::Exit).alloc_in(1, B, 30);
     assert_eq!(story.lost(LossReason::ProcessesFull), 2);
-    assert_eq!(story.0.snapshot(NOW).total().live, Amount { bytes: Bytes(40), count: 2 });
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).total().live, Amount { bytes: Bytes(40), count: 2 });
     // Programs run one after the other by the same process are bounded too.
     let story = story.event(Pid(1), T1, 0, EventKind::Exec).alloc_in(1, A, 50);
     assert_eq!(story.lost(LossReason::ProcessesFull), 3);
@@ -307,7 +312,7 @@ fn processes_beyond_the_bound_are_lost() {
 fn what_was_lost_before_it_became_an_event_is_counted() {
     let mut story = Story::new();
     story.0.add_loss(LossReason::BadRecord, 3);
-    assert_eq!(story.0.snapshot(NOW).losses.get(LossReason::BadRecord), 3);
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).losses.get(LossReason::BadRecord), 3);
 }
 
 #[test]

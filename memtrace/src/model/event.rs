@@ -51,8 +51,36 @@ pub enum EventKind {
         /// Its frames. Boxed, since it is rare and would make every event larger.
         stack: Box<Stack>,
     },
+    /// A page was touched that was not there, or not the process' own.
+    Fault {
+        /// The page.
+        page: AbsAddr,
+        /// How.
+        touch: Touch,
+        /// Who touched it.
+        stack: StackId,
+    },
+    /// The last touch of a page had to wait for a device.
+    MajorFault {
+        /// The page.
+        page: AbsAddr,
+    },
+    /// The process was copied, with all its pages.
+    Fork {
+        /// The copy.
+        child: Pid,
+    },
     /// The process runs a new program; its old memory is gone.
     Exec,
     /// The process ended.
     Exit,
+}
+
+/// How a page was touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touch {
+    /// It was there, but not to be touched in this way.
+    pub present: bool,
+    /// It was written to.
+    pub write: bool,
 }

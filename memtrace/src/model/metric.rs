@@ -34,24 +34,12 @@ impl Metric {
         }
     }
 
-    /// What the metric shows, for titles.
+    /// Whether the metric's values are bytes; else they are numbers of blocks, or of whatever is counted.
     #[must_use]
-    pub const fn title(self) -> &'static str {
+    pub const fn counts_bytes(self) -> bool {
         match self {
-            Self::LiveBytes => "live bytes",
-            Self::LiveCount => "live blocks",
-            Self::AllocBytes => "allocated bytes",
-            Self::AllocCount => "allocated blocks",
-            Self::PeakBytes => "live bytes at the peak",
-        }
-    }
-
-    /// The unit of the metric's values.
-    #[must_use]
-    pub const fn unit(self) -> &'static str {
-        match self {
-            Self::LiveBytes | Self::AllocBytes | Self::PeakBytes => "bytes",
-            Self::LiveCount | Self::AllocCount => "blocks",
+            Self::LiveBytes | Self::AllocBytes | Self::PeakBytes => true,
+            Self::LiveCount | Self::AllocCount => false,
         }
     }
 

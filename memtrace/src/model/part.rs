@@ -1,6 +1,6 @@
 //! Parts of a process whose books are kept apart, where that was asked for.
 
-use super::Tid;
+use super::{MappingKind, Tid};
 
 /// An allocator, as the kernel half numbers the objects that it has probes in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,8 @@ pub enum Part {
     Thread(Tid),
     /// An allocator's: what it handed out.
     Allocator(AllocatorId),
+    /// What it has of one kind of memory.
+    Memory(MappingKind),
 }
 
 /// Which parts of a process are kept apart.
@@ -33,4 +35,6 @@ pub enum Parts {
     Threads,
     /// Its allocators.
     Allocators,
+    /// The kinds of its memory.
+    Memory,
 }

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, Losses, Part, Pid, StackEnd, Tid, Usage, User,
-    VirtOffset,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, EventClass, Losses, Part, Pid, Residence, StackEnd,
+    Tid, Usage, User, VirtOffset,
 };
 
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
+    /// What it is about.
+    pub class: EventClass,
+    /// Numbers are estimated from one page in so many; 0 or 1: they are counted.
+    pub page_sample: u32,
     /// How long was traced.
     pub duration: Duration,
     /// One entry a program run by a process, ordered by pid and then by time.
@@ -67,6 +71,8 @@ pub struct ProcessProfile {
     pub thread_names: BTreeMap<Tid, String>,
     /// How long it was traced.
     pub traced: Duration,
+    /// What is resident of it, where that was asked for and it runs.
+    pub resident: Option<Residence>,
 }
 
 impl ProcessProfile {
@@ -88,6 +94,7 @@ impl ProcessProfile {
             threads: None,
             thread_names: BTreeMap::new(),
             traced: Duration::ZERO,
+            resident: None,
         }
     }
 }
@@ -107,6 +114,10 @@ pub struct StackProfile {
     pub usage: Usage,
     /// The stack's live bytes when its process' live bytes were highest, where that was kept.
     pub at_peak: Option<Bytes>,
+    /// How many touches of pages had to wait for a device.
+    pub major_faults: u64,
+    /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
+    pub live_variance: u64,
 }
 
 /// A frame: an index into [`Profile::frames`].

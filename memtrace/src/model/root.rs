@@ -18,11 +18,14 @@ pub enum Root {
     Allocator,
     /// The thread that allocated.
     Thread,
+    /// The kind of memory.
+    Memory,
 }
 
 impl Root {
     /// Every root, in the order in which help lists them.
-    pub const ALL: &[Self] = &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread];
+    pub const ALL: &[Self] =
+        &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread, Self::Memory];
 
     /// The root's name on the command line and in reports.
     #[must_use]
@@ -34,6 +37,7 @@ impl Root {
             Self::Comm => "comm",
             Self::Allocator => "allocator",
             Self::Thread => "thread",
+            Self::Memory => "memory",
         }
     }
 
@@ -47,6 +51,7 @@ impl Root {
             Self::Comm => "commands",
             Self::Allocator => "allocators",
             Self::Thread => "threads",
+            Self::Memory => "kinds of memory",
         }
     }
 
@@ -56,6 +61,7 @@ impl Root {
         match self {
             Self::Thread => Parts::Threads,
             Self::Allocator => Parts::Allocators,
+            Self::Memory => Parts::Memory,
             Self::Process | Self::Cgroup | Self::User | Self::Comm => Parts::Whole,
         }
     }

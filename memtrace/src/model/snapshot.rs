@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::{Amount, Bytes, Ending, ImageId, Losses, Part, Stack, StackEnd, StackId, Usage};
+use super::{
+    Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Residence, Stack, StackEnd, StackId, Touched, Usage,
+};
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +16,19 @@ pub struct Snapshot {
     pub stacks: BTreeMap<StackId, Stack>,
     /// What was lost.
     pub losses: Losses,
+}
+
+/// The books of all classes of events that were followed, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshots(pub BTreeMap<EventClass, Snapshot>);
+
+impl Snapshots {
+    /// Adds another shard's books to these.
+    pub fn merge(&mut self, other: Self) {
+        for (class, theirs) in other.0 {
+            self.0.entry(class).or_default().merge(theirs);
+        }
+    }
 }
 
 /// The books of one image.
@@ -32,6 +47,11 @@ pub struct ImageUsage {
     pub peak: Option<Bytes>,
     /// By stack, and by the parts of the process that are kept apart.
     pub by_stack: BTreeMap<StackKey, StackUsage>,
+    /// The pages that are in the books of an image that runs, ordered within a shard's part. Empty for other books than of
+    /// pages.
+    pub touched: Vec<Touched>,
+    /// What is resident of an image that runs, where that was asked for.
+    pub resident: Option<Residence>,
 }
 
 /// What the books of an image are told apart by.
@@ -57,6 +77,10 @@ pub struct StackUsage {
     pub usage: Usage,
     /// The stack's live bytes when the image's live bytes were highest; 0 where no peak was kept.
     pub at_peak: Bytes,
+    /// How many touches of pages had to wait for a device.
+    pub major_faults: u64,
+    /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
+    pub live_variance: u64,
 }
 
 impl Snapshot {
@@ -126,7 +150,17 @@ impl ImageUsage {
             let ours = self.by_stack.entry(id).or_default();
             ours.usage += theirs.usage;
             ours.at_peak.0 = ours.at_peak.0.wrapping_add(theirs.at_peak.0);
+            ours.major_faults = ours.major_faults.wrapping_add(theirs.major_faults);
+            ours.live_variance = ours.live_variance.wrapping_add(theirs.live_variance);
         }
+        self.touched.extend(other.touched);
+        self.touched.sort_unstable_by_key(|touched| touched.begin);
+        self.touched.dedup_by(|next, last| {
+            let joins = last.end() == next.begin && last.key == next.key;
+            last.pages += if joins { next.pages } else { 0 };
+            joins
+        });
+        self.resident = self.resident.take().or(other.resident);
     }
 
     fn diff(&self, earlier: &Self) -> Self {
@@ -137,12 +171,18 @@ impl ImageUsage {
         // Peaks are not subtracted: the highest of an interval is not the difference of two highest.
         change.peak = None;
         for (id, then) in &earlier.by_stack {
-            change.by_stack.entry(*id).or_default().usage -= then.usage;
+            let now = change.by_stack.entry(*id).or_default();
+            now.usage -= then.usage;
+            now.major_faults = now.major_faults.wrapping_sub(then.major_faults);
+            now.live_variance = now.live_variance.wrapping_sub(then.live_variance);
         }
         for usage in change.by_stack.values_mut() {
             usage.at_peak = Bytes(0);
         }
-        change.by_stack.retain(|_, stack| !stack.usage.is_zero());
+        change.by_stack.retain(|_, stack| *stack != StackUsage::default());
+        // Which pages there are is no difference either.
+        change.touched.clear();
+        change.resident = None;
         change
     }
 

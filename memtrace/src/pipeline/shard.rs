@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Drained, Progress, Source};
 use crate::ledger::{Ledger, Settings};
-use crate::model::{Bytes, LossReason, Snapshot, Tick};
+use crate::model::{Bytes, EventClass, LossReason, Snapshots, Tick};
 
 /// How many records are drained before commands are looked at and the gauge is set: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
@@ -47,15 +47,17 @@ pub(super) struct Shard<S> {
     source: S,
     ledger: Ledger,
     gauge: Arc<Gauge>,
+    /// Of these there are books.
+    classes: Arc<[EventClass]>,
 }
 
 impl<S: Source> Shard<S> {
-    pub(super) fn new(source: S, settings: Settings, gauge: Arc<Gauge>) -> Self {
-        Self { source, ledger: Ledger::new(settings), gauge }
+    pub(super) fn new(source: S, settings: Settings, classes: Arc<[EventClass]>, gauge: Arc<Gauge>) -> Self {
+        Self { source, ledger: Ledger::new(settings), gauge, classes }
     }
 
     /// Moves events until a command says to finish; `None` when nobody can say so any more.
-    pub(super) fn run(mut self, commands: &Receiver<Tick>) -> Option<Snapshot> {
+    pub(super) fn run(mut self, commands: &Receiver<Tick>) -> Option<Snapshots> {
         let mut pause = SHORTEST_PAUSE;
         loop {
             match commands.try_recv() {
@@ -73,9 +75,9 @@ impl<S: Source> Shard<S> {
         }
     }
 
-    fn finish(mut self, now: Tick) -> Snapshot {
+    fn finish(mut self, now: Tick) -> Snapshots {
         while self.drain().records > 0 {}
-        self.ledger.snapshot(now)
+        Snapshots(self.classes.iter().map(|&class| (class, self.ledger.snapshot(class, now))).collect())
     }
 
     fn drain(&mut self) -> Drained {

@@ -2,11 +2,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use memtrace_common::wire::ring_of;
+use memtrace_common::wire::{ring_of, ring_of_page};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, AllocatorId, Event, EventKind, Parts, Pid, Stack, StackEnd, StackId, Tid};
+use crate::model::{AbsAddr, AllocatorId, Event, EventKind, PAGE, Parts, Pid, Stack, StackEnd, StackId, Tid, Touch};
 
 const SETTINGS: Settings = Settings {
     blocks: u64::MAX,
@@ -81,9 +81,9 @@ fn alloc(address: u64, size: u64) -> Event {
     Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind }
 }
 
-/// Books `events` with as many shards as asked for, split as the kernel splits them.
+/// Books `events` with as many shards as asked for, split as the kernel splits them; the books of blocks.
 fn run(events: &[Event], shards: u32, settings: Settings) -> Snapshot {
-    finish(events, shards, settings).snapshot
+    finish(events, shards, settings).snapshots.0.remove(&EventClass::Heap).unwrap()
 }
 
 /// As [`run`], and how many events that were.
@@ -98,11 +98,16 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
                 rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());
             }
             EventKind::Stack { id, .. } => rings[(id.0 % u64::from(shards)) as usize].push_back(event.clone()),
-            EventKind::Exec | EventKind::Exit => rings.iter_mut().for_each(|ring| ring.push_back(event.clone())),
+            EventKind::Fault { page, .. } | EventKind::MajorFault { page } => {
+                rings[ring_of_page(page.0, shards) as usize].push_back(event.clone());
+            }
+            EventKind::Exec | EventKind::Exit | EventKind::Fork { .. } => {
+                rings.iter_mut().for_each(|ring| ring.push_back(event.clone()))
+            }
         }
     }
     let sources = rings.into_iter().map(Ready).collect();
-    Shards::start(sources, settings).unwrap().finish(NOW).unwrap()
+    Shards::start(sources, settings, EventClass::ALL).unwrap().finish(NOW).unwrap()
 }
 
 /// One step of a thread: which of two processes, which of three threads, which address, and what.
@@ -119,6 +124,12 @@ enum What {
     /// Takes back what the thread parked last, wherever that is.
     Restore,
     Stack(u64),
+    Touch {
+        touch: Touch,
+        stack: u64,
+    },
+    Wait,
+    Fork,
     Exec,
     Exit,
 }
@@ -130,6 +141,10 @@ fn any_step() -> impl Strategy<Value = Step> {
         5 => Just(What::Park),
         5 => Just(What::Restore),
         2 => (2..8u64).prop_map(What::Stack),
+        6 => (any::<bool>(), any::<bool>(), 0..8u64)
+            .prop_map(|(present, write, stack)| What::Touch { touch: Touch { present, write }, stack }),
+        2 => Just(What::Wait),
+        1 => Just(What::Fork),
         1 => Just(What::Exec),
         1 => Just(What::Exit),
     ];
@@ -143,6 +158,8 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
     let mut parked = BTreeMap::new();
     for (tick, (pid, thread, nth, what)) in steps.into_iter().enumerate() {
         let (tid, address) = (Tid(10 * pid + thread), AbsAddr(0x7000_0000 + nth * 48));
+        // Pages side by side, in several groups.
+        let page = AbsAddr(0x7000_0000 + nth * 5 * PAGE.0);
         let kind = match what {
             What::Alloc { size, stack } => {
                 EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack), allocator: AllocatorId::UNKNOWN }
@@ -164,6 +181,9 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 });
                 EventKind::Stack { id: StackId(id), stack }
             }
+            What::Touch { touch, stack } => EventKind::Fault { page, touch, stack: StackId(stack) },
+            What::Wait => EventKind::MajorFault { page },
+            What::Fork => EventKind::Fork { child: Pid(3 - pid) },
             What::Exec => EventKind::Exec,
             What::Exit => EventKind::Exit,
         };
@@ -182,9 +202,9 @@ proptest! {
     ) {
         let events = events_of(steps);
         let settings = Settings { older, ..SETTINGS };
-        let one = run(&events, 1, settings);
+        let one = finish(&events, 1, settings).snapshots;
         for shards in [2, 4, 7] {
-            prop_assert_eq!(&run(&events, shards, settings), &one);
+            prop_assert_eq!(&finish(&events, shards, settings).snapshots, &one);
         }
     }
 }
@@ -194,7 +214,7 @@ fn finishing_books_everything_that_the_sources_still_hold() {
     let events: Vec<_> = (1..=100_000).map(|n| alloc(n * 16, 1)).collect();
     let books = finish(&events, 2, SETTINGS);
     assert_eq!(books.events, 100_000);
-    let live = books.snapshot.total().live;
+    let live = books.snapshots.0[&EventClass::Heap].total().live;
     assert_eq!((live.bytes, live.count), (Bytes(100_000), 100_000));
 }
 
@@ -240,7 +260,7 @@ fn progress_is_told_while_the_shards_run_and_each_runs_on_a_thread_of_its_name()
             (feed, (Fed { records, name }, names))
         })
         .unzip();
-    let shards = Shards::start(sources, SETTINGS).unwrap();
+    let shards = Shards::start(sources, SETTINGS, EventClass::ALL).unwrap();
     for (number, names) in names.iter().enumerate() {
         assert_eq!(names.recv().unwrap(), format!("memtrace-shard-{number}"));
     }
@@ -253,7 +273,8 @@ fn progress_is_told_while_the_shards_run_and_each_runs_on_a_thread_of_its_name()
         assert!(Instant::now() < deadline, "{:?}", shards.progress());
         thread::yield_now();
     }
-    let Books { snapshot, events } = shards.finish(NOW).unwrap();
+    let Books { mut snapshots, events } = shards.finish(NOW).unwrap();
+    let snapshot = snapshots.0.remove(&EventClass::Heap).unwrap();
     assert_eq!(events, 2);
     assert_eq!(snapshot.losses.get(LossReason::BadRecord), 1);
     assert_eq!(snapshot.total().live.bytes, Bytes(30));
@@ -261,14 +282,14 @@ fn progress_is_told_while_the_shards_run_and_each_runs_on_a_thread_of_its_name()
 
 #[test]
 fn a_shard_that_panics_is_an_error() {
-    let error = Shards::start(vec![Panicking], SETTINGS).unwrap().finish(NOW).unwrap_err();
+    let error = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL).unwrap().finish(NOW).unwrap_err();
     assert_eq!(error.to_string(), "shard 0 panicked: the ring is on fire");
 }
 
 #[test]
 fn shards_that_are_dropped_end() {
     let ((feed, records), (name, names)) = (channel(), channel());
-    drop(Shards::start(vec![Fed { records, name }], SETTINGS).unwrap());
+    drop(Shards::start(vec![Fed { records, name }], SETTINGS, EventClass::ALL).unwrap());
     // The channel closes when the thread has dropped its source.
     names.iter().for_each(drop);
     assert!(feed.send(None).is_err());

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Options;
-use crate::model::{Amount, Bytes, Metric, Profile, StackEnd};
+use super::words::Words;
+use crate::model::{Amount, Bytes, EventClass, Metric, Profile, StackEnd};
 
 /// `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {
@@ -23,22 +24,20 @@ pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(number)) }
 }
 
-/// `1 block`, `1,600 blocks`.
-pub(super) fn blocks(number: u64) -> String {
-    counted(number, "block", "blocks")
+/// `1 block`, `1,600 pages`.
+pub(super) fn blocks(class: EventClass, number: u64) -> String {
+    let words = Words::of(class);
+    counted(number, words.one, words.many)
 }
 
 /// `1.50 MiB in 1,600 blocks`.
-pub(super) fn amount(amount: Amount) -> String {
-    format!("{} in {}", amount.bytes, blocks(amount.count))
+pub(super) fn amount(class: EventClass, amount: Amount) -> String {
+    format!("{} in {}", amount.bytes, blocks(class, amount.count))
 }
 
 /// A value of `metric` with its unit.
-pub(super) fn value(metric: Metric, value: u64) -> String {
-    match metric {
-        Metric::LiveBytes | Metric::AllocBytes | Metric::PeakBytes => Bytes(value).to_string(),
-        Metric::LiveCount | Metric::AllocCount => blocks(value),
-    }
+pub(super) fn value(class: EventClass, metric: Metric, value: u64) -> String {
+    if metric.counts_bytes() { Bytes(value).to_string() } else { blocks(class, value) }
 }
 
 /// A number in few characters: `99,999`, then `100k`, `1.23M`, by powers of 1000.
@@ -132,11 +131,10 @@ pub(super) fn duration(duration: Duration) -> String {
 
 /// What is drawn: `live bytes`, or `live bytes at least 30 s old` where the profile is filtered by age.
 pub(super) fn what(profile: &Profile, metric: Metric) -> String {
+    let title = Words::of(profile.class).title(metric);
     match (metric, profile.older) {
-        (Metric::LiveBytes | Metric::LiveCount, Some(age)) => {
-            format!("{} at least {} old", metric.title(), duration(age))
-        }
-        _ => String::from(metric.title()),
+        (Metric::LiveBytes | Metric::LiveCount, Some(age)) => format!("{title} at least {} old", duration(age)),
+        _ => title,
     }
 }
 
@@ -181,8 +179,8 @@ mod tests {
         let shown: Vec<_> = [0, 999, 1000, 123_456, 1_234_567].into_iter().map(grouped).collect();
         assert_eq!(shown, ["0", "999", "1,000", "123,456", "1,234,567"]);
         assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
-        assert_eq!(blocks(1), "1 block");
-        assert_eq!(blocks(0), "0 blocks");
+        assert_eq!(blocks(EventClass::Heap, 1), "1 block");
+        assert_eq!(blocks(EventClass::Fault, 0), "0 pages");
     }
 
     #[test]

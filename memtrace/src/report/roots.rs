@@ -69,7 +69,7 @@ fn name(profile: &Profile, by: Root, stack: &StackProfile) -> String {
         Root::Cgroup => process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()),
         Root::Allocator => match stack.part {
             Part::Allocator(id) => allocator(profile, id),
-            Part::Whole | Part::Thread(_) => unknown("allocator"),
+            Part::Whole | Part::Thread(_) | Part::Memory(_) => unknown("allocator"),
         },
         Root::Thread => match stack.part {
             // A thread says little where there are many processes.
@@ -77,7 +77,12 @@ fn name(profile: &Profile, by: Root, stack: &StackProfile) -> String {
                 format!("{} of {}", thread(process, tid), label::process(process))
             }
             Part::Thread(tid) => thread(process, tid),
-            Part::Whole | Part::Allocator(_) => unknown("thread"),
+            Part::Whole | Part::Allocator(_) | Part::Memory(_) => unknown("thread"),
+        },
+        Root::Memory => match stack.part {
+            Part::Memory(kind) => kind.name().to_owned(),
+            // What is gone is of no kind any more.
+            Part::Whole | Part::Thread(_) | Part::Allocator(_) => String::from("[released]"),
         },
     }
 }

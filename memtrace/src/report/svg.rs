@@ -7,6 +7,7 @@ use std::io;
 use inferno::flamegraph::color::BackgroundColor;
 
 use super::fold::{Spelling, fold};
+use super::words::Words;
 use super::{Options, label, phrase};
 use crate::model::{Frame, LossReason, Metric, Profile};
 
@@ -36,7 +37,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     drawing.bgcolors = Some(BackgroundColor::Grey);
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
-    drawing.count_name = String::from(options.metric.unit());
+    drawing.count_name = String::from(Words::of(profile.class).unit(options.metric));
     drawing.notes = format!("lost: {}", losses(profile, usize::MAX));
     // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
     drawing.flame_chart = true;
@@ -74,7 +75,8 @@ fn title(profile: &Profile, options: &Options) -> String {
 /// What the picture's widths add up to, how long was traced, what was lost, and how far the stacks can be trusted.
 fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
-    let mut before = vec![phrase::value(metric, sum), format!("in {}", phrase::duration(profile.duration))];
+    let mut before =
+        vec![phrase::value(profile.class, metric, sum), format!("in {}", phrase::duration(profile.duration))];
     // The peaks of processes are of different moments; their sum was never there.
     if metric == Metric::PeakBytes && profile.processes.len() > 1 {
         before.remove(0);

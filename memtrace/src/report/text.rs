@@ -3,6 +3,7 @@
 mod frames;
 mod library;
 mod processes;
+mod residence;
 mod roots;
 mod sites;
 mod stack;
@@ -12,13 +13,15 @@ mod trust;
 use std::io;
 
 use super::roots::Roots;
+use super::words::Words;
 use super::{Options, label, phrase, sole_peak};
-use crate::model::Profile;
+use crate::model::{EventClass, Profile};
 
 /// Writes the summary, without colours and without any control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "memtrace: {}, traced for {}\n", label::plain(&options.subject), phrase::duration(profile.duration))?;
     totals(profile, out)?;
+    residence::write(profile, out)?;
     if profile.processes.len() > 1 {
         processes::write(profile, options, out)?;
     }
@@ -30,15 +33,32 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 
 fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let total = profile.total();
-    for (name, amount) in [("live", total.live), ("allocated", total.alloc), ("freed", total.free)] {
+    let words = Words::of(profile.class);
+    for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
-            Some(age) if name == "live" => format!(", only what is at least {} old", phrase::duration(age)),
+            Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),
             _ => String::new(),
         };
-        writeln!(out, "  {name:<10}{:>12} in {}{age}", amount.bytes, phrase::blocks(amount.count))?;
+        writeln!(out, "  {name:<10}{:>12} in {}{age}", amount.bytes, phrase::blocks(profile.class, amount.count))?;
+    }
+    let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
+    if profile.class == EventClass::Fault {
+        writeln!(
+            out,
+            "  {:<10}{:>12} of the touches waited for a device (major faults)",
+            "waited",
+            phrase::grouped(major)
+        )?;
+    }
+    if profile.page_sample > 1 {
+        let sampled = phrase::grouped(profile.page_sample.into());
+        writeln!(
+            out,
+            "\n  Estimated from one page in {sampled}; three estimates in a thousand are further off than is shown."
+        )?;
     }
     if let Some(peak) = sole_peak(profile) {
-        writeln!(out, "  {:<10}{peak:>12} live at once", "peak")?;
+        writeln!(out, "  {:<10}{peak:>12} {} at once", "peak", words.live)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{Bytes, Metric, Pid, Root};
+use crate::model::{Bytes, EventClass, Metric, Pid, Root};
 use crate::report::Format;
 use crate::target::Wanted;
 
@@ -18,6 +18,10 @@ pub struct Config {
     pub duration: Option<Duration>,
     /// Where the profile is written, and how.
     pub outputs: Vec<Output>,
+    /// Which events are followed, each class once, in the order of their reports.
+    pub events: Vec<EventClass>,
+    /// Page faults are told of, of one page in so many.
+    pub page_sample: NonZeroU32,
     /// What is drawn.
     pub metric: Metric,
     /// Allocations below this are filtered in the kernel.
@@ -46,6 +50,14 @@ pub struct Config {
     pub max_overhead: Option<Percent>,
     /// Neither progress nor summary on standard error; the `attached` line and errors still go there.
     pub quiet: bool,
+}
+
+impl Config {
+    /// Whether events of `class` are followed.
+    #[must_use]
+    pub fn follows(&self, class: EventClass) -> bool {
+        self.events.contains(&class)
+    }
 }
 
 /// Which instruction of each hooked function is probed.

@@ -144,6 +144,12 @@ impl Followed {
         users.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
+    /// The processes that are traced and run, as far as that was read.
+    pub(super) fn running(&self) -> Vec<Pid> {
+        let running = self.registry.images().iter().filter(|(_, image)| image.ended.is_none());
+        running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
+    }
+
     /// Since ticks began.
     fn now(&self) -> Duration {
         cost::monotonic_clock().saturating_sub(self.clock_start)

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::config::{Config, Target};
+use super::config::{Config, Destination, Output, Target};
 use super::error::Error;
 use super::followed::{Followed, News};
 use super::leaving::Leaving;
@@ -12,6 +12,7 @@ use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
 use super::outputs::Outputs;
 use super::overhead::{self, Overhead};
+use super::pages::PageReader;
 use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
@@ -20,7 +21,7 @@ use super::{cost, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
-use crate::model::{Bytes, Metric, Parts, Pid, Profile, Tick};
+use crate::model::{Bytes, EventClass, Losses, Metric, Parts, Pid, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
@@ -47,7 +48,8 @@ const DEFAULT_SHARDS: usize = 4;
 /// Until the first probe is in place whatever is wrong ends the run. Afterwards only what keeps the report from being
 /// written does; all else shows in the outcome.
 pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let outputs = Outputs::open(&config.outputs)?;
+    let outputs = config.events.iter().map(|&class| Outputs::open(&output_of(config, class)).map(|open| (class, open)));
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -94,6 +96,8 @@ struct Trace {
     /// What the kernel half asks for; `None` where it does not.
     wanted: Option<WantedReader>,
     takes_stacks: bool,
+    /// Reads what is resident; `None` where page faults are not followed.
+    pages: Option<PageReader>,
     subject: Subject,
     selection: Selection,
     /// The monotonic clock from which ticks are counted.
@@ -110,15 +114,17 @@ impl Trace {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
         let clock_start = cost::monotonic_clock();
         let mut followed = Followed::new(clock_start, config.by.parts(), config.wanted.clone());
-        let (mut subject, sites) = Subject::find(&config.target, config.probe_site, &mut followed)?;
+        let probes_allocators = config.follows(EventClass::Heap);
+        let probe_site = probes_allocators.then_some(config.probe_site);
+        let (mut subject, sites) = Subject::find(&config.target, probe_site, &mut followed)?;
         let track_peak = config.metric == Metric::PeakBytes;
-        let (selection, left_out) = selection::of(&config.target)?;
+        let (selection, left_out) = selection::of(&config.target, config.events == [EventClass::Heap])?;
         let mut options = options(config, clock_start, selection);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
         let pids: Vec<_> = subject.pids().collect();
         let (mut kernel, mut readers) = load(&options, &pids, &left_out)?;
-        if subject.is_running() {
+        if subject.is_running() && probes_allocators {
             let takes_stacks = config.max_depth > 0;
             let prices = overhead::prices(&mut kernel, &mut own_probes, &mut followed, &sites, takes_stacks)?;
             let overhead = Overhead::measure(&mut kernel, &mut probes, &sites, &pids, prices)?;
@@ -142,7 +148,7 @@ impl Trace {
             older: config.older,
             parts: config.by.parts(),
         };
-        let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings)
+        let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events)
             .map_err(|error| Error::Failed(error.to_string()))?;
         let mut unwinding = Unwinding::new(tables_cache());
         if config.max_depth > 0 {
@@ -168,6 +174,9 @@ impl Trace {
         let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
         kernel.open().map_err(|error| translate::kernel(None, error))?;
         followed.begin_at(cost::monotonic_clock());
+        // What a command has before it begins is memtrace's own.
+        let running = subject.is_running().then(|| followed.running()).into_iter().flatten();
+        let pages = PageReader::begin(config, running);
         if let Some(pid) = subject.first_ended() {
             return Err(Error::Ended { pid });
         }
@@ -183,6 +192,7 @@ impl Trace {
             unwinding,
             wanted,
             takes_stacks: config.max_depth > 0,
+            pages,
             subject,
             selection: options.selection,
             clock_start,
@@ -235,11 +245,12 @@ impl Trace {
         self.give_tables();
         let News { allocators, changed } = self.followed.poll();
         for (pid, allocator) in allocators {
+            let Some(probe_site) = self.subject.probe_site else { continue };
             let comm = self.followed.image(pid).map(|image| image.comm.as_str());
             let matters = selection::chooses(&self.selection, pid, comm);
             let scope = self.subject.scope(pid);
             let number = self.followed.number(&allocator);
-            let Some(site) = Site::of(pid, scope, &allocator, number, self.subject.probe_site) else { continue };
+            let Some(site) = Site::of(pid, scope, &allocator, number, probe_site) else { continue };
             let path = allocator.object.path.display();
             let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
             let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
@@ -286,7 +297,7 @@ impl Trace {
     fn finish(
         mut self,
         config: &Config,
-        outputs: Outputs,
+        outputs: Vec<(EventClass, Outputs)>,
         observer: &mut dyn Observer,
     ) -> Result<(Outcome, Leaving), Error> {
         if let Err(error) = self.kernel.close() {
@@ -299,27 +310,61 @@ impl Trace {
         self.kernel.flush_log();
         let counters = self.kernel.counters();
         let programs = self.kernel.program_time();
-        let Books { mut snapshot, events } =
+        let Books { mut snapshots, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
-        snapshot.losses.merge(&counters.losses);
-        snapshot.losses.merge(&self.followed.losses());
-        self.followed.add_idle(&mut snapshot);
-        self.followed.look_again(&snapshot);
+        for snapshot in snapshots.0.values_mut() {
+            snapshot.losses.merge(&counters.losses);
+            snapshot.losses.merge(&self.followed.losses());
+            self.followed.add_idle(snapshot);
+            self.followed.look_again(snapshot);
+        }
+        if let Some((pages, snapshot)) = self.pages.as_ref().zip(snapshots.0.get_mut(&EventClass::Fault)) {
+            pages.settle(snapshot);
+        }
         let window = self.opened_at..now;
         self.probes.join(self.own_probes);
         // The target is let go while names are looked up.
         let leaving = Leaving::begin(self.probes);
-        let mut profile = Symbolizer::new().profile(&snapshot, self.followed.images(), &window);
-        profile.duration = duration;
-        profile.allocators = self.followed.allocators().clone();
-        profile.filtered = counters.filtered;
-        profile.older = config.older;
-        profile.notes = self.subject.notes.clone();
-        profile.cost = cost::so_far(events, counters.nested, &programs, profile.total().alloc.count);
-        report(config, &self.subject.name, outputs, &profile, observer)?;
+        let mut symbolizer = Symbolizer::new();
+        let mut losses = Losses::default();
+        for (class, outputs) in outputs {
+            let snapshot = snapshots.0.remove(&class).unwrap_or_default();
+            let mut profile = symbolizer.profile(&snapshot, self.followed.images(), &window);
+            profile.class = class;
+            if class == EventClass::Fault {
+                profile.page_sample = config.page_sample.get();
+            }
+            profile.duration = duration;
+            profile.notes = self.subject.notes.clone();
+            let hits = if class == EventClass::Heap { profile.total().alloc.count } else { 0 };
+            profile.cost = cost::so_far(events, counters.nested, &programs, hits);
+            if class == EventClass::Heap {
+                profile.allocators = self.followed.allocators().clone();
+                profile.filtered = counters.filtered;
+                profile.older = config.older;
+            }
+            report(config, &self.subject.name, outputs, &profile, observer)?;
+            losses = profile.losses;
+        }
         let command = self.subject.command_end();
-        Ok((Outcome { losses: profile.losses, command, complete: self.complete }, leaving))
+        Ok((Outcome { losses, command, complete: self.complete }, leaving))
     }
+}
+
+/// The files of `class`'s report: where there are several classes, with its name before the extension.
+fn output_of(config: &Config, class: EventClass) -> Vec<Output> {
+    let mut outputs = config.outputs.clone();
+    if config.events.len() > 1 {
+        for output in &mut outputs {
+            if let Destination::File(path) = &mut output.destination {
+                let extension = path.extension().unwrap_or_default().to_os_string();
+                path.set_extension(class.name());
+                path.as_mut_os_string().push(".");
+                path.as_mut_os_string().push(extension);
+            }
+        }
+    }
+    outputs
 }
 
 /// The unwind tables kept on disk. Without them each run builds its own.
@@ -381,5 +426,6 @@ fn options(config: &Config, clock_start: Duration, selection: Selection) -> kern
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         selection,
         tells_allocators: config.by.parts() == Parts::Allocators,
+        page_sample: config.follows(EventClass::Fault).then_some(config.page_sample),
     }
 }

@@ -12,10 +12,12 @@ use crate::model::Pid;
 use crate::target;
 
 /// What the kernel half is told, and the processes that it is to leave out.
-pub(super) fn of(target: &Target) -> Result<(Selection, Vec<Pid>), Error> {
+///
+/// Where only probes are placed, and for a single process, whoever runs into one is meant.
+pub(super) fn of(target: &Target, only_probes: bool) -> Result<(Selection, Vec<Pid>), Error> {
     match target {
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => {
-            Ok((Selection::Probed, Vec::new()))
+            Ok((if only_probes { Selection::Probed } else { Selection::Listed }, Vec::new()))
         }
         Target::Pids { .. } | Target::Command { .. } => Ok((Selection::Families, Vec::new())),
         Target::Selected(choices) => {
@@ -135,7 +137,7 @@ mod tests {
         for by in
             [By::User(String::from("nobody-of-that-name")), By::Exe("/no/such".into()), By::Cgroup("no.slice".into())]
         {
-            let error = of(&Target::Selected(vec![choice(by.clone(), false)])).unwrap_err();
+            let error = of(&Target::Selected(vec![choice(by.clone(), false)]), true).unwrap_err();
             assert!(matches!(error, Error::NothingSelected { .. }), "{by:?}: {error}");
             assert!(error.remedy().is_some());
         }
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn pids_are_left_out_one_by_one() {
         let choices = vec![choice(By::Pid(Pid(7)), true), choice(By::User(String::from("0")), true)];
-        let (selection, left_out) = of(&Target::Selected(choices)).unwrap();
+        let (selection, left_out) = of(&Target::Selected(choices), true).unwrap();
         assert_eq!(selection, Selection::Selected(vec![Rule { property: Property::User(0), exclude: true }]));
         assert_eq!(left_out, [Pid(7)]);
     }

@@ -30,8 +30,8 @@ pub(super) struct Subject {
     pub(super) notes: Vec<String>,
     /// What tracing is expected to cost, in words.
     pub(super) expected: Vec<String>,
-    /// Which instructions are probed.
-    pub(super) probe_site: ProbeSite,
+    /// Which instructions of allocators are probed; `None`: none are.
+    pub(super) probe_site: Option<ProbeSite>,
     /// What the command could come to map as it begins.
     pub(super) objects: Vec<Arc<Object>>,
     /// Whether probes are placed for everyone, and the kernel half chooses whose calls count.
@@ -108,7 +108,7 @@ impl Subject {
     /// Finds who is to be traced, and where.
     pub(super) fn find(
         target: &Target,
-        probe_site: ProbeSite,
+        probe_site: Option<ProbeSite>,
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
         match target {
@@ -121,7 +121,7 @@ impl Subject {
     fn running(
         pids: &[Pid],
         children: bool,
-        probe_site: ProbeSite,
+        probe_site: Option<ProbeSite>,
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
         if children {
@@ -139,6 +139,10 @@ impl Subject {
             for looked_at in &survey.looked_at {
                 log::debug!("process {pid}: {looked_at}");
             }
+            let Some(probe_site) = probe_site else {
+                processes.push(process);
+                continue;
+            };
             notes.extend(gaps(pid, &survey));
             // The files of a process that has ended meanwhile could not be opened: that is not to be said of them.
             let missing = |error| translated(if process.has_exited() { TargetError::Ended(pid) } else { error });
@@ -167,14 +171,14 @@ impl Subject {
 
     fn selected(
         choices: &[Choice],
-        probe_site: ProbeSite,
+        probe_site: Option<ProbeSite>,
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
         followed.share_probes();
         let failed = |error| Error::Failed(format!("the processes that run cannot be listed: {error}"));
         let allocators = followed.read_all(&target::all_processes().map_err(failed)?);
         let site =
-            |(pid, allocator)| Site::of(pid, Scope::Everyone, &allocator, followed.number(&allocator), probe_site);
+            |(pid, allocator)| Site::of(pid, Scope::Everyone, &allocator, followed.number(&allocator), probe_site?);
         let sites = allocators.into_iter().filter_map(site).collect();
         let subject = Self {
             processes: Vec::new(),
@@ -192,7 +196,7 @@ impl Subject {
     fn command(
         argv: &[OsString],
         children: bool,
-        probe_site: ProbeSite,
+        probe_site: Option<ProbeSite>,
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
         if children {
@@ -207,7 +211,10 @@ impl Subject {
         let program = argv.first().map(OsString::as_os_str).unwrap_or_default();
         let Candidates { survey, objects } = followed.candidates(program);
         for allocator in survey.allocators {
-            if allocator.is_supported() && followed.is_new(pid, &allocator) {
+            if let Some(probe_site) = probe_site
+                && allocator.is_supported()
+                && followed.is_new(pid, &allocator)
+            {
                 let number = followed.number(&allocator);
                 sites.extend(Site::of(pid, scope(pid, children), &allocator, number, probe_site));
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::spot::Spot;
 use crate::model::{
     Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Part, ProcessProfile, Profile, Snapshot, Stack,
-    StackEnd, StackProfile, Tick, Usage,
+    StackEnd, StackProfile, StackUsage, Tick,
 };
 
 /// For each image of a snapshot, the frames that each spot of its stacks stands for, outermost first.
@@ -38,7 +38,7 @@ pub(super) fn profile(
 
     let unknown = Image::default();
     let mut processes = Vec::with_capacity(snapshot.images.len());
-    let mut joined: BTreeMap<Site, (Usage, Option<Bytes>)> = BTreeMap::new();
+    let mut joined: BTreeMap<Site, (StackUsage, Option<Bytes>)> = BTreeMap::new();
     for (number, (id, usage)) in snapshot.images.iter().enumerate() {
         let image = images.get(id).unwrap_or(&unknown);
         processes.push(process(*id, usage, image, window));
@@ -54,19 +54,23 @@ pub(super) fn profile(
             // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
             let site = Site { process: number, frames, end: snapshot.end_of(key.stack), part: key.part };
             let (sum, at_peak) = joined.entry(site).or_default();
-            *sum += stack_usage.usage;
+            sum.usage += stack_usage.usage;
+            sum.major_faults += stack_usage.major_faults;
+            sum.live_variance = sum.live_variance.saturating_add(stack_usage.live_variance);
             if usage.peak.is_some() {
                 *at_peak = Some(Bytes(at_peak.unwrap_or_default().0.wrapping_add(stack_usage.at_peak.0)));
             }
         }
     }
-    let stacks = joined.into_iter().map(|(site, (usage, at_peak))| StackProfile {
+    let stacks = joined.into_iter().map(|(site, (sum, at_peak))| StackProfile {
         process: site.process,
         part: site.part,
         frames: site.frames,
         end: site.end,
-        usage,
+        usage: sum.usage,
         at_peak,
+        major_faults: sum.major_faults,
+        live_variance: sum.live_variance,
     });
     Profile {
         processes,
@@ -106,6 +110,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         threads: image.threads,
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
+        resident: usage.resident.clone(),
         ..ProcessProfile::new(id.pid, comm)
     }
 }

@@ -20,7 +20,7 @@ fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
     let usage = Usage { live: Amount::one(Bytes(64)), alloc: Amount::one(Bytes(64)), free: Amount::default() };
     let id = StackId(100);
     let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken: Duration::ZERO };
-    let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0) })]);
+    let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0), ..StackUsage::default() })]);
     Snapshot {
         images: BTreeMap::from([(IMAGE, ImageUsage { total: usage, by_stack, ..ImageUsage::default() })]),
         stacks: BTreeMap::from([(id, stack)]),

@@ -26,7 +26,11 @@ pub(super) struct Inode {
 pub(super) struct Entry {
     pub(super) start: AbsAddr,
     pub(super) end: AbsAddr,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
     executable: bool,
+    /// Whether writes go to all who have it mapped.
+    pub(super) shared: bool,
     offset: FileOffset,
     /// The file; `None` for memory without one.
     pub(super) file: Option<Inode>,
@@ -135,8 +139,13 @@ pub(super) fn entries(pid: Pid) -> Result<Vec<Entry>, TargetError> {
 }
 
 impl Entry {
+    /// Whether its bytes can be run.
+    pub(super) const fn is_executable(&self) -> bool {
+        self.executable
+    }
+
     /// `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   PATH`; `None` for a line of another form.
-    fn parse(line: &[u8]) -> Option<Self> {
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let mut rest = line;
         let range = word(&mut rest)?;
         let permissions = word(&mut rest)?;
@@ -147,10 +156,14 @@ impl Entry {
         let (major, minor) = device.split_once(':')?;
         let device = libc::makedev(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
         let inode = inode.parse().ok()?;
+        let permission = |at: usize, letter: u8| permissions.as_bytes().get(at) == Some(&letter);
         Some(Self {
             start: AbsAddr(u64::from_str_radix(start, 16).ok()?),
             end: AbsAddr(u64::from_str_radix(end, 16).ok()?),
-            executable: permissions.as_bytes().get(2) == Some(&b'x'),
+            readable: permission(0, b'r'),
+            writable: permission(1, b'w'),
+            executable: permission(2, b'x'),
+            shared: permission(3, b's'),
             offset: FileOffset(u64::from_str_radix(offset, 16).ok()?),
             file: (inode != 0).then_some(Inode { device, inode }),
             path: PathBuf::from(OsString::from_vec(unescape(rest.trim_ascii_start()))),

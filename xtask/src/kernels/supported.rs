@@ -24,7 +24,11 @@ pub(crate) const ALL: &[Kernel] = &[
         name: "5.10",
         machine: X86,
         suites: &["bullseye"],
-        refuses: &[(Variant::Usual, "BPF_STX uses reserved fields"), (Variant::Plain, "invalid func unknown#174")],
+        refuses: &[
+            (Variant::Usual, "BPF_STX uses reserved fields"),
+            (Variant::Plain, "invalid func unknown#174"),
+            (Variant::Plain, "invalid func unknown#158"),
+        ],
     },
     Kernel { name: "6.1", machine: X86, suites: &["bookworm"], refuses: &[] },
     Kernel { name: "6.12", machine: X86, suites: &["trixie"], refuses: &[] },

@@ -65,6 +65,7 @@ fn kernel() -> Kernel {
         start_ns: 0,
         selection,
         tells_allocators: false,
+        page_sample: None,
     };
     Kernel::load(&options).unwrap().0
 }

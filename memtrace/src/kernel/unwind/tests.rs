@@ -94,6 +94,7 @@ impl Trace {
             start_ns: 0,
             selection: Selection::Probed,
             tells_allocators: false,
+            page_sample: None,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }

@@ -16,7 +16,13 @@ fn any_usage() -> impl Strategy<Value = Usage> {
 }
 
 fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
-    (any_usage(), any::<u64>()).prop_map(|(usage, at_peak)| StackUsage { usage, at_peak: Bytes(at_peak) })
+    let numbers = (any_usage(), any::<u64>(), any::<u64>(), any::<u64>());
+    numbers.prop_map(|(usage, at_peak, major_faults, live_variance)| StackUsage {
+        usage,
+        at_peak: Bytes(at_peak),
+        major_faults,
+        live_variance,
+    })
 }
 
 fn any_image() -> impl Strategy<Value = ImageUsage> {
@@ -33,6 +39,7 @@ fn any_image() -> impl Strategy<Value = ImageUsage> {
             unmatched_frees,
             peak,
             by_stack,
+            ..ImageUsage::default()
         },
     )
 }
@@ -94,7 +101,8 @@ fn a_difference_has_what_was_booked_in_between() {
     let books = |live, alloc, free, unmatched_frees| {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };
         let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free) };
-        let by_stack = BTreeMap::from([(StackId(2).into(), StackUsage { usage, at_peak: Bytes(live) })]);
+        let by_stack =
+            BTreeMap::from([(StackId(2).into(), StackUsage { usage, at_peak: Bytes(live), ..StackUsage::default() })]);
         let image = ImageUsage { total: usage, unmatched_frees, by_stack, ..ImageUsage::default() };
         Snapshot { images: BTreeMap::from([(id, image)]), ..Snapshot::default() }
     };

@@ -1,12 +1,14 @@
 //! The report's fields, apart from the model's, so that the model can change without changing what others read.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 
 use super::super::roots::{Group, Roots};
-use super::super::{Options, phrase, ranked, sole_peak};
+use super::super::{Options, estimate, phrase, ranked, sole_peak};
 use crate::model::{
-    Amount, Cost, Ending, Frame, Losses, Metric, Part, ProcessProfile, Profile, StackEnd, StackProfile, StackQuality,
-    Usage,
+    Amount, Cost, Ending, EventClass, Frame, Losses, Metric, Part, ProcessProfile, Profile, Residence, ResidentKind,
+    StackEnd, StackProfile, StackQuality, Usage,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -16,7 +18,10 @@ pub(super) struct Report<'a> {
     schema_version: u32,
     tool: Tool,
     subject: &'a str,
+    events: &'static str,
     metric: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_sample: Option<u32>,
     by: &'static str,
     duration_s: f64,
     older_s: Option<f64>,
@@ -45,7 +50,9 @@ impl<'a> Report<'a> {
             schema_version: SCHEMA_VERSION,
             tool: Tool { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") },
             subject: &options.subject,
+            events: profile.class.name(),
             metric: options.metric.name(),
+            page_sample: (profile.class == EventClass::Fault).then_some(profile.page_sample.max(1)),
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
@@ -126,6 +133,8 @@ struct Process<'a> {
     container_runtime: Option<&'static str>,
     pod: Option<&'a str>,
     threads: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident: Option<BTreeMap<&'static str, ResidentFields>>,
     traced_s: f64,
     allocs_per_s: Option<f64>,
     alloc_bytes_per_s: Option<f64>,
@@ -158,11 +167,29 @@ impl<'a> From<&'a ProcessProfile> for Process<'a> {
             container_runtime: container.and_then(|container| container.runtime),
             pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
             threads: process.threads,
+            resident: process.resident.as_ref().map(resident),
             traced_s: process.traced.as_secs_f64(),
             allocs_per_s: rates.map(|(blocks, _)| blocks),
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
         }
     }
+}
+
+/// What is resident of a process, by kind of memory.
+#[derive(Serialize)]
+struct ResidentFields {
+    total_bytes: u64,
+    with_stack_bytes: u64,
+    before_bytes: u64,
+}
+
+fn resident(residence: &Residence) -> BTreeMap<&'static str, ResidentFields> {
+    let fields = |resident: &ResidentKind| ResidentFields {
+        total_bytes: resident.total.0,
+        with_stack_bytes: resident.with_stack.0,
+        before_bytes: resident.before.0,
+    };
+    residence.0.iter().map(|(kind, resident)| (kind.name(), fields(resident))).collect()
 }
 
 fn losses<S: Serializer>(losses: &Losses, serializer: S) -> Result<S::Ok, S::Error> {
@@ -216,12 +243,21 @@ struct Stack<'a> {
     #[serde(flatten)]
     usage: SixNumbers,
     peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    major_faults: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live_error_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alloc_error_bytes: Option<u64>,
     frames: Vec<FrameFields<'a>>,
 }
 
 impl<'a> Stack<'a> {
     fn new(profile: &'a Profile, stack: &StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
+        let error = |metric| estimate::error(profile, metric, stack.usage.alloc.count, stack.live_variance);
         let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
         let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
         Self {
@@ -234,6 +270,10 @@ impl<'a> Stack<'a> {
             end: stack.end.name(),
             usage: stack.usage.into(),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
+            memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
+            major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),
+            live_error_bytes: error(Metric::LiveBytes),
+            alloc_error_bytes: error(Metric::AllocBytes),
             frames: stack.frames.iter().map(|id| FrameFields::from(&profile.frames[id.0])).collect(),
         }
     }

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::io;
 
+use super::super::words::Words;
 use super::super::{Options, label, phrase};
 use super::table::{self, Column};
-use crate::model::{Amount, Bytes, Cgroup, Ending, Metric, ProcessProfile, Profile, Usage};
+use crate::model::{Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, Usage};
 
 /// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
 const COMMAND_COLUMNS: usize = 15;
@@ -48,7 +49,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let rows: Vec<_> = shown.iter().map(|process| row(process)).chain(rest(others)).collect();
 
     writeln!(out, "\nProcesses by {}\n", phrase::what(profile, metric))?;
-    table::write(&columns(&rows, metric), out)
+    table::write(&columns(&rows, profile.class, metric), out)
 }
 
 fn value(process: &ProcessProfile, metric: Metric) -> u64 {
@@ -83,11 +84,12 @@ fn rest(others: &[&ProcessProfile]) -> Option<Row> {
 }
 
 /// The columns, without those of which nothing is known.
-fn columns(rows: &[Row], metric: Metric) -> Vec<Column> {
-    let amount = |amount: Amount| match metric.unit() {
-        "blocks" => phrase::compact(amount.count),
-        _ => phrase::compact_bytes(amount.bytes),
+fn columns(rows: &[Row], class: EventClass, metric: Metric) -> Vec<Column> {
+    let amount = |amount: Amount| match metric.counts_bytes() {
+        false => phrase::compact(amount.count),
+        true => phrase::compact_bytes(amount.bytes),
     };
+    let [live, alloc, free, rate] = Words::of(class).heads;
     let sums = |head, of: fn(&Sums) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums))));
     let dash = || String::from("-");
     let known = |text: &Option<String>| text.clone().unwrap_or_else(dash);
@@ -100,14 +102,14 @@ fn columns(rows: &[Row], metric: Metric) -> Vec<Column> {
     if rows.iter().any(|row| is_known(&row.user)) {
         columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))));
     }
-    columns.push(sums("LIVE", |sums| sums.live));
+    columns.push(sums(live, |sums| sums.live));
     if rows.iter().any(|row| row.peak.is_some()) {
         let peak = |row: &Row| row.peak.map_or_else(dash, phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    columns.push(sums("ALLOC", |sums| sums.alloc));
-    columns.push(sums("FREED", |sums| sums.free));
-    columns.push(Column::numbers("ALLOC/s", rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
+    columns.push(sums(alloc, |sums| sums.alloc));
+    columns.push(sums(free, |sums| sums.free));
+    columns.push(Column::numbers(rate, rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
     let bytes = |row: &Row| phrase::compact_byte_rate(row.sums.bytes_a_second);
     columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
     if rows.iter().any(|row| row.threads.is_some()) {

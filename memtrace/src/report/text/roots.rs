@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use super::super::roots::{Group, Roots};
+use super::super::words::Words;
 use super::super::{Options, label, phrase};
 use super::table::{self, Column};
 use crate::model::{Amount, Bytes, Metric, Profile, Root, Usage};
@@ -20,18 +21,19 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     let rest = rest(others);
     let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
 
-    let amount = |amount: Amount| match metric.unit() {
-        "blocks" => phrase::compact(amount.count),
-        _ => phrase::compact_bytes(amount.bytes),
+    let amount = |amount: Amount| match metric.counts_bytes() {
+        false => phrase::compact(amount.count),
+        true => phrase::compact_bytes(amount.bytes),
     };
+    let [live, alloc, free, _] = Words::of(profile.class).heads;
     let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
-    let mut columns = vec![sums("LIVE", |usage| usage.live)];
+    let mut columns = vec![sums(live, |usage| usage.live)];
     if metric == Metric::PeakBytes {
         let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    columns.push(sums("ALLOC", |usage| usage.alloc));
-    columns.push(sums("FREED", |usage| usage.free));
+    columns.push(sums(alloc, |usage| usage.alloc));
+    columns.push(sums(free, |usage| usage.free));
     columns.push(Column::text(head(options.by), rows.iter().map(|row| label::shown(&row.label))));
     writeln!(out, "\n{} by {}\n", phrase::capitalised(options.by.plural()), phrase::what(profile, metric))?;
     table::write(&columns, out)
@@ -57,5 +59,6 @@ const fn head(by: Root) -> &'static str {
         Root::Comm => "COMMAND",
         Root::Allocator => "ALLOCATOR",
         Root::Thread => "THREAD",
+        Root::Memory => "MEMORY",
     }
 }

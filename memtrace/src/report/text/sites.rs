@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::io;
 
 use super::super::roots::Roots;
-use super::super::{Options, label, phrase};
+use super::super::words::Words;
+use super::super::{Options, estimate, label, phrase};
 use super::frames::Frames;
 use super::stack::{self, Line};
 use super::table;
@@ -22,6 +23,8 @@ struct Site {
     /// By the metric that sites are ranked by.
     value: u64,
     usage: Usage,
+    /// As a stack's.
+    live_variance: u64,
 }
 
 /// Writes as many sites as are asked for, the greatest first.
@@ -51,7 +54,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
-        writeln!(out, "\n{}", heading(metric, index + 1, site, share, root))?;
+        writeln!(out, "\n{}", heading(profile, metric, index + 1, site, share, root))?;
         stack::write(&site.lines, &frames, out)?;
     }
     Ok(())
@@ -64,29 +67,35 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
     for (index, stack) in profile.stacks.iter().enumerate() {
         let lines = stack::lines(frames, stack);
         let index = *known.entry((roots.of_stack(index), lines)).or_insert_with_key(|(root, lines)| {
-            sites.push(Site { root: *root, lines: lines.clone(), value: 0, usage: Usage::default() });
+            sites.push(Site { root: *root, lines: lines.clone(), value: 0, usage: Usage::default(), live_variance: 0 });
             sites.len() - 1
         });
         let site = &mut sites[index];
         site.value = site.value.saturating_add(metric.of(stack));
         site.usage += stack.usage;
+        site.live_variance = site.live_variance.saturating_add(stack.live_variance);
     }
     sites.retain(|site| site.value > 0);
     sites.sort_by_key(|site| Reverse(site.value));
     sites
 }
 
-fn heading(metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
+fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
+    let class = profile.class;
+    let error = estimate::error(profile, metric, usage.alloc.count, site.live_variance);
+    let error = estimate::shown(error, metric);
+    let live = Words::of(class).live;
     let aside = match metric {
-        Metric::LiveBytes => format!(" in {}", phrase::blocks(usage.live.count)),
-        Metric::AllocBytes => format!(" in {}", phrase::blocks(usage.alloc.count)),
+        Metric::LiveBytes => format!(" in {}", phrase::blocks(class, usage.live.count)),
+        Metric::AllocBytes => format!(" in {}", phrase::blocks(class, usage.alloc.count)),
         Metric::LiveCount => format!(" of {}", usage.live.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
-        Metric::PeakBytes if usage.live.bytes == Bytes(0) => String::from(", nothing of it live at the end"),
-        Metric::PeakBytes => format!(", {} live at the end", usage.live.bytes),
+        Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", nothing of it {live} at the end"),
+        Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };
-    let heading = format!("{rank:>3}. {:>6}  {}{aside}", phrase::percent(share), phrase::value(metric, site.value));
+    let heading =
+        format!("{rank:>3}. {:>6}  {}{error}{aside}", phrase::percent(share), phrase::value(class, metric, site.value));
     let Some(root) = root else { return heading };
     // A control group's path may be longer than what is left of the line, and still most of it is worth showing.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);

@@ -55,8 +55,10 @@ fn left_out(profile: &Profile) -> Vec<String> {
     }
     let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
     if discarded != Amount::default() {
-        sentences
-            .push(format!("Discarded: {}, live when their program was replaced by exec.", phrase::amount(discarded)));
+        sentences.push(format!(
+            "Discarded: {}, live when their program was replaced by exec.",
+            phrase::amount(profile.class, discarded)
+        ));
     }
     sentences.extend(profile.notes.iter().map(|note| format!("Note: {note}.")));
     sentences

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Pid, StackId, StackKey, StackUsage, Tid, User,
+    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Pid, StackId, StackKey, StackUsage, Tid, Usage,
+    User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -36,7 +37,10 @@ fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     let by_stack = stacks
         .iter()
         .map(|&(stack, bytes, at_peak)| {
-            (StackId(stack).into(), StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak) })
+            (
+                StackId(stack).into(),
+                StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak), ..StackUsage::default() },
+            )
         })
         .collect();
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
@@ -166,7 +170,7 @@ proptest! {
         let (mut by_stack, mut frames) = (BTreeMap::new(), BTreeMap::new());
         for (number, (time, addresses, bytes)) in stacks.iter().enumerate() {
             let id = StackId(2 + number as u64);
-            by_stack.insert(id.into(), StackUsage { usage: usage(*bytes), at_peak: Bytes(*bytes) });
+            by_stack.insert(id.into(), StackUsage { usage: usage(*bytes), at_peak: Bytes(*bytes), ..StackUsage::default() });
             frames.insert(id, stack_at(*time, addresses, StackEnd::Complete));
         }
         let books = ImageUsage { peak: Some(Bytes(0)), by_stack, ..ImageUsage::default() };
@@ -219,7 +223,10 @@ fn allocations_without_frames_are_one_stack_for_each_reason() {
 fn stacks_of_parts_that_are_kept_apart_stay_apart() {
     let of = |tid, bytes| {
         let part = Part::Thread(Tid(tid));
-        (StackKey { stack: StackId(10), part }, StackUsage { usage: usage(bytes), at_peak: Bytes(0) })
+        (
+            StackKey { stack: StackId(10), part },
+            StackUsage { usage: usage(bytes), at_peak: Bytes(0), ..StackUsage::default() },
+        )
     };
     let by_stack = BTreeMap::from([of(7, 1), of(8, 2)]);
     let snapshot = Snapshot {

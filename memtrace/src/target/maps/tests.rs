@@ -23,7 +23,10 @@ fn a_line_with_every_field_is_read() {
     let expected = Entry {
         start: AbsAddr(0x7f00_0000_1000),
         end: AbsAddr(0x7f00_0000_3000),
+        readable: true,
+        writable: false,
         executable: true,
+        shared: false,
         offset: FileOffset(0x26000),
         file: Some(Inode { device: libc::makedev(0xfd, 0x1f), inode: 1234 }),
         path: "/usr/lib/a b (deleted)".into(),

@@ -1,53 +1,46 @@
-//! The table of one image's live blocks.
+//! The table of what lives at one image's addresses.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::{Entry, OccupiedEntry, VacantEntry};
 
-use crate::model::{AbsAddr, Bytes, Tick};
+use crate::model::AbsAddr;
 
-/// A live block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
-    pub(super) address: AbsAddr,
-    pub(super) size: Bytes,
-    /// The stack's place in the image's books.
-    pub(super) stack: u32,
-    pub(super) tick: Tick,
+/// What lives at an address of its own.
+pub(super) trait Addressed: Copy {
+    fn address(&self) -> AbsAddr;
 }
 
-const _: () = assert!(size_of::<Block>() == 24);
-
-/// Live blocks by address.
+/// What lives where.
 ///
 /// A large table is cut into parts that grow one by one. Growing one table of millions would hold its shard up for so
 /// long that its ring overflows, and would need the old and the new table at the same time.
-#[derive(Debug)]
-pub(super) struct Blocks {
+#[derive(Clone, Debug)]
+pub(super) struct Table<T> {
     /// One part, or [`PARTS`].
-    parts: Vec<HashTable<Block>>,
+    parts: Vec<HashTable<T>>,
 }
 
 /// How many parts a large table has.
 const PARTS: usize = 256;
-/// How many blocks make a table large: as many as fit 2^14 buckets, which are grown in well under a millisecond.
+/// How many entries make a table large: as many as fit 2^14 buckets, which are grown in well under a millisecond.
 const LARGE: usize = (1 << 14) / 8 * 7;
 
-impl Default for Blocks {
+impl<T> Default for Table<T> {
     fn default() -> Self {
         Self { parts: vec![HashTable::new()] }
     }
 }
 
-/// A block's place: where it is, or where it would go.
-pub(super) enum Place<'a> {
-    Live(OccupiedEntry<'a, Block>),
-    Unknown(VacantEntry<'a, Block>),
+/// A place: where something lives, or where it would go.
+pub(super) enum Place<'a, T> {
+    Live(OccupiedEntry<'a, T>),
+    Unknown(VacantEntry<'a, T>),
 }
 
-impl Blocks {
-    /// The place of the block at `address`.
+impl<T: Addressed> Table<T> {
+    /// The place of what lives at `address`.
     #[inline]
-    pub(super) fn place(&mut self, address: AbsAddr) -> Place<'_> {
+    pub(super) fn place(&mut self, address: AbsAddr) -> Place<'_, T> {
         if let [only] = self.parts.as_slice()
             && only.len() >= LARGE
         {
@@ -55,31 +48,37 @@ impl Blocks {
         }
         let hash = hash_of(address);
         let part = part_of(hash, self.parts.len());
-        match self.parts[part].entry(hash, |block| block.address == address, |block| hash_of(block.address)) {
+        match self.parts[part].entry(hash, |entry| entry.address() == address, |entry| hash_of(entry.address())) {
             Entry::Occupied(entry) => Place::Live(entry),
             Entry::Vacant(entry) => Place::Unknown(entry),
         }
     }
 
-    /// Takes the block at `address` out.
+    /// What lives at `address`.
+    pub(super) fn get(&self, address: AbsAddr) -> Option<&T> {
+        let hash = hash_of(address);
+        self.parts[part_of(hash, self.parts.len())].find(hash, |entry| entry.address() == address)
+    }
+
+    /// Takes what lives at `address` out.
     #[inline]
-    pub(super) fn remove(&mut self, address: AbsAddr) -> Option<Block> {
+    pub(super) fn remove(&mut self, address: AbsAddr) -> Option<T> {
         let hash = hash_of(address);
         let part = part_of(hash, self.parts.len());
-        let entry = self.parts[part].find_entry(hash, |block| block.address == address).ok()?;
+        let entry = self.parts[part].find_entry(hash, |entry| entry.address() == address).ok()?;
         Some(entry.remove().0)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Block> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().flat_map(HashTable::iter)
     }
 
     #[cold]
     fn cut(&mut self) {
         let mut parts: Vec<_> = (0..PARTS).map(|_| HashTable::with_capacity(2 * LARGE / PARTS)).collect();
-        for block in self.iter() {
-            let hash = hash_of(block.address);
-            parts[part_of(hash, PARTS)].insert_unique(hash, *block, |block| hash_of(block.address));
+        for entry in self.iter() {
+            let hash = hash_of(entry.address());
+            parts[part_of(hash, PARTS)].insert_unique(hash, *entry, |entry| hash_of(entry.address()));
         }
         self.parts = parts;
     }
@@ -106,27 +105,29 @@ fn part_of(hash: u64, parts: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn block(address: u64) -> Block {
-        Block { address: AbsAddr(address), size: Bytes(address), stack: 0, tick: Tick(0) }
+    impl Addressed for AbsAddr {
+        fn address(&self) -> AbsAddr {
+            *self
+        }
     }
 
     #[test]
-    fn a_table_keeps_every_block_when_it_is_cut_into_parts() {
-        let mut blocks = Blocks::default();
+    fn a_table_keeps_everything_when_it_is_cut_into_parts() {
+        let mut table = Table::<AbsAddr>::default();
         let addresses: Vec<u64> = (1..=2 * LARGE as u64).map(|n| n << 16).collect();
         for &address in &addresses {
-            let Place::Unknown(entry) = blocks.place(AbsAddr(address)) else { panic!("{address:#x} is there already") };
-            entry.insert(block(address));
+            let Place::Unknown(entry) = table.place(AbsAddr(address)) else { panic!("{address:#x} is there already") };
+            entry.insert(AbsAddr(address));
         }
-        assert_eq!(blocks.parts.len(), PARTS);
-        let mut listed: Vec<u64> = blocks.iter().map(|block| block.address.0).collect();
+        assert_eq!(table.parts.len(), PARTS);
+        let mut listed: Vec<u64> = table.iter().map(|entry| entry.0).collect();
         listed.sort_unstable();
         assert_eq!(listed, addresses);
         for &address in &addresses {
-            assert_eq!(blocks.remove(AbsAddr(address)), Some(block(address)));
-            assert_eq!(blocks.remove(AbsAddr(address)), None);
+            assert_eq!(table.remove(AbsAddr(address)), Some(AbsAddr(address)));
+            assert_eq!(table.remove(AbsAddr(address)), None);
         }
-        assert_eq!(blocks.iter().count(), 0);
+        assert_eq!(table.iter().count(), 0);
     }
 
     #[test]

@@ -1,0 +1,145 @@
+//! The books of one image's pages.
+//!
+//! A page belongs to the stack that made it the process' own: by touching it when it was not there, by the first write to
+//! a page that was only read before, or by writing to one that it had as a copy of another process. That a page is gone is
+//! not heard of: whoever is asked what is resident knows that better (`pipeline::residence`).
+
+use super::books::Books;
+use super::image::{Room, place_of};
+use super::table::{Addressed, Place, Table};
+use crate::model::{
+    AbsAddr, Amount, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Touch, Touched, Usage,
+};
+
+/// The books of one image's pages.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    pages: Table<Page>,
+    books: Books,
+    /// By the stacks' places in the books; those behind the end have none.
+    major_faults: Vec<u64>,
+}
+
+/// A page that was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Page {
+    /// Its address, and in the bits that every page's has zero what was done to it.
+    address_and_state: u64,
+    /// The stack's place in the image's books.
+    stack: u32,
+}
+
+/// The process itself has written to it.
+const WRITTEN: u64 = 1 << 0;
+
+impl Page {
+    const fn is_written(&self) -> bool {
+        self.address_and_state & WRITTEN != 0
+    }
+}
+
+impl Addressed for Page {
+    fn address(&self) -> AbsAddr {
+        AbsAddr(self.address_and_state & !(PAGE.0 - 1))
+    }
+}
+
+impl Pages {
+    /// A page was touched.
+    pub(super) fn touch(&mut self, page: AbsAddr, touch: Touch, key: StackKey, room: &mut Room) {
+        let state = if touch.write { WRITTEN } else { 0 };
+        let page = AbsAddr(page.0 & !(PAGE.0 - 1));
+        let new = |stack| Page { address_and_state: page.0 | state, stack };
+        match self.pages.place(page) {
+            // It stays whose it is.
+            Place::Live(entry) if touch.present && (!touch.write || entry.get().is_written()) => {}
+            Place::Live(mut entry) => {
+                self.books.free(entry.get().stack, PAGE);
+                let stack = place_of(&mut self.books, key, room);
+                *entry.get_mut() = new(stack);
+                self.books.alloc(stack, PAGE);
+            }
+            Place::Unknown(_) if room.pages >= room.max_blocks => room.losses.add(LossReason::LedgerFull, 1),
+            Place::Unknown(entry) => {
+                let stack = place_of(&mut self.books, key, room);
+                entry.insert(new(stack));
+                room.pages += 1;
+                self.books.alloc(stack, PAGE);
+            }
+        }
+    }
+
+    /// The last touch of a page had to wait for a device.
+    pub(super) fn waited(&mut self, page: AbsAddr) {
+        // What is not in the books was lost, and counted.
+        let Some(page) = self.pages.get(AbsAddr(page.0 & !(PAGE.0 - 1))) else { return };
+        let stack = page.stack as usize;
+        if self.major_faults.len() <= stack {
+            self.major_faults.resize(stack + 1, 0);
+        }
+        self.major_faults[stack] += 1;
+    }
+
+    /// Those of a copy of the process: it has the same pages, and has written to none.
+    pub(super) fn copied(&self, room: &mut Room) -> Option<Box<Self>> {
+        let count = self.books.live().count;
+        if room.pages + count > room.max_blocks {
+            room.losses.add(LossReason::LedgerFull, count);
+            return None;
+        }
+        room.pages += count;
+        let mut pages = Table::default();
+        for page in self.pages.iter() {
+            if let Place::Unknown(entry) = pages.place(page.address()) {
+                entry.insert(Page { address_and_state: page.address().0, stack: page.stack });
+            }
+        }
+        Some(Box::new(Self { pages, books: self.books.copied(), major_faults: Vec::new() }))
+    }
+
+    /// How many pages there are.
+    pub(super) const fn count(&self) -> u64 {
+        self.books.live().count
+    }
+
+    /// The image's numbers: at its end, when its pages are gone, or while it runs.
+    pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
+        let mut usage = ImageUsage { ended, ..ImageUsage::default() };
+        let mut keys = Vec::new();
+        for (place, book) in self.books.iter().enumerate() {
+            let live = if ended.is_some() { Amount::default() } else { book.live };
+            let of_stack = Usage { live, alloc: book.alloc, free: book.alloc - live };
+            usage.total += of_stack;
+            let major_faults = self.major_faults.get(place).copied().unwrap_or(0);
+            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, major_faults, ..StackUsage::default() });
+            keys.push(book.key);
+        }
+        if ended.is_none() {
+            usage.touched = self.touched(&keys);
+        }
+        usage
+    }
+
+    /// All pages, in order, those side by side that are of the same stack as one.
+    fn touched(&self, keys: &[StackKey]) -> Vec<Touched> {
+        let mut pages: Vec<_> = self.pages.iter().copied().collect();
+        pages.sort_unstable_by_key(|page| page.address_and_state);
+        let failed = StackKey::from(StackId::FAILED);
+        let one = |page: &Page| Touched {
+            begin: page.address(),
+            pages: 1,
+            key: keys.get(page.stack as usize).copied().unwrap_or(failed),
+        };
+        let mut touched: Vec<Touched> = Vec::new();
+        for page in pages.iter().map(one) {
+            match touched.last_mut() {
+                Some(last) if last.key == page.key && last.end() == page.begin => last.pages += 1,
+                _ => touched.push(page),
+            }
+        }
+        touched
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! Which events are followed.
+
+/// A class of events, each with books of its own: what they are about overlaps, and is not to be added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventClass {
+    /// Blocks that allocators hand out.
+    #[default]
+    Heap,
+    /// Pages that are touched, and so become resident.
+    Fault,
+}
+
+impl EventClass {
+    /// Every class, in the order in which help lists them.
+    pub const ALL: &[Self] = &[Self::Heap, Self::Fault];
+
+    /// The class's name on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Heap => "heap",
+            Self::Fault => "fault",
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What kind of memory a mapping is.
+
+/// What kind of memory a mapping is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MappingKind {
+    /// What `brk` gives out: the kernel's `[heap]`, where glibc has its main arena.
+    Heap,
+    /// Private memory without a file.
+    Anonymous,
+    /// A file's pages, and private copies of them.
+    File,
+    /// The main thread's stack.
+    Stack,
+    /// Memory that can be shared and is kept by no disk: memfd, tmpfs, System V, anonymous and shared.
+    Shmem,
+    /// Huge pages from the kernel's pool. They count neither in the RSS nor as anything else.
+    Hugetlb,
+    /// What the kernel lends (vdso, vvar), and devices.
+    Special,
+}
+
+/// What tells a mapping's kind, as `/proc/PID/smaps` and the kernel's notices of mappings have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MappingTraits<'name> {
+    /// The path or the kernel's name; empty where there is none.
+    pub name: &'name [u8],
+    /// Whether writes go to all who have it mapped.
+    pub shared: bool,
+    /// Whether it is made of huge pages from the pool (`VM_HUGETLB`).
+    pub hugetlb: bool,
+    /// Whether there are no struct pages behind it (`VM_PFNMAP`, `VM_IO`): a device's memory.
+    pub device_memory: bool,
+    /// Whether its file lies on a tmpfs that someone has mounted.
+    pub on_tmpfs: bool,
+    /// The file's inode; 0 for memory without one.
+    pub inode: u64,
+}
+
+/// Files of the kernel's own tmpfs, which nobody has mounted (`shmem_file_setup`, `memfd_create`, `newseg`,
+/// `shmem_zero_setup`; the kernel appends ` (deleted)` to them all, since they have no name in any folder).
+const UNMOUNTED_SHMEM: &[&[u8]] = &[b"/memfd:", b"/dev/zero", b"/SYSV", b"[anon_shmem:"];
+
+/// Files of the kernel's own hugetlbfs (`hugetlb_file_setup`, fs/hugetlbfs/inode.c).
+const UNMOUNTED_HUGETLB: &[u8] = b"/anon_hugepage";
+
+impl MappingKind {
+    /// Every kind, in the order in which reports list them.
+    pub const ALL: [Self; 7] =
+        [Self::Heap, Self::Anonymous, Self::File, Self::Stack, Self::Shmem, Self::Hugetlb, Self::Special];
+
+    /// The kind's name in every output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Heap => "heap",
+            Self::Anonymous => "anonymous",
+            Self::File => "file",
+            Self::Stack => "stack",
+            Self::Shmem => "shmem",
+            Self::Hugetlb => "hugetlb",
+            Self::Special => "special",
+        }
+    }
+
+    /// The kind of a mapping. The names are those of `get_vma_name` in fs/proc/task_mmu.c.
+    #[must_use]
+    pub fn of(traits: &MappingTraits<'_>) -> Self {
+        let MappingTraits { name, inode, .. } = *traits;
+        if traits.hugetlb || name.starts_with(UNMOUNTED_HUGETLB) {
+            return Self::Hugetlb;
+        }
+        if traits.device_memory || name.starts_with(b"anon_inode:") {
+            return Self::Special;
+        }
+        if inode != 0 {
+            let unmounted = UNMOUNTED_SHMEM.iter().any(|start| name.starts_with(start));
+            // A private mapping of /dev/zero is anonymous memory that has a file (`mmap_zero`, drivers/char/mem.c).
+            return match (unmounted, traits.shared) {
+                (true, false) if name == b"/dev/zero" => Self::Anonymous,
+                (true, _) => Self::Shmem,
+                (false, _) if traits.on_tmpfs => Self::Shmem,
+                (false, _) => Self::File,
+            };
+        }
+        match name {
+            b"[heap]" => Self::Heap,
+            b"" => Self::Anonymous,
+            _ if name == b"[stack]" || name.starts_with(b"[stack:") => Self::Stack,
+            _ if name.starts_with(b"[anon:") => Self::Anonymous,
+            // Whatever else the kernel names without a file is its own: [vdso], [vvar], [vvar_vclock], [vsyscall], [uprobes].
+            _ => Self::Special,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str, inode: u64) -> MappingKind {
+        MappingKind::of(&MappingTraits { name: name.as_bytes(), inode, ..MappingTraits::default() })
+    }
+
+    #[test]
+    fn memory_without_a_file_is_told_by_the_kernels_name() {
+        for (name, expected) in [
+            ("[heap]", MappingKind::Heap),
+            ("", MappingKind::Anonymous),
+            ("[anon:glibc: malloc]", MappingKind::Anonymous),
+            ("[anon:]", MappingKind::Anonymous),
+            ("[stack]", MappingKind::Stack),
+            ("[stack:17]", MappingKind::Stack),
+            ("[vdso]", MappingKind::Special),
+            ("[vvar_vclock]", MappingKind::Special),
+            ("[vsyscall]", MappingKind::Special),
+            ("[uprobes]", MappingKind::Special),
+        ] {
+            assert_eq!(kind(name, 0), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn memory_with_a_file_is_told_by_whose_file_it_is() {
+        for (name, expected) in [
+            ("/usr/lib/libc.so.6", MappingKind::File),
+            ("/usr/lib/libc.so.6 (deleted)", MappingKind::File),
+            ("/memfd:pool (deleted)", MappingKind::Shmem),
+            ("/dev/zero (deleted)", MappingKind::Shmem),
+            ("/SYSV00000000 (deleted)", MappingKind::Shmem),
+            ("[anon_shmem:ring]", MappingKind::Shmem),
+            ("anon_inode:[io_uring]", MappingKind::Special),
+            ("/anon_hugepage (deleted)", MappingKind::Hugetlb),
+            ("[heap]", MappingKind::File),
+        ] {
+            assert_eq!(kind(name, 7), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_flags_and_the_file_system_overrule_the_name() {
+        let named = |name: &'static str| MappingTraits { name: name.as_bytes(), inode: 7, ..MappingTraits::default() };
+        let shared = |name| MappingTraits { shared: true, ..named(name) };
+        assert_eq!(MappingKind::of(&MappingTraits { on_tmpfs: true, ..named("/run/table") }), MappingKind::Shmem);
+        assert_eq!(MappingKind::of(&MappingTraits { hugetlb: true, ..named("/huge/table") }), MappingKind::Hugetlb);
+        assert_eq!(MappingKind::of(&MappingTraits { device_memory: true, ..named("/dev/mem") }), MappingKind::Special);
+        assert_eq!(MappingKind::of(&named("/dev/zero")), MappingKind::Anonymous);
+        assert_eq!(MappingKind::of(&shared("/dev/zero")), MappingKind::Shmem);
+    }
+
+    #[test]
+    fn names_are_all_different() {
+        let mut names = MappingKind::ALL.map(MappingKind::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), MappingKind::ALL.len());
+    }
+}

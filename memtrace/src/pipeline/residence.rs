@@ -1,0 +1,165 @@
+//! What of the pages that were touched is resident. Pure: the kernel's page tables, as they were read, against the books.
+//!
+//! That pages go is not heard of, and need not be: unmapped, given back, moved or taken by the kernel, they are gone from
+//! the page tables. What the kernel brings along with a page that is touched belongs to who touched it: the rest of a
+//! large page, and up to 16 pages of a file that it holds already (`do_fault_around`, mm/memory.c).
+
+use crate::model::{
+    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residence, ResidentRange, StackKey, Touched, Usage,
+};
+
+/// The kernel maps pages of a file around one within so many bytes (`fault_around_pages`, mm/memory.c), aligned to as many.
+const AROUND: u64 = 1 << 16;
+/// A large page, as page tables map it.
+const HUGE: u64 = 1 << 21;
+
+/// What is known of a process' pages beside its books.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages<'a> {
+    /// What is resident, in order.
+    pub now: &'a [ResidentRange],
+    /// What was, when tracing began, in order; nothing of processes that began later.
+    pub before: &'a [ResidentRange],
+    /// Of pages one in so many is in the books.
+    pub one_in: u32,
+    /// Whether the books are to be told apart by the kind of memory.
+    pub by_kind: bool,
+}
+
+/// Makes the live numbers of `usage`, which are those of all pages that were touched, the numbers of those that are resident;
+/// where pages were sampled, makes all its numbers estimates of the whole.
+pub fn settle(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
+    let touched = std::mem::take(&mut usage.touched);
+    if let Some(pages) = pages {
+        let mut live = Live { usage, by_kind: pages.by_kind, residence: Residence::default() };
+        live.forget();
+        for range in pages.now {
+            live.take(range, &touched, pages);
+        }
+        let residence = live.residence;
+        usage.resident = Some(residence);
+    }
+    estimate(usage, u64::from(one_in));
+    usage.total = usage.by_stack.values().fold(Usage::default(), |mut sum, stack| {
+        sum += stack.usage;
+        sum
+    });
+}
+
+/// A sample of one in `one_in`, each page chosen by itself, stands for so many; the variance of the number of pages is that
+/// of such a sample (Horvitz and Thompson, "A Generalization of Sampling Without Replacement from a Finite Universe", 1952).
+fn estimate(usage: &mut ImageUsage, one_in: u64) {
+    let times = |amount: Amount| Amount { bytes: Bytes(amount.bytes.0 * one_in), count: amount.count * one_in };
+    for stack in usage.by_stack.values_mut() {
+        let Usage { live, alloc, free } = stack.usage;
+        stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free) };
+        stack.major_faults *= one_in;
+        stack.live_variance = stack.live_variance.saturating_mul(one_in * (one_in - 1));
+    }
+    for kind in usage.resident.iter_mut().flat_map(|residence| residence.0.values_mut()) {
+        kind.with_stack.0 *= one_in;
+    }
+}
+
+/// The live numbers as they are found.
+struct Live<'a> {
+    usage: &'a mut ImageUsage,
+    by_kind: bool,
+    residence: Residence,
+}
+
+impl Live<'_> {
+    /// Nothing is resident, until it is found to be.
+    fn forget(&mut self) {
+        for stack in self.usage.by_stack.values_mut() {
+            stack.usage = Usage { live: Amount::default(), alloc: stack.usage.alloc, free: stack.usage.alloc };
+        }
+    }
+
+    fn take(&mut self, range: &ResidentRange, touched: &[Touched], pages: Pages<'_>) {
+        self.residence.0.entry(range.kind).or_default().total.0 += range.bytes().0;
+        let (mut at, end) = (range.begin.0, range.end.0);
+        while at < end {
+            let next = touched.partition_point(|touched| touched.end().0 <= at);
+            let owner = touched.get(next).filter(|touched| touched.begin.0 < end);
+            match owner {
+                Some(owner) if owner.begin.0 <= at => {
+                    let until = owner.end().0.min(end);
+                    self.found(owner.key, range.kind, until - at, false);
+                    at = until;
+                }
+                _ => {
+                    let until = owner.map_or(end, |owner| owner.begin.0);
+                    let window = if range.huge { HUGE } else { AROUND };
+                    let until = until.min((at / window + 1) * window);
+                    self.untouched(at, until, range, touched, pages);
+                    at = until;
+                }
+            }
+        }
+    }
+
+    /// Pages that nobody has touched, all in one window.
+    fn untouched(&mut self, begin: u64, end: u64, range: &ResidentRange, touched: &[Touched], pages: Pages<'_>) {
+        let mut at = begin;
+        while at < end {
+            let next = pages.before.partition_point(|before| before.end.0 <= at);
+            let before = pages.before.get(next).filter(|before| before.begin.0 < end);
+            let (until, was_there) = match before {
+                Some(before) if before.begin.0 <= at => (before.end.0.min(end), true),
+                Some(before) => (before.begin.0, false),
+                None => (end, false),
+            };
+            if was_there {
+                self.residence.0.entry(range.kind).or_default().before.0 += until - at;
+            } else if let Some(owner) = neighbour(at, range.huge, touched)
+                // Who brought them may be one that is not in the sample; of a large page it is known which fault that was.
+                && (pages.one_in == 1 || range.huge)
+            {
+                self.found(owner.key, range.kind, until - at, true);
+            }
+            at = until;
+        }
+    }
+
+    /// `bytes` belong to `key`; `along`: they came with a page that it touched.
+    fn found(&mut self, key: StackKey, kind: MappingKind, bytes: u64, along: bool) {
+        let pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
+        self.residence.0.entry(kind).or_default().with_stack.0 += bytes;
+        let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
+        if along {
+            stack.usage.alloc += pages;
+            stack.live_variance = stack.live_variance.saturating_add(pages.count.saturating_mul(pages.count));
+        } else {
+            stack.usage.free -= pages;
+            stack.live_variance += pages.count;
+        }
+        stack.usage.live += pages;
+        if self.by_kind {
+            self.set_apart(key, kind, pages);
+        }
+    }
+
+    /// Has what is resident under its kind of memory, not under the whole process.
+    fn set_apart(&mut self, key: StackKey, kind: MappingKind, pages: Amount) {
+        if let Some(whole) = self.usage.by_stack.get_mut(&key) {
+            whole.usage.live -= pages;
+            whole.usage.alloc -= pages;
+        }
+        let part = self.usage.by_stack.entry(StackKey { part: Part::Memory(kind), ..key }).or_default();
+        part.usage.live += pages;
+        part.usage.alloc += pages;
+    }
+}
+
+/// Whose touch has brought the page at `at`, which nobody has touched: the nearest before it, or else behind it.
+fn neighbour(at: u64, huge: bool, touched: &[Touched]) -> Option<&Touched> {
+    let window = if huge { HUGE } else { AROUND };
+    let (begin, end) = (at / window * window, (at / window + 1) * window);
+    let next = touched.partition_point(|touched| touched.end().0 <= at);
+    let before = next.checked_sub(1).and_then(|last| touched.get(last)).filter(|last| last.end().0 > begin);
+    before.or_else(|| touched.get(next).filter(|next| next.begin.0 < end))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! What the numbers of a class of events are called.
+
+use crate::model::{EventClass, Metric};
+
+/// Of one class of events.
+pub(super) struct Words {
+    /// What is there now: `live`.
+    pub(super) live: &'static str,
+    /// All that there has been: `allocated`.
+    pub(super) alloc: &'static str,
+    /// What is no more: `freed`.
+    pub(super) free: &'static str,
+    /// One of what is counted, and several.
+    pub(super) one: &'static str,
+    pub(super) many: &'static str,
+    /// The first three, and how often the second happens in a second, as heads of columns.
+    pub(super) heads: [&'static str; 4],
+}
+
+const HEAP: Words = Words {
+    live: "live",
+    alloc: "allocated",
+    free: "freed",
+    one: "block",
+    many: "blocks",
+    heads: ["LIVE", "ALLOC", "FREED", "ALLOC/s"],
+};
+
+const FAULT: Words = Words {
+    live: "resident",
+    alloc: "touched",
+    free: "released",
+    one: "page",
+    many: "pages",
+    heads: ["RESIDENT", "TOUCHED", "RELEASED", "TOUCH/s"],
+};
+
+impl Words {
+    /// Those of `class`.
+    pub(super) const fn of(class: EventClass) -> &'static Self {
+        match class {
+            EventClass::Heap => &HEAP,
+            EventClass::Fault => &FAULT,
+        }
+    }
+
+    /// What `metric` shows: `live bytes`.
+    pub(super) fn title(&self, metric: Metric) -> String {
+        match metric {
+            Metric::LiveBytes => format!("{} bytes", self.live),
+            Metric::LiveCount => format!("{} {}", self.live, self.many),
+            Metric::AllocBytes => format!("{} bytes", self.alloc),
+            Metric::AllocCount => format!("{} {}", self.alloc, self.many),
+            Metric::PeakBytes => format!("{} bytes at the peak", self.live),
+        }
+    }
+
+    /// The unit of the metric's values.
+    pub(super) const fn unit(&self, metric: Metric) -> &'static str {
+        if metric.counts_bytes() { "bytes" } else { self.many }
+    }
+}

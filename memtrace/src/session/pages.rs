@@ -1,0 +1,44 @@
+//! What is resident of the traced processes, read when tracing begins and when it ends.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use super::config::Config;
+use crate::model::{EventClass, Pid, ResidentRange, Root, Snapshot};
+use crate::pipeline::residence::{self, Pages};
+use crate::target;
+
+/// What was resident of the processes that ran when tracing began, and how their pages are followed.
+#[derive(Debug)]
+pub(super) struct PageReader {
+    before: BTreeMap<Pid, Vec<ResidentRange>>,
+    one_in: NonZeroU32,
+    by_kind: bool,
+}
+
+impl PageReader {
+    /// Reads what `pids` have resident; whoever touches a page from now on has it in the books too. `None` where page faults
+    /// are not followed.
+    pub(super) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
+        // Who has ended meanwhile had nothing that is still there.
+        let read = |pid| Some((pid, target::resident(pid).ok()?));
+        config.follows(EventClass::Fault).then(|| Self {
+            before: pids.into_iter().filter_map(read).collect(),
+            one_in: config.page_sample,
+            by_kind: config.by == Root::Memory,
+        })
+    }
+
+    /// Holds the books of pages against what is resident now.
+    pub(super) fn settle(&self, snapshot: &mut Snapshot) {
+        for (id, usage) in &mut snapshot.images {
+            let running = usage.ended.is_none();
+            // A process that ends at this moment has nothing resident.
+            let now = running.then(|| target::resident(id.pid).unwrap_or_default());
+            let before = self.before.get(&id.pid).filter(|_| id.ordinal == 0).map_or(&[][..], Vec::as_slice);
+            let one_in = self.one_in.get();
+            let pages = now.as_deref().map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
+            residence::settle(usage, pages, one_in);
+        }
+    }
+}

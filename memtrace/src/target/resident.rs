@@ -1,0 +1,273 @@
+//! Which pages of a process are in memory.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use super::error::TargetError;
+use super::maps::{self, Entry};
+use super::process::{failure, proc_path};
+use crate::model::{AbsAddr, MappingKind, MappingTraits, PAGE, Pid, ResidentRange};
+
+/// So many ranges are asked for at once.
+const RANGES: usize = 1024;
+
+/// So many pages are asked for at once, where pages are asked for one by one.
+const PAGES: u64 = 8192;
+
+/// Bits of an entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst), 8 bytes a page.
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+const ENTRY: usize = 8;
+
+/// What `PAGEMAP_SCAN` (Linux 6.7) says of a page, and how it is asked (include/uapi/linux/fs.h).
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+const PAGEMAP_SCAN: libc::Ioctl = libc::_IOWR::<Scan>(b'f' as u32, 16);
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_length: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// The pages of `pid` that are in memory and count as its own, in order: those of zeros that the kernel lends to whoever only
+/// reads do not, and neither does what is not made of pages.
+///
+/// # Errors
+///
+/// Where the process has ended, or may not be looked at.
+pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, TargetError> {
+    let path = proc_path(pid, "pagemap");
+    let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
+    let mut ranges = Vec::new();
+    let mut ways = Ways { file, path, can_scan: true, zeros: None };
+    for entry in maps::entries(pid)? {
+        let kind = kind(&entry);
+        if kind != MappingKind::Special {
+            ways.look(&entry, kind, &mut ranges).map_err(|error| failure(pid, &ways.path, error))?;
+        }
+    }
+    Ok(ranges)
+}
+
+fn kind(entry: &Entry) -> MappingKind {
+    MappingKind::of(&MappingTraits {
+        name: entry.path.as_os_str().as_bytes(),
+        shared: entry.shared,
+        inode: entry.file.map_or(0, |file| file.inode),
+        ..MappingTraits::default()
+    })
+}
+
+/// How pages are asked for.
+struct Ways {
+    file: File,
+    path: PathBuf,
+    can_scan: bool,
+    /// The frame of the page of zeros, where it was looked for.
+    zeros: Option<u64>,
+}
+
+impl Ways {
+    fn look(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
+        if self.can_scan {
+            match self.scan(entry, kind, ranges) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
+                    self.can_scan = false;
+                }
+                other => return other,
+            }
+        }
+        self.read(entry, kind, ranges)
+    }
+
+    fn scan(&self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
+        let mut regions = [Region::default(); RANGES];
+        let mut begin = entry.start.0;
+        while begin < entry.end.0 {
+            let mut scan = Scan {
+                size: size_of::<Scan>() as u64,
+                start: begin,
+                end: entry.end.0,
+                regions: regions.as_mut_ptr() as u64,
+                regions_length: RANGES as u64,
+                category_inverted: PAGE_IS_PFNZERO,
+                category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
+                return_mask: PAGE_IS_HUGE,
+                ..Scan::default()
+            };
+            // SAFETY: the structure is as the kernel defines it, and so are the regions, of which there are as many as it says.
+            let found = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+            let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
+            for region in regions.iter().take(found) {
+                let huge = region.categories & PAGE_IS_HUGE != 0;
+                push(ranges, AbsAddr(region.start), AbsAddr(region.end), kind, huge);
+            }
+            if scan.walk_end <= begin {
+                break;
+            }
+            begin = scan.walk_end;
+        }
+        Ok(())
+    }
+
+    /// As kernels before 6.7 are asked: a word a page. Which pages are huge is not told.
+    fn read(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
+        let zeros = match self.zeros {
+            Some(zeros) => zeros,
+            None => *self.zeros.insert(frame_of_zeros()?),
+        };
+        let mut bytes = vec![0; PAGES as usize * ENTRY];
+        let mut page = entry.start.0 / PAGE.0;
+        let behind = entry.end.0 / PAGE.0;
+        while page < behind {
+            let count = (behind - page).min(PAGES);
+            let bytes = &mut bytes[..count as usize * ENTRY];
+            let read = self.file.read_at(bytes, page * ENTRY as u64)?;
+            if read == 0 {
+                break;
+            }
+            let (words, _) = bytes[..read].as_chunks::<ENTRY>();
+            for (page, word) in (page..).zip(words) {
+                let word = u64::from_ne_bytes(*word);
+                if word & PRESENT != 0 && word & FRAME != zeros {
+                    push(ranges, AbsAddr(page * PAGE.0), AbsAddr((page + 1) * PAGE.0), kind, false);
+                }
+            }
+            page += (read / ENTRY) as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Adds a range, as one with the last where that is possible.
+fn push(ranges: &mut Vec<ResidentRange>, begin: AbsAddr, end: AbsAddr, kind: MappingKind, huge: bool) {
+    match ranges.last_mut() {
+        Some(last) if last.end == begin && last.kind == kind && last.huge == huge => last.end = end,
+        _ => ranges.push(ResidentRange { begin, end, kind, huge }),
+    }
+}
+
+/// The frame of the page of zeros that whoever only reads new memory is lent, as this process is.
+fn frame_of_zeros() -> io::Result<u64> {
+    let length = PAGE.0 as usize;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, which is nobody else's.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the page is there, and may be read.
+    let _ = unsafe { page.cast::<u8>().read_volatile() };
+    let mut word = [0; ENTRY];
+    let read = File::open("/proc/self/pagemap")
+        .and_then(|file| file.read_exact_at(&mut word, page as u64 / PAGE.0 * ENTRY as u64));
+    // SAFETY: what was mapped above, and nothing points into it.
+    unsafe { libc::munmap(page, length) };
+    read.map(|()| u64::from_ne_bytes(word) & FRAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many pages, mapped for the test alone.
+    struct Own {
+        begin: *mut u8,
+        pages: usize,
+    }
+
+    impl Own {
+        fn new(pages: usize) -> Self {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let (bytes, access) = (pages * PAGE.0 as usize, libc::PROT_READ | libc::PROT_WRITE);
+            // SAFETY: a new mapping.
+            let begin = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+            assert_ne!(begin, libc::MAP_FAILED);
+            Self { begin: begin.cast(), pages }
+        }
+
+        fn page(&self, number: usize) -> *mut u8 {
+            assert!(number < self.pages);
+            // SAFETY: within the mapping.
+            unsafe { self.begin.add(number * PAGE.0 as usize) }
+        }
+
+        fn resident(&self, pid: Pid) -> Vec<usize> {
+            let begin = self.begin as u64;
+            let ranges = resident(pid).unwrap();
+            let pages = ranges.iter().flat_map(|range| {
+                assert!(range.begin < range.end, "{range:?}");
+                (range.begin.0..range.end.0).step_by(PAGE.0 as usize)
+            });
+            let own = pages.filter(|page| (begin..begin + self.pages as u64 * PAGE.0).contains(page));
+            own.map(|page| ((page - begin) / PAGE.0) as usize).collect()
+        }
+    }
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            // SAFETY: what was mapped by `new`.
+            unsafe { libc::munmap(self.begin.cast(), self.pages * PAGE.0 as usize) };
+        }
+    }
+
+    #[test]
+    fn privileged_pages_are_resident_when_they_are_written_to_and_not_when_they_are_read() {
+        let pid = Pid(std::process::id());
+        let own = Own::new(4000);
+        for written in [0, 1, 7, 3999] {
+            // SAFETY: within the mapping.
+            unsafe { own.page(written).write_volatile(1) };
+        }
+        // SAFETY: within the mapping.
+        let _ = unsafe { own.page(5).read_volatile() };
+        assert_eq!(own.resident(pid), [0, 1, 7, 3999]);
+    }
+
+    #[test]
+    fn privileged_both_ways_to_ask_say_the_same() {
+        let own = Own::new(64);
+        for number in (0..64).step_by(3) {
+            // SAFETY: within the mapping.
+            unsafe { own.page(number).write_volatile(1) };
+        }
+        let pid = Pid(std::process::id());
+        let entries = maps::entries(pid).unwrap();
+        let entry = entries.iter().find(|entry| (entry.start.0..entry.end.0).contains(&(own.begin as u64))).unwrap();
+        let file = File::open("/proc/self/pagemap").unwrap();
+        let mut ways = Ways { file, path: PathBuf::new(), can_scan: true, zeros: None };
+        let (mut scanned, mut read) = (Vec::new(), Vec::new());
+        ways.read(entry, MappingKind::Anonymous, &mut read).unwrap();
+        match ways.scan(entry, MappingKind::Anonymous, &mut scanned) {
+            Ok(()) => assert_eq!(scanned, read),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY), "kernels before 6.7 do not know it"),
+        }
+    }
+}
