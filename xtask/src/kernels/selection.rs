@@ -27,12 +27,23 @@ pub(super) struct Omitted {
 
 const SLOW: &str = "it traces again and again, which takes long under emulation, and asks little of the kernel";
 
+const FILES_ALONE: &str = "it looks at files of a process, which every kernel shows alike";
+
 const GLIBC: &str = "the kernel takes glibc's calls as it takes these";
 
 /// All of them. What a kernel lacks the tests themselves know, and hold what is said or done instead.
 pub(super) const FILES: &[File] = &[
     File { name: "kernels", omitted: &[] },
-    File { name: "doctor", omitted: &[] },
+    File {
+        name: "doctor",
+        omitted: &[
+            Omitted { test: "a_targets_allocator_is_told_with_every_function_that_nm_shows", because: FILES_ALONE },
+            Omitted { test: "a_targets_debug_information_is_told", because: FILES_ALONE },
+            Omitted { test: "every_allocator_of_a_target_is_told_with_its_functions", because: FILES_ALONE },
+            Omitted { test: "a_static_program_is_told_to_be_one_with_all_that_was_looked_at", because: FILES_ALONE },
+            Omitted { test: "what_cannot_be_traced_is_told_as_a_run_would_fail_for_it", because: FILES_ALONE },
+        ],
+    },
     File {
         name: "equality",
         omitted: &[
