@@ -60,6 +60,9 @@ loss_reasons! {
     /// A page's fault found its ring full: the page is shown with those that no fault was seen of.
     RingFullFault = "ring_full_fault",
         "page faults that found their ring full, so that their pages have no stack; raise --ring-size";
+    /// A change of mappings found its ring full.
+    RingFullMap = "ring_full_map",
+        "mappings made, moved or removed that found their ring full; raise --ring-size";
     /// No slot was free to remember a call's arguments until it returns.
     PendingFull = "pending_full",
         "calls whose arguments could not be remembered until they returned, too many threads being inside the allocator";

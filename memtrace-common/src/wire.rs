@@ -5,11 +5,11 @@
 
 use core::mem::{offset_of, size_of};
 
-mod pages;
+mod memory;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
-pub use pages::{FaultRecord, ForkRecord, PAGE_SHIFT, fault, is_sampled, ring_of_page};
+pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,14 @@ pub enum Kind {
     MajorFault = 9,
     /// A process was copied: [`ForkRecord`].
     Fork = 10,
+    /// Addresses were mapped: [`RangeRecord`].
+    Map = 11,
+    /// Addresses are about to be unmapped or moved: [`RangeRecord`].
+    ParkRange = 12,
+    /// They were not: [`ProcessRecord`].
+    RestoreRange = 13,
+    /// They were moved: [`MoveRecord`].
+    Move = 14,
 }
 
 impl Kind {
@@ -52,6 +60,10 @@ impl Kind {
             8 => Some(Self::Fault),
             9 => Some(Self::MajorFault),
             10 => Some(Self::Fork),
+            11 => Some(Self::Map),
+            12 => Some(Self::ParkRange),
+            13 => Some(Self::RestoreRange),
+            14 => Some(Self::Move),
             _ => None,
         }
     }
@@ -274,6 +286,10 @@ pub struct Settings {
     pub page_sample: u32,
     /// Whether forks are told of: 1 or 0.
     pub forks: u32,
+    /// The offset of `brk` in `mm_struct`, in bytes.
+    pub memory_break: u32,
+    /// Whether mappings are told of: 1; only where they were moved: 0.
+    pub mappings: u32,
     /// Zero.
     pub reserved: u32,
     /// Where the kernel keeps what a process has mapped.
@@ -386,7 +402,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 184);
+    assert!(size_of::<Settings>() == 192);
 };
 
 #[cfg(test)]
@@ -396,7 +412,7 @@ mod tests {
     #[test]
     fn kinds_survive_the_wire() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
-        assert_eq!(kinds.clone().count(), 10);
+        assert_eq!(kinds.clone().count(), 14);
         for kind in kinds {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));

@@ -14,7 +14,9 @@ use self::aarch64 as machine;
 #[cfg(bpf_target_arch = "x86_64")]
 use self::x86_64 as machine;
 
-pub use machine::{POPPED_BY_RETURN, Registers, arguments, by_number, caller, instruction, result, stack_pointer};
+pub use machine::{
+    POPPED_BY_RETURN, Registers, arguments, by_number, call, caller, instruction, result, stack_pointer,
+};
 
 /// Those that a program at a uprobe was given.
 #[inline(always)]

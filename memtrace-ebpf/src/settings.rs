@@ -34,6 +34,8 @@ static SETTINGS: Settings = Settings {
     allocators: !atomic::IS_PLAIN as u32,
     page_sample: 1,
     forks: 1,
+    memory_break: 0,
+    mappings: 1,
     reserved: 0,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
@@ -184,6 +186,17 @@ pub fn page_sample() -> u32 {
 #[inline(always)]
 pub fn tells_forks() -> bool {
     read!(forks) != 0
+}
+
+#[inline(always)]
+pub fn memory_break() -> usize {
+    read!(memory_break) as usize
+}
+
+/// Whether mappings are told of; else only where they were moved.
+#[inline(always)]
+pub fn tells_mappings() -> bool {
+    read!(mappings) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped; it answers by calling back.

@@ -6,6 +6,7 @@ mod console;
 mod doctor;
 mod events;
 mod exit;
+mod explain;
 mod help;
 mod hooks;
 mod logging;
@@ -39,16 +40,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.action {
         None => trace(arguments.trace, &console),
-        Some(Action::Faults(given)) => match events::only(*given, EventClass::Fault) {
-            Ok(given) => trace(given, &console),
-            Err(contradiction) => refuse_together(&contradiction, &console),
-        },
+        Some(Action::Faults(given)) => trace_only(*given, EventClass::Fault, &console),
+        Some(Action::Maps(given)) => trace_only(*given, EventClass::Map, &console),
         Some(Action::Doctor(asked)) => {
             let findings = session::doctor::examine(asked.pid);
             let colour = console::wants_colour(&io::stdout());
             let text = if asked.json { doctor::json(&findings) } else { doctor::text(&findings, colour) };
             print(text.as_bytes(), exit::of_findings(&findings), &console).into()
         }
+        Some(Action::Explain(asked)) => explain::run(asked, &console).into(),
         Some(Action::Completions { shell, .. }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "memtrace", &mut script);
@@ -61,6 +61,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 Err(error) => failed(&error, &console).into(),
             }
         }
+    }
+}
+
+/// Traces events of `class` alone.
+fn trace_only(given: Trace, class: EventClass, console: &Console) -> ExitCode {
+    match events::only(given, class) {
+        Ok(given) => trace(given, console),
+        Err(contradiction) => refuse_together(&contradiction, console),
     }
 }
 

@@ -11,6 +11,7 @@ mod books;
 mod image;
 mod pages;
 mod parked;
+mod ranges;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,8 +22,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    AllocatorId, Amount, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, Part, Parts,
-    Pid, Snapshot, Stack, StackId, StackKey, Tick, Tid,
+    AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, Part,
+    Parts, Pid, Snapshot, Stack, StackId, StackKey, Tick, Tid,
 };
 use image::{Image, Room};
 
@@ -57,6 +58,8 @@ pub struct Ledger {
     ended: Vec<(ImageId, ImageUsage)>,
     /// As above, the books of their pages.
     ended_pages: Vec<(ImageId, ImageUsage)>,
+    /// As above, the books of their mappings.
+    ended_ranges: Vec<(ImageId, ImageUsage)>,
     frames: FxHashMap<StackId, Stack>,
     room: Room,
     events: u64,
@@ -83,6 +86,7 @@ impl Ledger {
             running: 0,
             ended: Vec::new(),
             ended_pages: Vec::new(),
+            ended_ranges: Vec::new(),
             frames: FxHashMap::default(),
             room: Room::new(&settings),
             events: 0,
@@ -129,7 +133,36 @@ impl Ledger {
                     pages.waited(page);
                 }
             }
-            EventKind::Fork { child } => self.copy_pages(pid, child),
+            EventKind::Map { begin, size, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.ranges.get_or_insert_default().map(begin, size, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::ParkRange { begin, size } => {
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.ranges.get_or_insert_default().park(tid, begin, size, room);
+                }
+            }
+            EventKind::RestoreRange => {
+                if let Some((image, room)) = self.image_of(pid)
+                    && let Some(ranges) = &mut image.ranges
+                {
+                    ranges.restore(tid, room);
+                }
+            }
+            EventKind::Move { old, old_size, begin, size, keeps, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    if let Some(pages) = &mut image.pages {
+                        pages.moved(old, begin, Bytes(old_size.0.min(size.0)));
+                    }
+                    let (from, to) = ([old.0, old_size.0], [begin.0, size.0]);
+                    let ranges = image.ranges.get_or_insert_default();
+                    ranges.moved(tid, from, to, keeps, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::Fork { child } => self.copy_memory(pid, child),
             EventKind::Stack { id, stack } => self.remember(id, *stack),
             EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
             EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
@@ -164,7 +197,11 @@ impl Ledger {
     pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
         let usage = |image: &Image| match class {
             EventClass::Heap => Some(image.usage(None, now, &self.settings)),
-            EventClass::Fault => image.pages.as_ref().map(|pages| pages.usage(None)),
+            EventClass::Map => image.ranges.as_ref().map(|ranges| ranges.usage(None)),
+            EventClass::Fault => {
+                let usage = image.pages.as_ref().map(|pages| pages.usage(None));
+                usage.map(|usage| ImageUsage { copy_of: image.copy_of, ..usage })
+            }
         };
         let running = self.processes.iter().filter_map(|process| {
             let usage = usage(process.image.as_ref()?)?;
@@ -172,6 +209,7 @@ impl Ledger {
         });
         let ended = match class {
             EventClass::Heap => &self.ended,
+            EventClass::Map => &self.ended_ranges,
             EventClass::Fault => &self.ended_pages,
         };
         Snapshot {
@@ -197,18 +235,23 @@ impl Ledger {
         self.processes.get_mut(index)?.image.as_deref_mut()
     }
 
-    /// The new process `child` has the pages of `parent`, and no others.
-    fn copy_pages(&mut self, parent: Pid, child: Pid) {
+    /// The new process `child` has the pages and mappings of `parent`, and no others.
+    fn copy_memory(&mut self, parent: Pid, child: Pid) {
         // Somebody had the pid whose exit was lost.
-        if let Some(pages) = self.running_image(child).and_then(|image| image.pages.take()) {
-            self.room.pages -= pages.count();
+        if let Some(image) = self.running_image(child) {
+            let (pages, ranges) = (image.pages.take(), image.ranges.take());
+            self.room.pages -= pages.map_or(0, |pages| pages.count());
+            self.room.ranges -= ranges.map_or(0, |ranges| ranges.count());
         }
         let index = self.by_pid.get(&parent).copied();
-        let parent = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
-        let Some(pages) = parent.and_then(|image| image.pages.as_ref()) else { return };
-        let Some(copied) = pages.copied(&mut self.room) else { return };
+        let image = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
+        let (pages, ranges) = image.map_or((&None, &None), |image| (&image.pages, &image.ranges));
+        let pages = pages.as_ref().and_then(|pages| pages.copied(&mut self.room));
+        let ranges = ranges.as_ref().and_then(|ranges| ranges.copied(&mut self.room));
         if let Some((image, _)) = self.image_of(child) {
-            image.pages = Some(copied);
+            image.pages = pages;
+            image.ranges = ranges;
+            image.copy_of = Some(parent);
         }
     }
 
@@ -266,6 +309,10 @@ impl Ledger {
             if let Some(pages) = &image.pages {
                 self.room.pages -= pages.count();
                 self.ended_pages.push((id, pages.usage(Some(ending))));
+            }
+            if let Some(ranges) = &image.ranges {
+                self.room.ranges -= ranges.count();
+                self.ended_ranges.push((id, ranges.usage(Some(ending))));
             }
             let usage = image.usage(Some(ending), tick, &self.settings);
             if image::has_books(&usage) {

@@ -7,6 +7,7 @@ mod address;
 mod belonging;
 mod event;
 mod event_class;
+mod explanation;
 mod id;
 mod losses;
 mod mapping;
@@ -14,6 +15,7 @@ mod mapping_kind;
 mod metric;
 mod notice;
 mod part;
+mod pressure;
 mod profile;
 mod replaced;
 mod resident;
@@ -27,6 +29,10 @@ pub use address::{AbsAddr, FileOffset, VirtOffset};
 pub use belonging::{Cgroup, Container, User};
 pub use event::{Event, EventKind, Touch};
 pub use event_class::EventClass;
+pub use explanation::{
+    CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, NamedMemory,
+    ThreadStacks, Told,
+};
 pub use id::{ImageId, Pid, StackId, Tid};
 pub use losses::{LossReason, Losses};
 pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
@@ -34,6 +40,7 @@ pub use mapping_kind::{MappingKind, MappingTraits};
 pub use metric::Metric;
 pub use notice::{Notice, NoticeKind};
 pub use part::{AllocatorId, Part, Parts};
+pub use pressure::{Pressure, Stalled};
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
     Unnamed,

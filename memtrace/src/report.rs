@@ -1,6 +1,8 @@
 //! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
 
+mod allocators;
 mod estimate;
+mod explain;
 mod fold;
 mod folded;
 mod json;
@@ -11,6 +13,7 @@ mod svg;
 mod text;
 mod words;
 
+pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub(crate) use label::plain;
 
 use std::cmp::Reverse;

@@ -77,6 +77,20 @@ pub struct ProcessReport {
     pub traced_s: f64,
     /// Allocations a second.
     pub allocs_per_s: Option<f64>,
+    /// What is resident, by kind of memory, of page faults.
+    #[serde(default)]
+    pub resident: BTreeMap<String, Resident>,
+}
+
+/// What is resident of one kind of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Resident {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What has a stack.
+    pub with_stack_bytes: u64,
+    /// What was there when tracing began.
+    pub before_bytes: u64,
 }
 
 /// What stacks are put together under.
@@ -109,6 +123,18 @@ pub struct Stack {
     pub numbers: Numbers,
     /// Its live bytes at the process' peak, where kept.
     pub peak_bytes: Option<u64>,
+    /// Touches of pages that waited for a device, of page faults.
+    pub major_faults: Option<u64>,
+    /// How far the live bytes may be off, where they are estimated.
+    pub live_error_bytes: Option<u64>,
+    /// How far the bytes in all may be off, where they are estimated.
+    pub alloc_error_bytes: Option<u64>,
+    /// What is resident, of mappings.
+    pub resident_bytes: Option<u64>,
+    /// Whether it is within an allocator, of mappings.
+    pub by_allocator: Option<bool>,
+    /// The kind of memory, where that is told.
+    pub memory: Option<String>,
 }
 
 /// One frame.

@@ -57,3 +57,40 @@ pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u6
         other => registers.regs[other & 15],
     }
 }
+
+/// System calls.
+pub mod call {
+    /// include/uapi/asm-generic/unistd.h
+    pub mod number {
+        pub const BRK: u64 = 214;
+        pub const MUNMAP: u64 = 215;
+        pub const MREMAP: u64 = 216;
+        pub const MMAP: u64 = 222;
+    }
+
+    /// Where a call's registers lie in the kernel's `pt_regs` (arch/arm64/include/asm/ptrace.h): those of the user first, and
+    /// behind them what the first was before the result took its place.
+    pub mod offset {
+        use core::mem::offset_of;
+
+        use aya_ebpf::bindings::user_pt_regs;
+
+        const REGISTERS: usize = offset_of!(user_pt_regs, regs);
+
+        pub const NUMBER: usize = REGISTERS + 8 * 8;
+        pub const FIRST: usize = size_of::<user_pt_regs>();
+        pub const SECOND: usize = REGISTERS + 8;
+        pub const THIRD: usize = REGISTERS + 2 * 8;
+        pub const FOURTH: usize = REGISTERS + 3 * 8;
+        pub const MODE: usize = offset_of!(user_pt_regs, pstate);
+    }
+
+    /// A 32-bit program runs (`PSR_MODE32_BIT`, arch/arm64/include/uapi/asm/ptrace.h).
+    const NARROW: u64 = 0x10;
+
+    /// Whether it is a 64-bit program's, `mode` being what lies at [`offset::MODE`].
+    #[inline(always)]
+    pub fn is_native(mode: u64) -> bool {
+        mode & NARROW == 0
+    }
+}

@@ -68,3 +68,37 @@ pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u6
         _ => registers.r15,
     }
 }
+
+/// System calls.
+pub mod call {
+    /// arch/x86/entry/syscalls/syscall_64.tbl
+    pub mod number {
+        pub const MMAP: u64 = 9;
+        pub const MUNMAP: u64 = 11;
+        pub const BRK: u64 = 12;
+        pub const MREMAP: u64 = 25;
+    }
+
+    /// Where a call's registers lie in the kernel's `pt_regs` (A.2.1).
+    pub mod offset {
+        use core::mem::offset_of;
+
+        use aya_ebpf::bindings::pt_regs;
+
+        pub const NUMBER: usize = offset_of!(pt_regs, orig_rax);
+        pub const FIRST: usize = offset_of!(pt_regs, rdi);
+        pub const SECOND: usize = offset_of!(pt_regs, rsi);
+        pub const THIRD: usize = offset_of!(pt_regs, rdx);
+        pub const FOURTH: usize = offset_of!(pt_regs, r10);
+        pub const MODE: usize = offset_of!(pt_regs, cs);
+    }
+
+    /// The code segment of 64-bit programs (`__USER_CS`, arch/x86/include/asm/segment.h).
+    const USER_CODE: u64 = 0x33;
+
+    /// Whether it is a 64-bit program's, `mode` being what lies at [`offset::MODE`].
+    #[inline(always)]
+    pub fn is_native(mode: u64) -> bool {
+        mode == USER_CODE
+    }
+}

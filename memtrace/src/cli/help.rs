@@ -9,18 +9,32 @@ use crate::model::{FUNCTIONS, Naming};
 pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
                                 memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
-                                memtrace faults [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
+                                memtrace faults|maps [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
+                                memtrace explain --pid <PID> [OPTIONS]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
                                 memtrace man";
 
-/// The ways to call `memtrace faults`.
-pub(super) const FAULTS_USAGE: &str = "memtrace faults [OPTIONS]\n       \
-                                       memtrace faults [OPTIONS] --pid <PID>...\n       \
-                                       memtrace faults [OPTIONS] -- <CMD> [ARGS]...";
+/// The ways to call `memtrace faults`, and so on.
+macro_rules! usage_of {
+    ($command:literal) => {
+        concat!(
+            "memtrace ",
+            $command,
+            " [OPTIONS]\n       memtrace ",
+            $command,
+            " [OPTIONS] --pid <PID>...\n       memtrace ",
+            $command,
+            " [OPTIONS] -- <CMD> [ARGS]..."
+        )
+    };
+}
+
+pub(super) const FAULTS_USAGE: &str = usage_of!("faults");
+pub(super) const MAPS_USAGE: &str = usage_of!("maps");
 
 /// What people do with memtrace, and how.
-pub(super) const EXAMPLES: [(&str, &str); 8] = [
+pub(super) const EXAMPLES: [(&str, &str); 9] = [
     ("Who holds this service's memory, of what it allocates in half a minute:", "sudo memtrace --pid 4711 -d 30s"),
     (
         "What has been live for a minute and more, without the small blocks:",
@@ -37,6 +51,7 @@ pub(super) const EXAMPLES: [(&str, &str); 8] = [
     ("Every process on this machine, those that start meanwhile too:", "sudo memtrace -d 1m"),
     ("A service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
     ("Who keeps which pages resident, whether malloc knows them or not:", "sudo memtrace faults --pid 4711 -d 1m"),
+    ("Where this service's memory is, without tracing it:", "sudo memtrace explain --pid 4711"),
     ("What is missing on this machine:", "memtrace doctor"),
 ];
 
@@ -81,7 +96,9 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes behind --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "faults" | "doctor" | "completions" | "man" => format!("give it as the first argument: memtrace {word}"),
+        "faults" | "maps" | "explain" | "doctor" | "completions" | "man" => {
+            format!("give it as the first argument: memtrace {word}")
+        }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),
         command => format!("to trace a command, write -- before it: memtrace -- {command}"),
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, PAGE_SHIFT, StackRecord, fault,
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, MoveRecord, PAGE_SHIFT, RangeRecord,
+    StackRecord, fault,
 };
 
 use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid, Touch};
@@ -44,6 +45,29 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
             }
         }
         Kind::MajorFault => EventKind::MajorFault { page: address(record)? },
+        Kind::Map => {
+            let (begin, size) = range(record)?;
+            EventKind::Map { begin, size, stack: stack_of_range(record)? }
+        }
+        Kind::ParkRange => {
+            let (begin, size) = range(record)?;
+            EventKind::ParkRange { begin, size }
+        }
+        Kind::RestoreRange => EventKind::RestoreRange,
+        Kind::Move => {
+            let (begin, size) = range(record)?;
+            let old = word64(record, std::mem::offset_of!(MoveRecord, old_begin))?;
+            let old_size = word64(record, std::mem::offset_of!(MoveRecord, old_bytes))?;
+            old.checked_add(old_size).ok_or(BadRecord)?;
+            EventKind::Move {
+                old: AbsAddr(old),
+                old_size: Bytes(old_size),
+                begin,
+                size,
+                keeps: word64(record, std::mem::offset_of!(MoveRecord, keeps))? != 0,
+                stack: stack_of_range(record)?,
+            }
+        }
         Kind::Fork => EventKind::Fork { child: Pid(word32(record, std::mem::offset_of!(ForkRecord, child))?) },
         Kind::Exec => EventKind::Exec,
         Kind::Exit => EventKind::Exit,
@@ -54,6 +78,18 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         tick: Tick(word32(record, std::mem::offset_of!(Header, tick))?),
         kind,
     })
+}
+
+/// Where addresses begin and how many they are; those that go beyond the last address contradict themselves.
+fn range(record: &[u8]) -> Result<(AbsAddr, Bytes), BadRecord> {
+    let begin = word64(record, std::mem::offset_of!(RangeRecord, begin))?;
+    let bytes = word64(record, std::mem::offset_of!(RangeRecord, bytes))?;
+    begin.checked_add(bytes).ok_or(BadRecord)?;
+    Ok((AbsAddr(begin), Bytes(bytes)))
+}
+
+fn stack_of_range(record: &[u8]) -> Result<StackId, BadRecord> {
+    word64(record, std::mem::offset_of!(RangeRecord, stack)).map(StackId)
 }
 
 fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
@@ -134,6 +170,17 @@ mod tests {
             }))
         );
         assert_eq!(decode(&block(9)), Ok(event(EventKind::MajorFault { page: address })));
+        let (begin, size, stack) = (address, Bytes(8192), StackId(99));
+        let mapped = |kind| with_words(header(kind), &[address.0, 8192, 99]);
+        assert_eq!(decode(&mapped(11)), Ok(event(EventKind::Map { begin, size, stack })));
+        assert_eq!(decode(&mapped(12)), Ok(event(EventKind::ParkRange { begin, size })));
+        assert_eq!(decode(&header(13)), Ok(event(EventKind::RestoreRange)));
+        let (old, old_size) = (AbsAddr(0x1000), Bytes(4096));
+        assert_eq!(
+            decode(&with_words(mapped(14), &[0x1000, 4096, 1])),
+            Ok(event(EventKind::Move { old, old_size, begin, size, keeps: true, stack }))
+        );
+        assert_eq!(decode(&with_words(header(11), &[u64::MAX, 8192, 99])), Err(BadRecord));
         assert_eq!(decode(&with_words(header(10), &[4712])), Ok(event(EventKind::Fork { child: Pid(4712) })));
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
@@ -155,7 +202,7 @@ mod tests {
     fn what_contradicts_itself_is_bad() {
         assert_eq!(decode(&[]), Err(BadRecord));
         assert_eq!(decode(&header(0)), Err(BadRecord));
-        assert_eq!(decode(&header(11)), Err(BadRecord));
+        assert_eq!(decode(&header(15)), Err(BadRecord));
         assert_eq!(decode(&header(2)), Err(BadRecord), "a free without an address");
         assert_eq!(decode(&with_words(header(2 | 1 << 16), &[1])), Err(BadRecord), "a free by an allocator");
         assert_eq!(decode(&with_words(header(1), &[1, 2])), Err(BadRecord), "an allocation without a stack");

@@ -50,6 +50,8 @@ pub struct Options {
     pub tells_allocators: bool,
     /// Touches of pages are told of, of one page in so many; `None`: they are not.
     pub page_sample: Option<NonZeroU32>,
+    /// Whether mappings are told of.
+    pub tells_mappings: bool,
 }
 
 /// The kernel half. Everything that it placed goes when this is dropped.
@@ -109,6 +111,11 @@ impl Kernel {
         tracepoints::follow(&mut kernel)?;
         if options.page_sample.is_some() {
             faults::follow(&mut kernel)?;
+        }
+        if options.page_sample.is_some() || options.tells_mappings {
+            for call in ["sys_enter", "sys_exit"] {
+                kernel.follow_tracepoint(call, call)?;
+            }
         }
         options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
@@ -348,6 +355,7 @@ mod tests {
             selection: Selection::Selected(Vec::new()),
             tells_allocators: true,
             page_sample: NonZeroU32::new(2),
+            tells_mappings: true,
         };
         let (mut kernel, _readers) = Kernel::load(&options).unwrap();
         kernel.way().load_all().unwrap();

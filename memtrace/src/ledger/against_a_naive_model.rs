@@ -177,8 +177,14 @@ impl Naive {
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
             EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
-            // The books of pages are apart.
-            EventKind::Fault { .. } | EventKind::MajorFault { .. } | EventKind::Fork { .. } => {}
+            // The books of pages and mappings are apart.
+            EventKind::Fault { .. }
+            | EventKind::MajorFault { .. }
+            | EventKind::Map { .. }
+            | EventKind::ParkRange { .. }
+            | EventKind::RestoreRange
+            | EventKind::Move { .. }
+            | EventKind::Fork { .. } => {}
         }
         self.running.values_mut().for_each(NaiveImage::recount_peak);
     }

@@ -5,10 +5,11 @@ use super::block::Block;
 use super::books::Books;
 use super::pages::Pages;
 use super::parked::{Park, Parked};
+use super::ranges::Ranges;
 use super::table::{Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid,
-    Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey, StackUsage, Tick,
+    Tid, Usage,
 };
 
 /// One program run by one process.
@@ -20,6 +21,10 @@ pub(super) struct Image {
     unmatched_frees: u64,
     /// Those of its pages; most images have none.
     pub(super) pages: Option<Box<Pages>>,
+    /// The process whose copy it is, where that was told.
+    pub(super) copy_of: Option<Pid>,
+    /// Those of its mappings; most images have none.
+    pub(super) ranges: Option<Box<Ranges>>,
 }
 
 /// What all images of a ledger share: how much there is, how much there may be, and what was lost.
@@ -28,8 +33,10 @@ pub(super) struct Room {
     pub(super) live: Amount,
     /// How many pages are in the books.
     pub(super) pages: u64,
+    /// How many parts of mappings are in the books.
+    pub(super) ranges: u64,
     pub(super) losses: Losses,
-    /// There may be so many blocks, and so many pages.
+    /// There may be so many blocks, so many pages, and so many parts of mappings.
     pub(super) max_blocks: u64,
     stacks_left: u32,
 }
@@ -39,6 +46,7 @@ impl Room {
         Self {
             live: Amount::default(),
             pages: 0,
+            ranges: 0,
             losses: Losses::default(),
             max_blocks: settings.blocks,
             stacks_left: settings.stacks,
@@ -53,11 +61,11 @@ impl Image {
             Place::Live(mut entry) => {
                 let unseen = *entry.get();
                 room.losses.add(LossReason::FreeUnseen, 1);
-                self.books.free(unseen.stack, unseen.size);
+                self.books.free(unseen.stack, Amount::one(unseen.size));
                 room.live -= Amount::one(unseen.size);
                 let place = place_of(&mut self.books, key, room);
                 *entry.get_mut() = Block { address, size, stack: place, tick };
-                self.books.alloc(place, size);
+                self.books.alloc(place, Amount::one(size));
             }
             Place::Unknown(entry) => {
                 if room.live.count >= room.max_blocks {
@@ -66,7 +74,7 @@ impl Image {
                 }
                 let place = place_of(&mut self.books, key, room);
                 entry.insert(Block { address, size, stack: place, tick });
-                self.books.alloc(place, size);
+                self.books.alloc(place, Amount::one(size));
             }
         }
         room.live += Amount::one(size);
@@ -93,7 +101,7 @@ impl Image {
         match park.block {
             Some(block) => {
                 entry.insert(block);
-                self.books.restore(block.stack, block.size);
+                self.books.restore(block.stack, Amount::one(block.size));
                 room.live += Amount::one(block.size);
             }
             None => self.unmatched_frees -= 1,
@@ -139,7 +147,7 @@ impl Image {
     #[inline]
     fn give_up(&mut self, address: AbsAddr, room: &mut Room) -> Option<Block> {
         let block = self.blocks.remove(address)?;
-        self.books.free(block.stack, block.size);
+        self.books.free(block.stack, Amount::one(block.size));
         room.live -= Amount::one(block.size);
         Some(block)
     }

@@ -6,19 +6,22 @@ pub enum EventClass {
     /// Blocks that allocators hand out.
     #[default]
     Heap,
+    /// Addresses that are mapped, touched or not.
+    Map,
     /// Pages that are touched, and so become resident.
     Fault,
 }
 
 impl EventClass {
     /// Every class, in the order in which help lists them.
-    pub const ALL: &[Self] = &[Self::Heap, Self::Fault];
+    pub const ALL: &[Self] = &[Self::Heap, Self::Map, Self::Fault];
 
     /// The class's name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Heap => "heap",
+            Self::Map => "map",
             Self::Fault => "fault",
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::{
-    Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Residence, Stack, StackEnd, StackId, Touched, Usage,
+    Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Pid, Residence, Stack, StackEnd, StackId, Touched, Usage,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -47,9 +47,10 @@ pub struct ImageUsage {
     pub peak: Option<Bytes>,
     /// By stack, and by the parts of the process that are kept apart.
     pub by_stack: BTreeMap<StackKey, StackUsage>,
-    /// The pages that are in the books of an image that runs, ordered within a shard's part. Empty for other books than of
-    /// pages.
+    /// The pages or mappings that are in the books of an image that runs, in order. Empty for other books.
     pub touched: Vec<Touched>,
+    /// The process whose copy it is, in the books of pages of an image that runs.
+    pub copy_of: Option<Pid>,
     /// What is resident of an image that runs, where that was asked for.
     pub resident: Option<Residence>,
 }
@@ -81,6 +82,8 @@ pub struct StackUsage {
     pub major_faults: u64,
     /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
     pub live_variance: u64,
+    /// What is resident of live mappings.
+    pub resident: Bytes,
 }
 
 impl Snapshot {
@@ -152,6 +155,7 @@ impl ImageUsage {
             ours.at_peak.0 = ours.at_peak.0.wrapping_add(theirs.at_peak.0);
             ours.major_faults = ours.major_faults.wrapping_add(theirs.major_faults);
             ours.live_variance = ours.live_variance.wrapping_add(theirs.live_variance);
+            ours.resident.0 = ours.resident.0.wrapping_add(theirs.resident.0);
         }
         self.touched.extend(other.touched);
         self.touched.sort_unstable_by_key(|touched| touched.begin);
@@ -160,6 +164,7 @@ impl ImageUsage {
             last.pages += if joins { next.pages } else { 0 };
             joins
         });
+        self.copy_of = self.copy_of.or(other.copy_of);
         self.resident = self.resident.take().or(other.resident);
     }
 
@@ -175,6 +180,7 @@ impl ImageUsage {
             now.usage -= then.usage;
             now.major_faults = now.major_faults.wrapping_sub(then.major_faults);
             now.live_variance = now.live_variance.wrapping_sub(then.live_variance);
+            now.resident.0 = now.resident.0.wrapping_sub(then.resident.0);
         }
         for usage in change.by_stack.values_mut() {
             usage.at_peak = Bytes(0);
@@ -183,6 +189,7 @@ impl ImageUsage {
         // Which pages there are is no difference either.
         change.touched.clear();
         change.resident = None;
+        change.copy_of = None;
         change
     }
 

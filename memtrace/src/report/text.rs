@@ -7,15 +7,15 @@ mod residence;
 mod roots;
 mod sites;
 mod stack;
-mod table;
+pub(super) mod table;
 mod trust;
 
 use std::io;
 
 use super::roots::Roots;
 use super::words::Words;
-use super::{Options, label, phrase, sole_peak};
-use crate::model::{EventClass, Profile};
+use super::{Options, allocators, label, phrase, sole_peak};
+use crate::model::{Bytes, EventClass, Profile};
 
 /// Writes the summary, without colours and without any control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -50,6 +50,16 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
             phrase::grouped(major)
         )?;
     }
+    if profile.class == EventClass::Map {
+        let resident = Bytes(profile.stacks.iter().map(|stack| stack.resident.0).sum());
+        writeln!(out, "  {:<10}{resident:>12} of what is mapped is resident; the rest is reserved", "touched")?;
+        let own = allocators::mapped(profile);
+        writeln!(
+            out,
+            "  {:<10}{own:>12} of what is mapped is allocators\' own, which heap events count in blocks",
+            "heap"
+        )?;
+    }
     if profile.page_sample > 1 {
         let sampled = phrase::grouped(profile.page_sample.into());
         writeln!(
@@ -64,7 +74,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
 }
 
 /// `text` in lines of at most a hundred columns, each behind `indent` spaces; words are not cut.
-fn wrapped(text: &str, indent: usize) -> String {
+pub(super) fn wrapped(text: &str, indent: usize) -> String {
     const COLUMNS: usize = table::COLUMNS;
     let mut lines = String::new();
     let mut column = COLUMNS;
