@@ -176,9 +176,11 @@ impl Naive {
             }
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
-            EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
-            // The books of pages and mappings are apart.
-            EventKind::Fault { .. }
+            // There was no room for the image; and the books of pages and mappings are apart.
+            EventKind::Alloc { .. }
+            | EventKind::Free { .. }
+            | EventKind::Park { .. }
+            | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Map { .. }
             | EventKind::ParkRange { .. }

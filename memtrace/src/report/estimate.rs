@@ -16,6 +16,7 @@ pub(super) fn error(profile: &Profile, metric: Metric, touched: u64, live_varian
         // Each page of the sample stands for `one_in`, and there are as many of them as that goes into all.
         Metric::AllocBytes | Metric::AllocCount | Metric::PeakBytes => touched as f64 * (one_in - 1) as f64,
     };
+    #[expect(clippy::cast_sign_loss, reason = "a root is not below zero")]
     let pages = (DEVIATIONS * variance.sqrt()).ceil() as u64;
     Some(if metric.counts_bytes() { pages * PAGE.0 } else { pages })
 }
