@@ -10,6 +10,8 @@
 
 pub mod books;
 pub mod counts;
+pub mod group;
+pub mod kernel;
 pub mod memory;
 pub mod oracle;
 pub mod outcome;
@@ -27,6 +29,7 @@ pub mod victim;
 
 pub use books::{Books, Numbers};
 pub use counts::Counts;
+pub use group::Group;
 pub use oracle::Oracle;
 pub use outcome::Outcome;
 pub use page::Page;
