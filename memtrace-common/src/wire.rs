@@ -6,10 +6,15 @@
 use core::mem::{offset_of, size_of};
 
 mod pages;
+mod reclaim;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use pages::{FaultRecord, ForkRecord, PAGE_SHIFT, fault, is_sampled, ring_of_page};
+pub use reclaim::{
+    COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, OomRecord, RECLAIM_COUNTERS, ReclaimLayout, StallRecord,
+    counted, work,
+};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,10 @@ pub enum Kind {
     MajorFault = 9,
     /// A process was copied: [`ForkRecord`].
     Fork = 10,
+    /// A task had to wait for memory: [`StallRecord`].
+    Stall = 20,
+    /// A process is killed for want of memory: [`OomRecord`].
+    OomKill = 21,
 }
 
 impl Kind {
@@ -52,6 +61,8 @@ impl Kind {
             8 => Some(Self::Fault),
             9 => Some(Self::MajorFault),
             10 => Some(Self::Fork),
+            20 => Some(Self::Stall),
+            21 => Some(Self::OomKill),
             _ => None,
         }
     }
@@ -278,6 +289,8 @@ pub struct Settings {
     pub reserved: u32,
     /// Where the kernel keeps what a process has mapped.
     pub areas: AreaLayout,
+    /// How its tracepoints about reclaim are called.
+    pub reclaim: ReclaimLayout,
 }
 
 /// Where the kernel keeps what a process has mapped: offsets in bytes.
@@ -384,7 +397,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 184);
+    assert!(size_of::<Settings>() == 200);
 };
 
 #[cfg(test)]
@@ -394,7 +407,7 @@ mod tests {
     #[test]
     fn kinds_survive_the_wire() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
-        assert_eq!(kinds.clone().count(), 10);
+        assert_eq!(kinds.clone().count(), 12);
         for kind in kinds {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));

@@ -5,4 +5,5 @@ mod fault;
 mod free;
 mod process;
 mod realloc;
+mod reclaim;
 mod returns;
