@@ -39,10 +39,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.action {
         None => trace(arguments.trace, &console),
-        Some(Action::Faults(given)) => match events::only(*given, EventClass::Fault) {
-            Ok(given) => trace(given, &console),
-            Err(contradiction) => refuse_together(&contradiction, &console),
-        },
+        Some(Action::Faults(given)) => trace_only(*given, EventClass::Fault, &console),
+        Some(Action::Reclaim(given)) => trace_only(*given, EventClass::Reclaim, &console),
         Some(Action::Doctor(asked)) => {
             let findings = session::doctor::examine(asked.pid);
             let colour = console::wants_colour(&io::stdout());
@@ -61,6 +59,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 Err(error) => failed(&error, &console).into(),
             }
         }
+    }
+}
+
+fn trace_only(given: Trace, class: EventClass, console: &Console) -> ExitCode {
+    match events::only(given, class) {
+        Ok(given) => trace(given, console),
+        Err(contradiction) => refuse_together(&contradiction, console),
     }
 }
 

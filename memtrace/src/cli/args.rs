@@ -52,6 +52,9 @@ pub(super) enum Action {
     /// Trace page faults: who keeps which pages resident. Short for --events fault
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::FAULTS_USAGE)]
     Faults(Box<Trace>),
+    /// Trace waits for memory: who pays for the kernel's search for pages. Short for --events reclaim
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECLAIM_USAGE)]
+    Reclaim(Box<Trace>),
     /// Tell what is missing for tracing on this machine, and how to get it
     #[command(disable_help_flag = true)]
     Doctor(Doctor),
@@ -161,7 +164,7 @@ pub(super) struct Trace {
     #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
     pub(super) hooks: Vec<Hooks>,
 
-    /// Follow these events, as in heap,fault [default: heap]
+    /// Follow these events, as in heap,reclaim [default: heap]
     ///
     /// Each has a report of its own, since what they are about overlaps. Where there are several, the files have their names
     /// in them: memtrace.heap.svg.
@@ -195,7 +198,7 @@ pub(super) struct Trace {
 
     /// Draw this, and rank stacks by it [default: live-bytes]
     ///
-    /// Of page faults of a command it is alloc-bytes, since nothing is resident any more when it has ended.
+    /// Of page faults of a command it is alloc-bytes, since nothing is resident any more when it has ended. Of reclaim it is stall-time.
     #[arg(short, long, value_parser = metrics(), help_heading = OUTPUT)]
     pub(super) metric: Option<Metric>,
 
@@ -312,6 +315,8 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
             Metric::AllocBytes => "bytes allocated, freed or not; of page faults, all that were touched",
             Metric::AllocCount => "blocks allocated, freed or not, or all pages that were touched",
             Metric::PeakBytes => "bytes live when the process' live bytes were highest",
+            Metric::StallTime => "nanoseconds waited for memory, of reclaim",
+            Metric::StallCount => "how often memory was waited for, of reclaim",
         };
         PossibleValue::new(metric.name()).help(says)
     })
@@ -322,6 +327,7 @@ fn event_classes() -> impl TypedValueParser<Value = EventClass> {
         let says = match class {
             EventClass::Heap => "what allocators hand out, and who still has it",
             EventClass::Fault => "which pages are touched, and who keeps them resident",
+            EventClass::Reclaim => "who waits for memory, and what the kernel does to find some",
         };
         PossibleValue::new(class.name()).help(says)
     })

@@ -10,6 +10,7 @@ pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
                                 memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
                                 memtrace faults [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
+                                memtrace reclaim [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
                                 memtrace man";
@@ -19,8 +20,13 @@ pub(super) const FAULTS_USAGE: &str = "memtrace faults [OPTIONS]\n       \
                                        memtrace faults [OPTIONS] --pid <PID>...\n       \
                                        memtrace faults [OPTIONS] -- <CMD> [ARGS]...";
 
+/// The ways to call `memtrace reclaim`.
+pub(super) const RECLAIM_USAGE: &str = "memtrace reclaim [OPTIONS]\n       \
+                                        memtrace reclaim [OPTIONS] --pid <PID>...\n       \
+                                        memtrace reclaim [OPTIONS] -- <CMD> [ARGS]...";
+
 /// What people do with memtrace, and how.
-pub(super) const EXAMPLES: [(&str, &str); 8] = [
+pub(super) const EXAMPLES: [(&str, &str); 9] = [
     ("Who holds this service's memory, of what it allocates in half a minute:", "sudo memtrace --pid 4711 -d 30s"),
     (
         "What has been live for a minute and more, without the small blocks:",
@@ -37,6 +43,7 @@ pub(super) const EXAMPLES: [(&str, &str); 8] = [
     ("Every process on this machine, those that start meanwhile too:", "sudo memtrace -d 1m"),
     ("A service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
     ("Who keeps which pages resident, whether malloc knows them or not:", "sudo memtrace faults --pid 4711 -d 1m"),
+    ("Who waits for memory where it is short, and who is killed for it:", "sudo memtrace reclaim -d 1m"),
     ("What is missing on this machine:", "memtrace doctor"),
 ];
 
@@ -81,7 +88,9 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes behind --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "faults" | "doctor" | "completions" | "man" => format!("give it as the first argument: memtrace {word}"),
+        "faults" | "reclaim" | "doctor" | "completions" | "man" => {
+            format!("give it as the first argument: memtrace {word}")
+        }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),
         command => format!("to trace a command, write -- before it: memtrace -- {command}"),
     }

@@ -24,6 +24,7 @@ const TRIAL: Options = Options {
     selection: Selection::Selected(Vec::new()),
     tells_allocators: false,
     page_sample: None,
+    reclaim: false,
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.

@@ -69,6 +69,7 @@ impl NaiveImage {
                 live: live.get(&id).copied().unwrap_or_default(),
                 alloc,
                 free: self.free.get(&id).copied().unwrap_or_default(),
+                ..Usage::default()
             };
             let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
             usage.total += numbers;

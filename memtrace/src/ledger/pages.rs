@@ -108,7 +108,7 @@ impl Pages {
         let mut keys = Vec::new();
         for (place, book) in self.books.iter().enumerate() {
             let live = if ended.is_some() { Amount::default() } else { book.live };
-            let of_stack = Usage { live, alloc: book.alloc, free: book.alloc - live };
+            let of_stack = Usage { live, alloc: book.alloc, free: book.alloc - live, ..Usage::default() };
             usage.total += of_stack;
             let major_faults = self.major_faults.get(place).copied().unwrap_or(0);
             usage.by_stack.insert(book.key, StackUsage { usage: of_stack, major_faults, ..StackUsage::default() });

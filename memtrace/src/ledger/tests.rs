@@ -99,7 +99,7 @@ impl Story {
 
 fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Usage {
     let amount = |(bytes, count)| Amount { bytes: Bytes(bytes), count };
-    Usage { live: amount(live), alloc: amount(alloc), free: amount(free) }
+    Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() }
 }
 
 #[test]

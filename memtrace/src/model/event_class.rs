@@ -8,11 +8,13 @@ pub enum EventClass {
     Heap,
     /// Pages that are touched, and so become resident.
     Fault,
+    /// Waits for memory, while the kernel looks for pages that can go.
+    Reclaim,
 }
 
 impl EventClass {
     /// Every class, in the order in which help lists them.
-    pub const ALL: &[Self] = &[Self::Heap, Self::Fault];
+    pub const ALL: &[Self] = &[Self::Heap, Self::Fault, Self::Reclaim];
 
     /// The class's name on the command line and in reports.
     #[must_use]
@@ -20,6 +22,7 @@ impl EventClass {
         match self {
             Self::Heap => "heap",
             Self::Fault => "fault",
+            Self::Reclaim => "reclaim",
         }
     }
 }

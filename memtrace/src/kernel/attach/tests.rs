@@ -66,6 +66,7 @@ fn kernel() -> Kernel {
         selection,
         tells_allocators: false,
         page_sample: None,
+        reclaim: false,
     };
     Kernel::load(&options).unwrap().0
 }

@@ -95,6 +95,7 @@ impl Trace {
             selection: Selection::Probed,
             tells_allocators: false,
             page_sample: None,
+            reclaim: false,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }

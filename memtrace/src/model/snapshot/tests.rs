@@ -12,7 +12,12 @@ fn any_amount() -> impl Strategy<Value = Amount> {
 }
 
 fn any_usage() -> impl Strategy<Value = Usage> {
-    (any_amount(), any_amount(), any_amount()).prop_map(|(live, alloc, free)| Usage { live, alloc, free })
+    (any_amount(), any_amount(), any_amount()).prop_map(|(live, alloc, free)| Usage {
+        live,
+        alloc,
+        free,
+        ..Usage::default()
+    })
 }
 
 fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
@@ -100,7 +105,7 @@ fn a_difference_has_what_was_booked_in_between() {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
     let books = |live, alloc, free, unmatched_frees| {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };
-        let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free) };
+        let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() };
         let by_stack =
             BTreeMap::from([(StackId(2).into(), StackUsage { usage, at_peak: Bytes(live), ..StackUsage::default() })]);
         let image = ImageUsage { total: usage, unmatched_frees, by_stack, ..ImageUsage::default() };
