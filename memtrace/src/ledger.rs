@@ -230,8 +230,12 @@ impl Ledger {
         self.processes.get_mut(index)?.image.as_deref_mut()
     }
 
-    /// The new process `child` has the pages of `parent`.
+    /// The new process `child` has the pages of `parent`, and no others.
     fn copy_pages(&mut self, parent: Pid, child: Pid) {
+        // Somebody had the pid whose exit was lost.
+        if let Some(pages) = self.running_image(child).and_then(|image| image.pages.take()) {
+            self.room.pages -= pages.count();
+        }
         let index = self.by_pid.get(&parent).copied();
         let parent = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
         let Some(pages) = parent.and_then(|image| image.pages.as_ref()) else { return };

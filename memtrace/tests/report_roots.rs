@@ -51,7 +51,19 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     });
     let at_peak = prop::option::of((0..1000u64).prop_map(Bytes));
     (any::<prop::sample::Index>(), part, frames, usage, at_peak).prop_map(|(process, part, frames, usage, at_peak)| {
-        (process, StackProfile { process: 0, part, frames, end: StackEnd::Complete, usage, at_peak })
+        (
+            process,
+            StackProfile {
+                process: 0,
+                part,
+                frames,
+                end: StackEnd::Complete,
+                usage,
+                at_peak,
+                major_faults: 0,
+                live_variance: 0,
+            },
+        )
     })
 }
 
@@ -127,7 +139,7 @@ proptest! {
                 // So has the picture, whose widths are in its titles.
                 let svg = report(Format::Svg, &profile, metric, by);
                 for (name, value) in &expected {
-                    let title = format!("<title>{name} ({value} {}", metric.unit());
+                    let title = format!("<title>{name} ({value} {}", if metric.counts_bytes() { "bytes" } else { "blocks" });
                     let value = value.to_string();
                     prop_assert!(value.len() > 3 || svg.contains(&title), "{} not in\n{}", title, svg);
                 }
@@ -157,6 +169,8 @@ fn what_is_not_known_is_a_root_of_its_own() {
         end: StackEnd::NotTaken,
         usage: Usage { live: Amount::one(Bytes(7)), alloc: Amount::one(Bytes(7)), free: Amount::default() },
         at_peak: None,
+        major_faults: 0,
+        live_variance: 0,
     };
     let profile = Profile {
         processes: vec![ProcessProfile::new(Pid(9), "sh")],

@@ -140,3 +140,6 @@ impl Pages {
         touched
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,6 +107,8 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
             end: StackEnd::Complete,
             usage,
             at_peak: None,
+            major_faults: 0,
+            live_variance: 0,
         });
     }
     profile.processes.push(process);

@@ -93,6 +93,8 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
         end: StackEnd::Complete,
         usage,
         at_peak,
+        major_faults: 0,
+        live_variance: 0,
     });
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, Ending, Frame, FrameId, Location, LossReason, Losses,
-    Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile, Unnamed, Usage, User,
-    VirtOffset,
+    AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, Ending, EventClass, Frame, FrameId, Location, LossReason,
+    Losses, Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile, Unnamed, Usage,
+    User, VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -19,6 +19,8 @@ pub(crate) fn sample() -> Profile {
     losses.add(LossReason::RingFullFree, 1234);
     losses.add(LossReason::PendingStale, 1);
     Profile {
+        class: EventClass::Heap,
+        page_sample: 1,
         duration: Duration::from_millis(30_250),
         processes: processes(),
         stacks: stacks(),
@@ -91,6 +93,8 @@ fn stacks() -> Vec<StackProfile> {
         end,
         usage,
         at_peak: at_peak.map(Bytes),
+        major_faults: 0,
+        live_variance: 0,
     };
     let long: Vec<_> = (0..40).map(|index| if index % 2 == 0 { MAIN } else { HANDLE }).collect();
     vec![

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Pid, StackId, StackKey, StackUsage, Tid, User,
+    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Pid, StackId, StackKey, StackUsage, Tid, Usage,
+    User,
 };
 
 fn frame(name: &str) -> Frame {

@@ -26,6 +26,8 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
         end: StackEnd::Complete,
         usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
         at_peak: at_peak.map(Bytes),
+        major_faults: 0,
+        live_variance: 0,
     }
 }
 

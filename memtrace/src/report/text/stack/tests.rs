@@ -13,8 +13,16 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
     };
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
     let ids = (0..names.len()).map(FrameId).collect();
-    let stack =
-        StackProfile { process: 0, part: Part::Whole, frames: ids, end, usage: Usage::default(), at_peak: None };
+    let stack = StackProfile {
+        process: 0,
+        part: Part::Whole,
+        frames: ids,
+        end,
+        usage: Usage::default(),
+        at_peak: None,
+        major_faults: 0,
+        live_variance: 0,
+    };
     let frames = Frames::new(&profile);
     let mut text = Vec::new();
     write(&lines(&frames, &stack), &frames, &mut text).unwrap();
