@@ -212,7 +212,8 @@ impl Ledger {
 
     /// The kernel kills `pid`, followed or not, and it ends soon.
     fn kill(&mut self, pid: Pid, kill: OutOfMemory, at: Tick) {
-        let process = self.by_pid.get(&pid).and_then(|&index| self.processes.get_mut(index));
+        // Known or not: another shard may have books of it, and the shards must agree on how it ends.
+        let process = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index));
         let ordinal = process.map_or(0, |process| {
             process.is_killed = true;
             process.ordinal

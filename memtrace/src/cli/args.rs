@@ -52,7 +52,7 @@ pub(super) enum Action {
     /// Trace page faults: who keeps which pages resident. Short for --events fault
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::FAULTS_USAGE)]
     Faults(Box<Trace>),
-    /// Trace waits for memory: who pays for the kernel's search for pages. Short for --events reclaim
+    /// Trace waits for memory: who pays for reclaim, and who is killed. Short for --events reclaim
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECLAIM_USAGE)]
     Reclaim(Box<Trace>),
     /// Tell what is missing for tracing on this machine, and how to get it

@@ -178,8 +178,9 @@ impl Naive {
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
             EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
-            // The books of pages are apart.
+            // The books of pages and of waits are apart.
             EventKind::Fault { .. } | EventKind::MajorFault { .. } | EventKind::Fork { .. } => {}
+            EventKind::Stall(_) | EventKind::OomKill(_) => {}
         }
         self.running.values_mut().for_each(NaiveImage::recount_peak);
     }

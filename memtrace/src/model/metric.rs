@@ -69,6 +69,12 @@ impl Metric {
         }
     }
 
+    /// Whether the metric's values are bytes.
+    #[must_use]
+    pub const fn counts_bytes(self) -> bool {
+        matches!(self.measure(), Measure::Bytes)
+    }
+
     /// Whether events of `class` have it.
     #[must_use]
     pub const fn is_of(self, class: EventClass) -> bool {

@@ -6,7 +6,10 @@ use memtrace_common::wire::{ring_of, ring_of_page};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, AllocatorId, Event, EventKind, PAGE, Parts, Pid, Stack, StackEnd, StackId, Tid, Touch};
+use crate::model::{
+    AbsAddr, AllocatorId, Event, EventKind, Nanoseconds, OutOfMemory, PAGE, Parts, Pid, Stack, StackEnd, StackId,
+    Stall, Tid, Touch, Work,
+};
 
 const SETTINGS: Settings = Settings {
     blocks: u64::MAX,
@@ -101,7 +104,10 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
             EventKind::Fault { page, .. } | EventKind::MajorFault { page } => {
                 rings[ring_of_page(page.0, shards) as usize].push_back(event.clone());
             }
-            EventKind::Exec | EventKind::Exit | EventKind::Fork { .. } => {
+            EventKind::Stall(_) => {
+                rings[ring_of(event.pid.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone())
+            }
+            EventKind::Exec | EventKind::Exit | EventKind::Fork { .. } | EventKind::OomKill(_) => {
                 rings.iter_mut().for_each(|ring| ring.push_back(event.clone()))
             }
         }
@@ -129,6 +135,11 @@ enum What {
         stack: u64,
     },
     Wait,
+    Stall {
+        work: Work,
+        stack: u64,
+    },
+    OomKill,
     Fork,
     Exec,
     Exit,
@@ -144,6 +155,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => (any::<bool>(), any::<bool>(), 0..8u64)
             .prop_map(|(present, write, stack)| What::Touch { touch: Touch { present, write }, stack }),
         2 => Just(What::Wait),
+        3 => (prop::sample::select(Work::ALL), 0..8u64).prop_map(|(work, stack)| What::Stall { work, stack }),
+        1 => Just(What::OomKill),
         1 => Just(What::Fork),
         1 => Just(What::Exec),
         1 => Just(What::Exit),
@@ -183,6 +196,20 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             }
             What::Touch { touch, stack } => EventKind::Fault { page, touch, stack: StackId(stack) },
             What::Wait => EventKind::MajorFault { page },
+            What::Stall { work, stack } => EventKind::Stall(Box::new(Stall {
+                work,
+                order: 0,
+                stack: StackId(stack),
+                duration: Nanoseconds(nth * 1000),
+                throttled: Nanoseconds(nth),
+                scanned: 32,
+                reclaimed: nth,
+            })),
+            What::OomKill => EventKind::OomKill(Box::new(OutOfMemory {
+                comm: String::from("victim"),
+                by: Pid(3 - pid),
+                by_comm: String::from("eater"),
+            })),
             What::Fork => EventKind::Fork { child: Pid(3 - pid) },
             What::Exec => EventKind::Exec,
             What::Exit => EventKind::Exit,

@@ -1,6 +1,6 @@
 //! How far estimated numbers may be off.
 
-use crate::model::{Bytes, Measure, Metric, PAGE, Profile};
+use crate::model::{Bytes, Metric, PAGE, Profile};
 
 /// Standard deviations: of a thousand estimates three are further off.
 const DEVIATIONS: f64 = 3.0;
@@ -19,13 +19,13 @@ pub(super) fn error(profile: &Profile, metric: Metric, touched: u64, live_varian
         }
     };
     let pages = (DEVIATIONS * variance.sqrt()).ceil() as u64;
-    Some(if metric.measure() == Measure::Bytes { pages * PAGE.0 } else { pages })
+    Some(if metric.counts_bytes() { pages * PAGE.0 } else { pages })
 }
 
 /// ` ± 12.00 KiB`, or nothing where the numbers are counted.
 pub(super) fn shown(error: Option<u64>, metric: Metric) -> String {
     error.map_or_else(String::new, |error| {
-        if metric.measure() == Measure::Bytes { format!(" ± {}", Bytes(error)) } else { format!(" ± {error}") }
+        if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {error}") }
     })
 }
 

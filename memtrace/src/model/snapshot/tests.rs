@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, LossReason, Pid, Tid};
+use crate::model::{AbsAddr, LossReason, Pid, Tick, Tid};
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
@@ -62,10 +62,18 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
         ids.into_iter().map(|(id, taken)| (StackId(id), stack(id, taken))).collect()
     });
     let losses = prop::collection::vec((prop::sample::select(LossReason::ALL), any::<u64>()), 0..4);
-    (images, stacks, losses).prop_map(|(images, stacks, lost)| {
+    let kill = (1..3u32, 0..4u32).prop_map(|(pid, at)| OomKill {
+        at: Tick(at),
+        victim: ImageId { pid: Pid(pid), ordinal: 0 },
+        comm: String::new(),
+        by: Pid(pid),
+        by_comm: String::new(),
+    });
+    let oom_kills = prop::collection::btree_set(kill, 0..4);
+    (images, stacks, oom_kills, losses).prop_map(|(images, stacks, oom_kills, lost)| {
         let mut losses = Losses::default();
         lost.into_iter().for_each(|(reason, count)| losses.add(reason, count));
-        Snapshot { images, stacks, losses }
+        Snapshot { images, stacks, oom_kills, losses }
     })
 }
 
