@@ -66,6 +66,9 @@ loss_reasons! {
     /// There are as many kernel threads that look for memory as may be kept apart.
     KernelThreadsFull = "kernel_threads_full",
         "times that a kernel thread looked for memory that are not told by its name, there being too many of them";
+    /// A change of mappings found its ring full.
+    RingFullMap = "ring_full_map",
+        "mappings made, moved or removed that found their ring full; raise --ring-size";
     /// No slot was free to remember a call's arguments until it returns.
     PendingFull = "pending_full",
         "calls whose arguments could not be remembered until they returned, too many threads being inside the allocator";

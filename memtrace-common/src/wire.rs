@@ -5,12 +5,12 @@
 
 use core::mem::{offset_of, size_of};
 
-mod pages;
+mod memory;
 mod reclaim;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
-pub use pages::{FaultRecord, ForkRecord, PAGE_SHIFT, fault, is_sampled, ring_of_page};
+pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use reclaim::{
     COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, OomRecord, RECLAIM_COUNTERS, ReclaimLayout, StallRecord,
     counted, work,
@@ -40,10 +40,18 @@ pub enum Kind {
     MajorFault = 9,
     /// A process was copied: [`ForkRecord`].
     Fork = 10,
+    /// Addresses were mapped: [`RangeRecord`].
+    Map = 11,
+    /// Addresses are about to be unmapped or moved: [`RangeRecord`].
+    ParkRange = 12,
+    /// They were not: [`ProcessRecord`].
+    RestoreRange = 13,
+    /// They were moved: [`MoveRecord`].
+    Move = 14,
     /// A task had to wait for memory: [`StallRecord`].
-    Stall = 20,
+    Stall = 15,
     /// A process is killed for want of memory: [`OomRecord`].
-    OomKill = 21,
+    OomKill = 16,
 }
 
 impl Kind {
@@ -61,8 +69,12 @@ impl Kind {
             8 => Some(Self::Fault),
             9 => Some(Self::MajorFault),
             10 => Some(Self::Fork),
-            20 => Some(Self::Stall),
-            21 => Some(Self::OomKill),
+            11 => Some(Self::Map),
+            12 => Some(Self::ParkRange),
+            13 => Some(Self::RestoreRange),
+            14 => Some(Self::Move),
+            15 => Some(Self::Stall),
+            16 => Some(Self::OomKill),
             _ => None,
         }
     }
@@ -285,6 +297,10 @@ pub struct Settings {
     pub page_sample: u32,
     /// Whether forks are told of: 1 or 0.
     pub forks: u32,
+    /// The offset of `brk` in `mm_struct`, in bytes.
+    pub memory_break: u32,
+    /// Whether mappings are told of: 1; only where they were moved: 0.
+    pub mappings: u32,
     /// Zero.
     pub reserved: u32,
     /// Where the kernel keeps what a process has mapped.
@@ -397,7 +413,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 200);
+    assert!(size_of::<Settings>() == 208);
 };
 
 #[cfg(test)]
@@ -407,7 +423,7 @@ mod tests {
     #[test]
     fn kinds_survive_the_wire() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
-        assert_eq!(kinds.clone().count(), 12);
+        assert_eq!(kinds.clone().count(), 16);
         for kind in kinds {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));

@@ -11,8 +11,8 @@ use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, OomRecord, ProcessRecord,
-    StackRecord, StallRecord, WantedRecord, ring_of, ring_of_page,
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord,
+    ProcessRecord, RangeRecord, StackRecord, StallRecord, WantedRecord, ring_of, ring_of_memory,
 };
 
 use crate::stack::Scratch;
@@ -44,10 +44,10 @@ pub fn ring_for(thread: Thread, address: u64) -> u32 {
     ring_of(thread.pid, address, settings::rings())
 }
 
-/// Which ring takes records about the page at `page`.
+/// Which ring takes records about the pages and mappings of the process.
 #[inline(always)]
-pub fn ring_for_page(page: u64) -> u32 {
-    ring_of_page(page, settings::rings())
+pub fn ring_for_memory(thread: Thread) -> u32 {
+    ring_of_memory(thread.pid, settings::tells_forks(), settings::rings())
 }
 
 #[inline(always)]
@@ -127,21 +127,64 @@ pub fn fault(context: &impl EbpfContext, ring: u32, thread: Thread, page: u64, s
 /// Tells that the last touch of a page had to wait for a device.
 #[inline(always)]
 pub fn major_fault(context: &impl EbpfContext, thread: Thread, page: u64) {
-    if !send(ring_for_page(page), BlockRecord { header: thread.header(Kind::MajorFault), address: page }) {
+    if !send(ring_for_memory(thread), BlockRecord { header: thread.header(Kind::MajorFault), address: page }) {
         loss::count(context, LossReason::RingFullFault, 1);
     }
 }
 
-/// Tells every ring that a process was copied, so that each knows it in order with the pages.
+/// Some addresses of a process, and the stack of who has done something to them.
+#[derive(Clone, Copy)]
+pub struct Range {
+    pub begin: u64,
+    pub bytes: u64,
+    pub stack: u64,
+}
+
+/// Tells that addresses were mapped.
+#[inline(always)]
+pub fn map(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range) {
+    counted(context, send(ring, record(thread, Kind::Map, range)));
+}
+
+/// Tells that addresses are about to be unmapped or moved.
+#[inline(always)]
+pub fn park_range(context: &impl EbpfContext, thread: Thread, begin: u64, bytes: u64) {
+    let range = Range { begin, bytes, stack: 0 };
+    counted(context, send(ring_for_memory(thread), record(thread, Kind::ParkRange, range)));
+}
+
+/// Tells that the addresses that the thread was about to unmap or to move stay as they were.
+#[inline(always)]
+pub fn restore_range(context: &impl EbpfContext, thread: Thread) {
+    let record = ProcessRecord { header: thread.header(Kind::RestoreRange) };
+    counted(context, send(ring_for_memory(thread), record));
+}
+
+/// Tells that the addresses that the thread was about to move, `old_bytes` at `old_begin`, are now those of `range`.
+#[inline(always)]
+pub fn moved(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range, old: [u64; 2], keeps: bool) {
+    let [old_begin, old_bytes] = old;
+    let range = record(thread, Kind::Move, range);
+    counted(context, send(ring, MoveRecord { range, old_begin, old_bytes, keeps: keeps as u64 }));
+}
+
+#[inline(always)]
+fn record(thread: Thread, kind: Kind, Range { begin, bytes, stack }: Range) -> RangeRecord {
+    RangeRecord { header: thread.header(kind), begin, bytes, stack }
+}
+
+#[inline(always)]
+fn counted(context: &impl EbpfContext, sent: bool) {
+    if !sent {
+        loss::count(context, LossReason::RingFullMap, 1);
+    }
+}
+
+/// Tells that a process was copied.
 #[inline(always)]
 pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
-    for ring in 0..MAX_RINGS {
-        if ring >= settings::rings() {
-            break;
-        }
-        if !send(ring, ForkRecord { header: thread.header(Kind::Fork), child, reserved: 0 }) {
-            loss::count(context, LossReason::RingFullProcess, 1);
-        }
+    if !send(ring_for_memory(thread), ForkRecord { header: thread.header(Kind::Fork), child, reserved: 0 }) {
+        loss::count(context, LossReason::RingFullProcess, 1);
     }
 }
 

@@ -3,6 +3,7 @@
 mod alloc;
 mod fault;
 mod free;
+mod mapping;
 mod process;
 mod realloc;
 mod reclaim;

@@ -22,6 +22,7 @@ pub struct Pending {
     /// When it began: nanoseconds since ticks began.
     pub begun: u64,
     pub scanned: u64,
+    pub reclaimed: u64,
     pub throttled: u64,
     pub work: u32,
     pub order: u32,
@@ -39,7 +40,7 @@ static KERNEL_THREADS: HashMap<KernelThread, KernelThreadBook, MAX_KERNEL_THREAD
 /// The thread begins to look for memory.
 #[inline(always)]
 pub fn begin(thread: Thread, work: u32, order: u32) {
-    let new = Pending { begun: since_start(), scanned: 0, throttled: 0, work, order };
+    let new = Pending { begun: since_start(), scanned: 0, reclaimed: 0, throttled: 0, work, order };
     let _ = SEARCHES.insert(&thread.tid, &new, 0);
 }
 

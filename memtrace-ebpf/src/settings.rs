@@ -31,6 +31,8 @@ static SETTINGS: Settings = Settings {
     allocators: 1,
     page_sample: 1,
     forks: 1,
+    memory_break: 0,
+    mappings: 1,
     reserved: 0,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
@@ -200,6 +202,17 @@ pub fn order_comes_second() -> bool {
 #[inline(always)]
 pub fn list_comes_eighth() -> bool {
     read!(reclaim.list_argument) == 7
+}
+
+#[inline(always)]
+pub fn memory_break() -> usize {
+    read!(memory_break) as usize
+}
+
+/// Whether mappings are told of; else only where they were moved.
+#[inline(always)]
+pub fn tells_mappings() -> bool {
+    read!(mappings) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{
-    AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid,
+    AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, Parts, Pid, Snapshot, Stack, StackEnd, StackId, Tick,
+    Tid,
 };
 use memtrace::pipeline;
 

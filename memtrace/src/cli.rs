@@ -41,6 +41,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         None => trace(arguments.trace, &console),
         Some(Action::Faults(given)) => trace_only(*given, EventClass::Fault, &console),
         Some(Action::Reclaim(given)) => trace_only(*given, EventClass::Reclaim, &console),
+        Some(Action::Maps(given)) => trace_only(*given, EventClass::Map, &console),
         Some(Action::Doctor(asked)) => {
             let findings = session::doctor::examine(asked.pid);
             let colour = console::wants_colour(&io::stdout());
@@ -62,6 +63,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Traces events of `class` alone.
 fn trace_only(given: Trace, class: EventClass, console: &Console) -> ExitCode {
     match events::only(given, class) {
         Ok(given) => trace(given, console),

@@ -11,6 +11,7 @@ mod books;
 mod image;
 mod pages;
 mod parked;
+mod ranges;
 mod stalls;
 mod table;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    AllocatorId, Amount, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, OomKill,
+    AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, OomKill,
     OutOfMemory, Part, Parts, Pid, Snapshot, Stack, StackId, StackKey, Tick, Tid,
 };
 use image::{Image, Room};
@@ -62,6 +63,8 @@ pub struct Ledger {
     /// As above, the books of their waits for memory.
     ended_waits: Vec<(ImageId, ImageUsage)>,
     oom_kills: BTreeSet<OomKill>,
+    /// As above, the books of their mappings.
+    ended_ranges: Vec<(ImageId, ImageUsage)>,
     frames: FxHashMap<StackId, Stack>,
     room: Room,
     events: u64,
@@ -92,6 +95,7 @@ impl Ledger {
             ended_pages: Vec::new(),
             ended_waits: Vec::new(),
             oom_kills: BTreeSet::new(),
+            ended_ranges: Vec::new(),
             frames: FxHashMap::default(),
             room: Room::new(&settings),
             events: 0,
@@ -138,7 +142,36 @@ impl Ledger {
                     pages.waited(page);
                 }
             }
-            EventKind::Fork { child } => self.copy_pages(pid, child),
+            EventKind::Map { begin, size, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.ranges.get_or_insert_default().map(begin, size, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::ParkRange { begin, size } => {
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.ranges.get_or_insert_default().park(tid, begin, size, room);
+                }
+            }
+            EventKind::RestoreRange => {
+                if let Some((image, room)) = self.image_of(pid)
+                    && let Some(ranges) = &mut image.ranges
+                {
+                    ranges.restore(tid, room);
+                }
+            }
+            EventKind::Move { old, old_size, begin, size, keeps, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    if let Some(pages) = &mut image.pages {
+                        pages.moved(old, begin, Bytes(old_size.0.min(size.0)));
+                    }
+                    let (from, to) = ([old.0, old_size.0], [begin.0, size.0]);
+                    let ranges = image.ranges.get_or_insert_default();
+                    ranges.moved(tid, from, to, keeps, StackKey { stack, part }, room);
+                }
+            }
+            EventKind::Fork { child } => self.copy_memory(pid, child),
             EventKind::Stack { id, stack } => self.remember(id, *stack),
             EventKind::Stall(stall) => {
                 let part = self.part(tid, AllocatorId::UNKNOWN);
@@ -180,6 +213,7 @@ impl Ledger {
     pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
         let usage = |image: &Image| match class {
             EventClass::Heap => Some(image.usage(None, now, &self.settings)),
+            EventClass::Map => image.ranges.as_ref().map(|ranges| ranges.usage(None)),
             EventClass::Fault => image.pages.as_ref().map(|pages| pages.usage(None)),
             EventClass::Reclaim => image.waits.as_ref().map(|waits| waits.usage(None)),
         };
@@ -189,6 +223,7 @@ impl Ledger {
         });
         let ended = match class {
             EventClass::Heap => &self.ended,
+            EventClass::Map => &self.ended_ranges,
             EventClass::Fault => &self.ended_pages,
             EventClass::Reclaim => &self.ended_waits,
         };
@@ -231,18 +266,24 @@ impl Ledger {
         self.processes.get_mut(index)?.image.as_deref_mut()
     }
 
-    /// The new process `child` has the pages of `parent`, and no others.
-    fn copy_pages(&mut self, parent: Pid, child: Pid) {
+    /// The new process `child` has the pages and mappings of `parent`, and no others.
+    fn copy_memory(&mut self, parent: Pid, child: Pid) {
         // Somebody had the pid whose exit was lost.
-        if let Some(pages) = self.running_image(child).and_then(|image| image.pages.take()) {
-            self.room.pages -= pages.count();
+        if let Some(image) = self.running_image(child) {
+            let (pages, ranges) = (image.pages.take(), image.ranges.take());
+            self.room.pages -= pages.map_or(0, |pages| pages.count());
+            self.room.ranges -= ranges.map_or(0, |ranges| ranges.count());
         }
         let index = self.by_pid.get(&parent).copied();
         let parent = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
-        let Some(pages) = parent.and_then(|image| image.pages.as_ref()) else { return };
-        let Some(copied) = pages.copied(&mut self.room) else { return };
-        if let Some((image, _)) = self.image_of(child) {
-            image.pages = Some(copied);
+        let Some(parent) = parent else { return };
+        let pages = parent.pages.as_ref().and_then(|pages| pages.copied(&mut self.room));
+        let ranges = parent.ranges.as_ref().and_then(|ranges| ranges.copied(&mut self.room));
+        if (pages.is_some() || ranges.is_some())
+            && let Some((image, _)) = self.image_of(child)
+        {
+            image.pages = pages;
+            image.ranges = ranges;
         }
     }
 
@@ -305,6 +346,10 @@ impl Ledger {
             }
             if let Some(waits) = &image.waits {
                 self.ended_waits.push((id, waits.usage(Some(ending))));
+            }
+            if let Some(ranges) = &image.ranges {
+                self.room.ranges -= ranges.count();
+                self.ended_ranges.push((id, ranges.usage(Some(ending))));
             }
             let usage = image.usage(Some(ending), tick, &self.settings);
             if image::has_books(&usage) {

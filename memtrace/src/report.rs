@@ -1,5 +1,6 @@
 //! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
 
+mod allocators;
 mod estimate;
 mod fold;
 mod folded;

@@ -62,6 +62,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
                 at_peak,
                 major_faults: 0,
                 live_variance: 0,
+                resident: Bytes(0),
             },
         )
     })
@@ -184,6 +185,7 @@ fn what_is_not_known_is_a_root_of_its_own() {
         at_peak: None,
         major_faults: 0,
         live_variance: 0,
+        resident: Bytes(0),
     };
     let profile = Profile {
         processes: vec![ProcessProfile::new(Pid(9), "sh")],

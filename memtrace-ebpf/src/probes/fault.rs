@@ -67,7 +67,7 @@ fn touched(context: &impl EbpfContext, address: u64, how: u64, origin: impl FnOn
     if !is_sampled(thread.pid, page, settings::page_sample()) || !maps::gate_open() {
         return;
     }
-    let ring = emit::ring_for_page(page);
+    let ring = emit::ring_for_memory(thread);
     let stack = stack::take(context, &origin(), thread, ring);
     emit::fault(context, ring, thread, page | how & TOLD, stack);
 }

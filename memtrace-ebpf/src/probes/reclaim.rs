@@ -68,7 +68,9 @@ fn compaction_end(context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(int nid)`
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_sleep")]
 fn kswapd_sleep(context: RawTracePointContext) -> i32 {
-    end(&context, work::KSWAPD, 0)
+    // It is not among the arguments how much was freed.
+    let freed = reclaim::pending(Thread::current()).map_or(0, |pending| pending.reclaimed);
+    end(&context, work::KSWAPD, freed)
 }
 
 /// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long nr_skipped,
@@ -97,6 +99,9 @@ fn lru_isolate(context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(int nid, unsigned long nr_scanned, unsigned long nr_reclaimed, …)`
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_shrink_inactive")]
 fn lru_shrink_inactive(context: RawTracePointContext) -> i32 {
+    if let Some(pending) = reclaim::pending(Thread::current()) {
+        pending.reclaimed += context.arg::<u64>(2);
+    }
     tally(counted::RECLAIMED, context.arg(2))
 }
 

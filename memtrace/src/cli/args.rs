@@ -55,6 +55,9 @@ pub(super) enum Action {
     /// Trace waits for memory: who pays for reclaim, and who is killed. Short for --events reclaim
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECLAIM_USAGE)]
     Reclaim(Box<Trace>),
+    /// Trace mappings: who maps how much, and how much of that is touched. Short for --events map
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
+    Maps(Box<Trace>),
     /// Tell what is missing for tracing on this machine, and how to get it
     #[command(disable_help_flag = true)]
     Doctor(Doctor),
@@ -326,6 +329,7 @@ fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     one_of(EventClass::ALL, |class| {
         let says = match class {
             EventClass::Heap => "what allocators hand out, and who still has it",
+            EventClass::Map => "what processes map, touched or not",
             EventClass::Fault => "which pages are touched, and who keeps them resident",
             EventClass::Reclaim => "who waits for memory, and what the kernel does to find some",
         };

@@ -55,8 +55,8 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
 
 /// The metric that is drawn: the one that is asked for, or what there is to see.
 pub(super) fn metric(given: &Trace, events: &[EventClass]) -> Metric {
-    // What a process had resident is gone when it has ended.
-    let of_command = *events == [EventClass::Fault] && !given.command.is_empty();
+    // What a process had resident or mapped is gone when it has ended.
+    let of_command = !events.contains(&EventClass::Heap) && !given.command.is_empty();
     given.metric.unwrap_or(match *events {
         [EventClass::Reclaim] => Metric::StallTime,
         _ if of_command => Metric::AllocBytes,

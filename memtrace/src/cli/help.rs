@@ -9,21 +9,29 @@ use crate::model::{FUNCTIONS, Naming};
 pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
                                 memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
-                                memtrace faults [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
-                                memtrace reclaim [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
+                                memtrace faults|maps|reclaim [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
                                 memtrace man";
 
-/// The ways to call `memtrace faults`.
-pub(super) const FAULTS_USAGE: &str = "memtrace faults [OPTIONS]\n       \
-                                       memtrace faults [OPTIONS] --pid <PID>...\n       \
-                                       memtrace faults [OPTIONS] -- <CMD> [ARGS]...";
+/// The ways to call `memtrace faults`, and so on.
+macro_rules! usage_of {
+    ($command:literal) => {
+        concat!(
+            "memtrace ",
+            $command,
+            " [OPTIONS]\n       memtrace ",
+            $command,
+            " [OPTIONS] --pid <PID>...\n       memtrace ",
+            $command,
+            " [OPTIONS] -- <CMD> [ARGS]..."
+        )
+    };
+}
 
-/// The ways to call `memtrace reclaim`.
-pub(super) const RECLAIM_USAGE: &str = "memtrace reclaim [OPTIONS]\n       \
-                                        memtrace reclaim [OPTIONS] --pid <PID>...\n       \
-                                        memtrace reclaim [OPTIONS] -- <CMD> [ARGS]...";
+pub(super) const FAULTS_USAGE: &str = usage_of!("faults");
+pub(super) const MAPS_USAGE: &str = usage_of!("maps");
+pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// What people do with memtrace, and how.
 pub(super) const EXAMPLES: [(&str, &str); 9] = [
@@ -88,7 +96,7 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes behind --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "faults" | "reclaim" | "doctor" | "completions" | "man" => {
+        "faults" | "maps" | "reclaim" | "doctor" | "completions" | "man" => {
             format!("give it as the first argument: memtrace {word}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),

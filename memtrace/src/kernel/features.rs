@@ -25,6 +25,7 @@ const TRIAL: Options = Options {
     tells_allocators: false,
     page_sample: None,
     reclaim: false,
+    tells_mappings: false,
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.

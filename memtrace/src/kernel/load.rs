@@ -61,6 +61,8 @@ pub struct Options {
     pub page_sample: Option<NonZeroU32>,
     /// The search for memory, and waiting for it, is told of.
     pub reclaim: bool,
+    /// Whether mappings are told of.
+    pub tells_mappings: bool,
 }
 
 /// The kernel half. Everything that it placed goes when this is dropped.
@@ -126,6 +128,11 @@ impl Kernel {
         }
         if let Err(error) = kernel.follow_tracepoint("mark_victim", "mark_victim") {
             log::info!("nobody is seen to be killed for want of memory: {error}");
+        }
+        if options.page_sample.is_some() || options.tells_mappings {
+            for call in ["sys_enter", "sys_exit"] {
+                kernel.follow_tracepoint(call, call)?;
+            }
         }
         options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
@@ -373,6 +380,7 @@ mod tests {
             tells_allocators: true,
             page_sample: NonZeroU32::new(2),
             reclaim: true,
+            tells_mappings: true,
         };
         let (mut kernel, _readers) = Kernel::load(&options).unwrap();
         kernel.way().load_all().unwrap();

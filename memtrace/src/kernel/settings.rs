@@ -61,7 +61,9 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         allocators: options.tells_allocators.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
         // What one in so many pages of a process tells is not to be mixed with what was told of another's.
-        forks: (options.page_sample == Some(NonZeroU32::MIN)).into(),
+        forks: (options.page_sample.map_or(options.tells_mappings, |sample| sample == NonZeroU32::MIN)).into(),
+        memory_break: member("mm_struct", "brk")?,
+        mappings: options.tells_mappings.into(),
         reserved: 0,
         areas,
         reclaim: reclaim(&types),

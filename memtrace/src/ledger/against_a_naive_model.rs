@@ -178,9 +178,16 @@ impl Naive {
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
             EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
-            // The books of pages and of waits are apart.
-            EventKind::Fault { .. } | EventKind::MajorFault { .. } | EventKind::Fork { .. } => {}
-            EventKind::Stall(_) | EventKind::OomKill(_) => {}
+            // The books of pages, mappings and waits are apart.
+            EventKind::Fault { .. }
+            | EventKind::MajorFault { .. }
+            | EventKind::Map { .. }
+            | EventKind::ParkRange { .. }
+            | EventKind::RestoreRange
+            | EventKind::Move { .. }
+            | EventKind::Stall(_)
+            | EventKind::OomKill(_)
+            | EventKind::Fork { .. } => {}
         }
         self.running.values_mut().for_each(NaiveImage::recount_peak);
     }

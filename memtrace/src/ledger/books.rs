@@ -52,28 +52,28 @@ impl Books {
         place
     }
 
-    /// A block of `size` was allocated.
+    /// Blocks were allocated.
     #[inline]
-    pub(super) fn alloc(&mut self, place: u32, size: Bytes) {
+    pub(super) fn alloc(&mut self, place: u32, amount: Amount) {
         self.change(place, |book| {
-            book.live += Amount::one(size);
-            book.alloc += Amount::one(size);
+            book.live += amount;
+            book.alloc += amount;
         });
-        self.live += Amount::one(size);
+        self.live += amount;
         self.notice_peak();
     }
 
-    /// A block of `size` was freed.
+    /// Blocks were freed.
     #[inline]
-    pub(super) fn free(&mut self, place: u32, size: Bytes) {
-        self.change(place, |book| book.live -= Amount::one(size));
-        self.live -= Amount::one(size);
+    pub(super) fn free(&mut self, place: u32, amount: Amount) {
+        self.change(place, |book| book.live -= amount);
+        self.live -= amount;
     }
 
-    /// A block of `size` was not freed after all.
-    pub(super) fn restore(&mut self, place: u32, size: Bytes) {
-        self.change(place, |book| book.live += Amount::one(size));
-        self.live += Amount::one(size);
+    /// Blocks were not freed after all.
+    pub(super) fn restore(&mut self, place: u32, amount: Amount) {
+        self.change(place, |book| book.live += amount);
+        self.live += amount;
         self.notice_peak();
     }
 

@@ -5,6 +5,7 @@ use super::block::Block;
 use super::books::Books;
 use super::pages::Pages;
 use super::parked::{Park, Parked};
+use super::ranges::Ranges;
 use super::stalls::Waits;
 use super::table::{Place, Table};
 use crate::model::{
@@ -23,6 +24,8 @@ pub(super) struct Image {
     pub(super) pages: Option<Box<Pages>>,
     /// Those of its waits for memory; most images have none.
     pub(super) waits: Option<Box<Waits>>,
+    /// Those of its mappings; most images have none.
+    pub(super) ranges: Option<Box<Ranges>>,
 }
 
 /// What all images of a ledger share: how much there is, how much there may be, and what was lost.
@@ -31,8 +34,10 @@ pub(super) struct Room {
     pub(super) live: Amount,
     /// How many pages are in the books.
     pub(super) pages: u64,
+    /// How many parts of mappings are in the books.
+    pub(super) ranges: u64,
     pub(super) losses: Losses,
-    /// There may be so many blocks, and so many pages.
+    /// There may be so many blocks, so many pages, and so many parts of mappings.
     pub(super) max_blocks: u64,
     stacks_left: u32,
 }
@@ -42,6 +47,7 @@ impl Room {
         Self {
             live: Amount::default(),
             pages: 0,
+            ranges: 0,
             losses: Losses::default(),
             max_blocks: settings.blocks,
             stacks_left: settings.stacks,
@@ -74,11 +80,11 @@ impl Image {
             Place::Live(mut entry) => {
                 let unseen = *entry.get();
                 room.losses.add(LossReason::FreeUnseen, 1);
-                self.books.free(unseen.stack, unseen.size);
+                self.books.free(unseen.stack, Amount::one(unseen.size));
                 room.live -= Amount::one(unseen.size);
                 let place = place_of(&mut self.books, key, room);
                 *entry.get_mut() = Block { address, size, stack: place, tick };
-                self.books.alloc(place, size);
+                self.books.alloc(place, Amount::one(size));
             }
             Place::Unknown(entry) => {
                 if room.live.count >= room.max_blocks {
@@ -87,7 +93,7 @@ impl Image {
                 }
                 let place = place_of(&mut self.books, key, room);
                 entry.insert(Block { address, size, stack: place, tick });
-                self.books.alloc(place, size);
+                self.books.alloc(place, Amount::one(size));
             }
         }
         room.live += Amount::one(size);
@@ -114,7 +120,7 @@ impl Image {
         match park.block {
             Some(block) => {
                 entry.insert(block);
-                self.books.restore(block.stack, block.size);
+                self.books.restore(block.stack, Amount::one(block.size));
                 room.live += Amount::one(block.size);
             }
             None => self.unmatched_frees -= 1,
@@ -161,7 +167,7 @@ impl Image {
     #[inline]
     fn give_up(&mut self, address: AbsAddr, room: &mut Room) -> Option<Block> {
         let block = self.blocks.remove(address)?;
-        self.books.free(block.stack, block.size);
+        self.books.free(block.stack, Amount::one(block.size));
         room.live -= Amount::one(block.size);
         Some(block)
     }

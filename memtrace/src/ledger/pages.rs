@@ -8,7 +8,7 @@ use super::books::Books;
 use super::image::{Room, place_of};
 use super::table::{Addressed, Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Touch, Touched, Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Touch, Touched, Usage,
 };
 
 /// The books of one image's pages.
@@ -54,17 +54,17 @@ impl Pages {
             // It stays whose it is.
             Place::Live(entry) if touch.present && (!touch.write || entry.get().is_written()) => {}
             Place::Live(mut entry) => {
-                self.books.free(entry.get().stack, PAGE);
+                self.books.free(entry.get().stack, Amount::one(PAGE));
                 let stack = place_of(&mut self.books, key, room);
                 *entry.get_mut() = new(stack);
-                self.books.alloc(stack, PAGE);
+                self.books.alloc(stack, Amount::one(PAGE));
             }
             Place::Unknown(_) if room.pages >= room.max_blocks => room.losses.add(LossReason::LedgerFull, 1),
             Place::Unknown(entry) => {
                 let stack = place_of(&mut self.books, key, room);
                 entry.insert(new(stack));
                 room.pages += 1;
-                self.books.alloc(stack, PAGE);
+                self.books.alloc(stack, Amount::one(PAGE));
             }
         }
     }
@@ -95,6 +95,25 @@ impl Pages {
             }
         }
         Some(Box::new(Self { pages, books: self.books.copied(), major_faults: Vec::new() }))
+    }
+
+    /// Pages lie elsewhere now: those of `bytes` from `old` on at `new`.
+    pub(super) fn moved(&mut self, old: AbsAddr, new: AbsAddr, bytes: Bytes) {
+        for offset in (0..bytes.0).step_by(PAGE.0 as usize) {
+            let Some(page) = self.pages.remove(AbsAddr(old.0 + offset)) else { continue };
+            let address = AbsAddr(new.0 + offset);
+            let moved = Page { address_and_state: address.0 | page.address_and_state & (PAGE.0 - 1), ..page };
+            match self.pages.place(address) {
+                Place::Unknown(entry) => {
+                    entry.insert(moved);
+                }
+                // What lay there has been unmapped.
+                Place::Live(mut entry) => {
+                    self.books.free(entry.get().stack, Amount::one(PAGE));
+                    *entry.get_mut() = moved;
+                }
+            }
+        }
     }
 
     /// How many pages there are.

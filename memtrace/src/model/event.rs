@@ -65,7 +65,40 @@ pub enum EventKind {
         /// The page.
         page: AbsAddr,
     },
-    /// The process was copied, with all its pages.
+    /// Addresses were mapped.
+    Map {
+        /// The first.
+        begin: AbsAddr,
+        /// How many.
+        size: Bytes,
+        /// Who mapped them.
+        stack: StackId,
+    },
+    /// Addresses are about to be unmapped or moved: they are given up, unless [`EventKind::RestoreRange`] takes them back.
+    ParkRange {
+        /// The first.
+        begin: AbsAddr,
+        /// How many.
+        size: Bytes,
+    },
+    /// What the thread was about to unmap or move stays as it was.
+    RestoreRange,
+    /// What the thread was about to move has been moved, and may be larger or smaller now.
+    Move {
+        /// Where it lay.
+        old: AbsAddr,
+        /// How much it was.
+        old_size: Bytes,
+        /// Where it lies.
+        begin: AbsAddr,
+        /// How much it is.
+        size: Bytes,
+        /// Whether the old addresses are still mapped, without their pages.
+        keeps: bool,
+        /// Who asked for it.
+        stack: StackId,
+    },
+    /// The process was copied, with all its pages and mappings.
     Fork {
         /// The copy.
         child: Pid,

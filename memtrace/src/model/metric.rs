@@ -81,7 +81,7 @@ impl Metric {
         let of_stalls = matches!(self, Self::StallTime | Self::StallCount);
         match class {
             EventClass::Heap => !of_stalls,
-            EventClass::Fault => !of_stalls && !matches!(self, Self::PeakBytes),
+            EventClass::Map | EventClass::Fault => !of_stalls && !matches!(self, Self::PeakBytes),
             EventClass::Reclaim => of_stalls,
         }
     }
@@ -91,7 +91,7 @@ impl Metric {
     pub const fn fitting(self, class: EventClass) -> Self {
         match class {
             _ if self.is_of(class) => self,
-            EventClass::Heap | EventClass::Fault => Self::LiveBytes,
+            EventClass::Heap | EventClass::Map | EventClass::Fault => Self::LiveBytes,
             EventClass::Reclaim => Self::StallTime,
         }
     }

@@ -125,6 +125,8 @@ pub struct StackProfile {
     pub major_faults: u64,
     /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
     pub live_variance: u64,
+    /// What is resident of live mappings.
+    pub resident: Bytes,
 }
 
 /// A frame: an index into [`Profile::frames`].

@@ -50,8 +50,7 @@ pub struct ImageUsage {
     pub peak: Option<Bytes>,
     /// By stack, and by the parts of the process that are kept apart.
     pub by_stack: BTreeMap<StackKey, StackUsage>,
-    /// The pages that are in the books of an image that runs, ordered within a shard's part. Empty for other books than of
-    /// pages.
+    /// The pages or mappings that are in the books of an image that runs, in order. Empty for other books.
     pub touched: Vec<Touched>,
     /// Its waits for memory, by what was done meanwhile.
     pub stalls: BTreeMap<Work, StallBook>,
@@ -86,6 +85,8 @@ pub struct StackUsage {
     pub major_faults: u64,
     /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
     pub live_variance: u64,
+    /// What is resident of live mappings.
+    pub resident: Bytes,
 }
 
 impl Snapshot {
@@ -159,6 +160,7 @@ impl ImageUsage {
             ours.at_peak.0 = ours.at_peak.0.wrapping_add(theirs.at_peak.0);
             ours.major_faults = ours.major_faults.wrapping_add(theirs.major_faults);
             ours.live_variance = ours.live_variance.wrapping_add(theirs.live_variance);
+            ours.resident.0 = ours.resident.0.wrapping_add(theirs.resident.0);
         }
         for (work, theirs) in &other.stalls {
             self.stalls.entry(*work).or_default().merge(theirs);
@@ -185,6 +187,7 @@ impl ImageUsage {
             now.usage -= then.usage;
             now.major_faults = now.major_faults.wrapping_sub(then.major_faults);
             now.live_variance = now.live_variance.wrapping_sub(then.live_variance);
+            now.resident.0 = now.resident.0.wrapping_sub(then.resident.0);
         }
         for usage in change.by_stack.values_mut() {
             usage.at_peak = Bytes(0);

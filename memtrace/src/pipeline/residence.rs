@@ -46,6 +46,20 @@ pub fn settle(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
     });
 }
 
+/// Notes how much of the mappings in `usage`, by whoever has mapped them, is resident `now`.
+pub fn note_resident(usage: &mut ImageUsage, now: &[ResidentRange]) {
+    let mapped = std::mem::take(&mut usage.touched);
+    for range in now {
+        let first = mapped.partition_point(|mapped| mapped.end() <= range.begin);
+        for mapped in mapped.iter().skip(first).take_while(|mapped| mapped.begin < range.end) {
+            let bytes = mapped.end().0.min(range.end.0) - mapped.begin.0.max(range.begin.0);
+            if let Some(stack) = usage.by_stack.get_mut(&mapped.key) {
+                stack.resident.0 += bytes;
+            }
+        }
+    }
+}
+
 /// A sample of one in `one_in`, each page chosen by itself, stands for so many; the variance of the number of pages is that
 /// of such a sample (Horvitz and Thompson, "A Generalization of Sampling Without Replacement from a Finite Universe", 1952).
 fn estimate(usage: &mut ImageUsage, one_in: u64) {

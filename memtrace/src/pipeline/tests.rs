@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use memtrace_common::wire::{ring_of, ring_of_page};
+use memtrace_common::wire::{ring_of, ring_of_memory};
 use proptest::prelude::*;
 
 use super::*;
@@ -101,13 +101,19 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
                 rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());
             }
             EventKind::Stack { id, .. } => rings[(id.0 % u64::from(shards)) as usize].push_back(event.clone()),
-            EventKind::Fault { page, .. } | EventKind::MajorFault { page } => {
-                rings[ring_of_page(page.0, shards) as usize].push_back(event.clone());
-            }
             EventKind::Stall(_) => {
                 rings[ring_of(event.pid.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone())
             }
-            EventKind::Exec | EventKind::Exit | EventKind::Fork { .. } | EventKind::OomKill(_) => {
+            EventKind::Fault { .. }
+            | EventKind::MajorFault { .. }
+            | EventKind::Fork { .. }
+            | EventKind::Map { .. }
+            | EventKind::ParkRange { .. }
+            | EventKind::RestoreRange
+            | EventKind::Move { .. } => {
+                rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
+            }
+            EventKind::Exec | EventKind::Exit | EventKind::OomKill(_) => {
                 rings.iter_mut().for_each(|ring| ring.push_back(event.clone()))
             }
         }
@@ -140,6 +146,18 @@ enum What {
         stack: u64,
     },
     OomKill,
+    Map {
+        pages: u64,
+        stack: u64,
+    },
+    ParkRange(u64),
+    RestoreRange,
+    /// Moves what the thread is about to, to another address.
+    Move {
+        pages: u64,
+        to: u64,
+        keeps: bool,
+    },
     Fork,
     Exec,
     Exit,
@@ -157,6 +175,10 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => Just(What::Wait),
         3 => (prop::sample::select(Work::ALL), 0..8u64).prop_map(|(work, stack)| What::Stall { work, stack }),
         1 => Just(What::OomKill),
+        4 => (1..9u64, 0..8u64).prop_map(|(pages, stack)| What::Map { pages, stack }),
+        3 => (1..9u64).prop_map(What::ParkRange),
+        1 => Just(What::RestoreRange),
+        2 => (1..9u64, 1..12u64, any::<bool>()).prop_map(|(pages, to, keeps)| What::Move { pages, to, keeps }),
         1 => Just(What::Fork),
         1 => Just(What::Exec),
         1 => Just(What::Exit),
@@ -210,6 +232,19 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 by: Pid(3 - pid),
                 by_comm: String::from("eater"),
             })),
+            What::Map { pages, stack } => {
+                EventKind::Map { begin: page, size: Bytes(pages * PAGE.0), stack: StackId(stack) }
+            }
+            What::ParkRange(pages) => EventKind::ParkRange { begin: page, size: Bytes(pages * PAGE.0) },
+            What::RestoreRange => EventKind::RestoreRange,
+            What::Move { pages, to, keeps } => EventKind::Move {
+                old: page,
+                old_size: Bytes(3 * PAGE.0),
+                begin: AbsAddr(0x7100_0000 + to * 5 * PAGE.0),
+                size: Bytes(pages * PAGE.0),
+                keeps,
+                stack: StackId(3),
+            },
             What::Fork => EventKind::Fork { child: Pid(3 - pid) },
             What::Exec => EventKind::Exec,
             What::Exit => EventKind::Exit,

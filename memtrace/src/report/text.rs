@@ -16,8 +16,8 @@ use std::io;
 
 use super::roots::Roots;
 use super::words::Words;
-use super::{Options, label, phrase, sole_peak};
-use crate::model::{EventClass, Profile};
+use super::{Options, allocators, label, phrase, sole_peak};
+use crate::model::{Bytes, EventClass, Profile};
 
 /// Writes the summary, without colours and without any control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -56,6 +56,16 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
             "  {:<10}{:>12} of the touches waited for a device (major faults)",
             "waited",
             phrase::grouped(major)
+        )?;
+    }
+    if profile.class == EventClass::Map {
+        let resident = Bytes(profile.stacks.iter().map(|stack| stack.resident.0).sum());
+        writeln!(out, "  {:<10}{resident:>12} of what is mapped is resident; the rest is reserved", "touched")?;
+        let own = allocators::mapped(profile);
+        writeln!(
+            out,
+            "  {:<10}{own:>12} of what is mapped is allocators\' own, which heap events count in blocks",
+            "heap"
         )?;
     }
     if profile.page_sample > 1 {

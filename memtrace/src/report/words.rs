@@ -26,6 +26,15 @@ const HEAP: Words = Words {
     heads: ["LIVE", "ALLOC", "FREED", "ALLOC/s"],
 };
 
+const MAP: Words = Words {
+    live: "mapped",
+    alloc: "all mapped",
+    free: "unmapped",
+    one: "page",
+    many: "pages",
+    heads: ["MAPPED", "IN ALL", "UNMAPPED", "MAP/s"],
+};
+
 const FAULT: Words = Words {
     live: "resident",
     alloc: "touched",
@@ -49,6 +58,7 @@ impl Words {
     pub(super) const fn of(class: EventClass) -> &'static Self {
         match class {
             EventClass::Heap => &HEAP,
+            EventClass::Map => &MAP,
             EventClass::Fault => &FAULT,
             EventClass::Reclaim => &RECLAIM,
         }

@@ -17,16 +17,25 @@ pub(super) struct PageReader {
 }
 
 impl PageReader {
-    /// Reads what `pids` have resident; whoever touches a page from now on has it in the books too. `None` where page faults
-    /// are not followed.
+    /// Reads what `pids` have resident; whoever touches a page from now on has it in the books too. `None` where neither
+    /// page faults nor mappings are followed.
     pub(super) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
         // Who has ended meanwhile had nothing that is still there.
         let read = |pid| Some((pid, target::resident(pid).ok()?));
-        config.follows(EventClass::Fault).then(|| Self {
-            before: pids.into_iter().filter_map(read).collect(),
+        let follows_pages = config.follows(EventClass::Fault);
+        (follows_pages || config.follows(EventClass::Map)).then(|| Self {
+            before: pids.into_iter().filter(|_| follows_pages).filter_map(read).collect(),
             one_in: config.page_sample,
             by_kind: config.by == Root::Memory,
         })
+    }
+
+    /// Notes what of the mappings in the books is resident now.
+    pub(super) fn note_resident(snapshot: &mut Snapshot) {
+        for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
+            // A process that ends at this moment has nothing resident.
+            residence::note_resident(usage, &target::resident(id.pid).unwrap_or_default());
+        }
     }
 
     /// Holds the books of pages against what is resident now.

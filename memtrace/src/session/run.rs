@@ -330,6 +330,9 @@ impl Trace {
         if let Some((pages, snapshot)) = self.pages.as_ref().zip(snapshots.0.get_mut(&EventClass::Fault)) {
             pages.settle(snapshot);
         }
+        if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
+            PageReader::note_resident(snapshot);
+        }
         let window = self.opened_at..now;
         self.probes.join(self.own_probes);
         // The target is let go while names are looked up.
@@ -444,5 +447,6 @@ fn options(config: &Config, clock_start: Duration, selection: Selection) -> kern
         tells_allocators: config.by.parts() == Parts::Allocators,
         page_sample: config.follows(EventClass::Fault).then_some(config.page_sample),
         reclaim: config.follows(EventClass::Reclaim),
+        tells_mappings: config.follows(EventClass::Map),
     }
 }

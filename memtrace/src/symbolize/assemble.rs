@@ -56,6 +56,7 @@ pub(super) fn profile(
             let (sum, at_peak) = joined.entry(site).or_default();
             sum.usage += stack_usage.usage;
             sum.major_faults += stack_usage.major_faults;
+            sum.resident.0 += stack_usage.resident.0;
             sum.live_variance = sum.live_variance.saturating_add(stack_usage.live_variance);
             if usage.peak.is_some() {
                 *at_peak = Some(Bytes(at_peak.unwrap_or_default().0.wrapping_add(stack_usage.at_peak.0)));
@@ -71,6 +72,7 @@ pub(super) fn profile(
         at_peak,
         major_faults: sum.major_faults,
         live_variance: sum.live_variance,
+        resident: sum.resident,
     });
     Profile {
         processes,

@@ -109,6 +109,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
             at_peak: None,
             major_faults: 0,
             live_variance: 0,
+            resident: Bytes(0),
         });
     }
     profile.processes.push(process);

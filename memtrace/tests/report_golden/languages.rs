@@ -95,6 +95,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
         at_peak,
         major_faults: 0,
         live_variance: 0,
+        resident: Bytes(0),
     });
 }
 

@@ -97,6 +97,7 @@ fn stacks() -> Vec<StackProfile> {
         at_peak: at_peak.map(Bytes),
         major_faults: 0,
         live_variance: 0,
+        resident: Bytes(0),
     };
     let long: Vec<_> = (0..40).map(|index| if index % 2 == 0 { MAIN } else { HANDLE }).collect();
     vec![

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Cgroup, Effort, Ending, EventClass, Frame, FrameId, ImageId, KernelThread, MachineReclaim, Name, Nanoseconds,
-    OomKill, Part, Pid, ProcessProfile, Profile, Seconds, StackEnd, StackId, StackProfile, Stall, StallBook, Stalls,
-    Tick, Usage, VmCounters, Work,
+    Bytes, Cgroup, Effort, Ending, EventClass, Frame, FrameId, ImageId, KernelThread, MachineReclaim, Name,
+    Nanoseconds, OomKill, Part, Pid, ProcessProfile, Profile, Seconds, StackEnd, StackId, StackProfile, Stall,
+    StallBook, Stalls, Tick, Usage, VmCounters, Work,
 };
 
 const EATER: Pid = Pid(4711);
@@ -52,6 +52,7 @@ pub(crate) fn waits() -> Profile {
         end: StackEnd::Complete,
         usage: of.total,
         at_peak: None,
+        resident: Bytes(0),
         major_faults: 0,
         live_variance: 0,
     });

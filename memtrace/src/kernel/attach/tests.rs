@@ -67,6 +67,7 @@ fn kernel() -> Kernel {
         tells_allocators: false,
         page_sample: None,
         reclaim: false,
+        tells_mappings: false,
     };
     Kernel::load(&options).unwrap().0
 }

@@ -96,6 +96,7 @@ impl Trace {
             tells_allocators: false,
             page_sample: None,
             reclaim: false,
+            tells_mappings: false,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }

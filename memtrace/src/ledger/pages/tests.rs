@@ -1,6 +1,6 @@
 use super::super::Settings;
 use super::*;
-use crate::model::{Bytes, Parts};
+use crate::model::Parts;
 
 const P: AbsAddr = AbsAddr(0x7f00_0000_5000);
 const READ: Touch = Touch { present: false, write: false };
@@ -107,4 +107,21 @@ fn at_its_end_an_image_has_released_everything() {
     let usage = pages.usage(Some(Ending::Exit));
     assert_eq!((usage.total.live.count, usage.total.alloc.count, usage.total.free.count), (0, 1, 1));
     assert!(usage.touched.is_empty());
+}
+
+#[test]
+fn pages_that_are_moved_stay_whose_they_are() {
+    let (mut pages, mut room) = (Pages::default(), room(10));
+    let page = |number| AbsAddr(P.0 + number * PAGE.0);
+    pages.touch(page(0), WRITE, key(10), &mut room);
+    pages.touch(page(2), READ, key(11), &mut room);
+    pages.touch(page(100), WRITE, key(12), &mut room);
+    pages.moved(page(0), page(100), Bytes(3 * PAGE.0));
+    let touched = |number, stack| Touched { begin: page(number), pages: 1, key: key(stack) };
+    assert_eq!(pages.usage(None).touched, [touched(100, 10), touched(102, 11)]);
+    assert_eq!(numbers(&pages, 12), (0, 1));
+    // Whether it was written to is known where it lies now.
+    pages.touch(page(102), COPY, key(13), &mut room);
+    pages.touch(page(100), COPY, key(13), &mut room);
+    assert_eq!((numbers(&pages, 10), numbers(&pages, 13)), ((1, 1), (1, 1)));
 }

@@ -21,12 +21,13 @@ fn any_usage() -> impl Strategy<Value = Usage> {
 }
 
 fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
-    let numbers = (any_usage(), any::<u64>(), any::<u64>(), any::<u64>());
-    numbers.prop_map(|(usage, at_peak, major_faults, live_variance)| StackUsage {
+    let numbers = (any_usage(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
+    numbers.prop_map(|(usage, at_peak, major_faults, live_variance, resident)| StackUsage {
         usage,
         at_peak: Bytes(at_peak),
         major_faults,
         live_variance,
+        resident: Bytes(resident),
     })
 }
 

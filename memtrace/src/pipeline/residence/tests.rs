@@ -131,3 +131,12 @@ fn a_sample_stands_for_all_and_says_how_far_it_may_be_off() {
     // What came along with a page that is not in the sample has no stack.
     assert_eq!(resident(&usage), [850, 500, 0, 350]);
 }
+
+#[test]
+fn of_what_is_mapped_it_is_known_how_much_is_resident() {
+    let mut usage = books(&[(7, 0, 100), (8, 100, 50), (7, 400, 10)]);
+    note_resident(&mut usage, &[range(0, 30), range(90, 120), range(149, 405)]);
+    let resident = |stack| usage.by_stack[&key(stack)].resident.0 / PAGE.0;
+    assert_eq!((resident(7), resident(8)), (45, 21));
+    assert!(usage.touched.is_empty());
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use super::super::roots::{Group, Roots};
-use super::super::{Options, estimate, phrase, ranked, sole_peak};
+use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
 use super::reclaim;
 use crate::model::{
     Amount, Cost, Ending, EventClass, Frame, Losses, Metric, Part, ProcessProfile, Profile, Residence, ResidentKind,
@@ -269,6 +269,10 @@ struct Stack<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     major_faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_allocator: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     live_error_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alloc_error_bytes: Option<u64>,
@@ -293,6 +297,8 @@ impl<'a> Stack<'a> {
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),
+            resident_bytes: (profile.class == EventClass::Map).then_some(stack.resident.0),
+            by_allocator: (profile.class == EventClass::Map).then(|| allocators::is_within(profile, stack)),
             live_error_bytes: error(Metric::LiveBytes),
             alloc_error_bytes: error(Metric::AllocBytes),
             frames: stack.frames.iter().map(|id| FrameFields::from(&profile.frames[id.0])).collect(),

@@ -6,7 +6,8 @@ use super::super::{Options, label, phrase, stalls};
 use super::table::{self, Column};
 use super::wrapped;
 use crate::model::{
-    Effort, EventClass, Latencies, MachineReclaim, Metric, Nanoseconds, Profile, Reading, Seconds, StallBook, Work,
+    Effort, EventClass, KernelThread, Latencies, MachineReclaim, Metric, Nanoseconds, Profile, Reading, Seconds,
+    StallBook, Work,
 };
 
 /// The longest bar of a histogram.
@@ -99,16 +100,15 @@ fn cgroups(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io:
 /// What was done on the whole machine, whoever was traced.
 fn of_machine(machine: &MachineReclaim, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "\nThe whole machine\n")?;
-    let threads = machine
-        .threads
-        .iter()
-        .map(|thread| (format!("  of which {} ({})", label::shown(&thread.name), thread.work.words()), &thread.effort));
-    let rows: Vec<_> =
-        machine.efforts.iter().map(|(work, effort)| (work.words().to_owned(), effort)).chain(threads).collect();
+    let rows: Vec<_> = machine.efforts.iter().map(|(work, effort)| (work.words(), effort)).collect();
     if rows.is_empty() {
         writeln!(out, "  No pages were looked for.")?;
     } else {
         table::write(&efforts(&rows), out)?;
+    }
+    if !machine.threads.is_empty() {
+        writeln!(out, "\nOf that, the kernel's own threads\n")?;
+        table::write(&threads(&machine.threads), out)?;
     }
     let counters = &machine.counters;
     let pages = |count| phrase::counted(count, "page", "pages");
@@ -137,7 +137,7 @@ fn of_machine(machine: &MachineReclaim, out: &mut dyn io::Write) -> io::Result<(
     Ok(())
 }
 
-fn efforts(rows: &[(String, &Effort)]) -> Vec<Column> {
+fn efforts(rows: &[(&str, &Effort)]) -> Vec<Column> {
     let count = |head, of: fn(&Effort) -> u64| {
         Column::numbers(head, rows.iter().map(|(_, effort)| phrase::compact(of(effort))))
     };
@@ -150,7 +150,21 @@ fn efforts(rows: &[(String, &Effort)]) -> Vec<Column> {
         count("ACTIVE", |effort| effort.scanned_active),
         count("AGED", |effort| effort.deactivated),
         count("WRITTEN", |effort| effort.written),
-        Column::text("BY", rows.iter().map(|(name, _)| name.clone())),
+        Column::text("BY", rows.iter().map(|(name, _)| (*name).to_owned())),
+    ]
+}
+
+fn threads(threads: &[KernelThread]) -> Vec<Column> {
+    let count = |head, of: fn(&Effort) -> u64| {
+        Column::numbers(head, threads.iter().map(|thread| phrase::compact(of(&thread.effort))))
+    };
+    vec![
+        count("TIMES", |effort| effort.times),
+        Column::numbers("TIME", threads.iter().map(|thread| thread.effort.time.to_string())),
+        count("SCANNED", |effort| effort.scanned),
+        count("FREED", |effort| effort.reclaimed),
+        Column::text("DOES", threads.iter().map(|thread| thread.work.words().to_owned())),
+        Column::text("THREAD", threads.iter().map(|thread| label::shown(&thread.name))),
     ]
 }
 

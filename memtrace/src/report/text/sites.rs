@@ -6,11 +6,11 @@ use std::io;
 
 use super::super::roots::Roots;
 use super::super::words::Words;
-use super::super::{Options, estimate, label, phrase};
+use super::super::{Options, allocators, estimate, label, phrase};
 use super::frames::Frames;
 use super::stack::{self, Line};
 use super::table;
-use crate::model::{Bytes, Metric, Profile, Root, Usage};
+use crate::model::{Bytes, EventClass, Metric, Profile, Root, Usage};
 
 /// So much of a root's name is shown at least.
 const LEAST_ROOT: usize = 24;
@@ -25,6 +25,9 @@ struct Site {
     usage: Usage,
     /// As a stack's.
     live_variance: u64,
+    resident: Bytes,
+    /// Whether a stack of it is within an allocator.
+    by_allocator: bool,
 }
 
 /// Writes as many sites as are asked for, the greatest first.
@@ -67,12 +70,22 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
     for (index, stack) in profile.stacks.iter().enumerate() {
         let lines = stack::lines(frames, stack);
         let index = *known.entry((roots.of_stack(index), lines)).or_insert_with_key(|(root, lines)| {
-            sites.push(Site { root: *root, lines: lines.clone(), value: 0, usage: Usage::default(), live_variance: 0 });
+            sites.push(Site {
+                root: *root,
+                lines: lines.clone(),
+                value: 0,
+                usage: Usage::default(),
+                live_variance: 0,
+                resident: Bytes(0),
+                by_allocator: false,
+            });
             sites.len() - 1
         });
         let site = &mut sites[index];
         site.value = site.value.saturating_add(metric.of(stack));
         site.usage += stack.usage;
+        site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
+        site.by_allocator |= profile.class == EventClass::Map && allocators::is_within(profile, stack);
         site.live_variance = site.live_variance.saturating_add(stack.live_variance);
     }
     sites.retain(|site| site.value > 0);
@@ -96,6 +109,13 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", nothing of it {live} at the end"),
         Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };
+    let mut aside = aside;
+    if class == EventClass::Map && usage.live.bytes != Bytes(0) {
+        aside.push_str(&format!(", {} touched", site.resident));
+    }
+    if site.by_allocator {
+        aside.push_str(", an allocator's");
+    }
     let heading =
         format!("{rank:>3}. {:>6}  {}{error}{aside}", phrase::percent(share), phrase::value(class, metric, site.value));
     let Some(root) = root else { return heading };

@@ -28,6 +28,7 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
         at_peak: at_peak.map(Bytes),
         major_faults: 0,
         live_variance: 0,
+        resident: Bytes(0),
     }
 }
 

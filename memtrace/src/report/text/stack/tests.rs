@@ -22,6 +22,7 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
         at_peak: None,
         major_faults: 0,
         live_variance: 0,
+        resident: Default::default(),
     };
     let frames = Frames::new(&profile);
     let mut text = Vec::new();

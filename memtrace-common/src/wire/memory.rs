@@ -1,4 +1,4 @@
-//! Records about pages, and which pages are told of.
+//! Records about pages and mappings, and which pages are told of.
 
 use core::mem::{offset_of, size_of};
 
@@ -27,6 +27,34 @@ pub mod fault {
     pub const WRITE: u64 = 1 << 1;
 }
 
+/// Addresses of a process were mapped, or are about to be unmapped or moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RangeRecord {
+    /// Kind, thread, process, time.
+    pub header: Header,
+    /// The first address.
+    pub begin: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The stack's id, as in an [`super::AllocRecord`]; zero where nothing was mapped.
+    pub stack: u64,
+}
+
+/// What came of a move: a mapping lies at `begin` that lay at `old_begin`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct MoveRecord {
+    /// What there is now: begin, bytes, and who asked for it.
+    pub range: RangeRecord,
+    /// Where it lay.
+    pub old_begin: u64,
+    /// How much it was.
+    pub old_bytes: u64,
+    /// Whether it is still mapped where it lay (`MREMAP_DONTUNMAP`), without its pages: 1 or 0.
+    pub keeps: u64,
+}
+
 /// A process was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -39,11 +67,12 @@ pub struct ForkRecord {
     pub reserved: u32,
 }
 
-/// The ring for records about a page, which is the same one in a process and in its copies, and for 16 pages side by side.
+/// The ring for records about the pages and mappings of process `pid`, whose order is that of all that happens to them: where
+/// `forks` are told of, the one that its copies have too.
 #[inline(always)]
 #[must_use]
-pub const fn ring_of_page(page: u64, rings: u32) -> u32 {
-    ring_of(0, page >> PAGE_SHIFT, rings)
+pub const fn ring_of_memory(pid: u32, forks: bool, rings: u32) -> u32 {
+    if forks { 0 } else { ring_of(pid, 0, rings) }
 }
 
 /// Whether the page at `page` of process `pid` is told of where one in `one_in` is. It depends on nothing else, so that all
@@ -62,6 +91,14 @@ const _: () = {
     assert!(size_of::<FaultRecord>() == 32);
     assert!(offset_of!(FaultRecord, page) == 16);
     assert!(offset_of!(FaultRecord, stack) == 24);
+    assert!(size_of::<RangeRecord>() == 40);
+    assert!(offset_of!(RangeRecord, begin) == 16);
+    assert!(offset_of!(RangeRecord, bytes) == 24);
+    assert!(offset_of!(RangeRecord, stack) == 32);
+    assert!(size_of::<MoveRecord>() == 64);
+    assert!(offset_of!(MoveRecord, old_begin) == 40);
+    assert!(offset_of!(MoveRecord, old_bytes) == 48);
+    assert!(offset_of!(MoveRecord, keeps) == 56);
     assert!(size_of::<ForkRecord>() == 24);
     assert!(offset_of!(ForkRecord, child) == 16);
 };
@@ -91,11 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn pages_spread_evenly_over_the_rings() {
+    fn processes_spread_evenly_over_the_rings_unless_they_have_pages_of_others() {
         let mut counts = [0u32; 4];
-        for group in 0..4096u64 {
-            counts[ring_of_page(0x7f00_0000_0000 + (group << (PAGE_SHIFT + 4)), 4) as usize] += 1;
+        for pid in 0..4096 {
+            counts[ring_of_memory(pid, false, 4) as usize] += 1;
         }
         assert!(counts.iter().all(|&count| (900..1150).contains(&count)), "{counts:?}");
+        assert!((0..4096).all(|pid| ring_of_memory(pid, true, 4) == 0));
     }
 }

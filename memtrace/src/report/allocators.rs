@@ -1,0 +1,43 @@
+//! Which mappings are an allocator's own: it hands them out in blocks, which heap events count.
+
+use crate::model::{Bytes, FUNCTIONS, Naming, Profile, StackProfile};
+
+/// What libraries put before a function's name for themselves.
+const OWN_PREFIXES: [&str; 3] = ["__GI_", "__libc_", "__"];
+
+/// Whether the stack passes through a function that hands out blocks.
+pub(super) fn is_within(profile: &Profile, stack: &StackProfile) -> bool {
+    stack.frames.iter().any(|id| profile.frames[id.0].name.as_ref().is_ok_and(|name| hands_out(&name.0)))
+}
+
+/// What of the live bytes is mapped by allocators.
+pub(super) fn mapped(profile: &Profile) -> Bytes {
+    let own = profile.stacks.iter().filter(|stack| is_within(profile, stack));
+    Bytes(own.map(|stack| stack.usage.live.bytes.0).sum())
+}
+
+fn hands_out(name: &str) -> bool {
+    let name = OWN_PREFIXES.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name));
+    name.starts_with("operator new")
+        || FUNCTIONS.iter().any(|function| {
+            let mut prefixes = Naming::Standard.prefixes().iter();
+            prefixes.any(|prefix| name.strip_prefix(prefix) == Some(function.name))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_hand_out_blocks_are_known_by_all_their_names() {
+        for name in
+            ["malloc", "__GI___libc_malloc", "__libc_calloc", "je_malloc", "mi_zalloc", "operator new(unsigned long)"]
+        {
+            assert!(hands_out(name), "{name}");
+        }
+        for name in ["main", "mmap", "malloc_printerr", "__mmap"] {
+            assert!(!hands_out(name), "{name}");
+        }
+    }
+}
