@@ -28,6 +28,7 @@ const GLIBC: &[&str] = &[
     "hostile",
     "inlined",
     "peak",
+    "pressed",
     "realloc",
     "relatives",
     "restless",

@@ -25,6 +25,10 @@ pub struct Report {
     pub processes: Vec<ProcessReport>,
     /// What stacks are put together under.
     pub roots: Vec<Root>,
+    /// What the whole machine has done to find memory; of reclaim alone.
+    pub reclaim: Option<Machine>,
+    /// Whom the kernel has killed for want of memory.
+    pub oom_kills: Vec<Kill>,
     /// What was lost, by reason.
     pub losses: BTreeMap<String, u64>,
     /// What was there and could not be traced.
@@ -77,6 +81,80 @@ pub struct ProcessReport {
     pub traced_s: f64,
     /// Allocations a second.
     pub allocs_per_s: Option<f64>,
+    /// Its waits for memory, by what was done meanwhile; of reclaim alone.
+    pub stalls: Option<BTreeMap<String, Waits>>,
+}
+
+/// Waits for memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Waits {
+    /// How often.
+    pub count: u64,
+    /// How long, all together.
+    pub time_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+    /// Pages that were looked at.
+    pub scanned_pages: u64,
+    /// Pages that were freed.
+    pub reclaimed_pages: u64,
+    /// How many were how long.
+    pub latencies: Vec<Latency>,
+}
+
+/// So many waits were shorter than so much, and no shorter than half of it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Latency {
+    /// In microseconds.
+    pub below_us: Option<u64>,
+    /// How many.
+    pub count: u64,
+}
+
+/// What the whole machine has done to find memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Machine {
+    /// By what was done.
+    pub efforts: BTreeMap<String, Effort>,
+    /// What the kernel has counted.
+    pub vmstat: Vmstat,
+    /// What it comes to.
+    pub reading: String,
+    /// What this kernel does not tell of.
+    pub missing_tracepoints: Vec<String>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Effort {
+    /// How often.
+    pub times: u64,
+    /// Inactive pages that were looked at.
+    pub scanned_pages: u64,
+    /// Pages that were freed.
+    pub reclaimed_pages: u64,
+}
+
+/// What the kernel has counted.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Vmstat {
+    /// Inactive pages that were looked at.
+    pub scanned_pages: u64,
+    /// Pages that were freed.
+    pub reclaimed_pages: u64,
+    /// Processes that were killed.
+    pub oom_kills: u64,
+}
+
+/// Who was killed for want of memory.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Kill {
+    /// The victim.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Who found no memory.
+    pub by_pid: u32,
 }
 
 /// What stacks are put together under.
@@ -109,6 +187,8 @@ pub struct Stack {
     pub numbers: Numbers,
     /// Its live bytes at the process' peak, where kept.
     pub peak_bytes: Option<u64>,
+    /// How often it waited for memory; of reclaim alone.
+    pub stall_count: Option<u64>,
 }
 
 /// One frame.
