@@ -27,6 +27,7 @@ const GLIBC: &[&str] = &[
     "fork",
     "hostile",
     "inlined",
+    "pages",
     "peak",
     "pressed",
     "realloc",

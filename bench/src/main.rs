@@ -8,6 +8,7 @@
 
 mod bpftrace;
 mod child;
+mod faults;
 mod floor;
 mod heaptrack;
 mod libc_copy;

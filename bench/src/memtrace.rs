@@ -40,14 +40,29 @@ pub(crate) struct Stack {
     pub(crate) end: String,
     frames: Vec<Frame>,
     pub(crate) alloc_count: u64,
+    pub(crate) alloc_bytes: u64,
+    /// How far those may be off, where they are estimated.
+    pub(crate) alloc_error_bytes: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 struct Frame {
     inlined: bool,
+    name: Option<String>,
+    object: Option<String>,
+    offset: Option<u64>,
 }
 
 impl Stack {
+    /// Where in the programs that is, whoever runs them.
+    pub(crate) fn place(&self) -> String {
+        let frame = |frame: &Frame| match (&frame.name, &frame.object) {
+            (Some(name), _) => name.clone(),
+            (None, object) => format!("{}+{:#x}", object.as_deref().unwrap_or("?"), frame.offset.unwrap_or(0)),
+        };
+        self.frames.iter().map(frame).collect::<Vec<_>>().join(";")
+    }
+
     /// How many frames were found; what the compiler put into its caller has none of its own.
     pub(crate) fn frames(&self) -> usize {
         self.frames.iter().filter(|frame| !frame.inlined).count()
@@ -67,6 +82,25 @@ impl Report {
 }
 
 impl Memtrace {
+    /// Has `program` follow everybody, and waits until it does.
+    pub(crate) fn everywhere(program: &Path, options: &[&str], report: &Path) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.arg("-q").args(options).arg("-o").arg(report);
+        let mut child = Child::start(&mut command, Errors::Read)?;
+        child.wait_for_error("attached")?;
+        Ok(Self { child, report: report.to_owned() })
+    }
+
+    /// Has it end, and waits for that.
+    pub(crate) fn stop(self) -> Result<Report> {
+        let pid = i32::try_from(self.pid()).context("a pid is a small number")?;
+        // SAFETY: kill has no conditions; the child has not been waited for, so the pid is still its own.
+        if unsafe { libc::kill(pid, libc::SIGTERM) } != 0 {
+            bail!("memtrace cannot be told to end: {}", std::io::Error::last_os_error());
+        }
+        self.finish()
+    }
+
     /// Has `program` attach to `pid`, and waits until every probe is in place.
     pub(crate) fn attach(program: &Path, pid: u32, options: &[&str], report: PathBuf) -> Result<Self> {
         let mut command = Command::new(program);

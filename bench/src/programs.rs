@@ -65,7 +65,8 @@ fn sqlite(folder: &Path, scale: u64) -> Result<Program> {
     })
 }
 
-fn compiler(folder: &Path, scale: u64) -> Result<Program> {
+/// A compiler proper, and what it compiles.
+pub(crate) fn compiler(folder: &Path, scale: u64) -> Result<Program> {
     let mut source = String::from("#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n");
     for number in 0..scale.div_ceil(4) {
         writeln!(

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
 use crate::child::{Child, Errors};
+use crate::faults::{self, Faults};
 use crate::heaptrack::{self, Heaptrack};
 use crate::libc_copy::LibcCopy;
 use crate::machine::Machine;
@@ -28,6 +29,7 @@ pub(crate) struct Real {
     machine: Machine,
     rounds: usize,
     programs: Vec<Measured>,
+    faults: Faults,
     left_out: Vec<LeftOut>,
 }
 
@@ -79,7 +81,8 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Real> {
         left_out.push(LeftOut { name: "heaptrack", reason: String::from("heaptrack is not installed") });
     }
     let programs = programs.iter().map(|program| measure(&gate, program, options)).collect::<Result<_>>()?;
-    Ok(Real { benchmark: "real", machine: Machine::this(), rounds: options.rounds, programs, left_out })
+    let faults = faults::run(options, &scratch)?;
+    Ok(Real { benchmark: "real", machine: Machine::this(), rounds: options.rounds, programs, faults, left_out })
 }
 
 fn measure(gate: &Gate, program: &Program, options: &Options) -> Result<Measured> {

@@ -214,7 +214,10 @@ impl Ledger {
         let usage = |image: &Image| match class {
             EventClass::Heap => Some(image.usage(None, now, &self.settings)),
             EventClass::Map => image.ranges.as_ref().map(|ranges| ranges.usage(None)),
-            EventClass::Fault => image.pages.as_ref().map(|pages| pages.usage(None)),
+            EventClass::Fault => {
+                let usage = image.pages.as_ref().map(|pages| pages.usage(None));
+                usage.map(|usage| ImageUsage { copy_of: image.copy_of, ..usage })
+            }
             EventClass::Reclaim => image.waits.as_ref().map(|waits| waits.usage(None)),
         };
         let running = self.processes.iter().filter_map(|process| {
@@ -275,15 +278,14 @@ impl Ledger {
             self.room.ranges -= ranges.map_or(0, |ranges| ranges.count());
         }
         let index = self.by_pid.get(&parent).copied();
-        let parent = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
-        let Some(parent) = parent else { return };
-        let pages = parent.pages.as_ref().and_then(|pages| pages.copied(&mut self.room));
-        let ranges = parent.ranges.as_ref().and_then(|ranges| ranges.copied(&mut self.room));
-        if (pages.is_some() || ranges.is_some())
-            && let Some((image, _)) = self.image_of(child)
-        {
+        let image = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
+        let (pages, ranges) = image.map_or((&None, &None), |image| (&image.pages, &image.ranges));
+        let pages = pages.as_ref().and_then(|pages| pages.copied(&mut self.room));
+        let ranges = ranges.as_ref().and_then(|ranges| ranges.copied(&mut self.room));
+        if let Some((image, _)) = self.image_of(child) {
             image.pages = pages;
             image.ranges = ranges;
+            image.copy_of = Some(parent);
         }
     }
 

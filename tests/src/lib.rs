@@ -15,6 +15,7 @@ pub mod kernel_trace;
 pub mod memory;
 pub mod oracle;
 pub mod outcome;
+pub mod pages;
 pub mod place;
 pub mod process;
 pub mod report;

@@ -35,7 +35,22 @@ impl Outcome {
     #[must_use]
     pub fn report_with_code(&self, code: i32) -> Report {
         self.assert_code(code);
-        let text = fs::read_to_string(self.scratch.join("out.json")).expect("the JSON report was written");
+        self.read("out.json")
+    }
+
+    /// The report of one class of the events that were followed in a trace that went well.
+    ///
+    /// # Panics
+    ///
+    /// As [`Outcome::report`].
+    #[must_use]
+    pub fn report_of(&self, events: &str) -> Report {
+        self.assert_code(0);
+        self.read(&format!("out.{events}.json"))
+    }
+
+    fn read(&self, name: &str) -> Report {
+        let text = fs::read_to_string(self.scratch.join(name)).expect("the JSON report was written");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("the JSON report cannot be read: {error}\n{text}"))
     }
 

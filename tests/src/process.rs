@@ -1,5 +1,6 @@
 //! A child process whose output is read line by line, and for which nothing waits for ever.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -18,6 +19,21 @@ pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("it writes text")
+}
+
+/// Waits until the process waits for its standard input.
+///
+/// # Panics
+///
+/// If it doesn't come there.
+pub fn wait_until_it_reads(pid: u32) {
+    let path = format!("/proc/{pid}/syscall");
+    let until = Instant::now() + PATIENCE;
+    // The system call's number, then its first argument: read is 0 on x86-64, and so is standard input.
+    while !fs::read_to_string(&path).expect("the process runs, and we are root").starts_with("0 0x0 ") {
+        assert!(Instant::now() < until, "the process does not come to its barrier");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A running child, killed when it is dropped.

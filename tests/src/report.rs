@@ -1,5 +1,7 @@
 //! memtrace's JSON report, and its comparison with the truth.
 
+mod reclaim;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -7,6 +9,7 @@ use memtrace_common::vocabulary::LossReason;
 use serde::Deserialize;
 
 use crate::books::{Books, Numbers, Site};
+pub use reclaim::{Kill, Machine, Waits};
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -83,78 +86,20 @@ pub struct ProcessReport {
     pub allocs_per_s: Option<f64>,
     /// Its waits for memory, by what was done meanwhile; of reclaim alone.
     pub stalls: Option<BTreeMap<String, Waits>>,
+    /// What is resident, by kind of memory, of page faults.
+    #[serde(default)]
+    pub resident: BTreeMap<String, Resident>,
 }
 
-/// Waits for memory.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Waits {
-    /// How often.
-    pub count: u64,
-    /// How long, all together.
-    pub time_ns: u64,
-    /// The longest.
-    pub longest_ns: u64,
-    /// Pages that were looked at.
-    pub scanned_pages: u64,
-    /// Pages that were freed.
-    pub reclaimed_pages: u64,
-    /// How many were how long.
-    pub latencies: Vec<Latency>,
-}
-
-/// So many waits were shorter than so much, and no shorter than half of it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Latency {
-    /// In microseconds.
-    pub below_us: Option<u64>,
-    /// How many.
-    pub count: u64,
-}
-
-/// What the whole machine has done to find memory.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Machine {
-    /// By what was done.
-    pub efforts: BTreeMap<String, Effort>,
-    /// What the kernel has counted.
-    pub vmstat: Vmstat,
-    /// What it comes to.
-    pub reading: String,
-    /// What this kernel does not tell of.
-    pub missing_tracepoints: Vec<String>,
-}
-
-/// What was done.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Effort {
-    /// How often.
-    pub times: u64,
-    /// Inactive pages that were looked at.
-    pub scanned_pages: u64,
-    /// Pages that were freed.
-    pub reclaimed_pages: u64,
-}
-
-/// What the kernel has counted.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Vmstat {
-    /// Inactive pages that were looked at.
-    pub scanned_pages: u64,
-    /// Pages that were freed.
-    pub reclaimed_pages: u64,
-    /// Processes that were killed.
-    pub oom_kills: u64,
-}
-
-/// Who was killed for want of memory.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Kill {
-    /// The victim.
-    pub pid: u32,
-    /// Its name.
-    pub comm: String,
-    /// Who found no memory.
-    pub by_pid: u32,
+/// What is resident of one kind of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Resident {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What has a stack.
+    pub with_stack_bytes: u64,
+    /// What was there when tracing began.
+    pub before_bytes: u64,
 }
 
 /// What stacks are put together under.
@@ -189,6 +134,18 @@ pub struct Stack {
     pub peak_bytes: Option<u64>,
     /// How often it waited for memory; of reclaim alone.
     pub stall_count: Option<u64>,
+    /// Touches of pages that waited for a device, of page faults.
+    pub major_faults: Option<u64>,
+    /// How far the live bytes may be off, where they are estimated.
+    pub live_error_bytes: Option<u64>,
+    /// How far the bytes in all may be off, where they are estimated.
+    pub alloc_error_bytes: Option<u64>,
+    /// What is resident, of mappings.
+    pub resident_bytes: Option<u64>,
+    /// Whether it is within an allocator, of mappings.
+    pub by_allocator: Option<bool>,
+    /// The kind of memory, where that is told.
+    pub memory: Option<String>,
 }
 
 /// One frame.

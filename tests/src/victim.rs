@@ -1,13 +1,10 @@
 //! Victims: programs that wait at a barrier, work, and say what they did.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::books::Books;
-use crate::process::{PATIENCE, Process};
+use crate::process::{self, Process};
 
 /// Where the victim `name` was built; `victim-…` are those in Rust.
 ///
@@ -107,13 +104,7 @@ impl Victim {
     ///
     /// If it doesn't come there.
     pub fn wait_until_it_reads(&self) {
-        let path = format!("/proc/{}/syscall", self.pid);
-        let until = Instant::now() + PATIENCE;
-        // The system call's number, then its first argument: read is 0 on x86-64, and so is standard input.
-        while !fs::read_to_string(&path).expect("the victim runs, and we are root").starts_with("0 0x0 ") {
-            assert!(Instant::now() < until, "the victim does not come to its barrier");
-            thread::sleep(Duration::from_millis(1));
-        }
+        process::wait_until_it_reads(self.pid);
     }
 
     /// Lets it pass its last barrier, and waits until it has ended well.

@@ -9,8 +9,8 @@ use super::ranges::Ranges;
 use super::stalls::Waits;
 use super::table::{Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, StackId, StackKey, StackUsage, Tick, Tid,
-    Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey, StackUsage, Tick,
+    Tid, Usage,
 };
 
 /// One program run by one process.
@@ -24,6 +24,8 @@ pub(super) struct Image {
     pub(super) pages: Option<Box<Pages>>,
     /// Those of its waits for memory; most images have none.
     pub(super) waits: Option<Box<Waits>>,
+    /// The process whose copy it is, where that was told.
+    pub(super) copy_of: Option<Pid>,
     /// Those of its mappings; most images have none.
     pub(super) ranges: Option<Box<Ranges>>,
 }

@@ -4,8 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Amount, Bytes, Ending, EventClass, ImageId, Losses, OomKill, Part, Residence, Stack, StackEnd, StackId, StallBook,
-    Stalls, Touched, Usage, Work,
+    Amount, Bytes, Ending, EventClass, ImageId, Losses, OomKill, Part, Pid, Residence, Stack, StackEnd, StackId,
+    StallBook, Stalls, Touched, Usage, Work,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -54,6 +54,8 @@ pub struct ImageUsage {
     pub touched: Vec<Touched>,
     /// Its waits for memory, by what was done meanwhile.
     pub stalls: BTreeMap<Work, StallBook>,
+    /// The process whose copy it is, in the books of pages of an image that runs.
+    pub copy_of: Option<Pid>,
     /// What is resident of an image that runs, where that was asked for.
     pub resident: Option<Residence>,
 }
@@ -172,6 +174,7 @@ impl ImageUsage {
             last.pages += if joins { next.pages } else { 0 };
             joins
         });
+        self.copy_of = self.copy_of.or(other.copy_of);
         self.resident = self.resident.take().or(other.resident);
     }
 
@@ -201,6 +204,7 @@ impl ImageUsage {
         // Which pages there are is no difference either.
         change.touched.clear();
         change.resident = None;
+        change.copy_of = None;
         change
     }
 

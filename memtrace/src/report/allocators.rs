@@ -5,6 +5,10 @@ use crate::model::{Bytes, FUNCTIONS, Naming, Profile, StackProfile};
 /// What libraries put before a function's name for themselves.
 const OWN_PREFIXES: [&str; 3] = ["__GI_", "__libc_", "__"];
 
+/// Functions of glibc's own that others than those that users call may lead to (malloc/malloc.c, malloc/arena.c).
+const INTERNAL: [&str; 7] =
+    ["sysmalloc", "_int_malloc", "_int_realloc", "_int_free", "_mid_memalign", "new_heap", "heap_trim"];
+
 /// Whether the stack passes through a function that hands out blocks.
 pub(super) fn is_within(profile: &Profile, stack: &StackProfile) -> bool {
     stack.frames.iter().any(|id| profile.frames[id.0].name.as_ref().is_ok_and(|name| hands_out(&name.0)))
@@ -17,6 +21,9 @@ pub(super) fn mapped(profile: &Profile) -> Bytes {
 }
 
 fn hands_out(name: &str) -> bool {
+    if INTERNAL.contains(&name) {
+        return true;
+    }
     let name = OWN_PREFIXES.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name));
     name.starts_with("operator new")
         || FUNCTIONS.iter().any(|function| {

@@ -30,6 +30,18 @@ impl PageReader {
         })
     }
 
+    /// What was resident of a process when tracing began, or else of the one that it is a copy of.
+    fn before(&self, mut pid: Pid, copies: &BTreeMap<Pid, Pid>) -> &[ResidentRange] {
+        for _ in 0..=copies.len() {
+            match (self.before.get(&pid), copies.get(&pid)) {
+                (Some(before), _) => return before,
+                (None, Some(&parent)) => pid = parent,
+                (None, None) => break,
+            }
+        }
+        &[]
+    }
+
     /// Notes what of the mappings in the books is resident now.
     pub(super) fn note_resident(snapshot: &mut Snapshot) {
         for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
@@ -40,11 +52,13 @@ impl PageReader {
 
     /// Holds the books of pages against what is resident now.
     pub(super) fn settle(&self, snapshot: &mut Snapshot) {
+        let copies: BTreeMap<Pid, Pid> =
+            snapshot.images.iter().filter_map(|(id, usage)| Some((id.pid, usage.copy_of?))).collect();
         for (id, usage) in &mut snapshot.images {
             let running = usage.ended.is_none();
             // A process that ends at this moment has nothing resident.
             let now = running.then(|| target::resident(id.pid).unwrap_or_default());
-            let before = self.before.get(&id.pid).filter(|_| id.ordinal == 0).map_or(&[][..], Vec::as_slice);
+            let before = if id.ordinal == 0 { self.before(id.pid, &copies) } else { &[] };
             let one_in = self.one_in.get();
             let pages = now.as_deref().map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
             residence::settle(usage, pages, one_in);

@@ -69,7 +69,8 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, TargetError> {
     let mut ways = Ways { file, path, can_scan: true, zeros: None };
     for entry in maps::entries(pid)? {
         let kind = kind(&entry);
-        if kind != MappingKind::Special {
+        // The code that the kernel lends is made of pages, and counts; what it lends beside it is not.
+        if kind != MappingKind::Special || entry.path.as_os_str() == "[vdso]" {
             ways.look(&entry, kind, &mut ranges).map_err(|error| failure(pid, &ways.path, error))?;
         }
     }

@@ -35,7 +35,29 @@ pub(super) fn table(result: &Value) -> Result<String> {
         facts::machine(result)?,
         facts::left_out(result, str::to_owned),
     ));
+    text.push_str(&faults(&result["faults"])?);
     Ok(text)
+}
+
+/// What following page faults takes.
+fn faults(faults: &Value) -> Result<String> {
+    let times = |name: &str| -> Result<String> {
+        let of = |part: &str| number(&faults[name], part);
+        Ok(format!("{:.3} ({:.3}–{:.3})", of("median")?, of("min")?, of("max")?))
+    };
+    Ok(format!(
+        "\n\nPage faults of the whole machine, while it {}: {} times as long with one page in {}, {} times with every page, of \
+         which {} were touched. Of the ten largest sites of each round, {} of {} were off by no more than was shown; {} events \
+         were lost.",
+        field(faults, "does")?,
+        times("sampled")?,
+        number(faults, "sample")?,
+        times("exact")?,
+        facts::thousands(number(faults, "touched")?),
+        number(faults, "within")?,
+        number(faults, "sites")?,
+        number(faults, "lost")?,
+    ))
 }
 
 fn field<'a>(program: &'a Value, name: &str) -> Result<&'a str> {
@@ -70,6 +92,10 @@ mod tests {
                     "memtrace": { "slowdown": spread(1.5), "lost": 0 }, "heaptrack": null,
                 },
             ],
+            "faults": {
+                "does": "builds", "sample": 64, "sampled": spread(1.5), "exact": spread(2.5), "touched": 500_000, "lost": 0,
+                "sites": 70, "within": 69,
+            },
             "left_out": [{ "name": "redis-server", "reason": "another allocator" }],
         })
     }
@@ -85,7 +111,9 @@ mod tests {
                 "| python3: computes | 1.0 s | 10 | 1.50× (1.00–2.00) | - |",
             ]
         );
-        assert!(text.ends_with("memtrace lost no event. Not measured: redis-server (another allocator)."), "{text}");
+        assert!(text.contains("memtrace lost no event. Not measured: redis-server (another allocator)."), "{text}");
+        assert!(text.contains("1.500 (1.000–2.000) times as long with one page in 64, 2.500"), "{text}");
+        assert!(text.ends_with("69 of 70 were off by no more than was shown; 0 events were lost."), "{text}");
     }
 
     #[test]

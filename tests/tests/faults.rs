@@ -1,0 +1,182 @@
+//! What is resident, by the stack that touched it first, equals what victims know and what the kernel says, to the page.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use memtrace_tests::pages::{PAGE, Said, rss};
+use memtrace_tests::process::run;
+use memtrace_tests::{Report, Scratch, Trace, Victim};
+
+/// What memtrace says of the victim that touches memory in the way `way`, what the victim says, and what the kernel does.
+fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
+    let mut victim = Victim::start_with("pages", &[way]);
+    let tracer = Trace::of(&victim).options(&["--events", "fault"]).options(options).start();
+    let said = Said::hear(&mut victim);
+    victim_waits(said.pid);
+    let resident = rss(said.pid);
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    (report, said, resident)
+}
+
+/// Waits until the process waits for its standard input, and so touches nothing any more.
+fn victim_waits(pid: u32) {
+    memtrace_tests::process::wait_until_it_reads(pid);
+}
+
+/// Resident pages by function are as the victim says, all of them together as the kernel does, and none is unexplained.
+fn equals(way: &str, options: &[&str]) {
+    let (report, said, resident) = trace(way, options);
+    said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
+    let process = report.processes.iter().find(|process| process.pid == said.pid).expect("the process is there");
+    let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
+    assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
+    let explained = sum(|kind| kind.with_stack_bytes) + sum(|kind| kind.before_bytes);
+    assert_eq!(explained, resident, "{:#?}", process.resident);
+    assert_eq!(process.totals.live_bytes, sum(|kind| kind.with_stack_bytes));
+}
+
+#[test]
+fn of_a_reserve_what_is_touched() {
+    equals("reserve", &[]);
+}
+
+#[test]
+fn of_what_is_only_read_nothing() {
+    equals("reads", &[]);
+}
+
+#[test]
+fn of_huge_pages_their_real_size() {
+    equals("huge_written", &[]);
+}
+
+#[test]
+fn of_huge_pages_that_are_only_read_nothing() {
+    equals("huge_read", &[]);
+}
+
+#[test]
+fn what_is_left_around_a_hole() {
+    equals("hole", &[]);
+}
+
+#[test]
+fn what_was_not_given_back() {
+    equals("back", &[]);
+}
+
+#[test]
+fn what_was_moved_and_has_grown() {
+    equals("moves", &[]);
+}
+
+#[test]
+fn of_files_what_was_touched_and_what_the_kernel_brought_along() {
+    equals("files", &[]);
+}
+
+#[test]
+fn what_is_left_below_the_break() {
+    equals("brk", &[]);
+}
+
+#[test]
+fn a_copys_own_pages_and_those_that_it_has_from_its_parent() {
+    equals("forks", &["--children"]);
+}
+
+#[test]
+fn what_the_kernel_filled() {
+    equals("kernel", &[]);
+}
+
+/// A file to swap to, for as long as this lives.
+struct Swap(PathBuf);
+
+impl Swap {
+    fn on(scratch: &Scratch) -> Self {
+        let path = scratch.join("swap");
+        let file = File::create(&path).expect("the folder can be written to");
+        // It must have all its blocks.
+        std::io::copy(&mut std::io::repeat(0).take(32 << 20), &mut &file).expect("there is room");
+        file.sync_all().expect("it can be written");
+        run(Command::new("chmod").arg("600").arg(&path));
+        run(Command::new("mkswap").arg(&path));
+        run(Command::new("swapon").arg(&path));
+        Self(path)
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // Nobody has anything there that would keep it.
+        let _ = Command::new("swapoff").arg(&self.0).status();
+    }
+}
+
+/// How many touches of pages of the process have waited for a device, as the kernel counts (`majflt`, proc_pid_stat(5)).
+fn major_faults(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
+    behind.split_whitespace().nth(9).expect("there are so many fields").parse().expect("a number")
+}
+
+/// Resident pages, and how often touches have waited, are as the victim and the kernel say; returns the latter.
+fn equals_with_waits(way: &str) -> u64 {
+    let mut victim = Victim::start_with("pages", &[way]);
+    let before = major_faults(victim.pid());
+    let tracer = Trace::of(&victim).options(&["--events", "fault"]).start();
+    let said = Said::hear(&mut victim);
+    victim_waits(said.pid);
+    let waited = major_faults(said.pid) - before;
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
+    assert_eq!(report.stacks.iter().filter_map(|stack| stack.major_faults).sum::<u64>(), waited);
+    waited
+}
+
+#[test]
+fn what_was_swapped_out_and_in_again() {
+    let scratch = Scratch::new();
+    let _swap = Swap::on(&scratch);
+    // What has been written and is still in memory need not be waited for.
+    let _ = equals_with_waits("swaps");
+}
+
+#[test]
+fn what_was_waited_for_by_its_pages() {
+    assert!(equals_with_waits("disk") >= 40);
+}
+
+#[test]
+fn of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_page() {
+    let (report, said, resident) = trace("reserve", &["--sample", "16"]);
+    let stacks = said.stacks(&report, "reserve_and_touch");
+    let estimate: u64 = stacks.iter().map(|stack| stack.numbers.live_bytes).sum();
+    let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("it is estimated");
+    let truth = said.functions["reserve_and_touch"].resident * PAGE;
+    // A sixteenth of 16,384 pages: three standard deviations are about a tenth. Twice that is not met by chance.
+    assert!(estimate.abs_diff(truth) <= 2 * error, "{estimate} ± {error} for {truth}");
+    assert!((truth / 20..truth / 7).contains(&error), "{error} of {truth}");
+    let process = &report.processes[0];
+    assert_eq!(process.resident.values().map(|kind| kind.total_bytes).sum::<u64>(), resident);
+}
+
+#[test]
+fn by_the_kind_of_memory() {
+    let (report, said, _) = trace("files", &["--by", "memory"]);
+    let live = |function: &str, kind: &str| {
+        let stacks = said.stacks(&report, function).into_iter();
+        stacks.filter(|stack| stack.memory.as_deref() == Some(kind)).map(|stack| stack.numbers.live_bytes).sum::<u64>()
+    };
+    for function in ["shared_file", "private_file"] {
+        assert_eq!(live(function, "file"), said.functions[function].resident * 4096);
+        assert_eq!(live(function, "anonymous"), 0);
+    }
+}

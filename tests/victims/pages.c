@@ -1,0 +1,286 @@
+/* Maps and touches memory in the way that its argument names, each way in a function of its own, and says how many pages of
+ * each function's are resident and mapped, which it knows from what it has done. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOIPA __attribute__((noipa))
+#define PAGE 4096ul
+#define MIB (1ul << 20)
+#define HUGE (2 * MIB)
+
+static char line[1024];
+
+/* A function's pages: those that are resident, and those that are mapped. */
+static void tell(const char *function, unsigned long resident, unsigned long mapped) {
+    size_t length = strlen(line);
+    snprintf(line + length, sizeof line - length, "%s\"%s\":{\"resident\":%lu,\"mapped\":%lu}", length ? "," : "",
+             function, resident, mapped);
+}
+
+static void *checked(void *mapped) {
+    if (mapped == MAP_FAILED)
+        abort();
+    return mapped;
+}
+
+static char *map(size_t bytes) {
+    return checked(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+
+static void write_to(char *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += PAGE)
+        from[at] = 1;
+}
+
+static void read_from(const char *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += PAGE)
+        (void)*(const volatile char *)(from + at);
+}
+
+NOIPA static void reserve_and_touch(void) {
+    char *all = map(1024 * MIB);
+    write_to(all + 512 * MIB, 64 * MIB);
+    tell("reserve_and_touch", 64 * MIB / PAGE, 1024 * MIB / PAGE);
+}
+
+NOIPA static char *only_read(void) {
+    char *all = map(16 * MIB);
+    read_from(all, 16 * MIB);
+    return all;
+}
+
+NOIPA static void write_half(char *all) { write_to(all, 8 * MIB); }
+
+/* What is only read are pages of zeros that count as nobody's. */
+static void reads(void) {
+    char *all = only_read();
+    write_half(all);
+    tell("only_read", 0, 16 * MIB / PAGE);
+    tell("write_half", 8 * MIB / PAGE, 0);
+}
+
+NOIPA static void huge_written(void) {
+    char *all = map(10 * MIB);
+    char *aligned = (char *)(((uintptr_t)all + HUGE - 1) / HUGE * HUGE);
+    if (madvise(aligned, 8 * MIB, MADV_HUGEPAGE))
+        abort();
+    for (int i = 0; i < 4; i++)
+        aligned[i * HUGE + 77 * PAGE] = 1;
+    tell("huge_written", 8 * MIB / PAGE, 10 * MIB / PAGE);
+}
+
+NOIPA static void huge_read(void) {
+    char *all = map(10 * MIB);
+    char *aligned = (char *)(((uintptr_t)all + HUGE - 1) / HUGE * HUGE);
+    if (madvise(aligned, 8 * MIB, MADV_HUGEPAGE))
+        abort();
+    read_from(aligned, 8 * MIB);
+    tell("huge_read", 0, 10 * MIB / PAGE);
+}
+
+NOIPA static void with_a_hole(void) {
+    char *all = map(64 * PAGE);
+    write_to(all, 64 * PAGE);
+    if (munmap(all + 20 * PAGE, 16 * PAGE))
+        abort();
+    tell("with_a_hole", 48, 48);
+}
+
+NOIPA static void given_back(void) {
+    char *all = map(64 * PAGE);
+    write_to(all, 64 * PAGE);
+    if (madvise(all, 32 * PAGE, MADV_DONTNEED))
+        abort();
+    tell("given_back", 32, 64);
+}
+
+NOIPA static char *to_be_moved(void) {
+    char *all = map(32 * PAGE);
+    write_to(all, 32 * PAGE);
+    return all;
+}
+
+/* Moves what was touched, and lets it grow. */
+NOIPA static char *mover(char *all) {
+    char *elsewhere = map(48 * PAGE);
+    return checked(mremap(all, 32 * PAGE, 48 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere));
+}
+
+NOIPA static char *move_again(char *all) {
+    char *elsewhere = map(40 * PAGE);
+    char *moved = checked(mremap(all, 48 * PAGE, 40 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere));
+    write_to(moved + 32 * PAGE, 4 * PAGE);
+    return moved;
+}
+
+static void moves(void) {
+    char *all = move_again(mover(to_be_moved()));
+    /* A move that fails leaves everything as it is. */
+    if (mremap(all, 40 * PAGE, 1ul << 60, MREMAP_MAYMOVE) != MAP_FAILED)
+        abort();
+    tell("to_be_moved", 32, 32);
+    tell("mover", 0, 8);
+    tell("move_again", 4, 0);
+}
+
+NOIPA static void *shared_file(int fd) {
+    char *all = checked(mmap(NULL, 100 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    read_from(all, 30 * PAGE);
+    write_to(all + 64 * PAGE, 20 * PAGE);
+    return all;
+}
+
+NOIPA static void *private_file(int fd) {
+    char *all = checked(mmap(NULL, 100 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0));
+    write_to(all, 25 * PAGE);
+    return all;
+}
+
+/* The kernel maps what it has of a file around what is touched, so that the pages are told by the kernel. */
+static unsigned long present(void *at, unsigned long pages) {
+    unsigned long count = 0;
+    int map = open("/proc/self/pagemap", O_RDONLY);
+    for (unsigned long page = 0; page < pages; page++) {
+        uint64_t entry = 0;
+        if (pread(map, &entry, 8, (off_t)(((uintptr_t)at / PAGE + page) * 8)) != 8)
+            abort();
+        count += entry >> 63;
+    }
+    close(map);
+    return count;
+}
+
+static void files(void) {
+    char path[] = "/tmp/memtrace-pages-XXXXXX";
+    int fd = mkstemp(path);
+    if (fd < 0 || unlink(path) || ftruncate(fd, 100 * PAGE))
+        abort();
+    static char page[PAGE];
+    for (int i = 0; i < 100; i++)
+        if (pwrite(fd, page, PAGE, i * (off_t)PAGE) != (ssize_t)PAGE)
+            abort();
+    void *shared = shared_file(fd), *private = private_file(fd);
+    tell("shared_file", present(shared, 100), 100);
+    tell("private_file", present(private, 100), 100);
+}
+
+NOIPA static void grow_the_heap(void) {
+    if (sbrk(40 * PAGE) == (void *)-1)
+        abort();
+    write_to((char *)sbrk(0) - 40 * PAGE, 40 * PAGE);
+    if (sbrk(-(intptr_t)(10 * PAGE)) == (void *)-1)
+        abort();
+    tell("grow_the_heap", 30, 30);
+}
+
+NOIPA static char *before_the_fork(void) {
+    char *all = map(64 * PAGE);
+    write_to(all, 64 * PAGE);
+    return all;
+}
+
+NOIPA static void write_a_copy(char *all) { write_to(all, 16 * PAGE); }
+
+/* The child goes on as the victim, and has half of what its parent had as its own. */
+static void forks(void) {
+    char *all = before_the_fork();
+    pid_t child = fork();
+    if (child < 0)
+        abort();
+    if (child > 0) {
+        /* The parent's own writes change nothing. */
+        write_to(all, 64 * PAGE);
+        int status;
+        waitpid(child, &status, 0);
+        _exit(status ? 1 : 0);
+    }
+    write_a_copy(all);
+    tell("before_the_fork", 48, 64);
+    tell("write_a_copy", 16, 0);
+}
+
+/* The kernel itself touches what read(2) fills. */
+NOIPA static void filled_by_the_kernel(void) {
+    char *all = map(40 * PAGE);
+    int zero = open("/dev/zero", O_RDONLY);
+    if (read(zero, all, 24 * PAGE) != (ssize_t)(24 * PAGE))
+        abort();
+    close(zero);
+    tell("filled_by_the_kernel", 24, 40);
+}
+
+NOIPA static char *swapped_out(void) {
+    char *all = map(1024 * PAGE);
+    write_to(all, 1024 * PAGE);
+    for (int i = 0; i < 1000 && present(all, 1024); i++) {
+        if (madvise(all, 1024 * PAGE, MADV_PAGEOUT))
+            abort();
+        usleep(10000);
+    }
+    if (present(all, 1024))
+        abort();
+    return all;
+}
+
+NOIPA static void swapped_in(char *all) { write_to(all, 512 * PAGE); }
+
+static void swaps(void) {
+    swapped_in(swapped_out());
+    tell("swapped_out", 0, 1024);
+    tell("swapped_in", 512, 0);
+}
+
+/* Of what the disk alone has each page has to be waited for. */
+NOIPA static void read_from_disk(int fd) {
+    char *all = checked(mmap(NULL, 64 * PAGE, PROT_READ, MAP_SHARED, fd, 0));
+    if (madvise(all, 64 * PAGE, MADV_RANDOM))
+        abort();
+    read_from(all, 40 * PAGE);
+}
+
+static void disk(void) {
+    char path[] = "/var/tmp/memtrace-pages-XXXXXX";
+    int fd = mkstemp(path);
+    static char page[PAGE];
+    if (fd < 0 || unlink(path))
+        abort();
+    for (int i = 0; i < 64; i++)
+        if (write(fd, page, PAGE) != (ssize_t)PAGE)
+            abort();
+    if (fsync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
+        abort();
+    read_from_disk(fd);
+    tell("read_from_disk", 40, 64);
+}
+
+int main(int argc, char **argv) {
+    const struct {
+        const char *name;
+        void (*run)(void);
+    } ways[] = {
+        {"reserve", reserve_and_touch}, {"reads", reads},   {"huge_written", huge_written}, {"huge_read", huge_read},
+        {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
+        {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
+    };
+    /* So that its own code is not touched for the first time while memory is. */
+    if (mlockall(MCL_CURRENT))
+        abort();
+    say_ready();
+    if (!gate_wait())
+        return 1;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (argc == 2 && !strcmp(argv[1], ways[i].name))
+            ways[i].run();
+    static char all[sizeof line + 64];
+    snprintf(all, sizeof all, "{\"pid\":%d,\"functions\":{%s}}\n", (int)getpid(), line);
+    say(all);
+    return gate_wait() ? 0 : 1;
+}
