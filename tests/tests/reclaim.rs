@@ -7,7 +7,7 @@ use std::time::Duration;
 use memtrace_tests::cgroup::Version;
 use memtrace_tests::kernel_trace::Passed;
 use memtrace_tests::report::{ProcessReport, Waits};
-use memtrace_tests::{Cgroup, KernelTrace, Numbers, Scratch, Trace, Victim};
+use memtrace_tests::{Cgroup, KernelTrace, Numbers, Scratch, Stack, Trace, Victim};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
@@ -31,10 +31,10 @@ fn of<'a>(passed: &'a [Passed], name: &str, tid: u32) -> Vec<&'a Passed> {
     passed.iter().filter(|passed| passed.name == name && passed.tid == tid).collect()
 }
 
-fn waits_of(process: &ProcessReport) -> &Waits {
-    let stalls = process.stalls.as_ref().expect("they are of reclaim");
-    assert_eq!(stalls.keys().collect::<Vec<_>>(), ["memcg"], "{stalls:#?}");
-    &stalls["memcg"]
+/// Those that `process` spent with looking for pages of its control group that can go. It may have waited for others too: what
+/// is free on the machine is not the test's to say.
+fn memcg(process: &ProcessReport) -> &Waits {
+    &process.stalls.as_ref().expect("they are of reclaim")["memcg"]
 }
 
 #[test]
@@ -49,19 +49,19 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
         "vmscan/mm_vmscan_memcg_reclaim_begin",
         "vmscan/mm_vmscan_memcg_reclaim_end",
         "vmscan/mm_vmscan_direct_reclaim_end",
+        "compaction/mm_compaction_end",
         "vmscan/mm_vmscan_lru_isolate",
     ]);
     let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
     victim.work();
     let report = tracer.stop().report();
     let passed = kernel.read();
-    let on_the_record =
-        (group.version() == Version::Two).then(|| (group.stat("pgscan_direct"), group.stat("pgsteal_direct")));
+    let on_the_record = (group.version() == Version::Two).then(|| group.stat("pgscan_direct"));
     victim.finish();
 
     report.assert_nothing_lost();
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
-    let waits = waits_of(process);
+    let waits = memcg(process);
     let [begun, ended] = ["begin", "end"].map(|part| of(&passed, &format!("mm_vmscan_memcg_reclaim_{part}"), pid));
     let isolated: Vec<_> = of(&passed, "mm_vmscan_lru_isolate", pid);
     let inactive: Vec<_> = isolated.into_iter().filter(|passed| passed.text.contains("lru=inactive")).collect();
@@ -70,7 +70,7 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
     assert_eq!((waits.count, begun.len()), (ended.len() as u64, ended.len()), "waits");
     assert_eq!(waits.reclaimed_pages, sum(&ended, "nr_reclaimed"), "freed");
     assert_eq!(waits.scanned_pages, sum(&inactive, "nr_scanned"), "scanned");
-    if let Some((scanned, _)) = on_the_record {
+    if let Some(scanned) = on_the_record {
         assert_eq!(waits.scanned_pages, scanned, "memory.stat");
     }
     // Whoever else looks for pages is counted too.
@@ -89,9 +89,18 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
     assert_eq!(waits.latencies.iter().map(|latency| latency.count).sum::<u64>(), waits.count);
     assert!(Duration::from_secs_f64(report.duration_s) >= Duration::from_nanos(waits.time_ns));
 
-    // All of them are where the victim reads.
-    let stacks = report.stacks.iter().filter(|stack| stack.names().contains(&"read_all"));
-    assert_eq!(stacks.map(|stack| stack.stall_count.expect("it is of reclaim")).sum::<u64>(), waits.count);
+    // And so it is with what else it waited for.
+    for (work, tracepoint) in [("direct", "mm_vmscan_direct_reclaim_end"), ("compaction", "mm_compaction_end")] {
+        let told = process.stalls.as_ref().and_then(|stalls| stalls.get(work)).map_or(0, |waits| waits.count);
+        assert_eq!(told, of(&passed, tracepoint, pid).len() as u64, "{work}");
+    }
+
+    // All that is waited for the group is where the victim reads.
+    let count = |stack: &Stack| stack.stall_count.expect("it is of reclaim");
+    let all: u64 = process.stalls.iter().flatten().map(|(_, waits)| waits.count).sum();
+    assert_eq!(report.stacks.iter().map(count).sum::<u64>(), all);
+    let reading = report.stacks.iter().filter(|stack| stack.names().contains(&"read_all"));
+    assert!(reading.map(count).sum::<u64>() >= waits.count);
     for stack in &report.stacks {
         assert_eq!(stack.end, "complete", "{:?}", stack.names());
     }
@@ -129,19 +138,6 @@ fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
         blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.numbers).sum();
     assert_eq!(eaten, expected);
     // It looked for memory before, in vain in the end.
-    assert!(waits_of(&waits.processes[0]).count > 0);
+    assert!(memcg(&waits.processes[0]).count > 0);
     assert!(waits.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
-}
-
-#[test]
-fn who_does_not_want_for_memory_waits_for_none() {
-    let mut victim = Victim::start("exact");
-    let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
-    victim.work();
-    let report = tracer.stop().report();
-    victim.finish();
-    report.assert_nothing_lost();
-    let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
-    assert_eq!(process.stalls.as_ref().map(|stalls| stalls.len()), Some(0));
-    assert!(report.stacks.is_empty() && process.ended.is_none());
 }
