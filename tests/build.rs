@@ -25,11 +25,13 @@ const GLIBC: &[&str] = &[
     "exec",
     "flood",
     "fork",
+    "heaps",
     "hostile",
     "inlined",
     "pages",
     "peak",
     "pressed",
+    "ranges",
     "realloc",
     "relatives",
     "restless",
@@ -57,6 +59,7 @@ fn main() {
     for name in GLIBC {
         compile("gcc", &["-std=c11"], &[&format!("{name}.c"), "books.c"], &[], &out.join(name));
     }
+    compile("gcc", &["-std=c11", "-static"], &["heaps.c", "books.c"], &[], &out.join("heaps.static"));
     let weak = ["-std=c11", "-Wl,-z,dynamic-undefined-weak"];
     let old = ["-std=c11", "-Wl,-z,dynamic-undefined-weak", "-nostartfiles"];
     compile("gcc", &old, &["calls.c", "books.c", "old_start.c"], &[], &out.join("calls"));

@@ -6,6 +6,7 @@ mod console;
 mod doctor;
 mod events;
 mod exit;
+mod explain;
 mod help;
 mod hooks;
 mod logging;
@@ -48,6 +49,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let text = if asked.json { doctor::json(&findings) } else { doctor::text(&findings, colour) };
             print(text.as_bytes(), exit::of_findings(&findings), &console).into()
         }
+        Some(Action::Explain(asked)) => explain::run(asked, &console).into(),
         Some(Action::Completions { shell, .. }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "memtrace", &mut script);

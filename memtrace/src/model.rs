@@ -7,6 +7,7 @@ mod address;
 mod belonging;
 mod event;
 mod event_class;
+mod explanation;
 mod id;
 mod losses;
 mod mapping;
@@ -15,6 +16,7 @@ mod metric;
 mod notice;
 mod oom;
 mod part;
+mod pressure;
 mod profile;
 mod reclaim;
 mod replaced;
@@ -30,6 +32,10 @@ pub use address::{AbsAddr, FileOffset, VirtOffset};
 pub use belonging::{Cgroup, Container, User};
 pub use event::{Event, EventKind, OutOfMemory, Touch};
 pub use event_class::EventClass;
+pub use explanation::{
+    CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, NamedMemory,
+    ThreadStacks, Told,
+};
 pub use id::{ImageId, Pid, StackId, Tid};
 pub use losses::{LossReason, Losses};
 pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
@@ -38,11 +44,12 @@ pub use metric::{Measure, Metric};
 pub use notice::{Notice, NoticeKind};
 pub use oom::OomKill;
 pub use part::{AllocatorId, Part, Parts};
+pub use pressure::{Pressure, Stalled};
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
     Unnamed,
 };
-pub use reclaim::{Effort, KernelThread, MachineReclaim, Reading, Seconds, VmCounters};
+pub use reclaim::{Effort, KernelThread, MachineReclaim, PressureTime, Reading, Seconds, VmCounters};
 pub use replaced::{Replaced, Version};
 pub use resident::{PAGE, Residence, ResidentKind, ResidentRange, Touched};
 pub use root::Root;

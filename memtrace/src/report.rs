@@ -2,6 +2,7 @@
 
 mod allocators;
 mod estimate;
+mod explain;
 mod fold;
 mod folded;
 mod json;
@@ -13,6 +14,7 @@ mod svg;
 mod text;
 mod words;
 
+pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub(crate) use label::plain;
 
 use std::cmp::Reverse;

@@ -4,6 +4,7 @@ mod config;
 mod cost;
 pub mod doctor;
 mod error;
+pub mod explain;
 mod followed;
 mod forecast;
 mod leaving;

@@ -100,7 +100,8 @@ fn help_tells_every_option_and_every_exit_code() {
 
 #[test]
 fn the_lesser_commands_have_help_too() {
-    for (command, says) in [("doctor", "--json"), ("completions", "<SHELL>"), ("man", "roff")] {
+    for (command, says) in [("doctor", "--json"), ("explain", "--format"), ("completions", "<SHELL>"), ("man", "roff")]
+    {
         let output = run(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(stdout(&output).contains(says), "{}", stdout(&output));
@@ -140,6 +141,8 @@ fn pids_that_are_none_are_refused() {
     refused("--pid 1,2", &["invalid value '1,2'", "--pid again for another"]);
     refused("--pid", &["a value is required for '--pid <PID>'"]);
     refused("doctor --pid 0", &["no process has pid 0"]);
+    refused("explain --pid 0", &["no process has pid 0"]);
+    refused("explain", &["--pid <PID>"]);
 }
 
 #[test]
@@ -198,6 +201,8 @@ fn outputs_that_contradict_each_other_are_refused() {
     refused("--pid 1 -o a.svg --format json", &["--format json contradicts the extension of a.svg", "*.json"]);
     refused("--pid 1 -o a.svg -o ./a.svg", &["two outputs go to ./a.svg"]);
     refused("--pid 1 -o - -o - --format txt", &["two outputs go to standard output"]);
+    refused("explain --pid 1 -o a.svg", &["explain does not write svg", "tip: name the file *.txt or *.json"]);
+    refused("explain --pid 1 --format folded", &["invalid value 'folded'", "txt, json"]);
 }
 
 #[test]
@@ -304,6 +309,32 @@ fn doctor_fails_for_a_process_that_is_not_there() {
     let expected = if usual.status.success() { Some(3) } else { usual.status.code() };
     assert_eq!(output.status.code(), expected, "{}", stdout(&output));
     assert!(stdout(&output).lines().any(|line| line.starts_with("fail") && line.contains("4294967295")));
+}
+
+#[test]
+fn explain_tells_of_memtraces_own_parent_without_privileges_what_it_tells_in_json() {
+    let pid = std::process::id().to_string();
+    let text = run(&["explain", "--pid", &pid]);
+    assert_eq!((text.status.code(), stderr(&text)), (Some(0), ""));
+    let first = stdout(&text).lines().next().expect("a line").to_owned();
+    let json = run(&["explain", "--pid", &pid, "--format", "json"]);
+    assert_eq!((json.status.code(), stderr(&json)), (Some(0), ""));
+    let read: serde_json::Value = serde_json::from_str(stdout(&json)).expect("JSON");
+    assert_eq!((read["schema_version"].as_u64(), read["pid"].to_string()), (Some(1), pid.clone()));
+    let exe = std::env::current_exe().expect("the test has a path");
+    assert_eq!(read["exe"].as_str(), exe.to_str());
+    assert!(first.starts_with(&format!("memtrace: pid {pid} ({})", read["comm"].as_str().expect("a name"))), "{first}");
+    assert!(stdout(&text).contains("unexplained"), "{}", stdout(&text));
+}
+
+#[test]
+fn explain_fails_for_a_process_that_is_not_there_and_for_an_output_that_cannot_be_written() {
+    let output = run(&["explain", "--pid", "4294967295"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""));
+    assert!(stderr(&output).starts_with("memtrace: error: there is no process 4294967295"), "{}", stderr(&output));
+    let pid = std::process::id().to_string();
+    let output = run(&["explain", "--pid", &pid, "-o", "/nonexistent-directory/a.txt"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(7), ""));
 }
 
 #[test]

@@ -7,6 +7,8 @@
 mod host;
 #[path = "report_golden/languages.rs"]
 mod languages;
+#[path = "report_golden/page.rs"]
+mod page;
 #[path = "report_golden/sample.rs"]
 mod sample;
 #[path = "report_golden/waits.rs"]

@@ -136,14 +136,23 @@ impl Process {
     ///
     /// If neither comes in time.
     pub fn wait_for_error_line(&mut self, beginning: &str) -> bool {
+        self.wait_for_error(|line| line.starts_with(beginning))
+    }
+
+    /// Waits for a line on standard error that is as `is_it` says; false if standard error ends without one.
+    ///
+    /// # Panics
+    ///
+    /// If neither comes in time.
+    pub fn wait_for_error(&mut self, is_it: impl Fn(&str) -> bool) -> bool {
         let until = Instant::now() + PATIENCE;
         loop {
             match self.errors.next(until) {
-                Ok(Some(line)) if line.starts_with(beginning) => return true,
+                Ok(Some(line)) if is_it(line) => return true,
                 Ok(Some(_)) => {}
                 Ok(None) => return false,
                 Err(_) => {
-                    panic!("{} did not say `{beginning}` in {PATIENCE:?}, but {:#?}", self.name, self.errors.seen)
+                    panic!("{} did not say what it should in {PATIENCE:?}, but {:#?}", self.name, self.errors.seen)
                 }
             }
         }

@@ -25,6 +25,12 @@ const TESTS: &[Program] = &[
     Program { name: "musl-gcc", package: "musl-tools" },
     Program { name: "objcopy", package: "binutils" },
     Program { name: "python3", package: "python3" },
+    Program { name: "ps", package: "procps" },
+    Program { name: "setpriv", package: "util-linux" },
+    // Programs that nobody here wrote, whose memory is explained.
+    Program { name: "/usr/bin/redis-server", package: "redis-server" },
+    Program { name: "/usr/bin/node", package: "nodejs" },
+    Program { name: "/usr/bin/pg_createcluster", package: "postgresql" },
     Program { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
     Program { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
     Program { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },

@@ -1,5 +1,7 @@
 //! The arguments as they are given: read, each for itself, and not yet held against each other.
 
+mod lesser;
+
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
+
+pub(super) use lesser::{Doctor, Explain, Help};
 
 use super::{choices, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, MAX_FRAMES, MAX_RINGS, Metric, Pid, Root};
@@ -58,6 +62,9 @@ pub(super) enum Action {
     /// Trace mappings: who maps how much, and how much of that is touched. Short for --events map
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
     Maps(Box<Trace>),
+    /// Tell where a process' memory is, without tracing: what adds up to its RSS, and what is beside it
+    #[command(disable_help_flag = true)]
+    Explain(Explain),
     /// Tell what is missing for tracing on this machine, and how to get it
     #[command(disable_help_flag = true)]
     Doctor(Doctor),
@@ -76,29 +83,6 @@ pub(super) enum Action {
         #[command(flatten)]
         help: Help,
     },
-}
-
-/// What `doctor` is asked.
-#[derive(Debug, Args)]
-pub(super) struct Doctor {
-    /// Look at this process too
-    #[arg(short, long, value_name = "PID", value_parser = units::pid)]
-    pub(super) pid: Option<Pid>,
-
-    /// Write JSON, for programs
-    #[arg(long)]
-    pub(super) json: bool,
-
-    #[command(flatten)]
-    pub(super) help: Help,
-}
-
-/// The help flag of the lesser commands, which have no headings.
-#[derive(Debug, Args)]
-pub(super) struct Help {
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// What tracing is asked.

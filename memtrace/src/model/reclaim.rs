@@ -1,8 +1,9 @@
 //! What the whole machine has done to find memory.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::{Nanoseconds, Work};
+use super::{Nanoseconds, Pressure, Work};
 
 /// What was done, of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +79,28 @@ impl VmCounters {
     }
 }
 
+/// For how long tasks waited for memory while tracing, as the kernel's pressure information has it: for the time that it
+/// takes to look for pages, and to bring back what was taken out of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PressureTime {
+    /// At least one task waited.
+    pub some: Duration,
+    /// All tasks that had work waited; `None` where the kernel does not say.
+    pub full: Option<Duration>,
+}
+
+impl PressureTime {
+    /// From `earlier` to `now`.
+    #[must_use]
+    pub fn between(earlier: &Pressure, now: &Pressure) -> Self {
+        let full = now.full.zip(earlier.full);
+        Self {
+            some: now.some.total.saturating_sub(earlier.some.total),
+            full: full.map(|(now, earlier)| now.total.saturating_sub(earlier.total)),
+        }
+    }
+}
+
 /// In how many of the seconds of a trace pages were looked for, and brought back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seconds {
@@ -145,6 +168,8 @@ pub struct MachineReclaim {
     pub counters: VmCounters,
     /// Second by second.
     pub seconds: Seconds,
+    /// How long anyone on the machine waited; `None` where the kernel does not keep that.
+    pub pressure: Option<PressureTime>,
     /// Tracepoints that the kernel does not have, so that what they tell is missing.
     pub missing: Vec<&'static str>,
 }

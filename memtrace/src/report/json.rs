@@ -9,12 +9,14 @@ use std::io;
 
 use serde::Serialize;
 
+pub(super) use layout::Lines;
+
 use super::Options;
 use crate::model::Profile;
 
 /// Writes the report as it is turned over, a stack a line, never holding more than one.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, layout::Lines::default());
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
     schema::Report::new(profile, options).serialize(&mut serializer)?;
     out.write_all(b"\n")
 }

@@ -174,6 +174,15 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// At most `most` characters of the end of `text`, which says the most of a path; where it is cut, an ellipsis says so.
+pub(super) fn end_of(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return String::from(text);
+    }
+    ['…'].into_iter().chain(text.chars().skip(length - most.saturating_sub(1))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +216,7 @@ mod tests {
 
     #[test]
     fn a_cut_text_says_so() {
+        assert_eq!((end_of("größe", 5), end_of("größe", 4)), ("größe".into(), "…öße".into()));
         assert_eq!(shortened("größer", 6), "größer");
         assert_eq!(shortened("größeres", 6), "größe…");
     }

@@ -9,7 +9,7 @@ mod residence;
 mod roots;
 mod sites;
 mod stack;
-mod table;
+pub(super) mod table;
 mod trust;
 
 use std::io;
@@ -82,7 +82,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
 }
 
 /// `text` in lines of at most a hundred columns, each behind `indent` spaces; words are not cut.
-fn wrapped(text: &str, indent: usize) -> String {
+pub(super) fn wrapped(text: &str, indent: usize) -> String {
     const COLUMNS: usize = table::COLUMNS;
     let mut lines = String::new();
     let mut column = COLUMNS;

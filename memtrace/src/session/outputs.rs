@@ -16,6 +16,9 @@ use super::error::Error;
 use crate::model::Profile;
 use crate::report;
 
+/// Writes what an output is to hold, in its format; whether that is standard output is told beside it.
+pub(super) type Content<'content> = dyn Fn(report::Format, bool, &mut dyn Write) -> io::Result<()> + 'content;
+
 /// Outputs that can be written.
 pub(super) struct Outputs(Vec<Open>);
 
@@ -63,11 +66,16 @@ impl Outputs {
     /// Writes the profile to every output, and returns the paths of the files written. What fails does not keep the
     /// others from being written; the first failure is returned.
     pub(super) fn write(self, profile: &Profile, options: &report::Options) -> (Vec<PathBuf>, Option<Error>) {
+        self.fill(&|format, _, out| report::write(format, profile, options, out))
+    }
+
+    /// As [`Self::write`], whatever is written: `content` is given the format, and whether it goes to standard output.
+    pub(super) fn fill(self, content: &Content<'_>) -> (Vec<PathBuf>, Option<Error>) {
         let mut written = Vec::new();
         let mut failure = None;
         for output in self.0 {
             let path = output.sink.path().to_owned();
-            match output.write(profile, options) {
+            match output.write(content) {
                 Ok(()) if path.as_os_str() == "-" => {}
                 Ok(()) => written.push(path),
                 Err(source) => failure = failure.or(Some(Error::Failed(cannot_write(&path, &source)))),
@@ -141,32 +149,33 @@ impl Sink {
 }
 
 impl Open {
-    fn write(self, profile: &Profile, options: &report::Options) -> io::Result<()> {
+    fn write(self, content: &Content<'_>) -> io::Result<()> {
+        let to_file = |out: &mut dyn Write| content(self.format, false, out);
         match self.sink {
             Sink::Stdout => {
                 let mut out = BufWriter::new(io::stdout().lock());
-                let written = report::write(self.format, profile, options, &mut out).and_then(|()| out.flush());
+                let written = content(self.format, true, &mut out).and_then(|()| out.flush());
                 // Whoever read it has seen enough, as with `| head`.
                 written.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
             }
-            Sink::Device { file, .. } => fill(self.format, profile, options, file).map(drop),
+            Sink::Device { file, .. } => fill(to_file, file).map(drop),
             Sink::Unnamed { path, file } => {
-                let file = fill(self.format, profile, options, file)?;
+                let file = fill(to_file, file)?;
                 let temporary = Temporary(temporary_beside(&path));
                 link(&file, &temporary.0)?;
                 fs::rename(&temporary.0, &path)
             }
             Sink::Named { path, file, temporary } => {
-                fill(self.format, profile, options, file)?;
+                fill(to_file, file)?;
                 fs::rename(&temporary.0, &path)
             }
         }
     }
 }
 
-fn fill(format: report::Format, profile: &Profile, options: &report::Options, file: File) -> io::Result<File> {
+fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: File) -> io::Result<File> {
     let mut out = BufWriter::new(file);
-    report::write(format, profile, options, &mut out)?;
+    content(&mut out)?;
     let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     give_to_user(&file);
     Ok(file)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::config::Config;
 use crate::kernel::{Kernel, ReclaimCounters};
-use crate::model::{EventClass, MachineReclaim, Seconds, VmCounters};
+use crate::model::{EventClass, MachineReclaim, Pressure, PressureTime, Seconds, VmCounters};
 use crate::target;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -13,6 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct ReclaimReader {
     before: VmCounters,
+    pressure: Option<Pressure>,
     last: VmCounters,
     /// When the second ends that is counted now.
     due: Instant,
@@ -24,7 +25,8 @@ impl ReclaimReader {
     pub(super) fn begin(config: &Config) -> Option<Self> {
         config.follows(EventClass::Reclaim).then(|| {
             let before = counters();
-            Self { before, last: before, due: Instant::now() + SECOND, seconds: Seconds::default() }
+            let pressure = target::machine_pressure();
+            Self { before, pressure, last: before, due: Instant::now() + SECOND, seconds: Seconds::default() }
         })
     }
 
@@ -48,6 +50,10 @@ impl ReclaimReader {
             threads,
             counters: counters().since(&self.before),
             seconds: self.seconds,
+            pressure: self
+                .pressure
+                .zip(target::machine_pressure())
+                .map(|(before, now)| PressureTime::between(&before, &now)),
             missing: kernel.missing().to_vec(),
         }
     }

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use object::LittleEndian;
 use object::elf::{
     DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, Dyn64, DynamicTag, EM_AARCH64, EM_X86_64,
-    FileHeader64, NT_GNU_BUILD_ID, NoteType, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD, PT_NOTE, ProgramHeader64,
+    FileHeader64, NT_GNU_BUILD_ID, NoteType, PF_W, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD, PT_NOTE, ProgramHeader64,
     ProgramType,
 };
 use object::elf::{ELFCLASS64, ELFDATA2LSB, ELFMAG};
@@ -86,9 +86,11 @@ impl Source for &[u8] {
 struct Segment {
     kind: ProgramType,
     executable: bool,
+    writable: bool,
     offset: u64,
     virt: u64,
     file_size: u64,
+    memory_size: u64,
     align: u64,
 }
 
@@ -285,9 +287,11 @@ fn segments(source: &impl Source, header: &FileHeader64<LittleEndian>) -> Result
         .map(|header| Segment {
             kind: header.p_type.get(LE),
             executable: header.p_flags.get(LE).contains(PF_X),
+            writable: header.p_flags.get(LE).contains(PF_W),
             offset: header.p_offset.get(LE),
             virt: header.p_vaddr.get(LE),
             file_size: header.p_filesz.get(LE),
+            memory_size: header.p_memsz.get(LE),
             align: header.p_align.get(LE),
         })
         .collect())

@@ -31,7 +31,7 @@ pub(super) struct Entry {
     executable: bool,
     /// Whether writes go to all who have it mapped.
     pub(super) shared: bool,
-    offset: FileOffset,
+    pub(super) offset: FileOffset,
     /// The file; `None` for memory without one.
     pub(super) file: Option<Inode>,
     pub(super) path: PathBuf,

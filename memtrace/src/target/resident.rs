@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use super::error::TargetError;
 use super::maps::{self, Entry};
+use super::memory::Tmpfs;
 use super::process::{failure, proc_path};
-use crate::model::{AbsAddr, MappingKind, MappingTraits, PAGE, Pid, ResidentRange};
+use crate::model::{AbsAddr, MappingKind, PAGE, Pid, ResidentRange};
 
 /// So many ranges are asked for at once.
 const RANGES: usize = 1024;
@@ -66,24 +66,16 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, TargetError> {
     let path = proc_path(pid, "pagemap");
     let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
     let mut ranges = Vec::new();
+    let tmpfs = Tmpfs::of(pid);
     let mut ways = Ways { file, path, can_scan: true, zeros: None };
     for entry in maps::entries(pid)? {
-        let kind = kind(&entry);
+        let kind = tmpfs.kind_of(&entry);
         // The code that the kernel lends is made of pages, and counts; what it lends beside it is not.
         if kind != MappingKind::Special || entry.path.as_os_str() == "[vdso]" {
             ways.look(&entry, kind, &mut ranges).map_err(|error| failure(pid, &ways.path, error))?;
         }
     }
     Ok(ranges)
-}
-
-fn kind(entry: &Entry) -> MappingKind {
-    MappingKind::of(&MappingTraits {
-        name: entry.path.as_os_str().as_bytes(),
-        shared: entry.shared,
-        inode: entry.file.map_or(0, |file| file.inode),
-        ..MappingTraits::default()
-    })
 }
 
 /// How pages are asked for.

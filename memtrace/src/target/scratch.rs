@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::model::Pid;
+use crate::model::{AbsAddr, Pid};
 
 macro_rules! library {
     ($x86:literal, $arm:literal) => {
@@ -99,6 +99,55 @@ impl Running {
     pub(super) fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Anonymous memory of our own, of which nothing is touched at first.
+pub(super) struct Anonymous {
+    start: *mut libc::c_void,
+    length: usize,
+}
+
+impl Anonymous {
+    /// `length` in bytes.
+    pub(super) fn new(length: u64) -> Self {
+        let length = usize::try_from(length).unwrap();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: the range is the mapping. Huge pages would touch more than is asked for.
+        let advised = unsafe { libc::madvise(start, length, libc::MADV_NOHUGEPAGE) };
+        // A kernel without huge pages refuses, which is as good.
+        assert!(advised == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL));
+        Self { start, length }
+    }
+
+    pub(super) fn start(&self) -> AbsAddr {
+        AbsAddr(self.start as u64)
+    }
+
+    /// Writes a 1 at `offset`.
+    pub(super) fn touch(&self, offset: u64) {
+        self.write(offset, 1);
+    }
+
+    /// Writes a word at `offset`, a multiple of 8.
+    pub(super) fn write(&self, offset: u64, word: u64) {
+        let offset = usize::try_from(offset).unwrap();
+        assert!(offset + 8 <= self.length && offset.is_multiple_of(8));
+        // SAFETY: the offset lies in the mapping.
+        let place = unsafe { self.start.byte_add(offset) };
+        // SAFETY: the place is aligned, lies in the mapping, and nothing refers to it.
+        unsafe { place.cast::<u64>().write_volatile(word) };
+    }
+}
+
+impl Drop for Anonymous {
+    fn drop(&mut self) {
+        // SAFETY: address and length are those of the mapping, to which nothing refers.
+        unsafe { libc::munmap(self.start, self.length) };
     }
 }
 

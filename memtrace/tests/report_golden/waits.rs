@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use memtrace::model::{
     Bytes, Cgroup, Effort, Ending, EventClass, Frame, FrameId, ImageId, KernelThread, MachineReclaim, Name,
-    Nanoseconds, OomKill, Part, Pid, ProcessProfile, Profile, Seconds, StackEnd, StackId, StackProfile, Stall,
-    StallBook, Stalls, Tick, Usage, VmCounters, Work,
+    Nanoseconds, OomKill, Part, Pid, PressureTime, ProcessProfile, Profile, Seconds, StackEnd, StackId, StackProfile,
+    Stall, StallBook, Stalls, Tick, Usage, VmCounters, Work,
 };
 
 const EATER: Pid = Pid(4711);
@@ -134,6 +134,7 @@ fn machine() -> MachineReclaim {
             oom_kills: 2,
         },
         seconds: Seconds { all: 12, scanning: 9, paging: 2 },
+        pressure: Some(PressureTime { some: Duration::from_millis(1_600), full: Some(Duration::from_millis(40)) }),
         missing: vec!["mm_vmscan_throttled"],
     }
 }

@@ -59,6 +59,7 @@ const FILES: &[File] = &[
         ],
         since: TRACING,
     },
+    File { name: "reclaim", omitted: &[], since: TRACING },
     File { name: "refusals", omitted: &[], since: TRACING },
 ];
 
@@ -107,7 +108,7 @@ mod tests {
     fn a_kernel_that_refuses_the_kernel_half_runs_the_tests_of_that() {
         let names = |list| -> Vec<_> { files(supported::named(list).unwrap()[0]).map(|file| file.name).collect() };
         assert_eq!(names("5.10"), ["kernels"]);
-        assert_eq!(names("6.1"), ["kernels", "doctor", "equality", "launch", "lifetimes", "refusals"]);
+        assert_eq!(names("6.1"), ["kernels", "doctor", "equality", "launch", "lifetimes", "reclaim", "refusals"]);
         assert_eq!(names("6.12"), names("6.1"));
     }
 

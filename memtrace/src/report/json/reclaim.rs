@@ -73,6 +73,7 @@ pub(super) struct Machine<'a> {
     scanning_seconds: u64,
     paging_seconds: u64,
     reading: &'static str,
+    pressure: Option<PressureFields>,
     missing_tracepoints: &'a [&'static str],
 }
 
@@ -92,9 +93,19 @@ impl<'a> From<&'a MachineReclaim> for Machine<'a> {
                 Reading::Near => "near",
                 Reading::Beyond => "beyond",
             },
+            pressure: machine.pressure.map(|pressure| PressureFields {
+                some_s: pressure.some.as_secs_f64(),
+                full_s: pressure.full.map(|full| full.as_secs_f64()),
+            }),
             missing_tracepoints: &machine.missing,
         }
     }
+}
+
+#[derive(Serialize)]
+struct PressureFields {
+    some_s: f64,
+    full_s: Option<f64>,
 }
 
 #[derive(Serialize)]

@@ -1,13 +1,14 @@
 //! Waiting for memory: how often and how long, of whom, and what the machine did meanwhile.
 
 use std::io;
+use std::time::Duration;
 
 use super::super::{Options, label, phrase, stalls};
 use super::table::{self, Column};
 use super::wrapped;
 use crate::model::{
-    Effort, EventClass, KernelThread, Latencies, MachineReclaim, Metric, Nanoseconds, Profile, Reading, Seconds,
-    StallBook, Work,
+    Effort, EventClass, KernelThread, Latencies, MachineReclaim, Metric, Nanoseconds, PressureTime, Profile, Reading,
+    Seconds, StallBook, Work,
 };
 
 /// The longest bar of a histogram.
@@ -21,7 +22,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     waits(profile, out)?;
     cgroups(profile, options, out)?;
     match &profile.reclaim {
-        Some(machine) => of_machine(machine, out),
+        Some(machine) => of_machine(machine, profile.duration, out),
         None => Ok(()),
     }
 }
@@ -98,7 +99,7 @@ fn cgroups(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io:
 }
 
 /// What was done on the whole machine, whoever was traced.
-fn of_machine(machine: &MachineReclaim, out: &mut dyn io::Write) -> io::Result<()> {
+fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "\nThe whole machine\n")?;
     let rows: Vec<_> = machine.efforts.iter().map(|(work, effort)| (work.words(), effort)).collect();
     if rows.is_empty() {
@@ -129,12 +130,25 @@ fn of_machine(machine: &MachineReclaim, out: &mut dyn io::Write) -> io::Result<(
             0
         )
     )?;
+    if let Some(pressure) = &machine.pressure {
+        writeln!(out, "{}", wrapped(&of_pressure(pressure, duration), 0))?;
+    }
     writeln!(out, "{}", wrapped(&reading(machine), 0))?;
     if !machine.missing.is_empty() {
         let missing = format!("Not told of by this kernel: {}.", machine.missing.join(", "));
         writeln!(out, "{}", wrapped(&missing, 0))?;
     }
     Ok(())
+}
+
+/// The pressure with its share of all the time.
+fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
+    let shown = |time: Duration| {
+        let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
+        format!("for {} ({})", phrase::duration(time), phrase::percent(share))
+    };
+    let full = pressure.full.map_or_else(String::new, |full| format!(", all that had work {}", shown(full)));
+    format!("Pressure (PSI): some task waited for memory {}{full}.", shown(pressure.some))
 }
 
 fn efforts(rows: &[(&str, &Effort)]) -> Vec<Column> {

@@ -6,13 +6,13 @@ use super::super::phrase;
 use crate::model::{Amount, Measure, Metric, Stalls};
 
 /// No line of a table is longer, unless its last column is at its least.
-pub(super) const COLUMNS: usize = 100;
+pub(in crate::report) const COLUMNS: usize = 100;
 /// The last column, which takes what the others leave, is at least this wide.
 const LEAST: usize = 12;
 const GAP: &str = "  ";
 
 /// A column of a table.
-pub(super) struct Column {
+pub(in crate::report) struct Column {
     head: &'static str,
     right: bool,
     cells: Vec<String>,
@@ -20,12 +20,12 @@ pub(super) struct Column {
 
 impl Column {
     /// A column of text.
-    pub(super) fn text(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
+    pub(in crate::report) fn text(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
         Self { head, right: false, cells: cells.into_iter().collect() }
     }
 
     /// A column of numbers.
-    pub(super) fn numbers(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
+    pub(in crate::report) fn numbers(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
         Self { head, right: true, cells: cells.into_iter().collect() }
     }
 
@@ -51,7 +51,7 @@ pub(super) fn stalls(cells: impl Iterator<Item = Stalls> + Clone) -> [Column; 2]
 }
 
 /// Writes the table; the last column is cut where it does not fit.
-pub(super) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
+pub(in crate::report) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
     let Some((last, others)) = columns.split_last() else { return Ok(()) };
     let mut widths: Vec<_> = others.iter().map(Column::width).collect();
     let taken = widths.iter().map(|width| width + GAP.len()).sum::<usize>() + GAP.len();

@@ -1,0 +1,25 @@
+//! How long tasks waited for memory.
+
+use std::time::Duration;
+
+/// How long tasks waited for memory (`Documentation/accounting/psi.rst`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// At least one task waited.
+    pub some: Stalled,
+    /// All tasks that had work waited; `None` where the kernel does not say.
+    pub full: Option<Stalled>,
+}
+
+/// The share of time that was waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stalled {
+    /// Of the last ten seconds, in percent.
+    pub ten_seconds: f64,
+    /// Of the last minute, in percent.
+    pub minute: f64,
+    /// Of the last five minutes, in percent.
+    pub five_minutes: f64,
+    /// All that was ever waited.
+    pub total: Duration,
+}

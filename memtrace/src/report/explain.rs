@@ -1,0 +1,129 @@
+//! The page that says where a process' memory is: for people, and for programs.
+
+mod advice;
+mod bars;
+mod beside;
+mod parts;
+mod schema;
+
+use std::io;
+
+use serde::Serialize as _;
+
+use self::bars::Painter;
+use super::json::Lines;
+use super::text::{table, wrapped};
+use super::{label, phrase};
+use crate::model::{Bytes, Explanation, FileMemory, Held, NamedMemory};
+use parts::Part;
+use table::Column;
+
+/// How the page is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOptions {
+    /// How many names each list has.
+    pub top: usize,
+    /// Whether what matters is set off by colours, as a terminal knows them.
+    pub colour: bool,
+}
+
+/// Writes the page for people. Without colour it has no control character but the line end.
+///
+/// # Errors
+///
+/// What `out` returns.
+pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Write) -> io::Result<()> {
+    let painter = Painter::new(options.colour);
+    let threads = phrase::counted(page.threads.into(), "thread", "threads");
+    let exe = page.exe.to_string_lossy();
+    writeln!(out, "memtrace: pid {} ({}), {}, {threads}\n", page.pid, label::shown(&page.comm), label::shown(&exe))?;
+    writeln!(out, "{}\n", painter.strong(&headline(page)))?;
+    let mut drawn = Vec::new();
+    bars::write(page, &parts::of(page), &mut drawn)?;
+    out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
+    writeln!(out, "\n{}", painter.strong("What this says"))?;
+    for advice in advice::of(page) {
+        let text = wrapped(&label::plain(&advice.text), 4);
+        writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
+        if let Some(command) = advice.command {
+            writeln!(out, "      {}", painter.strong(&command))?;
+        }
+    }
+    lists(page, options, &painter, out)?;
+    beside::write(page, &painter, out)
+}
+
+/// Writes all of it for programs. `docs/json.md` says what each field means.
+///
+/// # Errors
+///
+/// What `out` returns.
+pub fn write_json(page: &Explanation, mut out: &mut dyn io::Write) -> io::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
+    schema::Page::new(page).serialize(&mut serializer)?;
+    out.write_all(b"\n")
+}
+
+fn headline(page: &Explanation) -> String {
+    let mut text = format!("  RSS {}, of which {} is explained", page.counted.rss, phrase::percent(page.explained()));
+    if page.counted.peak > page.counted.rss {
+        text += &format!("; at most it was {}", page.counted.peak);
+    }
+    text
+}
+
+/// One line of a list: resident bytes, a second number, how many mappings, and the name.
+type Line = (Bytes, String, String, String);
+
+/// The names behind the larger parts.
+fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
+    let named = |named: &NamedMemory| {
+        let Held { resident, reserved, .. } = named.held;
+        (resident, reserved.to_string(), phrase::grouped(named.mappings.into()), label::shown(&named.name))
+    };
+    let file = |file: &FileMemory| {
+        (file.held.resident, file.copied.to_string(), file.held.reserved.to_string(), label::shown(&file.path))
+    };
+    let lists: [(&str, [&'static str; 2], Vec<Line>); 3] = [
+        ("Other anonymous memory", ["RESERVED", "MAPPINGS"], page.anonymous.iter().map(named).collect()),
+        ("Files", ["OWN COPIES", "RESERVED"], page.files.iter().map(file).collect()),
+        ("Shared memory", ["RESERVED", "MAPPINGS"], page.shmem.iter().map(named).collect()),
+    ];
+    for (title, heads, lines) in lists {
+        list(title, heads, &lines, options.top, painter, out)?;
+    }
+    Ok(())
+}
+
+fn list(
+    title: &str,
+    [second, third]: [&'static str; 2],
+    lines: &[Line],
+    top: usize,
+    painter: &Painter,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    /// What the numbers leave of a line.
+    const NAME: usize = 56;
+    let shown: Vec<_> = lines.iter().filter(|(resident, ..)| resident.0 > 0).take(top).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let more = match lines.len() - shown.len() {
+        0 => String::new(),
+        _ => format!(", the largest {} of {}", shown.len(), lines.len()),
+    };
+    writeln!(out, "\n{}", painter.strong(&format!("{title}{more}")))?;
+    table::write(
+        &[
+            Column::numbers("RESIDENT", shown.iter().map(|(resident, ..)| resident.to_string())),
+            Column::numbers(second, shown.iter().map(|(_, second, ..)| second.clone())),
+            Column::numbers(third, shown.iter().map(|(_, _, third, _)| third.clone())),
+            Column::text("NAME", shown.iter().map(|(.., name)| phrase::end_of(name, NAME))),
+        ],
+        out,
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! What the numbers mean, and what to do next, in sentences. The first says where most of it is.
+
+use super::bars::share;
+use super::parts::{self, PartKind};
+use super::phrase;
+use crate::model::{Bytes, CgroupLimit, Explanation, Told};
+
+/// A sentence or two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    pub(super) weight: Weight,
+    pub(super) text: String,
+    /// What to run next.
+    pub(super) command: Option<String>,
+}
+
+/// How much a sentence matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    Plain,
+    Warning,
+    Alarm,
+}
+
+/// What an allocator keeps free is worth a sentence from this share of the RSS, and this size, on.
+const MUCH_FREE: (f64, Bytes) = (0.1, Bytes(16 << 20));
+/// A control group is near its limit from this share on.
+const NEAR_LIMIT: f64 = 0.9;
+/// Tasks that wait so much of the time, in percent, are slowed down noticeably.
+const MUCH_PRESSURE: f64 = 5.0;
+/// So much of the RSS may remain unexplained without a word.
+const UNEXPLAINED: f64 = 0.03;
+/// Reserved memory is worth a sentence where it is so many times what was touched, and so much.
+const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
+
+/// Everything that is worth saying.
+pub(super) fn of(page: &Explanation) -> Vec<Advice> {
+    let mut all: Vec<Advice> = limit(page).into_iter().collect();
+    let most = most(page);
+    let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUntold);
+    all.extend(most.map(|(_, advice)| advice));
+    all.extend(free(page));
+    all.extend(heap_doubt(page).filter(|_| !is_said));
+    all.extend(swap(page));
+    all.extend(pressure(page));
+    all.extend(reserved(page));
+    all.extend(doubt(page));
+    all
+}
+
+fn plain(text: String) -> Advice {
+    Advice { weight: Weight::Plain, text, command: None }
+}
+
+fn warning(text: String) -> Advice {
+    Advice { weight: Weight::Warning, ..plain(text) }
+}
+
+/// The part where most of it is, and how to look further.
+fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
+    let rss = page.counted.rss;
+    let all = parts::of(page);
+    // A part that has parts of its own is told by those.
+    let whole = |kind| matches!(kind, PartKind::Heap | PartKind::Files);
+    let most = all.iter().filter(|part| !whole(part.kind)).max_by_key(|part| part.resident)?;
+    if most.resident.0 == 0 {
+        return None;
+    }
+    let pid = page.pid;
+    let lead = format!("{} of the RSS ({})", phrase::percent(share(most.resident, rss)), most.resident);
+    let trace = Some(format!("sudo memtrace --pid {pid} -d 1m"));
+    let touches = Some(format!("sudo memtrace faults --pid {pid} -d 1m"));
+    let (text, command) = match most.kind {
+        PartKind::HeapInUse => {
+            (format!("{lead} is heap that is in use. Which code allocates, and what of it stays, says:"), trace)
+        }
+        PartKind::HeapUntold => {
+            let why = match &page.heap.told {
+                Told::Not(why) => format!(", since {why}"),
+                Told::Apart(_) => String::new(),
+            };
+            (
+                format!(
+                    "{lead} is the heap. How much of it is in use is not known{why}. Which code allocates from now on, and what \
+                     of it stays, says:"
+                ),
+                trace,
+            )
+        }
+        PartKind::HeapFree => (
+            format!(
+                "{lead} is free: the program gave it up, and the allocator keeps it. It is no leak: there was a peak, or blocks \
+                 in use lie scattered between free ones. Which code makes the peak says:"
+            ),
+            Some(format!("sudo memtrace --pid {pid} -d 1m -m alloc-bytes")),
+        ),
+        PartKind::Anonymous => {
+            let name = page.anonymous.first().map_or("", |named| named.name.as_str());
+            let hint = runtime(page).unwrap_or("A runtime's own heap (JavaScript, Java, Go, .NET) is there.");
+            let text = format!(
+                "{lead} is memory that the program maps for itself, past malloc; the most of it {name}. {hint} Which code \
+                 touches it anew says:"
+            );
+            (text, touches)
+        }
+        PartKind::FilesClean => (
+            format!(
+                "{lead} is files as they are on disk: the kernel takes it back when memory is short, and it costs reading them anew."
+            ),
+            None,
+        ),
+        PartKind::FilesCopied => (
+            format!("{lead} is the process' own copies of file pages that it wrote to; the list of files says which."),
+            None,
+        ),
+        PartKind::Shmem => (
+            format!(
+                "{lead} is shared memory. Each process that has it mapped shows it in its own RSS; divided among them, this \
+                 process has {} in all (PSS).",
+                page.proportional
+            ),
+            None,
+        ),
+        PartKind::ThreadStacks | PartKind::MainStack => {
+            (format!("{lead} is stacks: deep recursion, or many threads ({}).", page.threads), None)
+        }
+        PartKind::Special | PartKind::Heap | PartKind::Files => (format!("{lead} is {}.", most.name), None),
+    };
+    Some((most.kind, Advice { command, ..plain(text) }))
+}
+
+/// What runs in the process, by its program's name, and how its own memory is looked into.
+fn runtime(page: &Explanation) -> Option<&'static str> {
+    const RUNTIMES: [(&str, &str); 5] = [
+        (
+            "python",
+            "Python keeps small objects there (pymalloc): tracemalloc says whose, or restart with PYTHONMALLOC=malloc and trace.",
+        ),
+        (
+            "node",
+            "JavaScript's objects are there (V8): process.memoryUsage(), or a heap snapshot (node --heapsnapshot-signal).",
+        ),
+        ("java", "Java's objects are there: jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest."),
+        ("ruby", "Ruby's objects are there: ObjectSpace says which, as in ObjectSpace.dump_all."),
+        ("beam", "Erlang's processes are there: erlang:memory() says which part."),
+    ];
+    let program = page.exe.file_name()?.to_string_lossy();
+    RUNTIMES.iter().find(|(start, _)| program.starts_with(start)).map(|(_, says)| *says)
+}
+
+fn free(page: &Explanation) -> Option<Advice> {
+    let all = parts::of(page);
+    let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
+    let share = share(free.resident, page.counted.rss);
+    let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;
+    let Told::Apart(books) = &page.heap.told else { return None };
+    let arenas = match books.arenas {
+        0 | 1 => String::new(),
+        arenas => format!("; with {arenas} arenas, fewer (MALLOC_ARENA_MAX=2) keep less"),
+    };
+    is_much.then(|| {
+        warning(format!(
+            "{} ({}) is heap that is free and that glibc has not given back: malloc_trim(3) does{arenas}.",
+            free.resident,
+            phrase::percent(share)
+        ))
+    })
+}
+
+fn heap_doubt(page: &Explanation) -> Option<Advice> {
+    match &page.heap.told {
+        Told::Not(why) if page.heap.held.resident.0 > 0 => {
+            Some(plain(format!("What of the heap is in use was not told: {why}.")))
+        }
+        Told::Apart(books) if books.untold.0 > 0 => Some(plain(format!(
+            "Of {} of the heap it could not be told what is in use: the process changed it, or it is swapped out.",
+            books.untold
+        ))),
+        _ => None,
+    }
+}
+
+fn swap(page: &Explanation) -> Option<Advice> {
+    let swap = page.counted.swap;
+    (swap.0 > 0).then(|| {
+        warning(format!("{swap} more is swapped out: the process has {} in all.", Bytes(page.counted.rss.0 + swap.0)))
+    })
+}
+
+fn limit(page: &Explanation) -> Option<Advice> {
+    let CgroupLimit { path, most, current } = page.cgroup.as_ref()?.limit.as_ref()?;
+    let used = share(*current, *most);
+    (used >= NEAR_LIMIT).then(|| Advice {
+        weight: Weight::Alarm,
+        text: format!(
+            "The control group {path} uses {} of its limit: {current} of {most}. At the limit its processes wait for the \
+             kernel to take memory back, and one is killed when there is none.",
+            phrase::percent(used)
+        ),
+        command: None,
+    })
+}
+
+fn pressure(page: &Explanation) -> Option<Advice> {
+    let group = page.cgroup.as_ref().and_then(|group| group.pressure);
+    let (whose, pressure) =
+        group.map(|found| ("Its control group's", found)).or_else(|| Some(("The machine's", page.pressure?)))?;
+    let waited = pressure.some.minute;
+    (waited >= MUCH_PRESSURE).then(|| {
+        warning(format!("{whose} tasks waited for memory {waited:.2}% of the last minute: there is too little of it."))
+    })
+}
+
+fn reserved(page: &Explanation) -> Option<Advice> {
+    let (times, least) = MUCH_RESERVED;
+    let (rss, reserved) = (page.counted.rss, page.counted.virtual_size);
+    (reserved >= least && reserved.0 / times >= rss.0).then(|| {
+        plain(format!(
+            "{reserved} is mapped and {rss} of it resident: the rest is reserved only, which takes no memory."
+        ))
+    })
+}
+
+fn doubt(page: &Explanation) -> Option<Advice> {
+    if let Some(before) = page.before {
+        let rss = page.counted.rss;
+        return Some(plain(format!(
+            "The RSS went from {before} to {rss} while this was read; call again for another look."
+        )));
+    }
+    (1.0 - page.explained() > UNEXPLAINED).then(|| {
+        warning(String::from(
+            "What is unexplained, the kernel counts and shows in no mapping, or the other way round: from Linux 6.2 to 6.16 its \
+             count may be some pages a processor off.",
+        ))
+    })
+}

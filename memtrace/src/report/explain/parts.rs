@@ -1,0 +1,95 @@
+//! The parts that the RSS is made of, in the order in which the page lists them.
+
+use crate::model::{Bytes, Explanation, Held, Told};
+
+/// A line of the picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) kind: PartKind,
+    pub(super) name: String,
+    pub(super) resident: Bytes,
+    /// What is mapped and what is swapped out; `None` where it is a part of another line, and that line has it.
+    pub(super) beyond: Option<Held>,
+}
+
+/// What a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartKind {
+    Heap,
+    HeapInUse,
+    HeapFree,
+    HeapUntold,
+    Anonymous,
+    MainStack,
+    ThreadStacks,
+    Files,
+    FilesCopied,
+    FilesClean,
+    Shmem,
+    Special,
+}
+
+impl PartKind {
+    /// Whether it is a part of the line above.
+    pub(super) const fn is_inner(self) -> bool {
+        matches!(self, Self::HeapInUse | Self::HeapFree | Self::HeapUntold | Self::FilesCopied | Self::FilesClean)
+    }
+}
+
+/// The lines of the page. Those that are not inner add up to all that is resident.
+pub(super) fn of(page: &Explanation) -> Vec<Part> {
+    let mut parts = heap(page);
+    let outer = |kind, name: &str, held: Held| Part {
+        kind,
+        name: name.to_owned(),
+        resident: held.resident,
+        beyond: Some(held),
+    };
+    parts.push(outer(
+        PartKind::Anonymous,
+        "other anonymous memory",
+        sum(page.anonymous.iter().map(|named| named.held)),
+    ));
+    parts.push(outer(PartKind::MainStack, "main thread's stack", page.main_stack));
+    if page.thread_stacks.stacks > 0 {
+        let name = format!("other threads' stacks ({})", page.thread_stacks.stacks);
+        parts.push(outer(PartKind::ThreadStacks, &name, page.thread_stacks.held));
+    }
+    let files = sum(page.files.iter().map(|file| file.held));
+    let copied = Bytes(page.files.iter().map(|file| file.copied.0).sum());
+    parts.push(outer(PartKind::Files, "files", files));
+    parts.push(inner(PartKind::FilesCopied, "own copies of what was written", copied));
+    parts.push(inner(PartKind::FilesClean, "as they are on disk", Bytes(files.resident.0.saturating_sub(copied.0))));
+    parts.push(outer(PartKind::Shmem, "shared memory", sum(page.shmem.iter().map(|named| named.held))));
+    parts.push(outer(PartKind::Special, "the kernel's own (vdso), devices", page.special));
+    parts
+}
+
+fn heap(page: &Explanation) -> Vec<Part> {
+    let held = page.heap.held;
+    let name =
+        page.heap.allocator.as_ref().map_or_else(|| String::from("heap (brk)"), |name| format!("heap of {name}"));
+    let mut parts = vec![Part { kind: PartKind::Heap, name, resident: held.resident, beyond: Some(held) }];
+    if let Told::Apart(books) = &page.heap.told {
+        let in_use = books.in_use_resident.0.min(held.resident.0);
+        let untold = books.untold.0.min(held.resident.0 - in_use);
+        parts.push(inner(PartKind::HeapInUse, "in use", Bytes(in_use)));
+        parts.push(inner(PartKind::HeapFree, "free, kept by the allocator", Bytes(held.resident.0 - in_use - untold)));
+        if untold > 0 {
+            parts.push(inner(PartKind::HeapUntold, "in use or free: not known", Bytes(untold)));
+        }
+    } else if held.resident.0 > 0 {
+        parts.push(inner(PartKind::HeapUntold, "in use or free: not known", held.resident));
+    }
+    parts
+}
+
+fn inner(kind: PartKind, name: &str, resident: Bytes) -> Part {
+    Part { kind, name: name.to_owned(), resident, beyond: None }
+}
+
+fn sum(parts: impl Iterator<Item = Held>) -> Held {
+    let mut sum = Held::default();
+    parts.for_each(|held| sum += held);
+    sum
+}

@@ -1,0 +1,139 @@
+use super::advice::Weight;
+use super::*;
+use crate::model::{
+    CgroupLimit, CgroupMemory, Counted, HeapBooks, HeapMemory, Pid, Pressure, Stalled, ThreadStacks, Told,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// A process of 100 MiB, all of it in use in the heap.
+fn page() -> Explanation {
+    let held = Held { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..Held::default() };
+    let books = HeapBooks { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapBooks::default() };
+    Explanation {
+        pid: Pid(7),
+        comm: String::from("a"),
+        exe: "/bin/a".into(),
+        threads: 1,
+        counted: Counted { rss: Bytes(100 * MIB), ..Counted::default() },
+        before: None,
+        heap: HeapMemory { allocator: Some(String::from("glibc")), held, told: Told::Apart(books) },
+        anonymous: Vec::new(),
+        main_stack: Held::default(),
+        thread_stacks: ThreadStacks::default(),
+        files: Vec::new(),
+        shmem: Vec::new(),
+        special: Held::default(),
+        hugetlb: Held::default(),
+        kinds: Vec::new(),
+        proportional: Bytes(100 * MIB),
+        cgroup: None,
+        pressure: None,
+    }
+}
+
+fn said(page: &Explanation) -> Vec<String> {
+    advice::of(page).into_iter().map(|advice| advice.text).collect()
+}
+
+/// The only or first thing that is said of a page whose 100 MiB are elsewhere.
+fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
+    let mut page = page();
+    page.heap = HeapMemory::default();
+    change(&mut page);
+    let advice = advice::of(&page).remove(0);
+    (advice.text, advice.command)
+}
+
+const fn resident(mib: u64) -> Held {
+    Held { reserved: Bytes(mib * MIB), resident: Bytes(mib * MIB), swap: Bytes(0), huge: Bytes(0) }
+}
+
+#[test]
+fn a_heap_in_use_is_all_that_is_said_of_a_healthy_process_with_what_to_run_next() {
+    let advice = advice::of(&page());
+    let [one] = &advice[..] else { panic!("{advice:?}") };
+    assert!(one.text.starts_with("100% of the RSS (100.00 MiB) is heap that is in use."), "{one:?}");
+    assert_eq!(one.command.as_deref(), Some("sudo memtrace --pid 7 -d 1m"));
+}
+
+#[test]
+fn each_kind_of_memory_that_is_the_most_is_said_to_be() {
+    let named = |name: &str| vec![NamedMemory { name: name.into(), mappings: 1, held: resident(100) }];
+    let file = |copied| vec![FileMemory { path: "/a".into(), held: resident(100), copied: Bytes(copied * MIB) }];
+    let told = |change: &dyn Fn(&mut Explanation)| first_of(change).0;
+    assert!(told(&|page| page.anonymous = named("arena")).contains("past malloc; the most of it arena."));
+    assert!(told(&|page| page.files = file(0)).contains("takes it back when memory is short"));
+    assert!(told(&|page| page.files = file(60)).contains("60.0% of the RSS (60.00 MiB) is the process' own copies"));
+    assert!(told(&|page| page.shmem = named("/memfd:a")).contains("this process has 100.00 MiB in all (PSS)"));
+    assert!(told(&|page| page.main_stack = resident(100)).contains("is stacks"));
+    let python = told(&|page| {
+        page.anonymous = named("without a name");
+        page.exe = "/usr/bin/python3.11".into();
+    });
+    assert!(python.contains("tracemalloc"), "{python}");
+}
+
+#[test]
+fn a_heap_that_cannot_be_told_says_why_once() {
+    let mut page = page();
+    page.heap.told = Told::Not(String::from("jemalloc keeps no marks"));
+    let said = said(&page);
+    let [one] = &said[..] else { panic!("{said:?}") };
+    assert!(one.contains("is not known, since jemalloc keeps no marks."), "{one}");
+    // Where most of it is elsewhere, it is said all the same.
+    page.heap.held = resident(10);
+    page.main_stack = resident(90);
+    assert_eq!(advice::of(&page)[1].text, "What of the heap is in use was not told: jemalloc keeps no marks.");
+}
+
+#[test]
+fn free_memory_that_the_allocator_keeps_is_no_leak_and_is_warned_of() {
+    let mut page = page();
+    let Told::Apart(books) = &mut page.heap.told else { unreachable!() };
+    books.in_use_resident = Bytes(30 * MIB);
+    books.arenas = 4;
+    let said = said(&page);
+    assert!(said[0].starts_with("70.0% of the RSS (70.00 MiB) is free") && said[0].contains("no leak"), "{said:?}");
+    assert!(said[1].contains("malloc_trim(3)") && said[1].contains("with 4 arenas"), "{said:?}");
+}
+
+#[test]
+fn a_limit_that_is_near_comes_first_and_is_an_alarm() {
+    let mut page = page();
+    let limit = |current| CgroupLimit { path: "/a".into(), most: Bytes(100 * MIB), current: Bytes(current * MIB) };
+    page.cgroup = Some(CgroupMemory { limit: Some(limit(89)), ..CgroupMemory::default() });
+    assert_eq!(said(&page).len(), 1);
+    page.cgroup = Some(CgroupMemory { limit: Some(limit(95)), ..CgroupMemory::default() });
+    let advice = advice::of(&page);
+    assert_eq!(advice[0].weight, Weight::Alarm);
+    assert!(advice[0].text.starts_with("The control group /a uses 95.0% of its limit: 95.00 MiB of 100.00 MiB."));
+}
+
+#[test]
+fn swap_pressure_reserves_and_doubts_are_said_where_they_are() {
+    let mut page = page();
+    page.counted.swap = Bytes(MIB);
+    page.counted.virtual_size = Bytes(2 << 30);
+    let waited = Stalled { minute: 7.5, ..Stalled::default() };
+    page.pressure = Some(Pressure { some: waited, full: None });
+    page.counted.rss = Bytes(110 * MIB);
+    let advice = said(&page);
+    assert_eq!(advice[1], "1.00 MiB more is swapped out: the process has 111.00 MiB in all.");
+    assert!(advice[2].starts_with("The machine's tasks waited for memory 7.50% of the last minute"), "{advice:?}");
+    assert!(advice[3].starts_with("2.00 GiB is mapped and 110.00 MiB of it resident"), "{advice:?}");
+    assert!(advice[4].starts_with("What is unexplained"), "{advice:?}");
+    page.before = Some(Bytes(90 * MIB));
+    assert!(said(&page)[4].starts_with("The RSS went from 90.00 MiB to 110.00 MiB while this was read"));
+}
+
+#[test]
+fn a_process_without_memory_has_a_page() {
+    let mut page = page();
+    page.heap = HeapMemory::default();
+    page.counted = Counted::default();
+    assert_eq!(said(&page), [""; 0]);
+    let mut bytes = Vec::new();
+    write_text(&page, PageOptions { top: 5, colour: false }, &mut bytes).unwrap();
+    assert!(String::from_utf8(bytes).unwrap().contains("RSS 0 B, of which 100% is explained"));
+}

@@ -1,0 +1,335 @@
+//! What `memtrace explain` says of processes, compared with what they, the kernel and other tools say of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memtrace_tests::page::{Blocks, Held, explain};
+use memtrace_tests::process::run;
+use memtrace_tests::{Page, Scratch, Victim, tracer, victim};
+use serde::Deserialize;
+
+const MIB: u64 = 1 << 20;
+
+/// What glibc says of itself: mallinfo(3).
+#[derive(Debug, Deserialize)]
+struct Mallinfo {
+    uordblks: u64,
+    fsmblks: u64,
+    fordblks: u64,
+    hblks: u64,
+    hblkhd: u64,
+    arena: u64,
+}
+
+fn heaps(threads: &str) -> (Victim, Mallinfo) {
+    heaps_of("heaps", threads)
+}
+
+fn heaps_of(name: &str, threads: &str) -> (Victim, Mallinfo) {
+    let mut victim = Victim::start_with(name, &[threads]);
+    let line = victim.process().line();
+    let info = serde_json::from_str(&line).expect("the victim says what mallinfo2 does");
+    victim.wait_until_it_reads();
+    (victim, info)
+}
+
+/// What is in use, free and mapped is what glibc itself says, byte for byte.
+fn assert_equal(blocks: Blocks, info: &Mallinfo) {
+    let in_arenas = blocks.in_use_bytes - blocks.mapped_bytes;
+    assert_eq!(in_arenas + blocks.own_bytes, info.uordblks + info.fsmblks, "{blocks:#?} {info:#?}");
+    assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
+    assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
+    assert_eq!(in_arenas + blocks.own_bytes + blocks.free_bytes, info.arena, "{blocks:#?} {info:#?}");
+    assert_eq!(blocks.untold_resident_bytes, 0);
+}
+
+#[test]
+fn blocks_of_the_main_arena_are_as_many_bytes_as_glibc_says() {
+    let (victim, info) = heaps("0");
+    let page = Page::of(victim.pid());
+    assert_equal(page.blocks(), &info);
+    assert_eq!(page.blocks().arenas, 1);
+    // Six large blocks, and free blocks between others, were asked for.
+    assert_eq!(info.hblks, 6);
+    assert!(info.fordblks > 0 && info.fsmblks > 0, "{info:?}");
+    victim.finish();
+}
+
+#[test]
+fn blocks_of_several_arenas_and_heaps_are_as_many_bytes_as_glibc_says() {
+    let (victim, info) = heaps("5");
+    let page = Page::of(victim.pid());
+    assert_equal(page.blocks(), &info);
+    assert_eq!((page.blocks().arenas, page.threads, page.thread_stacks.count), (6, 6, 5));
+    // The last thread's arena has outgrown a heap of 64 MiB.
+    assert!(info.arena > 128 * MIB, "{info:?}");
+    victim.finish();
+}
+
+/// What is linked statically has its first thread's variables in what `brk` gives out, before malloc's first block.
+#[test]
+fn blocks_of_a_static_program_are_as_many_bytes_as_glibc_says() {
+    for threads in ["0", "3"] {
+        let (victim, info) = heaps_of("heaps.static", threads);
+        let page = Page::of(victim.pid());
+        let blocks = page.blocks();
+        assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
+        assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
+        // Those variables are none of malloc's, and there is less than a page of them.
+        let ours = blocks.in_use_bytes - blocks.mapped_bytes + blocks.own_bytes;
+        let others = ours - (info.uordblks + info.fsmblks);
+        assert!(others > 0 && others < 4096, "{others} {blocks:#?} {info:#?}");
+        victim.finish();
+    }
+}
+
+#[test]
+fn allocators_without_marks_are_named_and_what_they_have_is_told_as_one() {
+    for (name, allocator) in [
+        ("family.jemalloc", "jemalloc"),
+        ("family.jemalloc_static", "jemalloc"),
+        ("family.tcmalloc", "tcmalloc"),
+        ("family.tcmalloc_in", "tcmalloc"),
+        ("family.musl_static", "musl"),
+    ] {
+        let victim = Victim::run(Command::new(victim::path(name)).arg("1"));
+        victim.wait_until_it_reads();
+        let page = Page::of(victim.pid());
+        page.assert_adds_up();
+        assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
+        assert!(page.heap.not_told.is_some_and(|why| why.contains(allocator)), "{name}");
+    }
+    // Without a table of symbols nothing says whose it is, but glibc's marks are there.
+    let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("1"));
+    victim.wait_until_it_reads();
+    assert_eq!(Page::of(victim.pid()).blocks().arenas, 1);
+}
+
+/// The marks are where they were in each version of glibc that the set-up fetches, and the victim can run with.
+#[test]
+fn blocks_of_other_versions_of_glibc_are_as_many_bytes_as_they_say() {
+    for release in ["trixie", "sid"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(release);
+        let libraries = folder.join("usr/lib/x86_64-linux-gnu");
+        for threads in ["0", "5"] {
+            let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+            command.arg("--library-path").arg(&libraries).arg(victim::path("heaps")).arg(threads);
+            let mut victim = Victim::run(&mut command);
+            let line = victim.process().line();
+            victim.wait_until_it_reads();
+            let page = Page::of(victim.pid());
+            assert_equal(page.blocks(), &serde_json::from_str(&line).expect("the victim says what mallinfo2 does"));
+            assert_eq!(page.thread_stacks.count.to_string(), threads, "{release}: {page:#?}");
+            victim.finish();
+        }
+    }
+}
+
+/// A file of 16 MiB that is in memory as a whole.
+fn file_of_16_mib(scratch: &Scratch) -> PathBuf {
+    let path = scratch.join("data");
+    fs::write(&path, vec![7; 16 << 20]).expect("the scratch directory is writable");
+    path
+}
+
+#[test]
+fn memory_of_each_kind_is_as_much_as_was_touched() {
+    let scratch = Scratch::new();
+    let file = file_of_16_mib(&scratch);
+    let path = file.to_str().expect("a plain path");
+    let victim = Victim::start_with("ranges", &[path]);
+    victim.wait_until_it_reads();
+    let page = Page::of(victim.pid());
+    // Kernels without CONFIG_ANON_VMA_NAME keep no names; there what is asked for in huge pages is beside it, and the C
+    // library's own few pages.
+    let (reserve, resident, reserved) = match page.anonymous("reserve") {
+        Some(named) => (named, 0, 0),
+        None => (page.anonymous("without a name").unwrap_or_else(|| panic!("{page:#?}")), 8 * MIB, 16 * MIB),
+    };
+    let slack = resident.min(MIB / 8);
+    assert!((64 * MIB + resident..=64 * MIB + resident + slack).contains(&reserve.resident_bytes), "{reserve:?}");
+    assert!((1024 * MIB + reserved..=1024 * MIB + reserved + slack).contains(&reserve.reserved_bytes), "{reserve:?}");
+
+    let data = page.files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{page:#?}"));
+    assert_eq!((data.copied_bytes, data.held.reserved_bytes), (3 * MIB, 24 * MIB));
+    // The kernel maps pages that are in memory around one that is touched (`do_fault_around`, mm/memory.c), 64 KiB of them.
+    let touched = 8 * MIB + 6 * MIB;
+    assert!((touched..=touched + MIB / 8).contains(&data.held.resident_bytes), "{data:?}");
+
+    let pool = page.shmem.iter().find(|named| named.name == "/memfd:pool").unwrap_or_else(|| panic!("{page:#?}"));
+    assert_eq!((pool.held.resident_bytes, pool.held.reserved_bytes), (10 * MIB, 16 * MIB));
+    let zero = page.shmem.iter().find(|named| named.name == "/dev/zero").unwrap_or_else(|| panic!("{page:#?}"));
+    assert_eq!((zero.held.resident_bytes, zero.held.reserved_bytes), (4 * MIB, 8 * MIB));
+
+    let stacks = &page.thread_stacks;
+    assert_eq!((stacks.count, page.threads), (1, 2));
+    // Beside what the thread touched there is its frame's rest and what the C library keeps there.
+    assert!((20 * MIB..21 * MIB).contains(&stacks.held.resident_bytes), "{stacks:?}");
+    // With the guard.
+    assert_eq!(stacks.held.reserved_bytes, 32 * MIB + 4096);
+    assert_eq!(stacks.largest_resident_bytes, Some(stacks.held.resident_bytes));
+    assert_ne!(stacks.largest_thread, Some(victim.pid()));
+
+    page.assert_adds_up();
+    assert_eq!(page.unexplained_bytes, 0);
+    victim.finish();
+}
+
+/// The RSS in `ps`, the kernel's own sum, and what is said agree.
+#[test]
+fn a_pages_numbers_are_those_of_other_tools() {
+    let (victim, _) = heaps("2");
+    let page = Page::of(victim.pid());
+    let rss = run(Command::new("ps").args(["-o", "rss=", "-p", &victim.pid().to_string()]));
+    assert_eq!(page.rss_bytes, rss.trim().parse::<u64>().expect("a number") * 1024);
+    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", victim.pid())).expect("the victim runs");
+    let sum = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("its sum");
+    assert_eq!(sum.trim(), format!("{} kB", page.rss_bytes / 1024));
+    victim.finish();
+}
+
+/// All that the lines of `smaps` with one of these names say, in bytes.
+fn sum_of(smaps: &str, names: &[&str]) -> u64 {
+    let fields = smaps.lines().filter_map(|line| line.split_once(':'));
+    let ours = fields.filter(|(name, _)| names.contains(name));
+    ours.map(|(_, value)| value.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024).sum()
+}
+
+#[test]
+fn the_kinds_of_mappings_add_up_to_what_the_kernel_says_of_each_mapping() {
+    let scratch = Scratch::new();
+    let file = file_of_16_mib(&scratch);
+    let victim = Victim::start_with("ranges", &[file.to_str().expect("a plain path")]);
+    victim.wait_until_it_reads();
+    let page = Page::of(victim.pid());
+    let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
+    let sum = |of: fn(&Held) -> u64| page.kinds.iter().map(|kind| of(&kind.held)).sum::<u64>();
+    assert_eq!(sum(|held| held.reserved_bytes), sum_of(&smaps, &["Size"]));
+    assert_eq!(sum(|held| held.resident_bytes), sum_of(&smaps, &["Rss"]));
+    assert_eq!(sum(|held| held.swap_bytes), sum_of(&smaps, &["Swap"]));
+    // The victim asks for 8 MiB of them; how many it gets depends on how scattered the machine's memory is.
+    let huge = sum_of(&smaps, &["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"]);
+    assert_eq!(sum(|held| held.huge_bytes), huge);
+    // Whoever else maps a library or no longer does changes a share in it.
+    assert!(page.pss_bytes.abs_diff(sum_of(&smaps, &["Pss"])) < MIB / 8, "{page:#?}");
+    let kind = |name: &str| page.kinds.iter().find(|kind| kind.kind == name).map(|kind| kind.held.resident_bytes);
+    assert_eq!(kind("shmem"), Some(14 * MIB));
+    assert_eq!(kind("stack"), Some(page.main_stack.resident_bytes));
+    assert_eq!(kind("file"), Some(page.files.iter().map(|file| file.held.resident_bytes).sum()));
+    victim.finish();
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let (victim, _) = heaps("2");
+    let state = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
+        let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
+        let faults = fs::read_to_string(format!("/proc/{}/stat", victim.pid())).expect("the victim runs");
+        // Minor and major faults are fields 10 and 12, the second being the name, which has no blank.
+        let fields: Vec<_> = faults.split(' ').map(str::to_owned).collect();
+        let smaps = smaps.lines().filter(|line| !line.starts_with("Pss") && !line.starts_with("Referenced:"));
+        (
+            status
+                .lines()
+                .filter(|line| line.starts_with("Vm") || line.starts_with("Rss"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+            smaps
+                .filter(|line| !line.starts_with("Shared_") && !line.starts_with("Private_"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+            [fields[9].clone(), fields[11].clone()],
+        )
+    };
+    let before = state();
+    let page = Page::of(victim.pid());
+    assert!(page.blocks().in_use_count > 0);
+    assert_eq!(state(), before);
+    victim.finish();
+}
+
+const NO_SUCH_PROCESS: i32 = 3;
+const NOT_PERMITTED: i32 = 4;
+const UNTRACEABLE: i32 = 8;
+
+/// How `explain` ends for this process, and what it says on standard error.
+fn refused(pid: u32) -> (Option<i32>, String) {
+    let output = explain(["--pid", &pid.to_string()]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn what_has_no_memory_or_is_no_process_is_refused_with_the_reason() {
+    let (code, text) = refused(2);
+    assert_eq!(code, Some(UNTRACEABLE), "{text}");
+    assert!(text.contains("kernel thread"), "{text}");
+    let (victim, _) = heaps("1");
+    let tasks = fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("the victim runs");
+    let ids = tasks.map(|task| task.expect("a task").file_name().to_string_lossy().parse().expect("a number"));
+    let thread = ids.into_iter().find(|id: &u32| *id != victim.pid()).expect("the victim has another thread");
+    let (code, text) = refused(thread);
+    assert_eq!(code, Some(UNTRACEABLE), "{text}");
+    assert!(text.contains(&format!("tip: give --pid {}", victim.pid())), "{text}");
+    let pid = victim.pid();
+    victim.finish();
+    let (code, text) = refused(pid);
+    assert_eq!(code, Some(NO_SUCH_PROCESS), "{text}");
+}
+
+/// Without privileges, another user's process is refused, and one's own is explained but for what takes a look inside where
+/// that is not allowed.
+#[test]
+fn without_privileges_ones_own_processes_are_explained_and_others_are_not() {
+    let scratch = Scratch::new();
+    let copy = scratch.program(&tracer::binary(), "memtrace");
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let as_nobody = |pid: u32| {
+        let mut command = Command::new("setpriv");
+        command.args(user).arg(&copy).args(["explain", "--format", "json", "--pid", &pid.to_string()]);
+        command.output().expect("memtrace starts")
+    };
+    let (others, _) = heaps("0");
+    let output = as_nobody(others.pid());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(NOT_PERMITTED), "{text}");
+    assert!(text.contains("CAP_SYS_PTRACE"), "{text}");
+    others.finish();
+
+    let program = scratch.program(&victim::path("heaps"), "heaps");
+    let mut own = Victim::run(Command::new("setpriv").args(user).arg(program).arg("0"));
+    let info: Mallinfo = serde_json::from_str(&own.process().line()).expect("the victim says what mallinfo2 does");
+    own.wait_until_it_reads();
+    let output = as_nobody(own.pid());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page: Page = serde_json::from_slice(&output.stdout).expect("explain writes its own JSON");
+    page.assert_adds_up();
+    assert_eq!(page.unexplained_bytes, 0);
+    match page.heap.blocks {
+        Some(blocks) => assert_equal(blocks, &info),
+        // Where Yama keeps processes from looking into each other.
+        None => assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("CAP_SYS_PTRACE")), "{page:#?}"),
+    }
+    own.finish();
+}
+
+#[test]
+fn the_page_for_people_has_the_figures_that_programs_get() {
+    let (victim, _) = heaps("0");
+    let page = Page::of(victim.pid());
+    let output = explain(["--pid", &victim.pid().to_string()]);
+    let text = String::from_utf8(output.stdout).expect("the page is text");
+    let line = |start: &str| {
+        let found = text.lines().find(|line| line.trim_start().starts_with(start));
+        found.unwrap_or_else(|| panic!("{start}: {text}")).to_owned()
+    };
+    let shown = |bytes: u64| format!("{:.2} MiB", bytes as f64 / MIB as f64);
+    assert!(line("RSS ").contains(&shown(page.rss_bytes)), "{text}");
+    assert!(line("heap of glibc").contains(&shown(page.heap.held.resident_bytes)), "{text}");
+    assert!(line("in use").contains(&shown(page.blocks().in_use_resident_bytes)), "{text}");
+    assert!(line("unexplained").contains("0 B"), "{text}");
+    assert!(!text.contains('\x1b'), "colours are for terminals");
+    victim.finish();
+}

@@ -1,0 +1,159 @@
+//! What `memtrace explain` says of programs that nobody here wrote: nearly all of their RSS is explained, and the parts are
+//! what the kernel counts by its own kinds.
+
+#![expect(clippy::print_stdout, reason = "the shares are what the tests are there to measure")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+use memtrace_tests::process::{Process, run};
+use memtrace_tests::{Page, Scratch};
+
+const MIB: u64 = 1 << 20;
+
+/// At least so much of the RSS is explained.
+const SHARE: f64 = 0.97;
+
+fn assert_explained(page: &Page) {
+    println!("{:.3}% of {} bytes explained", page.explained * 100.0, page.rss_bytes);
+    assert!(page.explained >= SHARE, "{page:#?}");
+    page.assert_adds_up();
+}
+
+/// A program that is told to end when the test does.
+struct Program(Process);
+
+impl Program {
+    /// Starts it and waits until it says a line that holds `ready`.
+    fn start(command: &mut Command, ready: &str) -> Self {
+        let mut process = Process::start(command);
+        while !process.line().contains(ready) {}
+        Self(process)
+    }
+
+    fn page(&self) -> Page {
+        Page::of(self.0.pid())
+    }
+}
+
+#[test]
+fn python_is_explained() {
+    let program = "
+import json, os, re, sqlite3
+table = {number: [str(number)] * 3 for number in range(200000)}
+for number in range(0, 200000, 3):
+    del table[number]
+print('ready', flush=True)
+os.read(0, 1)
+";
+    let python = Program::start(Command::new("/usr/bin/python3").args(["-c", program]), "ready");
+    let page = python.page();
+    assert_explained(&page);
+    // Small objects are in memory that Python maps for itself.
+    assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
+    assert!(page.blocks().in_use_bytes > MIB, "{page:#?}");
+}
+
+#[test]
+fn redis_and_its_jemalloc_are_explained() {
+    let scratch = Scratch::new();
+    let socket = scratch.join("socket");
+    let mut command = Command::new("/usr/bin/redis-server");
+    command
+        .args(["--port", "0", "--save", "", "--enable-debug-command", "yes", "--unixsocket"])
+        .arg(&socket)
+        .current_dir(&*scratch);
+    let redis = Program::start(&mut command, "ready to accept connections");
+    let mut client = UnixStream::connect(&socket).expect("redis listens");
+    client.write_all(b"DEBUG POPULATE 200000\r\n").expect("redis reads");
+    let mut answer = [0; 5];
+    client.read_exact(&mut answer).expect("redis answers");
+    assert_eq!(&answer, b"+OK\r\n");
+    let page = redis.page();
+    assert_explained(&page);
+    assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some("jemalloc"), false));
+    assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("jemalloc keeps no marks")), "{page:#?}");
+    // A table of 200,000 names and values, of which no other part of the process knows.
+    assert!(page.heap.held.resident_bytes > 16 * MIB, "{page:#?}");
+}
+
+#[test]
+fn node_is_explained() {
+    let program = "
+const kept = [];
+for (let i = 0; i < 300000; i++) kept.push({ i, text: 'number ' + i });
+console.log('ready');
+process.stdin.on('data', () => process.exit(kept.length ? 0 : 1));
+";
+    let node = Program::start(Command::new("/usr/bin/node").args(["-e", program]), "ready");
+    let page = node.page();
+    assert_explained(&page);
+    // glibc keeps the stacks of threads that have ended for others to come.
+    assert!(page.thread_stacks.count >= page.threads - 1, "{page:#?}");
+    assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
+}
+
+#[test]
+fn postgres_and_its_shared_buffers_are_explained() {
+    let scratch = Scratch::new();
+    let (initdb, server) = (postgres("initdb"), postgres("postgres"));
+    let data = scratch.join("data");
+    // The server refuses to run as root.
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    run(Command::new("setpriv")
+        .args(user)
+        .arg(initdb)
+        .args(["--no-sync", "-A", "trust", "-U", "test", "-D"])
+        .arg(&data));
+    let mut command = Command::new("setpriv");
+    command.args(user).arg(server).arg("-D").arg(&data).arg("-k").arg(&*scratch);
+    command.args(["-c", "listen_addresses=", "-c", "shared_buffers=64MB", "-c", "logging_collector=off"]);
+    let mut process = Process::start(&mut command);
+    assert!(process.wait_for_error(|line| line.contains("ready to accept connections")), "postgres ended");
+    let page = Page::of(process.pid());
+    assert_explained(&page);
+    let shared: u64 = page.shmem.iter().map(|named| named.held.reserved_bytes).sum();
+    assert!(shared > 64 * MIB, "{page:#?}");
+    process.signal(libc::SIGINT);
+    assert!(process.wait().success());
+}
+
+/// Where Debian puts a program of PostgreSQL's, of whatever version.
+fn postgres(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is installed");
+    let folders = versions.map(|version| version.expect("a version").path().join("bin").join(name));
+    folders.into_iter().find(|path| path.is_file()).expect("a version of PostgreSQL has it")
+}
+
+/// A process that changes its heap all the time is explained all the same, and is not held up.
+#[test]
+fn a_busy_process_adds_up_whatever_was_torn() {
+    let program = "
+import threading
+print('ready', flush=True)
+def churn():
+    kept = []
+    while True:
+        kept.append(bytes(700))
+        if len(kept) > 20000:
+            kept = kept[::3]
+for _ in range(3):
+    threading.Thread(target=churn, daemon=True).start()
+input()
+";
+    let mut command = Command::new("/usr/bin/python3");
+    let mut python = Program::start(command.args(["-c", program]).env("PYTHONMALLOC", "malloc"), "ready");
+    for _ in 0..5 {
+        let page = python.page();
+        assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
+        match page.heap.blocks {
+            Some(blocks) => assert!(blocks.in_use_resident_bytes <= page.heap.held.reserved_bytes, "{page:#?}"),
+            None => assert!(page.heap.not_told.is_some(), "{page:#?}"),
+        }
+    }
+    python.0.tell("");
+    assert!(python.0.wait().success(), "looking has harmed it: {}", python.0.rest_of_errors());
+}
