@@ -177,9 +177,9 @@ impl Naive {
             }
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
-            EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. } => {}
+            EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. }
             // The books of pages, mappings and waits are apart.
-            EventKind::Fault { .. }
+            | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Map { .. }
             | EventKind::ParkRange { .. }

@@ -102,7 +102,7 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
             }
             EventKind::Stack { id, .. } => rings[(id.0 % u64::from(shards)) as usize].push_back(event.clone()),
             EventKind::Stall(_) => {
-                rings[ring_of(event.pid.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone())
+                rings[ring_of(event.pid.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone());
             }
             EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
@@ -114,7 +114,7 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
                 rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
             }
             EventKind::Exec | EventKind::Exit | EventKind::OomKill(_) => {
-                rings.iter_mut().for_each(|ring| ring.push_back(event.clone()))
+                rings.iter_mut().for_each(|ring| ring.push_back(event.clone()));
             }
         }
     }
