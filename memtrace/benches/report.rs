@@ -41,9 +41,9 @@ fn profile() -> Profile {
             end: StackEnd::Complete,
             usage: Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() },
             at_peak: None,
-            resident: Bytes(0),
             major_faults: 0,
             live_variance: 0,
+            resident: Bytes(0),
         }
     });
     let stacks: Vec<_> = stacks.collect();

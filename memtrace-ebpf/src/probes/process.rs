@@ -52,13 +52,23 @@ fn process_fork(context: RawTracePointContext) -> i32 {
         Ok(child) if child != parent => {
             unwind::copy(parent, child);
             scope::fork(parent, child);
-            if settings::tells_forks() && maps::is_open() && scope::matters(child) {
+            if settings::tells_forks() && maps::is_open() && scope::matters(child) && !shares_memory(&context) {
                 emit::fork(&context, thread, child);
             }
         }
         _ => {}
     }
     0
+}
+
+/// Whether the new process runs in its parent's memory until it runs another program, as after vfork.
+#[inline(always)]
+fn shares_memory(context: &RawTracePointContext) -> bool {
+    let memory = |task: u64| {
+        // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
+        unsafe { bpf_probe_read_kernel((task as usize + settings::areas::task_memory() as usize) as *const u64) }
+    };
+    memory(context.arg(0)).unwrap_or(0) == memory(context.arg(1)).unwrap_or(1)
 }
 
 /// Whether no thread of the task's group is left: `signal->live` was counted down before this tracepoint (`do_exit`,

@@ -177,8 +177,10 @@ impl Naive {
             }
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
-            EventKind::Alloc { .. } | EventKind::Free { .. } | EventKind::Park { .. }
-            // The books of pages, mappings and waits are apart.
+            // There was no room for the image; and the books of pages, mappings and waits are apart.
+            EventKind::Alloc { .. }
+            | EventKind::Free { .. }
+            | EventKind::Park { .. }
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Map { .. }

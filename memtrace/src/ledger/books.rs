@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Amount, Bytes, Part, StackId, StackKey};
+use crate::model::{Amount, Bytes, Ending, Part, StackId, StackKey, Usage};
 
 /// One stack's numbers. What was freed is what was allocated and is no longer live.
 #[derive(Clone, Copy, Debug)]
@@ -77,13 +77,18 @@ impl Books {
         self.notice_peak();
     }
 
-    /// Those of a copy: it has what is live, and got it by being made.
+    /// Those of a copy: it has what is live, and got it by being made. What is not live it knows nothing of.
     pub(super) fn copied(&self) -> Self {
         let mut copy = self.clone();
         for book in &mut copy.books {
             book.alloc = book.live;
         }
         copy
+    }
+
+    /// How much was booked of each stack, by its place.
+    pub(super) fn allocated(&self) -> Vec<Amount> {
+        self.books.iter().map(|book| book.alloc).collect()
     }
 
     pub(super) const fn live(&self) -> Amount {
@@ -121,6 +126,18 @@ impl Books {
         if self.live.bytes > self.peak {
             self.peak = self.live.bytes;
             self.peaks += 1;
+        }
+    }
+}
+
+/// What a stack comes to, of memory that is gone when its image has ended. Of a copy that has ended only what it did itself
+/// is told: most run another program at once, and would have their parent's numbers each time.
+pub(super) fn booked(live: Amount, alloc: Amount, copied: Option<&Amount>, ended: Option<Ending>) -> Usage {
+    match ended {
+        None => Usage { live, alloc, free: alloc - live, ..Usage::default() },
+        Some(_) => {
+            let own = alloc - copied.copied().unwrap_or_default();
+            Usage { live: Amount::default(), alloc: own, free: own, ..Usage::default() }
         }
     }
 }

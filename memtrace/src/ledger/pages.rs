@@ -4,11 +4,11 @@
 //! a page that was only read before, or by writing to one that it had as a copy of another process. That a page is gone is
 //! not heard of: whoever is asked what is resident knows that better (`pipeline::residence`).
 
-use super::books::Books;
+use super::books::{Books, booked};
 use super::image::{Room, place_of};
 use super::table::{Addressed, Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Touch, Touched, Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Touch, Touched,
 };
 
 /// The books of one image's pages.
@@ -16,6 +16,8 @@ use crate::model::{
 pub(super) struct Pages {
     pages: Table<Page>,
     books: Books,
+    /// What of it was there when the process began as a copy, by the stacks' places; nothing where it did not.
+    copied: Vec<Amount>,
     /// By the stacks' places in the books; those behind the end have none.
     major_faults: Vec<u64>,
 }
@@ -94,7 +96,8 @@ impl Pages {
                 entry.insert(Page { address_and_state: page.address().0, stack: page.stack });
             }
         }
-        Some(Box::new(Self { pages, books: self.books.copied(), major_faults: Vec::new() }))
+        let books = self.books.copied();
+        Some(Box::new(Self { pages, copied: books.allocated(), books, major_faults: Vec::new() }))
     }
 
     /// Pages lie elsewhere now: those of `bytes` from `old` on at `new`.
@@ -126,12 +129,14 @@ impl Pages {
         let mut usage = ImageUsage { ended, ..ImageUsage::default() };
         let mut keys = Vec::new();
         for (place, book) in self.books.iter().enumerate() {
-            let live = if ended.is_some() { Amount::default() } else { book.live };
-            let of_stack = Usage { live, alloc: book.alloc, free: book.alloc - live, ..Usage::default() };
+            keys.push(book.key);
+            let of_stack = booked(book.live, book.alloc, self.copied.get(place), ended);
+            if ended.is_some() && of_stack.is_zero() {
+                continue;
+            }
             usage.total += of_stack;
             let major_faults = self.major_faults.get(place).copied().unwrap_or(0);
             usage.by_stack.insert(book.key, StackUsage { usage: of_stack, major_faults, ..StackUsage::default() });
-            keys.push(book.key);
         }
         if ended.is_none() {
             usage.touched = self.touched(&keys);

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::books::Books;
+use super::books::{Books, booked};
 use super::image::{Room, place_of};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Tid, Touched, Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Tid, Touched,
 };
 
 /// So many threads may be about to unmap or move something; nobody says when one has ended.
@@ -23,6 +23,8 @@ pub(super) struct Ranges {
     /// What threads are about to unmap or move, in order.
     parked: FxHashMap<Tid, Parked>,
     books: Books,
+    /// What of it was there when the process began as a copy, by the stacks' places; nothing where it did not.
+    copied: Vec<Amount>,
     /// Bytes that were unmapped and are not in the books: mapped before tracing began.
     unmatched: u64,
 }
@@ -109,7 +111,8 @@ impl Ranges {
             return None;
         }
         room.ranges += count;
-        Some(Box::new(Self { parts: self.parts.clone(), books: self.books.copied(), ..Self::default() }))
+        let books = self.books.copied();
+        Some(Box::new(Self { parts: self.parts.clone(), copied: books.allocated(), books, ..Self::default() }))
     }
 
     /// How many parts there are.
@@ -121,12 +124,14 @@ impl Ranges {
     pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
         let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched, ..ImageUsage::default() };
         let mut keys = Vec::new();
-        for book in self.books.iter() {
-            let live = if ended.is_some() { Amount::default() } else { book.live };
-            let of_stack = Usage { live, alloc: book.alloc, free: book.alloc - live, ..Usage::default() };
+        for (place, book) in self.books.iter().enumerate() {
+            keys.push(book.key);
+            let of_stack = booked(book.live, book.alloc, self.copied.get(place), ended);
+            if ended.is_some() && of_stack.is_zero() {
+                continue;
+            }
             usage.total += of_stack;
             usage.by_stack.insert(book.key, StackUsage { usage: of_stack, ..StackUsage::default() });
-            keys.push(book.key);
         }
         if ended.is_none() {
             let failed = StackKey::from(StackId::FAILED);

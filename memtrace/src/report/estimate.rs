@@ -18,6 +18,7 @@ pub(super) fn error(profile: &Profile, metric: Metric, touched: u64, live_varian
             touched as f64 * (one_in - 1) as f64
         }
     };
+    #[expect(clippy::cast_sign_loss, reason = "a root is not below zero")]
     let pages = (DEVIATIONS * variance.sqrt()).ceil() as u64;
     Some(if metric.counts_bytes() { pages * PAGE.0 } else { pages })
 }

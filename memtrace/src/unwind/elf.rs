@@ -39,6 +39,8 @@ pub(super) struct Contents<'data> {
     pub(super) machine: Machine,
     /// The parts that are code, ordered by address, none overlapping another.
     pub(super) code: Vec<Code>,
+    /// Where it begins to run; 0 for what does not by itself.
+    pub(super) entry: VirtOffset,
     /// `.eh_frame`, or what is left of the segment from its beginning on.
     pub(super) eh_frame: &'data [u8],
     /// Where it is loaded.
@@ -63,7 +65,8 @@ impl<'data> Contents<'data> {
         let programs = program_headers(header, data)?;
         let segments = segments(programs, data)?;
         let code = code(&segments, data)?;
-        let mut contents = Self { machine, code, eh_frame: &[], address: 0, text: None };
+        let entry = VirtOffset(header.e_entry.get(LE));
+        let mut contents = Self { machine, code, entry, eh_frame: &[], address: 0, text: None };
         if let Some(sections) = section_headers(header, data) {
             contents.take_sections(&sections, data);
         }

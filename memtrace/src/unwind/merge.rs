@@ -3,6 +3,7 @@
 use memtrace_common::unwind::Rule;
 
 use super::frames::Frames;
+use super::rule::END;
 use super::table::Row;
 
 /// How long a gap between descriptions has to be to be marked as one. Shorter ones are padding, which is never run, and
@@ -15,8 +16,8 @@ pub(super) const NOTHING: u32 = 0;
 /// The rows of all descriptions, ordered, each saying something else than the one before; and the rules that they name.
 ///
 /// Where descriptions overlap, the one that begins last holds, and of those that begin together the first: this is what
-/// a program's own unwinder finds through the sorted index of `.eh_frame`.
-pub(super) fn merge(frames: Frames) -> (Vec<Row>, Vec<Rule>) {
+/// a program's own unwinder finds through the sorted index of `.eh_frame`. `entry` is where the object begins to run.
+pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>) {
     let Frames { mut spans, rows, rules, stats } = frames;
     spans.sort_by_key(|span| span.begin);
     spans.dedup_by_key(|span| span.begin);
@@ -40,6 +41,24 @@ pub(super) fn merge(frames: Frames) -> (Vec<Row>, Vec<Rule>) {
             push(Row { offset: end, rule: NOTHING });
         }
     }
+    let mut rules: Vec<_> = std::iter::once(Rule::default()).chain(rules).collect();
+    if let Some(entry) = entry {
+        end_at_entry(entry, &mut merged, &mut rules);
+    }
     merged.shrink_to_fit();
-    (merged, std::iter::once(Rule::default()).chain(rules).collect())
+    (merged, rules)
+}
+
+/// Where an object begins to run nobody has called it, and stacks end. Some say so, others, such as dynamic linkers, have no
+/// description there: then nothing else holds from there to the next.
+fn end_at_entry(entry: u32, rows: &mut Vec<Row>, rules: &mut Vec<Rule>) {
+    let after = rows.partition_point(|row| row.offset <= entry);
+    let here = after.checked_sub(1).and_then(|index| rows.get_mut(index));
+    let rule = rules.len() as u32;
+    match here {
+        Some(row) if row.rule != NOTHING => return,
+        Some(row) if row.offset == entry => row.rule = rule,
+        _ => rows.insert(after, Row { offset: entry, rule }),
+    }
+    rules.push(END);
 }

@@ -93,7 +93,9 @@ impl Table {
     pub(super) fn build(contents: Contents<'_>) -> Result<Self, Error> {
         let frames = Frames::read(&contents, origin(&contents.code).0)?;
         let stats = frames.stats;
-        let (rows, rules) = merge::merge(frames);
+        let entry = Code::holding(&contents.code, contents.entry.0).map(|_| contents.entry);
+        let entry = entry.and_then(|entry| u32::try_from(entry.0 - origin(&contents.code).0).ok());
+        let (rows, rules) = merge::merge(frames, entry);
         Ok(Self { machine: contents.machine, code: contents.code, rows, rules, stats })
     }
 

@@ -62,6 +62,7 @@ pub(super) const FOREIGN: &[Foreign] = &[
     Foreign { path: "memtrace_common::wire", rooms: Rooms::ConstantsFor(&["kernel"], &["model"]) },
     // The pipeline's tests split events over the shards as the kernel half does.
     Foreign { path: "memtrace_common::wire::ring_of", rooms: Rooms::Only(&["kernel", "pipeline"]) },
+    Foreign { path: "memtrace_common::wire::ring_of_memory", rooms: Rooms::Only(&["kernel", "pipeline"]) },
     Foreign { path: "object", rooms: Rooms::Only(&["target", "unwind", "symbolize"]) },
     Foreign { path: "rustc_hash", rooms: Rooms::Any },
     Foreign { path: "serde", rooms: Rooms::Only(&["report", "session", "cli"]) },

@@ -125,3 +125,14 @@ fn pages_that_are_moved_stay_whose_they_are() {
     pages.touch(page(100), COPY, key(13), &mut room);
     assert_eq!((numbers(&pages, 10), numbers(&pages, 13)), ((1, 1), (1, 1)));
 }
+
+#[test]
+fn a_copy_that_has_ended_tells_what_it_did_itself() {
+    let (mut parent, mut room) = (Pages::default(), room(10));
+    parent.touch(P, WRITE, key(10), &mut room);
+    let mut child = parent.copied(&mut room).unwrap();
+    child.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(11), &mut room);
+    let usage = child.usage(Some(Ending::Exec));
+    assert_eq!(usage.by_stack.keys().collect::<Vec<_>>(), [&key(11)]);
+    assert_eq!(usage.total.alloc.count, 1);
+}

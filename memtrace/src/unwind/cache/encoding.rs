@@ -12,13 +12,14 @@ use crate::unwind::table::{Code, Row, Stats, Table};
 
 /// What a file begins with. The last byte is the version, which changes with the encoding and whenever the same call
 /// frame information is tabled in another way.
-const MAGIC: [u8; 8] = *b"mt-uwt\0\x01";
+const MAGIC: [u8; 8] = *b"mt-uwt\0\x02";
 
 /// What makes a table what it is, in one number: entries made of anything else are stale.
 pub(super) fn fingerprint(contents: &Contents<'_>) -> u64 {
     let mut out = Writer::default();
     out.u64(machine_number(contents.machine));
     out.u64(contents.address);
+    out.u64(contents.entry.0);
     out.u64(contents.text.map_or(u64::MAX, |text| text));
     out.code(&contents.code);
     out.u64(checksum(contents.eh_frame));
