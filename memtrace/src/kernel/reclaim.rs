@@ -24,7 +24,7 @@ const TRACEPOINTS: &[(&str, &[&str])] = &[
     ("lru_isolate", &["mm_vmscan_lru_isolate"]),
     ("lru_shrink_inactive", &["mm_vmscan_lru_shrink_inactive"]),
     ("lru_shrink_active", &["mm_vmscan_lru_shrink_active"]),
-    // Linux 5.18 renamed it.
+    // The second in Linux 5.10, the first in 6.1.
     ("write_folio", &["mm_vmscan_write_folio", "mm_vmscan_writepage"]),
     // Since Linux 5.16.
     ("throttled", &["mm_vmscan_throttled"]),

@@ -9,7 +9,7 @@ pub struct OomKill {
     pub at: Tick,
     /// The program that was killed, as far as its process was followed.
     pub victim: ImageId,
-    /// The victim's name; empty where the kernel does not tell (before Linux 6.1).
+    /// The victim's name; empty where the kernel does not tell, as 5.10 does not.
     pub comm: String,
     /// Who found no memory.
     pub by: Pid,
