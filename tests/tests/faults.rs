@@ -45,6 +45,15 @@ fn of_a_reserve_what_is_touched() {
 }
 
 #[test]
+fn with_the_whole_stack_of_who_touched_it_in_the_middle_of_a_function() {
+    let (report, said, _) = trace("reserve", &[]);
+    let stacks = said.stacks(&report, "reserve_and_touch");
+    let most = stacks.iter().max_by_key(|stack| stack.numbers.live_bytes).expect("it has touched something");
+    assert!(most.names().ends_with(&["main", "reserve_and_touch", "write_to"]), "{:?}", most.names());
+    assert_eq!((most.names()[0], most.end.as_str()), ("_start", "complete"));
+}
+
+#[test]
 fn of_what_is_only_read_nothing() {
     equals("reads", &[]);
 }

@@ -81,6 +81,9 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
     if metric == Metric::PeakBytes && profile.processes.len() > 1 {
         before.remove(0);
     }
+    if profile.page_sample > 1 {
+        before.push(format!("from one page in {}", phrase::grouped(profile.page_sample.into())));
+    }
     let before = before.join(" ");
     let after = phrase::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
     let room = SUBTITLE_CHARACTERS.saturating_sub(before.chars().count() + after.chars().count());

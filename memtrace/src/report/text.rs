@@ -16,8 +16,8 @@ use std::io;
 
 use super::roots::Roots;
 use super::words::Words;
-use super::{Options, allocators, label, phrase, sole_peak};
-use crate::model::{Bytes, EventClass, Profile};
+use super::{Options, allocators, estimate, label, phrase, sole_peak};
+use crate::model::{Bytes, EventClass, Metric, Profile};
 
 /// Writes the summary, without colours and without any control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -42,12 +42,24 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let waits = phrase::blocks(profile.class, total.stalls.count);
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
+    let live_variance = profile.stacks.iter().fold(0_u64, |sum, stack| sum.saturating_add(stack.live_variance));
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
             Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),
             _ => String::new(),
         };
-        writeln!(out, "  {name:<10}{:>12} in {}{age}", amount.bytes, phrase::blocks(profile.class, amount.count))?;
+        let error = match name {
+            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, 0, live_variance),
+            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, total.alloc.count, 0),
+            _ => None,
+        };
+        let error = estimate::shown(error, Metric::LiveBytes);
+        writeln!(
+            out,
+            "  {name:<10}{:>12}{error} in {}{age}",
+            amount.bytes,
+            phrase::blocks(profile.class, amount.count)
+        )?;
     }
     let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
     if profile.class == EventClass::Fault {
@@ -64,7 +76,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let own = allocators::mapped(profile);
         writeln!(
             out,
-            "  {:<10}{own:>12} of what is mapped is allocators\' own, which heap events count in blocks",
+            "  {:<10}{own:>12} of what is mapped is allocators' own, which heap events count in blocks",
             "heap"
         )?;
     }

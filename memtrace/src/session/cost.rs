@@ -4,7 +4,8 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use crate::kernel::ProgramTime;
-use crate::model::{Bytes, Cost, ProgramCost};
+use crate::model::{Bytes, Cost, Pid, ProgramCost};
+use crate::target;
 
 /// The monotonic clock, which programs in the kernel read too.
 pub(super) fn monotonic_clock() -> Duration {
@@ -30,8 +31,8 @@ pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, allocatio
         events,
         nested,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        // ru_maxrss is in KiB (getrusage(2)).
-        peak_rss: Bytes(usage.ru_maxrss.unsigned_abs() * 1024),
+        // What getrusage(2) says of it may be what this process was before it became memtrace (`setmax_mm_hiwater_rss` at exec).
+        peak_rss: target::counted(Pid(std::process::id())).map_or(Bytes(0), |counted| counted.peak),
         programs: in_all(programs, events, allocations),
     }
 }
