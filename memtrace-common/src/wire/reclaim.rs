@@ -123,7 +123,7 @@ pub struct KernelThreadBook {
 pub struct ReclaimLayout {
     /// `flags` in `task_struct`.
     pub task_flags: u32,
-    /// Which argument of `mm_vmscan_direct_reclaim_begin` the order is: 1 since Linux 7.1, else 0.
+    /// Which argument of `mm_vmscan_direct_reclaim_begin` the order is: 1 in Linux 7.2, 0 in 6.18.
     pub order_argument: u32,
     /// Which argument of `mm_vmscan_lru_isolate` the list is: 7 where the isolation's mode comes before, else 6.
     pub list_argument: u32,

@@ -21,7 +21,7 @@ const ACTIVE: u64 = 1;
 /// Addresses from here on are the kernel's.
 const KERNEL: u64 = 1 << 63;
 
-/// `TP_PROTO(int order, gfp_t gfp_flags)`; since Linux 7.1 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
+/// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
 #[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_begin")]
 fn direct_reclaim_begin(context: RawTracePointContext) -> i32 {
     begin(work::DIRECT, order(&context))
@@ -74,7 +74,7 @@ fn kswapd_sleep(context: RawTracePointContext) -> i32 {
 }
 
 /// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long nr_skipped,
-/// unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; the mode is gone since Linux 6.7.
+/// unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; the mode is there in Linux 6.1 and not in 6.12.
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_isolate")]
 fn lru_isolate(context: RawTracePointContext) -> i32 {
     if !maps::is_open() {
@@ -111,7 +111,7 @@ fn lru_shrink_active(context: RawTracePointContext) -> i32 {
     tally(counted::DEACTIVATED, context.arg(3))
 }
 
-/// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` until Linux 5.17.
+/// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` in Linux 5.10.
 #[raw_tracepoint(tracepoint = "mm_vmscan_write_folio")]
 fn write_folio(_context: RawTracePointContext) -> i32 {
     tally(counted::WRITTEN, 1)
@@ -132,7 +132,7 @@ fn throttled(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *task, uid_t uid)`; until Linux 6.0 `TP_PROTO(int pid)`.
+/// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels, as in 5.10, `TP_PROTO(int pid)`.
 #[raw_tracepoint(tracepoint = "mark_victim")]
 fn mark_victim(context: RawTracePointContext) -> i32 {
     if !maps::is_open() {
