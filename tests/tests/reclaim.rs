@@ -118,7 +118,8 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
     let all: u64 = process.stalls.iter().flatten().map(|(_, waits)| waits.count).sum();
     assert_eq!(report.stacks.iter().map(count).sum::<u64>(), all);
     let reading = report.stacks.iter().filter(|stack| stack.names().contains(&"read_all"));
-    assert!(reading.map(count).sum::<u64>() >= waits.count);
+    let shown: Vec<_> = report.stacks.iter().map(|stack| (&stack.end, stack.stall_count, stack.names())).collect();
+    assert!(reading.map(count).sum::<u64>() >= waits.count, "{shown:#?}");
     for stack in &report.stacks {
         assert_eq!(stack.end, "complete", "{:?}", stack.names());
     }
