@@ -14,6 +14,7 @@ mod outcome;
 mod outputs;
 mod overhead;
 mod pages;
+mod reclaim;
 mod ring_source;
 mod run;
 mod selection;

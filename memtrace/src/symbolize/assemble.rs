@@ -78,6 +78,7 @@ pub(super) fn profile(
         processes,
         stacks: stacks.collect(),
         frames: frames.into_iter().cloned().collect(),
+        oom_kills: snapshot.oom_kills.iter().cloned().collect(),
         losses: snapshot.losses.clone(),
         ..Profile::default()
     }
@@ -112,6 +113,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         threads: image.threads,
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
+        stalls: usage.stalls.clone(),
         resident: usage.resident.clone(),
         ..ProcessProfile::new(id.pid, comm)
     }

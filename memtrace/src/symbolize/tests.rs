@@ -17,7 +17,12 @@ const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 
 /// A snapshot of one image with one stack, leaf first.
 fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
-    let usage = Usage { live: Amount::one(Bytes(64)), alloc: Amount::one(Bytes(64)), free: Amount::default() };
+    let usage = Usage {
+        live: Amount::one(Bytes(64)),
+        alloc: Amount::one(Bytes(64)),
+        free: Amount::default(),
+        ..Usage::default()
+    };
     let id = StackId(100);
     let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken: Duration::ZERO };
     let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0), ..StackUsage::default() })]);
