@@ -30,6 +30,7 @@ const GLIBC: &[&str] = &[
     "inlined",
     "pages",
     "peak",
+    "pressed",
     "ranges",
     "realloc",
     "relatives",

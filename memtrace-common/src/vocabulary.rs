@@ -60,6 +60,12 @@ loss_reasons! {
     /// A page's fault found its ring full: the page is shown with those that no fault was seen of.
     RingFullFault = "ring_full_fault",
         "page faults that found their ring full, so that their pages have no stack; raise --ring-size";
+    /// The end of a wait for memory found its ring full.
+    RingFullStall = "ring_full_stall",
+        "waits for memory that found their ring full; raise --ring-size";
+    /// There are as many kernel threads that look for memory as may be kept apart.
+    KernelThreadsFull = "kernel_threads_full",
+        "times that a kernel thread looked for memory that are not told by its name, there being too many of them";
     /// A change of mappings found its ring full.
     RingFullMap = "ring_full_map",
         "mappings made, moved or removed that found their ring full; raise --ring-size";

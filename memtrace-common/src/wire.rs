@@ -6,10 +6,15 @@
 use core::mem::{offset_of, size_of};
 
 mod memory;
+mod reclaim;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
+pub use reclaim::{
+    COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, OomRecord, RECLAIM_COUNTERS, ReclaimLayout, StallRecord,
+    counted, work,
+};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,10 @@ pub enum Kind {
     RestoreRange = 13,
     /// They were moved: [`MoveRecord`].
     Move = 14,
+    /// A task had to wait for memory: [`StallRecord`].
+    Stall = 15,
+    /// A process is killed for want of memory: [`OomRecord`].
+    OomKill = 16,
 }
 
 impl Kind {
@@ -64,6 +73,8 @@ impl Kind {
             12 => Some(Self::ParkRange),
             13 => Some(Self::RestoreRange),
             14 => Some(Self::Move),
+            15 => Some(Self::Stall),
+            16 => Some(Self::OomKill),
             _ => None,
         }
     }
@@ -294,6 +305,8 @@ pub struct Settings {
     pub reserved: u32,
     /// Where the kernel keeps what a process has mapped.
     pub areas: AreaLayout,
+    /// How its tracepoints about reclaim are called.
+    pub reclaim: ReclaimLayout,
 }
 
 /// Where the kernel keeps what a process has mapped: offsets in bytes.
@@ -402,7 +415,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 192);
+    assert!(size_of::<Settings>() == 208);
 };
 
 #[cfg(test)]
@@ -412,7 +425,7 @@ mod tests {
     #[test]
     fn kinds_survive_the_wire() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
-        assert_eq!(kinds.clone().count(), 14);
+        assert_eq!(kinds.clone().count(), 16);
         for kind in kinds {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));

@@ -11,8 +11,8 @@ use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, MoveRecord, ProcessRecord,
-    RangeRecord, StackRecord, WantedRecord, ring_of, ring_of_memory,
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord,
+    ProcessRecord, RangeRecord, StackRecord, StallRecord, WantedRecord, ring_of, ring_of_memory,
 };
 
 use crate::stack::Scratch;
@@ -185,6 +185,34 @@ fn counted(context: &impl EbpfContext, sent: bool) {
 pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
     if !send(ring_for_memory(thread), ForkRecord { header: thread.header(Kind::Fork), child, reserved: 0 }) {
         loss::count(context, LossReason::RingFullProcess, 1);
+    }
+}
+
+/// Which ring takes records about a thread.
+#[inline(always)]
+pub fn ring_for_thread(thread: Thread) -> u32 {
+    // Behind the bits by which blocks are told apart.
+    ring_for(thread, (thread.tid as u64) << 4)
+}
+
+/// Tells that a task has waited for memory; `ring` is its thread's.
+#[inline(always)]
+pub fn stall(context: &impl EbpfContext, ring: u32, record: StallRecord) {
+    if !send(ring, record) {
+        loss::count(context, LossReason::RingFullStall, 1);
+    }
+}
+
+/// Tells every ring that a process is killed, so that each knows how it ends.
+#[inline(always)]
+pub fn oom_kill(context: &impl EbpfContext, record: OomRecord) {
+    for ring in 0..MAX_RINGS {
+        if ring >= settings::rings() {
+            break;
+        }
+        if !send(ring, record) {
+            loss::count(context, LossReason::RingFullProcess, 1);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod own_stack;
 mod pending;
 mod probes;
 mod rate;
+mod reclaim;
 mod registers;
 mod scope;
 mod settings;

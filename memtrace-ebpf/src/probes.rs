@@ -6,4 +6,5 @@ mod free;
 mod mapping;
 mod process;
 mod realloc;
+mod reclaim;
 mod returns;

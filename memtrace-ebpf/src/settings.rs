@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use memtrace_common::wire::{AreaLayout, MAX_FRAMES, Settings, scope};
+use memtrace_common::wire::{AreaLayout, MAX_FRAMES, ReclaimLayout, Settings, scope};
 
 use crate::atomic;
 
@@ -58,6 +58,7 @@ static SETTINGS: Settings = Settings {
         program: 0,
         reserved: 0,
     },
+    reclaim: ReclaimLayout { task_flags: 0, order_argument: 0, list_argument: 6, reserved: 0 },
 };
 
 macro_rules! read {
@@ -186,6 +187,24 @@ pub fn page_sample() -> u32 {
 #[inline(always)]
 pub fn tells_forks() -> bool {
     read!(forks) != 0
+}
+
+/// Where in a task its flags are.
+#[inline(always)]
+pub fn task_flags() -> usize {
+    read!(reclaim.task_flags) as usize
+}
+
+/// Whether the second argument, not the first, of what tells that reclaim begins is the order.
+#[inline(always)]
+pub fn order_comes_second() -> bool {
+    read!(reclaim.order_argument) == 1
+}
+
+/// Whether the eighth argument, not the seventh, of what tells that pages were looked at is their list.
+#[inline(always)]
+pub fn list_comes_eighth() -> bool {
+    read!(reclaim.list_argument) == 7
 }
 
 #[inline(always)]

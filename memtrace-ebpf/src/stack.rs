@@ -7,7 +7,9 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{Array, LruHashMap};
-use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_kernel};
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task_btf, bpf_get_stack, bpf_probe_read_kernel, bpf_task_pt_regs,
+};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, Kind, MAX_FRAMES, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
@@ -79,6 +81,15 @@ pub struct Returning<'context> {
 /// A thread that was interrupted, or has called the kernel: where in the kernel's memory its registers are.
 pub struct Interrupted {
     pub registers: u64,
+}
+
+impl Interrupted {
+    /// The current thread, with the registers with which it has entered the kernel (Linux 5.15).
+    #[inline(always)]
+    pub fn current() -> Self {
+        // SAFETY: the task is the current one, as the helper wants it.
+        Self { registers: unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64 }
+    }
 }
 
 impl Origin for Returning<'_> {

@@ -39,7 +39,7 @@ fn profile() -> Profile {
             part: Part::Whole,
             frames: frames.collect(),
             end: StackEnd::Complete,
-            usage: Usage { live: amount, alloc: amount, free: Amount::default() },
+            usage: Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() },
             at_peak: None,
             major_faults: 0,
             live_variance: 0,

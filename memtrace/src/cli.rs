@@ -41,6 +41,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match arguments.action {
         None => trace(arguments.trace, &console),
         Some(Action::Faults(given)) => trace_only(*given, EventClass::Fault, &console),
+        Some(Action::Reclaim(given)) => trace_only(*given, EventClass::Reclaim, &console),
         Some(Action::Maps(given)) => trace_only(*given, EventClass::Map, &console),
         Some(Action::Doctor(asked)) => {
             let findings = session::doctor::examine(asked.pid);

@@ -12,17 +12,19 @@ mod image;
 mod pages;
 mod parked;
 mod ranges;
+mod stalls;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, Part,
-    Parts, Pid, Snapshot, Stack, StackId, StackKey, Stacks, Tick, Tid,
+    AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, OomKill,
+    OutOfMemory, Part, Parts, Pid, Snapshot, Stack, StackId, StackKey, Stacks, Tick, Tid,
 };
 use image::{Image, Room};
 
@@ -57,6 +59,9 @@ pub struct Ledger {
     ended: Vec<(ImageId, ImageUsage)>,
     /// As above, the books of their pages.
     ended_pages: Vec<(ImageId, ImageUsage)>,
+    /// As above, the books of their waits for memory.
+    ended_waits: Vec<(ImageId, ImageUsage)>,
+    oom_kills: BTreeSet<OomKill>,
     /// As above, the books of their mappings.
     ended_ranges: Vec<(ImageId, ImageUsage)>,
     stacks: Stacks,
@@ -69,6 +74,8 @@ pub struct Ledger {
 struct Process {
     pid: Pid,
     ordinal: u32,
+    /// It is being killed for want of memory.
+    is_killed: bool,
     /// The program that it runs, from its first booked event on.
     image: Option<Box<Image>>,
 }
@@ -85,6 +92,8 @@ impl Ledger {
             running: 0,
             ended: Vec::new(),
             ended_pages: Vec::new(),
+            ended_waits: Vec::new(),
+            oom_kills: BTreeSet::new(),
             ended_ranges: Vec::new(),
             stacks: Stacks::default(),
             room: Room::new(&settings),
@@ -163,6 +172,13 @@ impl Ledger {
             }
             EventKind::Fork { child } => self.copy_memory(pid, child),
             EventKind::Stack { id, stack } => self.remember(id, &stack),
+            EventKind::Stall(stall) => {
+                let part = self.part(tid, AllocatorId::UNKNOWN);
+                if let Some((image, room)) = self.image_of(pid) {
+                    image.waits.get_or_insert_default().add(&stall, part, room);
+                }
+            }
+            EventKind::OomKill(kill) => self.kill(pid, *kill, tick),
             EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
             EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
         }
@@ -198,11 +214,13 @@ impl Ledger {
             EventClass::Heap => &self.ended,
             EventClass::Map => &self.ended_ranges,
             EventClass::Fault => &self.ended_pages,
+            EventClass::Reclaim => &self.ended_waits,
         };
         Snapshot {
             images: self.running(class, now).chain(ended.iter().cloned()).collect(),
             // Those of which this shard has no events too: another one may have them.
             stacks: self.stacks.clone(),
+            oom_kills: self.oom_kills.clone(),
             losses: self.room.losses.clone(),
         }
     }
@@ -214,10 +232,12 @@ impl Ledger {
             EventClass::Heap => std::mem::take(&mut self.ended),
             EventClass::Map => std::mem::take(&mut self.ended_ranges),
             EventClass::Fault => std::mem::take(&mut self.ended_pages),
+            EventClass::Reclaim => std::mem::take(&mut self.ended_waits),
         };
         Snapshot {
             images: self.running(class, now).chain(ended).collect(),
             stacks: std::mem::take(&mut self.stacks),
+            oom_kills: std::mem::take(&mut self.oom_kills),
             losses: self.room.losses,
         }
     }
@@ -231,6 +251,7 @@ impl Ledger {
                 let usage = image.pages.as_ref().map(|pages| pages.usage(None));
                 usage.map(|usage| ImageUsage { copy_of: image.copy_of, ..usage })
             }
+            EventClass::Reclaim => image.waits.as_ref().map(|waits| waits.usage(None)),
         };
         self.processes.iter().filter_map(move |process| {
             let usage = usage(process.image.as_ref()?)?;
@@ -244,6 +265,21 @@ impl Ledger {
             Parts::Whole | Parts::Memory => Part::Whole,
             Parts::Threads => Part::Thread(tid),
             Parts::Allocators => Part::Allocator(allocator),
+        }
+    }
+
+    /// The kernel kills `pid`, followed or not, and it ends soon.
+    fn kill(&mut self, pid: Pid, kill: OutOfMemory, at: Tick) {
+        // Known or not: another shard may have books of it, and the shards must agree on how it ends.
+        let process = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index));
+        let ordinal = process.map_or(0, |process| {
+            process.is_killed = true;
+            process.ordinal
+        });
+        let OutOfMemory { comm, by, by_comm } = kill;
+        // Each is a process' end, and of these there are not more than there may be processes.
+        if self.oom_kills.len() < self.settings.processes as usize {
+            self.oom_kills.insert(OomKill { at, victim: ImageId { pid, ordinal }, comm, by, by_comm });
         }
     }
 
@@ -310,7 +346,7 @@ impl Ledger {
             self.room.losses.add(LossReason::ProcessesFull, 1);
             return None;
         }
-        self.processes.push(Process { pid, ordinal: 0, image: None });
+        self.processes.push(Process { pid, ordinal: 0, is_killed: false, image: None });
         self.by_pid.insert(pid, index);
         Some(index)
     }
@@ -321,12 +357,17 @@ impl Ledger {
         let Some(process) = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index)) else { return };
         let id = process.image_id();
         process.ordinal = process.ordinal.saturating_add(1);
+        let was_killed = std::mem::take(&mut process.is_killed);
+        let ending = if was_killed && ending == Ending::Exit { Ending::OomKill } else { ending };
         if let Some(image) = process.image.take() {
             self.running -= 1;
             self.room.live -= image.live();
             if let Some(pages) = &image.pages {
                 self.room.pages -= pages.count();
                 self.ended_pages.push((id, pages.usage(Some(ending))));
+            }
+            if let Some(waits) = &image.waits {
+                self.ended_waits.push((id, waits.usage(Some(ending))));
             }
             if let Some(ranges) = &image.ranges {
                 self.room.ranges -= ranges.count();

@@ -14,22 +14,25 @@ mod mapping;
 mod mapping_kind;
 mod metric;
 mod notice;
+mod oom;
 mod part;
 mod pressure;
 mod profile;
+mod reclaim;
 mod replaced;
 mod resident;
 mod root;
 mod snapshot;
 mod stack;
 mod stacks;
+mod stall;
 mod time;
 mod tree;
 mod usage;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
 pub use belonging::{Cgroup, Container, User};
-pub use event::{Event, EventKind, Touch};
+pub use event::{Event, EventKind, OutOfMemory, Touch};
 pub use event_class::EventClass;
 pub use explanation::{
     CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, NamedMemory,
@@ -39,20 +42,23 @@ pub use id::{ImageId, Pid, StackId, Tid};
 pub use losses::{LossReason, Losses};
 pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
 pub use mapping_kind::{MappingKind, MappingTraits};
-pub use metric::Metric;
+pub use metric::{Measure, Metric};
 pub use notice::{Notice, NoticeKind};
+pub use oom::OomKill;
 pub use part::{AllocatorId, Part, Parts};
 pub use pressure::{Pressure, Stalled};
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
     Unnamed,
 };
+pub use reclaim::{Effort, KernelThread, MachineReclaim, PressureTime, Reading, Seconds, VmCounters};
 pub use replaced::{Replaced, Version};
 pub use resident::{PAGE, Residence, ResidentKind, ResidentRange, Touched};
 pub use root::Root;
 pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};
 pub use stacks::Stacks;
+pub use stall::{Latencies, Nanoseconds, Stall, StallBook, Stalls, Work};
 pub use time::Tick;
 pub use tree::{Merged, Node, Tree};
 pub use usage::{Amount, Bytes, Ending, Usage};

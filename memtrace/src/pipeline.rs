@@ -153,7 +153,7 @@ pub fn settle(snapshot: &mut Snapshot) {
         .values()
         .flat_map(|image| &image.by_stack)
         .filter(|(key, _)| key.stack.has_frames() && !snapshot.stacks.contains(key.stack))
-        .map(|(_, stack)| stack.usage.alloc.count)
+        .map(|(_, stack)| stack.usage.events())
         .sum();
     snapshot.losses.add(LossReason::StackFramesLost, lost);
 }

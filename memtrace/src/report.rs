@@ -9,6 +9,7 @@ mod json;
 mod label;
 mod phrase;
 mod roots;
+mod stalls;
 mod svg;
 mod text;
 mod words;

@@ -16,6 +16,7 @@ mod outcome;
 mod outputs;
 mod overhead;
 mod pages;
+mod reclaim;
 mod ring_source;
 mod run;
 mod selection;

@@ -24,6 +24,7 @@ mod scratch;
 mod select;
 mod site;
 mod users;
+mod vmstat;
 
 pub use allocators::{
     Allocator, FoundFunction, Hooks, Kind, Kinds, LookedAt, NamedAllocator, SkipReason, Skipped, Survey, Verdict,
@@ -42,3 +43,4 @@ pub use resident::resident;
 pub use runtime::{is_go, is_stripped};
 pub use select::{all_processes, cgroup_id, is_in_cgroup, traits, user_id};
 pub use site::{Cost as ProbeCost, Reason as SiteReason, Site};
+pub use vmstat::vm_counters;

@@ -174,7 +174,8 @@ fn numbers_out_of_bounds_are_refused() {
 
 #[test]
 fn metrics_and_formats_that_are_none_are_refused_with_the_list() {
-    let metrics = "[possible values: live-bytes, live-count, alloc-bytes, alloc-count, peak-bytes]";
+    let metrics =
+        "[possible values: live-bytes, live-count, alloc-bytes, alloc-count, peak-bytes, stall-time, stall-count]";
     refused("--pid 1 --metric bytes", &["invalid value 'bytes' for '--metric <METRIC>'", metrics]);
     refused("--pid 1 --format png", &["invalid value 'png' for '--format <FORMAT>'", "svg, folded, json, txt"]);
     refused("completions tcsh", &["invalid value 'tcsh' for '<SHELL>'", "bash"]);

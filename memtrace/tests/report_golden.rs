@@ -11,6 +11,8 @@ mod languages;
 mod page;
 #[path = "report_golden/sample.rs"]
 mod sample;
+#[path = "report_golden/waits.rs"]
+mod waits;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,11 +20,12 @@ use std::time::Duration;
 
 use host::{by_allocators, by_threads, host};
 use languages::languages;
-use memtrace::model::{Metric, Profile, Root};
+use memtrace::model::{EventClass, Metric, Profile, Root};
 use memtrace::report::{Format, Options, write};
 use quick_xml::events::Event;
 use sample::sample;
 use serde_json::Value;
+use waits::{of_seconds, waits};
 
 const SIX_NUMBERS: [&str; 6] = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
 
@@ -151,10 +154,51 @@ fn the_text_by_allocator_is_as_it_was() {
 }
 
 #[test]
+fn the_text_of_waits_for_memory_is_as_it_was() {
+    assert_golden("waits.txt", &report(Format::Text, &waits(), &options(Metric::StallTime)));
+}
+
+#[test]
+fn the_text_of_waits_by_control_group_is_as_it_was() {
+    let options = Options { by: Root::Cgroup, ..options(Metric::StallCount) };
+    assert_golden("waits-by-cgroup.txt", &report(Format::Text, &waits(), &options));
+}
+
+#[test]
+fn the_json_of_waits_for_memory_is_as_it_was() {
+    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    let json = report(Format::Json, &waits(), &options(Metric::StallTime));
+    assert_golden("waits.json", &json.replace(&version, "\"version\":\"VERSION\""));
+}
+
+#[test]
+fn the_folded_stacks_of_waits_are_as_they_were() {
+    assert_golden("waits.folded", &report(Format::Folded, &waits(), &options(Metric::StallTime)));
+}
+
+#[test]
+fn the_text_says_what_sustained_scanning_and_paging_mean() {
+    let reading = |all, scanning, paging| {
+        let text = report(Format::Text, &of_seconds(all, scanning, paging), &options(Metric::StallTime));
+        let words = text.split_whitespace().skip_while(|word| *word != "Reading:").collect::<Vec<_>>().join(" ");
+        words.split_once("control groups.").map_or(words.clone(), |(reading, _)| format!("{reading}control groups."))
+    };
+    assert!(reading(10, 5, 4).ends_with("so the working set is near the size of the limits of control groups."));
+    assert!(reading(10, 5, 5).ends_with("so the working set is beyond the size of the limits of control groups."));
+    assert!(reading(10, 4, 0).contains("memory was short now and then, not for long."));
+    assert!(reading(10, 0, 0).contains("memory was not short."));
+    assert!(reading(3, 3, 3).contains("3 seconds is too short to tell what is sustained; it takes 4 seconds."));
+}
+
+#[test]
 fn no_line_is_longer_than_a_hundred_columns() {
     for (&by, &metric) in Root::ALL.iter().flat_map(|by| Metric::ALL.iter().map(move |metric| (by, metric))) {
         let text = report(Format::Text, &host(), &Options { by, ..options(metric) });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{} by {}\n{text}", metric.name(), by.name());
+    }
+    for by in [Root::Process, Root::Cgroup] {
+        let text = report(Format::Text, &waits(), &Options { by, ..options(Metric::StallTime) });
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
 }
 
@@ -196,8 +240,9 @@ fn equal_profiles_give_equal_bytes() {
 #[test]
 fn every_picture_is_well_formed_and_as_wide_as_its_stacks() {
     for &metric in Metric::ALL {
-        let svg = report(Format::Svg, &sample(), &options(metric));
-        let sum: u64 = sample().stacks.iter().map(|stack| metric.of(stack)).sum();
+        let profile = if metric.is_of(EventClass::Reclaim) { waits() } else { sample() };
+        let svg = report(Format::Svg, &profile, &options(metric));
+        let sum: u64 = profile.stacks.iter().map(|stack| metric.of(stack)).sum();
         assert_well_formed(&svg);
         assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{}", metric.name());
     }
@@ -333,7 +378,7 @@ fn every_field_of_the_json_is_documented() {
     let page = std::fs::read_to_string(path).unwrap();
     let mut names = BTreeSet::new();
     fields(&json(), &mut names);
-    for (profile, by) in [(by_threads(), Root::Thread), (by_allocators(), Root::Allocator)] {
+    for (profile, by) in [(by_threads(), Root::Thread), (by_allocators(), Root::Allocator), (waits(), Root::Process)] {
         let json = report(Format::Json, &profile, &Options { by, ..options(Metric::LiveBytes) });
         fields(&serde_json::from_str(&json).unwrap(), &mut names);
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AllocatorId, Amount, Bytes, Cgroup, Frame, FrameId, Metric, Name, Part, Pid, ProcessProfile, Profile, Root,
-    StackEnd, StackProfile, Tid, Usage, User,
+    AllocatorId, Amount, Bytes, Cgroup, Frame, FrameId, Measure, Metric, Name, Part, Pid, ProcessProfile, Profile,
+    Root, StackEnd, StackProfile, Tid, Usage, User,
 };
 use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let frames = prop::collection::vec((0..3usize).prop_map(FrameId::new), 0..3);
     let usage = (any_amount(), any_amount()).prop_map(|(live, free)| {
         let alloc = Amount { bytes: Bytes(live.bytes.0 + free.bytes.0), count: live.count + free.count };
-        Usage { live, alloc, free }
+        Usage { live, alloc, free, ..Usage::default() }
     });
     let at_peak = prop::option::of((0..1000u64).prop_map(Bytes));
     (any::<prop::sample::Index>(), part, frames, usage, at_peak).prop_map(|(process, part, frames, usage, at_peak)| {
@@ -140,7 +140,7 @@ proptest! {
                 // So has the picture, whose widths are in its titles.
                 let svg = report(Format::Svg, &profile, metric, by);
                 for (name, value) in &expected {
-                    let title = format!("<title>{name} ({value} {}", if metric.counts_bytes() { "bytes" } else { "blocks" });
+                    let title = format!("<title>{name} ({value} {}", unit(metric));
                     let value = value.to_string();
                     prop_assert!(value.len() > 3 || svg.contains(&title), "{} not in\n{}", title, svg);
                 }
@@ -161,6 +161,14 @@ proptest! {
     }
 }
 
+fn unit(metric: Metric) -> &'static str {
+    match metric.measure() {
+        Measure::Bytes => "bytes",
+        Measure::Count => "blocks",
+        Measure::Time => "ns",
+    }
+}
+
 #[test]
 fn what_is_not_known_is_a_root_of_its_own() {
     let stack = |part| StackProfile {
@@ -168,7 +176,12 @@ fn what_is_not_known_is_a_root_of_its_own() {
         part,
         frames: [].into(),
         end: StackEnd::NotTaken,
-        usage: Usage { live: Amount::one(Bytes(7)), alloc: Amount::one(Bytes(7)), free: Amount::default() },
+        usage: Usage {
+            live: Amount::one(Bytes(7)),
+            alloc: Amount::one(Bytes(7)),
+            free: Amount::default(),
+            ..Usage::default()
+        },
         at_peak: None,
         major_faults: 0,
         live_variance: 0,

@@ -9,9 +9,11 @@
 #![warn(clippy::missing_panics_doc)]
 
 pub mod books;
+pub mod cgroup;
 pub mod counts;
 pub mod group;
 pub mod kernel;
+pub mod kernel_trace;
 pub mod memory;
 pub mod oracle;
 pub mod outcome;
@@ -28,8 +30,10 @@ pub mod tracer;
 pub mod victim;
 
 pub use books::{Books, Numbers};
+pub use cgroup::Cgroup;
 pub use counts::Counts;
 pub use group::Group;
+pub use kernel_trace::KernelTrace;
 pub use oracle::Oracle;
 pub use outcome::Outcome;
 pub use page::Page;

@@ -1,5 +1,7 @@
 //! memtrace's JSON report, and its comparison with the truth.
 
+mod reclaim;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use serde::Deserialize;
 use serde::de::Error as _;
 
 use crate::books::{Books, Numbers, Site};
+pub use reclaim::{Kill, Machine, Waits};
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -27,6 +30,10 @@ pub struct Report {
     pub processes: Vec<ProcessReport>,
     /// What stacks are put together under.
     pub roots: Vec<Root>,
+    /// What the whole machine has done to find memory; of reclaim alone.
+    pub reclaim: Option<Machine>,
+    /// Whom the kernel has killed for want of memory.
+    pub oom_kills: Vec<Kill>,
     /// What was lost, by reason.
     pub losses: BTreeMap<String, u64>,
     /// What was there and could not be traced.
@@ -92,6 +99,8 @@ pub struct ProcessReport {
     pub traced_s: f64,
     /// Allocations a second.
     pub allocs_per_s: Option<f64>,
+    /// Its waits for memory, by what was done meanwhile; of reclaim alone.
+    pub stalls: Option<BTreeMap<String, Waits>>,
     /// What is resident, by kind of memory, of page faults.
     #[serde(default)]
     pub resident: BTreeMap<String, Resident>,
@@ -142,6 +151,8 @@ pub struct Stack {
     pub numbers: Numbers,
     /// Its live bytes at the process' peak, where kept.
     pub peak_bytes: Option<u64>,
+    /// How often it waited for memory; of reclaim alone.
+    pub stall_count: Option<u64>,
     /// Touches of pages that waited for a device, of page faults.
     pub major_faults: Option<u64>,
     /// How far the live bytes may be off, where they are estimated.

@@ -5,7 +5,6 @@
 //! touches that had to wait for a device the event tells afterwards, everywhere.
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::macros::{perf_event, raw_tracepoint};
 use aya_ebpf::programs::{PerfEventContext, RawTracePointContext};
 use memtrace_common::wire::{PAGE_SHIFT, fault, is_sampled};
@@ -23,7 +22,7 @@ const KERNEL: u64 = 1 << 63;
 /// `TP_PROTO(unsigned long address, struct pt_regs *regs, unsigned long error_code)`, include/trace/events/exceptions.h.
 #[raw_tracepoint(tracepoint = "page_fault_user")]
 fn page_fault_user(context: RawTracePointContext) -> i32 {
-    touched(&context, context.arg(0), context.arg(2), || context.arg(1));
+    touched(&context, context.arg(0), context.arg(2), || Interrupted { registers: context.arg(1) });
     0
 }
 
@@ -32,7 +31,7 @@ fn page_fault_user(context: RawTracePointContext) -> i32 {
 fn page_fault_kernel(context: RawTracePointContext) -> i32 {
     let address: u64 = context.arg(0);
     if address < KERNEL {
-        touched(&context, address, context.arg(2), user_registers);
+        touched(&context, address, context.arg(2), Interrupted::current);
     }
     0
 }
@@ -42,7 +41,7 @@ fn page_fault_kernel(context: RawTracePointContext) -> i32 {
 fn page_fault(context: PerfEventContext) -> u32 {
     // SAFETY: the context is the program's own.
     let address = unsafe { (*context.ctx).addr };
-    touched(&context, address, 0, user_registers);
+    touched(&context, address, 0, Interrupted::current);
     0
 }
 
@@ -59,16 +58,9 @@ fn page_fault_major(context: PerfEventContext) -> u32 {
     0
 }
 
-/// Where the kernel has put the registers with which the current thread has entered it (Linux 5.15).
+/// `origin` says who touched it.
 #[inline(always)]
-fn user_registers() -> u64 {
-    // SAFETY: the task is the current one, as the helper wants it.
-    unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 }
-}
-
-/// `registers` gives the address of the user's registers in the kernel.
-#[inline(always)]
-fn touched(context: &impl EbpfContext, address: u64, how: u64, registers: impl FnOnce() -> u64) {
+fn touched(context: &impl EbpfContext, address: u64, how: u64, origin: impl FnOnce() -> Interrupted) {
     let thread = Thread::current();
     let page = page_of(address);
     // First, since it rules most of them out.
@@ -76,7 +68,7 @@ fn touched(context: &impl EbpfContext, address: u64, how: u64, registers: impl F
         return;
     }
     let ring = emit::ring_for_memory(thread);
-    let stack = stack::take(context, &Interrupted { registers: registers() }, thread, ring);
+    let stack = stack::take(context, &origin(), thread, ring);
     emit::fault(context, ring, thread, page | how & TOLD, stack);
 }
 

@@ -56,6 +56,9 @@ pub(super) enum Action {
     /// Trace page faults: who keeps which pages resident. Short for --events fault
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::FAULTS_USAGE)]
     Faults(Box<Trace>),
+    /// Trace waits for memory: who pays for reclaim, and who is killed. Short for --events reclaim
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECLAIM_USAGE)]
+    Reclaim(Box<Trace>),
     /// Trace mappings: who maps how much, and how much of that is touched. Short for --events map
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
     Maps(Box<Trace>),
@@ -148,7 +151,7 @@ pub(super) struct Trace {
     #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
     pub(super) hooks: Vec<Hooks>,
 
-    /// Follow these events, as in heap,fault [default: heap]
+    /// Follow these events, as in heap,reclaim [default: heap]
     ///
     /// Each has a report of its own, since what they are about overlaps. Where there are several, the files have their names
     /// in them: memtrace.heap.svg.
@@ -182,7 +185,7 @@ pub(super) struct Trace {
 
     /// Draw this, and rank stacks by it [default: live-bytes]
     ///
-    /// Of page faults of a command it is alloc-bytes, since nothing is resident any more when it has ended.
+    /// Of page faults of a command it is alloc-bytes, since nothing is resident any more when it has ended. Of reclaim it is stall-time.
     #[arg(short, long, value_parser = metrics(), help_heading = OUTPUT)]
     pub(super) metric: Option<Metric>,
 
@@ -299,6 +302,8 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
             Metric::AllocBytes => "bytes allocated, freed or not; of page faults, all that were touched",
             Metric::AllocCount => "blocks allocated, freed or not, or all pages that were touched",
             Metric::PeakBytes => "bytes live when the process' live bytes were highest",
+            Metric::StallTime => "nanoseconds waited for memory, of reclaim",
+            Metric::StallCount => "how often memory was waited for, of reclaim",
         };
         PossibleValue::new(metric.name()).help(says)
     })
@@ -310,6 +315,7 @@ fn event_classes() -> impl TypedValueParser<Value = EventClass> {
             EventClass::Heap => "what allocators hand out, and who still has it",
             EventClass::Map => "what processes map, touched or not",
             EventClass::Fault => "which pages are touched, and who keeps them resident",
+            EventClass::Reclaim => "who waits for memory, and what the kernel does to find some",
         };
         PossibleValue::new(class.name()).help(says)
     })

@@ -43,6 +43,13 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
             "leave it out, or follow them: `memtrace faults`",
         ));
     }
+    if let Some(metric) = given.metric.filter(|metric| !events.iter().any(|&class| metric.is_of(class))) {
+        let other = if metric.is_of(EventClass::Reclaim) { EventClass::Reclaim } else { EventClass::Heap };
+        return Err(Contradiction::new(
+            format!("--metric {} is of {} events, and they are not followed", metric.name(), other.name()),
+            format!("leave it out, or add them: --events {},{}", other.name(), names(&events)),
+        ));
+    }
     Ok(events)
 }
 
@@ -50,7 +57,11 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
 pub(super) fn metric(given: &Trace, events: &[EventClass]) -> Metric {
     // What a process had resident or mapped is gone when it has ended.
     let of_command = !events.contains(&EventClass::Heap) && !given.command.is_empty();
-    given.metric.unwrap_or(if of_command { Metric::AllocBytes } else { Metric::LiveBytes })
+    given.metric.unwrap_or(match *events {
+        [EventClass::Reclaim] => Metric::StallTime,
+        _ if of_command => Metric::AllocBytes,
+        _ => Metric::LiveBytes,
+    })
 }
 
 /// Of one page in how many is told.
@@ -105,6 +116,12 @@ mod tests {
         assert!(refused("--events fault -m peak-bytes").starts_with("--metric peak-bytes is about"));
         assert!(refused("--sample 8").starts_with("--sample is about pages"));
         assert!(refused("--by memory").starts_with("--by memory is about pages"));
+        assert_eq!(refused("-m stall-time"), "--metric stall-time is of reclaim events, and they are not followed");
+        assert_eq!(
+            refused("--events reclaim -m live-bytes"),
+            "--metric live-bytes is of heap events, and they are not followed"
+        );
+        assert!(resolve(&given("--events heap,reclaim -m stall-count")).is_ok());
         assert!(resolve(&given("--events heap,fault --older 1s --sample 8")).is_ok());
     }
 
@@ -117,6 +134,8 @@ mod tests {
         assert_eq!(of("--events fault -- ls"), Metric::AllocBytes);
         assert_eq!(of("--events fault --pid 1"), Metric::LiveBytes);
         assert_eq!(of("--events fault -m live-count -- ls"), Metric::LiveCount);
+        assert_eq!(of("--events reclaim -- ls"), Metric::StallTime);
+        assert_eq!(of("--events heap,reclaim -- ls"), Metric::LiveBytes);
         assert_eq!(of("-- ls"), Metric::LiveBytes);
     }
 }

@@ -9,7 +9,7 @@ use crate::model::{FUNCTIONS, Naming};
 pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
                                 memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
-                                memtrace faults|maps [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
+                                memtrace faults|maps|reclaim [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
                                 memtrace explain --pid <PID> [OPTIONS]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
@@ -32,9 +32,10 @@ macro_rules! usage_of {
 
 pub(super) const FAULTS_USAGE: &str = usage_of!("faults");
 pub(super) const MAPS_USAGE: &str = usage_of!("maps");
+pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// What people do with memtrace, and how.
-pub(super) const EXAMPLES: [(&str, &str); 9] = [
+pub(super) const EXAMPLES: [(&str, &str); 10] = [
     ("Who holds this service's memory, of what it allocates in half a minute:", "sudo memtrace --pid 4711 -d 30s"),
     (
         "What has been live for a minute and more, without the small blocks:",
@@ -51,6 +52,7 @@ pub(super) const EXAMPLES: [(&str, &str); 9] = [
     ("Every process on this machine, those that start meanwhile too:", "sudo memtrace -d 1m"),
     ("A service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
     ("Who keeps which pages resident, whether malloc knows them or not:", "sudo memtrace faults --pid 4711 -d 1m"),
+    ("Who waits for memory where it is short, and who is killed for it:", "sudo memtrace reclaim -d 1m"),
     ("Where this service's memory is, without tracing it:", "sudo memtrace explain --pid 4711"),
     ("What is missing on this machine:", "memtrace doctor"),
 ];
@@ -96,7 +98,7 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes behind --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "faults" | "maps" | "explain" | "doctor" | "completions" | "man" => {
+        "faults" | "maps" | "reclaim" | "explain" | "doctor" | "completions" | "man" => {
             format!("give it as the first argument: memtrace {word}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),

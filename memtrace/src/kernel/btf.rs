@@ -66,6 +66,19 @@ impl<'data> Btf<'data> {
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
+    /// The types of a tracepoint's arguments by their names; empty for those without one, as pointers are. `None` where the
+    /// kernel does not have it.
+    pub(super) fn tracepoint_arguments(&self, tracepoint: &str) -> Option<Vec<&'data str>> {
+        // `typedef void (*btf_trace_NAME)(void *, …)`, include/trace/bpf_probe.h.
+        let pointer = self.with_id(word(self.named(KIND_TYPEDEF, &format!("btf_trace_{tracepoint}"))?, 2)?)?;
+        let function = self.with_id(word(pointer, 2)?)?;
+        if kind_of(function)? != KIND_FUNC_PROTO {
+            return None;
+        }
+        let argument = |index: usize| self.name(word(self.with_id(word(function, 3 + index * 2 + 1)?)?, 0)?);
+        (1..(word(function, 1)? & 0xffff) as usize).map(argument).collect()
+    }
+
     /// Whether the kernel has a function of that name.
     pub(super) fn has_function(&self, name: &str) -> bool {
         self.named(KIND_FUNC, name).is_some()
@@ -80,14 +93,18 @@ impl<'data> Btf<'data> {
 
     /// The type with this id, by its own name.
     fn resolved(&self, id: u32) -> Option<&'data [u8]> {
-        let mut kind = *self.types.get((id as usize).checked_sub(1)?)?;
+        let mut kind = self.with_id(id)?;
         for _ in 0..8 {
             if kind_of(kind)? != KIND_TYPEDEF {
                 break;
             }
-            kind = self.types.get((word(kind, 2)? as usize).checked_sub(1)?)?;
+            kind = self.with_id(word(kind, 2)?)?;
         }
         Some(kind)
+    }
+
+    fn with_id(&self, id: u32) -> Option<&'data [u8]> {
+        self.types.get((id as usize).checked_sub(1)?).copied()
     }
 
     /// Where `member` is in `kind`, in bits, and its type's id.
@@ -102,7 +119,7 @@ impl<'data> Btf<'data> {
                 return Some((bits, inner));
             }
             if self.name(name)?.is_empty() && depth < 8 {
-                let inner = *self.types.get((inner as usize).checked_sub(1)?)?;
+                let inner = self.with_id(inner)?;
                 if matches!(kind_of(inner), Some(KIND_STRUCT | KIND_UNION))
                     && let Some((inside, kind)) = self.find(inner, member, depth + 1)
                 {
@@ -200,6 +217,9 @@ mod tests {
         assert!(btf.member_offset("signal_struct", "live").is_some());
         assert!(btf.member_offset("mm_struct", "context.vdso") > btf.member_offset("mm_struct", "context"));
         assert_eq!(btf.member_offset("mm_struct", "context.nothing"), None);
+        let isolate = btf.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap();
+        assert_eq!((isolate[0], isolate[3], isolate.last()), ("int", "long unsigned int", Some(&"int")));
+        assert_eq!(btf.tracepoint_arguments("mm_vmscan_nothing"), None);
         assert!(btf.has_function("bpf_find_vma") && !btf.has_function("bpf_find_nothing"));
     }
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, MoveRecord, PAGE_SHIFT, RangeRecord,
-    StackRecord, fault,
+    AllocRecord, BlockRecord, COMM, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, MoveRecord, OomRecord,
+    PAGE_SHIFT, RangeRecord, StackRecord, StallRecord, fault, work,
 };
 
-use crate::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, Stack, StackEnd, StackId, Tick, Tid, Touch};
+use crate::model::{
+    AbsAddr, AllocatorId, Bytes, Event, EventKind, Nanoseconds, OutOfMemory, Pid, Stack, StackEnd, StackId, Stall,
+    Tick, Tid, Touch, Work,
+};
 
 /// A record that does not say what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
             }
         }
         Kind::Fork => EventKind::Fork { child: Pid(word32(record, std::mem::offset_of!(ForkRecord, child))?) },
+        Kind::Stall => stall(record)?,
+        Kind::OomKill => out_of_memory(record)?,
         Kind::Exec => EventKind::Exec,
         Kind::Exit => EventKind::Exit,
     };
@@ -105,6 +110,47 @@ fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let (words, _) = frames.as_chunks::<8>();
     let frames = words.iter().map(|&word| AbsAddr(u64::from_ne_bytes(word))).collect();
     Ok(EventKind::Stack { id, stack: Box::new(Stack { frames, end, taken }) })
+}
+
+fn stall(record: &[u8]) -> Result<EventKind, BadRecord> {
+    let number = |offset| word64(record, offset);
+    Ok(EventKind::Stall(Box::new(Stall {
+        work: word32(record, std::mem::offset_of!(StallRecord, work)).and_then(|raw| work(raw).ok_or(BadRecord))?,
+        order: word32(record, std::mem::offset_of!(StallRecord, order))?,
+        stack: StackId(number(std::mem::offset_of!(StallRecord, stack))?),
+        duration: Nanoseconds(number(std::mem::offset_of!(StallRecord, duration))?),
+        throttled: Nanoseconds(number(std::mem::offset_of!(StallRecord, throttled))?),
+        scanned: number(std::mem::offset_of!(StallRecord, scanned))?,
+        reclaimed: number(std::mem::offset_of!(StallRecord, reclaimed))?,
+    })))
+}
+
+fn out_of_memory(record: &[u8]) -> Result<EventKind, BadRecord> {
+    let name = |offset: usize| record.get(offset..offset + COMM).map(comm).ok_or(BadRecord);
+    Ok(EventKind::OomKill(Box::new(OutOfMemory {
+        comm: name(std::mem::offset_of!(OomRecord, comm))?,
+        by: Pid(word32(record, std::mem::offset_of!(OomRecord, by))?),
+        by_comm: name(std::mem::offset_of!(OomRecord, by_comm))?,
+    })))
+}
+
+/// What the kernel half's number for it stands for.
+pub(super) const fn work(raw: u32) -> Option<Work> {
+    match raw {
+        work::DIRECT => Some(Work::Direct),
+        work::MEMCG => Some(Work::Memcg),
+        work::COMPACTION => Some(Work::Compaction),
+        work::KSWAPD => Some(Work::Kswapd),
+        work::THROTTLED => Some(Work::Throttled),
+        work::OTHER => Some(Work::Other),
+        _ => None,
+    }
+}
+
+/// A thread's name, up to its first zero.
+pub(super) fn comm(bytes: &[u8]) -> String {
+    let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 fn word32(record: &[u8], offset: usize) -> Result<u32, BadRecord> {
@@ -182,6 +228,27 @@ mod tests {
         );
         assert_eq!(decode(&with_words(header(11), &[u64::MAX, 8192, 99])), Err(BadRecord));
         assert_eq!(decode(&with_words(header(10), &[4712])), Ok(event(EventKind::Fork { child: Pid(4712) })));
+        let kswapd_of_order_nine = 3 | 9 << 32;
+        assert_eq!(
+            decode(&with_words(header(15), &[99, 5000, 400, 32, 30, kswapd_of_order_nine])),
+            Ok(event(EventKind::Stall(Box::new(Stall {
+                work: Work::Kswapd,
+                order: 9,
+                stack: StackId(99),
+                duration: Nanoseconds(5000),
+                throttled: Nanoseconds(400),
+                scanned: 32,
+                reclaimed: 30
+            }))))
+        );
+        let mut killed = header(16);
+        killed.extend(b"victim\0old-byteskworker/0:1\0\0\0\0");
+        killed.splice(32..32, [42, 0, 0, 0, 0, 0, 0, 0]);
+        let (comm, by_comm) = (String::from("victim"), String::from("kworker/0:1"));
+        let out_of_memory = OutOfMemory { comm, by: Pid(42), by_comm };
+        assert_eq!(decode(&killed[..55]), Err(BadRecord), "half of a name");
+        killed.push(0);
+        assert_eq!(decode(&killed), Ok(event(EventKind::OomKill(Box::new(out_of_memory)))));
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
         let truncated_with_two_frames = 2 | 4 << 32;
@@ -214,12 +281,13 @@ mod tests {
         assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32, 7])), Err(BadRecord), "more frames than can be");
         assert_eq!(decode(&with_words(header(5), &[99, 0, 7])), Err(BadRecord), "no known end");
         assert_eq!(decode(&with_words(header(5), &[99, 15 << 32, 7])), Err(BadRecord), "an end without a walk");
+        assert_eq!(decode(&with_words(header(15), &[99, 1, 0, 0, 0, 6])), Err(BadRecord), "no known work");
         assert_eq!(decode(&with_words(header(5), &[1, 1 << 32, 7])), Err(BadRecord), "the id of no stack");
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..9) {
+        fn no_bytes_make_it_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..18) {
             let _ = decode(&record);
             let mut known = record;
             if known.len() >= 4 {

@@ -26,6 +26,7 @@ const TRIAL: Options = Options {
     selection: Selection::Selected(Vec::new()),
     tells_allocators: false,
     page_sample: None,
+    reclaim: false,
     tells_mappings: false,
 };
 

@@ -18,6 +18,7 @@ use super::faults;
 use super::meter::{Meter, ProgramTime};
 use super::multi::Multi;
 use super::object::Programs;
+use super::reclaim;
 use super::rings::RingReader;
 use super::selection::{self, Selection};
 use super::settings::settings;
@@ -50,6 +51,8 @@ pub struct Options {
     pub tells_allocators: bool,
     /// Touches of pages are told of, of one page in so many; `None`: they are not.
     pub page_sample: Option<NonZeroU32>,
+    /// The search for memory, and waiting for it, is told of.
+    pub reclaim: bool,
     /// Whether mappings are told of.
     pub tells_mappings: bool,
 }
@@ -64,6 +67,8 @@ pub struct Kernel {
     /// A ring that nothing is written to; see [`Kernel::close`].
     spare: RingReader,
     meter: Meter,
+    /// Tracepoints that were asked for and that the kernel does not have.
+    missing: Vec<&'static str>,
 }
 
 /// How often blocks were asked for, by their size.
@@ -106,11 +111,17 @@ impl Kernel {
             .ok();
         let tables = Tables::take(&mut ebpf, programs == Programs::Usual)?;
         let spare = RingReader::create(SPARE_SIZE)?;
-        let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default() };
+        let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default(), missing: Vec::new() };
         let readers = kernel.make_rings(options)?;
         tracepoints::follow(&mut kernel)?;
         if options.page_sample.is_some() {
             faults::follow(&mut kernel)?;
+        }
+        if options.reclaim {
+            kernel.missing = reclaim::follow(&mut kernel)?;
+        }
+        if let Err(error) = kernel.follow_tracepoint("mark_victim", "mark_victim") {
+            log::info!("nobody is seen to be killed for want of memory: {error}");
         }
         if options.page_sample.is_some() || options.tells_mappings {
             for call in ["sys_enter", "sys_exit"] {
@@ -136,8 +147,25 @@ impl Kernel {
         let action = format!("follow {tracepoint}");
         let program: &mut RawTracePoint = self.program(name)?;
         program.load().map_err(|error| KernelError::from_load(&action, &error))?;
-        program.attach(tracepoint).map_err(|error| KernelError::from_error(&action, &error))?;
+        self.attach_tracepoint(name, tracepoint)
+    }
+
+    /// Has the program `name`, which is loaded, run at `tracepoint` from now on.
+    pub(super) fn attach_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
+        let program: &mut RawTracePoint = self.program(name)?;
+        let failed = |error| KernelError::from_error(&format!("follow {tracepoint}"), &error);
+        program.attach(tracepoint).map_err(failed)?;
         Ok(())
+    }
+
+    /// Tracepoints that were asked for and that the kernel does not have.
+    #[must_use]
+    pub fn missing(&self) -> &[&'static str] {
+        &self.missing
+    }
+
+    pub(super) fn map(&self, name: &str) -> Option<&aya::maps::Map> {
+        self.ebpf.map(name)
     }
 
     /// One of aya's programs.
@@ -355,6 +383,7 @@ mod tests {
             selection: Selection::Selected(Vec::new()),
             tells_allocators: true,
             page_sample: NonZeroU32::new(2),
+            reclaim: true,
             tells_mappings: true,
         };
         let (mut kernel, _readers) = Kernel::load(&options).unwrap();

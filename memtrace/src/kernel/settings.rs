@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use memtrace_common::wire::{AreaLayout, MAX_FRAMES, MAX_RINGS, Settings};
+use memtrace_common::wire::{AreaLayout, MAX_FRAMES, MAX_RINGS, ReclaimLayout, Settings};
 
 use super::btf::{self, Btf};
 use super::error::KernelError;
@@ -66,7 +66,20 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         mappings: options.tells_mappings.into(),
         reserved: 0,
         areas,
+        reclaim: reclaim(&types),
     })
+}
+
+/// How the running kernel's tracepoints about reclaim are called (include/trace/events/vmscan.h).
+fn reclaim(types: &Btf<'_>) -> ReclaimLayout {
+    let direct = types.tracepoint_arguments("mm_vmscan_direct_reclaim_begin").unwrap_or_default();
+    let isolate = types.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap_or_default();
+    ReclaimLayout {
+        task_flags: types.member_offset("task_struct", "flags").unwrap_or_default(),
+        order_argument: u32::from(direct.get(1) == Some(&"int")),
+        list_argument: if isolate.len() > 7 { 7 } else { 6 },
+        reserved: 0,
+    }
 }
 
 /// Where the kernel keeps the return addresses that it has exchanged to see returns.

@@ -69,6 +69,7 @@ impl NaiveImage {
                 live: live.get(&id).copied().unwrap_or_default(),
                 alloc,
                 free: self.free.get(&id).copied().unwrap_or_default(),
+                ..Usage::default()
             };
             let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
             usage.total += numbers;
@@ -176,7 +177,7 @@ impl Naive {
             }
             EventKind::Exec => self.end(pid, Ending::Exec, tick),
             EventKind::Exit => self.end(pid, Ending::Exit, tick),
-            // There was no room for the image; and the books of pages and mappings are apart.
+            // There was no room for the image; and the books of pages, mappings and waits are apart.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
             | EventKind::Park { .. }
@@ -186,6 +187,8 @@ impl Naive {
             | EventKind::ParkRange { .. }
             | EventKind::RestoreRange
             | EventKind::Move { .. }
+            | EventKind::Stall(_)
+            | EventKind::OomKill(_)
             | EventKind::Fork { .. } => {}
         }
         self.running.values_mut().for_each(NaiveImage::recount_peak);

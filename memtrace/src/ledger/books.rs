@@ -139,10 +139,10 @@ impl Books {
 /// is told: most run another program at once, and would have their parent's numbers each time.
 pub(super) fn booked(live: Amount, alloc: Amount, copied: Option<&Amount>, ended: Option<Ending>) -> Usage {
     match ended {
-        None => Usage { live, alloc, free: alloc - live },
+        None => Usage { live, alloc, free: alloc - live, ..Usage::default() },
         Some(_) => {
             let own = alloc - copied.copied().unwrap_or_default();
-            Usage { live: Amount::default(), alloc: own, free: own }
+            Usage { live: Amount::default(), alloc: own, free: own, ..Usage::default() }
         }
     }
 }

@@ -6,6 +6,7 @@ use super::books::Books;
 use super::pages::Pages;
 use super::parked::{Park, Parked};
 use super::ranges::Ranges;
+use super::stalls::Waits;
 use super::table::{Place, Table};
 use crate::model::{
     AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey, StackUsage, Tick,
@@ -21,6 +22,8 @@ pub(super) struct Image {
     unmatched_frees: u64,
     /// Those of its pages; most images have none.
     pub(super) pages: Option<Box<Pages>>,
+    /// Those of its waits for memory; most images have none.
+    pub(super) waits: Option<Box<Waits>>,
     /// The process whose copy it is, where that was told.
     pub(super) copy_of: Option<Pid>,
     /// Those of its mappings; most images have none.
@@ -50,6 +53,24 @@ impl Room {
             losses: Losses::default(),
             max_blocks: settings.blocks,
             stacks_left: settings.stacks,
+        }
+    }
+
+    /// By what `key`, which is new, is booked: itself, or where there is no room for it, [`StackId::FAILED`], and a loss.
+    pub(super) fn admit(&mut self, key: StackKey) -> StackKey {
+        // These are few, and there is always room for them.
+        if !key.stack.has_frames() && key.part == Part::Whole {
+            return key;
+        }
+        match self.stacks_left.checked_sub(1) {
+            Some(left) => {
+                self.stacks_left = left;
+                key
+            }
+            None => {
+                self.losses.add(LossReason::StacksFull, 1);
+                StackKey::from(StackId::FAILED)
+            }
         }
     }
 }
@@ -119,7 +140,8 @@ impl Image {
         let old_enough = settings.older.map(|older| self.live_since(latest_tick(now, older)));
         let mut by_stack = Vec::with_capacity(self.books.len());
         for (place, book) in self.books.iter().enumerate() {
-            let mut of_stack = Usage { live: book.live, alloc: book.alloc, free: book.alloc - book.live };
+            let mut of_stack =
+                Usage { live: book.live, alloc: book.alloc, free: book.alloc - book.live, ..Usage::default() };
             if ended == Some(Ending::Exec) {
                 usage.discarded += book.live;
                 of_stack.live = Amount::default();
@@ -164,17 +186,9 @@ pub(super) fn place_of(books: &mut Books, key: StackKey, room: &mut Room) -> u32
 
 #[cold]
 fn new_place(books: &mut Books, key: StackKey, room: &mut Room) -> u32 {
-    // These are few, and there is always room for them.
-    if !key.stack.has_frames() && key.part == Part::Whole {
-        return books.open(key);
-    }
-    if let Some(left) = room.stacks_left.checked_sub(1) {
-        room.stacks_left = left;
-        return books.open(key);
-    }
-    room.losses.add(LossReason::StacksFull, 1);
-    let failed = StackKey::from(StackId::FAILED);
-    books.place_of(failed).unwrap_or_else(|| books.open(failed))
+    let admitted = room.admit(key);
+    let known = if admitted == key { None } else { books.place_of(admitted) };
+    known.unwrap_or_else(|| books.open(admitted))
 }
 
 /// The latest tick that lies at least `older` before `now`.

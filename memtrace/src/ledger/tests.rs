@@ -1,5 +1,7 @@
 //! One test for each rule of the books.
 
+mod waits;
+
 use super::*;
 use crate::model::{AbsAddr, AllocatorId, Bytes, StackEnd, StackUsage, Tid, Usage};
 
@@ -99,7 +101,7 @@ impl Story {
 
 fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Usage {
     let amount = |(bytes, count)| Amount { bytes: Bytes(bytes), count };
-    Usage { live: amount(live), alloc: amount(alloc), free: amount(free) }
+    Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What happened in a target: decoded and owned.
 
-use super::{AbsAddr, AllocatorId, Bytes, Pid, Stack, StackId, Tick, Tid};
+use super::{AbsAddr, AllocatorId, Bytes, Pid, Stack, StackId, Stall, Tick, Tid};
 
 /// Something that happened in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,10 +103,25 @@ pub enum EventKind {
         /// The copy.
         child: Pid,
     },
+    /// The thread had to wait for memory. Boxed, as a stack is.
+    Stall(Box<Stall>),
+    /// The process is killed for want of memory.
+    OomKill(Box<OutOfMemory>),
     /// The process runs a new program; its old memory is gone.
     Exec,
     /// The process ended.
     Exit,
+}
+
+/// Who is killed for want of memory, and on whose account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The victim's name; empty where the kernel does not tell.
+    pub comm: String,
+    /// Who found no memory.
+    pub by: Pid,
+    /// Its name.
+    pub by_comm: String,
 }
 
 /// How a page was touched.

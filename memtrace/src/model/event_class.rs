@@ -10,11 +10,13 @@ pub enum EventClass {
     Map,
     /// Pages that are touched, and so become resident.
     Fault,
+    /// Waits for memory, while the kernel looks for pages that can go.
+    Reclaim,
 }
 
 impl EventClass {
     /// Every class, in the order in which help lists them.
-    pub const ALL: &[Self] = &[Self::Heap, Self::Map, Self::Fault];
+    pub const ALL: &[Self] = &[Self::Heap, Self::Map, Self::Fault, Self::Reclaim];
 
     /// The class's name on the command line and in reports.
     #[must_use]
@@ -23,6 +25,7 @@ impl EventClass {
             Self::Heap => "heap",
             Self::Map => "map",
             Self::Fault => "fault",
+            Self::Reclaim => "reclaim",
         }
     }
 }

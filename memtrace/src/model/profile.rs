@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, EventClass, Losses, Part, Pid, Residence, StackEnd,
-    Tid, Usage, User, VirtOffset,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, EventClass, Losses, MachineReclaim, OomKill, Part,
+    Pid, Residence, StackEnd, StallBook, Tid, Usage, User, VirtOffset, Work,
 };
 
 /// Everything that a report can show.
@@ -27,6 +27,10 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// What allocators are called, where blocks are told apart by them.
     pub allocators: BTreeMap<AllocatorId, String>,
+    /// Who was killed for want of memory, followed or not, in the order in which that happened.
+    pub oom_kills: Vec<OomKill>,
+    /// What the whole machine has done to find memory, where that was followed.
+    pub reclaim: Option<MachineReclaim>,
     /// What was lost.
     pub losses: Losses,
     /// Allocations that the size filter kept out.
@@ -71,6 +75,8 @@ pub struct ProcessProfile {
     pub thread_names: BTreeMap<Tid, String>,
     /// How long it was traced.
     pub traced: Duration,
+    /// Its waits for memory, by what was done meanwhile.
+    pub stalls: BTreeMap<Work, StallBook>,
     /// What is resident of it, where that was asked for and it runs.
     pub resident: Option<Residence>,
 }
@@ -94,6 +100,7 @@ impl ProcessProfile {
             threads: None,
             thread_names: BTreeMap::new(),
             traced: Duration::ZERO,
+            stalls: BTreeMap::new(),
             resident: None,
         }
     }
@@ -111,7 +118,7 @@ pub struct StackProfile {
     pub frames: Arc<[FrameId]>,
     /// How the walk ended.
     pub end: StackEnd,
-    /// The six numbers.
+    /// The numbers.
     pub usage: Usage,
     /// The stack's live bytes when its process' live bytes were highest, where that was kept.
     pub at_peak: Option<Bytes>,
@@ -274,12 +281,12 @@ impl Profile {
         self.processes.iter().map(|process| process.inherited_frees).sum()
     }
 
-    /// How the stacks of all allocations ended.
+    /// How the stacks of all allocations, touches or waits ended.
     #[must_use]
     pub fn quality(&self) -> StackQuality {
         let mut quality = StackQuality::default();
         for stack in &self.stacks {
-            *quality.0.entry(stack.end).or_default() += stack.usage.alloc.count;
+            *quality.0.entry(stack.end).or_default() += stack.usage.events();
         }
         quality
     }

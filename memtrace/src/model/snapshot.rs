@@ -1,10 +1,11 @@
 //! The books at one moment, with raw addresses.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Amount, Bytes, Ending, EventClass, ImageId, Losses, Part, Pid, Residence, StackEnd, StackId, Stacks, Touched, Usage,
+    Amount, Bytes, Ending, EventClass, ImageId, Losses, OomKill, Part, Pid, Residence, StackEnd, StackId, Stacks,
+    StallBook, Stalls, Touched, Usage, Work,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -14,6 +15,8 @@ pub struct Snapshot {
     pub images: BTreeMap<ImageId, ImageUsage>,
     /// The frames of every stack that arrived.
     pub stacks: Stacks,
+    /// Who was killed for want of memory, followed or not. All shards know of all.
+    pub oom_kills: BTreeSet<OomKill>,
     /// What was lost.
     pub losses: Losses,
 }
@@ -49,6 +52,8 @@ pub struct ImageUsage {
     pub by_stack: BTreeMap<StackKey, StackUsage>,
     /// The pages or mappings that are in the books of an image that runs, in order. Empty for other books.
     pub touched: Vec<Touched>,
+    /// Its waits for memory, by what was done meanwhile.
+    pub stalls: BTreeMap<Work, StallBook>,
     /// The process whose copy it is, in the books of pages of an image that runs.
     pub copy_of: Option<Pid>,
     /// What is resident of an image that runs, where that was asked for.
@@ -74,7 +79,7 @@ impl From<StackId> for StackKey {
 /// The books of one stack of one image, or of a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackUsage {
-    /// The six numbers.
+    /// The numbers.
     pub usage: Usage,
     /// The stack's live bytes when the image's live bytes were highest; 0 where no peak was kept.
     pub at_peak: Bytes,
@@ -98,6 +103,7 @@ impl Snapshot {
             }
         }
         self.stacks.merge(other.stacks);
+        self.oom_kills.extend(other.oom_kills);
         self.losses.merge(&other.losses);
     }
 
@@ -115,7 +121,8 @@ impl Snapshot {
                 images.insert(id, change);
             }
         }
-        Self { images, stacks: self.stacks.clone(), losses: self.losses.since(&earlier.losses) }
+        let oom_kills = self.oom_kills.difference(&earlier.oom_kills).cloned().collect();
+        Self { images, stacks: self.stacks.clone(), oom_kills, losses: self.losses.since(&earlier.losses) }
     }
 
     /// All images together.
@@ -155,6 +162,9 @@ impl ImageUsage {
             ours.live_variance = ours.live_variance.wrapping_add(theirs.live_variance);
             ours.resident.0 = ours.resident.0.wrapping_add(theirs.resident.0);
         }
+        for (work, theirs) in &other.stalls {
+            self.stalls.entry(*work).or_default().merge(theirs);
+        }
         self.touched.extend(other.touched);
         self.touched.sort_unstable_by_key(|touched| touched.begin);
         self.touched.dedup_by(|next, last| {
@@ -184,6 +194,11 @@ impl ImageUsage {
             usage.at_peak = Bytes(0);
         }
         change.by_stack.retain(|_, stack| *stack != StackUsage::default());
+        for (work, then) in &earlier.stalls {
+            let now = change.stalls.entry(*work).or_default();
+            *now = now.since(then);
+        }
+        change.stalls.retain(|_, book| book.stalls != Stalls::default());
         // Which pages there are is no difference either.
         change.touched.clear();
         change.resident = None;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
+use super::Stalls;
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
@@ -73,7 +75,7 @@ impl Sub for Amount {
     }
 }
 
-/// The six numbers of a site, a process or a whole trace. Additive.
+/// The numbers of a site, a process or a whole trace: six of memory, or two of waiting for it. Additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
     /// Allocated and not yet freed.
@@ -82,6 +84,8 @@ pub struct Usage {
     pub alloc: Amount,
     /// Freed, of what was allocated since tracing began.
     pub free: Amount,
+    /// Waits for memory.
+    pub stalls: Stalls,
 }
 
 impl AddAssign for Usage {
@@ -89,6 +93,7 @@ impl AddAssign for Usage {
         self.live += other.live;
         self.alloc += other.alloc;
         self.free += other.free;
+        self.stalls += other.stalls;
     }
 }
 
@@ -97,11 +102,18 @@ impl SubAssign for Usage {
         self.live -= other.live;
         self.alloc -= other.alloc;
         self.free -= other.free;
+        self.stalls -= other.stalls;
     }
 }
 
 impl Usage {
-    /// Whether all six numbers are zero.
+    /// How many events were booked that have a stack: allocations, first touches or waits.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.alloc.count.wrapping_add(self.stalls.count)
+    }
+
+    /// Whether all numbers are zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Self::default()
@@ -113,6 +125,8 @@ impl Usage {
 pub enum Ending {
     /// The process ended; what was live then is reported as live.
     Exit,
+    /// The kernel has killed the process for want of memory; what was live then is reported as live.
+    OomKill,
     /// The process runs another program; what was live then is gone, and is reported as discarded.
     Exec,
 }

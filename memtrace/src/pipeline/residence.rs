@@ -65,8 +65,8 @@ pub fn note_resident(usage: &mut ImageUsage, now: &[ResidentRange]) {
 fn estimate(usage: &mut ImageUsage, one_in: u64) {
     let times = |amount: Amount| Amount { bytes: Bytes(amount.bytes.0 * one_in), count: amount.count * one_in };
     for stack in usage.by_stack.values_mut() {
-        let Usage { live, alloc, free } = stack.usage;
-        stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free) };
+        let Usage { live, alloc, free, .. } = stack.usage;
+        stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free), ..Usage::default() };
         stack.major_faults *= one_in;
         stack.live_variance = stack.live_variance.saturating_mul(one_in * (one_in - 1));
     }
@@ -86,7 +86,7 @@ impl Live<'_> {
     /// Nothing is resident, until it is found to be.
     fn forget(&mut self) {
         for stack in self.usage.by_stack.values_mut() {
-            stack.usage = Usage { live: Amount::default(), alloc: stack.usage.alloc, free: stack.usage.alloc };
+            stack.usage = Usage { live: Amount::default(), free: stack.usage.alloc, ..stack.usage };
         }
     }
 

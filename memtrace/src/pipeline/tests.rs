@@ -6,7 +6,10 @@ use memtrace_common::wire::{ring_of, ring_of_memory};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, AllocatorId, Event, EventKind, PAGE, Parts, Pid, Stack, StackEnd, StackId, Tid, Touch};
+use crate::model::{
+    AbsAddr, AllocatorId, Event, EventKind, Nanoseconds, OutOfMemory, PAGE, Parts, Pid, Stack, StackEnd, StackId,
+    Stall, Tid, Touch, Work,
+};
 
 const SETTINGS: Settings = Settings {
     blocks: u64::MAX,
@@ -98,6 +101,9 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
                 rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());
             }
             EventKind::Stack { id, .. } => rings[(id.0 % u64::from(shards)) as usize].push_back(event.clone()),
+            EventKind::Stall(_) => {
+                rings[ring_of(event.pid.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone());
+            }
             EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Fork { .. }
@@ -107,7 +113,9 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
             | EventKind::Move { .. } => {
                 rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
             }
-            EventKind::Exec | EventKind::Exit => rings.iter_mut().for_each(|ring| ring.push_back(event.clone())),
+            EventKind::Exec | EventKind::Exit | EventKind::OomKill(_) => {
+                rings.iter_mut().for_each(|ring| ring.push_back(event.clone()));
+            }
         }
     }
     let sources = rings.into_iter().map(Ready).collect();
@@ -133,6 +141,11 @@ enum What {
         stack: u64,
     },
     Wait,
+    Stall {
+        work: Work,
+        stack: u64,
+    },
+    OomKill,
     Map {
         pages: u64,
         stack: u64,
@@ -160,6 +173,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => (any::<bool>(), any::<bool>(), 0..8u64)
             .prop_map(|(present, write, stack)| What::Touch { touch: Touch { present, write }, stack }),
         2 => Just(What::Wait),
+        3 => (prop::sample::select(Work::ALL), 0..8u64).prop_map(|(work, stack)| What::Stall { work, stack }),
+        1 => Just(What::OomKill),
         4 => (1..9u64, 0..8u64).prop_map(|(pages, stack)| What::Map { pages, stack }),
         3 => (1..9u64).prop_map(What::ParkRange),
         1 => Just(What::RestoreRange),
@@ -203,6 +218,20 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             }
             What::Touch { touch, stack } => EventKind::Fault { page, touch, stack: StackId(stack) },
             What::Wait => EventKind::MajorFault { page },
+            What::Stall { work, stack } => EventKind::Stall(Box::new(Stall {
+                work,
+                order: 0,
+                stack: StackId(stack),
+                duration: Nanoseconds(nth * 1000),
+                throttled: Nanoseconds(nth),
+                scanned: 32,
+                reclaimed: nth,
+            })),
+            What::OomKill => EventKind::OomKill(Box::new(OutOfMemory {
+                comm: String::from("victim"),
+                by: Pid(3 - pid),
+                by_comm: String::from("eater"),
+            })),
             What::Map { pages, stack } => {
                 EventKind::Map { begin: page, size: Bytes(pages * PAGE.0), stack: StackId(stack) }
             }

@@ -14,7 +14,9 @@ pub(super) fn error(profile: &Profile, metric: Metric, touched: u64, live_varian
     let variance = match metric {
         Metric::LiveBytes | Metric::LiveCount => live_variance as f64,
         // Each page of the sample stands for `one_in`, and there are as many of them as that goes into all.
-        Metric::AllocBytes | Metric::AllocCount | Metric::PeakBytes => touched as f64 * (one_in - 1) as f64,
+        Metric::AllocBytes | Metric::AllocCount | Metric::PeakBytes | Metric::StallTime | Metric::StallCount => {
+            touched as f64 * (one_in - 1) as f64
+        }
     };
     #[expect(clippy::cast_sign_loss, reason = "a root is not below zero")]
     let pages = (DEVIATIONS * variance.sqrt()).ceil() as u64;

@@ -2,6 +2,7 @@
 //! would break a reader raises `schema_version`.
 
 mod layout;
+mod reclaim;
 mod schema;
 
 use std::io;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Options;
 use super::words::Words;
-use crate::model::{Amount, Bytes, EventClass, Metric, Profile, StackEnd};
+use crate::model::{Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, Profile, StackEnd};
 
 /// `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {
@@ -37,7 +37,11 @@ pub(super) fn amount(class: EventClass, amount: Amount) -> String {
 
 /// A value of `metric` with its unit.
 pub(super) fn value(class: EventClass, metric: Metric, value: u64) -> String {
-    if metric.counts_bytes() { Bytes(value).to_string() } else { blocks(class, value) }
+    match metric.measure() {
+        Measure::Bytes => Bytes(value).to_string(),
+        Measure::Count => blocks(class, value),
+        Measure::Time => Nanoseconds(value).to_string(),
+    }
 }
 
 /// A number in few characters: `99,999`, then `100k`, `1.23M`, by powers of 1000.

@@ -2,7 +2,9 @@
 
 mod frames;
 mod library;
+mod oom;
 mod processes;
+mod reclaim;
 mod residence;
 mod roots;
 mod sites;
@@ -21,7 +23,9 @@ use crate::model::{Bytes, EventClass, Metric, Profile};
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "memtrace: {}, traced for {}\n", label::plain(&options.subject), phrase::duration(profile.duration))?;
     totals(profile, out)?;
+    oom::write(profile, out)?;
     residence::write(profile, out)?;
+    reclaim::write(profile, options, out)?;
     if profile.processes.len() > 1 {
         processes::write(profile, options, out)?;
     }
@@ -34,6 +38,10 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let total = profile.total();
     let words = Words::of(profile.class);
+    if profile.class == EventClass::Reclaim {
+        let waits = phrase::blocks(profile.class, total.stalls.count);
+        return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
+    }
     let live_variance = profile.stacks.iter().fold(0_u64, |sum, stack| sum.saturating_add(stack.live_variance));
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {

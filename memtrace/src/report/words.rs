@@ -1,6 +1,6 @@
 //! What the numbers of a class of events are called.
 
-use crate::model::{EventClass, Metric};
+use crate::model::{EventClass, Measure, Metric};
 
 /// Of one class of events.
 pub(super) struct Words {
@@ -44,6 +44,15 @@ const FAULT: Words = Words {
     heads: ["RESIDENT", "TOUCHED", "RELEASED", "TOUCH/s"],
 };
 
+const RECLAIM: Words = Words {
+    live: "live",
+    alloc: "allocated",
+    free: "freed",
+    one: "wait",
+    many: "waits",
+    heads: ["LIVE", "ALLOC", "FREED", "WAIT/s"],
+};
+
 impl Words {
     /// Those of `class`.
     pub(super) const fn of(class: EventClass) -> &'static Self {
@@ -51,6 +60,7 @@ impl Words {
             EventClass::Heap => &HEAP,
             EventClass::Map => &MAP,
             EventClass::Fault => &FAULT,
+            EventClass::Reclaim => &RECLAIM,
         }
     }
 
@@ -62,11 +72,17 @@ impl Words {
             Metric::AllocBytes => format!("{} bytes", self.alloc),
             Metric::AllocCount => format!("{} {}", self.alloc, self.many),
             Metric::PeakBytes => format!("{} bytes at the peak", self.live),
+            Metric::StallTime => String::from("time stalled for memory"),
+            Metric::StallCount => format!("{} for memory", self.many),
         }
     }
 
     /// The unit of the metric's values.
     pub(super) const fn unit(&self, metric: Metric) -> &'static str {
-        if metric.counts_bytes() { "bytes" } else { self.many }
+        match metric.measure() {
+            Measure::Bytes => "bytes",
+            Measure::Count => self.many,
+            Measure::Time => "ns",
+        }
     }
 }

@@ -13,6 +13,7 @@ use super::outcome::Outcome;
 use super::outputs::Outputs;
 use super::overhead::{self, Overhead};
 use super::pages::PageReader;
+use super::reclaim::ReclaimReader;
 use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
@@ -97,6 +98,8 @@ struct Trace {
     /// What the kernel half asks for; `None` where it does not.
     wanted: Option<WantedReader>,
     takes_stacks: bool,
+    /// Counts what the machine does to find memory; `None` where that is not followed.
+    reclaim: Option<ReclaimReader>,
     /// Reads what is resident; `None` where page faults are not followed.
     pages: Option<PageReader>,
     subject: Subject,
@@ -180,6 +183,7 @@ impl Trace {
         // What a command has before it begins is memtrace's own.
         let running = subject.is_running().then(|| followed.running()).into_iter().flatten();
         let pages = PageReader::begin(config, running);
+        let reclaim = ReclaimReader::begin(config);
         if let Some(pid) = subject.first_ended() {
             return Err(Error::Ended { pid });
         }
@@ -195,6 +199,7 @@ impl Trace {
             unwinding,
             wanted,
             takes_stacks: config.max_depth > 0,
+            reclaim,
             pages,
             subject,
             selection: options.selection,
@@ -231,6 +236,9 @@ impl Trace {
         self.follow(observer);
         self.kernel.flush_log();
         let now = Instant::now();
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.tick(now);
+        }
         let progress = self.shards.progress();
         let (before, events) = self.shown;
         let passed = now.duration_since(before).as_secs_f64().max(f64::EPSILON);
@@ -318,6 +326,7 @@ impl Trace {
         self.follow(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
+        let mut machine = self.reclaim.take().map(|reclaim| reclaim.end(&self.kernel));
         let programs = self.kernel.program_time();
         let Books { mut snapshots, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
@@ -348,6 +357,9 @@ impl Trace {
             profile.class = class;
             if class == EventClass::Fault {
                 profile.page_sample = config.page_sample.get();
+            }
+            if class == EventClass::Reclaim {
+                profile.reclaim = machine.take();
             }
             profile.duration = duration;
             profile.notes = self.subject.notes.clone();
@@ -403,8 +415,12 @@ fn report(
     profile: &Profile,
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
-    let options =
-        report::Options { metric: config.metric, by: config.by, top: config.top, subject: subject.to_owned() };
+    let options = report::Options {
+        metric: config.metric.fitting(profile.class),
+        by: config.by,
+        top: config.top,
+        subject: subject.to_owned(),
+    };
     let (written, failure) = outputs.write(profile, &options);
     let mut summary = Vec::new();
     report::write(report::Format::Text, profile, &options, &mut summary)
@@ -442,6 +458,7 @@ fn options(config: &Config, clock_start: Duration, selection: Selection) -> kern
         selection,
         tells_allocators: config.by.parts() == Parts::Allocators,
         page_sample: config.follows(EventClass::Fault).then_some(config.page_sample),
+        reclaim: config.follows(EventClass::Reclaim),
         tells_mappings: config.follows(EventClass::Map),
     }
 }

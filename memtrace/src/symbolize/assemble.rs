@@ -121,6 +121,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         threads: image.threads,
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
+        stalls: usage.stalls.clone(),
         resident: usage.resident.clone(),
         ..ProcessProfile::new(id.pid, comm)
     }

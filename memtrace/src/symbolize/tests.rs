@@ -24,7 +24,12 @@ fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
 }
 
 fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
-    let usage = Usage { live: Amount::one(Bytes(64)), alloc: Amount::one(Bytes(64)), free: Amount::default() };
+    let usage = Usage {
+        live: Amount::one(Bytes(64)),
+        alloc: Amount::one(Bytes(64)),
+        free: Amount::default(),
+        ..Usage::default()
+    };
     let id = StackId(100);
     let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken };
     let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0), ..StackUsage::default() })]);

@@ -98,7 +98,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
     for (stack, live) in [(vec![0, 1], live / 2), (vec![0, 1, 2], live - live / 2)] {
         let live = Amount { bytes: Bytes(live), count: live.div_ceil(100) };
         let free = Amount { bytes: Bytes(3000), count: 10 };
-        let usage = Usage { live, alloc: live + free, free };
+        let usage = Usage { live, alloc: live + free, free, ..Usage::default() };
         process.total += usage;
         profile.stacks.push(StackProfile {
             process: index,

@@ -101,5 +101,5 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
 
 fn usage(bytes: u64, count: u64) -> Usage {
     let amount = Amount { bytes: Bytes(bytes), count };
-    Usage { live: amount, alloc: amount, free: Amount::default() }
+    Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() }
 }

@@ -26,6 +26,8 @@ pub(crate) fn sample() -> Profile {
         stacks: stacks(),
         frames: frames(),
         losses,
+        oom_kills: Vec::new(),
+        reclaim: None,
         filtered: Amount { bytes: Bytes(4096), count: 17 },
         allocators: BTreeMap::new(),
         older: None,
@@ -198,5 +200,5 @@ fn object(path: &[u8], build_id: Option<&[u8]>) -> ObjectName {
 
 fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Usage {
     let amount = |(bytes, count)| Amount { bytes: Bytes(bytes), count };
-    Usage { live: amount(live), alloc: amount(alloc), free: amount(free) }
+    Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() }
 }

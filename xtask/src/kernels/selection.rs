@@ -62,6 +62,7 @@ pub(super) const FILES: &[File] = &[
             Omitted { test: "two_traces_of_one_process_at_once_are_both_right", because: SLOW },
         ],
     },
+    File { name: "reclaim", omitted: &[] },
     File { name: "refusals", omitted: &[] },
 ];
 

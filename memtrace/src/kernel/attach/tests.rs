@@ -66,6 +66,7 @@ fn kernel() -> Kernel {
         selection,
         tells_allocators: false,
         page_sample: None,
+        reclaim: false,
         tells_mappings: false,
     };
     Kernel::load(&options).unwrap().0

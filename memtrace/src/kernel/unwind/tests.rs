@@ -95,6 +95,7 @@ impl Trace {
             selection: Selection::Probed,
             tells_allocators: false,
             page_sample: None,
+            reclaim: false,
             tells_mappings: false,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();

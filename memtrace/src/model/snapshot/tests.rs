@@ -5,14 +5,19 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, LossReason, Pid, Stack, Tid};
+use crate::model::{AbsAddr, LossReason, Pid, Stack, Tick, Tid};
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
 }
 
 fn any_usage() -> impl Strategy<Value = Usage> {
-    (any_amount(), any_amount(), any_amount()).prop_map(|(live, alloc, free)| Usage { live, alloc, free })
+    (any_amount(), any_amount(), any_amount()).prop_map(|(live, alloc, free)| Usage {
+        live,
+        alloc,
+        free,
+        ..Usage::default()
+    })
 }
 
 fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
@@ -58,10 +63,18 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
         ids.into_iter().map(|(id, taken)| (StackId(id), stack(id, taken))).collect()
     });
     let losses = prop::collection::vec((prop::sample::select(LossReason::ALL), any::<u64>()), 0..4);
-    (images, stacks, losses).prop_map(|(images, stacks, lost)| {
+    let kill = (1..3u32, 0..4u32).prop_map(|(pid, at)| OomKill {
+        at: Tick(at),
+        victim: ImageId { pid: Pid(pid), ordinal: 0 },
+        comm: String::new(),
+        by: Pid(pid),
+        by_comm: String::new(),
+    });
+    let oom_kills = prop::collection::btree_set(kill, 0..4);
+    (images, stacks, oom_kills, losses).prop_map(|(images, stacks, oom_kills, lost)| {
         let mut losses = Losses::default();
         lost.into_iter().for_each(|(reason, count)| losses.add(reason, count));
-        Snapshot { images, stacks, losses }
+        Snapshot { images, stacks, oom_kills, losses }
     })
 }
 
@@ -101,7 +114,7 @@ fn a_difference_has_what_was_booked_in_between() {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
     let books = |live, alloc, free, unmatched_frees| {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };
-        let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free) };
+        let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() };
         let by_stack =
             BTreeMap::from([(StackId(2).into(), StackUsage { usage, at_peak: Bytes(live), ..StackUsage::default() })]);
         let image = ImageUsage { total: usage, unmatched_frees, by_stack, ..ImageUsage::default() };

@@ -17,7 +17,7 @@ fn books(touched: &[(u64, u64, u64)]) -> ImageUsage {
     for &(stack, begin, pages) in touched {
         let amount = Amount { bytes: Bytes(pages * PAGE.0), count: pages };
         let of_stack: &mut StackUsage = usage.by_stack.entry(key(stack)).or_default();
-        of_stack.usage += Usage { live: amount, alloc: amount, free: Amount::default() };
+        of_stack.usage += Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() };
         usage.touched.push(Touched { begin: at(begin), pages, key: key(stack) });
     }
     usage
@@ -33,7 +33,7 @@ fn counted<'a>(now: &'a [ResidentRange], before: &'a [ResidentRange]) -> Option<
 
 /// Live, touched and released pages of a stack.
 fn pages(usage: &ImageUsage, stack: u64) -> [u64; 3] {
-    let Usage { live, alloc, free } = usage.by_stack[&key(stack)].usage;
+    let Usage { live, alloc, free, .. } = usage.by_stack[&key(stack)].usage;
     for amount in [live, alloc, free] {
         assert_eq!(amount.bytes.0, amount.count * PAGE.0);
     }
@@ -100,6 +100,7 @@ fn what_has_ended_has_nothing_resident_and_keeps_its_numbers() {
         live: Amount::default(),
         alloc: Amount { bytes: Bytes(4 * PAGE.0), count: 4 },
         free: Amount { bytes: Bytes(4 * PAGE.0), count: 4 },
+        ..Usage::default()
     };
     settle(&mut usage, None, 1);
     assert_eq!(pages(&usage, 7), [0, 4, 4]);

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
+use super::reclaim;
 use crate::model::{
     Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, Residence,
     ResidentKind, StackEnd, StackProfile, StackQuality, Usage,
@@ -25,7 +26,7 @@ pub(super) struct Report<'a> {
     by: &'static str,
     duration_s: f64,
     older_s: Option<f64>,
-    totals: SixNumbers,
+    totals: Numbers,
     unmatched_frees: u64,
     inherited_frees: u64,
     peak_bytes: Option<u64>,
@@ -33,6 +34,11 @@ pub(super) struct Report<'a> {
     discarded: Blocks,
     processes: Vec<Process<'a>>,
     roots: Vec<RootFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroups: Option<Vec<reclaim::Cgroup<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reclaim: Option<reclaim::Machine<'a>>,
+    oom_kills: Vec<reclaim::Kill<'a>>,
     #[serde(serialize_with = "losses")]
     losses: &'a Losses,
     notes: &'a [String],
@@ -57,14 +63,17 @@ impl<'a> Report<'a> {
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
-            totals: profile.total().into(),
+            totals: Numbers::of(profile.class, profile.total()),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
             peak_bytes: sole_peak(profile).map(|peak| peak.0),
             filtered: profile.filtered.into(),
             discarded: discarded.into(),
-            processes: profile.processes.iter().map(Process::from).collect(),
-            roots: roots.all().iter().map(RootFields::from).collect(),
+            processes: profile.processes.iter().map(|process| Process::new(profile.class, process)).collect(),
+            roots: roots.all().iter().map(|root| RootFields::new(profile.class, root)).collect(),
+            cgroups: (profile.class == EventClass::Reclaim).then(|| reclaim::cgroups(profile)),
+            reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
+            oom_kills: profile.oom_kills.iter().map(reclaim::Kill::from).collect(),
             losses: &profile.losses,
             notes: &profile.notes,
             stack_quality: profile.quality(),
@@ -82,17 +91,22 @@ struct Tool {
 }
 
 #[derive(Serialize)]
-struct SixNumbers {
+struct Numbers {
     live_bytes: u64,
     live_count: u64,
     alloc_bytes: u64,
     alloc_count: u64,
     free_bytes: u64,
     free_count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stall_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stall_count: Option<u64>,
 }
 
-impl From<Usage> for SixNumbers {
-    fn from(usage: Usage) -> Self {
+impl Numbers {
+    fn of(class: EventClass, usage: Usage) -> Self {
+        let stalls = (class == EventClass::Reclaim).then_some(usage.stalls);
         Self {
             live_bytes: usage.live.bytes.0,
             live_count: usage.live.count,
@@ -100,6 +114,8 @@ impl From<Usage> for SixNumbers {
             alloc_count: usage.alloc.count,
             free_bytes: usage.free.bytes.0,
             free_count: usage.free.count,
+            stall_ns: stalls.map(|stalls| stalls.time.0),
+            stall_count: stalls.map(|stalls| stalls.count),
         }
     }
 }
@@ -122,7 +138,7 @@ struct Process<'a> {
     comm: &'a str,
     exe: Option<String>,
     ended: Option<&'static str>,
-    totals: SixNumbers,
+    totals: Numbers,
     unmatched_frees: u64,
     inherited_frees: u64,
     discarded: Blocks,
@@ -137,13 +153,15 @@ struct Process<'a> {
     threads: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resident: Option<BTreeMap<&'static str, ResidentFields>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stalls: Option<reclaim::Books>,
     traced_s: f64,
     allocs_per_s: Option<f64>,
     alloc_bytes_per_s: Option<f64>,
 }
 
-impl<'a> From<&'a ProcessProfile> for Process<'a> {
-    fn from(process: &'a ProcessProfile) -> Self {
+impl<'a> Process<'a> {
+    fn new(class: EventClass, process: &'a ProcessProfile) -> Self {
         let user = process.user.as_ref();
         let cgroup = process.cgroup.as_deref();
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
@@ -154,9 +172,10 @@ impl<'a> From<&'a ProcessProfile> for Process<'a> {
             exe: process.exe.as_ref().map(|path| path.to_string_lossy().into_owned()),
             ended: process.ended.map(|ending| match ending {
                 Ending::Exit => "exit",
+                Ending::OomKill => "oom_kill",
                 Ending::Exec => "exec",
             }),
-            totals: process.total.into(),
+            totals: Numbers::of(class, process.total),
             unmatched_frees: process.unmatched_frees,
             inherited_frees: process.inherited_frees,
             discarded: process.discarded.into(),
@@ -170,6 +189,7 @@ impl<'a> From<&'a ProcessProfile> for Process<'a> {
             pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
             threads: process.threads,
             resident: process.resident.as_ref().map(resident),
+            stalls: (class == EventClass::Reclaim).then(|| reclaim::books(&process.stalls)),
             traced_s: process.traced.as_secs_f64(),
             allocs_per_s: rates.map(|(blocks, _)| blocks),
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
@@ -206,13 +226,14 @@ fn stack_quality<S: Serializer>(quality: &StackQuality, serializer: S) -> Result
 struct RootFields {
     name: String,
     #[serde(flatten)]
-    usage: SixNumbers,
+    usage: Numbers,
     peak_bytes: Option<u64>,
 }
 
-impl From<&Group> for RootFields {
-    fn from(root: &Group) -> Self {
-        Self { name: root.label.clone(), usage: root.usage.into(), peak_bytes: root.at_peak.map(|bytes| bytes.0) }
+impl RootFields {
+    fn new(class: EventClass, root: &Group) -> Self {
+        let usage = Numbers::of(class, root.usage);
+        Self { name: root.label.clone(), usage, peak_bytes: root.at_peak.map(|bytes| bytes.0) }
     }
 }
 
@@ -252,7 +273,7 @@ struct Stack<'a> {
     allocator: Option<&'a str>,
     end: &'static str,
     #[serde(flatten)]
-    usage: SixNumbers,
+    usage: Numbers,
     peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<&'static str>,
@@ -284,7 +305,7 @@ impl<'a> Stack<'a> {
             thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(String::as_str),
             allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(String::as_str),
             end: stack.end.name(),
-            usage: stack.usage.into(),
+            usage: Numbers::of(profile.class, stack.usage),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::io;
 
 use super::super::words::Words;
-use super::super::{Options, label, phrase};
+use super::super::{Options, label, phrase, stalls};
 use super::table::{self, Column};
-use crate::model::{Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, Usage};
+use crate::model::{Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, StallBook, Usage};
 
 /// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
 const COMMAND_COLUMNS: usize = 15;
@@ -35,6 +35,7 @@ struct Sums {
     free: Amount,
     blocks_a_second: f64,
     bytes_a_second: f64,
+    waits: StallBook,
 }
 
 /// Writes the processes, the greatest by the metric first, as many as are asked for, and the others as one.
@@ -85,10 +86,7 @@ fn rest(others: &[&ProcessProfile]) -> Option<Row> {
 
 /// The columns, without those of which nothing is known.
 fn columns(rows: &[Row], class: EventClass, metric: Metric) -> Vec<Column> {
-    let amount = |amount: Amount| match metric.counts_bytes() {
-        false => phrase::compact(amount.count),
-        true => phrase::compact_bytes(amount.bytes),
-    };
+    let amount = |amount: Amount| table::amount(metric, amount);
     let [live, alloc, free, rate] = Words::of(class).heads;
     let sums = |head, of: fn(&Sums) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums))));
     let dash = || String::from("-");
@@ -102,16 +100,22 @@ fn columns(rows: &[Row], class: EventClass, metric: Metric) -> Vec<Column> {
     if rows.iter().any(|row| is_known(&row.user)) {
         columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))));
     }
-    columns.push(sums(live, |sums| sums.live));
+    if class == EventClass::Reclaim {
+        columns.extend(of_waits(rows));
+    } else {
+        columns.push(sums(live, |sums| sums.live));
+    }
     if rows.iter().any(|row| row.peak.is_some()) {
         let peak = |row: &Row| row.peak.map_or_else(dash, phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    columns.push(sums(alloc, |sums| sums.alloc));
-    columns.push(sums(free, |sums| sums.free));
-    columns.push(Column::numbers(rate, rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
-    let bytes = |row: &Row| phrase::compact_byte_rate(row.sums.bytes_a_second);
-    columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
+    if class != EventClass::Reclaim {
+        columns.push(sums(alloc, |sums| sums.alloc));
+        columns.push(sums(free, |sums| sums.free));
+        columns.push(Column::numbers(rate, rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
+        let bytes = |row: &Row| phrase::compact_byte_rate(row.sums.bytes_a_second);
+        columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
+    }
     if rows.iter().any(|row| row.threads.is_some()) {
         let threads = |row: &Row| row.threads.map_or_else(dash, |count| count.to_string());
         columns.push(Column::numbers("THR", rows.iter().map(threads)));
@@ -126,9 +130,19 @@ fn columns(rows: &[Row], class: EventClass, metric: Metric) -> Vec<Column> {
     columns
 }
 
+/// The columns of processes' waits for memory.
+fn of_waits(rows: &[Row]) -> Vec<Column> {
+    let mut columns = Vec::from(table::stalls(rows.iter().map(|row| row.sums.waits.stalls)));
+    columns.push(Column::numbers("LONGEST", rows.iter().map(|row| row.sums.waits.longest.to_string())));
+    columns.push(Column::numbers("SCANNED", rows.iter().map(|row| phrase::compact(row.sums.waits.scanned))));
+    columns.push(Column::numbers("FREED", rows.iter().map(|row| phrase::compact(row.sums.waits.reclaimed))));
+    columns
+}
+
 const fn ending(ending: Ending) -> &'static str {
     match ending {
         Ending::Exit => "exit",
+        Ending::OomKill => "oom-kill",
         Ending::Exec => "exec",
     }
 }
@@ -150,12 +164,15 @@ fn place(cgroup: &Cgroup) -> String {
 impl Sums {
     fn of(process: &ProcessProfile) -> Self {
         let (blocks_a_second, bytes_a_second) = phrase::rates(process.total.alloc, process.traced).unwrap_or_default();
-        let Usage { live, alloc, free } = process.total;
-        Self { live, alloc, free, blocks_a_second, bytes_a_second }
+        let Usage { live, alloc, free, .. } = process.total;
+        Self { live, alloc, free, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
     }
 
     fn and(self, other: Self) -> Self {
+        let mut waits = self.waits;
+        waits.merge(&other.waits);
         Self {
+            waits,
             live: self.live + other.live,
             alloc: self.alloc + other.alloc,
             free: self.free + other.free,

@@ -7,7 +7,7 @@ use super::super::roots::{Group, Roots};
 use super::super::words::Words;
 use super::super::{Options, label, phrase};
 use super::table::{self, Column};
-use crate::model::{Amount, Bytes, Metric, Profile, Root, Usage};
+use crate::model::{Amount, Bytes, EventClass, Metric, Profile, Root, Usage};
 
 /// Writes the roots, the greatest by the metric first, as many as are asked for, and the others as one.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
@@ -21,19 +21,23 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     let rest = rest(others);
     let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
 
-    let amount = |amount: Amount| match metric.counts_bytes() {
-        false => phrase::compact(amount.count),
-        true => phrase::compact_bytes(amount.bytes),
-    };
+    let amount = |amount: Amount| table::amount(metric, amount);
     let [live, alloc, free, _] = Words::of(profile.class).heads;
     let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
-    let mut columns = vec![sums(live, |usage| usage.live)];
+    let mut columns = Vec::new();
+    if metric.is_of(EventClass::Reclaim) {
+        columns.extend(table::stalls(rows.iter().map(|row| row.usage.stalls)));
+    } else {
+        columns.push(sums(live, |usage| usage.live));
+    }
     if metric == Metric::PeakBytes {
         let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    columns.push(sums(alloc, |usage| usage.alloc));
-    columns.push(sums(free, |usage| usage.free));
+    if !metric.is_of(EventClass::Reclaim) {
+        columns.push(sums(alloc, |usage| usage.alloc));
+        columns.push(sums(free, |usage| usage.free));
+    }
     columns.push(Column::text(head(options.by), rows.iter().map(|row| label::shown(&row.label))));
     writeln!(out, "\n{} by {}\n", phrase::capitalised(options.by.plural()), phrase::what(profile, metric))?;
     table::write(&columns, out)

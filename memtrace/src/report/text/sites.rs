@@ -122,6 +122,8 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::AllocBytes => format!(" in {}", phrase::blocks(class, usage.alloc.count)),
         Metric::LiveCount => format!(" of {}", usage.live.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
+        Metric::StallTime => format!(" in {}", phrase::blocks(class, usage.stalls.count)),
+        Metric::StallCount => format!(" of {}", usage.stalls.time),
         Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", nothing of it {live} at the end"),
         Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };

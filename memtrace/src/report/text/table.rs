@@ -3,6 +3,7 @@
 use std::io;
 
 use super::super::phrase;
+use crate::model::{Amount, Measure, Metric, Stalls};
 
 /// No line of a table is longer, unless its last column is at its least.
 pub(in crate::report) const COLUMNS: usize = 100;
@@ -31,6 +32,22 @@ impl Column {
     fn width(&self) -> usize {
         self.cells.iter().map(|cell| cell.chars().count()).chain([self.head.len()]).max().unwrap_or(0)
     }
+}
+
+/// An amount as a table of `metric` shows it.
+pub(super) fn amount(metric: Metric, amount: Amount) -> String {
+    match metric.measure() {
+        Measure::Bytes => phrase::compact_bytes(amount.bytes),
+        Measure::Count | Measure::Time => phrase::compact(amount.count),
+    }
+}
+
+/// The columns of waits: how long, and how often.
+pub(super) fn stalls(cells: impl Iterator<Item = Stalls> + Clone) -> [Column; 2] {
+    [
+        Column::numbers("STALLED", cells.clone().map(|stalls| stalls.time.to_string())),
+        Column::numbers("TIMES", cells.map(|stalls| phrase::compact(stalls.count))),
+    ]
 }
 
 /// Writes the table; the last column is cut where it does not fit.

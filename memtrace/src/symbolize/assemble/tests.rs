@@ -25,7 +25,12 @@ fn id(pid: u32, ordinal: u32) -> ImageId {
 }
 
 fn usage(bytes: u64) -> Usage {
-    Usage { live: Amount::one(Bytes(bytes)), alloc: Amount::one(Bytes(bytes)), free: Amount::default() }
+    Usage {
+        live: Amount::one(Bytes(bytes)),
+        alloc: Amount::one(Bytes(bytes)),
+        free: Amount::default(),
+        ..Usage::default()
+    }
 }
 
 fn stack(frames: &[u64], end: StackEnd) -> Stack {

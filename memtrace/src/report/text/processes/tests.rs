@@ -14,7 +14,7 @@ fn written(profile: &Profile, top: usize, metric: Metric) -> String {
 
 fn process(pid: u32, live: u64) -> ProcessProfile {
     let live = Amount { bytes: Bytes(live), count: 2 };
-    let total = Usage { live, alloc: live, free: Amount::default() };
+    let total = Usage { live, alloc: live, free: Amount::default(), ..Usage::default() };
     ProcessProfile { total, traced: Duration::from_secs(4), ..ProcessProfile::new(Pid(pid), "sh") }
 }
 

@@ -1,0 +1,220 @@
+//! The kernel's search for memory: who has to wait for it, what it looks at, and whom it kills in the end.
+//!
+//! The arguments are those of include/trace/events/vmscan.h, compaction.h and oom.h; where they differ between kernels,
+//! settings say which way it is.
+
+use core::arch::asm;
+
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use memtrace_common::wire::{COMM, Kind, OomRecord, StallRecord, counted, work};
+
+use crate::stack::Interrupted;
+use crate::thread::{Thread, since_start};
+use crate::{emit, maps, reclaim, settings, stack};
+
+/// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
+/// include/linux/mmzone.h).
+const ACTIVE: u64 = 1;
+
+/// Addresses from here on are the kernel's.
+const KERNEL: u64 = 1 << 63;
+
+/// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
+#[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_begin")]
+fn direct_reclaim_begin(context: RawTracePointContext) -> i32 {
+    begin(work::DIRECT, order(&context))
+}
+
+/// As above.
+#[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_begin")]
+fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
+    begin(work::MEMCG, order(&context))
+}
+
+/// What is asked for is not among the arguments.
+#[raw_tracepoint(tracepoint = "mm_compaction_begin")]
+fn compaction_begin(_context: RawTracePointContext) -> i32 {
+    begin(work::COMPACTION, 0)
+}
+
+/// `TP_PROTO(int nid, int zid, int order)`: again and again, where it is woken before it has fallen asleep.
+#[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_wake")]
+fn kswapd_wake(context: RawTracePointContext) -> i32 {
+    if reclaim::pending(Thread::current()).is_none() {
+        begin(work::KSWAPD, context.arg(2));
+    }
+    0
+}
+
+/// `TP_PROTO(unsigned long nr_reclaimed)`
+#[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_end")]
+fn direct_reclaim_end(context: RawTracePointContext) -> i32 {
+    end(&context, work::DIRECT, context.arg(0))
+}
+
+/// As above.
+#[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_end")]
+fn memcg_reclaim_end(context: RawTracePointContext) -> i32 {
+    end(&context, work::MEMCG, context.arg(0))
+}
+
+#[raw_tracepoint(tracepoint = "mm_compaction_end")]
+fn compaction_end(context: RawTracePointContext) -> i32 {
+    end(&context, work::COMPACTION, 0)
+}
+
+/// `TP_PROTO(int nid)`
+#[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_sleep")]
+fn kswapd_sleep(context: RawTracePointContext) -> i32 {
+    // It is not among the arguments how much was freed.
+    let freed = reclaim::pending(Thread::current()).map_or(0, |pending| pending.reclaimed);
+    end(&context, work::KSWAPD, freed)
+}
+
+/// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long nr_skipped,
+/// unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; the mode is there in Linux 6.1 and not in 6.12.
+#[raw_tracepoint(tracepoint = "mm_vmscan_lru_isolate")]
+fn lru_isolate(context: RawTracePointContext) -> i32 {
+    if !maps::is_open() {
+        return 0;
+    }
+    let list = if settings::list_comes_eighth() { apart(context.arg(7)) } else { context.arg(6) };
+    let (scanned, taken) = (context.arg(3), context.arg(5));
+    let mut pending = reclaim::pending(Thread::current());
+    let work = reclaim::searcher(&pending);
+    if list & ACTIVE != 0 {
+        reclaim::count(work, counted::SCANNED_ACTIVE, scanned);
+        return 0;
+    }
+    reclaim::count(work, counted::SCANNED, scanned);
+    reclaim::count(work, counted::TAKEN, taken);
+    if let Some(pending) = &mut pending {
+        pending.scanned += scanned;
+    }
+    0
+}
+
+/// `TP_PROTO(int nid, unsigned long nr_scanned, unsigned long nr_reclaimed, …)`
+#[raw_tracepoint(tracepoint = "mm_vmscan_lru_shrink_inactive")]
+fn lru_shrink_inactive(context: RawTracePointContext) -> i32 {
+    if let Some(pending) = reclaim::pending(Thread::current()) {
+        pending.reclaimed += context.arg::<u64>(2);
+    }
+    tally(counted::RECLAIMED, context.arg(2))
+}
+
+/// `TP_PROTO(int nid, unsigned long nr_taken, unsigned long nr_active, unsigned long nr_deactivated, …)`
+#[raw_tracepoint(tracepoint = "mm_vmscan_lru_shrink_active")]
+fn lru_shrink_active(context: RawTracePointContext) -> i32 {
+    tally(counted::DEACTIVATED, context.arg(3))
+}
+
+/// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` in Linux 5.10.
+#[raw_tracepoint(tracepoint = "mm_vmscan_write_folio")]
+fn write_folio(_context: RawTracePointContext) -> i32 {
+    tally(counted::WRITTEN, 1)
+}
+
+/// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`, after the sleep (Linux 5.16).
+#[raw_tracepoint(tracepoint = "mm_vmscan_throttled")]
+fn throttled(context: RawTracePointContext) -> i32 {
+    if !maps::is_open() {
+        return 0;
+    }
+    let time = u64::from(context.arg::<u64>(2) as u32) * 1000;
+    reclaim::count(work::THROTTLED, counted::TIMES, 1);
+    reclaim::count(work::THROTTLED, counted::TIME, time);
+    if let Some(pending) = reclaim::pending(Thread::current()) {
+        pending.throttled += time;
+    }
+    0
+}
+
+/// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels, as in 5.10, `TP_PROTO(int pid)`.
+#[raw_tracepoint(tracepoint = "mark_victim")]
+fn mark_victim(context: RawTracePointContext) -> i32 {
+    if !maps::is_open() {
+        return 0;
+    }
+    let by = Thread::current();
+    let victim: u64 = context.arg(0);
+    let mut thread = Thread { pid: victim as u32, tid: victim as u32 };
+    let mut comm = [0; COMM];
+    if victim >= KERNEL {
+        // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
+        unsafe {
+            if let Ok(pid) = bpf_probe_read_kernel((victim as usize + settings::task_tgid()) as *const u32) {
+                thread = Thread { pid, tid: pid };
+            }
+            if let Ok(name) = bpf_probe_read_kernel((victim as usize + settings::task_comm()) as *const [u8; COMM]) {
+                comm = name;
+            }
+        }
+    }
+    let header = thread.header(Kind::OomKill);
+    emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm: reclaim::comm() });
+    0
+}
+
+#[inline(always)]
+fn order(context: &RawTracePointContext) -> u32 {
+    let order: u64 = if settings::order_comes_second() { apart(context.arg(1)) } else { context.arg(0) };
+    order as u32
+}
+
+/// The same. Of reads on either side of a branch the compiler would make one of a place that it computes, which the verifier
+/// refuses.
+#[inline(always)]
+fn apart(mut argument: u64) -> u64 {
+    // SAFETY: the instruction changes nothing.
+    unsafe { asm!("{argument} |= 0", argument = inout(reg) argument) };
+    argument
+}
+
+#[inline(always)]
+fn begin(work: u32, order: u32) -> i32 {
+    if maps::is_open() {
+        reclaim::begin(Thread::current(), work, order);
+    }
+    0
+}
+
+#[inline(always)]
+fn tally(what: u32, number: u64) -> i32 {
+    if maps::is_open() {
+        reclaim::count(reclaim::searcher(&reclaim::pending(Thread::current())), what, number);
+    }
+    0
+}
+
+/// Counts what has ended, and tells of it where it has kept a traced process waiting.
+#[inline(always)]
+fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
+    let thread = Thread::current();
+    let Some(pending) = reclaim::pending(thread) else { return 0 };
+    if pending.work != work {
+        return 0;
+    }
+    let (begun, scanned, throttled, order) = (pending.begun, pending.scanned, pending.throttled, pending.order);
+    reclaim::forget(thread);
+    if !maps::is_open() {
+        return 0;
+    }
+    let duration = since_start().saturating_sub(begun);
+    reclaim::count(work, counted::TIMES, 1);
+    reclaim::count(work, counted::TIME, duration);
+    if reclaim::is_kernel_thread() {
+        reclaim::book(context, work, duration, scanned, reclaimed);
+        return 0;
+    }
+    if !maps::gate_open() {
+        return 0;
+    }
+    let ring = emit::ring_for_thread(thread);
+    let stack = stack::take(context, &Interrupted::current(), thread, ring);
+    let header = thread.header(Kind::Stall);
+    emit::stall(context, ring, StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order });
+    0
+}

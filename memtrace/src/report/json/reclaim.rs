@@ -1,0 +1,206 @@
+//! The fields about waits for memory, and about who was killed for want of it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::super::stalls;
+use crate::model::{
+    Effort, KernelThread, Latencies, MachineReclaim, OomKill, Profile, Reading, StallBook, VmCounters, Work,
+};
+
+/// Waits by what was done meanwhile.
+pub(super) type Books = BTreeMap<&'static str, BookFields>;
+
+pub(super) fn books(books: &BTreeMap<Work, StallBook>) -> Books {
+    books.iter().map(|(work, book)| (work.name(), BookFields::from(book))).collect()
+}
+
+#[derive(Serialize)]
+pub(super) struct BookFields {
+    count: u64,
+    time_ns: u64,
+    longest_ns: u64,
+    throttled_ns: u64,
+    scanned_pages: u64,
+    reclaimed_pages: u64,
+    latencies: Vec<LatencyFields>,
+}
+
+impl From<&StallBook> for BookFields {
+    fn from(book: &StallBook) -> Self {
+        Self {
+            count: book.stalls.count,
+            time_ns: book.stalls.time.0,
+            longest_ns: book.longest.0,
+            throttled_ns: book.throttled.0,
+            scanned_pages: book.scanned,
+            reclaimed_pages: book.reclaimed,
+            latencies: latencies(&book.latencies),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct LatencyFields {
+    below_us: Option<u64>,
+    count: u64,
+}
+
+fn latencies(latencies: &Latencies) -> Vec<LatencyFields> {
+    latencies.iter().map(|(below_us, count)| LatencyFields { below_us, count }).collect()
+}
+
+#[derive(Serialize)]
+pub(super) struct Cgroup<'a> {
+    path: Option<&'a str>,
+    #[serde(flatten)]
+    book: BookFields,
+}
+
+pub(super) fn cgroups(profile: &Profile) -> Vec<Cgroup<'_>> {
+    let groups = stalls::by_cgroup(profile);
+    groups.iter().map(|(path, book)| Cgroup { path: *path, book: book.into() }).collect()
+}
+
+/// What the whole machine has done to find memory.
+#[derive(Serialize)]
+pub(super) struct Machine<'a> {
+    efforts: BTreeMap<&'static str, EffortFields>,
+    kernel_threads: Vec<ThreadFields<'a>>,
+    vmstat: VmFields,
+    seconds: u64,
+    scanning_seconds: u64,
+    paging_seconds: u64,
+    reading: &'static str,
+    pressure: Option<PressureFields>,
+    missing_tracepoints: &'a [&'static str],
+}
+
+impl<'a> From<&'a MachineReclaim> for Machine<'a> {
+    fn from(machine: &'a MachineReclaim) -> Self {
+        Self {
+            efforts: machine.efforts.iter().map(|(work, effort)| (work.name(), effort.into())).collect(),
+            kernel_threads: machine.threads.iter().map(ThreadFields::from).collect(),
+            vmstat: machine.counters.into(),
+            seconds: machine.seconds.all,
+            scanning_seconds: machine.seconds.scanning,
+            paging_seconds: machine.seconds.paging,
+            reading: match machine.seconds.reading() {
+                Reading::TooShort => "too_short",
+                Reading::Quiet => "quiet",
+                Reading::Bursts => "bursts",
+                Reading::Near => "near",
+                Reading::Beyond => "beyond",
+            },
+            pressure: machine.pressure.map(|pressure| PressureFields {
+                some_s: pressure.some.as_secs_f64(),
+                full_s: pressure.full.map(|full| full.as_secs_f64()),
+            }),
+            missing_tracepoints: &machine.missing,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PressureFields {
+    some_s: f64,
+    full_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct EffortFields {
+    times: u64,
+    time_ns: u64,
+    scanned_pages: u64,
+    scanned_active_pages: u64,
+    taken_pages: u64,
+    reclaimed_pages: u64,
+    deactivated_pages: u64,
+    written_pages: u64,
+}
+
+impl From<&Effort> for EffortFields {
+    fn from(effort: &Effort) -> Self {
+        Self {
+            times: effort.times,
+            time_ns: effort.time.0,
+            scanned_pages: effort.scanned,
+            scanned_active_pages: effort.scanned_active,
+            taken_pages: effort.taken,
+            reclaimed_pages: effort.reclaimed,
+            deactivated_pages: effort.deactivated,
+            written_pages: effort.written,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ThreadFields<'a> {
+    name: &'a str,
+    work: &'static str,
+    times: u64,
+    time_ns: u64,
+    scanned_pages: u64,
+    reclaimed_pages: u64,
+}
+
+impl<'a> From<&'a KernelThread> for ThreadFields<'a> {
+    fn from(thread: &'a KernelThread) -> Self {
+        Self {
+            name: &thread.name,
+            work: thread.work.name(),
+            times: thread.effort.times,
+            time_ns: thread.effort.time.0,
+            scanned_pages: thread.effort.scanned,
+            reclaimed_pages: thread.effort.reclaimed,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct VmFields {
+    scanned_pages: u64,
+    reclaimed_pages: u64,
+    refaulted_pages: u64,
+    swapped_in_pages: u64,
+    swapped_out_pages: u64,
+    major_faults: u64,
+    oom_kills: u64,
+}
+
+impl From<VmCounters> for VmFields {
+    fn from(counters: VmCounters) -> Self {
+        Self {
+            scanned_pages: counters.scanned,
+            reclaimed_pages: counters.reclaimed,
+            refaulted_pages: counters.refaults,
+            swapped_in_pages: counters.swapped_in,
+            swapped_out_pages: counters.swapped_out,
+            major_faults: counters.major_faults,
+            oom_kills: counters.oom_kills,
+        }
+    }
+}
+
+/// Who was killed for want of memory.
+#[derive(Serialize)]
+pub(super) struct Kill<'a> {
+    pid: u32,
+    comm: &'a str,
+    by_pid: u32,
+    by_comm: &'a str,
+    at_s: f64,
+}
+
+impl<'a> From<&'a OomKill> for Kill<'a> {
+    fn from(kill: &'a OomKill) -> Self {
+        Self {
+            pid: kill.victim.pid.0,
+            comm: &kill.comm,
+            by_pid: kill.by.0,
+            by_comm: &kill.by_comm,
+            at_s: kill.at.since_start().as_secs_f64(),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Who was killed for want of memory.
+
+use std::io;
+
+use super::super::{label, phrase};
+use super::wrapped;
+use crate::model::{Ending, OomKill, Profile};
+
+/// Writes a sentence for each.
+pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    if profile.oom_kills.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nKilled by the kernel for want of memory\n")?;
+    for kill in &profile.oom_kills {
+        writeln!(out, "{}", wrapped(&sentence(profile, kill), 2))?;
+    }
+    Ok(())
+}
+
+fn sentence(profile: &Profile, kill: &OomKill) -> String {
+    let pid = kill.victim.pid;
+    let victim = profile.processes.iter().find(|process| process.pid == pid && process.ended == Some(Ending::OomKill));
+    let comm = victim.map(|victim| victim.comm.as_str()).filter(|comm| *comm != "?");
+    let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
+    let place = victim.and_then(|victim| victim.cgroup.as_ref());
+    let place = place.map_or_else(String::new, |cgroup| format!(" of {}", label::shown(&cgroup.path)));
+    let at = phrase::duration(kill.at.since_start());
+    let by = match kill.by == pid {
+        true => String::from("it found no memory itself"),
+        false => format!("{} ({}) found no memory", label::shown(&kill.by_comm), kill.by),
+    };
+    let books = match victim {
+        Some(_) => "what is known of it until then is in this report",
+        None => "nothing of it is in this report",
+    };
+    format!("{} ({pid}){place}, {at} after memtrace began: {by}; {books}.", label::shown(name))
+}

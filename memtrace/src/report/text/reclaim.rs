@@ -1,0 +1,215 @@
+//! Waiting for memory: how often and how long, of whom, and what the machine did meanwhile.
+
+use std::io;
+use std::time::Duration;
+
+use super::super::{Options, label, phrase, stalls};
+use super::table::{self, Column};
+use super::wrapped;
+use crate::model::{
+    Effort, EventClass, KernelThread, Latencies, MachineReclaim, Metric, Nanoseconds, PressureTime, Profile, Reading,
+    Seconds, StallBook, Work,
+};
+
+/// The longest bar of a histogram.
+const BAR: u64 = 40;
+
+/// Writes what was waited for, and for how long.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    if profile.class != EventClass::Reclaim {
+        return Ok(());
+    }
+    waits(profile, out)?;
+    cgroups(profile, options, out)?;
+    match &profile.reclaim {
+        Some(machine) => of_machine(machine, profile.duration, out),
+        None => Ok(()),
+    }
+}
+
+fn waits(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    let books = stalls::by_work(profile);
+    if books.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nWaits for memory of the traced processes\n")?;
+    let rows: Vec<_> = books.iter().map(|(work, book)| (work.words(), book)).collect();
+    table::write(&columns("WAITED IN", &rows), out)?;
+    for (name, book) in rows {
+        writeln!(out, "\nHow long {name} took\n")?;
+        histogram(&book.latencies, out)?;
+    }
+    Ok(())
+}
+
+fn histogram(latencies: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
+    let most = latencies.iter().map(|(_, count)| count).max().unwrap_or(1);
+    for (below, count) in latencies.iter() {
+        let head = below.map_or_else(|| String::from("longer"), |below| format!("< {}", microseconds(below)));
+        // What there is some of is seen.
+        let bar = (count.saturating_mul(BAR) / most).max(1) as usize;
+        writeln!(out, "  {head:>12}{:>12}  {}", phrase::grouped(count), "#".repeat(bar))?;
+    }
+    Ok(())
+}
+
+fn microseconds(number: u64) -> String {
+    Nanoseconds(number.saturating_mul(1000)).to_string()
+}
+
+/// Below which time so large a share of all waits stayed.
+fn below(latencies: &Latencies, share: f64) -> String {
+    latencies.below(share).map_or_else(|| String::from("-"), |below| format!("< {}", microseconds(below)))
+}
+
+/// The columns of a table of waits.
+fn columns(head: &'static str, rows: &[(&str, &StallBook)]) -> Vec<Column> {
+    let time = |head, of: fn(&StallBook) -> Nanoseconds| {
+        Column::numbers(head, rows.iter().map(move |(_, book)| of(book).to_string()))
+    };
+    let count =
+        |head, of: fn(&StallBook) -> u64| Column::numbers(head, rows.iter().map(|(_, book)| phrase::compact(of(book))));
+    let quantile = |head, share| Column::numbers(head, rows.iter().map(move |(_, book)| below(&book.latencies, share)));
+    vec![
+        time("STALLED", |book| book.stalls.time),
+        count("TIMES", |book| book.stalls.count),
+        quantile("HALF", 0.5),
+        quantile("99%", 0.99),
+        time("LONGEST", |book| book.longest),
+        time("SLEPT", |book| book.throttled),
+        count("SCANNED", |book| book.scanned),
+        count("FREED", |book| book.reclaimed),
+        Column::text(head, rows.iter().map(|(name, _)| (*name).to_owned())),
+    ]
+}
+
+fn cgroups(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let books = stalls::by_cgroup(profile);
+    if options.top == 0 || books.keys().all(Option::is_none) {
+        return Ok(());
+    }
+    let mut rows: Vec<_> = books.iter().map(|(path, book)| (path.map(label::shown), book)).collect();
+    rows.sort_by_key(|(_, book)| std::cmp::Reverse(book.stalls.time));
+    let all = rows.len();
+    rows.truncate(options.top);
+    let rows: Vec<_> = rows.iter().map(|(path, book)| (path.as_deref().unwrap_or("[not known]"), *book)).collect();
+    let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
+    writeln!(out, "\nControl groups by {}{of_all}\n", phrase::what(profile, Metric::StallTime))?;
+    table::write(&columns("CGROUP", &rows), out)
+}
+
+/// What was done on the whole machine, whoever was traced.
+fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out, "\nThe whole machine\n")?;
+    let rows: Vec<_> = machine.efforts.iter().map(|(work, effort)| (work.words(), effort)).collect();
+    if rows.is_empty() {
+        writeln!(out, "  No pages were looked for.")?;
+    } else {
+        table::write(&efforts(&rows), out)?;
+    }
+    if !machine.threads.is_empty() {
+        writeln!(out, "\nOf that, the kernel's own threads\n")?;
+        table::write(&threads(&machine.threads), out)?;
+    }
+    let counters = &machine.counters;
+    let pages = |count| phrase::counted(count, "page", "pages");
+    writeln!(
+        out,
+        "\n{}",
+        wrapped(
+            &format!(
+                "By /proc/vmstat: {} scanned, {} freed, {} refaulted; {} read from swap, {} written to it; {}; {}.",
+                pages(counters.scanned),
+                pages(counters.reclaimed),
+                pages(counters.refaults),
+                pages(counters.swapped_in),
+                pages(counters.swapped_out),
+                phrase::counted(counters.major_faults, "major fault", "major faults"),
+                phrase::counted(counters.oom_kills, "OOM kill", "OOM kills"),
+            ),
+            0
+        )
+    )?;
+    if let Some(pressure) = &machine.pressure {
+        writeln!(out, "{}", wrapped(&of_pressure(pressure, duration), 0))?;
+    }
+    writeln!(out, "{}", wrapped(&reading(machine), 0))?;
+    if !machine.missing.is_empty() {
+        let missing = format!("Not told of by this kernel: {}.", machine.missing.join(", "));
+        writeln!(out, "{}", wrapped(&missing, 0))?;
+    }
+    Ok(())
+}
+
+/// The pressure with its share of all the time.
+fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
+    let shown = |time: Duration| {
+        let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
+        format!("for {} ({})", phrase::duration(time), phrase::percent(share))
+    };
+    let full = pressure.full.map_or_else(String::new, |full| format!(", all that had work {}", shown(full)));
+    format!("Pressure (PSI): some task waited for memory {}{full}.", shown(pressure.some))
+}
+
+fn efforts(rows: &[(&str, &Effort)]) -> Vec<Column> {
+    let count = |head, of: fn(&Effort) -> u64| {
+        Column::numbers(head, rows.iter().map(|(_, effort)| phrase::compact(of(effort))))
+    };
+    vec![
+        count("TIMES", |effort| effort.times),
+        Column::numbers("TIME", rows.iter().map(|(_, effort)| effort.time.to_string())),
+        count("SCANNED", |effort| effort.scanned),
+        count("TAKEN", |effort| effort.taken),
+        count("FREED", |effort| effort.reclaimed),
+        count("ACTIVE", |effort| effort.scanned_active),
+        count("AGED", |effort| effort.deactivated),
+        count("WRITTEN", |effort| effort.written),
+        Column::text("BY", rows.iter().map(|(name, _)| (*name).to_owned())),
+    ]
+}
+
+fn threads(threads: &[KernelThread]) -> Vec<Column> {
+    let count = |head, of: fn(&Effort) -> u64| {
+        Column::numbers(head, threads.iter().map(|thread| phrase::compact(of(&thread.effort))))
+    };
+    vec![
+        count("TIMES", |effort| effort.times),
+        Column::numbers("TIME", threads.iter().map(|thread| thread.effort.time.to_string())),
+        count("SCANNED", |effort| effort.scanned),
+        count("FREED", |effort| effort.reclaimed),
+        Column::text("DOES", threads.iter().map(|thread| thread.work.words().to_owned())),
+        Column::text("THREAD", threads.iter().map(|thread| label::shown(&thread.name))),
+    ]
+}
+
+/// What the numbers say of the size of what is used, with the numbers and what they are held against.
+fn reading(machine: &MachineReclaim) -> String {
+    let Seconds { all, scanning, paging } = machine.seconds;
+    let scanned = |work: Work| machine.efforts.get(&work).map_or(0, |effort| effort.scanned);
+    let everybody: u64 = machine.efforts.values().map(|effort| effort.scanned).sum();
+    // Where control groups look for pages, there may be plenty of memory beside.
+    let limit = if scanned(Work::Memcg) * 2 > everybody { "the limits of control groups" } else { "memory" };
+    let (scans, pages) = (
+        format!("pages were scanned in {scanning} of {all} seconds"),
+        format!("1 MiB or more was brought back into memory in {paging} of {all} seconds"),
+    );
+    match machine.seconds.reading() {
+        Reading::TooShort => format!(
+            "Reading: none, since {} is too short to tell what is sustained; it takes {} seconds.",
+            phrase::counted(all, "second", "seconds"),
+            Seconds::LEAST
+        ),
+        Reading::Quiet => format!("Reading: {scans}; memory was not short."),
+        Reading::Bursts => {
+            format!("Reading: {scans}, less than half of them; memory was short now and then, not for long.")
+        }
+        Reading::Near => format!(
+            "Reading: {scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is \
+             not, so the working set is near the size of {limit}."
+        ),
+        Reading::Beyond => format!(
+            "Reading: {scans}, and {pages}, at least half of them: paging is sustained, so the working set is beyond the \
+             size of {limit}."
+        ),
+    }
+}

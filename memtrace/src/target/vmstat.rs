@@ -1,0 +1,64 @@
+//! The kernel's own counters of its memory management.
+
+use std::fs;
+use std::io;
+
+use crate::model::VmCounters;
+
+/// What `/proc/vmstat` says now, of the whole machine; a counter that the kernel does not have is 0.
+///
+/// # Errors
+///
+/// Where it cannot be read.
+pub fn vm_counters() -> io::Result<VmCounters> {
+    fs::read_to_string("/proc/vmstat").map(|text| parse(&text))
+}
+
+/// Lines of `NAME NUMBER` (mm/vmstat.c, `vmstat_text`).
+fn parse(text: &str) -> VmCounters {
+    let mut counters = VmCounters::default();
+    for line in text.lines() {
+        let Some((name, number)) = line.split_once(' ') else { continue };
+        let counter = match name {
+            // Those by who scans leave out what is done for a control group (`shrink_inactive_list`, mm/vmscan.c).
+            "pgscan_anon" | "pgscan_file" => &mut counters.scanned,
+            "pgsteal_anon" | "pgsteal_file" => &mut counters.reclaimed,
+            "workingset_refault_anon" | "workingset_refault_file" => &mut counters.refaults,
+            "pswpin" => &mut counters.swapped_in,
+            "pswpout" => &mut counters.swapped_out,
+            "pgmajfault" => &mut counters.major_faults,
+            "oom_kill" => &mut counters.oom_kills,
+            _ => continue,
+        };
+        *counter += number.trim().parse().unwrap_or(0);
+    }
+    counters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_their_names() {
+        let text = "nr_free_pages 5\npgscan_kswapd 99\npgscan_anon 3\npgscan_file 4\npgsteal_anon 1\npgsteal_file 2\n\
+                    workingset_refault_anon 10\nworkingset_refault_file 20\npswpin 6\npswpout 7\npgmajfault 8\n\
+                    oom_kill 9\nhalf\npgscan_file x\n";
+        let expected = VmCounters {
+            scanned: 7,
+            reclaimed: 3,
+            refaults: 30,
+            swapped_in: 6,
+            swapped_out: 7,
+            major_faults: 8,
+            oom_kills: 9,
+        };
+        assert_eq!(parse(text), expected);
+    }
+
+    #[test]
+    fn the_running_kernel_has_them() {
+        assert!(fs::read_to_string("/proc/vmstat").unwrap().lines().any(|line| line.starts_with("pgscan_file ")));
+        assert!(vm_counters().is_ok());
+    }
+}

@@ -1,0 +1,149 @@
+//! A profile of waits for memory, written by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace::model::{
+    Bytes, Cgroup, Effort, Ending, EventClass, Frame, FrameId, ImageId, KernelThread, MachineReclaim, Name,
+    Nanoseconds, OomKill, Part, Pid, PressureTime, ProcessProfile, Profile, Seconds, StackEnd, StackId, StackProfile,
+    Stall, StallBook, Stalls, Tick, Usage, VmCounters, Work,
+};
+
+const EATER: Pid = Pid(4711);
+const READER: Pid = Pid(4712);
+
+/// Two processes: one that reads more than its control group may have, and one that was killed.
+pub(crate) fn waits() -> Profile {
+    let books = [
+        BTreeMap::from([(Work::Memcg, book(Work::Memcg, &[700, 9_000, 12_000, 12_000, 4_000_000]))]),
+        BTreeMap::from([
+            (Work::Direct, book(Work::Direct, &[1_500_000_000])),
+            (Work::Compaction, book(Work::Compaction, &[250_000, 90_000])),
+        ]),
+    ];
+    let [eater, reader] = books.map(|books| {
+        let total = books.values().fold(Stalls::default(), |mut sum, book| {
+            sum += book.stalls;
+            sum
+        });
+        (books, Usage { stalls: total, ..Usage::default() })
+    });
+    let cgroup = |path: &str| Some(Arc::new(Cgroup { path: path.to_owned(), ..Cgroup::default() }));
+    let processes = vec![
+        ProcessProfile {
+            stalls: eater.0,
+            total: eater.1,
+            ended: Some(Ending::OomKill),
+            cgroup: cgroup("/jobs/small"),
+            ..ProcessProfile::new(EATER, "eater")
+        },
+        ProcessProfile {
+            stalls: reader.0,
+            total: reader.1,
+            cgroup: cgroup("/jobs/large"),
+            ..ProcessProfile::new(READER, "reader")
+        },
+    ];
+    let stacks = processes.iter().enumerate().map(|(process, of)| StackProfile {
+        process,
+        part: Part::Whole,
+        frames: [FrameId::new(0), FrameId::new(process + 1)].into(),
+        end: StackEnd::Complete,
+        usage: of.total,
+        at_peak: None,
+        resident: Bytes(0),
+        major_faults: 0,
+        live_variance: 0,
+    });
+    Profile {
+        class: EventClass::Reclaim,
+        duration: Duration::from_secs(12),
+        stacks: stacks.collect(),
+        processes,
+        frames: ["main", "eat", "read_all"].map(frame).into(),
+        oom_kills: vec![kill(EATER, "eater", EATER, "eater"), kill(Pid(9), "", READER, "reader")],
+        reclaim: Some(machine()),
+        ..Profile::default()
+    }
+}
+
+fn book(work: Work, durations: &[u64]) -> StallBook {
+    let mut book = StallBook::default();
+    for &duration in durations {
+        book.add(&Stall {
+            work,
+            order: 0,
+            stack: StackId(7),
+            duration: Nanoseconds(duration),
+            throttled: Nanoseconds(duration / 10),
+            scanned: 128,
+            reclaimed: 100,
+        });
+    }
+    book
+}
+
+fn frame(name: &str) -> Frame {
+    Frame { name: Ok(Name(name.to_owned())), object: None, offset: None, address: None, location: None, inlined: false }
+}
+
+fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {
+    let victim = ImageId { pid, ordinal: 0 };
+    OomKill { at: Tick(9000), victim, comm: comm.to_owned(), by, by_comm: by_comm.to_owned() }
+}
+
+/// Of the whole machine, with more than the two have done.
+fn machine() -> MachineReclaim {
+    let effort = |times, time, scanned| Effort {
+        times,
+        time: Nanoseconds(time),
+        scanned,
+        scanned_active: scanned / 4,
+        taken: scanned.saturating_sub(1),
+        reclaimed: scanned / 2,
+        deactivated: scanned / 8,
+        written: times,
+    };
+    let thread = |name: &str, work, times| KernelThread {
+        name: name.to_owned(),
+        work,
+        effort: Effort {
+            times,
+            time: Nanoseconds(times * 1_000_000),
+            scanned: 64 * times,
+            reclaimed: 32 * times,
+            ..Effort::default()
+        },
+    };
+    MachineReclaim {
+        efforts: BTreeMap::from([
+            (Work::Direct, effort(1, 1_500_000_000, 128)),
+            (Work::Memcg, effort(905, 48_000_000, 123_456)),
+            (Work::Compaction, effort(2, 340_000, 0)),
+            (Work::Kswapd, effort(3, 3_000_000, 192)),
+        ]),
+        threads: vec![thread("kswapd0", Work::Kswapd, 3), thread("kcompactd0", Work::Compaction, 1)],
+        counters: VmCounters {
+            scanned: 123_776,
+            reclaimed: 61_888,
+            refaults: 12_345,
+            swapped_in: 1,
+            swapped_out: 0,
+            major_faults: 42,
+            oom_kills: 2,
+        },
+        seconds: Seconds { all: 12, scanning: 9, paging: 2 },
+        pressure: Some(PressureTime { some: Duration::from_millis(1_600), full: Some(Duration::from_millis(40)) }),
+        missing: vec!["mm_vmscan_throttled"],
+    }
+}
+
+/// The same, with other seconds.
+pub(crate) fn of_seconds(all: u64, scanning: u64, paging: u64) -> Profile {
+    let mut profile = waits();
+    if let Some(machine) = &mut profile.reclaim {
+        machine.seconds = Seconds { all, scanning, paging };
+    }
+    profile
+}

@@ -1,0 +1,77 @@
+//! What the report says of waits for memory.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// Waits for memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Waits {
+    /// How often.
+    pub count: u64,
+    /// How long, all together.
+    pub time_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+    /// Pages that were looked at.
+    pub scanned_pages: u64,
+    /// Pages that were freed.
+    pub reclaimed_pages: u64,
+    /// How many were how long.
+    pub latencies: Vec<Latency>,
+}
+
+/// So many waits were shorter than so much, and no shorter than half of it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Latency {
+    /// In microseconds.
+    pub below_us: Option<u64>,
+    /// How many.
+    pub count: u64,
+}
+
+/// What the whole machine has done to find memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Machine {
+    /// By what was done.
+    pub efforts: BTreeMap<String, Effort>,
+    /// What the kernel has counted.
+    pub vmstat: Vmstat,
+    /// What it comes to.
+    pub reading: String,
+    /// What this kernel does not tell of.
+    pub missing_tracepoints: Vec<String>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Effort {
+    /// How often.
+    pub times: u64,
+    /// Inactive pages that were looked at.
+    pub scanned_pages: u64,
+    /// Pages that were freed.
+    pub reclaimed_pages: u64,
+}
+
+/// What the kernel has counted.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Vmstat {
+    /// Inactive pages that were looked at.
+    pub scanned_pages: u64,
+    /// Pages that were freed.
+    pub reclaimed_pages: u64,
+    /// Processes that were killed.
+    pub oom_kills: u64,
+}
+
+/// Who was killed for want of memory.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Kill {
+    /// The victim.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Who found no memory.
+    pub by_pid: u32,
+}

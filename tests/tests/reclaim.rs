@@ -1,0 +1,162 @@
+//! Waits for memory, against what the kernel itself writes down and counts.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memtrace_tests::cgroup::Version;
+use memtrace_tests::kernel_trace::Passed;
+use memtrace_tests::report::{ProcessReport, Waits};
+use memtrace_tests::{Cgroup, KernelTrace, Numbers, Scratch, Stack, Trace, Victim, victim};
+
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 64 * MIB;
+/// What the victim reads, again and again.
+const FILE: u64 = 512 * MIB;
+
+/// Something to read that goes through the page cache, and how often it must be read to be read in all.
+fn file(scratch: &Scratch) -> (PathBuf, u64) {
+    let path = scratch.join("file");
+    let file = File::create(&path).expect("the scratch directory is ours");
+    if keeps_pages_of_holes(&file) {
+        file.set_len(FILE).expect("there may be holes");
+        return (path, 1);
+    }
+    // A guest writes into memory; what it reads from the host is in its page cache all the same.
+    let path = victim::binaries().join("memtrace");
+    let length = path.metadata().expect("memtrace is there").len();
+    assert!(length > LIMIT, "{} is too short", path.display());
+    (path, FILE.div_ceil(length))
+}
+
+/// Whether reading a hole fills the page cache: on every file system that is not memory itself, or a layer over it.
+fn keeps_pages_of_holes(file: &File) -> bool {
+    // SAFETY: all zeros are a structure of integers, and the kernel writes at most as much as there is room for.
+    let mut statistics: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; the descriptor is open.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut statistics) };
+    assert_eq!(result, 0, "the file has a file system");
+    !matches!(statistics.f_type, libc::TMPFS_MAGIC | libc::OVERLAYFS_SUPER_MAGIC)
+}
+
+fn sum(passed: &[&Passed], field: &str) -> u64 {
+    passed.iter().map(|passed| passed.fields[field]).sum()
+}
+
+/// Those of `name` that thread `tid` has passed.
+fn of<'a>(passed: &'a [Passed], name: &str, tid: u32) -> Vec<&'a Passed> {
+    passed.iter().filter(|passed| passed.name == name && passed.tid == tid).collect()
+}
+
+/// Those that `process` spent with looking for pages of its control group that can go. It may have waited for others too: what
+/// is free on the machine is not the test's to say.
+fn memcg(process: &ProcessReport) -> &Waits {
+    &process.stalls.as_ref().expect("they are of reclaim")["memcg"]
+}
+
+#[test]
+fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_kernel_writes_down() {
+    let scratch = Scratch::new();
+    let (path, times) = file(&scratch);
+    let group = Cgroup::with_memory(LIMIT);
+    let mut victim = Victim::start_with("pressed", &["read", path.to_str().expect("it is text"), &times.to_string()]);
+    let pid = victim.pid();
+    group.take(pid);
+    let kernel = KernelTrace::of(&[
+        "vmscan/mm_vmscan_memcg_reclaim_begin",
+        "vmscan/mm_vmscan_memcg_reclaim_end",
+        "vmscan/mm_vmscan_direct_reclaim_end",
+        "compaction/mm_compaction_end",
+        "vmscan/mm_vmscan_lru_isolate",
+    ]);
+    let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
+    victim.work();
+    let report = tracer.stop().report();
+    let passed = kernel.read();
+    let on_the_record = (group.version() == Version::Two).then(|| group.stat("pgscan_direct"));
+    victim.finish();
+
+    report.assert_nothing_lost();
+    let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+    let waits = memcg(process);
+    let [begun, ended] = ["begin", "end"].map(|part| of(&passed, &format!("mm_vmscan_memcg_reclaim_{part}"), pid));
+    let isolated: Vec<_> = of(&passed, "mm_vmscan_lru_isolate", pid);
+    let inactive: Vec<_> = isolated.into_iter().filter(|passed| passed.text.contains("lru=inactive")).collect();
+    // All but what fits had to go again.
+    assert!(sum(&inactive, "nr_scanned") * 4096 > FILE - 2 * LIMIT, "{} waits", ended.len());
+    assert_eq!((waits.count, begun.len()), (ended.len() as u64, ended.len()), "waits");
+    assert_eq!(waits.reclaimed_pages, sum(&ended, "nr_reclaimed"), "freed");
+    assert_eq!(waits.scanned_pages, sum(&inactive, "nr_scanned"), "scanned");
+    if let Some(scanned) = on_the_record {
+        assert_eq!(waits.scanned_pages, scanned, "memory.stat");
+    }
+    // Whoever else looks for pages is counted too.
+    let machine = report.reclaim.expect("it is of reclaim");
+    assert!(machine.efforts["memcg"].scanned_pages >= waits.scanned_pages, "{machine:#?}");
+    assert!(machine.vmstat.scanned_pages >= waits.scanned_pages, "{machine:#?}");
+
+    // Both clocks are read beside each other, the one before the other.
+    let durations: Vec<Duration> = begun.iter().zip(&ended).map(|(begun, ended)| ended.at - begun.at).collect();
+    let theirs: Duration = durations.iter().sum();
+    let slack = Duration::from_micros(50) * u32::try_from(durations.len()).expect("few") + theirs / 10;
+    assert!(theirs.abs_diff(Duration::from_nanos(waits.time_ns)) < slack, "{theirs:?} and {} ns", waits.time_ns);
+    let longest = *durations.iter().max().expect("there are some");
+    let ours = Duration::from_nanos(waits.longest_ns);
+    assert!(longest.abs_diff(ours) < longest / 2 + Duration::from_micros(100), "{longest:?} and {ours:?}");
+    assert_eq!(waits.latencies.iter().map(|latency| latency.count).sum::<u64>(), waits.count);
+    assert!(Duration::from_secs_f64(report.duration_s) >= Duration::from_nanos(waits.time_ns));
+
+    // And so it is with what else it waited for.
+    for (work, tracepoint) in [("direct", "mm_vmscan_direct_reclaim_end"), ("compaction", "mm_compaction_end")] {
+        let told = process.stalls.as_ref().and_then(|stalls| stalls.get(work)).map_or(0, |waits| waits.count);
+        assert_eq!(told, of(&passed, tracepoint, pid).len() as u64, "{work}");
+    }
+
+    // All that is waited for the group is where the victim reads.
+    let count = |stack: &Stack| stack.stall_count.expect("it is of reclaim");
+    let all: u64 = process.stalls.iter().flatten().map(|(_, waits)| waits.count).sum();
+    assert_eq!(report.stacks.iter().map(count).sum::<u64>(), all);
+    let reading = report.stacks.iter().filter(|stack| stack.names().contains(&"read_all"));
+    let shown: Vec<_> = report.stacks.iter().map(|stack| (&stack.end, stack.stall_count, stack.names())).collect();
+    assert!(reading.map(count).sum::<u64>() >= waits.count, "{shown:#?}");
+    for stack in &report.stacks {
+        assert_eq!(stack.end, "complete", "{:?}", stack.names());
+    }
+}
+
+#[test]
+fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
+    let group = Cgroup::with_memory(LIMIT);
+    let mut victim = Victim::start_with("pressed", &["eat", &MIB.to_string()]);
+    let pid = victim.pid();
+    group.take(pid);
+    let blocks = Trace::of(&victim).start();
+    let waits = Trace::of(&victim).options(&["--events", "reclaim"]).start();
+    victim.process().tell("");
+    let status = victim.process().wait_with_open_input();
+    assert!(!status.success(), "it was to be killed, and ended with {status}");
+    let [blocks, waits] = [blocks, waits].map(|tracer| tracer.wait().report());
+    let told = victim.process().rest_of_output().lines().filter(|line| *line == "block").count() as u64;
+    assert!((32..=64).contains(&told), "{told} blocks of a MiB in 64");
+
+    for report in [&blocks, &waits] {
+        report.assert_nothing_lost();
+        let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+        assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("oom_kill")));
+        let killed: Vec<_> = report.oom_kills.iter().filter(|kill| kill.pid == pid).collect();
+        let [kill] = killed[..] else { panic!("it was killed once: {:#?}", report.oom_kills) };
+        assert_eq!((kill.comm.as_str(), kill.by_pid), ("pressed", pid));
+    }
+    // What it had when it was killed is kept.
+    let (live_bytes, live_count) = (told * MIB, told);
+    let expected =
+        Numbers { live_bytes, live_count, alloc_bytes: live_bytes, alloc_count: live_count, ..Numbers::default() };
+    assert_eq!(blocks.totals, expected);
+    let eaten: Numbers =
+        blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.numbers).sum();
+    assert_eq!(eaten, expected);
+    // It looked for memory before, in vain in the end.
+    assert!(memcg(&waits.processes[0]).count > 0);
+    assert!(waits.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
+}

@@ -1,0 +1,47 @@
+/* Needs more memory than it is given.
+ * `pressed read FILE TIMES` reads a file again and again; `pressed eat BYTES` allocates blocks of that size and writes to
+ * them until it is killed, and says of each that it has it before it does so. */
+#define _GNU_SOURCE
+#include "books.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char buffer[1 << 20];
+
+__attribute__((noinline)) static void read_all(const char *path) {
+    int file = open(path, O_RDONLY);
+    if (file < 0)
+        exit(3);
+    while (read(file, buffer, sizeof buffer) > 0)
+        ;
+    close(file);
+}
+
+__attribute__((noinline)) static void eat(size_t size) {
+    for (;;) {
+        unsigned char *block = malloc(size);
+        if (!block)
+            exit(4);
+        book_alloc(NULL, block, size);
+        if (write(STDOUT_FILENO, "block\n", 6) != 6)
+            exit(5);
+        memset(block, 1, size);
+    }
+}
+
+int main(int count, char **arguments) {
+    if (count < 3)
+        return 2;
+    books_begin();
+    if (strcmp(arguments[1], "eat") == 0)
+        eat(strtoul(arguments[2], NULL, 10));
+    for (int times = atoi(arguments[3]); times > 0; times--)
+        read_all(arguments[2]);
+    books_print("");
+    gate_wait();
+    return 0;
+}
