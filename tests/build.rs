@@ -132,6 +132,10 @@ fn allocators(out: &Path, books: &Path) {
         let flags = [&["-std=c11"], *flags].concat();
         link("gcc", &flags, &["family.c"], &[books], libraries, &out.join(name));
     }
+    let prefixed = out.join("libje.a");
+    prefixed_jemalloc(&prefixed);
+    let flags = ["-std=c11", "-DJEMALLOC", "-DPREFIX=je_"];
+    link("gcc", &flags, &["family.c"], &[books, &prefixed], &["-lstdc++", "-lm"], &out.join("family.je"));
     let static_musl = ["-std=c11", "-static"];
     compile("musl-gcc", &static_musl, &["family.c", "books.c"], &[], &out.join("family.musl_static"));
     let operators: &[(&str, &[&str], &[&str])] = &[
@@ -148,6 +152,33 @@ fn allocators(out: &Path, books: &Path) {
         let flags = [&["-std=c++17"], *flags].concat();
         link("g++", &flags, &["operators.cpp"], &[books], libraries, &out.join(name));
     }
+}
+
+/// jemalloc as it is built `--with-jemalloc-prefix=je_`: Debian's, with those names.
+fn prefixed_jemalloc(output: &Path) {
+    const NAMES: &[&str] = &[
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "posix_memalign",
+        "aligned_alloc",
+        "memalign",
+        "valloc",
+        "malloc_usable_size",
+        "mallocx",
+        "rallocx",
+        "xallocx",
+        "sallocx",
+        "dallocx",
+        "sdallocx",
+        "nallocx",
+    ];
+    let answer = Command::new("gcc").arg("-print-file-name=libjemalloc.a").output();
+    let path = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).trim().to_owned()).unwrap_or_default();
+    let mut command = Command::new("objcopy");
+    command.args(NAMES.iter().map(|name| format!("--redefine-sym={name}=je_{name}"))).arg(path).arg(output);
+    run(&mut command);
 }
 
 fn compile(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], output: &Path) {

@@ -127,7 +127,7 @@ fn compare(truth: &Report, estimate: &Report) -> (usize, usize) {
 fn sites(report: &Report) -> BTreeMap<String, (u64, f64)> {
     let mut sites: BTreeMap<String, (u64, f64)> = BTreeMap::new();
     for stack in &report.stacks {
-        let (bytes, variance) = sites.entry(stack.place()).or_default();
+        let (bytes, variance) = sites.entry(report.place_of(stack)).or_default();
         *bytes += stack.alloc_bytes;
         *variance += (stack.alloc_error_bytes.unwrap_or(0) as f64).powi(2);
     }

@@ -25,6 +25,7 @@ pub(crate) struct Report {
     pub(crate) totals: Totals,
     losses: BTreeMap<String, u64>,
     pub(crate) stacks: Vec<Stack>,
+    frames: Vec<Frame>,
 }
 
 /// The numbers of all.
@@ -38,7 +39,8 @@ pub(crate) struct Totals {
 pub(crate) struct Stack {
     /// How it ended.
     pub(crate) end: String,
-    frames: Vec<Frame>,
+    /// By their places among the report's.
+    frames: Vec<usize>,
     pub(crate) alloc_count: u64,
     pub(crate) alloc_bytes: u64,
     /// How far those may be off, where they are estimated.
@@ -53,23 +55,17 @@ struct Frame {
     offset: Option<u64>,
 }
 
-impl Stack {
-    /// Where in the programs that is, whoever runs them.
-    pub(crate) fn place(&self) -> String {
+impl Report {
+    /// Where in the programs `stack` is, whoever runs them.
+    pub(crate) fn place_of(&self, stack: &Stack) -> String {
         let frame = |frame: &Frame| match (&frame.name, &frame.object) {
             (Some(name), _) => name.clone(),
             (None, object) => format!("{}+{:#x}", object.as_deref().unwrap_or("?"), frame.offset.unwrap_or(0)),
         };
-        self.frames.iter().map(frame).collect::<Vec<_>>().join(";")
+        let frames = stack.frames.iter().filter_map(|&index| self.frames.get(index));
+        frames.map(frame).collect::<Vec<_>>().join(";")
     }
 
-    /// How many frames were found; what the compiler put into its caller has none of its own.
-    pub(crate) fn frames(&self) -> usize {
-        self.frames.iter().filter(|frame| !frame.inlined).count()
-    }
-}
-
-impl Report {
     /// How many events were lost, for whatever reason.
     pub(crate) fn lost(&self) -> u64 {
         self.losses.values().sum()
@@ -77,7 +73,13 @@ impl Report {
 
     /// How many frames most allocations' stack has.
     pub(crate) fn frames(&self) -> usize {
-        self.stacks.iter().max_by_key(|stack| stack.alloc_count).map_or(0, Stack::frames)
+        self.stacks.iter().max_by_key(|stack| stack.alloc_count).map_or(0, |stack| self.frames_of(stack))
+    }
+
+    /// How many frames of `stack` were found; what the compiler put into its caller has none of its own.
+    pub(crate) fn frames_of(&self, stack: &Stack) -> usize {
+        let is_own = |&&index: &&usize| self.frames.get(index).is_some_and(|frame| !frame.inlined);
+        stack.frames.iter().filter(is_own).count()
     }
 }
 

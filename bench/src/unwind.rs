@@ -214,7 +214,7 @@ fn check(kind: Kind, around: Option<usize>, told: &BTreeMap<usize, u64>, report:
         if stack.end != kind.end() {
             bail!("{} of its stacks ended as {:?}, not as {:?}", stack.alloc_count, stack.end, kind.end());
         }
-        *seen.entry(stack.frames()).or_insert(0) += stack.alloc_count;
+        *seen.entry(report.frames_of(stack)).or_insert(0) += stack.alloc_count;
     }
     let expected = match around {
         Some(around) => told.iter().map(|(deeper, pairs)| (deeper + around, *pairs)).collect(),

@@ -108,6 +108,9 @@ loss_reasons! {
     /// Notices about a target's mappings that were lost, so that some frames may have no name.
     MappingsLost = "mappings_lost",
         "notices of new mappings that were lost; some frames may have no name";
+    /// A process had an allocator before it was probed: one that nobody had when tracing began.
+    AllocatorLate = "allocator_late",
+        "allocators that a process had before memtrace could probe them; what they handed out until then is not in the books";
 }
 
 impl LossReason {

@@ -31,7 +31,7 @@ fn profile() -> Profile {
         let frames = (0..DEPTH).map(|depth| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let choices = 1_u64 << (depth / 3).min(9);
-            FrameId((depth * 500 + (random >> 33) as usize % choices as usize) % FRAMES)
+            FrameId::new((depth * 500 + (random >> 33) as usize % choices as usize) % FRAMES)
         });
         let amount = Amount { bytes: Bytes(index as u64 * 16 + 1), count: index as u64 + 1 };
         StackProfile {

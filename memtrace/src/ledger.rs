@@ -18,14 +18,13 @@ mod table;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::model::{
     AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, OomKill,
-    OutOfMemory, Part, Parts, Pid, Snapshot, Stack, StackId, StackKey, Tick, Tid,
+    OutOfMemory, Part, Parts, Pid, Snapshot, Stack, StackId, StackKey, Stacks, Tick, Tid,
 };
 use image::{Image, Room};
 
@@ -65,7 +64,7 @@ pub struct Ledger {
     oom_kills: BTreeSet<OomKill>,
     /// As above, the books of their mappings.
     ended_ranges: Vec<(ImageId, ImageUsage)>,
-    frames: FxHashMap<StackId, Stack>,
+    stacks: Stacks,
     room: Room,
     events: u64,
 }
@@ -96,7 +95,7 @@ impl Ledger {
             ended_waits: Vec::new(),
             oom_kills: BTreeSet::new(),
             ended_ranges: Vec::new(),
-            frames: FxHashMap::default(),
+            stacks: Stacks::default(),
             room: Room::new(&settings),
             events: 0,
         }
@@ -172,7 +171,7 @@ impl Ledger {
                 }
             }
             EventKind::Fork { child } => self.copy_memory(pid, child),
-            EventKind::Stack { id, stack } => self.remember(id, *stack),
+            EventKind::Stack { id, stack } => self.remember(id, &stack),
             EventKind::Stall(stall) => {
                 let part = self.part(tid, AllocatorId::UNKNOWN);
                 if let Some((image, room)) = self.image_of(pid) {
@@ -211,7 +210,41 @@ impl Ledger {
     /// The books of `class` at the moment `now`. Images in which nothing happened are left out.
     #[must_use]
     pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
-        let usage = |image: &Image| match class {
+        let ended = match class {
+            EventClass::Heap => &self.ended,
+            EventClass::Map => &self.ended_ranges,
+            EventClass::Fault => &self.ended_pages,
+            EventClass::Reclaim => &self.ended_waits,
+        };
+        Snapshot {
+            images: self.running(class, now).chain(ended.iter().cloned()).collect(),
+            // Those of which this shard has no events too: another one may have them.
+            stacks: self.stacks.clone(),
+            oom_kills: self.oom_kills.clone(),
+            losses: self.room.losses.clone(),
+        }
+    }
+
+    /// As [`Ledger::snapshot`], the last: what is in it need not be held twice.
+    #[must_use]
+    pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
+        let ended = match class {
+            EventClass::Heap => std::mem::take(&mut self.ended),
+            EventClass::Map => std::mem::take(&mut self.ended_ranges),
+            EventClass::Fault => std::mem::take(&mut self.ended_pages),
+            EventClass::Reclaim => std::mem::take(&mut self.ended_waits),
+        };
+        Snapshot {
+            images: self.running(class, now).chain(ended).collect(),
+            stacks: std::mem::take(&mut self.stacks),
+            oom_kills: std::mem::take(&mut self.oom_kills),
+            losses: self.room.losses,
+        }
+    }
+
+    /// The books of `class` of what still runs.
+    fn running(&self, class: EventClass, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
+        let usage = move |image: &Image| match class {
             EventClass::Heap => Some(image.usage(None, now, &self.settings)),
             EventClass::Map => image.ranges.as_ref().map(|ranges| ranges.usage(None)),
             EventClass::Fault => {
@@ -220,23 +253,10 @@ impl Ledger {
             }
             EventClass::Reclaim => image.waits.as_ref().map(|waits| waits.usage(None)),
         };
-        let running = self.processes.iter().filter_map(|process| {
+        self.processes.iter().filter_map(move |process| {
             let usage = usage(process.image.as_ref()?)?;
             image::has_books(&usage).then_some((process.image_id(), usage))
-        });
-        let ended = match class {
-            EventClass::Heap => &self.ended,
-            EventClass::Map => &self.ended_ranges,
-            EventClass::Fault => &self.ended_pages,
-            EventClass::Reclaim => &self.ended_waits,
-        };
-        Snapshot {
-            images: running.chain(ended.iter().cloned()).collect(),
-            // Those of which this shard has no events too: another one may have them.
-            stacks: self.frames.iter().map(|(&id, stack)| (id, stack.clone())).collect(),
-            oom_kills: self.oom_kills.clone(),
-            losses: self.room.losses.clone(),
-        }
+        })
     }
 
     const fn part(&self, tid: Tid, allocator: AllocatorId) -> Part {
@@ -360,18 +380,13 @@ impl Ledger {
         }
     }
 
-    fn remember(&mut self, id: StackId, stack: Stack) {
+    fn remember(&mut self, id: StackId, stack: &Stack) {
         if !id.has_frames() {
             self.room.losses.add(LossReason::BadRecord, 1);
-            return;
-        }
-        let room = self.frames.len() < self.settings.stacks as usize;
-        match self.frames.entry(id) {
-            Entry::Occupied(entry) => entry.into_mut().or_earlier(stack),
-            Entry::Vacant(entry) if room => {
-                entry.insert(stack);
-            }
-            Entry::Vacant(_) => self.room.losses.add(LossReason::StacksFull, 1),
+        } else if self.stacks.contains(id) || self.stacks.len() < self.settings.stacks as usize {
+            self.stacks.insert(id, stack);
+        } else {
+            self.room.losses.add(LossReason::StacksFull, 1);
         }
     }
 }

@@ -24,8 +24,10 @@ mod resident;
 mod root;
 mod snapshot;
 mod stack;
+mod stacks;
 mod stall;
 mod time;
+mod tree;
 mod usage;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
@@ -55,8 +57,10 @@ pub use resident::{PAGE, Residence, ResidentKind, ResidentRange, Touched};
 pub use root::Root;
 pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};
+pub use stacks::Stacks;
 pub use stall::{Latencies, Nanoseconds, Stall, StallBook, Stalls, Work};
 pub use time::Tick;
+pub use tree::{Merged, Node, Tree};
 pub use usage::{Amount, Bytes, Ending, Usage};
 
 /// The table of hooked functions, shared with the kernel half.

@@ -152,7 +152,7 @@ pub fn settle(snapshot: &mut Snapshot) {
         .images
         .values()
         .flat_map(|image| &image.by_stack)
-        .filter(|(key, _)| key.stack.has_frames() && !snapshot.stacks.contains_key(&key.stack))
+        .filter(|(key, _)| key.stack.has_frames() && !snapshot.stacks.contains(key.stack))
         .map(|(_, stack)| stack.usage.events())
         .sum();
     snapshot.losses.add(LossReason::StackFramesLost, lost);

@@ -10,16 +10,15 @@ mod guard;
 mod headers;
 mod named_by;
 mod names;
+mod paths;
 mod spot;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use assemble::FramesBySpot;
 use names::{Names, ObjectNames};
-use spot::Spot;
+use paths::Paths;
 
 use crate::model::{
     AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Tick, Unnamed, VirtOffset,
@@ -27,27 +26,10 @@ use crate::model::{
 
 pub use named_by::NamedBy;
 
-/// Gives names to addresses, and remembers what it has read.
+/// Gives names to addresses.
 #[derive(Debug)]
 pub struct Symbolizer {
     debug_directories: Vec<PathBuf>,
-    objects: HashMap<Arc<Object>, KnownObject>,
-}
-
-/// An object and the frames that are known of it.
-#[derive(Debug)]
-struct KnownObject {
-    name: ObjectName,
-    names: ObjectNames,
-    frames: HashMap<FileOffset, Box<[Frame]>>,
-}
-
-/// Where an address lies.
-enum Place<'a> {
-    /// In an object's file.
-    InObject(&'a Arc<Object>, FileOffset),
-    /// In no file.
-    Nowhere(Unnamed),
 }
 
 impl Default for Symbolizer {
@@ -65,8 +47,8 @@ impl Symbolizer {
 
     /// A symbolizer that looks for debug files in `directories` below the target's root and below the host's.
     #[must_use]
-    pub fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
-        Self { debug_directories: directories, objects: HashMap::new() }
+    pub const fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
+        Self { debug_directories: directories }
     }
 
     /// What the functions of `object` can be named by.
@@ -78,78 +60,55 @@ impl Symbolizer {
     /// The stacks with names, the processes and the losses of a snapshot of what was traced during `window`. Duration, cost
     /// and filters are the caller's to add.
     ///
-    /// What can't be named keeps its place and its reason; nothing in a target's files makes this fail.
-    pub fn profile(&mut self, snapshot: &Snapshot, images: &BTreeMap<ImageId, Image>, window: &Range<Tick>) -> Profile {
-        let unknown = Image::default();
-        let image_of = |id: ImageId| images.get(&id).unwrap_or(&unknown);
-        let spots: BTreeMap<ImageId, BTreeSet<Spot>> =
-            snapshot.images.iter().map(|(id, usage)| (*id, assemble::spots(snapshot, usage, image_of(*id)))).collect();
-
-        let mut wanted: HashMap<&Arc<Object>, BTreeSet<FileOffset>> = HashMap::new();
-        let mut nowhere: HashMap<(AbsAddr, Unnamed), [Frame; 1]> = HashMap::new();
-        for (id, spots) in &spots {
-            for spot in spots {
-                match place(image_of(*id), *spot) {
-                    Place::InObject(object, offset) => {
-                        wanted.entry(object).or_default().insert(offset);
-                    }
-                    Place::Nowhere(reason) => {
-                        let address = spot.call();
-                        nowhere.entry((address, reason)).or_insert_with(|| [frame_nowhere(address, reason)]);
-                    }
+    /// What can't be named keeps its place and its reason; nothing in a target's files makes this fail. The snapshot is
+    /// used up, so that it and the profile need not be held both.
+    #[must_use]
+    pub fn profile(&self, snapshot: Snapshot, images: &BTreeMap<ImageId, Image>, window: &Range<Tick>) -> Profile {
+        let paths = Paths::of(&snapshot, images);
+        let Snapshot { images: books, stacks, losses, oom_kills } = snapshot;
+        drop(stacks);
+        let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.len()];
+        for (object, places) in paths.in_objects() {
+            // What was read of an object is given back before the next one is read: debug information is large.
+            for (offset, found) in self.frames_of(object, places.keys().copied().collect()) {
+                if let Some(&place) = places.get(&offset) {
+                    frames[place] = found;
                 }
             }
         }
-        for (object, offsets) in wanted {
-            self.learn(object, &offsets);
+        for (address, reason, place) in paths.nowhere() {
+            frames[place] = [frame_nowhere(address, reason)].into();
         }
-
-        let frames_of = |image, spot: Spot| match place(image, spot) {
-            Place::InObject(object, offset) => self.objects.get(object)?.frames.get(&offset).map(AsRef::as_ref),
-            Place::Nowhere(reason) => nowhere.get(&(spot.call(), reason)).map(<[Frame; 1]>::as_slice),
-        };
-        let frames_by_spot: FramesBySpot<'_> = spots
-            .iter()
-            .map(|(&id, spots)| {
-                let frames = |&spot: &Spot| Some((spot, frames_of(image_of(id), spot)?));
-                (id, spots.iter().filter_map(frames).collect())
-            })
-            .collect();
-        assemble::profile(snapshot, images, &frames_by_spot, window)
+        Profile {
+            losses,
+            oom_kills: oom_kills.into_iter().collect(),
+            ..assemble::profile(books, images, &paths, frames, window)
+        }
     }
 
-    /// Makes sure that the frames at `offsets` of `object` are known.
-    fn learn(&mut self, object: &Arc<Object>, offsets: &BTreeSet<FileOffset>) {
-        let known = self.objects.entry(Arc::clone(object)).or_insert_with(|| KnownObject {
-            name: ObjectName { path: object.path.clone(), build_id: object.build_id.clone() },
-            names: ObjectNames::new(object, &self.debug_directories),
-            frames: HashMap::new(),
-        });
-        let new: Vec<FileOffset> =
-            offsets.iter().filter(|offset| !known.frames.contains_key(offset)).copied().collect();
+    /// The frames at `offsets` of `object`.
+    fn frames_of(&self, object: &Object, offsets: Vec<FileOffset>) -> Vec<(FileOffset, Box<[Frame]>)> {
+        let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
+        let mut known = ObjectNames::new(object, &self.debug_directories);
+        let mut found = Vec::with_capacity(offsets.len());
         let (mut loaded, mut addresses) = (Vec::new(), Vec::new());
-        for offset in new {
-            if let Some(address) = known.names.virt_offset(offset) {
+        for offset in offsets {
+            if let Some(address) = known.virt_offset(offset) {
                 loaded.push(offset);
                 addresses.push(address);
             } else {
                 // Without headers there is only the file to count by. Code is mostly linked to where it lies in the file,
                 // and the kernel's `[vdso]`, which has no file, always.
                 let address = VirtOffset(offset.0);
-                known.frames.insert(offset, frames(&known.name, address, Err(Unnamed::ObjectUnreadable)));
+                found.push((offset, frames(&name, address, Err(Unnamed::ObjectUnreadable))));
             }
         }
-        let names = known.names.find(&addresses);
+        let names = known.find(&addresses);
         for ((offset, address), names) in loaded.into_iter().zip(addresses).zip(names) {
-            known.frames.insert(offset, frames(&known.name, address, names));
+            found.push((offset, frames(&name, address, names)));
         }
+        found
     }
-}
-
-fn place(image: &Image, spot: Spot) -> Place<'_> {
-    let Some(mapping) = spot.mapping(image) else { return Place::Nowhere(Unnamed::NoMapping) };
-    let Some(object) = &mapping.object else { return Place::Nowhere(Unnamed::Anonymous) };
-    Place::InObject(object, FileOffset(mapping.offset.0.wrapping_add(spot.call().0 - mapping.start.0)))
 }
 
 fn frame_nowhere(address: AbsAddr, reason: Unnamed) -> Frame {

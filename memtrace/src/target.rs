@@ -33,7 +33,7 @@ pub use allocators::{
 pub use belonging::{Belonging, Belongings, thread_names};
 pub use elf::ElfError;
 pub use error::TargetError;
-pub use launch::{Candidates, Child, Identity, Launch, candidates};
+pub use launch::{Candidates, Child, Identity, Launch, candidates, libraries};
 pub use maps::{mapped_as, object_at, program_of, read_image, vdso};
 pub use memory::{Sizes as MemorySizes, cgroup_memory, counted, explain, machine_pressure, rollup};
 pub use objects::Objects;

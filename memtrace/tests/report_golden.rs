@@ -308,7 +308,7 @@ fn equal_folded_stacks_of_two_processes_are_joined() {
     let mut profile = sample();
     profile.processes[2].comm = profile.processes[1].comm.clone();
     for stack in &mut profile.stacks {
-        stack.frames.truncate(0);
+        stack.frames = [].into();
     }
     let by_comm = Options { by: Root::Comm, ..options(Metric::AllocCount) };
     let folded = report(Format::Folded, &profile, &by_comm);
@@ -391,10 +391,9 @@ fn every_field_of_the_json_is_documented() {
 #[test]
 fn the_json_keeps_names_as_they_are() {
     let json = json();
-    let frames: Vec<&Value> =
-        json["stacks"].as_array().unwrap().iter().flat_map(|stack| stack["frames"].as_array().unwrap()).collect();
+    let frames: Vec<&Value> = json["frames"].as_array().unwrap().iter().collect();
     let hostile = "evil;\"<b>&amp;\r\n]]>--\0\u{202e}";
-    assert_eq!(frames.iter().filter(|frame| frame["name"] == hostile).count(), 2);
+    assert_eq!(frames.iter().filter(|frame| frame["name"] == hostile).count(), 1);
     for frame in frames {
         assert_eq!(frame["name"].is_null(), frame.get("unnamed").is_some(), "{frame}");
     }

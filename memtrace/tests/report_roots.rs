@@ -44,7 +44,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
         (0..4u32).prop_map(|tid| Part::Thread(Tid(tid))),
         (0..4u16).prop_map(|id| Part::Allocator(AllocatorId(id))),
     ];
-    let frames = prop::collection::vec((0..3usize).prop_map(FrameId), 0..3);
+    let frames = prop::collection::vec((0..3usize).prop_map(FrameId::new), 0..3);
     let usage = (any_amount(), any_amount()).prop_map(|(live, free)| {
         let alloc = Amount { bytes: Bytes(live.bytes.0 + free.bytes.0), count: live.count + free.count };
         Usage { live, alloc, free, ..Usage::default() }
@@ -56,7 +56,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
             StackProfile {
                 process: 0,
                 part,
-                frames,
+                frames: frames.into(),
                 end: StackEnd::Complete,
                 usage,
                 at_peak,
@@ -174,7 +174,7 @@ fn what_is_not_known_is_a_root_of_its_own() {
     let stack = |part| StackProfile {
         process: 0,
         part,
-        frames: vec![],
+        frames: [].into(),
         end: StackEnd::NotTaken,
         usage: Usage {
             live: Amount::one(Bytes(7)),

@@ -21,6 +21,7 @@ pub mod page;
 pub mod pages;
 pub mod place;
 pub mod process;
+pub mod redis;
 pub mod report;
 pub mod root;
 pub mod scratch;

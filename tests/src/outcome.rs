@@ -51,7 +51,7 @@ impl Outcome {
 
     fn read(&self, name: &str) -> Report {
         let text = fs::read_to_string(self.scratch.join(name)).expect("the JSON report was written");
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("the JSON report cannot be read: {error}\n{text}"))
+        Report::read(&text).unwrap_or_else(|error| panic!("the JSON report cannot be read: {error}\n{text}"))
     }
 
     /// The folded stacks, line by line: the frames and the value.

@@ -54,6 +54,6 @@ impl Stack {
     /// If the report tells of a frame neither object and offset nor address.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
-        self.frames.iter().rev().filter(|frame| !frame.inlined).map(Place::of).collect()
+        self.frames.iter().rev().filter(|frame| !frame.inlined).map(|frame| Place::of(frame)).collect()
     }
 }

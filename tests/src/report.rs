@@ -4,9 +4,11 @@ mod reclaim;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use memtrace_common::vocabulary::LossReason;
 use serde::Deserialize;
+use serde::de::Error as _;
 
 use crate::books::{Books, Numbers, Site};
 pub use reclaim::{Kill, Machine, Waits};
@@ -40,6 +42,19 @@ pub struct Report {
     pub stack_quality: BTreeMap<String, f64>,
     /// The stacks.
     pub stacks: Vec<Stack>,
+    /// What tracing has cost.
+    pub cost: Cost,
+    /// The frames, until each stack has its own.
+    frames: Vec<Frame>,
+}
+
+/// What tracing has cost.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct Cost {
+    /// memtrace's own processor time, in seconds.
+    pub cpu_s: f64,
+    /// memtrace's own memory at its highest.
+    pub peak_rss_bytes: u64,
 }
 
 /// So many blocks of so many bytes.
@@ -126,7 +141,11 @@ pub struct Stack {
     /// How the walk ended.
     pub end: String,
     /// Root to leaf.
-    pub frames: Vec<Frame>,
+    #[serde(skip)]
+    pub frames: Vec<Arc<Frame>>,
+    /// The same, as they are written.
+    #[serde(rename = "frames")]
+    indices: Vec<usize>,
     /// The six numbers.
     #[serde(flatten)]
     pub numbers: Numbers,
@@ -169,6 +188,22 @@ pub struct Frame {
 }
 
 impl Report {
+    /// Reads a report, and gives each stack its frames.
+    ///
+    /// # Errors
+    ///
+    /// Where it is no report.
+    pub fn read(text: &str) -> serde_json::Result<Self> {
+        let mut report: Self = serde_json::from_str(text)?;
+        let frames: Vec<_> = std::mem::take(&mut report.frames).into_iter().map(Arc::new).collect();
+        for stack in &mut report.stacks {
+            let own = std::mem::take(&mut stack.indices).into_iter().map(|index| frames.get(index).cloned());
+            stack.frames =
+                own.collect::<Option<_>>().ok_or_else(|| serde_json::Error::custom("a frame that is not there"))?;
+        }
+        Ok(report)
+    }
+
     /// Asserts that one process was traced, that every number is the victim's own, and that nothing was lost.
     ///
     /// # Panics
@@ -197,17 +232,21 @@ impl Report {
         assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
         let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
         assert_eq!(self.unmatched_frees, unmatched, "unmatched frees");
-        for (index, process) in self.processes.iter().enumerate() {
+        let mut of_processes = vec![Numbers::default(); self.processes.len()];
+        let mut of_roots = vec![Numbers::default(); self.roots.len()];
+        for stack in &self.stacks {
+            of_processes[stack.process] += stack.numbers;
+            of_roots[stack.root] += stack.numbers;
+        }
+        for (process, stacks) in self.processes.iter().zip(of_processes) {
             let Numbers { live_bytes, live_count, alloc_bytes, alloc_count, free_bytes, free_count } = process.totals;
             assert_eq!(alloc_bytes, free_bytes + live_bytes + process.discarded.bytes, "bytes of {}", process.pid);
             assert_eq!(alloc_count, free_count + live_count + process.discarded.count, "blocks of {}", process.pid);
-            let stacks = self.stacks.iter().filter(|stack| stack.process == index);
-            assert_eq!(stacks.map(|stack| stack.numbers).sum::<Numbers>(), process.totals, "stacks of {}", process.pid);
+            assert_eq!(stacks, process.totals, "stacks of {}", process.pid);
         }
         assert_eq!(self.totals, self.roots.iter().map(|root| root.numbers).sum(), "roots and totals");
-        for (index, root) in self.roots.iter().enumerate() {
-            let stacks = self.stacks.iter().filter(|stack| stack.root == index);
-            assert_eq!(stacks.map(|stack| stack.numbers).sum::<Numbers>(), root.numbers, "stacks of {}", root.name);
+        for (root, stacks) in self.roots.iter().zip(of_roots) {
+            assert_eq!(stacks, root.numbers, "stacks of {}", root.name);
         }
     }
 
@@ -219,6 +258,16 @@ impl Report {
     pub fn assert_nothing_lost(&self) {
         let none: BTreeMap<String, u64> = LossReason::ALL.iter().map(|reason| (reason.name().to_owned(), 0)).collect();
         assert_eq!(self.losses, none);
+    }
+
+    /// Asserts that `reason` applied so often, and no other did.
+    ///
+    /// # Panics
+    ///
+    /// Otherwise.
+    pub fn assert_only_lost(&self, reason: LossReason, count: u64) {
+        let lost: BTreeMap<_, _> = self.losses.iter().filter(|(_, count)| **count > 0).collect();
+        assert_eq!(lost, BTreeMap::from([(&reason.name().to_owned(), &count)]));
     }
 
     /// How often `reason` applied.
@@ -297,7 +346,7 @@ impl Stack {
     /// The frame that called the allocator.
     #[must_use]
     pub fn leaf(&self) -> Option<&Frame> {
-        self.frames.last()
+        self.frames.last().map(AsRef::as_ref)
     }
 
     /// The names of the functions of `object`, from root to leaf, `?` where there is none.

@@ -50,6 +50,11 @@ fn jemalloc_in_a_static_program() {
 }
 
 #[test]
+fn jemalloc_with_the_prefix_of_its_own_build_beside_the_c_librarys_malloc() {
+    family("family.je");
+}
+
+#[test]
 fn tcmalloc_as_a_library() {
     family("family.tcmalloc");
 }

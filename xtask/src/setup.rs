@@ -26,6 +26,7 @@ const TESTS: &[Program] = &[
     Program { name: "musl-gcc", package: "musl-tools" },
     Program { name: "objcopy", package: "binutils" },
     Program { name: "python3", package: "python3" },
+    Program { name: "redis-benchmark", package: "redis-tools" },
     Program { name: "ps", package: "procps" },
     Program { name: "setpriv", package: "util-linux" },
     // Programs that nobody here wrote, whose memory is explained.

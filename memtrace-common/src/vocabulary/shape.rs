@@ -118,6 +118,12 @@ impl Cookie {
 }
 
 impl Shape {
+    /// Whether such a function hands out a block, and takes none for it.
+    #[must_use]
+    pub const fn hands_out(&self) -> bool {
+        matches!(self, Self::Alloc { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. })
+    }
+
     /// The BPF program that runs when a function of this shape is entered.
     ///
     /// A shape of [`super::FUNCTIONS`] has one of its own, so that they work on every kernel; a test holds that.

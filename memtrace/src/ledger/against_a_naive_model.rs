@@ -166,10 +166,10 @@ impl Naive {
             }
             EventKind::Stack { id, .. } if !id.has_frames() => self.lose(LossReason::BadRecord),
             EventKind::Stack { id, ref stack } => {
-                let known = self.out.stacks.get(&id);
+                let known = self.out.stacks.get(id);
                 if known.is_some() || self.out.stacks.len() < self.settings.stacks as usize {
                     if known.is_none_or(|known| stack.taken < known.taken) {
-                        self.out.stacks.insert(id, (**stack).clone());
+                        self.out.stacks.insert(id, stack);
                     }
                 } else {
                     self.lose(LossReason::StacksFull);

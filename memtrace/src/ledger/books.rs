@@ -99,6 +99,11 @@ impl Books {
         self.peak
     }
 
+    /// How many stacks, or parts of the process with a stack, there are.
+    pub(super) const fn len(&self) -> usize {
+        self.books.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Book> {
         self.books.iter()
     }

@@ -138,6 +138,7 @@ impl Image {
         let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched_frees, ..ImageUsage::default() };
         usage.peak = settings.track_peak.then_some(self.books.peak());
         let old_enough = settings.older.map(|older| self.live_since(latest_tick(now, older)));
+        let mut by_stack = Vec::with_capacity(self.books.len());
         for (place, book) in self.books.iter().enumerate() {
             let mut of_stack =
                 Usage { live: book.live, alloc: book.alloc, free: book.alloc - book.live, ..Usage::default() };
@@ -149,14 +150,16 @@ impl Image {
             }
             usage.total += of_stack;
             let at_peak = if settings.track_peak { self.books.at_peak(book) } else { Bytes(0) };
-            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, at_peak, ..StackUsage::default() });
+            by_stack.push((book.key, StackUsage { usage: of_stack, at_peak, ..StackUsage::default() }));
         }
+        // Made at once, the map is as small as can be.
+        usage.by_stack = by_stack.into_iter().collect();
         usage
     }
 
     /// What is live and was allocated at `latest` or before, by the stack's place; nothing where there is no such tick.
     fn live_since(&self, latest: Option<Tick>) -> Vec<Amount> {
-        let mut live = vec![Amount::default(); self.books.iter().count()];
+        let mut live = vec![Amount::default(); self.books.len()];
         for block in self.blocks.iter().filter(|block| latest.is_some_and(|latest| block.tick <= latest)) {
             if let Some(amount) = live.get_mut(block.stack as usize) {
                 *amount += Amount::one(block.size);

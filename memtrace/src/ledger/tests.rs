@@ -205,7 +205,7 @@ fn a_parked_block_handed_out_again_stays_freed() {
 fn frames_are_remembered_and_cost_no_image() {
     let story = Story::new().stack(S);
     let snapshot = story.0.snapshot(EventClass::Heap, NOW);
-    assert_eq!(snapshot.stacks[&S].frames[..], [AbsAddr(S.0)]);
+    assert_eq!(snapshot.stacks.get(S).unwrap().frames[..], [AbsAddr(S.0)]);
     assert!(snapshot.images.is_empty());
 }
 
@@ -220,7 +220,7 @@ fn frames_for_a_constant_that_stands_for_none_are_a_bad_record() {
 fn frames_of_more_stacks_than_there_may_be_are_refused() {
     let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).stack(S).stack(R);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
-    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).stacks.keys().collect::<Vec<_>>(), [&S]);
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).stacks.ids().collect::<Vec<_>>(), [S]);
 }
 
 #[test]

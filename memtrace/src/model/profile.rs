@@ -114,7 +114,8 @@ pub struct StackProfile {
     /// The part of the process, where parts are kept apart.
     pub part: Part,
     /// Root to leaf. Inlined functions have frames of their own. Empty where there is no stack; `end` says why.
-    pub frames: Vec<FrameId>,
+    /// Shared by stacks of processes that run the same code.
+    pub frames: Arc<[FrameId]>,
     /// How the walk ended.
     pub end: StackEnd,
     /// The numbers.
@@ -131,7 +132,21 @@ pub struct StackProfile {
 
 /// A frame: an index into [`Profile::frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FrameId(pub usize);
+pub struct FrameId(u32);
+
+impl FrameId {
+    /// The frame with that index. There are far fewer than 2^32.
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    /// The index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// One function in a stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Amount, Bytes, Ending, EventClass, ImageId, Losses, OomKill, Part, Pid, Residence, Stack, StackEnd, StackId,
+    Amount, Bytes, Ending, EventClass, ImageId, Losses, OomKill, Part, Pid, Residence, StackEnd, StackId, Stacks,
     StallBook, Stalls, Touched, Usage, Work,
 };
 
@@ -14,7 +14,7 @@ pub struct Snapshot {
     /// By image: one program run by one process.
     pub images: BTreeMap<ImageId, ImageUsage>,
     /// The frames of every stack that arrived.
-    pub stacks: BTreeMap<StackId, Stack>,
+    pub stacks: Stacks,
     /// Who was killed for want of memory, followed or not. All shards know of all.
     pub oom_kills: BTreeSet<OomKill>,
     /// What was lost.
@@ -95,17 +95,15 @@ impl Snapshot {
     /// Adds another shard's books to these.
     pub fn merge(&mut self, other: Self) {
         for (id, theirs) in other.images {
-            self.images.entry(id).or_default().merge(theirs);
-        }
-        for (id, stack) in other.stacks {
-            match self.stacks.entry(id) {
-                Entry::Occupied(entry) => entry.into_mut().or_earlier(stack),
+            match self.images.entry(id) {
+                Entry::Occupied(entry) => entry.into_mut().merge(theirs),
                 Entry::Vacant(entry) => {
-                    entry.insert(stack);
+                    entry.insert(theirs);
                 }
             }
         }
         self.oom_kills.extend(other.oom_kills);
+        self.stacks.merge(other.stacks);
         self.losses.merge(&other.losses);
     }
 
@@ -139,8 +137,8 @@ impl Snapshot {
     /// How the walk of stack `id` ended, or why there are no frames.
     #[must_use]
     pub fn end_of(&self, id: StackId) -> StackEnd {
-        match self.stacks.get(&id) {
-            Some(stack) => stack.end,
+        match self.stacks.find(id) {
+            Some((_, end, _)) => end,
             None if id == StackId::NOT_TAKEN => StackEnd::NotTaken,
             None if id == StackId::FAILED => StackEnd::Failed,
             None => StackEnd::FramesLost,

@@ -1,5 +1,6 @@
 //! One shard: it owns a source and a ledger, and moves events from the one to the other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -58,6 +59,7 @@ impl<S: Source> Shard<S> {
 
     /// Moves events until a command says to finish; `None` when nobody can say so any more.
     pub(super) fn run(mut self, commands: &Receiver<Tick>) -> Option<Snapshots> {
+        self.source.begin();
         let mut pause = SHORTEST_PAUSE;
         loop {
             match commands.try_recv() {
@@ -77,7 +79,11 @@ impl<S: Source> Shard<S> {
 
     fn finish(mut self, now: Tick) -> Snapshots {
         while self.drain().records > 0 {}
-        Snapshots(self.classes.iter().map(|&class| (class, self.ledger.snapshot(class, now))).collect())
+        let Some((&last, others)) = self.classes.split_last() else { return Snapshots::default() };
+        let mut snapshots: BTreeMap<_, _> =
+            others.iter().map(|&class| (class, self.ledger.snapshot(class, now))).collect();
+        snapshots.insert(last, self.ledger.finish(last, now));
+        Snapshots(snapshots)
     }
 
     fn drain(&mut self) -> Drained {

@@ -6,6 +6,9 @@ use crate::model::Event;
 
 /// Where a shard's events come from: a ring of the kernel, or a test.
 pub trait Source: Send {
+    /// Called once, first, on the thread that will drain it.
+    fn begin(&mut self) {}
+
     /// Hands over what has arrived, oldest first, and returns when there is no more, or after `limit` records or a few
     /// more. Never waits.
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained;

@@ -11,7 +11,7 @@ const INTERNAL: [&str; 7] =
 
 /// Whether the stack passes through a function that hands out blocks.
 pub(super) fn is_within(profile: &Profile, stack: &StackProfile) -> bool {
-    stack.frames.iter().any(|id| profile.frames[id.0].name.as_ref().is_ok_and(|name| hands_out(&name.0)))
+    stack.frames.iter().any(|id| profile.frames[id.index()].name.as_ref().is_ok_and(|name| hands_out(&name.0)))
 }
 
 /// What of the live bytes is mapped by allocators.

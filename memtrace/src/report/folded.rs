@@ -9,7 +9,7 @@ use crate::model::{Frame, Profile};
 /// Writes the stacks ordered by their bytes, which is what tools expect that do not sort for themselves.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let spelling = Spelling { separator: ';', frame: Frame::label };
-    for (stack, value) in fold(profile, options, &spelling) {
+    for (stack, value) in fold(profile, options, &spelling).lines() {
         writeln!(out, "{stack} {value}")?;
     }
     Ok(())

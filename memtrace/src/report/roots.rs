@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::label;
-use crate::model::{AllocatorId, Bytes, Metric, Part, ProcessProfile, Profile, Root, StackProfile, Tid, Usage};
+use crate::model::{AllocatorId, Bytes, Metric, Part, ProcessProfile, Profile, Root, Tid, Usage};
 
 /// All roots of a profile.
 pub(super) struct Roots {
@@ -32,12 +32,18 @@ impl Group {
 impl Roots {
     /// Puts the stacks of `profile` together; roots come in the order of their names.
     pub(super) fn of(profile: &Profile, by: Root) -> Self {
-        let labels: Vec<_> = profile.stacks.iter().map(|stack| name(profile, by, stack)).collect();
+        // A process has few of them and many stacks.
+        let mut of_parts: BTreeMap<(usize, Part), usize> =
+            profile.stacks.iter().map(|stack| ((stack.process, stack.part), 0)).collect();
+        let labels: Vec<_> = of_parts.keys().map(|&(process, part)| name(profile, by, process, part)).collect();
         let mut known: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
         known.values_mut().enumerate().for_each(|(place, index)| *index = place);
         let group = |label: &&str| Group { label: (*label).to_owned(), usage: Usage::default(), at_peak: None };
         let mut all: Vec<_> = known.keys().map(group).collect();
-        let of_stacks: Vec<_> = labels.iter().map(|label| known[label.as_str()]).collect();
+        for (root, label) in of_parts.values_mut().zip(&labels) {
+            *root = known[label.as_str()];
+        }
+        let of_stacks: Vec<_> = profile.stacks.iter().map(|stack| of_parts[&(stack.process, stack.part)]).collect();
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
@@ -59,19 +65,19 @@ impl Roots {
     }
 }
 
-/// The name of what `stack` is put under.
-fn name(profile: &Profile, by: Root, stack: &StackProfile) -> String {
-    let process = &profile.processes[stack.process];
+/// The name of what stacks of this part of a process are put under.
+fn name(profile: &Profile, by: Root, process: usize, part: Part) -> String {
+    let process = &profile.processes[process];
     match by {
         Root::Process => label::process(process),
         Root::Comm => process.comm.clone(),
         Root::User => process.user.as_ref().map_or_else(|| unknown("user"), ToString::to_string),
         Root::Cgroup => process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()),
-        Root::Allocator => match stack.part {
+        Root::Allocator => match part {
             Part::Allocator(id) => allocator(profile, id),
             Part::Whole | Part::Thread(_) | Part::Memory(_) => unknown("allocator"),
         },
-        Root::Thread => match stack.part {
+        Root::Thread => match part {
             // A thread says little where there are many processes.
             Part::Thread(tid) if profile.processes.len() > 1 => {
                 format!("{} of {}", thread(process, tid), label::process(process))
@@ -79,7 +85,7 @@ fn name(profile: &Profile, by: Root, stack: &StackProfile) -> String {
             Part::Thread(tid) => thread(process, tid),
             Part::Whole | Part::Allocator(_) | Part::Memory(_) => unknown("thread"),
         },
-        Root::Memory => match stack.part {
+        Root::Memory => match part {
             Part::Memory(kind) => kind.name().to_owned(),
             // What is gone is of no kind any more.
             Part::Whole | Part::Thread(_) | Part::Allocator(_) => String::from("[released]"),

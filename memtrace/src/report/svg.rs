@@ -18,13 +18,15 @@ const SUBTITLE_CHARACTERS: usize = 160;
 /// Lower than any character of a name, so that the order of the text is that of the tree: with `;` a sibling `f.cold`
 /// would come between `f` and `f;g`, and `f` would be drawn in two parts.
 const SEPARATOR: char = '\0';
+/// Narrower than one part in so many of the whole, nothing is drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
+const LEAST_PARTS: u64 = 10_000;
 /// By this inferno knows an inlined function; it does not show it.
 const INLINED: &str = "_[i]";
 
 /// Writes the picture; where there is nothing to draw, one that says so.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
     let spelling = Spelling { separator: SEPARATOR, frame };
-    let stacks = fold(profile, options, &spelling);
+    let stacks = fold(profile, options, &spelling).drawn(LEAST_PARTS);
     let title = title(profile, options);
     let subtitle = subtitle(profile, options.metric, &stacks);
     if stacks.is_empty() {

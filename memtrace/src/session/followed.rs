@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cost;
+use super::late::Late;
 use super::numbers::Numbers;
 use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
 use crate::model::{
@@ -30,6 +31,7 @@ pub(super) struct Followed {
     known: HashSet<(Option<Pid>, PathBuf)>,
     /// Objects that were looked at for allocators, where each matters once.
     looked_at: HashSet<PathBuf>,
+    late: Late,
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     belongings: Belongings,
@@ -52,6 +54,8 @@ pub(super) struct Followed {
 pub(super) struct News {
     /// The allocators that they have newly mapped.
     pub(super) allocators: Vec<(Pid, Allocator)>,
+    /// Those that had an allocator before it was probed, each as often as it had one.
+    pub(super) late: Vec<Pid>,
     /// Those that have mapped something, or run another program.
     pub(super) changed: BTreeSet<Pid>,
 }
@@ -71,6 +75,7 @@ impl Followed {
             shares_probes: false,
             known: HashSet::new(),
             looked_at: HashSet::new(),
+            late: Late::default(),
             new_programs: HashSet::new(),
             belongings: Belongings::new(),
             numbers: Numbers::default(),
@@ -215,6 +220,13 @@ impl Followed {
         self.known.insert((whose, handle))
     }
 
+    /// An allocator that was new is probed from now on.
+    pub(super) fn placed(&mut self, allocator: &Allocator) {
+        if let Some(handle) = &allocator.object.handle {
+            self.late.placed(handle, cost::monotonic_clock());
+        }
+    }
+
     /// The allocator's number, where processes' allocators are told apart.
     pub(super) fn number(&self, allocator: &Allocator) -> AllocatorId {
         let handle = allocator.object.handle.as_ref().filter(|_| self.tells_allocators);
@@ -252,8 +264,10 @@ impl Followed {
                 self.lost += lost;
                 continue;
             };
+            let now = cost::monotonic_clock();
             for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
                 self.look_at(pid, object, &mut news.allocators);
+                self.look_when(pid, object, now, news);
             }
             news.changed.insert(pid);
             let at = self.now();
@@ -276,6 +290,7 @@ impl Followed {
                 let object = self.resolve(pid, &path, identity);
                 if let Some(object) = &object {
                     self.look_at(pid, object, &mut news.allocators);
+                    self.look_when(pid, object, Duration::from_nanos(notice.time_ns), news);
                 }
                 NoticeKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
             }
@@ -343,8 +358,21 @@ impl Followed {
         let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() }, &self.wanted);
         for allocator in survey.allocators {
             if allocator.is_supported() && self.is_new(pid, &allocator) {
+                if let Some(handle) = allocator.object.handle.as_deref().filter(|_| self.begun.is_some()) {
+                    self.late.found(handle);
+                }
                 found.push((pid, allocator));
             }
+        }
+    }
+
+    /// Notes whether `pid`, which has mapped `object` at `time`, came before the probes in it.
+    fn look_when(&mut self, pid: Pid, object: &Object, time: Duration, news: &mut News) {
+        if let Some(handle) = &object.handle
+            && self.is_traced(pid)
+            && self.late.is(pid, handle, time)
+        {
+            news.late.push(pid);
         }
     }
 
@@ -361,7 +389,7 @@ impl Followed {
 
     /// What a process that runs `program` could come to map as it begins.
     pub(super) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
-        self.candidates(program.path.as_os_str()).objects
+        target::libraries(program, &mut self.objects)
     }
 
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.

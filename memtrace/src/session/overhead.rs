@@ -32,7 +32,8 @@ pub(super) struct Overhead {
 }
 
 impl Overhead {
-    /// Counts, with one probe a process, how often the processes of `sites` allocate.
+    /// Counts, with the probes that come first anyhow, how often the processes of `sites` allocate: by all functions that hand
+    /// out a block without taking one.
     pub(super) fn measure(
         kernel: &mut Kernel,
         probes: &mut Probes,
@@ -41,7 +42,7 @@ impl Overhead {
         prices: Prices,
     ) -> Result<Self, Error> {
         for site in sites {
-            if let Some((probe, _)) = site.probes.first() {
+            for (probe, _) in site.probes.iter().filter(|(probe, _)| probe.shape.hands_out()) {
                 kernel
                     .place_entry(probes, site.scope, &site.object, probe)
                     .map_err(|error| translate::kernel(Some(site.pid), error))?;

@@ -9,6 +9,10 @@ use crate::pipeline::{Drained, Source};
 pub(super) struct RingSource(pub(super) RingReader);
 
 impl Source for RingSource {
+    fn begin(&mut self) {
+        RingReader::hurry();
+    }
+
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained {
         let drained = self.0.drain(limit as u64, sink);
         let records = usize::try_from(drained.events + drained.bad).unwrap_or(usize::MAX);

@@ -18,11 +18,11 @@ use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::unwinding::Unwinding;
 use super::wait::{self, Due, Signals, Stop};
-use super::{cost, selection, translate};
+use super::{cost, memory, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
-use crate::model::{Bytes, EventClass, Losses, Metric, Parts, Pid, Profile, Tick};
+use crate::model::{Bytes, EventClass, LossReason, Losses, Metric, Parts, Pid, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
@@ -49,6 +49,7 @@ const DEFAULT_SHARDS: usize = 4;
 /// Until the first probe is in place whatever is wrong ends the run. Afterwards only what keeps the report from being
 /// written does; all else shows in the outcome.
 pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    memory::prepare();
     let outputs = config.events.iter().map(|&class| Outputs::open(&output_of(config, class)).map(|open| (class, open)));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -110,6 +111,8 @@ struct Trace {
     shown: (Instant, u64),
     ticks: u32,
     complete: bool,
+    /// How often somebody had an allocator before it was probed.
+    late: Losses,
 }
 
 impl Trace {
@@ -206,6 +209,7 @@ impl Trace {
             shown,
             ticks: 0,
             complete: true,
+            late: Losses::default(),
         })
     }
 
@@ -251,22 +255,27 @@ impl Trace {
     /// Takes up what the targets have mapped: probes allocators among it, and has stacks through it walked by tables.
     fn follow(&mut self, observer: &mut dyn Observer) {
         self.give_tables();
-        let News { allocators, changed } = self.followed.poll();
+        let News { allocators, late, changed } = self.followed.poll();
+        let is_chosen = |followed: &Followed, pid| {
+            let comm = followed.image(pid).map(|image| image.comm.as_str());
+            selection::chooses(&self.selection, pid, comm)
+        };
+        let late = late.into_iter().filter(|&pid| is_chosen(&self.followed, pid)).count();
+        self.late.add(LossReason::AllocatorLate, late as u64);
         for (pid, allocator) in allocators {
             let Some(probe_site) = self.subject.probe_site else { continue };
-            let comm = self.followed.image(pid).map(|image| image.comm.as_str());
-            let matters = selection::chooses(&self.selection, pid, comm);
+            let matters = is_chosen(&self.followed, pid);
             let scope = self.subject.scope(pid);
             let number = self.followed.number(&allocator);
             let Some(site) = Site::of(pid, scope, &allocator, number, probe_site) else { continue };
             let path = allocator.object.path.display();
             let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
             let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
+            self.complete &= placed.is_ok() || !matters;
+            self.followed.placed(&allocator);
             let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
             let note = format!("process {pid} has mapped another allocator, {path}: {how}");
             if matters {
-                // What it handed out before is not in the books.
-                self.complete = false;
                 observer.note(&note);
                 self.subject.notes.push(note);
             }
@@ -321,9 +330,11 @@ impl Trace {
         let programs = self.kernel.program_time();
         let Books { mut snapshots, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
+        memory::give_back();
         for snapshot in snapshots.0.values_mut() {
             snapshot.losses.merge(&counters.losses);
             snapshot.losses.merge(&self.followed.losses());
+            snapshot.losses.merge(&self.late);
             self.followed.add_idle(snapshot);
             self.followed.look_again(snapshot);
         }
@@ -337,11 +348,12 @@ impl Trace {
         self.probes.join(self.own_probes);
         // The target is let go while names are looked up.
         let leaving = Leaving::begin(self.probes);
-        let mut symbolizer = Symbolizer::new();
+        let symbolizer = Symbolizer::new();
         let mut losses = Losses::default();
         for (class, outputs) in outputs {
             let snapshot = snapshots.0.remove(&class).unwrap_or_default();
-            let mut profile = symbolizer.profile(&snapshot, self.followed.images(), &window);
+            let mut profile = symbolizer.profile(snapshot, self.followed.images(), &window);
+            memory::give_back();
             profile.class = class;
             if class == EventClass::Fault {
                 profile.page_sample = config.page_sample.get();

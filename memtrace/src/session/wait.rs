@@ -39,15 +39,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// When it is first told how far a removal of probes has come: mostly it takes no longer.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// When, from the beginning on, mappings are due besides: a command maps most of what it needs as soon as it runs.
-const EARLY: [Duration; 6] = [
-    Duration::from_millis(1),
-    Duration::from_millis(3),
-    Duration::from_millis(7),
-    Duration::from_millis(15),
-    Duration::from_millis(30),
-    Duration::from_millis(60),
-];
+/// How often it is looked for new mappings, besides: an allocator that nobody had before is probed so much later at most.
+/// Being woken for each mapping would cost whoever maps several times as much as the notice itself.
+const MAPPINGS: Duration = Duration::from_millis(4);
 
 /// What tells that mappings are due.
 pub(super) struct News {
@@ -116,10 +110,11 @@ pub(super) async fn wait(
 ) -> io::Result<Stop> {
     let begin = Instant::now();
     let deadline = duration.map(|duration| begin + duration);
-    let mut early = EARLY.iter().map(|&early| begin + early).peekable();
     let mut pidfds = pidfds.into_iter().map(watch).collect::<io::Result<Vec<_>>>()?;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut mappings = interval(MAPPINGS);
+    mappings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = signals.any() => return Ok(Stop::Signal),
@@ -134,10 +129,7 @@ pub(super) async fn wait(
                 result?;
                 due(Due::Mappings);
             }
-            () = until(early.peek().copied()) => {
-                early.next();
-                due(Due::Mappings);
-            }
+            _ = mappings.tick() => due(Due::Mappings),
             _ = ticks.tick() => due(Due::Everything),
         }
     }

@@ -1,58 +1,40 @@
-//! The profile from a snapshot and the frames that its addresses stand for. Pure.
+//! The profile from books, and the frames that the places of their stacks stand for. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::spot::Spot;
+use rustc_hash::FxHashMap;
+
+use super::paths::Paths;
 use crate::model::{
-    Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Part, ProcessProfile, Profile, Snapshot, Stack,
-    StackEnd, StackProfile, StackUsage, Tick,
+    Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Node, Part, ProcessProfile, Profile, StackEnd,
+    StackProfile, StackUsage, Tick,
 };
 
-/// For each image of a snapshot, the frames that each spot of its stacks stands for, outermost first.
-pub(super) type FramesBySpot<'a> = BTreeMap<ImageId, HashMap<Spot, &'a [Frame]>>;
-
-/// Every spot in the stacks of an image, of which `usage` has the books.
-pub(super) fn spots(snapshot: &Snapshot, usage: &ImageUsage, image: &Image) -> BTreeSet<Spot> {
-    let stacks = usage.by_stack.keys().filter_map(|key| snapshot.stacks.get(&key.stack));
-    stacks.flat_map(|stack| of_stack(stack, image)).collect()
-}
-
-/// Root first.
-fn of_stack(stack: &Stack, image: &Image) -> impl Iterator<Item = Spot> {
-    stack.frames.iter().rev().map(|&frame| Spot::of(image, frame, stack.taken))
-}
-
-/// Writes the profile of what was traced during `window`. What only the session knows (duration, cost, filters) is left
-/// empty.
+/// Writes the profile of what was traced during `window`; `frames` are those of each place of `paths`, outermost first. What
+/// only others know (losses, duration, cost, filters) is left empty.
 pub(super) fn profile(
-    snapshot: &Snapshot,
+    books: BTreeMap<ImageId, ImageUsage>,
     images: &BTreeMap<ImageId, Image>,
-    frames_by_spot: &FramesBySpot<'_>,
+    paths: &Paths<'_>,
+    frames: Vec<Box<[Frame]>>,
     window: &Range<Tick>,
 ) -> Profile {
-    // Numbered in their own order, frames make the order of stacks independent of where things happened to lie in memory.
-    let frames: BTreeSet<&Frame> = frames_by_spot.values().flat_map(HashMap::values).copied().flatten().collect();
-    let ids: HashMap<&Frame, FrameId> = frames.iter().enumerate().map(|(id, frame)| (*frame, FrameId(id))).collect();
-
+    let (frames, of_places) = numbered(frames);
+    let mut sequences = Sequences { paths, of_places, known: FxHashMap::default() };
+    let mut ends = paths.stacks().iter();
+    let mut processes = Vec::with_capacity(books.len());
+    // Room for all of them, which costs nothing until it is used: growing would hold them twice.
+    let mut stacks = Vec::with_capacity(paths.stacks().len());
     let unknown = Image::default();
-    let mut processes = Vec::with_capacity(snapshot.images.len());
-    let mut joined: BTreeMap<Site, (StackUsage, Option<Bytes>)> = BTreeMap::new();
-    for (number, (id, usage)) in snapshot.images.iter().enumerate() {
-        let image = images.get(id).unwrap_or(&unknown);
-        processes.push(process(*id, usage, image, window));
-        let ids_by_spot: HashMap<Spot, Vec<FrameId>> = frames_by_spot
-            .get(id)
-            .into_iter()
-            .flatten()
-            .map(|(spot, frames)| (*spot, frames.iter().filter_map(|frame| ids.get(frame).copied()).collect()))
-            .collect();
-        for (key, stack_usage) in &usage.by_stack {
-            let spots = snapshot.stacks.get(&key.stack).into_iter().flat_map(|stack| of_stack(stack, image));
-            let frames = spots.filter_map(|spot| ids_by_spot.get(&spot)).flatten().copied().collect();
-            // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
-            let site = Site { process: number, frames, end: snapshot.end_of(key.stack), part: key.part };
+    for (number, (id, usage)) in books.into_iter().enumerate() {
+        processes.push(process(id, &usage, images.get(&id).unwrap_or(&unknown), window));
+        // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
+        let mut joined: BTreeMap<Site, (StackUsage, Option<Bytes>)> = BTreeMap::new();
+        for ((key, stack_usage), &(path, end)) in usage.by_stack.iter().zip(ends.by_ref()) {
+            let site = Site { frames: sequences.of(path), end, part: key.part };
             let (sum, at_peak) = joined.entry(site).or_default();
             sum.usage += stack_usage.usage;
             sum.major_faults += stack_usage.major_faults;
@@ -62,33 +44,59 @@ pub(super) fn profile(
                 *at_peak = Some(Bytes(at_peak.unwrap_or_default().0.wrapping_add(stack_usage.at_peak.0)));
             }
         }
+        stacks.extend(joined.into_iter().map(|(site, (sum, at_peak))| StackProfile {
+            process: number,
+            part: site.part,
+            frames: site.frames,
+            end: site.end,
+            usage: sum.usage,
+            at_peak,
+            major_faults: sum.major_faults,
+            live_variance: sum.live_variance,
+            resident: sum.resident,
+        }));
     }
-    let stacks = joined.into_iter().map(|(site, (sum, at_peak))| StackProfile {
-        process: site.process,
-        part: site.part,
-        frames: site.frames,
-        end: site.end,
-        usage: sum.usage,
-        at_peak,
-        major_faults: sum.major_faults,
-        live_variance: sum.live_variance,
-        resident: sum.resident,
-    });
-    Profile {
-        processes,
-        stacks: stacks.collect(),
-        frames: frames.into_iter().cloned().collect(),
-        oom_kills: snapshot.oom_kills.iter().cloned().collect(),
-        losses: snapshot.losses.clone(),
-        ..Profile::default()
+    Profile { processes, stacks, frames, ..Profile::default() }
+}
+
+/// The frames, each once and in their own order, so that the order of stacks is independent of where things happened to lie
+/// in memory; and those of each place by their numbers.
+fn numbered(frames: Vec<Box<[Frame]>>) -> (Vec<Frame>, Vec<Box<[FrameId]>>) {
+    let mut of_places: Vec<Box<[FrameId]>> =
+        frames.iter().map(|frames| vec![FrameId::new(0); frames.len()].into()).collect();
+    let at_place = |(place, frames): (usize, Box<[Frame]>)| {
+        frames.into_iter().enumerate().map(move |(position, frame)| (frame, place, position))
+    };
+    let mut all: Vec<_> = frames.into_iter().enumerate().flat_map(at_place).collect();
+    all.sort_unstable();
+    let mut distinct: Vec<Frame> = Vec::new();
+    for (frame, place, position) in all {
+        if distinct.last() != Some(&frame) {
+            distinct.push(frame);
+        }
+        of_places[place][position] = FrameId::new(distinct.len() - 1);
+    }
+    (distinct, of_places)
+}
+
+/// The frames of stacks, root first, each sequence once.
+struct Sequences<'p> {
+    paths: &'p Paths<'p>,
+    of_places: Vec<Box<[FrameId]>>,
+    known: FxHashMap<Node, Arc<[FrameId]>>,
+}
+
+impl Sequences<'_> {
+    fn of(&mut self, path: Node) -> Arc<[FrameId]> {
+        let make = || self.paths.places(path).into_iter().flat_map(|place| &self.of_places[place]).copied().collect();
+        Arc::clone(self.known.entry(path).or_insert_with(make))
     }
 }
 
-/// What stacks are told apart by, and ordered by.
+/// What the stacks of a process are told apart by, and ordered by.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Site {
-    process: usize,
-    frames: Vec<FrameId>,
+    frames: Arc<[FrameId]>,
     end: StackEnd,
     part: Part,
 }

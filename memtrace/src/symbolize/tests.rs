@@ -4,19 +4,26 @@ mod split;
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use program::{Program, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, Image, ImageUsage, Location, Mapping, Pid, Stack, StackEnd, StackId, StackUsage, Usage,
+    Amount, BuildId, Bytes, Image, ImageUsage, Location, Mapping, Pid, Stack, StackEnd, StackId, StackUsage, Stacks,
+    Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 
 /// A snapshot of one image with one stack, leaf first.
 fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
+    snapshot_at(Duration::ZERO, addresses)
+}
+
+fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
     let usage = Usage {
         live: Amount::one(Bytes(64)),
         alloc: Amount::one(Bytes(64)),
@@ -24,20 +31,20 @@ fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
         ..Usage::default()
     };
     let id = StackId(100);
-    let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken: Duration::ZERO };
+    let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken };
     let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0), ..StackUsage::default() })]);
     Snapshot {
         images: BTreeMap::from([(IMAGE, ImageUsage { total: usage, by_stack, ..ImageUsage::default() })]),
-        stacks: BTreeMap::from([(id, stack)]),
+        stacks: Stacks::from([(id, stack)]),
         ..Snapshot::default()
     }
 }
 
 /// The frames of `address`, outermost first.
-fn frames_at(symbolizer: &mut Symbolizer, image: &Image, address: AbsAddr) -> Vec<Frame> {
+fn frames_at(symbolizer: &Symbolizer, image: &Image, address: AbsAddr) -> Vec<Frame> {
     let profile =
-        symbolizer.profile(&snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
-    profile.stacks[0].frames.iter().map(|id| profile.frames[id.0].clone()).collect()
+        symbolizer.profile(snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
+    profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].clone()).collect()
 }
 
 /// Without the host's own debug files.
@@ -69,13 +76,13 @@ fn inlined_functions_are_frames_of_their_own_each_with_the_line_of_its_call() {
     for flags in [["-g", "-gdwarf-4"], ["-g", "-gdwarf-5"]] {
         let program = Program::new(&flags);
         let image = program.image(Some(program.path()), None);
-        let mut symbolizer = symbolizer();
-        let frames = frames_at(&mut symbolizer, &image, program.returns[0]);
+        let symbolizer = symbolizer();
+        let frames = frames_at(&symbolizer, &image, program.returns[0]);
         assert_eq!(told(&frames), outer_with_inlined());
         let source = program.scratch.file("program.c");
         assert!(frames.iter().all(|frame| frame.location.as_ref().unwrap().file == source));
         assert!(frames.iter().all(|frame| frame.object.as_ref().unwrap().path == program.path()));
-        let frames = frames_at(&mut symbolizer, &image, program.returns[1]);
+        let frames = frames_at(&symbolizer, &image, program.returns[1]);
         assert_eq!(told(&frames), [("plain", Some(line("plain")), false)]);
     }
 }
@@ -84,7 +91,7 @@ fn inlined_functions_are_frames_of_their_own_each_with_the_line_of_its_call() {
 fn the_offset_is_the_address_by_which_other_tools_find_the_same_line() {
     let program = Program::new(&["-g"]);
     let image = program.image(Some(program.path()), None);
-    let frames = frames_at(&mut symbolizer(), &image, program.returns[1]);
+    let frames = frames_at(&symbolizer(), &image, program.returns[1]);
     let offset = frames[0].offset.unwrap().to_string();
     let found = run("addr2line", &["-f", "-e", program.path().to_str().unwrap(), &offset]);
     let mut lines = found.lines();
@@ -100,9 +107,9 @@ fn the_offset_is_the_address_by_which_other_tools_find_the_same_line() {
 fn without_debug_information_the_symbol_table_names_and_mangled_names_read_as_their_languages_write_them() {
     let program = Program::new(&[]);
     let image = program.image(Some(program.path()), None);
-    let mut symbolizer = symbolizer();
+    let symbolizer = symbolizer();
     let names = program.returns.map(|address| {
-        let frames = frames_at(&mut symbolizer, &image, address);
+        let frames = frames_at(&symbolizer, &image, address);
         assert_eq!(frames.len(), 1);
         assert_eq!(frames[0].location, None);
         frames[0].name.clone().unwrap().0
@@ -116,7 +123,7 @@ fn a_file_that_was_deleted_is_read_by_the_descriptor_that_keeps_it() {
     let kept = fs::File::open(program.path()).unwrap();
     fs::remove_file(program.path()).unwrap();
     let handle = PathBuf::from(format!("/proc/self/fd/{}", kept.as_raw_fd()));
-    let frames = frames_at(&mut symbolizer(), &program.image(Some(handle), None), program.returns[0]);
+    let frames = frames_at(&symbolizer(), &program.image(Some(handle), None), program.returns[0]);
     assert_eq!(told(&frames), outer_with_inlined());
     assert_eq!(frames[0].object.as_ref().unwrap().path, program.path());
 }
@@ -132,7 +139,7 @@ fn a_file_that_is_not_the_mapped_one_gives_no_names() {
             mapping.object = Some(Arc::new(object));
         }
     }
-    let frames = frames_at(&mut symbolizer(), &image, program.returns[0]);
+    let frames = frames_at(&symbolizer(), &image, program.returns[0]);
     assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
 }
 
@@ -140,10 +147,10 @@ fn a_file_that_is_not_the_mapped_one_gives_no_names() {
 fn what_has_no_name_keeps_its_reason_and_its_place() {
     let program = Program::new(&["-g"]);
     let address = program.returns[1];
-    let named = &frames_at(&mut symbolizer(), &program.image(Some(program.path()), None), address)[0];
-    let mut symbolizer = symbolizer();
+    let named = &frames_at(&symbolizer(), &program.image(Some(program.path()), None), address)[0];
+    let symbolizer = symbolizer();
 
-    let gone = &frames_at(&mut symbolizer, &program.image(None, None), address)[0];
+    let gone = &frames_at(&symbolizer, &program.image(None, None), address)[0];
     assert_eq!(gone.name, Err(Unnamed::ObjectUnreadable));
     assert_eq!(gone.object.as_ref().unwrap().path, program.path());
     // The linker of this machine puts code where it lies in the file.
@@ -153,14 +160,14 @@ fn what_has_no_name_keeps_its_reason_and_its_place() {
     for mapping in &mut image.mappings {
         mapping.object = None;
     }
-    let generated = &frames_at(&mut symbolizer, &image, address)[0];
+    let generated = &frames_at(&symbolizer, &image, address)[0];
     assert_eq!((&generated.name, &generated.object), (&Err(Unnamed::Anonymous), &None));
     assert_eq!(generated.address, Some(AbsAddr(address.0 - 1)));
 
-    let nowhere = &frames_at(&mut symbolizer, &Image::default(), address)[0];
+    let nowhere = &frames_at(&symbolizer, &Image::default(), address)[0];
     assert_eq!((&nowhere.name, nowhere.offset), (&Err(Unnamed::NoMapping), None));
     assert_eq!(nowhere.address, Some(AbsAddr(address.0 - 1)));
-    assert_eq!(frames_at(&mut symbolizer, &Image::default(), AbsAddr(0))[0].address, Some(AbsAddr(0)));
+    assert_eq!(frames_at(&symbolizer, &Image::default(), AbsAddr(0))[0].address, Some(AbsAddr(0)));
 }
 
 #[test]
@@ -176,11 +183,10 @@ fn a_stack_is_named_by_what_was_mapped_when_it_was_taken() {
     image.replaced.add(mapping("libfirst.so", 0), Duration::from_nanos(5));
     image.replaced.add(mapping("libthen.so", 0x40), Duration::from_nanos(8));
     let labels = [4, 5, 7, 8].map(|tick| {
-        let mut snapshot = snapshot(&[AbsAddr(0x1235)]);
-        snapshot.stacks.values_mut().for_each(|stack| stack.taken = Duration::from_nanos(tick));
+        let snapshot = snapshot_at(Duration::from_nanos(tick), &[AbsAddr(0x1235)]);
         let images = BTreeMap::from([(IMAGE, image.clone())]);
-        let profile = symbolizer().profile(&snapshot, &images, &(Tick(0)..Tick(9)));
-        profile.frames[profile.stacks[0].frames[0].0].label()
+        let profile = symbolizer().profile(snapshot, &images, &(Tick(0)..Tick(9)));
+        profile.frames[profile.stacks[0].frames[0].index()].label()
     });
     assert_eq!(labels, ["libfirst.so+0x234", "libthen.so+0x274", "libthen.so+0x274", "libnow.so+0x734"]);
 }
@@ -188,7 +194,7 @@ fn a_stack_is_named_by_what_was_mapped_when_it_was_taken() {
 #[test]
 fn the_kernels_own_code_is_named_by_object_and_offset() {
     let image = image_of_maps("7ffc0a000000-7ffc0a002000 r-xp 00000000 00:00 0 [vdso]\n");
-    let frame = &frames_at(&mut symbolizer(), &image, AbsAddr(0x7ffc_0a00_0a11))[0];
+    let frame = &frames_at(&symbolizer(), &image, AbsAddr(0x7ffc_0a00_0a11))[0];
     assert_eq!(frame.name, Err(Unnamed::ObjectUnreadable));
     assert_eq!(frame.label(), "[vdso]+0xa10");
 }
@@ -202,7 +208,7 @@ fn this_very_program_is_named_as_its_compiler_knows_it() {
     }
     let image = image_of_maps(&fs::read_to_string("/proc/self/maps").unwrap());
     let entry = here as fn(u32) -> u32 as usize as u64;
-    let frames = frames_at(&mut symbolizer(), &image, AbsAddr(entry + 1));
+    let frames = frames_at(&symbolizer(), &image, AbsAddr(entry + 1));
     let name = "memtrace::symbolize::tests::this_very_program_is_named_as_its_compiler_knows_it::here";
     assert_eq!(told(&frames), [(name, Some(here(0)), false)]);
     let Location { file, .. } = frames[0].location.clone().unwrap();

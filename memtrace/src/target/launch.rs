@@ -9,6 +9,7 @@ mod child;
 mod identity;
 mod ld_cache;
 mod path;
+mod root;
 mod wait;
 
 use std::ffi::{CString, OsString};
@@ -22,7 +23,7 @@ use super::pidfd;
 use crate::model::Pid;
 use child::{Failure, Plan, Step, Strings};
 
-pub use candidates::{Candidates, candidates};
+pub use candidates::{Candidates, candidates, libraries};
 pub use identity::Identity;
 pub use wait::Child;
 

@@ -84,7 +84,7 @@ impl Objects {
         let opened = open::by_path(pid, path, |opened| {
             inode == Some(opened.inode) || build_id.is_some() && build_id == read_build_id(&opened.file)
         });
-        let object = self.intern(Some(pid), path, opened, build_id);
+        let object = self.intern(Whose::Of(pid), path, opened, build_id);
         if let Some(inode) = inode {
             remember(&mut self.by_mapping, inode, &object);
         }
@@ -98,19 +98,19 @@ impl Objects {
         }
         let opened = open::by_mapping(pid, entry)
             .or_else(|| open::by_path(pid, &open::without_deleted(&entry.path), |opened| opened.inode == inode));
-        let object = self.intern(Some(pid), &inside_root(pid, &entry.path), opened, None);
+        let object = self.intern(Whose::Of(pid), &inside_root(pid, &entry.path), opened, None);
         remember(&mut self.by_mapping, inode, &object);
         object
     }
 
-    /// The object of a file that memtrace has opened by its own path.
-    pub(super) fn opened(&mut self, path: &Path, opened: Opened) -> Arc<Object> {
-        self.intern(None, path, Some(opened), None)
+    /// The object of a file that memtrace has opened below the root directory `root`, where its path is `path`.
+    pub(super) fn opened(&mut self, root: &Path, path: &Path, opened: Opened) -> Arc<Object> {
+        self.intern(Whose::Below(root), path, Some(opened), None)
     }
 
     /// The object of a file that memtrace has opened for a process, which has another path for it.
     pub(super) fn opened_by(&mut self, pid: Pid, path: &Path, opened: Opened) -> Arc<Object> {
-        self.intern(Some(pid), path, Some(opened), None)
+        self.intern(Whose::Of(pid), path, Some(opened), None)
     }
 
     /// The object of code that has no file.
@@ -134,7 +134,7 @@ impl Objects {
     /// The object of an opened file: the known one, or a new one.
     fn intern(
         &mut self,
-        pid: Option<Pid>,
+        whose: Whose<'_>,
         path: &Path,
         opened: Option<Opened>,
         build_id: Option<BuildId>,
@@ -143,7 +143,10 @@ impl Objects {
         if let Some(known) = known {
             return Arc::clone(known);
         }
-        let root = pid.map_or_else(|| Some("/".into()), |pid| self.root(pid));
+        let root = match whose {
+            Whose::Of(pid) => self.root(pid),
+            Whose::Below(root) => Some(root.to_owned()),
+        };
         let Some(opened) = opened else {
             return Arc::new(Object { path: path.to_owned(), handle: None, build_id, root });
         };
@@ -177,6 +180,15 @@ impl Objects {
         }
         Some(descriptor_path(self.roots.entry(key).or_insert(file)))
     }
+}
+
+/// Who has an object's path.
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    /// This process.
+    Of(Pid),
+    /// Whoever has this root directory.
+    Below(&'a Path),
 }
 
 fn remember(index: &mut HashMap<Inode, Arc<Object>>, inode: Inode, object: &Arc<Object>) {

@@ -103,7 +103,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
         profile.stacks.push(StackProfile {
             process: index,
             part: Part::Whole,
-            frames: stack.into_iter().map(FrameId).collect(),
+            frames: stack.into_iter().map(FrameId::new).collect(),
             end: StackEnd::Complete,
             usage,
             at_peak: None,

@@ -84,7 +84,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
     });
     let first = profile.frames.len();
     profile.frames.extend(frames);
-    let frames = (first..profile.frames.len()).map(FrameId).collect();
+    let frames = (first..profile.frames.len()).map(FrameId::new).collect();
     let at_peak = Some(usage.live.bytes);
     profile.stacks.push(StackProfile {
         process: 0,

@@ -91,7 +91,7 @@ fn stacks() -> Vec<StackProfile> {
     let stack = |process, frames: &[usize], end, usage, at_peak: Option<u64>| StackProfile {
         process,
         part: Part::Whole,
-        frames: frames.iter().copied().map(FrameId).collect(),
+        frames: frames.iter().copied().map(FrameId::new).collect(),
         end,
         usage,
         at_peak: at_peak.map(Bytes),

@@ -48,7 +48,7 @@ pub(crate) fn waits() -> Profile {
     let stacks = processes.iter().enumerate().map(|(process, of)| StackProfile {
         process,
         part: Part::Whole,
-        frames: vec![FrameId(0), FrameId(process + 1)],
+        frames: [FrameId::new(0), FrameId::new(process + 1)].into(),
         end: StackEnd::Complete,
         usage: of.total,
         at_peak: None,

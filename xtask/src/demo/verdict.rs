@@ -35,8 +35,10 @@ fn sites(report: &str) -> Result<Vec<(String, u64)>> {
     let mut sites: BTreeMap<String, u64> = BTreeMap::new();
     for stack in stacks {
         let live = stack["live_bytes"].as_u64().context("a stack has no live_bytes")?;
-        let frames = stack["frames"].as_array().map_or(&[][..], Vec::as_slice);
-        *sites.entry(site(frames)).or_default() += live;
+        let indices = stack["frames"].as_array().map_or(&[][..], Vec::as_slice);
+        let frames: Vec<_> =
+            indices.iter().map(|index| &report["frames"][index.as_u64().unwrap_or(u64::MAX) as usize]).collect();
+        *sites.entry(site(&frames)).or_default() += live;
     }
     let mut sites: Vec<(String, u64)> = sites.into_iter().filter(|(_, live)| *live > 0).collect();
     sites.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
@@ -44,9 +46,9 @@ fn sites(report: &str) -> Result<Vec<(String, u64)>> {
 }
 
 /// The innermost function that is not a part of the language's own library, as vectors and strings are.
-fn site(frames: &[Value]) -> String {
+fn site(frames: &[&Value]) -> String {
     let own = frames.iter().rfind(|frame| !frame["name"].as_str().is_some_and(is_library));
-    own.or(frames.last()).map_or_else(|| String::from("(no stack)"), label)
+    own.or(frames.last()).map_or_else(|| String::from("(no stack)"), |frame| label(frame))
 }
 
 fn is_library(name: &str) -> bool {
@@ -70,18 +72,20 @@ mod tests {
     use super::*;
 
     fn report() -> String {
-        let stack = |frames: &[&str], live: u64| {
-            let frames: Vec<Value> = frames.iter().map(|name| json!({ "name": name })).collect();
-            json!({ "frames": frames, "live_bytes": live })
+        let mut all: Vec<Value> = Vec::new();
+        let mut stack = |names: &[&str], live: u64| {
+            let first = all.len();
+            all.extend(names.iter().map(|name| json!({ "name": name })));
+            json!({ "frames": (first..all.len()).collect::<Vec<_>>(), "live_bytes": live })
         };
-        json!({ "stacks": [
+        let stacks = [
             stack(&["main", "login_with_token", "remember"], 600),
             stack(&["main", "render", "<alloc::raw_vec::RawVec<T,A>>::grow", "alloc::alloc::alloc"], 1000),
             stack(&["main", "login_with_password", "remember"], 800),
             stack(&["main", "churn"], 0),
             stack(&[], 100),
-        ] })
-        .to_string()
+        ];
+        json!({ "frames": all, "stacks": stacks }).to_string()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, LossReason, Pid, Tick, Tid};
+use crate::model::{AbsAddr, LossReason, Pid, Stack, Tick, Tid};
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })

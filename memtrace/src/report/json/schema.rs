@@ -8,8 +8,8 @@ use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
 use super::reclaim;
 use crate::model::{
-    Amount, Cost, Ending, EventClass, Frame, Losses, Metric, Part, ProcessProfile, Profile, Residence, ResidentKind,
-    StackEnd, StackProfile, StackQuality, Usage,
+    Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, Residence,
+    ResidentKind, StackEnd, StackProfile, StackQuality, Usage,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -44,6 +44,7 @@ pub(super) struct Report<'a> {
     notes: &'a [String],
     #[serde(serialize_with = "stack_quality")]
     stack_quality: StackQuality,
+    frames: Frames<'a>,
     stacks: Stacks<'a>,
     cost: CostFields,
 }
@@ -76,6 +77,7 @@ impl<'a> Report<'a> {
             losses: &profile.losses,
             notes: &profile.notes,
             stack_quality: profile.quality(),
+            frames: Frames(&profile.frames),
             stacks: Stacks { profile, metric: options.metric, roots },
             cost: profile.cost.into(),
         }
@@ -235,6 +237,15 @@ impl RootFields {
     }
 }
 
+/// The frames, each made when it is written.
+struct Frames<'a>(&'a [Frame]);
+
+impl Serialize for Frames<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(FrameFields::from))
+    }
+}
+
 /// The stacks, each made when it is written.
 struct Stacks<'a> {
     profile: &'a Profile,
@@ -276,11 +287,12 @@ struct Stack<'a> {
     live_error_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     alloc_error_bytes: Option<u64>,
-    frames: Vec<FrameFields<'a>>,
+    #[serde(serialize_with = "indices")]
+    frames: &'a [FrameId],
 }
 
 impl<'a> Stack<'a> {
-    fn new(profile: &'a Profile, stack: &StackProfile, root: usize) -> Self {
+    fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
         let error = |metric| estimate::error(profile, metric, stack.usage.alloc.count, stack.live_variance);
         let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
@@ -301,9 +313,13 @@ impl<'a> Stack<'a> {
             by_allocator: (profile.class == EventClass::Map).then(|| allocators::is_within(profile, stack)),
             live_error_bytes: error(Metric::LiveBytes),
             alloc_error_bytes: error(Metric::AllocBytes),
-            frames: stack.frames.iter().map(|id| FrameFields::from(&profile.frames[id.0])).collect(),
+            frames: &stack.frames,
         }
     }
+}
+
+fn indices<S: Serializer>(frames: &&[FrameId], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(frames.iter().map(|frame| frame.index()))
 }
 
 #[derive(Serialize)]

@@ -45,7 +45,7 @@ impl<'profile> Frames<'profile> {
     }
 
     pub(super) fn id(&self, frame: FrameId) -> ShownId {
-        self.known[frame.0].0
+        self.known[frame.index()].0
     }
 
     pub(super) fn shown(&self, id: ShownId) -> &Shown {
@@ -54,12 +54,12 @@ impl<'profile> Frames<'profile> {
 
     /// The library of Rust or C++ that the frame belongs to.
     pub(super) fn library(&self, frame: FrameId) -> Option<Library> {
-        self.known[frame.0].1
+        self.known[frame.index()].1
     }
 
     /// The library that the frame belongs to, given that all its callers belong to one and it calls `callee`.
     pub(super) fn library_at_root(&self, frame: FrameId, callee: Option<FrameId>) -> Option<Library> {
-        let of = |id: FrameId| &self.frames[id.0];
+        let of = |id: FrameId| &self.frames[id.index()];
         let starts_in_rust = || callee.is_some_and(|callee| library::is_rust_main(of(frame), of(callee)));
         self.library(frame)
             .or_else(|| library::starts_in_c(of(frame)).then_some(Library::C))

@@ -1,16 +1,19 @@
 //! The greatest sites. A site is what looks the same: a root and the lines that are shown of a stack.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use std::io;
+
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
 
 use super::super::roots::Roots;
 use super::super::words::Words;
 use super::super::{Options, allocators, estimate, label, phrase};
 use super::frames::Frames;
-use super::stack::{self, Line};
+use super::stack;
 use super::table;
-use crate::model::{Bytes, EventClass, Metric, Profile, Root, Usage};
+use crate::model::{Bytes, EventClass, Metric, Profile, Root, StackProfile, Usage};
 
 /// So much of a root's name is shown at least.
 const LEAST_ROOT: usize = 24;
@@ -19,7 +22,8 @@ const LEAST_ROOT: usize = 24;
 #[derive(Debug, PartialEq)]
 struct Site {
     root: usize,
-    lines: Vec<Line>,
+    /// The first of its stacks: how it looks is known from that.
+    stack: usize,
     /// By the metric that sites are ranked by.
     value: u64,
     usage: Usage,
@@ -58,7 +62,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
         writeln!(out, "\n{}", heading(profile, metric, index + 1, site, share, root))?;
-        stack::write(&site.lines, &frames, out)?;
+        stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
     }
     Ok(())
 }
@@ -66,29 +70,43 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
 /// The sites that have something of `metric`, the greatest first, equal ones in the order of the profile's stacks.
 fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
-    let mut known = HashMap::new();
-    for (index, stack) in profile.stacks.iter().enumerate() {
-        let lines = stack::lines(frames, stack);
-        let index = *known.entry((roots.of_stack(index), lines)).or_insert_with_key(|(root, lines)| {
-            sites.push(Site {
-                root: *root,
-                lines: lines.clone(),
-                value: 0,
-                usage: Usage::default(),
-                live_variance: 0,
-                resident: Bytes(0),
-                by_allocator: false,
-            });
-            sites.len() - 1
-        });
-        let site = &mut sites[index];
+    // Lines are made again where they are compared: those of all sites would take more memory than all else.
+    let mut known: HashTable<(u64, usize)> = HashTable::new();
+    let lines_of = |stack: usize| stack::lines(frames, &profile.stacks[stack]);
+    // What has nothing of the metric makes no site, but belongs to one where it looks the same.
+    let has_value = |&(_, stack): &(usize, &StackProfile)| metric.of(stack) > 0;
+    let (with, without): (Vec<_>, Vec<_>) = profile.stacks.iter().enumerate().partition(has_value);
+    for (index, stack) in with.into_iter().chain(without) {
+        let root = roots.of_stack(index);
+        let lines = lines_of(index);
+        let hash = FxBuildHasher.hash_one((root, &lines));
+        let is_same = |&(other, site): &(u64, usize)| {
+            other == hash && sites[site].root == root && lines_of(sites[site].stack) == lines
+        };
+        let site = match known.find(hash, is_same) {
+            Some(&(_, site)) => site,
+            None if metric.of(stack) == 0 => continue,
+            None => {
+                known.insert_unique(hash, (hash, sites.len()), |&(hash, _)| hash);
+                sites.push(Site {
+                    root,
+                    stack: index,
+                    value: 0,
+                    usage: Usage::default(),
+                    live_variance: 0,
+                    resident: Bytes(0),
+                    by_allocator: false,
+                });
+                sites.len() - 1
+            }
+        };
+        let site = &mut sites[site];
         site.value = site.value.saturating_add(metric.of(stack));
         site.usage += stack.usage;
         site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
         site.by_allocator |= profile.class == EventClass::Map && allocators::is_within(profile, stack);
         site.live_variance = site.live_variance.saturating_add(stack.live_variance);
     }
-    sites.retain(|site| site.value > 0);
     sites.sort_by_key(|site| Reverse(site.value));
     sites
 }

@@ -34,7 +34,7 @@ pub(super) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     if stack.frames.is_empty() {
         return vec![Line::Empty(label::no_frames(stack.end))];
     }
-    let all = stack.frames.as_slice();
+    let all = &stack.frames[..];
     let mut root: Vec<_> =
         all.iter().enumerate().map_while(|(at, id)| frames.library_at_root(*id, all.get(at + 1).copied())).collect();
     let mut leaf: Vec<_> = all.iter().rev().map_while(|id| frames.library(*id)).collect();

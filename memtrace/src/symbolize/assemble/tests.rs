@@ -1,9 +1,12 @@
 use proptest::prelude::*;
 
+use std::collections::BTreeSet;
+
+use super::super::Symbolizer;
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Pid, StackId, StackKey, StackUsage, Tid, Usage,
-    User,
+    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Object, Pid, Snapshot, Stack, StackId, StackKey,
+    StackUsage, Stacks, Tid, Usage, User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -51,6 +54,27 @@ fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
 }
 
+/// The profile of a snapshot where each place has these frames.
+fn profile_by(
+    snapshot: &Snapshot,
+    images: &BTreeMap<ImageId, Image>,
+    nowhere: impl Fn(AbsAddr) -> Vec<Frame>,
+    in_object: impl Fn(&str, FileOffset) -> Vec<Frame>,
+    window: &Range<Tick>,
+) -> Profile {
+    let paths = Paths::of(snapshot, images);
+    let mut frames = vec![Box::default(); paths.len()];
+    for (address, _, place) in paths.nowhere() {
+        frames[place] = nowhere(address).into();
+    }
+    for (object, places) in paths.in_objects() {
+        for (offset, place) in places {
+            frames[place] = in_object(object.path.to_str().unwrap(), offset).into();
+        }
+    }
+    profile(snapshot.images.clone(), images, &paths, frames, window)
+}
+
 /// The profile where, in every image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions inlined.
 fn profile_of(snapshot: &Snapshot) -> Profile {
     let named: Vec<(u64, Vec<Frame>)> = vec![
@@ -59,23 +83,21 @@ fn profile_of(snapshot: &Snapshot) -> Profile {
         (22, vec![frame("work")]),
         (3, vec![frame("alloc"), frame("inlined one"), frame("inlined two")]),
     ];
-    let by_call: HashMap<AbsAddr, &[Frame]> =
-        named.iter().map(|(address, frames)| (AbsAddr(address - 1), frames.as_slice())).collect();
-    let image = Image::default();
-    let used = |usage| spots(snapshot, usage, &image).into_iter().map(|spot| (spot, by_call[&spot.call()])).collect();
-    let frames = snapshot.images.iter().map(|(id, usage)| (*id, used(usage))).collect();
-    profile(snapshot, &BTreeMap::new(), &frames, &(Tick(0)..Tick(1)))
+    let by_call: BTreeMap<AbsAddr, Vec<Frame>> =
+        named.into_iter().map(|(address, frames)| (AbsAddr(address - 1), frames)).collect();
+    let nowhere = |call| by_call[&call].clone();
+    profile_by(snapshot, &BTreeMap::new(), nowhere, |_, _| Vec::new(), &(Tick(0)..Tick(1)))
 }
 
 fn names(profile: &Profile, stack: usize) -> Vec<String> {
-    profile.stacks[stack].frames.iter().map(|id| profile.frames[id.0].label()).collect()
+    profile.stacks[stack].frames.iter().map(|id| profile.frames[id.index()].label()).collect()
 }
 
 #[test]
 fn frames_run_from_root_to_leaf_and_inlined_ones_follow_their_callers() {
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), image(None, &[(10, 64, 0)]))]),
-        stacks: BTreeMap::from([(StackId(10), stack(&[3, 2, 1], StackEnd::Complete))]),
+        stacks: Stacks::from([(StackId(10), stack(&[3, 2, 1], StackEnd::Complete))]),
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
@@ -88,7 +110,7 @@ fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
     let stacks = [(10, 64, 1), (11, 100, 2), (12, 1, 4)];
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), image(Some(500), &stacks)), (id(1, 1), image(None, &stacks[..1]))]),
-        stacks: BTreeMap::from([
+        stacks: Stacks::from([
             (StackId(10), stack(&[2, 1], StackEnd::Complete)),
             (StackId(11), stack(&[22, 1], StackEnd::Complete)),
             (StackId(12), stack(&[2, 1], StackEnd::FramePointers)),
@@ -109,13 +131,13 @@ fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
     );
 }
 
-/// An image where `replaced` were mapped until some time, the first from offset 1 on, and the addresses from 10 to 19 now.
+/// An image where `replaced` were mapped until some time, the first being object 1, and the addresses from 10 to 19 are
+/// object 0 now.
 fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> Image {
-    let mapping = |start, end, offset| Mapping {
-        start: AbsAddr(start),
-        end: AbsAddr(end),
-        offset: FileOffset(offset),
-        object: None,
+    let mapping = |start, end, number: u64| {
+        let path = number.to_string().into();
+        let object = Arc::new(Object { path, handle: None, build_id: None, root: None });
+        Mapping { start: AbsAddr(start), end: AbsAddr(end), offset: FileOffset(start), object: Some(object) }
     };
     let mut image = Image { mappings: vec![mapping(10, 20, 0)], ..Image::default() };
     for (number, &(start, end, until)) in (1..).zip(replaced) {
@@ -124,17 +146,12 @@ fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> Image {
     image
 }
 
-/// The profile of image 1 where each spot has a frame of its own, named after its call and the offset of its mapping.
+/// The profile of image 1 where each place has a frame of its own, named after its call and its object.
 fn profile_of_a_past(snapshot: &Snapshot, image: &Image) -> Profile {
-    let name = |spot: &Spot| {
-        let offset = spot.mapping(image).map(|mapping| mapping.offset);
-        [frame(&format!("{} of {offset:?}", spot.call()))]
-    };
-    let usage = &snapshot.images[&id(1, 0)];
-    let named: Vec<_> = spots(snapshot, usage, image).into_iter().map(|spot| (spot, name(&spot))).collect();
-    let frames = named.iter().map(|(spot, frames)| (*spot, frames.as_slice())).collect();
     let images = BTreeMap::from([(id(1, 0), image.clone())]);
-    profile(snapshot, &images, &FramesBySpot::from([(id(1, 0), frames)]), &(Tick(0)..Tick(1)))
+    let nowhere = |call| vec![frame(&format!("{call} of none"))];
+    let in_object = |object: &str, offset: FileOffset| vec![frame(&format!("{} of {object}", offset.0))];
+    profile_by(snapshot, &images, nowhere, in_object, &(Tick(0)..Tick(1)))
 }
 
 #[test]
@@ -142,7 +159,7 @@ fn the_same_addresses_are_two_stacks_only_where_something_else_was_mapped_there(
     let stacks = [(10, 1, 100), (11, 2, 200), (12, 4, 400)];
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), image(Some(700), &stacks))]),
-        stacks: BTreeMap::from([
+        stacks: Stacks::from([
             (StackId(10), stack_at(3, &[12, 15], StackEnd::Complete)),
             (StackId(11), stack_at(4, &[12, 15], StackEnd::Complete)),
             (StackId(12), stack_at(5, &[12, 15], StackEnd::Complete)),
@@ -156,10 +173,7 @@ fn the_same_addresses_are_two_stacks_only_where_something_else_was_mapped_there(
         };
         profile.stacks.iter().enumerate().map(|(number, stack)| told(number, stack)).collect::<Vec<_>>()
     };
-    let one = |root: u64, leaf: u64, bytes, peak| {
-        let name = |call, offset| format!("{call} of {:?}", Some(FileOffset(offset)));
-        (format!("{}, {}", name("0xe", root), name("0xb", leaf)), bytes, Some(peak))
-    };
+    let one = |root: u64, leaf: u64, bytes, peak| (format!("14 of {root}, 11 of {leaf}"), bytes, Some(peak));
     assert_eq!(told(&[]), [one(0, 0, 7, 700)]);
     // Somewhere else, or before.
     assert_eq!(told(&[(10, 20, 3), (30, 40, 9)]), [one(0, 0, 7, 700)]);
@@ -172,11 +186,11 @@ proptest! {
         stacks in prop::collection::vec((1..6u64, prop::collection::vec(10..14u64, 1..3), 0..1000u64), 0..12),
         replaced in prop::collection::vec((9..13u64, 1..3u64, 0..7u64), 0..5),
     ) {
-        let (mut by_stack, mut frames) = (BTreeMap::new(), BTreeMap::new());
+        let (mut by_stack, mut frames) = (BTreeMap::new(), Stacks::default());
         for (number, (time, addresses, bytes)) in stacks.iter().enumerate() {
             let id = StackId(2 + number as u64);
             by_stack.insert(id.into(), StackUsage { usage: usage(*bytes), at_peak: Bytes(*bytes), ..StackUsage::default() });
-            frames.insert(id, stack_at(*time, addresses, StackEnd::Complete));
+            frames.insert(id, &stack_at(*time, addresses, StackEnd::Complete));
         }
         let books = ImageUsage { peak: Some(Bytes(0)), by_stack, ..ImageUsage::default() };
         let snapshot =
@@ -199,7 +213,7 @@ proptest! {
 fn stacks_and_frames_come_in_the_order_of_their_names_whatever_their_ids_and_addresses() {
     let snapshot = |first, second| Snapshot {
         images: BTreeMap::from([(id(1, 0), image(None, &[(first, 64, 0), (second, 64, 0)]))]),
-        stacks: BTreeMap::from([
+        stacks: Stacks::from([
             (StackId(first), stack(&[2, 1], StackEnd::Complete)),
             (StackId(second), stack(&[3, 1], StackEnd::Complete)),
         ]),
@@ -236,7 +250,7 @@ fn stacks_of_parts_that_are_kept_apart_stay_apart() {
     let by_stack = BTreeMap::from([of(7, 1), of(8, 2)]);
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), ImageUsage { by_stack, ..ImageUsage::default() })]),
-        stacks: BTreeMap::from([(StackId(10), stack(&[1], StackEnd::Complete))]),
+        stacks: Stacks::from([(StackId(10), stack(&[1], StackEnd::Complete))]),
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
@@ -264,7 +278,7 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
         // Between then and the beginning of tracing it may have allocated what it frees.
         (id(3, 0), began(Beginning::Fork(Tick(4)))),
     ]);
-    let profile = profile(&snapshot, &images, &FramesBySpot::new(), &(Tick(5)..Tick(9)));
+    let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(5)..Tick(9)));
     let frees: Vec<_> =
         profile.processes.iter().map(|process| (process.unmatched_frees, process.inherited_frees)).collect();
     assert_eq!(frees, [(1, 0), (0, 2), (4, 0), (8, 0)]);
@@ -294,7 +308,7 @@ fn whose_a_process_is_is_told_with_it() {
     let thread_names = BTreeMap::from([(Tid(2), String::from("worker"))]);
     let known = Image { user: user.clone(), threads: Some(3), thread_names: thread_names.clone(), ..Image::default() };
     let images = BTreeMap::from([(id(1, 0), known)]);
-    let profile = profile(&snapshot, &images, &FramesBySpot::new(), &(Tick(0)..Tick(1)));
+    let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(0)..Tick(1)));
     let process = &profile.processes[0];
     assert_eq!((&process.user, process.threads, &process.thread_names), (&user, Some(3), &thread_names));
 }
@@ -319,7 +333,7 @@ fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
         (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..Image::default() }),
         (id(9, 0), Image::default()),
     ]);
-    let profile = profile(&snapshot, &images, &FramesBySpot::new(), &(Tick(0)..Tick(1)));
+    let profile = Symbolizer::new().profile(snapshot.clone(), &images, &(Tick(0)..Tick(1)));
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
         ended: Some(Ending::Exec),

@@ -10,10 +10,10 @@ fn a_file_cut_off_anywhere_gives_right_names_or_none() {
     let program = Program::new(&["-g"]);
     let whole = fs::read(program.path()).unwrap();
     let cut = program.scratch.file("cut");
-    let named = frames_at(&mut symbolizer(), &program.image(Some(program.path()), None), program.returns[0]);
+    let named = frames_at(&symbolizer(), &program.image(Some(program.path()), None), program.returns[0]);
     for length in (0..whole.len()).step_by(97) {
         fs::write(&cut, &whole[..length]).unwrap();
-        let frames = frames_at(&mut symbolizer(), &program.image(Some(cut.clone()), None), program.returns[0]);
+        let frames = frames_at(&symbolizer(), &program.image(Some(cut.clone()), None), program.returns[0]);
         // Section headers end the file, so none of them can be read.
         assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable), "{length} bytes");
         assert_eq!(frames[0].offset, named[0].offset);
@@ -28,10 +28,10 @@ fn a_file_of_anything_is_unreadable() {
     let elf = [b"\x7fELF\x02\x01\x01".as_slice(), &[0xff; 4000]].concat();
     for bytes in [Vec::new(), b"#!/bin/sh\n".to_vec(), vec![0; 5000], elf] {
         fs::write(&path, bytes).unwrap();
-        let frames = frames_at(&mut symbolizer(), &program.image(Some(path.clone()), None), program.returns[0]);
+        let frames = frames_at(&symbolizer(), &program.image(Some(path.clone()), None), program.returns[0]);
         assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
     }
-    let frames = frames_at(&mut symbolizer(), &program.image(Some(scratch.0.clone()), None), program.returns[0]);
+    let frames = frames_at(&symbolizer(), &program.image(Some(scratch.0.clone()), None), program.returns[0]);
     assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
 }
 
@@ -50,7 +50,7 @@ fn with_byte(program: &Program, whole: &[u8], at: usize, value: u8) -> Vec<Frame
     let mut bytes = whole.to_vec();
     bytes[at] = value;
     fs::write(&bad, &bytes).unwrap();
-    frames_at(&mut symbolizer(), &program.image(Some(bad), None), program.returns[0])
+    frames_at(&symbolizer(), &program.image(Some(bad), None), program.returns[0])
 }
 
 #[test]
@@ -85,12 +85,12 @@ fn a_section_that_claims_to_be_impossibly_large_is_not_unpacked() {
     let path = program.path();
     run("objcopy", &["--compress-debug-sections=zlib", path.to_str().unwrap()]);
     let image = program.image(Some(path.clone()), None);
-    assert_eq!(told(&frames_at(&mut symbolizer(), &image, program.returns[0])), outer_with_inlined());
+    assert_eq!(told(&frames_at(&symbolizer(), &image, program.returns[0])), outer_with_inlined());
     let mut bytes = fs::read(&path).unwrap();
     let (offset, _) = section(&program, ".debug_info");
     // `ch_size` of `Elf64_Chdr`: 64 TiB.
     bytes[offset + 8..offset + 16].copy_from_slice(&(1u64 << 46).to_le_bytes());
     fs::write(&path, bytes).unwrap();
-    let frames = frames_at(&mut symbolizer(), &image, program.returns[0]);
+    let frames = frames_at(&symbolizer(), &image, program.returns[0]);
     assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
 }

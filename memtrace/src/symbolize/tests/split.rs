@@ -32,13 +32,13 @@ fn a_stripped_object_is_named_by_the_debug_file_that_has_its_build_id() {
         fs::create_dir_all(&place).unwrap();
         fs::rename(&debug, place.join(format!("{}.debug", &build_id[2..]))).unwrap();
         let image = program.image(Some(program.path()), Some(root.clone()));
-        let frames = frames_at(&mut Symbolizer::new(), &image, program.returns[0]);
+        let frames = frames_at(&Symbolizer::new(), &image, program.returns[0]);
         assert_eq!(told(&frames), outer_with_inlined());
 
         // As the host holds it.
         let image = program.image(Some(program.path()), None);
-        let mut on_host = Symbolizer::with_debug_directories(vec![root.join("usr/lib/debug")]);
-        assert_eq!(told(&frames_at(&mut on_host, &image, program.returns[0])), outer_with_inlined());
+        let on_host = Symbolizer::with_debug_directories(vec![root.join("usr/lib/debug")]);
+        assert_eq!(told(&frames_at(&on_host, &image, program.returns[0])), outer_with_inlined());
     }
 }
 
@@ -53,8 +53,8 @@ fn a_debug_file_with_another_build_id_is_not_used() {
     split(&other, &place, "--decompress-debug-sections");
     let image = program.image(Some(program.path()), None);
     let named = || {
-        let mut symbolizer = Symbolizer::with_debug_directories(vec![program.scratch.file("d")]);
-        frames_at(&mut symbolizer, &image, program.returns[0])
+        let symbolizer = Symbolizer::with_debug_directories(vec![program.scratch.file("d")]);
+        frames_at(&symbolizer, &image, program.returns[0])
     };
     let frames = named();
     assert_eq!(told(&frames), [("", None, false)]);
@@ -74,8 +74,8 @@ fn a_stripped_object_is_named_by_the_debug_file_that_it_links_to() {
     run("strip", &["--strip-all", path]);
     run("objcopy", &[&format!("--add-gnu-debuglink={}", debug.display()), path]);
     let image = program.image(Some(program.path()), None);
-    let mut symbolizer = Symbolizer::with_debug_directories(vec![debug.parent().unwrap().into()]);
-    let frames = frames_at(&mut symbolizer, &image, program.returns[0]);
+    let symbolizer = Symbolizer::with_debug_directories(vec![debug.parent().unwrap().into()]);
+    let frames = frames_at(&symbolizer, &image, program.returns[0]);
     assert_eq!(told(&frames), outer_with_inlined());
 }
 
@@ -92,7 +92,7 @@ fn an_object_with_a_compressed_symbol_table_of_its_own_is_named_by_it() {
     run("strip", &["--strip-all", path]);
     run("objcopy", &["--add-section", &format!(".gnu_debugdata={}", symbols.display()), path]);
     let image = program.image(Some(program.path()), None);
-    let frames = frames_at(&mut symbolizer(), &image, program.returns[1]);
+    let frames = frames_at(&symbolizer(), &image, program.returns[1]);
     assert_eq!(told(&frames), [("plain", None, false)]);
 }
 

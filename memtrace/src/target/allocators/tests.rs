@@ -221,7 +221,7 @@ fn image_of(paths: &[&Path]) -> (Objects, Image) {
         start: AbsAddr(0x1000),
         end: AbsAddr(0x2000),
         offset: FileOffset(0),
-        object: Some(objects.opened(path, crate::target::objects::regular(path).unwrap())),
+        object: Some(objects.opened(Path::new("/"), path, crate::target::objects::regular(path).unwrap())),
     };
     let mappings = paths.iter().map(&mut mapping).collect();
     (objects, Image { comm: "test".to_owned(), mappings, ..Image::default() })

@@ -12,12 +12,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::root::Root;
 use super::{ld_cache, path};
 use crate::model::Object;
 use crate::target::allocators::{Survey, Verdict, Wanted, examine};
 use crate::target::elf::{Elf, Source};
 use crate::target::maps::Inode;
-use crate::target::objects::{Objects, regular};
+use crate::target::objects::{Objects, Opened, regular};
 
 /// The most files that are looked at.
 const MAX_FILES: usize = 512;
@@ -52,25 +53,36 @@ pub struct Candidates {
 #[must_use]
 pub fn candidates(command: &OsStr, objects: &mut Objects, wanted: &Wanted) -> Candidates {
     let search = Search::from_environment();
-    let mut walk = Walk {
-        search: &search,
-        own: Vec::new(),
-        asked: HashSet::new(),
-        seen: HashSet::new(),
-        found: Candidates::default(),
-        objects,
-        wanted,
-    };
-    // Taken from the end: the program first, since the directories that it names hold for all its libraries.
     let mut waiting = preloaded(&search);
     waiting.extend(programs(command, search.path.as_deref()));
-    while let Some(path) = waiting.pop() {
-        if walk.seen.len() >= MAX_FILES {
-            break;
+    let mut found = Candidates::default();
+    Walk::of(&search).visit_all(waiting, |path, opened| {
+        let (verdict, allocator) = examine(&opened.file, path, wanted);
+        // Scripts and the linker scripts that lie among libraries are no objects.
+        if verdict != Verdict::NotElf {
+            let probed = allocator.map(|allocator| allocator.probed(&opened.file));
+            let object = objects.opened(Path::new("/"), path, opened);
+            found.objects.push(Arc::clone(&object));
+            found.survey.add(path, verdict, probed, || object);
         }
-        waiting.extend(walk.visit(&path));
-    }
-    walk.found
+    });
+    found
+}
+
+/// What a process that has just begun to run `program` could come to map as it begins, in its own mount namespace: its
+/// libraries. What its environment says is not known. Nothing where the namespace cannot be reached.
+#[must_use]
+pub fn libraries(program: &Object, objects: &mut Objects) -> Vec<Arc<Object>> {
+    let Some(below) = program.root.as_deref() else { return Vec::new() };
+    let Ok(root) = Root::at(below) else { return Vec::new() };
+    let search = Search::below(root);
+    let mut found = Vec::new();
+    Walk::of(&search).visit_all(vec![program.path.clone()], |path, opened| {
+        if Elf::parse(&opened.file).is_ok() {
+            found.push(objects.opened(below, path, opened));
+        }
+    });
+    found
 }
 
 /// The program, and if it is a script, what runs it.
@@ -119,6 +131,7 @@ fn preloaded(search: &Search) -> Vec<PathBuf> {
 /// Where the linker looks for libraries.
 #[derive(Debug, Default)]
 struct Search {
+    root: Root,
     path: Option<OsString>,
     preload: OsString,
     directories: Vec<PathBuf>,
@@ -137,8 +150,16 @@ impl Search {
             path: std::env::var_os("PATH"),
             preload: std::env::var_os("LD_PRELOAD").unwrap_or_default(),
             directories,
-            cache: ld_cache::parse(&fs::read("/etc/ld.so.cache").unwrap_or_default()),
+            ..Self::below(Root::OWN)
         }
+    }
+
+    /// Where a linker looks by itself whose root directory is `root`.
+    fn below(root: Root) -> Self {
+        let directories = DIRECTORIES.iter().map(Path::new);
+        let directories = directories.flat_map(|directory| [directory.join(TUPLE), directory.to_owned()]).collect();
+        let cache = ld_cache::parse(&root.read(Path::new("/etc/ld.so.cache")).unwrap_or_default());
+        Self { root, path: None, preload: OsString::new(), directories, cache }
     }
 
     /// Every file that a library's name could mean, `own` being the directories that the asking object names.
@@ -152,7 +173,7 @@ impl Search {
             preferred.chain([directory.join(file)])
         });
         let cached = self.cache.get(name).into_iter().flatten().cloned();
-        inside.chain(cached).filter(|path| path.exists()).collect()
+        inside.chain(cached).filter(|path| self.root.has(path)).collect()
     }
 }
 
@@ -164,33 +185,38 @@ struct Walk<'a> {
     /// The names that were looked for, with the number of directories there were then.
     asked: HashSet<(Vec<u8>, usize)>,
     seen: HashSet<Inode>,
-    found: Candidates,
-    objects: &'a mut Objects,
-    wanted: &'a Wanted,
 }
 
-impl Walk<'_> {
-    /// Looks at a file, if it was not seen yet, and returns the files that it asks for.
-    fn visit(&mut self, path: &Path) -> Vec<PathBuf> {
-        let Ok(opened) = regular(path) else { return Vec::new() };
+impl<'a> Walk<'a> {
+    fn of(search: &'a Search) -> Self {
+        Self { search, own: Vec::new(), asked: HashSet::new(), seen: HashSet::new() }
+    }
+
+    /// Hands over the files, and what they ask for, each once. They are taken from the end: the program must be there, since
+    /// the directories that it names hold for all its libraries.
+    fn visit_all(mut self, mut waiting: Vec<PathBuf>, mut found: impl FnMut(&Path, Opened)) {
+        while let Some(path) = waiting.pop() {
+            if self.seen.len() >= MAX_FILES {
+                break;
+            }
+            waiting.extend(self.visit(&path, &mut found));
+        }
+    }
+
+    /// Hands over a file, if it was not seen yet, and returns the files that it asks for.
+    fn visit(&mut self, path: &Path, found: &mut impl FnMut(&Path, Opened)) -> Vec<PathBuf> {
+        let Ok(opened) = self.search.root.open(path) else { return Vec::new() };
         if !self.seen.insert(opened.inode) {
             return Vec::new();
         }
         let asked_for = Elf::parse(&opened.file).map(|elf| self.dependencies(path, &elf)).unwrap_or_default();
-        let (verdict, found) = examine(&opened.file, path, self.wanted);
-        // Scripts and the linker scripts that lie among libraries are no objects.
-        if verdict != Verdict::NotElf {
-            let probed = found.map(|found| found.probed(&opened.file));
-            let object = self.objects.opened(path, opened);
-            self.found.objects.push(Arc::clone(&object));
-            self.found.survey.add(path, verdict, probed, || object);
-        }
+        found(path, opened);
         asked_for
     }
 
     /// The interpreter and the libraries that an object asks for; what cannot be read of it is left out.
     fn dependencies<S: Source>(&mut self, path: &Path, elf: &Elf<S>) -> Vec<PathBuf> {
-        let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let resolved = self.search.root.resolved(path).unwrap_or_else(|| path.to_owned());
         let origin = resolved.parent().unwrap_or(path);
         for list in elf.search_paths().unwrap_or_default() {
             for directory in split(&list).flat_map(|part| expand(part, origin)) {

@@ -22,7 +22,7 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
     StackProfile {
         process,
         part: Part::Whole,
-        frames: frames.iter().copied().map(FrameId).collect(),
+        frames: frames.iter().copied().map(FrameId::new).collect(),
         end: StackEnd::Complete,
         usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
         at_peak: at_peak.map(Bytes),

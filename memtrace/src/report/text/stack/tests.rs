@@ -12,7 +12,7 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
         inlined: false,
     };
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
-    let ids = (0..names.len()).map(FrameId).collect();
+    let ids = (0..names.len()).map(FrameId::new).collect();
     let stack = StackProfile {
         process: 0,
         part: Part::Whole,

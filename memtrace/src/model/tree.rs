@@ -1,0 +1,140 @@
+//! Many sequences that begin alike, with what they share kept once.
+
+use std::hash::{BuildHasher, Hash};
+
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+
+/// A tree of items: a node is the sequence of the items from the root to it.
+#[derive(Clone, Debug)]
+pub struct Tree<T> {
+    nodes: Vec<(Node, T)>,
+    /// The nodes, found by their parent and their item.
+    known: HashTable<Node>,
+}
+
+/// A node of a [`Tree`], or the root, which has no item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(u32);
+
+impl Node {
+    /// The empty sequence.
+    pub const ROOT: Self = Self(0);
+
+    /// Its number: of all nodes that ever were in a tree without the root, counted from 0; `None` for the root.
+    #[must_use]
+    pub const fn index(self) -> Option<usize> {
+        match self.0.checked_sub(1) {
+            Some(index) => Some(index as usize),
+            None => None,
+        }
+    }
+}
+
+/// The nodes of a tree in another, into which it was merged.
+#[derive(Clone, Debug)]
+pub struct Merged(Vec<Node>);
+
+impl Merged {
+    /// The other tree's node with the sequence of this one's `node`.
+    #[must_use]
+    pub fn of(&self, node: Node) -> Node {
+        node.index().and_then(|index| self.0.get(index)).copied().unwrap_or(Node::ROOT)
+    }
+}
+
+impl<T> Default for Tree<T> {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), known: HashTable::new() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Tree<T> {
+    /// The sequence of `parent` with `item` behind it. `None` where there are as many as can be numbered, which takes more
+    /// memory than machines have.
+    pub fn push(&mut self, parent: Node, item: T) -> Option<Node> {
+        let nodes = &mut self.nodes;
+        let next = u32::try_from(nodes.len()).ok()?.checked_add(1)?;
+        let wanted = (parent, item);
+        let is_wanted = |node: &Node| node.index().is_some_and(|index| nodes[index] == wanted);
+        let hash_of = |node: &Node| node.index().map_or(0, |index| FxBuildHasher.hash_one(nodes[index]));
+        match self.known.entry(FxBuildHasher.hash_one(wanted), is_wanted, hash_of) {
+            hashbrown::hash_table::Entry::Occupied(entry) => Some(*entry.get()),
+            hashbrown::hash_table::Entry::Vacant(entry) => {
+                entry.insert(Node(next));
+                nodes.push(wanted);
+                Some(Node(next))
+            }
+        }
+    }
+
+    /// Takes up all nodes of `other`, and tells which they are here.
+    pub fn merge(&mut self, other: &Self) -> Merged {
+        let mut merged = Merged(Vec::with_capacity(other.len()));
+        // A node comes behind its parent.
+        for &(parent, item) in &other.nodes {
+            let parent = merged.of(parent);
+            merged.0.push(self.push(parent, item).unwrap_or(parent));
+        }
+        merged
+    }
+
+    /// The node's last item, and the sequence before it; `None` for the root.
+    #[must_use]
+    pub fn get(&self, node: Node) -> Option<(Node, T)> {
+        self.nodes.get(node.index()?).copied()
+    }
+
+    /// The items from the node's own to the first.
+    pub fn to_root(&self, node: Node) -> impl Iterator<Item = T> + '_ {
+        std::iter::successors(self.get(node), |(parent, _)| self.get(*parent)).map(|(_, item)| item)
+    }
+
+    /// How many nodes there are, the root aside.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is none but the root.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_sequence_is_kept_and_what_is_shared_is_kept_once(
+            sequences in prop::collection::vec(prop::collection::vec(0_u8..4, 0..6), 0..40),
+        ) {
+            let mut tree = Tree::default();
+            let push = |tree: &mut Tree<u8>, sequence: &Vec<u8>| {
+                sequence.iter().fold(Node::ROOT, |node, &item| tree.push(node, item).unwrap())
+            };
+            let nodes: Vec<_> = sequences.iter().map(|sequence| push(&mut tree, sequence)).collect();
+            for (sequence, &node) in sequences.iter().zip(&nodes) {
+                let mut kept: Vec<_> = tree.to_root(node).collect();
+                kept.reverse();
+                prop_assert_eq!(&kept, sequence);
+            }
+            let mut beginnings: Vec<_> = sequences.iter().flat_map(|sequence| (1..=sequence.len()).map(|end| &sequence[..end])).collect();
+            beginnings.sort_unstable();
+            beginnings.dedup();
+            prop_assert_eq!(tree.len(), beginnings.len());
+
+            let mut other = Tree::default();
+            push(&mut other, &vec![3, 2]);
+            let merged = other.merge(&tree);
+            for &node in &nodes {
+                prop_assert!(other.to_root(merged.of(node)).eq(tree.to_root(node)));
+            }
+        }
+    }
+}

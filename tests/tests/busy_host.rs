@@ -1,0 +1,159 @@
+//! Everything that runs on a busy host, traced at once: nobody fails who does not fail otherwise, and whoever keeps books
+//! is told by them to the byte.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtrace_tests::process::Process;
+use memtrace_tests::redis::{self, Redis};
+use memtrace_tests::{Books, Scratch, Trace, Victim, memory, victim};
+
+/// How long it is traced.
+const SPAN: Duration = Duration::from_secs(12);
+/// The most that memtrace may take of memory.
+const MOST_MEMORY: u64 = 300 << 20;
+
+/// Programs as compilers see them every day.
+const CPP: &str = "#include <map>\n#include <string>\n\
+    int main(int count, char **words) {\n\
+        std::map<std::string, int> seen;\n\
+        for (int i = 0; i < count; i++) seen[words[i]]++;\n\
+        return seen.size();\n\
+    }\n";
+const C: &str = "#include <stdio.h>\nint main(void) { return puts(\"hello\"); }\n";
+const SCRIPT: &str = "import json\nprint(sum(len(json.loads(json.dumps(list(range(n))))) for n in range(100)))";
+/// 50 processes a second, in rounds.
+const SPAWN: &str = "i=0; while [ $i -lt 25 ]; do /bin/true; i=$((i + 1)); done; echo $i";
+
+/// Victims that work while all else does, with their arguments.
+const VICTIMS: &[(&str, &[&str])] = &[
+    ("exact", &[]),
+    ("realloc", &[]),
+    ("aligned", &[]),
+    ("family.jemalloc", &["200"]),
+    ("family.tcmalloc", &["200"]),
+    ("family.mimalloc", &["200"]),
+    ("operators", &["200", "0"]),
+    ("victim-rust-jemalloc", &[]),
+    ("victim-rust-own", &[]),
+];
+
+/// A command that is run again and again: its words.
+type Words = Vec<OsString>;
+
+fn words<const N: usize>(words: [&str; N]) -> Words {
+    words.map(Into::into).into()
+}
+
+/// What the host is busy with, and how long each rests before it comes again.
+fn mix(folder: &Path, socket: &Path) -> Vec<(Words, Duration)> {
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).expect("the folder is ours");
+        path.into_os_string()
+    };
+    let [c, cpp] = [file("c.c", C), file("cpp.cpp", CPP)];
+    let compile = |compiler: &str, source: OsString, object: &str| {
+        [words([compiler, "-O1", "-c"]), vec![source, "-o".into(), folder.join(object).into()]].concat()
+    };
+    let benchmark = "redis-benchmark -s \"$0\" -n 500 -r 1000 -t set,get,lpush -q > /dev/null";
+    let pauses = [700, 400, 600, 400, 500].map(Duration::from_millis);
+    let commands = [
+        compile("g++", cpp, "cpp.o"),
+        compile("gcc", c, "c.o"),
+        words(["/usr/bin/python3", "-c", SCRIPT]),
+        words(["sh", "-c", SPAWN]),
+        [words(["sh", "-c", benchmark]), vec![socket.into()]].concat(),
+    ];
+    commands.into_iter().zip(pauses).collect()
+}
+
+/// Runs it, and tells how it ended and what it wrote.
+fn run(command: &[OsString]) -> (Option<i32>, Vec<u8>) {
+    let output = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output().expect("it is installed");
+    (output.status.code(), output.stdout)
+}
+
+/// Runs it until it is told to stop, and asserts that it ends and writes each time as `expected`.
+fn repeat(command: &Words, expected: &(Option<i32>, Vec<u8>), pause: Duration, stop: &AtomicBool) -> u32 {
+    let mut rounds = 0;
+    while !stop.load(Ordering::Relaxed) {
+        assert_eq!(&run(command), expected, "{command:?}");
+        rounds += 1;
+        thread::sleep(pause);
+    }
+    rounds
+}
+
+#[test]
+fn a_busy_host_goes_on_as_before_and_books_are_exact() {
+    let scratch = Scratch::new();
+    let socket = redis::socket_in(&scratch);
+    let [server, arguments @ ..] = &redis::command(&socket)[..] else { panic!("no command") };
+    let mut server = Process::start(Command::new(server).args(arguments));
+    let redis = Redis::connect(&socket);
+
+    let commands = mix(&scratch, &socket);
+    let untraced: Vec<_> = commands.iter().map(|(command, _)| run(command)).collect();
+    assert!(untraced.iter().all(|(code, _)| *code == Some(0)), "{untraced:?}");
+
+    let mut victims: Vec<_> = VICTIMS.iter().map(|(name, arguments)| Victim::start_with(name, arguments)).collect();
+    let tracer = Trace::of_all().start();
+    let stop = AtomicBool::new(false);
+    let (rounds, books, short_lived) = thread::scope(|scope| {
+        let running: Vec<_> = commands
+            .iter()
+            .zip(&untraced)
+            .map(|((command, pause), expected)| scope.spawn(|| repeat(command, expected, *pause, &stop)))
+            .collect();
+        let begun = Instant::now();
+        let mut books = Vec::new();
+        let mut short_lived = BTreeMap::new();
+        for victim in &mut victims {
+            books.push(victim.work());
+            let child = Command::new(victim::path("short_lived")).stdout(Stdio::piped()).spawn().expect("it was built");
+            let pid = child.id();
+            let output = child.wait_with_output().expect("it ends");
+            short_lived.insert(pid, serde_json::from_slice::<Books>(&output.stdout).expect("books"));
+            thread::sleep((SPAN / VICTIMS.len() as u32).saturating_sub(Duration::from_millis(100)));
+        }
+        thread::sleep(SPAN.saturating_sub(begun.elapsed()));
+        stop.store(true, Ordering::Relaxed);
+        let rounds: Vec<u32> = running.into_iter().map(|one| one.join().expect("nobody failed")).collect();
+        (rounds, books, short_lived)
+    });
+    let outcome = tracer.stop();
+    for victim in &victims {
+        memory::wait_until_unprobed(victim.pid());
+    }
+    memory::wait_until_unprobed(server.pid());
+    redis.shut_down();
+    assert!(server.wait().success());
+    assert!(rounds.iter().all(|&rounds| rounds > 0), "{rounds:?}");
+
+    // Who begins to use an allocator that nobody had before is named and counted.
+    let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
+    let lost: BTreeMap<_, _> = report.losses.iter().filter(|(_, count)| **count > 0).collect();
+    assert_eq!(outcome.code == Some(20), !lost.is_empty(), "{lost:?}: {}", outcome.errors);
+    report.assert_consistent();
+    for ((victim, books), (name, _)) in victims.iter().zip(&books).zip(VICTIMS) {
+        let programs = report.programs_of(victim.pid());
+        let [program] = &programs[..] else { panic!("{name} is not one program: {programs:?}; lost: {lost:?}") };
+        assert_eq!(program.totals, books.numbers, "{name}; lost: {lost:?}");
+        assert_eq!(program.unmatched_frees, books.unmatched_frees, "{name}; lost: {lost:?}");
+    }
+    for (pid, books) in &short_lived {
+        let programs = report.programs_of(*pid);
+        let program = programs.last().expect("it was traced");
+        assert_eq!((&*program.comm, program.totals), ("short_lived", books.numbers), "lost: {lost:?}");
+    }
+    assert!(report.processes.len() > 200, "{}", report.processes.len());
+    assert!(report.cost.peak_rss_bytes < MOST_MEMORY, "{} bytes", report.cost.peak_rss_bytes);
+    victims.into_iter().for_each(Victim::finish);
+}

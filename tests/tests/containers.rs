@@ -1,0 +1,132 @@
+//! Targets in mount namespaces of their own, whose files nobody else sees: their libc is another inode than the host's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memtrace_common::vocabulary::LossReason;
+use memtrace_tests::{Books, Report, Scratch, Trace, Victim, memory, process, victim};
+
+/// Runs what follows in a mount namespace of its own, on a copy of the folder that lies in no other.
+const CONTAIN: &str = r#"mount -t tmpfs none "$0/root" && cp -a "$0/files/." "$0/root" && exec chroot "$0/root" "$@""#;
+
+/// A folder with programs, their libraries and their linker at the paths where they look for them.
+struct Files(Scratch);
+
+impl Files {
+    fn of(programs: &[(&Path, &str)]) -> Self {
+        let scratch = Scratch::new();
+        let files = scratch.join("files");
+        process::run(Command::new("mkdir").args(["-p"]).arg(scratch.join("root")).arg(&files));
+        for (program, name) in programs {
+            let libraries = process::run(Command::new("ldd").arg(program));
+            let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+            for library in libraries {
+                // Links are followed, so that each is a file of its own.
+                let target = files.join(library.trim_start_matches('/'));
+                process::run(Command::new("install").args(["-D", "-m", "755", library]).arg(target));
+            }
+            process::run(Command::new("install").args(["-m", "755"]).arg(program).arg(files.join(&name[1..])));
+        }
+        Self(scratch)
+    }
+
+    /// A victim at its barrier, contained.
+    fn start(&self, program: &str) -> Victim {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", CONTAIN]).arg(&*self.0).arg(program);
+        Victim::run(&mut command)
+    }
+
+    /// Where its files would be, were they not in a namespace of their own.
+    fn root(&self) -> PathBuf {
+        self.0.join("root")
+    }
+}
+
+/// Asserts that the sites are told by the container's own files, and that the C library is named where it is there.
+fn assert_named(report: &Report, books: &Books, program: &str) {
+    assert!(books.sites.len() > 1);
+    for site in &books.sites {
+        report.assert_site("exact.c", site);
+    }
+    for frame in report.stacks.iter().flat_map(|stack| &stack.frames) {
+        let object = frame.object.as_deref().expect("all code is of a file");
+        assert!(object == program || object.starts_with("/lib"), "{frame:?}");
+        assert!(frame.name.is_some() || object != program, "{frame:?}");
+    }
+}
+
+#[test]
+fn a_contained_process_is_traced_by_its_pid() {
+    const PROGRAM: &str = "/mt-by-pid";
+    let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
+    let mut victim = files.start(PROGRAM);
+    assert!(!files.root().join("lib").exists(), "its files are seen from outside");
+    let tracer = Trace::of(&victim).start();
+    let books = victim.work();
+    let report = tracer.stop().report();
+    memory::wait_until_unprobed(victim.pid());
+    victim.finish();
+    report.assert_equals(&books);
+    report.assert_all_end("complete");
+    assert_named(&report, &books, PROGRAM);
+}
+
+#[test]
+fn a_contained_process_is_chosen_by_its_name_or_its_program() {
+    const PROGRAM: &str = "/mt-chosen";
+    let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
+    for by in ["--comm", "--exe"] {
+        let mut victim = files.start(PROGRAM);
+        let value = if by == "--comm" { PROGRAM[1..].to_owned() } else { format!("/proc/{}/exe", victim.pid()) };
+        let tracer = Trace::of_all().options(&[by, &value]).start();
+        let books = victim.work();
+        let report = tracer.stop().report();
+        memory::wait_until_unprobed(victim.pid());
+        victim.finish();
+        report.assert_equals(&books);
+        assert_named(&report, &books, PROGRAM);
+    }
+}
+
+#[test]
+fn a_process_that_begins_in_a_container_with_others_is_traced_from_its_first_call() {
+    const PROGRAM: &str = "/mt-first";
+    const LATER: &str = "/mt-later";
+    let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
+    let mut first = files.start(PROGRAM);
+    let tracer = Trace::of_all().options(&["--comm", &LATER[1..]]).start();
+    let of_first = |what: &str| format!("/proc/{}/{what}", first.pid());
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--mount={}", of_first("ns/mnt"))).arg(format!("--root={}", of_first("root")));
+    let output = process::run(command.arg("--").arg(LATER));
+    let report = tracer.stop().report();
+    first.work();
+    first.finish();
+    let books: Books = serde_json::from_str(output.trim()).expect("books");
+    report.assert_equals(&books);
+}
+
+#[test]
+fn a_container_that_begins_later_is_late_by_name_and_its_next_process_is_not() {
+    const PROGRAM: &str = "/mt-late";
+    const LATER: &str = "/mt-next";
+    let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
+    let mut tracer = Trace::of_all().options(&["--comm", &PROGRAM[1..], "--comm", &LATER[1..]]).start();
+    let mut first = files.start(PROGRAM);
+    // The container's C library is nobody else's.
+    assert!(tracer.process().wait_for_error_line("memtrace: process"));
+    let of_first = |what: &str| format!("/proc/{}/{what}", first.pid());
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--mount={}", of_first("ns/mnt"))).arg(format!("--root={}", of_first("root")));
+    let output = process::run(command.arg("--").arg(LATER));
+    let books = first.work();
+    let report = tracer.stop().report_with_code(20);
+    first.finish();
+    report.assert_only_lost(LossReason::AllocatorLate, 1);
+    let later: Books = serde_json::from_str(output.trim()).expect("books");
+    let of = |comm: &str| report.processes.iter().find(|process| process.comm == comm).expect("it is traced");
+    assert_eq!(of(&LATER[1..]).totals, later.numbers);
+    // What it had before its barrier was given up behind it.
+    assert_eq!(of(&PROGRAM[1..]).totals, books.numbers);
+}
