@@ -1,17 +1,69 @@
-//! Where memtrace's BPF object lies, and whether it was built from the sources as they are.
+//! Where memtrace's BPF objects lie, and whether they were built from the sources as they are.
 //!
-//! `cargo xtask bpf` builds the object and stamps it with [`Workspace::fingerprint`]; memtrace's build script takes the
-//! object only when the stamp still matches. So an object that is out of date is never embedded unnoticed.
+//! `cargo xtask bpf` builds the objects and stamps them with [`Workspace::fingerprint`]; memtrace's build script takes
+//! objects only when their stamps still match. So an object that is out of date is never embedded unnoticed.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The packages that the object is built from, as folders of the workspace.
+/// The packages that the objects are built from, as folders of the workspace.
 const PACKAGES: [&str; 3] = ["memtrace-ebpf", "memtrace-common", "memtrace-unwind"];
 
 /// What counts of a package besides its `src`. Those that a package does not have are passed over.
 const PACKAGE_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "build.rs", ".cargo/config.toml"];
+
+/// The processors that objects are built for: programs read their registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// x86_64.
+    X86_64,
+    /// arm64.
+    Aarch64,
+}
+
+impl Machine {
+    /// The one that this program runs on.
+    pub const OWN: Self = if cfg!(target_arch = "aarch64") { Self::Aarch64 } else { Self::X86_64 };
+
+    /// The machine that Rust calls `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::X86_64, Self::Aarch64].into_iter().find(|machine| machine.name() == name)
+    }
+
+    /// Its name, as Rust has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+        }
+    }
+}
+
+/// What an object asks of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Atomic instructions (Linux 5.12), and that it calls programs back (5.17).
+    Usual,
+    /// Neither: the feature `plain`.
+    Plain,
+}
+
+impl Variant {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Usual, Self::Plain];
+
+    /// How its object is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Usual => "memtrace",
+            Self::Plain => "memtrace-plain",
+        }
+    }
+}
 
 /// A checkout of memtrace.
 #[derive(Clone, Debug)]
@@ -19,7 +71,7 @@ pub struct Workspace {
     root: PathBuf,
 }
 
-/// What there is of the object.
+/// What there is of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// There is none, or it has no stamp.
@@ -37,33 +89,39 @@ impl Workspace {
         Self { root: root.into() }
     }
 
-    /// The object.
+    /// Where the objects for a machine are built.
     #[must_use]
-    pub fn object(&self) -> PathBuf {
-        self.root.join("target/bpf/memtrace.bpf.o")
+    pub fn folder(&self, machine: Machine) -> PathBuf {
+        self.root.join("target/bpf").join(machine.name())
+    }
+
+    /// An object.
+    #[must_use]
+    pub fn object(&self, machine: Machine, variant: Variant) -> PathBuf {
+        self.folder(machine).join(format!("{}.bpf.o", variant.name()))
     }
 
     /// The object of programs that do next to nothing, which the benchmarks compare memtrace with. It is built together with
-    /// the object.
+    /// the objects.
     #[must_use]
     pub fn floor(&self) -> PathBuf {
-        self.root.join("target/bpf/floor.bpf.o")
+        self.folder(Machine::OWN).join("floor.bpf.o")
     }
 
-    /// The file that says which sources the object was built from.
+    /// The file that says which sources the objects for a machine were built from.
     #[must_use]
-    pub fn stamp(&self) -> PathBuf {
-        self.root.join("target/bpf/memtrace.bpf.o.sources")
+    pub fn stamp(&self, machine: Machine) -> PathBuf {
+        self.folder(machine).join("sources")
     }
 
-    /// What there is of the object.
+    /// What there is of an object.
     ///
     /// # Errors
     ///
     /// When the sources cannot be read.
-    pub fn object_state(&self) -> io::Result<Object> {
-        let Ok(stamp) = fs::read_to_string(self.stamp()) else { return Ok(Object::Missing) };
-        if !self.object().is_file() {
+    pub fn object_state(&self, machine: Machine, variant: Variant) -> io::Result<Object> {
+        let Ok(stamp) = fs::read_to_string(self.stamp(machine)) else { return Ok(Object::Missing) };
+        if !self.object(machine, variant).is_file() {
             return Ok(Object::Missing);
         }
         Ok(if stamp.trim() == self.fingerprint()? { Object::Fresh } else { Object::Stale })
@@ -84,7 +142,7 @@ impl Workspace {
         Ok(format!("{:016x}", hash.0))
     }
 
-    /// Every file that the object is built from, in an order that does not depend on the file system.
+    /// Every file that the objects are built from, in an order that does not depend on the file system.
     ///
     /// # Errors
     ///
@@ -172,8 +230,12 @@ mod tests {
         }
 
         fn stamp(&self) {
-            self.write("target/bpf/memtrace.bpf.o", "ELF");
-            self.write("target/bpf/memtrace.bpf.o.sources", &self.workspace().fingerprint().unwrap());
+            self.write("target/bpf/x86_64/memtrace.bpf.o", "ELF");
+            self.write("target/bpf/x86_64/sources", &self.workspace().fingerprint().unwrap());
+        }
+
+        fn state(&self) -> Object {
+            self.workspace().object_state(Machine::X86_64, Variant::Usual).unwrap()
         }
     }
 
@@ -199,11 +261,11 @@ mod tests {
     #[test]
     fn an_object_is_fresh_until_a_source_changes() {
         let checkout = Checkout::new("change");
-        assert_eq!(checkout.workspace().object_state().unwrap(), Object::Missing);
+        assert_eq!(checkout.state(), Object::Missing);
         checkout.stamp();
-        assert_eq!(checkout.workspace().object_state().unwrap(), Object::Fresh);
+        assert_eq!(checkout.state(), Object::Fresh);
         checkout.write("memtrace-ebpf/src/probes/heap.rs", "fn calloc() {}");
-        assert_eq!(checkout.workspace().object_state().unwrap(), Object::Stale);
+        assert_eq!(checkout.state(), Object::Stale);
     }
 
     #[test]
@@ -211,16 +273,34 @@ mod tests {
         let checkout = Checkout::new("new");
         checkout.stamp();
         checkout.write("memtrace-ebpf/target/debug/anything.rs", "");
-        assert_eq!(checkout.workspace().object_state().unwrap(), Object::Fresh);
+        assert_eq!(checkout.state(), Object::Fresh);
         checkout.write("memtrace-common/src/wire.rs", "");
-        assert_eq!(checkout.workspace().object_state().unwrap(), Object::Stale);
+        assert_eq!(checkout.state(), Object::Stale);
     }
 
     #[test]
     fn an_object_without_a_stamp_counts_as_missing() {
         let checkout = Checkout::new("stampless");
-        checkout.write("target/bpf/memtrace.bpf.o", "ELF");
-        assert_eq!(checkout.workspace().object_state().unwrap(), Object::Missing);
+        checkout.write("target/bpf/x86_64/memtrace.bpf.o", "ELF");
+        assert_eq!(checkout.state(), Object::Missing);
+    }
+
+    #[test]
+    fn each_object_must_be_there() {
+        let checkout = Checkout::new("each");
+        checkout.stamp();
+        let of = |machine, variant| checkout.workspace().object_state(machine, variant).unwrap();
+        assert_eq!(of(Machine::X86_64, Variant::Plain), Object::Missing);
+        assert_eq!(of(Machine::Aarch64, Variant::Usual), Object::Missing);
+        checkout.write("target/bpf/x86_64/memtrace-plain.bpf.o", "ELF");
+        assert_eq!(of(Machine::X86_64, Variant::Plain), Object::Fresh);
+    }
+
+    #[test]
+    fn machines_have_the_names_that_rust_gives_them() {
+        assert_eq!(Machine::named("aarch64"), Some(Machine::Aarch64));
+        assert_eq!(Machine::named(std::env::consts::ARCH), Some(Machine::OWN));
+        assert_eq!(Machine::named("riscv64"), None);
     }
 
     #[test]

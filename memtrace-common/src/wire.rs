@@ -381,8 +381,10 @@ pub mod counter {
     pub const FILTERED_BYTES: u32 = FILTERED + 1;
     /// Allocator calls made inside another one, which are not counted.
     pub const NESTED: u32 = FILTERED + 2;
+    /// Events at tracepoints that another program has seen, the first not having been run.
+    pub const STOOD_IN: u32 = FILTERED + 3;
     /// How many counters there are.
-    pub const COUNT: u32 = FILTERED + 3;
+    pub const COUNT: u32 = FILTERED + 4;
 }
 
 /// The ring for records about a block: every record about one block goes through one ring, in its true order.

@@ -1,11 +1,11 @@
 //! The arguments of a function, for programs that serve functions of more than one shape.
 
-use core::ptr::read_volatile;
-
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
 use aya_ebpf::programs::ProbeContext;
 use memtrace_common::vocabulary::Cookie;
+
+use crate::registers;
 
 /// What the probe was told when it was placed (Linux 5.15).
 #[inline(always)]
@@ -17,7 +17,7 @@ pub fn cookie(context: &ProbeContext) -> Cookie {
 /// The argument in one of the cookie's places, where there is one.
 #[inline(always)]
 pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u64> {
-    let [first, second, third, fourth, fifth, sixth] = arguments(context);
+    let [first, second, third, fourth, fifth, sixth] = registers::arguments(registers::of(context));
     match cookie.argument(place) {
         0 => Some(first),
         1 => Some(second),
@@ -27,20 +27,6 @@ pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u6
         5 => Some(sixth),
         _ => None,
     }
-}
-
-macro_rules! read {
-    // SAFETY: at a uprobe the context is the user's registers. Volatile, since the verifier refuses a context at a distance
-    // that is chosen at run time, which the compiler would else make of this.
-    ($context:ident, $($register:ident),*) => {
-        [$(unsafe { read_volatile(&raw const (*$context.regs).$register) }),*]
-    };
-}
-
-/// The arguments that are passed in registers (System V ABI, AMD64 supplement, 3.2.3).
-#[inline(always)]
-fn arguments(context: &ProbeContext) -> [u64; 6] {
-    read!(context, rdi, rsi, rdx, rcx, r8, r9)
 }
 
 /// The bytes asked for: what is in the first place, times what is in the second.

@@ -1,5 +1,7 @@
 //! Counters of what could not be told, and of what was kept out on purpose.
 
+use core::ptr::read_volatile;
+
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
@@ -33,11 +35,23 @@ pub fn nested() {
     add(counter::NESTED, 1);
 }
 
+/// Counts that a second program has done what the first was not run for.
+#[inline(always)]
+pub fn stood_in() {
+    add(counter::STOOD_IN, 1);
+}
+
+/// Counts, and returns what was counted before; a program that runs in between may be told the same.
 #[inline(always)]
 fn add(index: u32, count: u64) -> u64 {
     match COUNTERS.get_ptr_mut(index) {
-        // SAFETY: the pointer is a map value's, 8 bytes and aligned.
-        Some(word) => unsafe { atomic::fetch_add(word, count) },
+        Some(word) => {
+            // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+            let before = unsafe { read_volatile(word) };
+            // SAFETY: as above.
+            unsafe { atomic::add(word, count) };
+            before
+        }
         None => u64::MAX,
     }
 }

@@ -3,7 +3,7 @@
 //! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`hook`]
 //! reads arguments where one program serves several shapes, [`pending`] remembers a call until it returns, [`stack`] takes and names call stacks, which [`unwind`] walks by tables, [`emit`]
 //! alone touches the rings, [`loss`] counts what could not be told, and [`settings`] is what user space fixed before
-//! loading.
+//! loading. [`registers`] knows the machine.
 
 #![no_std]
 #![no_main]
@@ -21,10 +21,12 @@ mod pending;
 mod probes;
 mod rate;
 mod reclaim;
+mod registers;
 mod scope;
 mod settings;
 mod stack;
 mod thread;
+mod thrice;
 mod unwind;
 
 #[panic_handler]

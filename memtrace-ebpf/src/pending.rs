@@ -11,10 +11,13 @@ use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::{Cookie, LossReason};
 
+use crate::atomic::first;
+use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
 use crate::{atomic, loss, settings};
 
-const SLOTS: usize = 65_536;
+/// How many threads can be inside of an allocator, or have been and live still.
+pub const SLOTS: usize = 65_536;
 /// How many slots a thread may try.
 const TRIES: u32 = 8;
 /// So many calls inside one that never returns, and it is given up.
@@ -88,8 +91,13 @@ pub enum Entry {
 }
 
 #[inline(always)]
+fn index(tid: u32, attempt: u32) -> u32 {
+    tid.wrapping_add(attempt) & (SLOTS as u32 - 1)
+}
+
+#[inline(always)]
 fn slot_at(tid: u32, attempt: u32) -> Option<&'static mut Slot> {
-    let slot = PENDING.get_ptr_mut(tid.wrapping_add(attempt) & (SLOTS as u32 - 1))?;
+    let slot = PENDING.get_ptr_mut(index(tid, attempt))?;
     // SAFETY: the pointer is a map value's. Fields but `owner` are touched only by the thread that owns the slot, and
     // `owner` is read as one word.
     Some(unsafe { &mut *slot })
@@ -112,7 +120,7 @@ fn claim(tid: u32) -> Option<&'static mut Slot> {
     for attempt in 0..TRIES {
         let slot = slot_at(tid, attempt)?;
         // SAFETY: `owner` is the slot's first word, aligned.
-        if unsafe { atomic::compare_exchange(&raw mut slot.owner, 0, tid as u64) } == 0 {
+        if unsafe { atomic::take(&raw mut slot.owner, first::PENDING + index(tid, attempt), tid as u64) } {
             slot.stack_pointer = 0;
             return Some(slot);
         }
@@ -196,8 +204,7 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
     if slot.stack_pointer == 0 {
         return None;
     }
-    // At entry the stack pointer is at the return address, which the return has popped.
-    let popped = slot.stack_pointer.wrapping_add(8);
+    let popped = slot.stack_pointer.wrapping_add(POPPED_BY_RETURN);
     if stack_pointer < popped {
         return None;
     }
@@ -219,9 +226,13 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
 /// Forgets a thread that has ended, or whose program was replaced.
 #[inline(always)]
 pub fn forget(tid: u32) {
-    if let Some(slot) = find(tid) {
-        slot.stack_pointer = 0;
-        // SAFETY: `owner` is the slot's first word, aligned.
-        unsafe { atomic::exchange(&raw mut slot.owner, 0) };
+    for attempt in 0..TRIES {
+        let Some(slot) = slot_at(tid, attempt) else { return };
+        if slot.owner == tid as u64 {
+            slot.stack_pointer = 0;
+            // SAFETY: `owner` is the slot's first word, aligned.
+            unsafe { atomic::give_back(&raw mut slot.owner, first::PENDING + index(tid, attempt)) };
+            return;
+        }
     }
 }

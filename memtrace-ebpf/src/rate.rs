@@ -14,6 +14,6 @@ static CALLS: PerCpuArray<u64, { SIZE_CLASSES as usize }> = PerCpuArray::new();
 pub fn count(size: u64) {
     if let Some(calls) = CALLS.get_ptr_mut(size_class(size)) {
         // SAFETY: the pointer is a map value's, 8 bytes and aligned.
-        unsafe { atomic::fetch_add(calls, 1) };
+        unsafe { atomic::add(calls, 1) };
     }
 }

@@ -4,6 +4,8 @@ use core::ptr::read_volatile;
 
 use memtrace_common::wire::{AreaLayout, MAX_FRAMES, ReclaimLayout, Settings, scope};
 
+use crate::atomic;
+
 /// Overwritten by the loader.
 #[unsafe(no_mangle)]
 static SETTINGS: Settings = Settings {
@@ -27,8 +29,9 @@ static SETTINGS: Settings = Settings {
     // As `areas`.
     scope: scope::SELECTED,
     by_default: 1,
-    by_cgroup: 1,
-    allocators: 1,
+    // The plain object is for kernels that tell neither.
+    by_cgroup: !atomic::IS_PLAIN as u32,
+    allocators: !atomic::IS_PLAIN as u32,
     page_sample: 1,
     forks: 1,
     memory_break: 0,
@@ -215,10 +218,10 @@ pub fn tells_mappings() -> bool {
     read!(mappings) != 0
 }
 
-/// Whether the kernel can be asked what a process has mapped.
+/// Whether the kernel can be asked what a process has mapped; it answers by calling back.
 #[inline(always)]
 pub fn can_find_areas() -> bool {
-    read!(areas.known) != 0
+    !atomic::IS_PLAIN && read!(areas.known) != 0
 }
 
 /// Where the kernel keeps what a process has mapped.

@@ -6,7 +6,6 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::btf_maps::{Array, LruHashMap};
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_get_stack, bpf_probe_read_kernel, bpf_task_pt_regs,
@@ -16,6 +15,8 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, Kind, MAX_FRAMES, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
 use memtrace_unwind::{Begin, mix};
 
+use crate::atomic::first;
+use crate::registers::Registers;
 use crate::thread::{Thread, since_start};
 use crate::unwind::Walked;
 use crate::{atomic, emit, loss, settings, unwind};
@@ -26,7 +27,8 @@ const USER_STACK: u64 = 1 << 8;
 /// The most frames that the kernel's own walk gives by default (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
 const KERNEL_FRAMES: u32 = 127;
 
-const SCRATCH_SLOTS: usize = 2048;
+/// How many stacks can be taken at the same time.
+pub const SLOTS: usize = 2048;
 const SCRATCH_TRIES: u32 = 4;
 
 /// A stack's record as it is sent: the frames lie right behind its head.
@@ -37,12 +39,12 @@ pub struct Scratch {
     pub frames: [u64; MAX_FRAMES],
     pub unwind: unwind::State,
     /// Room for the registers of who was interrupted.
-    pub registers: MaybeUninit<pt_regs>,
+    pub registers: MaybeUninit<Registers>,
 }
 
 /// Per-CPU memory would be overwritten by whoever preempts the program; a slot is the thread's until it is released.
 #[btf_map]
-static SCRATCH: Array<Scratch, SCRATCH_SLOTS> = Array::new();
+static SCRATCH: Array<Scratch, SLOTS> = Array::new();
 
 /// The stacks whose frames have been sent. What it forgets is sent again.
 #[btf_map]
@@ -67,12 +69,12 @@ pub struct Caller {
 /// From where a stack is walked.
 pub trait Origin {
     /// Where the walk begins; `room` may be used for what it takes to know.
-    fn begin<'room>(&'room self, room: &'room mut MaybeUninit<pt_regs>) -> impl Begin + 'room;
+    fn begin<'room>(&'room self, room: &'room mut MaybeUninit<Registers>) -> impl Begin + 'room;
 }
 
 /// A function that returns with these registers.
 pub struct Returning<'context> {
-    pub registers: &'context pt_regs,
+    pub registers: &'context Registers,
     pub caller: Caller,
 }
 
@@ -92,17 +94,21 @@ impl Interrupted {
 
 impl Origin for Returning<'_> {
     #[inline(always)]
-    fn begin<'room>(&'room self, _room: &'room mut MaybeUninit<pt_regs>) -> impl Begin + 'room {
+    fn begin<'room>(&'room self, _room: &'room mut MaybeUninit<Registers>) -> impl Begin + 'room {
         unwind::AtReturn { registers: self.registers, caller: self.caller }
     }
 }
 
 impl Origin for Interrupted {
     #[inline(always)]
-    fn begin<'room>(&'room self, room: &'room mut MaybeUninit<pt_regs>) -> impl Begin + 'room {
+    fn begin<'room>(&'room self, room: &'room mut MaybeUninit<Registers>) -> impl Begin + 'room {
         // SAFETY: the helper writes as much as there is room for; where it cannot read it writes zeros.
         unsafe {
-            bpf_probe_read_kernel(room.as_mut_ptr().cast(), size_of::<pt_regs>() as u32, self.registers as *const c_void);
+            bpf_probe_read_kernel(
+                room.as_mut_ptr().cast(),
+                size_of::<Registers>() as u32,
+                self.registers as *const c_void,
+            );
         }
         // SAFETY: it has been written, and any bits are registers.
         unwind::AtInstruction { registers: unsafe { room.assume_init_ref() } }
@@ -116,14 +122,14 @@ pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
         return STACK_NOT_TAKEN;
     }
     for attempt in 0..SCRATCH_TRIES {
-        let slot = thread.tid.wrapping_add(attempt) & (SCRATCH_SLOTS as u32 - 1);
+        let slot = thread.tid.wrapping_add(attempt) & (SLOTS as u32 - 1);
         let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { return STACK_FAILED };
         // SAFETY: a map value's pointer; `busy` is its first word.
-        if unsafe { atomic::exchange(busy, 1) } == 0 {
+        if unsafe { atomic::take(busy, first::SCRATCH + slot, 1) } {
             // The slot is ours until it is released.
             let id = identify(context, origin, thread, ring, slot);
             // SAFETY: as above.
-            unsafe { atomic::exchange(busy, 0) };
+            unsafe { atomic::give_back(busy, first::SCRATCH + slot) };
             return id;
         }
     }

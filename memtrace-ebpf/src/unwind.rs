@@ -9,12 +9,12 @@ mod tables;
 use core::ffi::c_void;
 use core::ops::ControlFlow;
 
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use memtrace_common::unwind::{Mapping, Process};
 use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{Begin, Read, Walk, Window, Windowed};
 
+use crate::registers::{self, Registers};
 use crate::settings;
 use crate::stack::{Caller, Origin, Scratch};
 
@@ -120,19 +120,19 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
 
 /// Where a function returns to.
 pub struct AtReturn<'context> {
-    pub registers: &'context pt_regs,
+    pub registers: &'context Registers,
     pub caller: Caller,
 }
 
 /// Before an instruction, with these registers.
 pub struct AtInstruction<'room> {
-    pub registers: &'room pt_regs,
+    pub registers: &'room Registers,
 }
 
 impl Begin for AtInstruction<'_> {
     #[inline(always)]
     fn ip(&self) -> u64 {
-        self.registers.rip
+        registers::instruction(self.registers)
     }
 
     #[inline(always)]
@@ -142,7 +142,7 @@ impl Begin for AtInstruction<'_> {
 
     #[inline(always)]
     fn register(&self, number: usize) -> u64 {
-        numbered(self.registers, number, self.registers.rsp)
+        registers::by_number(self.registers, registers::stack_pointer(self.registers), number)
     }
 }
 
@@ -159,29 +159,6 @@ impl Begin for AtReturn<'_> {
 
     #[inline(always)]
     fn register(&self, number: usize) -> u64 {
-        numbered(self.registers, number, self.caller.stack_pointer)
-    }
-}
-
-/// A register by DWARF's number (System V ABI, AMD64 supplement, figure 3.36), with this stack pointer.
-#[inline(always)]
-fn numbered(registers: &pt_regs, number: usize, stack_pointer: u64) -> u64 {
-    match number {
-        0 => registers.rax,
-        1 => registers.rdx,
-        2 => registers.rcx,
-        3 => registers.rbx,
-        4 => registers.rsi,
-        5 => registers.rdi,
-        6 => registers.rbp,
-        7 => stack_pointer,
-        8 => registers.r8,
-        9 => registers.r9,
-        10 => registers.r10,
-        11 => registers.r11,
-        12 => registers.r12,
-        13 => registers.r13,
-        14 => registers.r14,
-        _ => registers.r15,
+        registers::by_number(self.registers, self.caller.stack_pointer, number)
     }
 }

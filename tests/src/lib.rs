@@ -11,6 +11,8 @@
 pub mod books;
 pub mod cgroup;
 pub mod counts;
+pub mod group;
+pub mod kernel;
 pub mod kernel_trace;
 pub mod memory;
 pub mod oracle;
@@ -29,6 +31,7 @@ pub mod victim;
 pub use books::{Books, Numbers};
 pub use cgroup::Cgroup;
 pub use counts::Counts;
+pub use group::Group;
 pub use kernel_trace::KernelTrace;
 pub use oracle::Oracle;
 pub use outcome::Outcome;

@@ -1,6 +1,6 @@
 //! Commands that memtrace starts: nothing is missed from the first instruction on.
 
-use memtrace_tests::{Books, Counts, Scratch, Trace, victim};
+use memtrace_tests::{Books, Counts, Scratch, Trace, kernel, victim};
 
 /// The books that a command printed.
 fn books(output: &str) -> Books {
@@ -20,7 +20,8 @@ fn a_command_is_traced_from_its_first_instruction_to_its_end() {
         .filter(|stack| stack.names().contains(&"before_main"))
         .map(|stack| stack.numbers.alloc_bytes)
         .sum();
-    assert_eq!(before_main, 123);
+    // Where its files cannot be told when it has ended, they have no names.
+    assert_eq!(before_main, if kernel::tells_mapped_files() { 123 } else { 0 });
 }
 
 #[test]
@@ -51,7 +52,9 @@ fn what_the_c_library_allocates_for_short_lived_threads_is_not_missed() {
     }
     command.push(victim::path("thread_burst").into_os_string());
     // What `env` preloads is not foretold: it is probed when it is mapped, and memtrace says that something may be missing.
-    let report = Trace::of_command(command).run().report_with_code(20);
+    // Where it cannot be told what is mapped, the library's calls of the C library's functions are all that is seen.
+    let code = if kernel::tells_mapped_files() { 20 } else { 0 };
+    let report = Trace::of_command(command).run().report_with_code(code);
     report.assert_nothing_lost();
     report.assert_consistent();
     let mut seen = counts.read();

@@ -1,10 +1,10 @@
 //! Who is traced: families, and processes chosen by what they are.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use memtrace_tests::{Books, Report, Scratch, Trace, Victim, process, victim};
+use memtrace_tests::{Books, Group, Report, Scratch, Trace, Victim, process, victim};
 use serde::Deserialize;
 
 /// What one of several related processes says of itself.
@@ -112,35 +112,6 @@ fn a_process_is_chosen_by_its_user() {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(victim::path("short_lived"));
     joined(Trace::of_all().options(&["--user", USER]), &mut command);
-}
-
-/// Where control groups (version 2) are mounted.
-fn cgroups() -> PathBuf {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts are listed");
-    // What is mounted, where, as what.
-    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    PathBuf::from(mounts.find(|mount| mount[2] == "cgroup2").expect("control groups (version 2) are mounted")[1])
-}
-
-/// A control group that goes when this is dropped.
-struct Group(PathBuf);
-
-impl Group {
-    fn make(name: &str) -> Self {
-        let path = cgroups().join(format!("{name}-{}", std::process::id()));
-        fs::create_dir(&path).expect("root may make a group");
-        Self(path)
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
 }
 
 #[test]

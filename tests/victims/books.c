@@ -10,9 +10,18 @@ static struct books own = {.max_size = SIZE_MAX};
 struct books *books = &own;
 static struct site *sites;
 
+/* Lets the processor know that it waits. */
+static void rest(void) {
+#ifdef __aarch64__
+    __asm__ volatile("yield");
+#else
+    __builtin_ia32_pause();
+#endif
+}
+
 static void lock(void) {
     while (__atomic_exchange_n(&books->lock, 1, __ATOMIC_ACQUIRE))
-        __builtin_ia32_pause();
+        rest();
 }
 
 static void unlock(void) { __atomic_store_n(&books->lock, 0, __ATOMIC_RELEASE); }

@@ -44,11 +44,21 @@ pub(crate) fn codename() -> Result<String> {
 
 /// The sources of the machine's own release, by apt's own account of its configuration.
 pub(crate) fn mirrors() -> Result<Vec<Mirror>> {
-    let codename = codename()?;
+    Ok(sources(&targets()?, &codename()?))
+}
+
+/// All sources of the machine's own release as lines of apt's, those of its updates too.
+pub(crate) fn own_sources() -> Result<String> {
+    let (targets, codename) = (targets()?, codename()?);
+    let updates = ["", "-updates", "-security"].map(|end| format!("{codename}{end}"));
+    let of = |suite: &String| sources(&targets, suite).iter().map(|mirror| mirror.source(suite)).collect::<String>();
+    Ok(updates.iter().map(of).collect())
+}
+
+fn targets() -> Result<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(CREATED_BY) $(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)"]);
-    let targets = command::answer(&mut apt).context("apt-get, which fetches them, cannot be asked for its sources")?;
-    Ok(sources(&targets, &codename))
+    command::answer(&mut apt).context("apt-get, which fetches them, cannot be asked for its sources")
 }
 
 fn sources(targets: &str, codename: &str) -> Vec<Mirror> {
@@ -70,7 +80,7 @@ fn sources(targets: &str, codename: &str) -> Vec<Mirror> {
     mirrors
 }
 
-/// apt with one source and folders of its own.
+/// apt with sources and folders of its own.
 pub(crate) struct Apt {
     folder: PathBuf,
     architecture: Option<&'static str>,
@@ -78,11 +88,13 @@ pub(crate) struct Apt {
 
 impl Apt {
     /// Nothing is fetched yet.
-    pub(crate) fn prepare(folder: &Path, mirror: &Mirror, suite: &str) -> Result<Self> {
+    ///
+    /// `sources` are lines of apt's, as [`Mirror::source`] makes them.
+    pub(crate) fn prepare(folder: &Path, sources: &str) -> Result<Self> {
         for part in ["state/lists/partial", "cache/archives/partial", "sources", "packages"] {
             fs::create_dir_all(folder.join(part)).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        fs::write(folder.join("sources/one.list"), mirror.source(suite)).context("cannot write a source for apt")?;
+        fs::write(folder.join("sources/one.list"), sources).context("cannot write a source for apt")?;
         Ok(Self { folder: folder.to_path_buf(), architecture: None })
     }
 
@@ -137,10 +149,11 @@ impl Apt {
         text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned).collect()
     }
 
-    /// Unpacks the package into `folder`, which is there, and returns its name with its version.
+    /// Unpacks the package into `folder`, which is there, and returns its name with its version. `package` may say which
+    /// version, as in `name=version`.
     pub(crate) fn unpack(&self, package: &str, folder: &Path) -> Result<String> {
         command::run(self.command("apt-get").args(["-q", "download", package]))?;
-        let file = self.downloaded(package)?;
+        let file = self.downloaded(package.split('=').next().unwrap_or(package))?;
         command::run(Command::new("dpkg-deb").arg("-x").arg(&file).arg(folder))?;
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;

@@ -1,23 +1,34 @@
-//! `cargo xtask bpf`: builds the BPF object, and stamps it with the sources that it was built from.
+//! `cargo xtask bpf`: builds the BPF objects, and stamps them with the sources that they were built from.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use bpf_sources::{Machine, Variant};
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
 use crate::{command, kernels, say, setup, verified};
 
-/// Debug information becomes BTF, without which the kernel half cannot be loaded; v3 has the atomic instructions that
-/// the programs need (Linux 5.12).
+/// Debug information becomes BTF, without which the kernel half cannot be loaded; v3 has instructions on halves of
+/// registers (Linux 5.1).
 const RUSTFLAGS: &str = "-Cdebuginfo=2 -Clink-arg=--btf -Ctarget-cpu=v3";
 
 /// How often the sources may change under a running build before it is given up.
 const ATTEMPTS: usize = 3;
 
-/// Builds the object; with `--kernels` it asks the verifiers of other kernels too.
+/// Says for which machine's registers to build (aya-build).
+const REGISTERS_OF: &str = "AYA_BPF_TARGET_ARCH";
+
+/// Builds the objects; with `--kernels` it asks the verifiers of other kernels too, and with `--machine` it builds for
+/// another machine.
 pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {
+    if let [option, name] = options
+        && option == "--machine"
+    {
+        let machine = Machine::named(name).with_context(|| format!("there are no objects for {name}"))?;
+        return build_for(workspace, machine);
+    }
     let kernels = kernels::asked_for(options)?;
     run(workspace)?;
     match kernels {
@@ -29,52 +40,68 @@ pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> 
     }
 }
 
-/// Builds the object.
+/// Builds the objects for this machine, and asks its verifier.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    build_for(workspace, Machine::OWN)?;
+    verified::check(workspace)
+}
+
+/// Builds the objects for a machine.
+pub(crate) fn build_for(workspace: &Workspace, machine: Machine) -> Result<()> {
     let toolchain = toolchain::obtain(workspace)?;
-    say::step("Building the BPF object");
+    say::step(&format!("Building the BPF objects for {}", machine.name()));
     for _ in 0..ATTEMPTS {
         let before = fingerprint(workspace)?;
-        let built = build(workspace, &toolchain)?;
+        for variant in Variant::ALL {
+            build(workspace, &toolchain, machine, variant)?;
+        }
         // Cargo writes a missing lock file, and somebody may be editing: only what stayed the same is what was built.
         if fingerprint(workspace)? == before {
-            place(workspace, &built, &before)?;
-            return verified::check(workspace);
+            return stamp(workspace, machine, &before);
         }
     }
-    bail!("the sources of the BPF object keep changing while it is built")
+    bail!("the sources of the BPF objects keep changing while it is built")
 }
 
 fn fingerprint(workspace: &Workspace) -> Result<String> {
-    workspace.bpf().fingerprint().context("the sources of the BPF object cannot be read")
+    workspace.bpf().fingerprint().context("the sources of the BPF objects cannot be read")
 }
 
-fn build(workspace: &Workspace, toolchain: &Toolchain) -> Result<PathBuf> {
-    let target = workspace.join("target/bpf");
+fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant: Variant) -> Result<()> {
+    let files = workspace.bpf();
+    let target = files.folder(machine);
+    let (features, floor): (&[&str], _) = match variant {
+        Variant::Usual => (&[], Some(files.floor())),
+        Variant::Plain => (&["--features", "plain"], None),
+    };
     command::run(
         toolchain
             .cargo_build()
-            .arg("--release")
-            .arg("--target-dir")
+            .args(["--release", "--target-dir"])
             .arg(&target)
+            .args(features)
+            .env(REGISTERS_OF, machine.name())
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_RUSTFLAGS", RUSTFLAGS)
             // These would take the place of the target's own flags.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .current_dir(workspace.join("memtrace-ebpf")),
     )?;
-    Ok(target.join("bpfel-unknown-none/release"))
+    let built = target.join("bpfel-unknown-none/release");
+    if let Some(floor) = floor.filter(|_| machine == Machine::OWN) {
+        copy(&built.join("floor"), &floor)?;
+    }
+    let object = files.object(machine, variant);
+    copy(&built.join("memtrace-ebpf"), &object)?;
+    say::note(&format!("an object is {}", object.display()));
+    Ok(())
 }
 
-fn place(workspace: &Workspace, built: &Path, sources: &str) -> Result<()> {
-    let files = workspace.bpf();
-    let (object, stamp) = (files.object(), files.stamp());
-    copy(&built.join("memtrace-ebpf"), &object)?;
-    copy(&built.join("floor"), &files.floor())?;
+fn stamp(workspace: &Workspace, machine: Machine, sources: &str) -> Result<()> {
+    let stamp = workspace.bpf().stamp(machine);
     if fs::read_to_string(&stamp).ok().as_deref() != Some(sources) {
         fs::write(&stamp, sources).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
-    say::note(&format!("the object is {}", object.display()));
     Ok(())
 }
 

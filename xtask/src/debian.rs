@@ -15,20 +15,18 @@ use crate::workspace::Workspace;
 /// the backports are there.
 const BACKPORTED: &str = "bookworm";
 
-/// The emulator for tests on other kernels.
-const EMULATOR: &[&str] = &["qemu-system-x86"];
-
 /// Installs `packages` by apt, or says which are to be installed by hand. `why` completes "installed for ...".
 pub(crate) fn install(packages: &[&str], why: &str) -> Result<()> {
     install_from(packages, why, &[])
 }
 
-/// Installs the emulator that guests run in; on Debian 12 the one of its backports, by the machine's own mirror. The
-/// machine's list of sources stays as it is.
-pub(crate) fn install_emulator(workspace: &Workspace) -> Result<()> {
+/// Installs the package of an emulator that guests run in; on Debian 12 the one of its backports, by the machine's own
+/// mirror. The machine's list of sources stays as it is.
+pub(crate) fn install_emulator(workspace: &Workspace, package: &str) -> Result<()> {
     const WHY: &str = "the tests on other kernels";
+    let packages = &[package];
     if apt::codename()? != BACKPORTED {
-        return install(EMULATOR, WHY);
+        return install(packages, WHY);
     }
     let suite = format!("{BACKPORTED}-backports");
     let folder = workspace.join("target/kernels/apt/emulator");
@@ -40,8 +38,9 @@ pub(crate) fn install_emulator(workspace: &Workspace) -> Result<()> {
         String::from("Dir::Etc::sourcelist=/dev/null"),
         format!("APT::Default-Release={suite}"),
     ];
-    install_from(EMULATOR, WHY, &options)
+    install_from(packages, WHY, &options)
 }
+
 fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> {
     let list = packages.join(" ");
     if command::in_path("apt-get").is_empty() {

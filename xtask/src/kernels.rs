@@ -1,44 +1,35 @@
 //! Tests on other kernels, in guests under software emulation.
 //!
 //! A guest sees this machine's files, with a layer over them that takes what it writes; so what was built here runs there
-//! as it is.
+//! as it is. A guest of another machine ([`arm64`]) has files of its own.
 
+mod arm64;
+mod boot;
 mod bzimage;
 mod cpio;
 mod features;
 mod guest;
 mod obtain;
+mod run;
 mod selection;
+mod side_by_side;
 mod supported;
 mod transcript;
+mod verify;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
-use features::Features;
+use anyhow::{Context as _, Result};
+use bpf_sources::Machine;
 pub(crate) use features::write as write_table;
-pub(crate) use guest::EMULATOR;
-use obtain::Image;
+pub(crate) use guest::emulator;
 pub(crate) use supported::{Kernel, asked_for};
-use transcript::{Script, Transcript};
+pub(crate) use verify::verify;
 
-use crate::test::{Binary, Group, PRIVILEGED_PACKAGE, Tally};
+use crate::test::{Binary, Group, Tally};
 use crate::workspace::Workspace;
-use crate::{command, say, verified};
-
-/// When a guest is ended that runs tests: one that hangs must not hold everything up.
-const DEADLINE: Duration = Duration::from_secs(600);
-
-/// When a test program in a guest is ended, in seconds.
-const PART_SECONDS: u64 = 300;
-
-/// When a guest is ended that asks its verifier.
-const VERIFYING: Duration = Duration::from_secs(120);
-
-/// The most instructions that a verifier may walk through: the kernel gives up at 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`,
-/// include/linux/bpf.h), and the next compiler or kernel may need more.
-const MOST_VERIFIED: u64 = 600_000;
+use crate::{command, say};
 
 /// Optimised, since guests are slow; in a folder of its own, since the tests look for another memtrace beside them.
 const PROFILE: &str = "release";
@@ -50,16 +41,16 @@ pub(crate) fn usual() -> Vec<&'static Kernel> {
 
 /// Makes the kernels ready; those that cannot be had are told when they are tested on.
 pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
-    obtain::busybox(workspace)?;
     for kernel in kernels {
+        obtain::busybox(workspace, kernel)?;
         if let Err(error) = obtain::kernel(workspace, kernel) {
             say::warning(&format!("{error:#}"));
         }
     }
-    Ok(())
+    if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) { arm64::fetch(workspace) } else { Ok(()) }
 }
 
-/// Runs the tests for guests on each of the kernels.
+/// Runs the tests for guests on each of the kernels, on as many at a time as there are processors.
 ///
 /// # Errors
 ///
@@ -70,19 +61,37 @@ pub(crate) fn run_tests(
     binaries: &[Binary],
     tally: &mut Tally,
 ) -> Result<()> {
-    let memtrace = build_memtrace(workspace)?;
-    for kernel in kernels {
+    let memtrace = build_for(workspace, kernels)?;
+    let outcomes = side_by_side::each(kernels, |kernel| {
         say::step(&format!("Running the tests for guests on Linux {}", kernel.name));
         let begun = Instant::now();
-        if let Err(error) = run_tests_on(workspace, kernel, &memtrace, binaries, tally) {
-            tally.problem(format!("Linux {}: {error:#}", kernel.name));
-        }
+        let outcome = match kernel.machine {
+            Machine::X86_64 => run::tests(workspace, kernel, &memtrace, binaries),
+            Machine::Aarch64 => run::trace(workspace, kernel),
+        };
         say::note(&format!("Linux {} took {} s", kernel.name, begun.elapsed().as_secs()));
+        outcome
+    });
+    for (kernel, outcome) in kernels.iter().zip(outcomes) {
+        let problems = match outcome {
+            Ok(outcome) => {
+                for (name, ran) in outcome.rows {
+                    tally.add_required(Group::Guests, &format!("Linux {} {name}", kernel.name), ran);
+                }
+                outcome.problems
+            }
+            Err(error) => vec![format!("{error:#}")],
+        };
+        problems.into_iter().for_each(|problem| tally.problem(format!("Linux {}: {problem}", kernel.name)));
     }
     Ok(())
 }
 
-fn build_memtrace(workspace: &Workspace) -> Result<PathBuf> {
+/// Builds what guests run; returns the memtrace of those that are like this machine.
+fn build_for(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<PathBuf> {
+    if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
+        arm64::build(workspace)?;
+    }
     say::step("Building the memtrace that guests run");
     let mut cargo = command::cargo();
     cargo.current_dir(workspace.root()).args(["build", "--package", "memtrace", "--profile", PROFILE]);
@@ -90,146 +99,6 @@ fn build_memtrace(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.join("target").join(PROFILE).join("memtrace"))
 }
 
-const DOCTOR: &str = "memtrace doctor";
-
-fn run_tests_on(
-    workspace: &Workspace,
-    kernel: &Kernel,
-    memtrace: &Path,
-    binaries: &[Binary],
-    tally: &mut Tally,
-) -> Result<()> {
-    let memtrace = text(memtrace)?;
-    let mut script = Script::with(&[("MEMTRACE_BIN", memtrace), ("RUST_BACKTRACE", "0")]);
-    script.part(DOCTOR, "/", PART_SECONDS, &[memtrace, "doctor", "--json"]);
-    let mut wanted = Vec::new();
-    for file in selection::files(kernel) {
-        let is_it = |binary: &&Binary| binary.package == PRIVILEGED_PACKAGE && binary.target == file.name;
-        let binary = binaries.iter().find(is_it).with_context(|| format!("there are no tests {}", file.name))?;
-        let words = [&[text(&binary.program)?], &file.arguments()[..]].concat();
-        script.part(file.name, text(&binary.folder)?, PART_SECONDS, &words);
-        wanted.push((file.name, file.expected(&binary.program)?));
-    }
-    let transcript = boot(workspace, kernel, script, DEADLINE, tally)?;
-    for (name, expected) in wanted {
-        let row = format!("Linux {} {name}", kernel.name);
-        match transcript.part(name) {
-            Some(part) => {
-                tally.add_required(Group::Guests, &row, part.ran());
-                part.compare(&expected).into_iter().for_each(|problem| tally.problem(format!("{row}: {problem}")));
-            }
-            None => tally.problem(format!("{row}: did not run")),
-        }
-    }
-    let told = transcript.part(DOCTOR).context("doctor did not run")?.text();
-    let features = Features::read(&told)?;
-    Features::keep(workspace, kernel, &told)?;
-    let problems = features::compare(workspace, kernel, &features)?;
-    problems.into_iter().for_each(|problem| tally.problem(format!("Linux {}: {problem}", kernel.name)));
-    Ok(())
-}
-
-/// Boots the kernel and runs the script. That the guest did not come to its end is a problem; what it wrote before still
-/// counts.
-fn boot(
-    workspace: &Workspace,
-    kernel: &Kernel,
-    script: Script,
-    deadline: Duration,
-    tally: &mut Tally,
-) -> Result<Transcript> {
-    let (transcript, trouble) = boot_for(workspace, kernel, script, deadline)?;
-    trouble.into_iter().for_each(|trouble| tally.problem(format!("Linux {}: {trouble}", kernel.name)));
-    Ok(transcript)
-}
-
-fn boot_for(
-    workspace: &Workspace,
-    kernel: &Kernel,
-    script: Script,
-    deadline: Duration,
-) -> Result<(Transcript, Option<String>)> {
-    let image: Image = obtain::kernel(workspace, kernel)?;
-    let busybox = obtain::busybox(workspace)?;
-    let folder = workspace.join("target/kernels/guest");
-    let mut transcript = Transcript::default();
-    let ended = guest::run(&image, &busybox, &folder, &script.finish(), deadline, |line| {
-        say::result(line);
-        transcript.read_line(line);
-    })?;
-    let trouble = (ended.told != Some(0) || !transcript.is_whole()).then(|| ended.explain(deadline));
-    Ok((transcript, trouble))
-}
-
-/// Prints what the verifier of each kernel walks through, program by program.
-///
-/// # Errors
-///
-/// Where a kernel cannot be had, refuses a program, or walks through too much.
-pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
-    const PART: &str = "verifier";
-    let program = std::env::current_exe().context("this program does not know where it lies")?;
-    let root = text(workspace.root())?.to_owned();
-    let mut problems = Vec::new();
-    let mut columns = Vec::new();
-    for kernel in kernels {
-        say::step(&format!("Asking the verifier of Linux {}", kernel.name));
-        let mut script = Script::with(&[]);
-        script.part(PART, &format!("{root}/xtask"), PART_SECONDS, &[text(&program)?, "bpf", "verified"]);
-        match boot_for(workspace, kernel, script, VERIFYING) {
-            Err(error) => problems.push(format!("Linux {}: {error:#}", kernel.name)),
-            Ok((transcript, trouble)) => {
-                problems.extend(trouble.map(|trouble| format!("Linux {}: {trouble}", kernel.name)));
-                let part = transcript.part(PART).cloned().unwrap_or_default();
-                problems.extend(unexpected(kernel, part.status == Some(0), &part.text()));
-                columns.push((*kernel, verified::read(&part.text())));
-            }
-        }
-    }
-    for (kernel, counts) in &columns {
-        for (program, count) in counts {
-            let shown = count.map_or_else(|| String::from(verified::UNTOLD), |count| count.to_string());
-            say::result(&format!("{:<6} {program:<24} {shown:>8}", kernel.name));
-            if count.is_some_and(|count| count > MOST_VERIFIED) {
-                problems.push(format!("Linux {}: {program} takes more than {MOST_VERIFIED} instructions", kernel.name));
-            }
-            if count.is_none() {
-                problems.push(format!("Linux {} does not tell what {program} takes", kernel.name));
-            }
-        }
-    }
-    if problems.is_empty() { Ok(()) } else { bail!("{}", problems.join("\n")) }
-}
-
-/// What is wrong with a verifier's answer, `told` being all that it said.
-fn unexpected(kernel: &Kernel, takes: bool, told: &str) -> Option<String> {
-    let name = kernel.name;
-    match (kernel.refuses, takes) {
-        (None, true) => None,
-        (None, false) => Some(format!("Linux {name} refuses a program; its verifier's words are above")),
-        (Some(_), true) => Some(format!("Linux {name} takes the programs, and is said to refuse them")),
-        (Some(words), false) => {
-            let refused = told.contains(words);
-            (!refused).then(|| format!("Linux {name} does not refuse the programs with {words:?}, as it should"))
-        }
-    }
-}
-
 fn text(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} cannot be handed to a guest", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_must_take_or_refuse_the_programs_as_it_is_said_to() {
-        let kernel = |refuses| Kernel { name: "1.0", suites: &[], refuses };
-        assert_eq!(unexpected(&kernel(None), true, ""), None);
-        assert!(unexpected(&kernel(None), false, "").is_some());
-        assert_eq!(unexpected(&kernel(Some("no atomics")), false, "it says: no atomics"), None);
-        assert!(unexpected(&kernel(Some("no atomics")), false, "out of memory").is_some());
-        assert!(unexpected(&kernel(Some("no atomics")), true, "").is_some());
-    }
 }

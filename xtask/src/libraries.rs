@@ -55,7 +55,7 @@ fn fetch(all: &Path, library: &Library, mirrors: &[Mirror]) -> Result<()> {
     let folder = all.join(library.name);
     let mut problem = None;
     for mirror in mirrors {
-        let apt = Apt::prepare(&all.join(APT).join(library.suite), mirror, library.suite)?;
+        let apt = Apt::prepare(&all.join(APT).join(library.suite), &mirror.source(library.suite))?;
         match apt.update().and_then(|()| renew(&folder)).and_then(|()| apt.unpack(library.package, &folder)) {
             Ok(version) => {
                 return fs::write(folder.join(COMPLETE), version + "\n").context("cannot be marked as complete");

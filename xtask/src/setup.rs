@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use anyhow::Result;
+use bpf_sources::Machine;
 
 use crate::kernels::{self, Kernel};
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, say, toolchain};
 
 /// A program that is needed, or another file, and Debian's package with it.
-struct Program {
+pub(crate) struct Program {
     /// Its name, or its path where another of that name will not do.
-    name: &'static str,
-    package: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) package: &'static str,
 }
 
 /// What the demo and the build itself need.
@@ -41,6 +42,12 @@ const GUESTS: &[Program] = &[
     Program { name: "depmod", package: "kmod" },
     Program { name: "xz", package: "xz-utils" },
     Program { name: "zstd", package: "zstd" },
+];
+
+/// What is built with for arm64.
+const CROSS: &[Program] = &[
+    Program { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
+    Program { name: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
 ];
 
 /// The programs that are measured, as Debian has them, and what measures them.
@@ -83,9 +90,16 @@ pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
 
 /// What the tests on other kernels need: an emulator, and those kernels.
 pub(crate) fn for_guests(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
-    ensure(GUESTS, "the tests on other kernels")?;
-    if !is_there(kernels::EMULATOR) {
-        debian::install_emulator(workspace)?;
+    const WHY: &str = "the tests on other kernels";
+    ensure(GUESTS, WHY)?;
+    if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
+        ensure(CROSS, WHY)?;
+    }
+    for kernel in kernels {
+        let Program { name, package } = kernels::emulator(kernel.machine);
+        if !is_there(name) {
+            debian::install_emulator(workspace, package)?;
+        }
     }
     kernels::fetch(workspace, kernels)
 }

@@ -37,7 +37,9 @@ fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     setup::for_tests(workspace)?;
     setup::for_guests(workspace, kernels)?;
     bpf::run(workspace)?;
-    let binaries = build(workspace)?;
+    say::step("Building the tests");
+    // Guests run no tests of another package, and a memtrace of their own.
+    let binaries = binaries::build(workspace, &["--package", PRIVILEGED_PACKAGE, "--tests"])?;
     let mut tally = Tally::of_groups(&[Group::Guests]);
     kernels::run_tests(workspace, kernels, &binaries, &mut tally)?;
     conclude(tally)
@@ -47,7 +49,7 @@ fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
     say::step("Building the programs and the tests");
     // The privileged tests run memtrace itself, which belongs to another package than they.
     command::run(command::cargo().current_dir(workspace.root()).args(["build", "--workspace"]))?;
-    binaries::build(workspace)
+    binaries::build(workspace, &["--workspace"])
 }
 
 fn conclude(tally: Tally) -> Result<()> {

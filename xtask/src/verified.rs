@@ -1,19 +1,32 @@
 //! How much of the kernel half the verifier walks through, program by program, held against a committed baseline: a
 //! program that suddenly takes far more is about to be refused by some kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::Ebpf;
-use aya::programs::Program;
+use aya::programs::{Program, ProgramError};
+use bpf_sources::{Machine, Variant};
 
 use crate::say;
 use crate::workspace::Workspace;
 
-/// What the verifier says of the programs: how many instructions it walks through, where it tells.
-pub(crate) type Counts = BTreeMap<String, Option<u64>>;
+/// What a verifier says of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It walks through so many instructions, where it tells (Linux 5.16).
+    Accepted(Option<u64>),
+    /// Its last words.
+    Refused(String),
+}
+
+/// What the verifier says of the programs.
+pub(crate) type Verdicts = BTreeMap<String, Verdict>;
+
+/// Of the programs of the plain object, which are called as the others are.
+pub(crate) const PLAIN: &str = "plain_";
 
 /// The baseline: a program and its number of verified instructions a line.
 const BASELINE: &str = "xtask/verified-instructions.txt";
@@ -28,26 +41,33 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         say::note("as root, this would also print how many instructions the verifier walks through");
         return Ok(());
     }
-    let untold = "kernels before 5.16 do not say how much they verify";
-    let told = count(workspace)?.into_iter().map(|(name, count)| Ok((name, count.context(untold)?)));
-    let counts = told.collect::<Result<BTreeMap<_, _>>>()?;
+    let mut counts = BTreeMap::new();
+    for (name, verdict) in ask(workspace)? {
+        let count = match verdict {
+            Verdict::Accepted(count) => count.context("kernels before 5.16 do not say how much they verify")?,
+            Verdict::Refused(words) => bail!("the verifier refuses {name}: {words}"),
+        };
+        counts.insert(name, count);
+    }
     let path = workspace.join(BASELINE);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let baseline = parse(&text)?;
     say::step("Instructions that the verifier walks through, and the baseline");
     for (program, count) in &counts {
         let known = baseline.get(program).map_or_else(|| String::from("-"), u64::to_string);
-        say::note(&format!("{program:<24} {count:>8} {known:>8}"));
+        say::note(&format!("{program:<30} {count:>8} {known:>8}"));
     }
     judge(&counts, &baseline).map_err(|reason| anyhow!("{reason}; where that is right, change {BASELINE}"))
 }
 
-/// Prints a program and its number a line, for `cargo xtask bpf --kernels`, which runs this in guests. What the verifier
-/// says of a program that it refuses is in the error.
+/// Prints a program and what the verifier says of it a line, for `cargo xtask bpf --kernels`, which runs this in guests.
 pub(crate) fn tell(workspace: &Workspace) -> Result<()> {
-    for (program, count) in count(workspace)? {
-        let count = count.map_or_else(|| String::from(UNTOLD), |count| count.to_string());
-        say::result(&format!("{program} {count}"));
+    for (program, verdict) in ask(workspace)? {
+        say::result(&match verdict {
+            Verdict::Accepted(Some(count)) => format!("{program} {count}"),
+            Verdict::Accepted(None) => format!("{program} {UNTOLD}"),
+            Verdict::Refused(words) => format!("{program} {REFUSED} {words}"),
+        });
     }
     Ok(())
 }
@@ -55,33 +75,62 @@ pub(crate) fn tell(workspace: &Workspace) -> Result<()> {
 /// Stands for a number that the kernel does not tell.
 pub(crate) const UNTOLD: &str = "-";
 
+/// Stands before the words of a refusal.
+const REFUSED: &str = "refused:";
+
 /// The lines that [`tell`] prints.
-pub(crate) fn read(told: &str) -> Counts {
+pub(crate) fn read(told: &str) -> Verdicts {
     let row = |line: &str| {
-        let (program, count) = line.split_once(' ')?;
-        let count = if count == UNTOLD { None } else { Some(count.parse().ok()?) };
-        Some((program.to_owned(), count))
+        let (program, verdict) = line.split_once(' ')?;
+        let verdict = match (verdict.strip_prefix(REFUSED), verdict) {
+            (Some(words), _) => Verdict::Refused(words.trim().to_owned()),
+            (None, UNTOLD) => Verdict::Accepted(None),
+            (None, count) => Verdict::Accepted(Some(count.parse().ok()?)),
+        };
+        Some((program.to_owned(), verdict))
     };
     told.lines().filter_map(row).collect()
 }
 
-fn count(workspace: &Workspace) -> Result<Counts> {
-    let object = workspace.bpf().object();
-    let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
-    let mut ebpf = Ebpf::load(&object).context("the kernel does not take the object")?;
-    let mut counts = BTreeMap::new();
-    for (name, program) in ebpf.programs_mut() {
-        match program {
-            Program::UProbe(program) => program.load(),
-            Program::RawTracePoint(program) => program.load(),
-            Program::PerfEvent(program) => program.load(),
-            _ => bail!("{name} is of a kind that is not known here"),
+/// Asks for all programs of both objects.
+fn ask(workspace: &Workspace) -> Result<Verdicts> {
+    let mut verdicts = BTreeMap::new();
+    for (variant, beginning) in [(Variant::Usual, ""), (Variant::Plain, PLAIN)] {
+        let object = workspace.bpf().object(Machine::OWN, variant);
+        let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
+        let mut ebpf = Ebpf::load(&object).context("the kernel does not take the object")?;
+        let names: BTreeSet<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            let program = ebpf.program_mut(&name).context("a program is not there any more")?;
+            let loaded = match program {
+                Program::UProbe(program) => program.load(),
+                Program::RawTracePoint(program) => program.load(),
+                Program::PerfEvent(program) => program.load(),
+                _ => bail!("{name} is of a kind that is not known here"),
+            };
+            let verdict = match loaded {
+                Ok(()) => Verdict::Accepted(program.info()?.verified_instruction_count().map(u64::from)),
+                Err(error) => Verdict::Refused(last_words(&error)),
+            };
+            let refused = matches!(verdict, Verdict::Refused(_));
+            verdicts.insert(format!("{beginning}{name}"), verdict);
+            // What one of its programs needs, memtrace asks for before it takes this object at all.
+            if refused && variant == Variant::Usual {
+                break;
+            }
         }
-        .with_context(|| format!("the verifier refuses {name}"))?;
-        let verified = program.info()?.verified_instruction_count();
-        counts.insert(name.to_owned(), verified.map(u64::from));
     }
-    Ok(counts)
+    Ok(verdicts)
+}
+
+/// The end of what a verifier says, in one line. Its account of its own work says nothing.
+fn last_words(error: &ProgramError) -> String {
+    const LINES: usize = 3;
+    const ACCOUNT: [&str; 3] = ["processed ", "verification time ", "stack depth "];
+    let text = error.to_string();
+    let is_account = |line: &&str| line.is_empty() || ACCOUNT.iter().any(|beginning| line.starts_with(beginning));
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !is_account(line)).collect();
+    lines[lines.len().saturating_sub(LINES)..].join(" | ")
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, u64>> {
@@ -124,6 +173,15 @@ mod tests {
         assert_eq!(judge(&table("free 400"), &baseline), Ok(()));
         assert_eq!(judge(&table("free 500"), &baseline), Ok(()));
         assert!(judge(&table("free 501"), &baseline).is_err());
+    }
+
+    #[test]
+    fn what_is_told_is_read_again() {
+        let told = read("==> nothing\nfree 400\nplain_free -\nmalloc refused: 7: (db) | no such thing");
+        assert_eq!(told["free"], Verdict::Accepted(Some(400)));
+        assert_eq!(told["plain_free"], Verdict::Accepted(None));
+        assert_eq!(told["malloc"], Verdict::Refused(String::from("7: (db) | no such thing")));
+        assert_eq!(told.len(), 3);
     }
 
     #[test]

@@ -6,14 +6,13 @@ use memtrace_common::wire::gate;
 
 use crate::pending::{self, Call, Pending};
 use crate::thread::Thread;
-use crate::{hook, maps, own_stack, rate};
+use crate::{hook, maps, own_stack, rate, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
     match maps::gate() {
         gate::OPEN => {
-            // SAFETY: at a uprobe the context is the user's registers.
-            let stack_pointer = unsafe { (*context.regs).rsp };
+            let stack_pointer = registers::stack_pointer(registers::of(context));
             let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux, extra: 0 });
         }
         gate::COUNTING => rate::count(size),

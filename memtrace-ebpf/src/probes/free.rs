@@ -5,7 +5,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, hook, maps, own_stack};
+use crate::{emit, hook, maps, own_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, address: u64) {
@@ -13,8 +13,7 @@ fn enter(context: &ProbeContext, address: u64) {
         return;
     }
     let thread = Thread::current();
-    // SAFETY: at a uprobe the context is the user's registers.
-    let stack_pointer = unsafe { (*context.regs).rsp };
+    let stack_pointer = registers::stack_pointer(registers::of(context));
     if pending::enter(context, thread, stack_pointer, address) != Entry::Nested {
         emit::free(context, thread, address);
     }
@@ -27,8 +26,7 @@ fn enter_around(context: &ProbeContext, address: u64) {
         return;
     }
     let thread = Thread::current();
-    // SAFETY: at a uprobe the context is the user's registers.
-    let stack_pointer = unsafe { (*context.regs).rsp };
+    let stack_pointer = registers::stack_pointer(registers::of(context));
     let pending = Pending { call: Call::Free, size: 0, aux: address, extra: 0 };
     match pending::begin(context, thread, stack_pointer, pending) {
         Some(Entry::Outermost) => emit::free(context, thread, address),

@@ -3,7 +3,6 @@
 //! What is unmapped or moved is given up before the call, since another thread may be given the same addresses before it
 //! returns; where the call fails it is taken back. Calls of 32-bit programs are left out, whose numbers are others.
 
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::bpf_get_current_task;
@@ -12,20 +11,10 @@ use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::PAGE_SHIFT;
 
 use crate::emit::Range;
+use crate::registers::call::{is_native, number, offset};
 use crate::stack::Interrupted;
 use crate::thread::Thread;
 use crate::{emit, maps, settings, stack};
-
-/// arch/x86/entry/syscalls/syscall_64.tbl
-mod number {
-    pub const MMAP: u64 = 9;
-    pub const MUNMAP: u64 = 11;
-    pub const BRK: u64 = 12;
-    pub const MREMAP: u64 = 25;
-}
-
-/// The code segment of 64-bit programs (`__USER_CS`, arch/x86/include/asm/segment.h).
-const USER_CODE: u64 = 0x33;
 
 /// Results from here on are errors (`MAX_ERRNO`, include/linux/err.h).
 const ERRORS: u64 = -4095_i64 as u64;
@@ -46,7 +35,7 @@ fn sys_enter(context: RawTracePointContext) -> i32 {
         return 0;
     }
     let registers: u64 = context.arg(0);
-    if !maps::gate_open() || word(registers, offset::CODE) != USER_CODE {
+    if !maps::gate_open() || !is_native(word(registers, offset::MODE)) {
         return 0;
     }
     let thread = Thread::current();
@@ -73,7 +62,7 @@ fn sys_exit(context: RawTracePointContext) -> i32 {
         number::MMAP | number::MUNMAP | number::BRK => settings::tells_mappings(),
         _ => false,
     };
-    if !matters || !maps::gate_open() || word(registers, offset::CODE) != USER_CODE {
+    if !matters || !maps::gate_open() || !is_native(word(registers, offset::MODE)) {
         return 0;
     }
     let result: u64 = context.arg(1);
@@ -133,20 +122,6 @@ fn mapped(context: &RawTracePointContext, registers: u64, thread: Thread, begin:
 #[inline(always)]
 fn pages(bytes: u64) -> u64 {
     bytes.wrapping_add((1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT << PAGE_SHIFT
-}
-
-/// Where the registers of a system call lie in `pt_regs` (System V ABI, AMD64 supplement, A.2.1).
-mod offset {
-    use core::mem::offset_of;
-
-    use super::pt_regs;
-
-    pub const NUMBER: usize = offset_of!(pt_regs, orig_rax);
-    pub const FIRST: usize = offset_of!(pt_regs, rdi);
-    pub const SECOND: usize = offset_of!(pt_regs, rsi);
-    pub const THIRD: usize = offset_of!(pt_regs, rdx);
-    pub const FOURTH: usize = offset_of!(pt_regs, r10);
-    pub const CODE: usize = offset_of!(pt_regs, cs);
 }
 
 /// The word at `offset` of `base`, in the kernel's memory; 0 where it cannot be read.

@@ -1,4 +1,5 @@
-//! What becomes of processes and threads. These are raw tracepoints, which need no tracefs.
+//! What becomes of processes and threads. These are raw tracepoints, which need no tracefs, and each has three programs
+//! ([`thrice`]).
 
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
@@ -6,43 +7,126 @@ use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::Kind;
 
 use crate::thread::Thread;
+use crate::thrice::{self, Deed};
 use crate::{emit, maps, pending, scope, settings, unwind};
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
 /// task, which has the new program already.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec(context: RawTracePointContext) -> i32 {
+    exec(&context);
+    Deed::new(thrice::Kind::Exec, context.arg(2)).note();
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn process_exec_again(context: RawTracePointContext) -> i32 {
+    let deed = Deed::new(thrice::Kind::Exec, context.arg(2));
+    if deed.is_to_do() {
+        exec(&context);
+        deed.note();
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn process_exec_still(context: RawTracePointContext) -> i32 {
+    if Deed::new(thrice::Kind::Exec, context.arg(2)).is_still_to_do() {
+        exec(&context);
+    }
+    0
+}
+
+/// Wakes user space, and so may be preempted at once: nothing is missed where this is not run.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn process_exec_announce(context: RawTracePointContext) -> i32 {
+    let thread = Thread::current();
+    if maps::is_open() && scope::matters(thread.pid) {
+        unwind::announce(thread.pid, context.arg(2));
+    }
+    0
+}
+
+#[inline(always)]
+fn exec(context: &RawTracePointContext) {
     let thread = Thread::current();
     // A thread that is not the leader takes the leader's id when it calls exec.
     pending::forget(context.arg::<u64>(1) as u32);
     pending::forget(thread.tid);
     unwind::forget(thread.pid);
     if maps::is_open() && scope::matters(thread.pid) {
-        emit::process(&context, thread, Kind::Exec);
-        unwind::announce(thread.pid, context.arg(2));
+        emit::process(context, thread, Kind::Exec);
     }
     scope::exec(thread.pid);
-    0
 }
 
 /// `TP_PROTO(struct task_struct *p, …)`: runs in each thread that ends; the last one takes the process with it.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn process_exit(context: RawTracePointContext) -> i32 {
+    exit(&context);
+    Deed::new(thrice::Kind::Exit, 0).note();
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+fn process_exit_again(context: RawTracePointContext) -> i32 {
+    let deed = Deed::new(thrice::Kind::Exit, 0);
+    if deed.is_to_do() {
+        exit(&context);
+        deed.note();
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+fn process_exit_still(context: RawTracePointContext) -> i32 {
+    if Deed::new(thrice::Kind::Exit, 0).is_still_to_do() {
+        exit(&context);
+    }
+    0
+}
+
+#[inline(always)]
+fn exit(context: &RawTracePointContext) {
     let thread = Thread::current();
     pending::forget(thread.tid);
     if is_last_thread(context.arg(0)) {
         unwind::forget(thread.pid);
         if maps::is_open() && scope::matters(thread.pid) {
-            emit::process(&context, thread, Kind::Exit);
+            emit::process(context, thread, Kind::Exit);
         }
         scope::exit(thread.pid);
     }
-    0
 }
 
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`: runs in the parent, before the child does.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn process_fork(context: RawTracePointContext) -> i32 {
+    fork(&context);
+    Deed::new(thrice::Kind::Fork, context.arg(1)).note();
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+fn process_fork_again(context: RawTracePointContext) -> i32 {
+    let deed = Deed::new(thrice::Kind::Fork, context.arg(1));
+    if deed.is_to_do() {
+        fork(&context);
+        deed.note();
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+fn process_fork_still(context: RawTracePointContext) -> i32 {
+    if Deed::new(thrice::Kind::Fork, context.arg(1)).is_still_to_do() {
+        fork(&context);
+    }
+    0
+}
+
+#[inline(always)]
+fn fork(context: &RawTracePointContext) {
     let thread = Thread::current();
     let parent = thread.pid;
     let child = context.arg::<u64>(1) as usize + settings::task_tgid();
@@ -52,13 +136,12 @@ fn process_fork(context: RawTracePointContext) -> i32 {
         Ok(child) if child != parent => {
             unwind::copy(parent, child);
             scope::fork(parent, child);
-            if settings::tells_forks() && maps::is_open() && scope::matters(child) && !shares_memory(&context) {
-                emit::fork(&context, thread, child);
+            if settings::tells_forks() && maps::is_open() && scope::matters(child) && !shares_memory(context) {
+                emit::fork(context, thread, child);
             }
         }
         _ => {}
     }
-    0
 }
 
 /// Whether the new process runs in its parent's memory until it runs another program, as after vfork.

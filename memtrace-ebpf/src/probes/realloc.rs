@@ -8,7 +8,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, hook, maps, own_stack};
+use crate::{emit, hook, maps, own_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, old: u64, size: u64) {
@@ -21,8 +21,7 @@ fn exchange(context: &ProbeContext, pending: Pending) {
         return;
     }
     let thread = Thread::current();
-    // SAFETY: at a uprobe the context is the user's registers.
-    let stack_pointer = unsafe { (*context.regs).rsp };
+    let stack_pointer = registers::stack_pointer(registers::of(context));
     if pending::begin(context, thread, stack_pointer, pending) == Some(Entry::Outermost) && pending.aux != 0 {
         emit::park(context, thread, pending.aux);
     }

@@ -1,7 +1,6 @@
 //! The return of every function that hands out a block.
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
@@ -9,16 +8,18 @@ use memtrace_common::vocabulary::LossReason;
 
 use crate::emit::Block;
 use crate::pending::{self, Call, Pending};
+use crate::registers::POPPED_BY_RETURN;
+use crate::registers::Registers;
 use crate::stack::{Caller, Returning};
 use crate::thread::Thread;
-use crate::{emit, loss, maps, own_stack, settings, stack};
+use crate::{emit, loss, maps, own_stack, registers, settings, stack};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
     own_stack::keep(&context);
-    // SAFETY: at a return probe the context is the user's registers.
-    let registers = unsafe { &*context.regs };
-    enter(&context, registers, Caller { ip: registers.rip, stack_pointer: registers.rsp });
+    let registers = registers::of(&context);
+    let (ip, stack_pointer) = (registers::instruction(registers), registers::stack_pointer(registers));
+    enter(&context, registers, Caller { ip, stack_pointer });
     0
 }
 
@@ -27,16 +28,14 @@ fn call_return(context: RetProbeContext) -> u32 {
 #[uprobe]
 fn call_return_site(context: ProbeContext) -> u32 {
     own_stack::keep(&context);
-    // SAFETY: at a uprobe the context is the user's registers.
-    let registers = unsafe { &*context.regs };
-    // SAFETY: the helper checks the address.
-    let ip = unsafe { bpf_probe_read_user(registers.rsp as *const u64) }.unwrap_or(0);
-    enter(&context, registers, Caller { ip, stack_pointer: registers.rsp.wrapping_add(8) });
+    let registers = registers::of(&context);
+    let stack_pointer = registers::stack_pointer(registers).wrapping_add(POPPED_BY_RETURN);
+    enter(&context, registers, Caller { ip: registers::caller(registers), stack_pointer });
     0
 }
 
 #[inline(always)]
-fn enter(context: &impl EbpfContext, registers: &pt_regs, caller: Caller) {
+fn enter(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     if !maps::gate_open() {
         return;
     }
@@ -52,8 +51,13 @@ fn enter(context: &impl EbpfContext, registers: &pt_regs, caller: Caller) {
 
 /// The block that the call has handed out, and its size, if there is one that is wanted.
 #[inline(always)]
-fn handed_out(context: &impl EbpfContext, registers: &pt_regs, thread: Thread, pending: Pending) -> Option<(u64, u64)> {
-    let result = registers.rax;
+fn handed_out(
+    context: &impl EbpfContext,
+    registers: &Registers,
+    thread: Thread,
+    pending: Pending,
+) -> Option<(u64, u64)> {
+    let result = registers::result(registers);
     let mut size = pending.size;
     let address = match pending.call {
         Call::Alloc => result,

@@ -1,7 +1,7 @@
 //! What of a file is mapped at an address, as the kernel itself knows it.
 
 use core::ffi::c_void;
-use core::ptr::{self, from_mut};
+use core::ptr::{self, from_mut, write_volatile};
 
 use aya_ebpf::bindings::task_struct;
 use aya_ebpf::btf_maps::LruHashMap;
@@ -193,10 +193,7 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
     mapped.end = word(area, layout::end())?;
     mapped.offset = word(area, layout::page_offset())? << PAGE_SHIFT;
     let file = word(area, layout::file())?;
-    mapped.object.inode = 0;
-    mapped.object.changed_s = 0;
-    mapped.object.changed_ns = 0;
-    mapped.object.device = 0;
+    forget(&mut mapped.object);
     if file == 0 {
         // The code that the kernel lends has no file; where it lies it tells.
         let memory = word(area, layout::memory())?;
@@ -206,6 +203,17 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
     }
     mapped.is_file = true;
     read_object(file, &mut mapped.object)
+}
+
+/// Word by word: the compiler would call a function, and each call takes at least 32 bytes of a stack that has none left
+/// (`check_max_stack_depth`, kernel/bpf/verifier.c).
+#[inline(always)]
+fn forget(object: &mut ObjectKey) {
+    object.inode = 0;
+    // SAFETY: it is borrowed for writing.
+    unsafe { write_volatile(&raw mut object.changed_s, 0) };
+    object.changed_ns = 0;
+    object.device = 0;
 }
 
 /// `file` is the address of a `struct file`.

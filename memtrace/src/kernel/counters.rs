@@ -19,18 +19,20 @@ pub struct Counters {
     pub nested: u64,
 }
 
-/// Reads the counters; those of one processor may be a little older than those of another.
-pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> Counters {
+/// Reads the counters, and how often a program stood in for another; those of one processor may be a little older than
+/// those of another.
+pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, u64) {
     let total = |index: u32| map.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>());
     let mut losses = Losses::default();
     for (index, &reason) in (0u32..).zip(LossReason::ALL) {
         losses.add(reason, total(index));
     }
-    Counters {
+    let counters = Counters {
         losses,
         filtered: Amount { bytes: Bytes(total(counter::FILTERED_BYTES)), count: total(counter::FILTERED) },
         nested: total(counter::NESTED),
-    }
+    };
+    (counters, total(counter::STOOD_IN))
 }
 
 /// How often the kernel did not run a program at its probe (`recursion_misses` of `struct bpf_prog_info`, since 5.12).

@@ -56,7 +56,11 @@ impl KernelError {
             // The verifier's own refusal is often EACCES; only where it said nothing is it about the caller.
             if let Some(last) = last_words(&words) {
                 log::debug!("{action}: the verifier says:\n{words}");
-                let reason = format!("the verifier refuses it ({io_error}): {last}");
+                let refused = format!("the verifier refuses it ({io_error}): {last}");
+                let reason = match lacking(last) {
+                    Some(what) => format!("{what}; {refused}"),
+                    None => refused,
+                };
                 return Self::Unsupported { action: action.to_owned(), reason };
             }
         }
@@ -93,6 +97,18 @@ fn last_words(log: &str) -> Option<&str> {
     lines.rev().find(|line| !line.is_empty() && !STATISTICS.iter().any(|statistic| line.starts_with(statistic)))
 }
 
+/// What takes a newer kernel, where the verifier's reason is a helper that it does not know, which ends in its number
+/// (include/uapi/linux/bpf.h).
+fn lacking(reason: &str) -> Option<&'static str> {
+    match reason.rsplit_once('#')?.1 {
+        "123" => Some("choosing processes by their control group takes Linux 5.16"),
+        "174" => {
+            Some("telling allocators apart, and functions whose arguments lie elsewhere than usual, takes Linux 5.15")
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use aya_obj::VerifierLog;
@@ -116,6 +132,15 @@ mod tests {
         );
         assert!(matches!(refused(libc::EPERM, ""), KernelError::Permission { .. }));
         assert!(matches!(refused(libc::EINVAL, "processed 0 insns\n"), KernelError::Failed { .. }));
+    }
+
+    #[test]
+    fn what_takes_a_newer_kernel_is_said_in_the_users_words() {
+        let reason = |log| refused(libc::EINVAL, log).to_string();
+        let groups = reason("unknown func bpf_get_current_ancestor_cgroup_id#123\n");
+        assert!(groups.contains("by their control group takes Linux 5.16; the verifier refuses it"), "{groups}");
+        assert!(reason("invalid func unknown#174\n").contains("telling allocators apart"));
+        assert!(!reason("invalid func unknown#1740\n").contains("takes Linux"));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::path::Path;
 use super::btf;
 use super::error::KernelError;
 use super::load::{Kernel, Options};
+use super::multi;
+use super::object::Programs;
 use super::rings::RingReader;
 use super::selection::Selection;
 use super::settings;
@@ -85,6 +87,24 @@ pub fn kernel_half() -> Result<Kernel, KernelError> {
     let (mut kernel, _) = Kernel::load(&TRIAL)?;
     kernel.way().load_all()?;
     Ok(kernel)
+}
+
+/// Whether the kernel can be asked what a process has mapped (`bpf_find_vma`, Linux 5.17).
+#[must_use]
+pub fn finds_mappings() -> bool {
+    settings::settings(&TRIAL).is_ok_and(|settings| Programs::fitting(settings.areas.known != 0) == Programs::Usual)
+}
+
+/// Whether the programs are told which of their probes was hit (`bpf_get_attach_cookie`, Linux 5.15).
+#[must_use]
+pub fn tells_places() -> bool {
+    multi::tells_places()
+}
+
+/// Whether the programs can see a process' control groups (`bpf_get_current_ancestor_cgroup_id`, Linux 5.16).
+#[must_use]
+pub fn tells_groups() -> bool {
+    multi::tells_groups()
 }
 
 fn btf_is_there() -> Result<(), KernelError> {

@@ -17,23 +17,15 @@ use super::error::KernelError;
 use super::faults;
 use super::meter::{Meter, ProgramTime};
 use super::multi::Multi;
+use super::object::Programs;
 use super::reclaim;
 use super::rings::RingReader;
 use super::selection::{self, Selection};
 use super::settings::settings;
+use super::tracepoints;
 use super::unwind::{Tables, WantedReader};
 use super::way::Way;
 use crate::model::{Bytes, LossReason, Pid};
-
-/// The programs, built from source by `cargo xtask bpf`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
-
-/// Tracepoints and the programs for them.
-const TRACEPOINTS: &[(&str, &str)] = &[
-    ("process_exec", "sched_process_exec"),
-    ("process_exit", "sched_process_exit"),
-    ("process_fork", "sched_process_fork"),
-];
 
 /// The least that a ring can have: a page of any size that Linux runs with.
 const SPARE_SIZE: Bytes = Bytes(1 << 16);
@@ -104,22 +96,24 @@ impl Kernel {
     /// [`KernelError`], with the verifier's words where a program was refused.
     pub fn load(options: &Options) -> Result<(Self, Vec<RingReader>), KernelError> {
         let settings = settings(options)?;
+        let programs = Programs::fitting(settings.areas.known != 0);
+        if programs == Programs::Plain {
+            log::info!("the kernel half takes turns by the kernel's locks, and is told of mappings");
+        }
         let mut ebpf = EbpfLoader::new()
             .override_global("SETTINGS", &Plain(settings), true)
-            .load(OBJECT)
+            .load(programs.object())
             .map_err(|error| KernelError::from_error("load the kernel half", &error))?;
         // Before anybody takes a map out.
-        let multi = Multi::new(OBJECT, &ebpf)?;
+        let multi = Multi::new(programs.object(), &ebpf)?;
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
             .ok();
-        let tables = Tables::take(&mut ebpf, settings.areas.known != 0)?;
+        let tables = Tables::take(&mut ebpf, programs == Programs::Usual)?;
         let spare = RingReader::create(SPARE_SIZE)?;
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default(), missing: Vec::new() };
         let readers = kernel.make_rings(options)?;
-        for &(name, tracepoint) in TRACEPOINTS {
-            kernel.follow_tracepoint(name, tracepoint)?;
-        }
+        tracepoints::follow(&mut kernel)?;
         if options.page_sample.is_some() {
             faults::follow(&mut kernel)?;
         }
@@ -334,11 +328,21 @@ impl Kernel {
     /// What the kernel half has counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        // Read before what was stood in for, of which there must not be less.
+        let missed = self.missed();
         let map = self.ebpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
-        let mut counters = map.map_or_else(Counters::default, |map| counters::read(&map));
-        let missed = self.programs().map(|(_, program)| counters::missed(program)).sum();
-        counters.losses.add(LossReason::ProbeMissed, missed);
+        let (mut counters, stood_in) = map.map_or_else(Default::default, |map| counters::read(&map));
+        if missed > 0 {
+            log::debug!("programs were not run {missed} times, and others stood in for them {stood_in} times");
+        }
+        counters.losses.add(LossReason::ProbeMissed, missed.saturating_sub(stood_in));
         counters
+    }
+
+    /// How often programs were not run, those aside that stand in for others.
+    fn missed(&self) -> u64 {
+        let counted = self.programs().filter(|(name, _)| !tracepoints::is_other(name));
+        counted.map(|(_, program)| counters::missed(program)).sum()
     }
 
     /// Passes what the kernel half has logged on to memtrace's own log.

@@ -21,6 +21,7 @@ use self::call::Places;
 pub(super) use self::call::program_info;
 use self::image::Image;
 pub(super) use self::link::Link;
+pub(super) use self::support::{exchanges, tells_groups, tells_places};
 use super::attach::{Scope, Spot};
 use super::error::KernelError;
 

@@ -93,14 +93,11 @@ fn return_instances(types: &Btf<'_>) -> Option<[u32; 5]> {
     ])
 }
 
-/// Where the kernel keeps what a process has mapped, if it can be asked for it.
+/// Where the kernel keeps what a process has mapped, and whether it can be asked for it.
 fn areas(types: &Btf<'_>) -> Option<AreaLayout> {
-    if !types.has_function("bpf_find_vma") {
-        return None;
-    }
     let (changed_s, changed_ns) = change_time(types)?;
     Some(AreaLayout {
-        known: 1,
+        known: types.has_function("bpf_find_vma").into(),
         task_memory: types.member_offset("task_struct", "mm")?,
         code_pages: types.member_offset("mm_struct", "exec_vm")?,
         begin: types.member_offset("vm_area_struct", "vm_start")?,

@@ -105,6 +105,21 @@ pub fn examine(pid: Option<Pid>) -> Vec<Finding> {
     findings
 }
 
+/// The first two numbers of a kernel's release.
+type Release = (u32, u32);
+
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// That of the running kernel, where it tells one.
+fn release() -> Option<Release> {
+    numbers(&read(RELEASE)?)
+}
+
+fn numbers(release: &str) -> Option<Release> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
 }

@@ -17,7 +17,17 @@ const BEGIN: &str = "<!-- written by `cargo xtask kernels table` -->";
 const END: &str = "<!-- end -->";
 
 /// The subjects of doctor's that tell what a kernel has.
-const SUBJECTS: &[&str] = &["type information", "uprobes", "ring buffers", "kernel half", "probes", "mapping notices"];
+const SUBJECTS: &[&str] = &[
+    "type information",
+    "uprobes",
+    "ring buffers",
+    "kernel half",
+    "probes",
+    "mappings",
+    "marks of probes",
+    "control groups",
+    "mapping notices",
+];
 
 /// What one kernel has: doctor's subjects, its verdict and, where that is not good, what it says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,6 +158,9 @@ mod tests {
 | ring buffers | yes | yes |
 | kernel half | no | yes |
 | probes | yes | yes |
+| mappings | yes | yes |
+| marks of probes | yes | yes |
+| control groups | yes | yes |
 | mapping notices | yes | yes |
 
 - Linux 5.10, kernel half: as it is

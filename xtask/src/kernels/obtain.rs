@@ -5,18 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use bpf_sources::Machine;
 
 use super::bzimage;
 use super::supported::Kernel;
-use crate::apt::{self, Apt};
+use crate::apt::{self, Apt, Mirror};
 use crate::workspace::Workspace;
 use crate::{command, say};
 
 /// What a guest needs that Debian's kernels have as modules: the host's files by 9p, and a layer over them.
 const MODULES: &[&str] = &["virtio_pci", "9p", "9pnet_virtio", "overlay"];
-
-/// Debian's name of the machine that the guests are.
-const ARCHITECTURE: &str = "amd64";
 
 /// Written last: names the packages in their versions.
 const COMPLETE: &str = "VERSION";
@@ -24,6 +22,8 @@ const COMPLETE: &str = "VERSION";
 /// What a guest is booted from.
 pub(super) struct Image {
     folder: PathBuf,
+    /// What it runs on.
+    pub(super) machine: Machine,
 }
 
 impl Image {
@@ -49,17 +49,20 @@ pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
         let unpacked = folder.join("unpacked");
         fs::create_dir_all(&unpacked)?;
         let version = fetch(&all, kernel, &unpacked).with_context(why)?;
-        prepare(&unpacked, &folder).with_context(why)?;
+        prepare(&unpacked, &folder, kernel.machine).with_context(why)?;
         fs::remove_dir_all(&unpacked).context("cannot clean up behind a kernel")?;
         fs::write(folder.join(COMPLETE), version + "\n").context("cannot mark a kernel as complete")?;
     }
-    Ok(Image { folder })
+    Ok(Image { folder, machine: kernel.machine })
 }
 
-/// The program that is everything in a guest's first file system.
-pub(super) fn busybox(workspace: &Workspace) -> Result<PathBuf> {
+/// The program that is everything in the first file system of the kernel's guest.
+pub(super) fn busybox(workspace: &Workspace, kernel: &Kernel) -> Result<PathBuf> {
     let all = workspace.join("target/kernels");
-    let folder = all.join("busybox");
+    let folder = match kernel.machine {
+        Machine::X86_64 => all.join("busybox"),
+        Machine::Aarch64 => all.join("busybox-arm64"),
+    };
     let program = |folder: &Path| {
         ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join(path)).into_iter().find(|path| path.is_file())
     };
@@ -68,14 +71,23 @@ pub(super) fn busybox(workspace: &Workspace) -> Result<PathBuf> {
     }
     let mirrors = apt::mirrors()?;
     let mirror = mirrors.first().context("apt has no source of Debian's own release")?;
-    let apt = Apt::prepare(&all.join("apt/bookworm"), mirror, "bookworm")?.for_architecture(ARCHITECTURE);
+    let apt = apt_for(&all, mirror, "bookworm", kernel)?;
     renew(&folder)?;
     apt.update()?;
     apt.unpack("busybox-static", &folder).context("busybox cannot be had, which guests are begun with")?;
     program(&folder).context("there is no busybox in its package")
 }
 
-fn renew(folder: &Path) -> Result<()> {
+/// apt for the packages of a suite for what the kernel runs on.
+fn apt_for(all: &Path, mirror: &Mirror, suite: &str, kernel: &Kernel) -> Result<Apt> {
+    let name = match kernel.machine {
+        Machine::X86_64 => suite.to_owned(),
+        Machine::Aarch64 => format!("{suite}-arm64"),
+    };
+    Ok(Apt::prepare(&all.join("apt").join(name), &mirror.source(suite))?.for_architecture(kernel.architecture()))
+}
+
+pub(super) fn renew(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
@@ -87,7 +99,7 @@ fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path) -> Result<String> {
     let mut problem = None;
     for mirror in apt::mirrors()? {
         for suite in kernel.suites {
-            let apt = Apt::prepare(&all.join("apt").join(suite), &mirror, suite)?.for_architecture(ARCHITECTURE);
+            let apt = apt_for(all, &mirror, suite, kernel)?;
             match apt.update().and_then(|()| fetch_from(&apt, kernel, unpacked)) {
                 Ok(version) => return Ok(version),
                 Err(error) => problem = Some(error.context(format!("in {suite}"))),
@@ -98,9 +110,12 @@ fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path) -> Result<String> {
 }
 
 fn fetch_from(apt: &Apt, kernel: &Kernel, unpacked: &Path) -> Result<String> {
-    let beginning = format!("linux-image-{}.", kernel.name);
+    let beginning = format!("linux-image-{}.", kernel.number());
     let names = apt.names(&beginning);
-    let Some(image) = newest(&names, &beginning) else { bail!("there is no package {beginning}*-{ARCHITECTURE}") };
+    let architecture = kernel.architecture();
+    let Some(image) = newest(&names, &beginning, architecture) else {
+        bail!("there is no package {beginning}*-{architecture}")
+    };
     let mut versions = apt.unpack(image, unpacked)?;
     // Since Linux 7, the image is a package of nothing but dependencies.
     let parts = ["linux-binary-", "linux-modules-", "linux-base-"];
@@ -112,12 +127,12 @@ fn fetch_from(apt: &Apt, kernel: &Kernel, unpacked: &Path) -> Result<String> {
 }
 
 /// The newest of the packages that begin so, of the plain flavour.
-fn newest<'names>(names: &'names [String], beginning: &str) -> Option<&'names str> {
+fn newest<'names>(names: &'names [String], beginning: &str, architecture: &str) -> Option<&'names str> {
     let numbers = |name: &str| -> Vec<u32> {
         let parts = name[beginning.len()..].split(|letter: char| !letter.is_ascii_digit());
         parts.filter_map(|part| part.parse().ok()).collect()
     };
-    let end = format!("-{ARCHITECTURE}");
+    let end = format!("-{architecture}");
     let plain = names.iter().filter(|name| {
         let rest = name.strip_prefix(beginning).and_then(|rest| rest.strip_suffix(&end));
         rest.is_some_and(|rest| {
@@ -128,7 +143,7 @@ fn newest<'names>(names: &'names [String], beginning: &str) -> Option<&'names st
 }
 
 /// Puts the kernel and the modules that a guest needs into `folder`.
-fn prepare(unpacked: &Path, folder: &Path) -> Result<()> {
+fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
     // From Debian 13 on, modules are below `usr`.
     let below_usr = unpacked.join("usr");
     let base = if unpacked.join("lib/modules").is_dir() { unpacked } else { below_usr.as_path() };
@@ -143,8 +158,12 @@ fn prepare(unpacked: &Path, folder: &Path) -> Result<()> {
     let image = fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
     fs::write(folder.join("vmlinux"), bzimage::unpack(image)?).context("cannot write the kernel")?;
 
-    command::run(Command::new("depmod").arg("-b").arg(base).arg(release))?;
     fs::create_dir_all(folder.join("modules"))?;
+    // What has files of its own needs no modules to come by them.
+    if machine == Machine::Aarch64 {
+        return Ok(());
+    }
+    command::run(Command::new("depmod").arg("-b").arg(base).arg(release))?;
     for (index, module) in in_order(base, &release.to_string_lossy())?.iter().enumerate() {
         let name = module.file_name().unwrap_or_default().to_string_lossy();
         let (name, unpack): (_, &[&str]) = match name.rsplit_once('.') {
@@ -203,7 +222,7 @@ mod tests {
             "linux-image-6.1.300-amd64",
         ]
         .map(String::from);
-        assert_eq!(newest(&names, "linux-image-6.12."), Some("linux-image-6.12.107+deb13-amd64"));
-        assert_eq!(newest(&names, "linux-image-6.13."), None);
+        assert_eq!(newest(&names, "linux-image-6.12.", "amd64"), Some("linux-image-6.12.107+deb13-amd64"));
+        assert_eq!(newest(&names, "linux-image-6.13.", "amd64"), None);
     }
 }

@@ -1,29 +1,59 @@
 //! The kernels that memtrace is tested on, and which of them are asked for.
 
 use anyhow::{Result, bail};
+use bpf_sources::{Machine, Variant};
 
 /// A kernel that is supported.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
-    /// As Linux numbers it.
+    /// As Linux numbers it, and what it runs on unless that is x86_64.
     pub(crate) name: &'static str,
+    /// What it runs on.
+    pub(crate) machine: Machine,
     /// Debian's suites that have, or had lately, a kernel of that number.
     pub(super) suites: &'static [&'static str],
-    /// What its verifier says when it refuses memtrace's programs; `None` where it takes them.
-    pub(super) refuses: Option<&'static str>,
+    /// Which programs of an object its verifier refuses, and what it says then; those of the others it takes.
+    pub(super) refuses: &'static [(Variant, &'static str)],
 }
+
+const X86: Machine = Machine::X86_64;
 
 /// All of them, the oldest first.
 pub(crate) const ALL: &[Kernel] = &[
-    Kernel { name: "5.10", suites: &["bullseye"], refuses: Some("BPF_STX uses reserved fields") },
-    Kernel { name: "6.1", suites: &["bookworm"], refuses: None },
-    Kernel { name: "6.12", suites: &["trixie"], refuses: None },
-    Kernel { name: "6.18", suites: &["trixie-backports"], refuses: None },
-    Kernel { name: "7.2", suites: &["sid", "trixie-backports"], refuses: None },
+    Kernel {
+        name: "5.10",
+        machine: X86,
+        suites: &["bullseye"],
+        refuses: &[
+            (Variant::Usual, "BPF_STX uses reserved fields"),
+            (Variant::Plain, "invalid func unknown#174"),
+            (Variant::Plain, "invalid func unknown#158"),
+        ],
+    },
+    Kernel { name: "6.1", machine: X86, suites: &["bookworm"], refuses: &[] },
+    Kernel { name: "6.12", machine: X86, suites: &["trixie"], refuses: &[] },
+    Kernel { name: "6.18", machine: X86, suites: &["trixie-backports"], refuses: &[] },
+    Kernel { name: "7.2", machine: X86, suites: &["sid", "trixie-backports"], refuses: &[] },
+    Kernel { name: "6.1-arm64", machine: Machine::Aarch64, suites: &["bookworm"], refuses: &[] },
 ];
 
 /// The one that `cargo xtask test` always runs.
 pub(crate) const USUAL: &str = "6.1";
+
+impl Kernel {
+    /// Its number.
+    pub(super) fn number(&self) -> &'static str {
+        self.name.split('-').next().unwrap_or(self.name)
+    }
+
+    /// Debian's name of what it runs on.
+    pub(super) const fn architecture(&self) -> &'static str {
+        match self.machine {
+            Machine::X86_64 => "amd64",
+            Machine::Aarch64 => "arm64",
+        }
+    }
+}
 
 /// Those that a list with commas names; `all` is every one.
 pub(crate) fn named(list: &str) -> Result<Vec<&'static Kernel>> {
@@ -64,7 +94,7 @@ mod tests {
     #[test]
     fn a_list_names_kernels_once_each_and_all_names_every_one() {
         assert_eq!(names("6.12,6.1,6.12"), ["6.12", "6.1"]);
-        assert_eq!(names("all"), ["5.10", "6.1", "6.12", "6.18", "7.2"]);
+        assert_eq!(names("all"), ["5.10", "6.1", "6.12", "6.18", "7.2", "6.1-arm64"]);
         assert_eq!(names(USUAL), [USUAL]);
         assert!(named("6.1,2.4").unwrap_err().to_string().contains("2.4"));
     }

@@ -51,10 +51,10 @@ impl Binary {
     }
 }
 
-/// Builds the test programs of all packages, in the order in which cargo names them.
-pub(super) fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
+/// Builds the test programs of the packages that `which` tells cargo of, in the order of their names.
+pub(super) fn build(workspace: &Workspace, which: &[&str]) -> Result<Vec<Binary>> {
     let mut cargo = command::cargo();
-    cargo.current_dir(workspace.root()).args(["test", "--workspace", "--no-run"]);
+    cargo.current_dir(workspace.root()).args(["test", "--no-run"]).args(which);
     cargo.arg("--message-format=json-render-diagnostics").stdin(Stdio::null()).stderr(Stdio::inherit());
     say::note(&command::shown(&cargo));
     let output = cargo.output().context("cannot run cargo")?;

@@ -1,6 +1,6 @@
 //! The bpf(2) calls that aya does not make, or does not hand out.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -18,6 +18,8 @@ pub(super) struct Code<'a> {
     pub(super) license: &'a CStr,
     pub(super) instructions: &'a [bpf_insn],
     pub(super) info: Option<Info<'a>>,
+    /// Whether one link will place it at many instructions.
+    pub(super) together: bool,
 }
 
 /// What type information says of a program: without it the verifier knows no function that is verified by itself.
@@ -52,21 +54,24 @@ pub(super) struct Places<'a> {
     pub(super) cookies: &'a [u64],
 }
 
-/// Hands a program to the verifier, to be placed by one link at many instructions. What it says goes into `log`, which
+/// Hands a program to the verifier. What it says goes into `log`, which
 /// may be empty.
 pub(super) fn load_program(code: &Code<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = nothing();
     // SAFETY: every bit pattern is one of these integers.
     let load = unsafe { &mut attributes.__bindgen_anon_3 };
     load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
-    load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
+    if code.together {
+        load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
+    }
     load.insns = address(code.instructions);
     load.insn_cnt = code.instructions.len() as u32;
     load.license = code.license.as_ptr() as u64;
     // The last byte stays 0.
     let length = load.prog_name.len() - 1;
     for (letter, &byte) in load.prog_name[..length].iter_mut().zip(code.name.as_bytes()) {
-        *letter = byte.cast_signed();
+        // A byte has a sign on one machine and none on another.
+        *letter = c_char::from_ne_bytes([byte]);
     }
     if let Some(Info { types, functions, lines }) = code.info {
         load.prog_btf_fd = number(types.as_raw_fd());

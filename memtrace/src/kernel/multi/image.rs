@@ -81,6 +81,7 @@ impl Image {
             license: &program.license,
             instructions: &function.instructions,
             info: self.types.as_ref().map(|types| info(types.as_fd())),
+            together: true,
         };
         let loaded = load(&code).map_err(|error| KernelError::from_load(&format!("load the program {name}"), &error));
         Ok((loaded?, at_return))

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::permissions::{BPF, Held, PERFMON};
 use super::trial::{Refusal, Trial, probe_oneself};
-use super::{Area, Finding, Verdict, read};
+use super::{Area, Finding, RELEASE, Verdict, numbers, read};
 use crate::kernel::features;
 use crate::kernel::mappings::MappingEvents;
 use crate::session::traps::Traps;
 
-const NEWER: &str = "boot Linux 5.12 or newer";
+const NEWER: &str = "boot Linux 5.10 or newer";
+
+const BUILD_IDS: &str = "boot Linux 5.12 or newer";
 
 const TYPES: Trial =
     Trial { subject: "type information", needs: &[], remedy: "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y" };
@@ -31,13 +33,17 @@ const MAPPINGS: Trial =
 /// Says what the kernel can do, and what a probe costs where one could be tried.
 pub(super) fn examine(held: &Held) -> (Vec<Finding>, Option<Traps>) {
     let mut findings = vec![
-        release(read("/proc/sys/kernel/osrelease").as_deref()),
+        release(read(RELEASE).as_deref()),
         TYPES.judge(held, worked(features::type_information(), "what the kernel half reads is described")),
         UPROBES.judge(held, worked(features::user_probes(), "the kernel has them")),
         RINGS.judge(held, worked(features::ring_buffers(), "one was made")),
     ];
     let (half, traps) = kernel_half(held);
     findings.extend(half);
+    // Trials tell nothing where no program can be loaded.
+    if findings.iter().any(|finding| finding.subject == KERNEL_HALF.subject && finding.verdict == Verdict::Ok) {
+        findings.extend(extras().map(Extra::judge));
+    }
     findings.push(mapping_notices(held));
     findings.push(lockdown(read("/sys/kernel/security/lockdown").as_deref()));
     findings.extend(compiler(read("/proc/sys/net/core/bpf_jit_enable").as_deref()));
@@ -48,23 +54,65 @@ fn worked<E: Into<Refusal>>(outcome: Result<(), E>, detail: &'static str) -> Res
     outcome.map(|()| detail).map_err(Into::into)
 }
 
-/// Linux 5.12 brought the last thing that the kernel half needs, atomic exchange (BPF_XCHG, include/uapi/linux/bpf.h).
+/// Linux 5.8 brought the last thing that the kernel half needs, ring buffers; 5.10 is the oldest that is tested.
 /// Distributions bring such things to older kernels, so the release alone condemns none.
 fn release(release: Option<&str>) -> Finding {
     const SUBJECT: &str = "release";
-    let version = release.and_then(|release| {
-        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
-        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-    });
-    match (release, version) {
-        (Some(release), Some(version)) if version >= (5, 12) => {
+    match (release, release.and_then(numbers)) {
+        (Some(release), Some(version)) if version >= (5, 10) => {
             Finding::ok(Area::Kernel, SUBJECT, format!("Linux {release}"))
         }
         (Some(release), Some(_)) => {
-            let detail = format!("Linux {release} is older than 5.12; it works only if the kernel half can be loaded");
+            let detail = format!("Linux {release} is older than 5.10; it works only if the kernel half can be loaded");
             Finding::warn(Area::Kernel, SUBJECT, detail, NEWER)
         }
         _ => Finding::warn(Area::Kernel, SUBJECT, "the kernel does not tell it", "mount proc at /proc"),
+    }
+}
+
+/// What some traces need, and others do well without.
+struct Extra {
+    subject: &'static str,
+    is_there: bool,
+    with: &'static str,
+    without: &'static str,
+    since: &'static str,
+}
+
+fn extras() -> [Extra; 3] {
+    [
+        Extra {
+            subject: "mappings",
+            is_there: features::finds_mappings(),
+            with: "the kernel half asks the kernel what a process has mapped",
+            without: "the kernel half is told what processes have mapped: stacks taken right after a change may be cut",
+            since: "boot Linux 5.17 or newer",
+        },
+        Extra {
+            subject: "marks of probes",
+            is_there: features::tells_places(),
+            with: "the kernel half is told which probe was hit",
+            without: "allocators cannot be told apart, and --hook takes functions only whose arguments lie as in the C \
+                      library's",
+            since: "boot Linux 5.15 or newer",
+        },
+        Extra {
+            subject: "control groups",
+            is_there: features::tells_groups(),
+            with: "processes can be chosen by them",
+            without: "processes cannot be chosen by them",
+            since: "boot Linux 5.16 or newer",
+        },
+    ]
+}
+
+impl Extra {
+    fn judge(self) -> Finding {
+        if self.is_there {
+            Finding::ok(Area::Kernel, self.subject, self.with)
+        } else {
+            Finding::warn(Area::Kernel, self.subject, self.without, self.since)
+        }
     }
 }
 
@@ -115,7 +163,7 @@ fn mapping_notices(held: &Held) -> Finding {
             Area::Kernel,
             MAPPINGS.subject,
             "files are told by device and inode: on overlayfs and btrfs some frames will have no name",
-            NEWER,
+            BUILD_IDS,
         ),
         Err(Refusal::Failed(text)) => {
             let detail = format!("{text}; what a target maps during a trace will not be known");
@@ -154,11 +202,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_before_5_12_is_a_warning() {
+    fn a_release_before_5_10_is_a_warning() {
         let verdict = |text| release(text).verdict;
-        assert_eq!(verdict(Some("5.11.22-1-generic")), Verdict::Warn);
+        assert_eq!(verdict(Some("5.9.16-1-generic")), Verdict::Warn);
         assert_eq!(verdict(Some("4.18.0-553.el8_10.x86_64")), Verdict::Warn);
-        assert_eq!(verdict(Some("5.12.0-1-generic")), Verdict::Ok);
+        assert_eq!(verdict(Some("5.10.0-30-amd64")), Verdict::Ok);
         assert_eq!(verdict(Some("6.1")), Verdict::Ok);
         assert_eq!(verdict(Some("mainline")), Verdict::Warn);
         assert_eq!(verdict(None), Verdict::Warn);

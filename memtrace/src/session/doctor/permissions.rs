@@ -2,7 +2,7 @@
 
 use std::env;
 
-use super::{Area, Finding, read};
+use super::{Area, Finding, Release, read};
 
 /// A capability, by its number in include/uapi/linux/capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(super) struct Capability {
     purpose: &'static str,
     /// Whether there is no tracing without it.
     required: bool,
+    /// The first release that does well without it, where one does.
+    until: Option<Release>,
 }
 
 pub(super) const BPF: Capability = Capability {
@@ -24,6 +26,7 @@ pub(super) const BPF: Capability = Capability {
     admin_has_it: true,
     purpose: "to make BPF maps and load BPF programs",
     required: true,
+    until: None,
 };
 pub(super) const PERFMON: Capability = Capability {
     name: "CAP_PERFMON",
@@ -31,6 +34,7 @@ pub(super) const PERFMON: Capability = Capability {
     admin_has_it: true,
     purpose: "to load tracing programs, place probes and hear of mappings",
     required: true,
+    until: None,
 };
 /// Uprobes, which CAP_PERFMON allowed since Linux 5.8, are for CAP_SYS_ADMIN alone since 6.16 and in updates of older
 /// kernels (`perf_uprobe_event_init`, kernel/events/core.c; "perf: Revert to requiring CAP_SYS_ADMIN for uprobes").
@@ -40,9 +44,10 @@ pub(super) const SYS_ADMIN: Capability = Capability {
     admin_has_it: true,
     purpose: "to place probes, on Linux 6.16 and newer and on older kernels with updates of 2025",
     required: false,
+    until: None,
 };
 /// Every capability that memtrace has a use for.
-const ALL: [Capability; 6] = [
+const ALL: [Capability; 7] = [
     BPF,
     PERFMON,
     SYS_ADMIN,
@@ -52,6 +57,7 @@ const ALL: [Capability; 6] = [
         admin_has_it: false,
         purpose: "to look at processes of other users",
         required: false,
+        until: None,
     },
     Capability {
         name: "CAP_CHECKPOINT_RESTORE",
@@ -59,6 +65,7 @@ const ALL: [Capability; 6] = [
         admin_has_it: true,
         purpose: "to read files that a process has mapped and that were deleted or replaced",
         required: false,
+        until: None,
     },
     // `/proc/PID/map_files` is a directory for its owner alone (fs/proc/base.c).
     Capability {
@@ -67,6 +74,16 @@ const ALL: [Capability; 6] = [
         admin_has_it: false,
         purpose: "to read those of other users, and on overlayfs and btrfs any file that they have mapped",
         required: false,
+        until: None,
+    },
+    // Maps counted as locked memory, whoever made them (`bpf_charge_memlock`, kernel/bpf/syscall.c).
+    Capability {
+        name: "CAP_SYS_RESOURCE",
+        number: 24,
+        admin_has_it: false,
+        purpose: "to raise the limit of locked memory for BPF maps, on Linux before 5.11",
+        required: false,
+        until: Some((5, 11)),
     },
 ];
 
@@ -92,18 +109,30 @@ impl Held {
     }
 }
 
-/// How to get every capability.
+/// Those that a release has a use for; all, where it is not known.
+fn of_use(release: Option<Release>) -> impl Iterator<Item = &'static Capability> {
+    ALL.iter().filter(move |one| match (one.until, release) {
+        (Some(until), Some(release)) => release < until,
+        _ => true,
+    })
+}
+
+/// How to get every capability that the running kernel has a use for.
 pub(super) fn remedy() -> String {
+    remedy_on(super::release())
+}
+
+fn remedy_on(release: Option<Release>) -> String {
     let program = env::current_exe().map_or_else(|_| "$(which memtrace)".into(), |path| path.display().to_string());
     // CAP_SYS_ADMIN stands for the others.
-    let wanted = ALL.iter().filter(|&capability| *capability == SYS_ADMIN || !capability.admin_has_it);
+    let wanted = of_use(release).filter(|&capability| *capability == SYS_ADMIN || !capability.admin_has_it);
     let names: Vec<_> = wanted.map(|capability| capability.name.to_lowercase()).collect();
     let names = names.join(",");
     format!("run memtrace with sudo, or allow it to all who may run it: sudo setcap {names}=ep {program}")
 }
 
 pub(super) fn examine(held: &Held) -> Vec<Finding> {
-    let mut findings: Vec<_> = ALL.iter().map(|capability| judge(held, capability)).collect();
+    let mut findings: Vec<_> = of_use(super::release()).map(|capability| judge(held, capability)).collect();
     for name in ["kernel.perf_event_paranoid", "kernel.unprivileged_bpf_disabled"] {
         let value = read(&format!("/proc/sys/{}", name.replace('.', "/")));
         // Shown because people look for it.
@@ -145,16 +174,22 @@ mod tests {
     }
 
     #[test]
-    fn each_capability_has_its_line_and_only_two_are_required() {
-        let verdicts = |mask| ALL.map(|capability| judge(&held(mask), &capability).verdict);
+    fn each_capability_has_its_line_and_only_two_are_required_of_newer_kernels() {
+        let of = |mask, release| -> Vec<_> {
+            of_use(Some(release)).map(|capability| judge(&held(mask), capability).verdict).collect()
+        };
+        let verdicts = |mask| of(mask, (5, 11));
         let (ok, warn, fail) = (Verdict::Ok, Verdict::Warn, Verdict::Fail);
         assert_eq!(verdicts("0"), [fail, fail, warn, warn, warn, warn]);
         assert_eq!(verdicts("200000"), [ok, ok, ok, warn, ok, warn]);
         assert_eq!(verdicts("1c000080004"), [ok, ok, warn, ok, ok, ok]);
+        assert_eq!(of("200000", (5, 10)), [ok, ok, ok, warn, ok, warn, warn]);
     }
 
     #[test]
     fn the_remedy_allows_all_of_them() {
-        assert!(remedy().contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search=ep /"));
+        let on = |release| remedy_on(Some(release));
+        assert!(on((6, 1)).contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search=ep /"));
+        assert!(on((5, 10)).contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_sys_resource=ep /"));
     }
 }

@@ -1,0 +1,38 @@
+//! Booting a kernel that is supported, to run a script in its guest.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bpf_sources::Machine;
+
+use super::guest::{self, Files, Guest};
+use super::supported::Kernel;
+use super::transcript::{Script, Transcript};
+use super::{arm64, obtain};
+use crate::say;
+use crate::workspace::Workspace;
+
+/// Runs the script in a guest. What it wrote comes with why it did not come to its end, if it did not.
+pub(super) fn boot(
+    workspace: &Workspace,
+    kernel: &Kernel,
+    script: Script,
+    deadline: Duration,
+) -> Result<(Transcript, Option<String>)> {
+    let image = obtain::kernel(workspace, kernel)?;
+    let busybox = obtain::busybox(workspace, kernel)?;
+    let files = match kernel.machine {
+        Machine::X86_64 => Files::Host,
+        Machine::Aarch64 => Files::Own(arm64::files(workspace)),
+    };
+    let folder = workspace.join("target/kernels/guest").join(kernel.name);
+    let guest = Guest { image: &image, busybox: &busybox, files: &files, folder: &folder };
+    let mut transcript = Transcript::default();
+    let ended = guest::run(&guest, &script.finish(), deadline, |line| {
+        // Guests run beside one another.
+        say::result(&format!("{:<9} {line}", kernel.name));
+        transcript.read_line(line);
+    })?;
+    let trouble = (ended.told != Some(0) || !transcript.is_whole()).then(|| ended.explain(deadline));
+    Ok((transcript, trouble))
+}
