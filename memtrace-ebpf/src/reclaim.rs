@@ -62,7 +62,7 @@ pub fn forget(thread: Thread) {
 pub fn count(work: u32, what: u32, number: u64) {
     if let Some(word) = RECLAIM.get_ptr_mut(work * counted::COUNT + what) {
         // SAFETY: the pointer is a map value's, 8 bytes and aligned.
-        unsafe { atomic::fetch_add(word, number) };
+        unsafe { atomic::add(word, number) };
     }
 }
 
@@ -118,10 +118,10 @@ extern "C" fn reclaim_book(work: u32, time: u64, scanned: u64, reclaimed: u64) -
     let Some(book) = book else { return 0 };
     // SAFETY: the pointers are into a map's value, 8 bytes each and aligned.
     unsafe {
-        atomic::fetch_add(&raw mut (*book).times, 1);
-        atomic::fetch_add(&raw mut (*book).time, time);
-        atomic::fetch_add(&raw mut (*book).scanned, scanned);
-        atomic::fetch_add(&raw mut (*book).reclaimed, reclaimed);
+        atomic::add(&raw mut (*book).times, 1);
+        atomic::add(&raw mut (*book).time, time);
+        atomic::add(&raw mut (*book).scanned, scanned);
+        atomic::add(&raw mut (*book).reclaimed, reclaimed);
     }
     1
 }

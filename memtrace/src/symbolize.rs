@@ -65,7 +65,7 @@ impl Symbolizer {
     #[must_use]
     pub fn profile(&self, snapshot: Snapshot, images: &BTreeMap<ImageId, Image>, window: &Range<Tick>) -> Profile {
         let paths = Paths::of(&snapshot, images);
-        let Snapshot { images: books, stacks, oom_kills, losses } = snapshot;
+        let Snapshot { images: books, stacks, losses, oom_kills } = snapshot;
         drop(stacks);
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.len()];
         for (object, places) in paths.in_objects() {
@@ -79,8 +79,11 @@ impl Symbolizer {
         for (address, reason, place) in paths.nowhere() {
             frames[place] = [frame_nowhere(address, reason)].into();
         }
-        let oom_kills = oom_kills.into_iter().collect();
-        Profile { losses, oom_kills, ..assemble::profile(books, images, &paths, frames, window) }
+        Profile {
+            losses,
+            oom_kills: oom_kills.into_iter().collect(),
+            ..assemble::profile(books, images, &paths, frames, window)
+        }
     }
 
     /// The frames at `offsets` of `object`.

@@ -102,8 +102,8 @@ impl Snapshot {
                 }
             }
         }
-        self.stacks.merge(other.stacks);
         self.oom_kills.extend(other.oom_kills);
+        self.stacks.merge(other.stacks);
         self.losses.merge(&other.losses);
     }
 
