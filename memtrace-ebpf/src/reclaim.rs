@@ -2,8 +2,8 @@
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{HashMap, LruHashMap, PerCpuArray};
-use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_task};
 use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_task};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
@@ -81,7 +81,8 @@ pub fn searcher(pending: &Option<&'static mut Pending>) -> u32 {
 #[inline(always)]
 pub fn is_kernel_thread() -> bool {
     // SAFETY: the helpers check the addresses; the offset is that of the running kernel's own type information.
-    let flags = unsafe { bpf_probe_read_kernel((bpf_get_current_task() as usize + settings::task_flags()) as *const u32) };
+    let flags =
+        unsafe { bpf_probe_read_kernel((bpf_get_current_task() as usize + settings::task_flags()) as *const u32) };
     matches!(flags, Ok(flags) if flags & KERNEL_THREAD != 0)
 }
 

@@ -7,9 +7,7 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{Array, LruHashMap};
-use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_get_stack, bpf_probe_read_kernel, bpf_task_pt_regs,
-};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_stack, bpf_probe_read_kernel, bpf_task_pt_regs};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, Kind, MAX_FRAMES, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
