@@ -252,14 +252,18 @@ mod tests {
 
     fn report(stacks: &[(&str, usize, u64)]) -> Report {
         let stacks = stacks.iter().map(|&(end, frames, count)| {
-            let mut frames = vec![json!({ "inlined": false }); frames];
             // What was inlined is no frame of the stack.
-            frames.extend([json!({ "inlined": true })]);
-            json!({ "end": end, "frames": frames, "alloc_count": count })
+            let frames: Vec<_> = std::iter::repeat_n(0, frames).chain([1]).collect();
+            json!({ "end": end, "frames": frames, "alloc_count": count, "alloc_bytes": 0 })
         });
         let stacks: Vec<_> = stacks.collect();
-        let report = json!({ "totals": { "alloc_count": 0 }, "losses": { "ring_full_alloc": 2 }, "stacks": stacks });
-        serde_json::from_value(report).unwrap()
+        serde_json::from_value(json!({
+            "totals": { "alloc_count": 0 },
+            "losses": { "ring_full_alloc": 2 },
+            "frames": [{ "inlined": false }, { "inlined": true }],
+            "stacks": stacks,
+        }))
+        .unwrap()
     }
 
     #[test]
