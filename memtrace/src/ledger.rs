@@ -163,7 +163,7 @@ impl Ledger {
                 let part = self.part(tid, AllocatorId::UNKNOWN);
                 if let Some((image, room)) = self.image_of(pid) {
                     if let Some(pages) = &mut image.pages {
-                        pages.moved(old, begin, Bytes(old_size.0.min(size.0)));
+                        pages.moved(old, begin, Bytes(old_size.0.min(size.0)), room);
                     }
                     let (from, to) = ([old.0, old_size.0], [begin.0, size.0]);
                     let ranges = image.ranges.get_or_insert_default();

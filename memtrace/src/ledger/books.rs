@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Amount, Bytes, Ending, Part, StackId, StackKey, Usage};
+use crate::model::{Amount, Bytes, Ending, ImageUsage, Part, StackId, StackKey, StackUsage, Usage};
 
 /// One stack's numbers. What was freed is what was allocated and is no longer live.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Books {
     /// Those of parts of the process, apart from the others, which need not be looked for by more than their stack.
     places_of_parts: FxHashMap<StackKey, u32>,
     books: Vec<Book>,
+    /// What was there of each when they began as a copy of others, by its place; nothing where they did not.
+    copied: Vec<Amount>,
     live: Amount,
     peak: Bytes,
     /// How often the live bytes have risen above all that were before.
@@ -83,12 +85,32 @@ impl Books {
         for book in &mut copy.books {
             book.alloc = book.live;
         }
+        copy.copied = copy.books.iter().map(|book| book.alloc).collect();
         copy
     }
 
-    /// How much was booked of each stack, by its place.
-    pub(super) fn allocated(&self) -> Vec<Amount> {
-        self.books.iter().map(|book| book.alloc).collect()
+    /// Whose book is at `place`.
+    pub(super) fn key(&self, place: u32) -> StackKey {
+        self.books.get(place as usize).map_or(StackKey::from(StackId::FAILED), |book| book.key)
+    }
+
+    /// What books of memory come to, which is gone when its image has ended. Of a copy that has ended only what it did
+    /// itself is told: most run another program at once, and would have their parent's numbers each time.
+    pub(super) fn of_memory(&self, ended: Option<Ending>) -> ImageUsage {
+        let mut usage = ImageUsage { ended, ..ImageUsage::default() };
+        for (place, book) in self.books.iter().enumerate() {
+            let (live, alloc) = match ended {
+                None => (book.live, book.alloc),
+                Some(_) => (Amount::default(), book.alloc - self.copied.get(place).copied().unwrap_or_default()),
+            };
+            let of_stack = Usage { live, alloc, free: alloc - live, ..Usage::default() };
+            if ended.is_some() && of_stack.is_zero() {
+                continue;
+            }
+            usage.total += of_stack;
+            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, ..StackUsage::default() });
+        }
+        usage
     }
 
     pub(super) const fn live(&self) -> Amount {
@@ -131,18 +153,6 @@ impl Books {
         if self.live.bytes > self.peak {
             self.peak = self.live.bytes;
             self.peaks += 1;
-        }
-    }
-}
-
-/// What a stack comes to, of memory that is gone when its image has ended. Of a copy that has ended only what it did itself
-/// is told: most run another program at once, and would have their parent's numbers each time.
-pub(super) fn booked(live: Amount, alloc: Amount, copied: Option<&Amount>, ended: Option<Ending>) -> Usage {
-    match ended {
-        None => Usage { live, alloc, free: alloc - live, ..Usage::default() },
-        Some(_) => {
-            let own = alloc - copied.copied().unwrap_or_default();
-            Usage { live: Amount::default(), alloc: own, free: own, ..Usage::default() }
         }
     }
 }

@@ -4,20 +4,16 @@
 //! a page that was only read before, or by writing to one that it had as a copy of another process. That a page is gone is
 //! not heard of: whoever is asked what is resident knows that better (`pipeline::residence`).
 
-use super::books::{Books, booked};
+use super::books::Books;
 use super::image::{Room, place_of};
 use super::table::{Addressed, Place, Table};
-use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Touch, Touched,
-};
+use crate::model::{AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackKey, Touch, Touched};
 
 /// The books of one image's pages.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     pages: Table<Page>,
     books: Books,
-    /// What of it was there when the process began as a copy, by the stacks' places; nothing where it did not.
-    copied: Vec<Amount>,
     /// By the stacks' places in the books; those behind the end have none.
     major_faults: Vec<u64>,
 }
@@ -96,15 +92,22 @@ impl Pages {
                 entry.insert(Page { address_and_state: page.address().0, stack: page.stack });
             }
         }
-        let books = self.books.copied();
-        Some(Box::new(Self { pages, copied: books.allocated(), books, major_faults: Vec::new() }))
+        Some(Box::new(Self { pages, books: self.books.copied(), major_faults: Vec::new() }))
     }
 
     /// Pages lie elsewhere now: those of `bytes` from `old` on at `new`.
-    pub(super) fn moved(&mut self, old: AbsAddr, new: AbsAddr, bytes: Bytes) {
-        for offset in (0..bytes.0).step_by(PAGE.0 as usize) {
-            let Some(page) = self.pages.remove(AbsAddr(old.0 + offset)) else { continue };
-            let address = AbsAddr(new.0 + offset);
+    pub(super) fn moved(&mut self, old: AbsAddr, new: AbsAddr, bytes: Bytes, room: &mut Room) {
+        let begin = old.0 & !(PAGE.0 - 1);
+        let moving: Vec<u64> = if bytes.0 / PAGE.0 <= self.count() {
+            (begin..begin + bytes.0).step_by(PAGE.0 as usize).collect()
+        } else {
+            // Of a large reserve little may have been touched.
+            let all = self.pages.iter().map(|page| page.address().0);
+            all.filter(|page| (begin..begin + bytes.0).contains(page)).collect()
+        };
+        for address in moving {
+            let Some(page) = self.pages.remove(AbsAddr(address)) else { continue };
+            let address = AbsAddr(new.0 + (address - begin));
             let moved = Page { address_and_state: address.0 | page.address_and_state & (PAGE.0 - 1), ..page };
             match self.pages.place(address) {
                 Place::Unknown(entry) => {
@@ -113,6 +116,7 @@ impl Pages {
                 // What lay there has been unmapped.
                 Place::Live(mut entry) => {
                     self.books.free(entry.get().stack, Amount::one(PAGE));
+                    room.pages -= 1;
                     *entry.get_mut() = moved;
                 }
             }
@@ -126,34 +130,23 @@ impl Pages {
 
     /// The image's numbers: at its end, when its pages are gone, or while it runs.
     pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
-        let mut usage = ImageUsage { ended, ..ImageUsage::default() };
-        let mut keys = Vec::new();
-        for (place, book) in self.books.iter().enumerate() {
-            keys.push(book.key);
-            let of_stack = booked(book.live, book.alloc, self.copied.get(place), ended);
-            if ended.is_some() && of_stack.is_zero() {
-                continue;
+        let mut usage = self.books.of_memory(ended);
+        for (place, &major_faults) in (0..).zip(&self.major_faults) {
+            if let Some(stack) = usage.by_stack.get_mut(&self.books.key(place)) {
+                stack.major_faults = major_faults;
             }
-            usage.total += of_stack;
-            let major_faults = self.major_faults.get(place).copied().unwrap_or(0);
-            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, major_faults, ..StackUsage::default() });
         }
         if ended.is_none() {
-            usage.touched = self.touched(&keys);
+            usage.touched = self.touched();
         }
         usage
     }
 
     /// All pages, in order, those side by side that are of the same stack as one.
-    fn touched(&self, keys: &[StackKey]) -> Vec<Touched> {
+    fn touched(&self) -> Vec<Touched> {
         let mut pages: Vec<_> = self.pages.iter().copied().collect();
         pages.sort_unstable_by_key(|page| page.address_and_state);
-        let failed = StackKey::from(StackId::FAILED);
-        let one = |page: &Page| Touched {
-            begin: page.address(),
-            pages: 1,
-            key: keys.get(page.stack as usize).copied().unwrap_or(failed),
-        };
+        let one = |page: &Page| Touched { begin: page.address(), pages: 1, key: self.books.key(page.stack) };
         let mut touched: Vec<Touched> = Vec::new();
         for page in pages.iter().map(one) {
             match touched.last_mut() {

@@ -6,11 +6,9 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::books::{Books, booked};
+use super::books::Books;
 use super::image::{Room, place_of};
-use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackId, StackKey, StackUsage, Tid, Touched,
-};
+use crate::model::{AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackKey, Tid, Touched};
 
 /// So many threads may be about to unmap or move something; nobody says when one has ended.
 const MOST_PARKED: usize = 1 << 15;
@@ -23,8 +21,6 @@ pub(super) struct Ranges {
     /// What threads are about to unmap or move, in order.
     parked: FxHashMap<Tid, Parked>,
     books: Books,
-    /// What of it was there when the process began as a copy, by the stacks' places; nothing where it did not.
-    copied: Vec<Amount>,
     /// Bytes that were unmapped and are not in the books: mapped before tracing began.
     unmatched: u64,
 }
@@ -111,8 +107,7 @@ impl Ranges {
             return None;
         }
         room.ranges += count;
-        let books = self.books.copied();
-        Some(Box::new(Self { parts: self.parts.clone(), copied: books.allocated(), books, ..Self::default() }))
+        Some(Box::new(Self { parts: self.parts.clone(), books: self.books.copied(), ..Self::default() }))
     }
 
     /// How many parts there are.
@@ -122,23 +117,13 @@ impl Ranges {
 
     /// The image's numbers: at its end, when its mappings are gone, or while it runs.
     pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
-        let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched, ..ImageUsage::default() };
-        let mut keys = Vec::new();
-        for (place, book) in self.books.iter().enumerate() {
-            keys.push(book.key);
-            let of_stack = booked(book.live, book.alloc, self.copied.get(place), ended);
-            if ended.is_some() && of_stack.is_zero() {
-                continue;
-            }
-            usage.total += of_stack;
-            usage.by_stack.insert(book.key, StackUsage { usage: of_stack, ..StackUsage::default() });
-        }
+        let mut usage = self.books.of_memory(ended);
+        usage.unmatched_frees = self.unmatched;
         if ended.is_none() {
-            let failed = StackKey::from(StackId::FAILED);
             let range = |(&begin, part): (&u64, &Part)| Touched {
                 begin: AbsAddr(begin),
-                pages: (part.end - begin) / PAGE.0,
-                key: keys.get(part.stack as usize).copied().unwrap_or(failed),
+                pages: pages(begin, part.end).count,
+                key: self.books.key(part.stack),
             };
             usage.touched = self.parts.iter().map(range).collect();
         }

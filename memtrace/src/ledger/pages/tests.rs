@@ -1,6 +1,6 @@
 use super::super::Settings;
 use super::*;
-use crate::model::Parts;
+use crate::model::{Parts, StackId};
 
 const P: AbsAddr = AbsAddr(0x7f00_0000_5000);
 const READ: Touch = Touch { present: false, write: false };
@@ -116,7 +116,8 @@ fn pages_that_are_moved_stay_whose_they_are() {
     pages.touch(page(0), WRITE, key(10), &mut room);
     pages.touch(page(2), READ, key(11), &mut room);
     pages.touch(page(100), WRITE, key(12), &mut room);
-    pages.moved(page(0), page(100), Bytes(3 * PAGE.0));
+    pages.moved(page(0), page(100), Bytes(3 * PAGE.0), &mut room);
+    assert_eq!((pages.count(), room.pages), (2, 2));
     let touched = |number, stack| Touched { begin: page(number), pages: 1, key: key(stack) };
     assert_eq!(pages.usage(None).touched, [touched(100, 10), touched(102, 11)]);
     assert_eq!(numbers(&pages, 12), (0, 1));
@@ -135,4 +136,16 @@ fn a_copy_that_has_ended_tells_what_it_did_itself() {
     let usage = child.usage(Some(Ending::Exec));
     assert_eq!(usage.by_stack.keys().collect::<Vec<_>>(), [&key(11)]);
     assert_eq!(usage.total.alloc.count, 1);
+}
+
+#[test]
+fn of_a_large_reserve_that_is_moved_what_was_touched_is_moved_with_it() {
+    let (mut pages, mut room) = (Pages::default(), room(10));
+    let page = |number| AbsAddr(P.0 + number * PAGE.0);
+    for number in [3, 70_000] {
+        pages.touch(page(number), WRITE, key(10), &mut room);
+    }
+    pages.moved(page(0), page(1 << 40), Bytes(PAGE.0 << 38), &mut room);
+    let touched = |number: u64| Touched { begin: page((1 << 40) + number), pages: 1, key: key(10) };
+    assert_eq!(pages.usage(None).touched, [touched(3), touched(70_000)]);
 }

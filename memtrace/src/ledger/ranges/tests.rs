@@ -1,6 +1,6 @@
 use super::super::Settings;
 use super::*;
-use crate::model::Parts;
+use crate::model::{Parts, StackId};
 
 const TID: Tid = Tid(7);
 const BASE: u64 = 0x7f00_0000_0000;
