@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use super::config::Config;
-use crate::model::{EventClass, Pid, ResidentRange, Root, Snapshot};
+use crate::model::{EventClass, Pid, ResidentRange, Root, Snapshot, Snapshots};
 use crate::pipeline::residence::{self, Pages};
 use crate::target;
 
 /// What was resident of the processes that ran when tracing began, and how their pages are followed.
 #[derive(Debug)]
 pub(super) struct PageReader {
-    before: BTreeMap<Pid, Vec<ResidentRange>>,
+    before: Resident,
     one_in: NonZeroU32,
     by_kind: bool,
 }
@@ -42,26 +42,36 @@ impl PageReader {
         &[]
     }
 
-    /// Notes what of the mappings in the books is resident now.
-    pub(super) fn note_resident(snapshot: &mut Snapshot) {
-        for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
-            // A process that ends at this moment has nothing resident.
-            residence::note_resident(usage, &target::resident(id.pid).unwrap_or_default());
+    /// Holds the books of pages, and those of mappings, against what is resident now.
+    pub(super) fn settle(&self, snapshots: &mut Snapshots) {
+        let mut resident = BTreeMap::new();
+        if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
+            self.settle_pages(snapshot, &mut resident);
+        }
+        if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
+            for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
+                residence::note_resident(usage, now(id.pid, &mut resident));
+            }
         }
     }
 
-    /// Holds the books of pages against what is resident now.
-    pub(super) fn settle(&self, snapshot: &mut Snapshot) {
+    fn settle_pages(&self, snapshot: &mut Snapshot, resident: &mut Resident) {
         let copies: BTreeMap<Pid, Pid> =
             snapshot.images.iter().filter_map(|(id, usage)| Some((id.pid, usage.copy_of?))).collect();
         for (id, usage) in &mut snapshot.images {
-            let running = usage.ended.is_none();
-            // A process that ends at this moment has nothing resident.
-            let now = running.then(|| target::resident(id.pid).unwrap_or_default());
+            let now = if usage.ended.is_none() { Some(now(id.pid, resident)) } else { None };
             let before = if id.ordinal == 0 { self.before(id.pid, &copies) } else { &[] };
             let one_in = self.one_in.get();
-            let pages = now.as_deref().map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
+            let pages = now.map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
             residence::settle(usage, pages, one_in);
         }
     }
+}
+
+/// What is resident of the processes that were asked about, each read once.
+type Resident = BTreeMap<Pid, Vec<ResidentRange>>;
+
+/// What is resident of `pid`; nothing of a process that ends at this moment.
+fn now(pid: Pid, resident: &mut Resident) -> &[ResidentRange] {
+    resident.entry(pid).or_insert_with(|| target::resident(pid).unwrap_or_default())
 }

@@ -338,11 +338,8 @@ impl Trace {
             self.followed.add_idle(snapshot);
             self.followed.look_again(snapshot);
         }
-        if let Some((pages, snapshot)) = self.pages.as_ref().zip(snapshots.0.get_mut(&EventClass::Fault)) {
-            pages.settle(snapshot);
-        }
-        if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
-            PageReader::note_resident(snapshot);
+        if let Some(pages) = &self.pages {
+            pages.settle(&mut snapshots);
         }
         let window = self.opened_at..now;
         self.probes.join(self.own_probes);
@@ -371,7 +368,10 @@ impl Trace {
                 profile.older = config.older;
             }
             report(config, &self.subject.name, outputs, &profile, observer)?;
-            losses = profile.losses;
+            // What was lost before there were classes is in each of them; only frames are lost of one.
+            if profile.losses.total() > losses.total() {
+                losses = profile.losses;
+            }
         }
         let command = self.subject.command_end();
         Ok((Outcome { losses, command, complete: self.complete }, leaving))
