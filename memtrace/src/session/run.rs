@@ -69,7 +69,10 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
         }
         trace.subject.release()?;
         let pidfds = trace.subject.pidfds().map_err(|error| Error::Failed(format!("cannot hold on: {error}")))?;
-        let news = wait::News::listen(trace.wanted_fd(), trace.unwinding.ready())
+        // An allocator is to be probed before it hands out much, and where the kernel cannot be asked what is mapped, tables
+        // wait for it too.
+        let hurries = trace.subject.probe_site.is_some() || !trace.kernel.tables().finds_mappings();
+        let news = wait::News::listen(trace.wanted_fd(), trace.unwinding.ready(), hurries)
             .map_err(|error| Error::Failed(format!("cannot wait for the kernel half: {error}")))?;
         let stop = wait::wait(&mut signals, config.duration, pidfds, news, |due| trace.due(due, observer))
             .await

@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep_until};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
 
 use crate::kernel::Detaching;
 
@@ -49,13 +49,21 @@ pub(super) struct News {
     wanted: Option<AsyncFd<RawFd>>,
     /// A table has been built.
     built: Arc<Notify>,
+    /// Somebody may have mapped something; `None` where it is enough to look a few times a second.
+    mappings: Option<Interval>,
 }
 
 impl News {
     /// `wanted` becomes readable when the kernel half asks for a table, and must stay open as long as this is used;
-    /// `built` tells of tables that were built. Must be called inside the runtime.
-    pub(super) fn listen(wanted: Option<RawFd>, built: Arc<Notify>) -> io::Result<Self> {
-        Ok(Self { wanted: wanted.map(watch).transpose()?, built })
+    /// `built` tells of tables that were built; `hurries` says that what is mapped must be known soon. Must be called inside
+    /// the runtime.
+    pub(super) fn listen(wanted: Option<RawFd>, built: Arc<Notify>, hurries: bool) -> io::Result<Self> {
+        let mappings = hurries.then(|| {
+            let mut mappings = interval(MAPPINGS);
+            mappings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            mappings
+        });
+        Ok(Self { wanted: wanted.map(watch).transpose()?, built, mappings })
     }
 
     async fn any(&mut self) -> io::Result<()> {
@@ -66,9 +74,16 @@ impl News {
                 None => std::future::pending().await,
             }
         };
+        let mappings = async {
+            match &mut self.mappings {
+                Some(mappings) => mappings.tick().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             result = wanted => result,
             () = self.built.notified() => Ok(()),
+            _ = mappings => Ok(()),
         }
     }
 }
@@ -113,8 +128,6 @@ pub(super) async fn wait(
     let mut pidfds = pidfds.into_iter().map(watch).collect::<io::Result<Vec<_>>>()?;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut mappings = interval(MAPPINGS);
-    mappings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = signals.any() => return Ok(Stop::Signal),
@@ -129,7 +142,6 @@ pub(super) async fn wait(
                 result?;
                 due(Due::Mappings);
             }
-            _ = mappings.tick() => due(Due::Mappings),
             _ = ticks.tick() => due(Due::Everything),
         }
     }
