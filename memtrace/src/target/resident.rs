@@ -1,27 +1,16 @@
 //! Which pages of a process are in memory.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 
 use super::error::TargetError;
 use super::maps::{self, Entry};
-use super::memory::Tmpfs;
+use super::memory::{FRAME, PRESENT, PageMap, Tmpfs};
 use super::process::{failure, proc_path};
-use crate::model::{AbsAddr, MappingKind, PAGE, Pid, ResidentRange};
+use crate::model::{AbsAddr, MappingKind, Pid, ResidentRange};
 
 /// So many ranges are asked for at once.
 const RANGES: usize = 1024;
-
-/// So many pages are asked for at once, where pages are asked for one by one.
-const PAGES: u64 = 8192;
-
-/// Bits of an entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst), 8 bytes a page.
-const PRESENT: u64 = 1 << 63;
-const FRAME: u64 = (1 << 55) - 1;
-const ENTRY: usize = 8;
 
 /// What `PAGEMAP_SCAN` (Linux 6.7) says of a page, and how it is asked (include/uapi/linux/fs.h).
 const PAGE_IS_PRESENT: u64 = 1 << 3;
@@ -64,15 +53,15 @@ struct Region {
 /// Where the process has ended, or may not be looked at.
 pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, TargetError> {
     let path = proc_path(pid, "pagemap");
-    let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
+    let map = PageMap::open(pid).map_err(|error| failure(pid, &path, error))?;
     let mut ranges = Vec::new();
     let tmpfs = Tmpfs::of(pid);
-    let mut ways = Ways { file, path, can_scan: true, zeros: None };
+    let mut ways = Ways { map, can_scan: true, zeros: None };
     for entry in maps::entries(pid)? {
         let kind = tmpfs.kind_of(&entry);
         // The code that the kernel lends is made of pages, and counts; what it lends beside it is not.
         if kind != MappingKind::Special || entry.path.as_os_str() == "[vdso]" {
-            ways.look(&entry, kind, &mut ranges).map_err(|error| failure(pid, &ways.path, error))?;
+            ways.look(&entry, kind, &mut ranges).map_err(|error| failure(pid, &path, error))?;
         }
     }
     Ok(ranges)
@@ -80,8 +69,7 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, TargetError> {
 
 /// How pages are asked for.
 struct Ways {
-    file: File,
-    path: PathBuf,
+    map: PageMap,
     can_scan: bool,
     /// The frame of the page of zeros, where it was looked for.
     zeros: Option<u64>,
@@ -116,7 +104,7 @@ impl Ways {
                 ..Scan::default()
             };
             // SAFETY: the structure is as the kernel defines it, and so are the regions, of which there are as many as it says.
-            let found = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+            let found = unsafe { libc::ioctl(self.map.file().as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
             let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
             for region in regions.iter().take(found) {
                 let huge = region.categories & PAGE_IS_HUGE != 0;
@@ -136,26 +124,12 @@ impl Ways {
             Some(zeros) => zeros,
             None => *self.zeros.insert(frame_of_zeros()?),
         };
-        let mut bytes = vec![0; PAGES as usize * ENTRY];
-        let mut page = entry.start.0 / PAGE.0;
-        let behind = entry.end.0 / PAGE.0;
-        while page < behind {
-            let count = (behind - page).min(PAGES);
-            let bytes = &mut bytes[..count as usize * ENTRY];
-            let read = self.file.read_at(bytes, page * ENTRY as u64)?;
-            if read == 0 {
-                break;
+        let page = self.map.page().0;
+        self.map.each(entry.start, entry.end, |begin, word| {
+            if word & PRESENT != 0 && word & FRAME != zeros {
+                push(ranges, begin, AbsAddr(begin.0 + page), kind, false);
             }
-            let (words, _) = bytes[..read].as_chunks::<ENTRY>();
-            for (page, word) in (page..).zip(words) {
-                let word = u64::from_ne_bytes(*word);
-                if word & PRESENT != 0 && word & FRAME != zeros {
-                    push(ranges, AbsAddr(page * PAGE.0), AbsAddr((page + 1) * PAGE.0), kind, false);
-                }
-            }
-            page += (read / ENTRY) as u64;
-        }
-        Ok(())
+        })
     }
 }
 
@@ -169,7 +143,9 @@ fn push(ranges: &mut Vec<ResidentRange>, begin: AbsAddr, end: AbsAddr, kind: Map
 
 /// The frame of the page of zeros that whoever only reads new memory is lent, as this process is.
 fn frame_of_zeros() -> io::Result<u64> {
-    let length = PAGE.0 as usize;
+    let map = PageMap::open(Pid(std::process::id()))?;
+    let size = map.page().0;
+    let length = usize::try_from(size).map_err(io::Error::other)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping, which is nobody else's.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, flags, -1, 0) };
@@ -178,86 +154,56 @@ fn frame_of_zeros() -> io::Result<u64> {
     }
     // SAFETY: the page is there, and may be read.
     let _ = unsafe { page.cast::<u8>().read_volatile() };
-    let mut word = [0; ENTRY];
-    let read = File::open("/proc/self/pagemap")
-        .and_then(|file| file.read_exact_at(&mut word, page as u64 / PAGE.0 * ENTRY as u64));
+    let begin = page as u64;
+    let mut frame = 0;
+    let read = map.each(AbsAddr(begin), AbsAddr(begin + size), |_, entry| frame = entry & FRAME);
     // SAFETY: what was mapped above, and nothing points into it.
     unsafe { libc::munmap(page, length) };
-    read.map(|()| u64::from_ne_bytes(word) & FRAME)
+    read.map(|()| frame)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::PAGE;
+    use crate::target::scratch::Anonymous;
 
-    /// So many pages, mapped for the test alone.
-    struct Own {
-        begin: *mut u8,
-        pages: usize,
-    }
-
-    impl Own {
-        fn new(pages: usize) -> Self {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let (bytes, access) = (pages * PAGE.0 as usize, libc::PROT_READ | libc::PROT_WRITE);
-            // SAFETY: a new mapping.
-            let begin = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
-            assert_ne!(begin, libc::MAP_FAILED);
-            Self { begin: begin.cast(), pages }
-        }
-
-        fn page(&self, number: usize) -> *mut u8 {
-            assert!(number < self.pages);
-            // SAFETY: within the mapping.
-            unsafe { self.begin.add(number * PAGE.0 as usize) }
-        }
-
-        fn resident(&self, pid: Pid) -> Vec<usize> {
-            let begin = self.begin as u64;
-            let ranges = resident(pid).unwrap();
-            let pages = ranges.iter().flat_map(|range| {
-                assert!(range.begin < range.end, "{range:?}");
-                (range.begin.0..range.end.0).step_by(PAGE.0 as usize)
-            });
-            let own = pages.filter(|page| (begin..begin + self.pages as u64 * PAGE.0).contains(page));
-            own.map(|page| ((page - begin) / PAGE.0) as usize).collect()
-        }
-    }
-
-    impl Drop for Own {
-        fn drop(&mut self) {
-            // SAFETY: what was mapped by `new`.
-            unsafe { libc::munmap(self.begin.cast(), self.pages * PAGE.0 as usize) };
-        }
+    /// Of `pages` pages of `memory`, the numbers of those that are resident.
+    fn resident_of(memory: &Anonymous, pages: u64) -> Vec<u64> {
+        let begin = memory.start().0;
+        let ranges = resident(Pid(std::process::id())).unwrap();
+        let all = ranges.iter().flat_map(|range| {
+            assert!(range.begin < range.end, "{range:?}");
+            (range.begin.0..range.end.0).step_by(PAGE.0 as usize)
+        });
+        let own = all.filter(|page| (begin..begin + pages * PAGE.0).contains(page));
+        own.map(|page| (page - begin) / PAGE.0).collect()
     }
 
     #[test]
     fn privileged_pages_are_resident_when_they_are_written_to_and_not_when_they_are_read() {
-        let pid = Pid(std::process::id());
-        let own = Own::new(4000);
+        let memory = Anonymous::new(4000 * PAGE.0);
         for written in [0, 1, 7, 3999] {
-            // SAFETY: within the mapping.
-            unsafe { own.page(written).write_volatile(1) };
+            memory.touch(written * PAGE.0);
         }
-        // SAFETY: within the mapping.
-        let _ = unsafe { own.page(5).read_volatile() };
-        assert_eq!(own.resident(pid), [0, 1, 7, 3999]);
+        assert_eq!(memory.read(5 * PAGE.0), 0);
+        assert_eq!(resident_of(&memory, 4000), [0, 1, 7, 3999]);
     }
 
     #[test]
     fn privileged_both_ways_to_ask_say_the_same() {
-        let own = Own::new(64);
+        let memory = Anonymous::new(64 * PAGE.0);
         for number in (0..64).step_by(3) {
-            // SAFETY: within the mapping.
-            unsafe { own.page(number).write_volatile(1) };
+            memory.touch(number * PAGE.0);
         }
+        assert_eq!(memory.read(PAGE.0), 0);
         let pid = Pid(std::process::id());
         let entries = maps::entries(pid).unwrap();
-        let entry = entries.iter().find(|entry| (entry.start.0..entry.end.0).contains(&(own.begin as u64))).unwrap();
-        let file = File::open("/proc/self/pagemap").unwrap();
-        let mut ways = Ways { file, path: PathBuf::new(), can_scan: true, zeros: None };
+        let entry = entries.iter().find(|entry| (entry.start..entry.end).contains(&memory.start())).unwrap();
+        let mut ways = Ways { map: PageMap::open(pid).unwrap(), can_scan: true, zeros: None };
         let (mut scanned, mut read) = (Vec::new(), Vec::new());
         ways.read(entry, MappingKind::Anonymous, &mut read).unwrap();
+        assert!(!read.is_empty());
         match ways.scan(entry, MappingKind::Anonymous, &mut scanned) {
             Ok(()) => assert_eq!(scanned, read),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY), "kernels before 6.7 do not know it"),

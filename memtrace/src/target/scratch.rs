@@ -135,12 +135,21 @@ impl Anonymous {
 
     /// Writes a word at `offset`, a multiple of 8.
     pub(super) fn write(&self, offset: u64, word: u64) {
+        // SAFETY: the place is aligned, lies in the mapping, and nothing refers to it.
+        unsafe { self.place(offset).write_volatile(word) };
+    }
+
+    /// Reads the word at `offset`, a multiple of 8.
+    pub(super) fn read(&self, offset: u64) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.place(offset).read_volatile() }
+    }
+
+    fn place(&self, offset: u64) -> *mut u64 {
         let offset = usize::try_from(offset).unwrap();
         assert!(offset + 8 <= self.length && offset.is_multiple_of(8));
         // SAFETY: the offset lies in the mapping.
-        let place = unsafe { self.start.byte_add(offset) };
-        // SAFETY: the place is aligned, lies in the mapping, and nothing refers to it.
-        unsafe { place.cast::<u64>().write_volatile(word) };
+        unsafe { self.start.byte_add(offset) }.cast()
     }
 }
 

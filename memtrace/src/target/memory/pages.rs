@@ -8,8 +8,10 @@ use crate::model::{AbsAddr, Bytes, Pid};
 use crate::target::process::proc_path;
 
 /// Bits of an entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst), 8 bytes a page.
-const PRESENT: u64 = 1 << 63;
+pub(in crate::target) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+/// Of a page that is present, the number of its frame, for who may know it.
+pub(in crate::target) const FRAME: u64 = (1 << 55) - 1;
 const ENTRY: usize = 8;
 
 /// So many pages are asked for at once.
@@ -20,7 +22,7 @@ const MOST: u64 = 256 << 30;
 
 /// The page map of a process.
 #[derive(Debug)]
-pub(super) struct PageMap {
+pub(in crate::target) struct PageMap {
     file: File,
     page: Bytes,
 }
@@ -38,13 +40,41 @@ pub(super) struct Residence {
 }
 
 impl PageMap {
-    pub(super) fn open(pid: Pid) -> io::Result<Self> {
+    pub(in crate::target) fn open(pid: Pid) -> io::Result<Self> {
         Ok(Self { file: File::open(proc_path(pid, "pagemap"))?, page: page_size()? })
     }
 
     /// How large a page is.
-    pub(super) const fn page(&self) -> Bytes {
+    pub(in crate::target) const fn page(&self) -> Bytes {
         self.page
+    }
+
+    /// The map, open.
+    pub(in crate::target) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the entry of each page that lies in a range whose ends are multiples of the page size to `take`, with its address.
+    pub(in crate::target) fn each(
+        &self,
+        start: AbsAddr,
+        end: AbsAddr,
+        mut take: impl FnMut(AbsAddr, u64),
+    ) -> io::Result<()> {
+        let behind = end.0 / self.page.0;
+        let mut entries = Vec::new();
+        let mut page = start.0 / self.page.0;
+        while page < behind {
+            let count = usize::try_from((behind - page).min(AT_ONCE)).map_err(io::Error::other)?;
+            entries.resize(count * ENTRY, 0);
+            self.file.read_exact_at(&mut entries, page * ENTRY as u64)?;
+            let (words, _) = entries.as_chunks::<ENTRY>();
+            for (page, entry) in (page..).zip(words) {
+                take(AbsAddr(page * self.page.0), u64::from_ne_bytes(*entry));
+            }
+            page += count as u64;
+        }
+        Ok(())
     }
 
     /// Looks at the pages that lie in a range whose ends are multiples of the page size.
@@ -52,20 +82,8 @@ impl PageMap {
         if end.0.saturating_sub(start.0) > MOST {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let (first, behind) = (start.0 / self.page.0, end.0 / self.page.0);
         let mut residence = Residence { start, page: self.page, ..Residence::default() };
-        let mut entries = Vec::new();
-        let mut page = first;
-        while page < behind {
-            let count = usize::try_from((behind - page).min(AT_ONCE)).map_err(io::Error::other)?;
-            entries.resize(count * ENTRY, 0);
-            self.file.read_exact_at(&mut entries, page * ENTRY as u64)?;
-            for (index, entry) in entries.chunks_exact(ENTRY).enumerate() {
-                let entry = entry.try_into().map_or(0, u64::from_ne_bytes);
-                residence.note(page - first + index as u64, entry);
-            }
-            page += count as u64;
-        }
+        self.each(start, end, |page, entry| residence.note((page.0 - start.0) / self.page.0, entry))?;
         Ok(residence)
     }
 }
