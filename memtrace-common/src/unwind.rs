@@ -146,6 +146,28 @@ pub struct ObjectKey {
     pub device: u32,
 }
 
+/// What the kernel half answers who asks how the kernel knows a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Named {
+    /// The file.
+    pub object: ObjectKey,
+    /// Whether that is so: one of [`naming`]'s.
+    pub verdict: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What became of asking for a file.
+pub mod naming {
+    /// There is no such file, or the kernel cannot be asked.
+    pub const UNKNOWN: u32 = 0;
+    /// It was told.
+    pub const NAMED: u32 = 1;
+    /// Another thread changes the process' mappings: it may be asked again.
+    pub const BUSY: u32 = 2;
+}
+
 /// A part of an object's file that is mapped as code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
@@ -205,6 +227,7 @@ const _: () = {
     assert!(size_of::<Rule>() == 16);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<ObjectKey>() == 24);
+    assert!(size_of::<Named>() == 32);
     assert!(size_of::<ObjectTable>() == 8 + MAX_SEGMENTS * 24);
     assert!(size_of::<Process>() == 16);
     assert!(PAGE_BITS + RULE_BITS == u32::BITS);

@@ -347,8 +347,12 @@ pub struct AreaLayout {
     pub device: u32,
     /// `file` in `linux_binprm`.
     pub program: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// `files` in `task_struct`.
+    pub task_files: u32,
+    /// `fdt` in `files_struct`.
+    pub files_table: u32,
+    /// `fd` in `fdtable`.
+    pub table_files: u32,
 }
 
 /// What the programs do when they are hit.
@@ -415,7 +419,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 208);
+    assert!(size_of::<Settings>() == 216);
 };
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Stack walks by tables: the walk of `memtrace-unwind` over the maps.
 
 mod areas;
+mod named;
 mod objects;
 mod processes;
 mod returns;

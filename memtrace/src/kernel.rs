@@ -14,6 +14,7 @@ mod load;
 pub mod mappings;
 mod meter;
 mod multi;
+mod naming;
 mod object;
 mod reclaim;
 mod rings;

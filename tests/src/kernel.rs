@@ -5,6 +5,9 @@ use std::fs;
 /// A mapping's notice can carry a build-id (`PERF_RECORD_MISC_MMAP_BUILD_ID`, include/uapi/linux/perf_event.h).
 pub const BUILD_IDS: (u32, u32) = (5, 12);
 
+/// A program can ask what a process has mapped (`bpf_find_vma`, include/uapi/linux/bpf.h).
+pub const MAPPINGS: (u32, u32) = (5, 17);
+
 /// The first two numbers of its release.
 ///
 /// # Panics
@@ -16,6 +19,16 @@ pub fn version() -> (u32, u32) {
     let mut numbers =
         release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse().expect("a number"));
     (numbers.next().expect("a first number"), numbers.next().expect("a second number"))
+}
+
+/// Whether the kernel half finds by itself what a process has mapped.
+///
+/// # Panics
+///
+/// As [`version`].
+#[must_use]
+pub fn finds_mappings() -> bool {
+    version() >= MAPPINGS
 }
 
 /// Whether files that a process maps while it is traced can be told when it has ended. Without build-ids they are told by

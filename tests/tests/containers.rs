@@ -9,6 +9,11 @@ use memtrace_tests::{Books, Report, Scratch, Trace, Victim, memory, process, vic
 /// Runs what follows in a mount namespace of its own, on a copy of the folder that lies in no other.
 const CONTAIN: &str = r#"mount -t tmpfs none "$0/root" && cp -a "$0/files/." "$0/root" && exec chroot "$0/root" "$@""#;
 
+/// The same, with the folder under an overlay, as container engines have it.
+const OVERLAY: &str = r#"mount -t tmpfs none "$0/layer" && mkdir "$0/layer/upper" "$0/layer/work" &&
+    mount -t overlay none -o "lowerdir=$0/files,upperdir=$0/layer/upper,workdir=$0/layer/work" "$0/root" &&
+    exec chroot "$0/root" "$@""#;
+
 /// A folder with programs, their libraries and their linker at the paths where they look for them.
 struct Files(Scratch);
 
@@ -16,7 +21,9 @@ impl Files {
     fn of(programs: &[(&Path, &str)]) -> Self {
         let scratch = Scratch::new();
         let files = scratch.join("files");
-        process::run(Command::new("mkdir").args(["-p"]).arg(scratch.join("root")).arg(&files));
+        process::run(
+            Command::new("mkdir").args(["-p"]).args([scratch.join("root"), scratch.join("layer")]).arg(&files),
+        );
         for (program, name) in programs {
             let libraries = process::run(Command::new("ldd").arg(program));
             let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
@@ -32,8 +39,12 @@ impl Files {
 
     /// A victim at its barrier, contained.
     fn start(&self, program: &str) -> Victim {
+        self.start_by(CONTAIN, program)
+    }
+
+    fn start_by(&self, script: &str, program: &str) -> Victim {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", CONTAIN]).arg(&*self.0).arg(program);
+        command.args(["--mount", "sh", "-c", script]).arg(&*self.0).arg(program);
         Victim::run(&mut command)
     }
 
@@ -60,24 +71,26 @@ fn assert_named(report: &Report, books: &Books, program: &str) {
 fn a_contained_process_is_traced_by_its_pid() {
     const PROGRAM: &str = "/mt-by-pid";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
-    let mut victim = files.start(PROGRAM);
-    assert!(!files.root().join("lib").exists(), "its files are seen from outside");
-    let tracer = Trace::of(&victim).start();
-    let books = victim.work();
-    let report = tracer.stop().report();
-    memory::wait_until_unprobed(victim.pid());
-    victim.finish();
-    report.assert_equals(&books);
-    report.assert_all_end("complete");
-    assert_named(&report, &books, PROGRAM);
+    for script in [CONTAIN, OVERLAY] {
+        let mut victim = files.start_by(script, PROGRAM);
+        assert!(!files.root().join("lib").exists(), "its files are seen from outside");
+        let tracer = Trace::of(&victim).start();
+        let books = victim.work();
+        let report = tracer.stop().report();
+        memory::wait_until_unprobed(victim.pid());
+        victim.finish();
+        report.assert_equals(&books);
+        report.assert_all_end("complete");
+        assert_named(&report, &books, PROGRAM);
+    }
 }
 
 #[test]
 fn a_contained_process_is_chosen_by_its_name_or_its_program() {
     const PROGRAM: &str = "/mt-chosen";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
-    for by in ["--comm", "--exe"] {
-        let mut victim = files.start(PROGRAM);
+    for (by, script) in ["--comm", "--exe"].iter().flat_map(|by| [(*by, CONTAIN), (*by, OVERLAY)]) {
+        let mut victim = files.start_by(script, PROGRAM);
         let value = if by == "--comm" { PROGRAM[1..].to_owned() } else { format!("/proc/{}/exe", victim.pid()) };
         let tracer = Trace::of_all().options(&[by, &value]).start();
         let books = victim.work();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use memtrace_tests::kernel::{BUILD_IDS, version};
+use memtrace_tests::kernel::{BUILD_IDS, MAPPINGS, version};
 use memtrace_tests::{Group, Trace, Victim, memory, root, tracer};
 use serde::Deserialize;
 
@@ -14,9 +14,6 @@ const MARKS: (u32, u32) = (5, 15);
 
 /// A program at a probe can ask for control groups (`bpf_get_current_ancestor_cgroup_id`).
 const GROUPS: (u32, u32) = (5, 16);
-
-/// A program can ask what a process has mapped (`bpf_find_vma`).
-const MAPPINGS: (u32, u32) = (5, 17);
 
 #[derive(Debug, Deserialize)]
 struct Told {

@@ -1,7 +1,7 @@
 //! Commands that memtrace starts: nothing is missed from the first instruction on.
 
 use memtrace_common::vocabulary::LossReason;
-use memtrace_tests::{Books, Counts, Scratch, Trace, kernel, victim};
+use memtrace_tests::{Books, Counts, Overlay, Scratch, Trace, kernel, victim};
 
 /// The books that a command printed.
 fn books(output: &str) -> Books {
@@ -23,6 +23,18 @@ fn a_command_is_traced_from_its_first_instruction_to_its_end() {
         .sum();
     // Where its files cannot be told when it has ended, they have no names.
     assert_eq!(before_main, if kernel::tells_mapped_files() { 123 } else { 0 });
+}
+
+/// Its stacks are walked by its table from the first one on, where the kernel half finds mappings by itself.
+#[test]
+fn a_command_on_an_overlay_is_traced_from_its_first_instruction_to_its_end() {
+    let overlay = Overlay::mount();
+    let outcome = Trace::of_command([overlay.program(&victim::path("short_lived"), "on_overlay")]).run();
+    let report = outcome.report();
+    report.assert_equals(&books(&outcome.output));
+    if kernel::finds_mappings() {
+        report.assert_all_end("complete");
+    }
 }
 
 #[test]

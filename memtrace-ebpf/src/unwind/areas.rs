@@ -18,7 +18,7 @@ use crate::settings::{self, areas as layout};
 use crate::stack::Scratch;
 
 /// Of `errno`s.
-const NOT_FOUND: i64 = -2;
+pub(super) const NOT_FOUND: i64 = -2;
 
 /// Code may be run there (`VM_EXEC`, include/linux/mm.h).
 const EXECUTABLE: u64 = 1 << 2;
@@ -192,7 +192,7 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
     mapped.begin = word(area, layout::begin())?;
     mapped.end = word(area, layout::end())?;
     mapped.offset = word(area, layout::page_offset())? << PAGE_SHIFT;
-    let file = word(area, layout::file())?;
+    let file = file(area)?;
     forget(&mut mapped.object);
     if file == 0 {
         // The code that the kernel lends has no file; where it lies it tells.
@@ -203,6 +203,12 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
     }
     mapped.is_file = true;
     read_object(file, &mut mapped.object)
+}
+
+/// The address of the `struct file` that is mapped there; 0: none is.
+#[inline(always)]
+pub(super) fn file(area: u64) -> Option<u64> {
+    word(area, layout::file())
 }
 
 /// Word by word: the compiler would call a function, and each call takes at least 32 bytes of a stack that has none left
@@ -246,7 +252,7 @@ pub fn announce(pid: u32, program: u64) {
 const NANOSECONDS: u32 = (1 << 31) - 1;
 
 #[inline(always)]
-fn word(base: u64, offset: u32) -> Option<u64> {
+pub(super) fn word(base: u64, offset: u32) -> Option<u64> {
     // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
     unsafe { bpf_probe_read_kernel((base + offset as u64) as *const u64) }.ok()
 }

@@ -17,10 +17,11 @@ use super::error::KernelError;
 use super::faults;
 use super::meter::{Meter, ProgramTime};
 use super::multi::Multi;
+use super::naming;
 use super::object::Programs;
 use super::reclaim;
 use super::rings::RingReader;
-use super::selection::{self, Selection};
+use super::selection::Selection;
 use super::settings::settings;
 use super::tracepoints;
 use super::unwind::{Tables, WantedReader};
@@ -114,6 +115,7 @@ impl Kernel {
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default(), missing: Vec::new() };
         let readers = kernel.make_rings(options)?;
         tracepoints::follow(&mut kernel)?;
+        naming::load(&mut kernel)?;
         if options.page_sample.is_some() {
             faults::follow(&mut kernel)?;
         }
@@ -164,6 +166,10 @@ impl Kernel {
         &self.missing
     }
 
+    pub(super) const fn ebpf(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+
     pub(super) fn map(&self, name: &str) -> Option<&aya::maps::Map> {
         self.ebpf.map(name)
     }
@@ -184,24 +190,6 @@ impl Kernel {
     /// What the kernel said.
     pub fn take_wanted(&mut self) -> Result<Option<WantedReader>, KernelError> {
         if self.tables.finds_mappings() { WantedReader::take(&mut self.ebpf).map(Some) } else { Ok(None) }
-    }
-
-    /// `pid` is traced, whatever it runs, and its exec and exit are reported.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::Failed`] where there are too many.
-    pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
-        selection::list(&mut self.ebpf, pid, true)
-    }
-
-    /// `pid` is not traced, whatever it runs.
-    ///
-    /// # Errors
-    ///
-    /// As [`Kernel::follow`].
-    pub fn leave_out(&mut self, pid: Pid) -> Result<(), KernelError> {
-        selection::list(&mut self.ebpf, pid, false)
     }
 
     /// The unwind tables. A process that they have mappings for is walked by them, any other by frame pointers.

@@ -114,7 +114,9 @@ fn areas(types: &Btf<'_>) -> Option<AreaLayout> {
         super_block: types.member_offset("inode", "i_sb")?,
         device: types.member_offset("super_block", "s_dev")?,
         program: types.member_offset("linux_binprm", "file")?,
-        reserved: 0,
+        task_files: types.member_offset("task_struct", "files")?,
+        files_table: types.member_offset("files_struct", "fdt")?,
+        table_files: types.member_offset("fdtable", "fd")?,
     })
 }
 

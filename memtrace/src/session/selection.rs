@@ -45,7 +45,7 @@ pub(super) fn chooses(selection: &Selection, pid: Pid, comm: Option<&str>) -> bo
             comm.is_some_and(|comm| name.as_bytes().get(..15).unwrap_or(name.as_bytes()) == comm.as_bytes())
         }
         Property::User(user) => traits.as_ref().is_some_and(|traits| *user == traits.user),
-        Property::Exe { device, inode } => traits.as_ref().is_some_and(|traits| (*device, *inode) == traits.exe),
+        Property::Exe { device, inode, .. } => traits.as_ref().is_some_and(|traits| (*device, *inode) == traits.exe),
         Property::Cgroup(id) => target::is_in_cgroup(pid, *id).unwrap_or(false),
     };
     let is_excluded = rules.iter().any(|rule| rule.exclude && has(&rule.property));
@@ -59,7 +59,7 @@ fn property(by: &By) -> Result<Property, Error> {
         By::Comm(name) => Property::Comm(name.clone()),
         By::Exe(path) => {
             let file = fs::metadata(path).map_err(|error| unknown(by, &error))?;
-            Property::Exe { device: file.dev(), inode: file.ino() }
+            Property::Exe { path: path.clone(), device: file.dev(), inode: file.ino() }
         }
         By::Cgroup(path) => Property::Cgroup(target::cgroup_id(path).map_err(|error| unknown(by, &error))?),
         By::User(user) => {

@@ -5,6 +5,7 @@
 
 mod builder;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,7 +20,7 @@ use crate::kernel::unwind::{
 };
 use crate::kernel::{Kernel, KernelError};
 use crate::model::{Image, Mapping, Object, Pid, VirtOffset};
-use crate::target;
+use crate::target::{self, OwnMapping};
 use crate::unwind::{Built, Cache, Code, Full, Layout, Limits, Plan, Table, Wanted, build_all};
 
 /// So many tables are built at a time: enough for what a process begins with, and few enough to leave it its processors.
@@ -110,8 +111,8 @@ impl Unwinding {
             return;
         }
         for handle in &handles {
-            // Where the kernel knows the file by another name than this, it asks.
-            if let Some(key) = key(handle) {
+            // Where that cannot be known, the kernel half asks.
+            if let Some(key) = key(kernel, handle) {
                 self.publish(kernel, handle, key);
             }
         }
@@ -135,7 +136,9 @@ impl Unwinding {
             kernel.tables().forget_object(key);
             return;
         }
-        self.build(kernel, object, handle, key);
+        // A program is asked for before it is mapped, by the inode that a file system over others gives it.
+        let mapped_as = self::key(kernel, &handle).filter(|other| *other != key);
+        self.build(kernel, object, handle, [key].into_iter().chain(mapped_as));
     }
 
     /// Has the tables of objects made that somebody will map soon.
@@ -143,23 +146,31 @@ impl Unwinding {
         for object in objects {
             if let Some(handle) = object.handle.clone()
                 && !self.placed.contains_key(&handle)
-                && let Some(key) = key(&handle)
             {
-                self.build(kernel, Arc::clone(object), handle, key);
+                let key = key(kernel, &handle);
+                self.build(kernel, Arc::clone(object), handle, key.into_iter());
             }
         }
     }
 
-    /// The kernel half is told of the table now or when it is built.
-    fn build(&mut self, kernel: &mut Kernel, object: Arc<Object>, handle: PathBuf, key: ObjectKey) {
+    /// The kernel half, which knows the object as each of `keys`, is told of the table now or when it is built.
+    fn build(
+        &mut self,
+        kernel: &mut Kernel,
+        object: Arc<Object>,
+        handle: PathBuf,
+        keys: impl Iterator<Item = ObjectKey>,
+    ) {
         if self.placed.contains_key(&handle) {
-            self.publish(kernel, &handle, key);
+            keys.for_each(|key| self.publish(kernel, &handle, key));
             return;
         }
-        let waiting = self.waiting.entry(handle).or_default();
-        waiting.push(key);
-        if waiting.len() == 1 {
-            self.builder.want(object);
+        match self.waiting.entry(handle) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().extend(keys),
+            Entry::Vacant(new) => {
+                new.insert(keys.collect());
+                self.builder.want(object);
+            }
         }
     }
 
@@ -252,19 +263,11 @@ impl Unwinding {
     }
 }
 
-/// The file as the kernel knows it when it is mapped. Since about Linux 6.8 a file of a file system that lies over another
-/// is shown by that one's name there too; of such a file the kernel half asks.
-fn key(handle: &Path) -> Option<ObjectKey> {
-    let file = fs::metadata(handle).ok()?;
-    let (device, inode) = target::mapped_as(handle).unwrap_or((file.dev(), file.ino()));
-    // Device numbers are encoded for user space (`new_encode_dev`, include/linux/kdev_t.h).
-    let (major, minor) = (libc::major(device), libc::minor(device));
-    Some(ObjectKey {
-        inode,
-        changed_s: file.ctime(),
-        changed_ns: u32::try_from(file.ctime_nsec()).ok()?,
-        device: major << 20 | minor,
-    })
+/// The file as the kernel knows it when it is mapped. No file shows user space the inode and the device of what a file system
+/// that lies over others has mapped of them.
+fn key(kernel: &mut Kernel, handle: &Path) -> Option<ObjectKey> {
+    let mapping = OwnMapping::of(handle).inspect_err(|error| log::debug!("{}: {error}", handle.display())).ok()?;
+    kernel.object_at(mapping.start())
 }
 
 /// Whether the file was last changed when the kernel says of the object that it was.

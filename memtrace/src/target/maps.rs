@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::error::TargetError;
 use super::objects::{Objects, regular};
-use super::own_mapping::OwnMapping;
 use super::process::{failure, proc_path, program};
 use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object, Pid};
 
@@ -80,21 +79,6 @@ pub fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
     let opened = regular(&proc_path(pid, "exe")).ok()?;
     let path = program(pid).ok()?;
     Some(objects.opened_by(pid, &path, opened))
-}
-
-/// How the kernel knows the file at `path` when it is mapped: device, as `stat` encodes it, and inode. On file systems that
-/// lie over others these are not what `stat` says of the file.
-///
-/// # Errors
-///
-/// Where the file cannot be mapped as code, as on a file system that is mounted without `exec`.
-pub fn mapped_as(path: &Path) -> io::Result<(u64, u64)> {
-    let file = File::open(path)?;
-    let page = OwnMapping::of(&file)?;
-    let entries = entries(Pid(std::process::id())).map_err(io::Error::other)?;
-    let entry = entries.into_iter().find(|entry| entry.start == page.start()).and_then(|entry| entry.file);
-    let Inode { device, inode } = entry.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    Ok((device, inode))
 }
 
 /// The code that the kernel lends to every process, as it does to this one.

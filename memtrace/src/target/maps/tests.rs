@@ -111,16 +111,3 @@ fn a_process_without_memory_has_ended() {
     let result = read_image(nobody, &mut Objects::new());
     assert!(matches!(result, Err(TargetError::Ended(pid)) if pid == nobody), "{result:?}");
 }
-
-#[test]
-fn a_file_is_known_by_the_inode_that_its_mappings_show() {
-    let program = std::env::current_exe().unwrap();
-    let shown = entries(Pid(std::process::id())).unwrap().into_iter().find(|entry| entry.path == program);
-    let Inode { device, inode } = shown.unwrap().file.unwrap();
-    assert_eq!(mapped_as(&program).unwrap(), (device, inode));
-    let mapped = |entries: Vec<Entry>| entries.iter().filter(|entry| entry.path == program).count();
-    let before = mapped(entries(Pid(std::process::id())).unwrap());
-    mapped_as(&program).unwrap();
-    assert_eq!(mapped(entries(Pid(std::process::id())).unwrap()), before, "it stays mapped");
-    assert!(mapped_as(Path::new("/no/such/file")).is_err());
-}
