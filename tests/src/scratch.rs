@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,9 +23,16 @@ impl Scratch {
     #[must_use]
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("memtrace-tests-{}-{number}", std::process::id()));
-        fs::create_dir(&path).expect("the temporary directory is writable");
+        // A process with this one's number may have left its own behind, also where guests see the host's.
+        let path = loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = env::temp_dir().join(format!("memtrace-tests-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => break path,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{} cannot be made: {error}", path.display()),
+            }
+        };
         fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("the directory is ours");
         Self(path)
     }

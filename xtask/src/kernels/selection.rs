@@ -31,6 +31,8 @@ const FILES_ALONE: &str = "it looks at files of a process, which every kernel sh
 
 const GLIBC: &str = "the kernel takes glibc's calls as it takes these";
 
+const NO_DISK: &str = "it waits for a disk, and a guest has none";
+
 /// All of them. What a kernel lacks the tests themselves know, and hold what is said or done instead.
 pub(super) const FILES: &[File] = &[
     File { name: "kernels", omitted: &[] },
@@ -52,6 +54,13 @@ pub(super) const FILES: &[File] = &[
             Omitted { test: "frees_by_other_threads_of_musl_equal_their_books", because: GLIBC },
         ],
     },
+    File {
+        name: "faults",
+        omitted: &[
+            Omitted { test: "what_was_swapped_out_and_in_again", because: NO_DISK },
+            Omitted { test: "what_was_waited_for_by_its_pages", because: NO_DISK },
+        ],
+    },
     File { name: "launch", omitted: &[] },
     File {
         name: "lifetimes",
@@ -62,6 +71,7 @@ pub(super) const FILES: &[File] = &[
             Omitted { test: "two_traces_of_one_process_at_once_are_both_right", because: SLOW },
         ],
     },
+    File { name: "mappings", omitted: &[] },
     File {
         name: "reclaim",
         omitted: &[Omitted {
