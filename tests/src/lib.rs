@@ -15,6 +15,7 @@ pub mod group;
 pub mod kernel;
 pub mod kernel_trace;
 pub mod memory;
+pub mod mounts;
 pub mod oracle;
 pub mod outcome;
 pub mod page;

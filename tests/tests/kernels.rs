@@ -1,6 +1,5 @@
 //! What each kernel can do, and what it refuses: these tests hold on every supported one.
 
-use std::fs;
 use std::process::Command;
 
 use memtrace_tests::kernel::{BUILD_IDS, version};
@@ -113,9 +112,9 @@ fn allocators_are_told_apart_from_linux_5_15_on_and_that_is_refused_before() {
 
 #[test]
 fn control_groups_choose_processes_from_linux_5_16_on_and_that_is_refused_before() {
-    let group = Group::make("memtrace-kernels");
+    let group = Group::make();
     let mut victim = Victim::start("exact");
-    fs::write(group.path().join("cgroup.procs"), victim.pid().to_string()).expect("root may move processes");
+    group.take(victim.pid());
     let trace = Trace::of_all().option("--cgroup").option(group.path());
     there_since(GROUPS, trace, &mut victim, "takes Linux 5.16");
     victim.finish();
