@@ -124,6 +124,20 @@ impl Subject {
         }
     }
 
+    /// Nobody yet.
+    fn named(name: String, probe_site: Option<ProbeSite>, is_shared: bool) -> Self {
+        Self {
+            processes: Vec::new(),
+            command: Command::None,
+            name,
+            notes: Vec::new(),
+            expected: Vec::new(),
+            probe_site,
+            objects: Vec::new(),
+            is_shared,
+        }
+    }
+
     fn running(
         pids: &[Pid],
         children: bool,
@@ -162,17 +176,7 @@ impl Subject {
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
-        let subject = Self {
-            processes,
-            command: Command::None,
-            name,
-            notes,
-            expected: Vec::new(),
-            probe_site,
-            objects: Vec::new(),
-            is_shared: children,
-        };
-        Ok((subject, sites))
+        Ok((Self { processes, notes, ..Self::named(name, probe_site, children) }, sites))
     }
 
     fn selected(
@@ -187,17 +191,7 @@ impl Subject {
             Site::of(pid, Scope::Everyone, &allocator, followed.allocators.number(&allocator), probe_site?)
         };
         let sites = allocators.into_iter().filter_map(site).collect();
-        let subject = Self {
-            processes: Vec::new(),
-            command: Command::None,
-            name: selection::name(choices),
-            notes: Vec::new(),
-            expected: Vec::new(),
-            probe_site,
-            objects: Vec::new(),
-            is_shared: true,
-        };
-        Ok((subject, sites))
+        Ok((Self::named(selection::name(choices), probe_site, true), sites))
     }
 
     fn command(
@@ -229,17 +223,7 @@ impl Subject {
         let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Waiting(launch);
-        let subject = Self {
-            processes: Vec::new(),
-            command,
-            name,
-            notes: Vec::new(),
-            expected: Vec::new(),
-            probe_site,
-            objects,
-            is_shared: children,
-        };
-        Ok((subject, sites))
+        Ok((Self { command, objects, ..Self::named(name, probe_site, children) }, sites))
     }
 
     /// Lets the command go, where there is one.
