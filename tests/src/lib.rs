@@ -11,6 +11,7 @@
 pub mod books;
 pub mod cgroup;
 pub mod counts;
+pub mod doctor;
 pub mod group;
 pub mod kernel;
 pub mod kernel_trace;
