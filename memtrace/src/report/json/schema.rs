@@ -289,7 +289,7 @@ struct Stack<'a> {
 impl<'a> Stack<'a> {
     fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
-        let error = |metric| estimate::error(profile, metric, stack.usage.alloc.count, stack.live_variance);
+        let error = |metric| estimate::error(profile, metric, &stack.usage, stack.variance);
         let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
         let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
         Self {
