@@ -165,7 +165,7 @@ fn what_was_waited_for_by_its_pages() {
 
 #[test]
 fn of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_page() {
-    let (report, said, resident) = trace("reserve", &["--sample", "16"]);
+    let (report, said, resident) = trace("by_pages", &["--sample", "16"]);
     let stacks = said.stacks(&report, "reserve_and_touch");
     let estimate: u64 = stacks.iter().map(|stack| stack.numbers.live_bytes).sum();
     let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("it is estimated");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,13 @@ NOIPA static void reserve_and_touch(void) {
     char *all = map(1024 * MIB);
     write_to(all + 512 * MIB, 64 * MIB);
     tell("reserve_and_touch", 64 * MIB / PAGE, 1024 * MIB / PAGE);
+}
+
+/* Each page is touched by itself, though the machine may give huge ones to those who do not ask for them. */
+static void reserve_by_pages(void) {
+    if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
+        abort();
+    reserve_and_touch();
 }
 
 NOIPA static char *only_read(void) {
@@ -266,6 +274,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } ways[] = {
+        {"by_pages", reserve_by_pages},
         {"reserve", reserve_and_touch}, {"reads", reads},   {"huge_written", huge_written}, {"huge_read", huge_read},
         {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
         {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
