@@ -33,7 +33,7 @@ use super::process::Process;
 use crate::model::{AbsAddr, Bytes, Counted, Explanation, Held};
 
 pub(super) use self::kinds::Tmpfs;
-pub(super) use self::pages::{FRAME, PRESENT, PageMap};
+pub(super) use self::pages::{FILE, FRAME, PRESENT, PageMap};
 
 pub use self::counted::counted;
 pub use self::limits::cgroup_memory;

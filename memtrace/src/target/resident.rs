@@ -5,14 +5,18 @@ use std::os::fd::AsRawFd as _;
 
 use super::error::TargetError;
 use super::maps::{self, Entry};
-use super::memory::{FRAME, PRESENT, PageMap, Tmpfs};
+use super::memory::{FILE, FRAME, PRESENT, PageMap, Tmpfs};
 use super::process::{failure, proc_path};
 use crate::model::{AbsAddr, MappingKind, Pid, ResidentRange};
+
+/// Addresses from here on are the kernel's: the upper half.
+const KERNEL: u64 = 1 << 63;
 
 /// So many ranges are asked for at once.
 const RANGES: usize = 1024;
 
 /// What `PAGEMAP_SCAN` (Linux 6.7) says of a page, and how it is asked (include/uapi/linux/fs.h).
+const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
@@ -59,12 +63,18 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, TargetError> {
     let mut ways = Ways { map, can_scan: true, zeros: None };
     for entry in maps::entries(pid)? {
         let kind = tmpfs.kind_of(&entry);
-        // The code that the kernel lends is made of pages, and counts; what it lends beside it is not.
-        if kind != MappingKind::Special || entry.path.as_os_str() == "[vdso]" {
+        // What the kernel has mapped for everybody is nobody's.
+        if entry.start.0 < KERNEL {
             ways.look(&entry, kind, &mut ranges).map_err(|error| failure(pid, &path, error))?;
         }
     }
     Ok(ranges)
+}
+
+/// Whether only pages count that the kernel keeps like those of a file. Of what it lends, some is made of such pages, as its
+/// code is, and some of others, which count as nobody's; that differs between kernels.
+fn counts_like_files(kind: MappingKind) -> bool {
+    kind == MappingKind::Special
 }
 
 /// How pages are asked for.
@@ -90,6 +100,7 @@ impl Ways {
 
     fn scan(&self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         let mut regions = [Region::default(); RANGES];
+        let file = if counts_like_files(kind) { PAGE_IS_FILE } else { 0 };
         let mut begin = entry.start.0;
         while begin < entry.end.0 {
             let mut scan = Scan {
@@ -99,7 +110,7 @@ impl Ways {
                 regions: regions.as_mut_ptr() as u64,
                 regions_length: RANGES as u64,
                 category_inverted: PAGE_IS_PFNZERO,
-                category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
+                category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO | file,
                 return_mask: PAGE_IS_HUGE,
                 ..Scan::default()
             };
@@ -125,8 +136,9 @@ impl Ways {
             None => *self.zeros.insert(frame_of_zeros()?),
         };
         let page = self.map.page().0;
+        let wanted = if counts_like_files(kind) { PRESENT | FILE } else { PRESENT };
         self.map.each(entry.start, entry.end, |begin, word| {
-            if word & PRESENT != 0 && word & FRAME != zeros {
+            if word & wanted == wanted && word & FRAME != zeros {
                 push(ranges, begin, AbsAddr(begin.0 + page), kind, false);
             }
         })
@@ -188,6 +200,33 @@ mod tests {
         }
         assert_eq!(memory.read(5 * PAGE.0), 0);
         assert_eq!(resident_of(&memory, 4000), [0, 1, 7, 3999]);
+    }
+
+    /// As the kernel counts it (`/proc/PID/smaps`), in the mappings of these names.
+    fn rss_of(is_meant: impl Fn(&str) -> bool) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut means = false;
+        let mut sum = 0;
+        for line in smaps.lines() {
+            let words: Vec<_> = line.split_whitespace().collect();
+            match words[..] {
+                ["Rss:", kibibytes, "kB"] if means => sum += kibibytes.parse::<u64>().unwrap() * 1024,
+                [first, ..] if !first.ends_with(':') => means = is_meant(words[words.len() - 1]),
+                _ => {}
+            }
+        }
+        sum
+    }
+
+    #[test]
+    fn privileged_of_what_the_kernel_lends_as_much_is_resident_as_it_counts_itself() {
+        let own = Pid(std::process::id());
+        // Reads from what is lent beside the code.
+        let _ = std::time::Instant::now();
+        let counted = rss_of(|name| ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name));
+        let ranges = resident(own).unwrap();
+        let lent = ranges.iter().filter(|range| range.kind == MappingKind::Special);
+        assert_eq!(lent.map(|range| range.end.0 - range.begin.0).sum::<u64>(), counted);
     }
 
     #[test]

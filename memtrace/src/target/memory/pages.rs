@@ -10,6 +10,8 @@ use crate::target::process::proc_path;
 /// Bits of an entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst), 8 bytes a page.
 pub(in crate::target) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+/// It is one of a file, or is kept like one.
+pub(in crate::target) const FILE: u64 = 1 << 61;
 /// Of a page that is present, the number of its frame, for who may know it.
 pub(in crate::target) const FRAME: u64 = (1 << 55) - 1;
 const ENTRY: usize = 8;
