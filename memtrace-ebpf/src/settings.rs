@@ -36,7 +36,7 @@ static SETTINGS: Settings = Settings {
     forks: 1,
     memory_break: 0,
     mappings: 1,
-    reserved: 0,
+    calls_thrice: 1,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
         known: 1,
@@ -99,7 +99,7 @@ pub fn wake_mark() -> u64 {
 /// False, which the compiler does not know.
 #[inline(always)]
 pub fn never() -> bool {
-    read!(reserved) != 0
+    read!(reclaim.reserved) != 0
 }
 
 #[inline(always)]
@@ -218,6 +218,12 @@ pub fn memory_break() -> usize {
 #[inline(always)]
 pub fn tells_mappings() -> bool {
     read!(mappings) != 0
+}
+
+/// Whether three programs follow each system call.
+#[inline(always)]
+pub fn calls_thrice() -> bool {
+    read!(calls_thrice) != 0
 }
 
 /// Whether the kernel can be asked what a process has mapped; it answers by calling back.

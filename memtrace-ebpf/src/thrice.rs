@@ -6,6 +6,9 @@
 //! was preempted in the middle of its own. So there are three programs for each, which the kernel runs one after the other.
 //! Who does it leaves a note; where there is none, the second and the third stand in for the first and count that they
 //! did. What none was run for is then what the first has missed without another having stood in.
+//!
+//! Of system calls most do not matter, and of those the first program leaves no note. What none was run for is then no more
+//! than what the third has missed, which is short unless it stands in.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
@@ -28,6 +31,8 @@ pub enum Kind {
     Exec,
     Exit,
     Fork,
+    Enter,
+    Return,
 }
 
 /// From one program to the next. A note that the third was not run for stays, until it is forgotten.
@@ -50,14 +55,26 @@ impl Deed {
     /// Whether the second program has to do it.
     #[inline(always)]
     pub fn is_to_do(&self) -> bool {
-        // SAFETY: only the presence is asked for.
-        stands_in(unsafe { NOTES.get(self) }.is_none())
+        stands_in(!self.is_noted())
     }
 
     /// Whether the third program has to do it.
     #[inline(always)]
     pub fn is_still_to_do(&self) -> bool {
-        stands_in(NOTES.remove(self).is_err())
+        stands_in(!self.forget())
+    }
+
+    /// Whether it was done.
+    #[inline(always)]
+    pub fn is_noted(&self) -> bool {
+        // SAFETY: only the presence is asked for.
+        unsafe { NOTES.get(self) }.is_some()
+    }
+
+    /// As above; it may come again then.
+    #[inline(always)]
+    pub fn forget(&self) -> bool {
+        NOTES.remove(self).is_ok()
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! What is unmapped or moved is given up before the call, since another thread may be given the same addresses before it
 //! returns; where the call fails it is taken back. Calls of 32-bit programs are left out, whose numbers are others.
+//!
+//! Where programs can be preempted there are three of each ([`thrice`]): else each call that anybody makes while a thread
+//! is preempted in the midst of one would count as missed.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
@@ -14,6 +17,7 @@ use crate::emit::Range;
 use crate::registers::call::{is_native, number, offset};
 use crate::stack::Interrupted;
 use crate::thread::Thread;
+use crate::thrice::{self, Deed};
 use crate::{emit, maps, settings, stack};
 
 /// Results from here on are errors (`MAX_ERRNO`, include/linux/err.h).
@@ -29,58 +33,124 @@ static BREAKS: LruHashMap<u32, u64, 8192> = LruHashMap::new();
 /// `TP_PROTO(struct pt_regs *regs, long id)`, include/trace/events/syscalls.h.
 #[raw_tracepoint(tracepoint = "sys_enter")]
 fn sys_enter(context: RawTracePointContext) -> i32 {
-    let number: u64 = context.arg(1);
-    let ends = number == number::MREMAP || number == number::MUNMAP && settings::tells_mappings();
-    if !ends && !(number == number::BRK && settings::tells_mappings()) {
-        return 0;
-    }
-    let registers: u64 = context.arg(0);
-    if !maps::gate_open() || !is_native(word(registers, offset::MODE)) {
-        return 0;
-    }
-    let thread = Thread::current();
-    if ends {
-        let (begin, bytes) = (word(registers, offset::FIRST), pages(word(registers, offset::SECOND)));
-        if bytes != 0 {
-            emit::park_range(&context, thread, begin, bytes);
+    if is_followed_in(&context) {
+        enter(&context);
+        if settings::calls_thrice() {
+            Deed::new(thrice::Kind::Enter, context.arg(0)).note();
         }
-    } else {
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sys_enter")]
+fn sys_enter_again(context: RawTracePointContext) -> i32 {
+    if is_followed_in(&context) {
+        let deed = Deed::new(thrice::Kind::Enter, context.arg(0));
+        if !deed.is_noted() {
+            enter(&context);
+            deed.note();
+        }
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sys_enter")]
+fn sys_enter_still(context: RawTracePointContext) -> i32 {
+    if is_followed_in(&context) && !Deed::new(thrice::Kind::Enter, context.arg(0)).forget() {
+        enter(&context);
+    }
+    0
+}
+
+/// Whether the call matters that begins.
+#[inline(always)]
+fn is_followed_in(context: &RawTracePointContext) -> bool {
+    let matters = match context.arg::<u64>(1) {
+        number::MREMAP => true,
+        number::MUNMAP | number::BRK => settings::tells_mappings(),
+        _ => false,
+    };
+    matters && maps::gate_open() && is_native(word(context.arg(0), offset::MODE))
+}
+
+#[inline(always)]
+fn enter(context: &RawTracePointContext) {
+    let registers: u64 = context.arg(0);
+    let thread = Thread::current();
+    if context.arg::<u64>(1) == number::BRK {
         // SAFETY: the helper takes nothing.
         let memory = word(unsafe { bpf_get_current_task() }, settings::areas::task_memory() as usize);
         let _ = BREAKS.insert(&thread.tid, &word(memory, settings::memory_break()), 0);
+        return;
     }
-    0
+    let (begin, bytes) = (word(registers, offset::FIRST), pages(word(registers, offset::SECOND)));
+    if bytes != 0 {
+        emit::park_range(context, thread, begin, bytes);
+    }
 }
 
 /// `TP_PROTO(struct pt_regs *regs, long ret)`: the registers with the arguments are still as they were.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn sys_exit(context: RawTracePointContext) -> i32 {
+    if is_followed_out(&context) {
+        exit(&context);
+        if settings::calls_thrice() {
+            Deed::new(thrice::Kind::Return, context.arg(0)).note();
+        }
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sys_exit")]
+fn sys_exit_again(context: RawTracePointContext) -> i32 {
+    if is_followed_out(&context) {
+        let deed = Deed::new(thrice::Kind::Return, context.arg(0));
+        if !deed.is_noted() {
+            exit(&context);
+            deed.note();
+        }
+    }
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sys_exit")]
+fn sys_exit_still(context: RawTracePointContext) -> i32 {
+    if is_followed_out(&context) && !Deed::new(thrice::Kind::Return, context.arg(0)).forget() {
+        exit(&context);
+    }
+    0
+}
+
+/// Whether the call matters that returns.
+#[inline(always)]
+fn is_followed_out(context: &RawTracePointContext) -> bool {
     let registers: u64 = context.arg(0);
-    let number = word(registers, offset::NUMBER);
-    let matters = match number {
+    let matters = match word(registers, offset::NUMBER) {
         number::MREMAP => true,
         number::MMAP | number::MUNMAP | number::BRK => settings::tells_mappings(),
         _ => false,
     };
-    if !matters || !maps::gate_open() || !is_native(word(registers, offset::MODE)) {
-        return 0;
-    }
+    matters && maps::gate_open() && is_native(word(registers, offset::MODE))
+}
+
+#[inline(always)]
+fn exit(context: &RawTracePointContext) {
+    let registers: u64 = context.arg(0);
     let result: u64 = context.arg(1);
     let thread = Thread::current();
-    match number {
+    match word(registers, offset::NUMBER) {
         number::MREMAP | number::MUNMAP if result >= ERRORS => {
             if pages(word(registers, offset::SECOND)) != 0 {
-                emit::restore_range(&context, thread);
+                emit::restore_range(context, thread);
             }
         }
-        number::MREMAP => moved(&context, registers, thread, result),
+        number::MREMAP => moved(context, registers, thread, result),
         number::MMAP if result < ERRORS => {
-            mapped(&context, registers, thread, result, pages(word(registers, offset::SECOND)));
+            mapped(context, registers, thread, result, pages(word(registers, offset::SECOND)));
         }
-        number::BRK => broken(&context, registers, thread, result),
+        number::BRK => broken(context, registers, thread, result),
         _ => {}
     }
-    0
 }
 
 #[inline(always)]

@@ -90,9 +90,7 @@ impl Kernel {
             log::info!("nobody is seen to be killed for want of memory: {error}");
         }
         if options.page_sample.is_some() || options.tells_mappings {
-            for call in ["sys_enter", "sys_exit"] {
-                kernel.follow_tracepoint(call, call)?;
-            }
+            tracepoints::follow_calls(&mut kernel)?;
         }
         options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
@@ -242,10 +240,9 @@ impl Kernel {
         counters
     }
 
-    /// How often programs were not run, those aside that stand in for others.
+    /// What programs were not run for.
     fn missed(&self) -> u64 {
-        let counted = self.programs().filter(|(name, _)| !tracepoints::is_other(name));
-        counted.map(|(_, program)| counters::missed(program)).sum()
+        tracepoints::missed(&self.programs().map(|(name, program)| (name, counters::missed(program))).collect())
     }
 
     /// Passes what the kernel half has logged on to memtrace's own log.

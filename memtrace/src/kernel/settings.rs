@@ -8,6 +8,7 @@ use memtrace_common::wire::{AreaLayout, MAX_FRAMES, MAX_RINGS, ReclaimLayout, Se
 use super::btf::{self, Btf};
 use super::error::KernelError;
 use super::selection::Selection;
+use super::tracepoints;
 use crate::model::Bytes;
 
 /// A ring's reader is woken when its backlog passes one part in so many of the ring.
@@ -92,7 +93,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         forks: (options.page_sample.map_or(options.tells_mappings, |sample| sample == NonZeroU32::MIN)).into(),
         memory_break: member("mm_struct", "brk")?,
         mappings: options.tells_mappings.into(),
-        reserved: 0,
+        calls_thrice: tracepoints::are_preempted().into(),
         areas,
         reclaim: reclaim(&types),
     })

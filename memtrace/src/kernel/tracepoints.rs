@@ -1,6 +1,7 @@
 //! The programs that follow processes and threads, at tracepoints of the kernel.
 
-use std::iter;
+use std::collections::BTreeMap;
+use std::{fs, iter};
 
 use super::error::KernelError;
 use super::load::Kernel;
@@ -9,7 +10,8 @@ use super::load::Kernel;
 struct Tracepoint {
     name: &'static str,
     first: &'static str,
-    /// They do what the first was not run for, and count that they did; and one without which nothing is missed.
+    /// They do what the first was not run for; of processes they count that they did, and there is one without which nothing
+    /// is missed.
     others: &'static [&'static str],
 }
 
@@ -31,17 +33,71 @@ const ALL: &[Tracepoint] = &[
     },
 ];
 
-/// Loads and attaches all of them. They run in the order in which they were attached (`func_add`, kernel/tracepoint.c).
-pub(super) fn follow(kernel: &mut Kernel) -> Result<(), KernelError> {
-    for tracepoint in ALL {
-        for name in iter::once(tracepoint.first).chain(tracepoint.others.iter().copied()) {
-            kernel.follow_tracepoint(name, tracepoint.name)?;
-        }
+/// System calls, of which most do not matter: what the last program was not run for is the most that was missed.
+const CALLS: &[Tracepoint] = &[
+    Tracepoint { name: "sys_enter", first: "sys_enter", others: &["sys_enter_again", "sys_enter_still"] },
+    Tracepoint { name: "sys_exit", first: "sys_exit", others: &["sys_exit_again", "sys_exit_still"] },
+];
+
+/// Where the running kernel's release is.
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+impl Tracepoint {
+    fn programs(&self) -> impl DoubleEndedIterator<Item = &'static str> {
+        iter::once(self.first).chain(self.others.iter().copied())
     }
-    Ok(())
+
+    fn follow(&self, kernel: &mut Kernel, programs: usize) -> Result<(), KernelError> {
+        self.programs().take(programs).try_for_each(|name| kernel.follow_tracepoint(name, self.name))
+    }
 }
 
-/// Whether nothing is missed where the program `name` is not run: the first one's misses are what counts.
-pub(super) fn is_other(name: &str) -> bool {
-    ALL.iter().any(|tracepoint| tracepoint.others.contains(&name))
+/// Loads and attaches all of them. They run in the order in which they were attached (`func_add`, kernel/tracepoint.c).
+pub(super) fn follow(kernel: &mut Kernel) -> Result<(), KernelError> {
+    ALL.iter().try_for_each(|tracepoint| tracepoint.follow(kernel, usize::MAX))
+}
+
+/// Has system calls followed, by as many programs as it takes.
+pub(super) fn follow_calls(kernel: &mut Kernel) -> Result<(), KernelError> {
+    let programs = if are_preempted() { usize::MAX } else { 1 };
+    CALLS.iter().try_for_each(|tracepoint| tracepoint.follow(kernel, programs))
+}
+
+/// Whether programs at tracepoints can be preempted ("tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with
+/// SRCU-fast", Linux 7.0): no trial would tell. What is taken to be so has the calls seen by more programs than it needs.
+pub(super) fn are_preempted() -> bool {
+    fs::read_to_string(RELEASE).is_ok_and(|release| is_preempting(&release))
+}
+
+fn is_preempting(release: &str) -> bool {
+    release.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 7)
+}
+
+/// What was missed, by how often each program was not run. What others have counted that they did instead is still in it.
+pub(super) fn missed(by_program: &BTreeMap<&str, u64>) -> u64 {
+    let has = |tracepoint: &Tracepoint, name: &str| tracepoint.programs().any(|program| program == name);
+    let is_other = |name: &str| ALL.iter().any(|tracepoint| tracepoint.others.contains(&name));
+    let is_call = |name: &str| CALLS.iter().any(|tracepoint| has(tracepoint, name));
+    let last =
+        |tracepoint: &Tracepoint| tracepoint.programs().rev().find_map(|program| by_program.get(program).copied());
+    let others = by_program.iter().filter(|(name, _)| !is_other(name) && !is_call(name)).map(|(_, missed)| *missed);
+    others.chain(CALLS.iter().filter_map(last)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_processes_what_the_first_program_missed_counts_and_of_calls_what_the_last_did() {
+        let missed = |programs: &[(&'static str, u64)]| missed(&programs.iter().copied().collect());
+        assert_eq!(missed(&[("process_exec", 3), ("process_exec_again", 40), ("alloc", 500)]), 503);
+        assert_eq!(missed(&[("sys_exit", 70), ("sys_exit_again", 6), ("sys_exit_still", 1), ("sys_enter", 2)]), 3);
+    }
+
+    #[test]
+    fn programs_are_preempted_since_linux_7() {
+        let told = ["5.10.0-44-amd64", "6.18.5", "7.0.0-rc1", "7.2-amd64", "10.0", ""].map(is_preempting);
+        assert_eq!(told, [false, false, true, true, true, false]);
+    }
 }
