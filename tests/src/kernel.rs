@@ -8,6 +8,9 @@ use crate::mounts;
 /// A mapping's notice can carry a build-id (`PERF_RECORD_MISC_MMAP_BUILD_ID`, include/uapi/linux/perf_event.h).
 pub const BUILD_IDS: (u32, u32) = (5, 12);
 
+/// A program sees with which registers a thread has entered the kernel (`bpf_task_pt_regs`, include/uapi/linux/bpf.h).
+pub const KERNEL_TOUCHES: (u32, u32) = (5, 15);
+
 /// A program can ask what a process has mapped (`bpf_find_vma`, include/uapi/linux/bpf.h).
 pub const MAPPINGS: (u32, u32) = (5, 17);
 

@@ -105,6 +105,8 @@ fn lacking(reason: &str) -> Option<&'static str> {
         "174" => {
             Some("telling allocators apart, and functions whose arguments lie elsewhere than usual, takes Linux 5.15")
         }
+        // `bpf_get_current_task_btf` and `bpf_task_pt_regs`, which are needed together.
+        "158" | "175" => Some("seeing the stacks of whoever has called the kernel takes Linux 5.15"),
         _ => None,
     }
 }
@@ -140,6 +142,7 @@ mod tests {
         let groups = reason("unknown func bpf_get_current_ancestor_cgroup_id#123\n");
         assert!(groups.contains("by their control group takes Linux 5.16; the verifier refuses it"), "{groups}");
         assert!(reason("invalid func unknown#174\n").contains("telling allocators apart"));
+        assert!(reason("invalid func unknown#158\n").contains("called the kernel takes Linux 5.15"));
         assert!(!reason("invalid func unknown#1740\n").contains("takes Linux"));
     }
 

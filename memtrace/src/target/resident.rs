@@ -1,8 +1,11 @@
 //! Which pages of a process are in memory.
 
+mod frames;
+
 use std::io;
 use std::os::fd::AsRawFd as _;
 
+use self::frames::{Joining, Zeros};
 use super::error::TargetError;
 use super::maps::{self, Entry};
 use super::memory::{FILE, FRAME, PRESENT, PageMap, Tmpfs};
@@ -81,8 +84,8 @@ fn counts_like_files(kind: MappingKind) -> bool {
 struct Ways {
     map: PageMap,
     can_scan: bool,
-    /// The frame of the page of zeros, where it was looked for.
-    zeros: Option<u64>,
+    /// The frames of zeros, where they were looked for.
+    zeros: Option<Zeros>,
 }
 
 impl Ways {
@@ -129,19 +132,29 @@ impl Ways {
         Ok(())
     }
 
-    /// As kernels before 6.7 are asked: a word a page. Which pages are huge is not told.
+    /// As kernels before 6.7 are asked: a word a page. Which pages are huge is not told; of private memory it shows.
     fn read(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         let zeros = match self.zeros {
             Some(zeros) => zeros,
-            None => *self.zeros.insert(frame_of_zeros()?),
+            None => *self.zeros.insert(Zeros::find()?),
         };
-        let page = self.map.page().0;
         let wanted = if counts_like_files(kind) { PRESENT | FILE } else { PRESENT };
+        let is_joined = matches!(kind, MappingKind::Heap | MappingKind::Anonymous | MappingKind::Stack);
+        let page = self.map.page().0;
+        let mut joining = Joining::of(page);
+        let mut give = |begin, end, huge| push(ranges, begin, end, kind, huge);
         self.map.each(entry.start, entry.end, |begin, word| {
-            if word & wanted == wanted && word & FRAME != zeros {
-                push(ranges, begin, AbsAddr(begin.0 + page), kind, false);
+            if word & wanted != wanted || zeros.have(word & FRAME) {
+                return;
             }
-        })
+            if is_joined {
+                joining.take(begin, word & FRAME, &mut give);
+            } else {
+                give(begin, AbsAddr(begin.0 + page), false);
+            }
+        })?;
+        joining.end(&mut give);
+        Ok(())
     }
 }
 
@@ -153,29 +166,9 @@ fn push(ranges: &mut Vec<ResidentRange>, begin: AbsAddr, end: AbsAddr, kind: Map
     }
 }
 
-/// The frame of the page of zeros that whoever only reads new memory is lent, as this process is.
-fn frame_of_zeros() -> io::Result<u64> {
-    let map = PageMap::open(Pid(std::process::id()))?;
-    let size = map.page().0;
-    let length = usize::try_from(size).map_err(io::Error::other)?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, which is nobody else's.
-    let page = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, flags, -1, 0) };
-    if page == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the page is there, and may be read.
-    let _ = unsafe { page.cast::<u8>().read_volatile() };
-    let begin = page as u64;
-    let mut frame = 0;
-    let read = map.each(AbsAddr(begin), AbsAddr(begin + size), |_, entry| frame = entry & FRAME);
-    // SAFETY: what was mapped above, and nothing points into it.
-    unsafe { libc::munmap(page, length) };
-    read.map(|()| frame)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::frames::HUGE;
     use super::*;
     use crate::model::PAGE;
     use crate::target::scratch::Anonymous;
@@ -229,6 +222,21 @@ mod tests {
         assert_eq!(lent.map(|range| range.end.0 - range.begin.0).sum::<u64>(), counted);
     }
 
+    /// What both ways say of the mapping that holds `memory`, which is the same.
+    fn asked_both_ways(memory: &Anonymous) -> Vec<ResidentRange> {
+        let pid = Pid(std::process::id());
+        let entries = maps::entries(pid).unwrap();
+        let entry = entries.iter().find(|entry| (entry.start..entry.end).contains(&memory.start())).unwrap();
+        let mut ways = Ways { map: PageMap::open(pid).unwrap(), can_scan: true, zeros: None };
+        let (mut scanned, mut read) = (Vec::new(), Vec::new());
+        ways.read(entry, MappingKind::Anonymous, &mut read).unwrap();
+        match ways.scan(entry, MappingKind::Anonymous, &mut scanned) {
+            Ok(()) => assert_eq!(scanned, read),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY), "kernels before 6.7 do not know it"),
+        }
+        read
+    }
+
     #[test]
     fn privileged_both_ways_to_ask_say_the_same() {
         let memory = Anonymous::new(64 * PAGE.0);
@@ -236,16 +244,21 @@ mod tests {
             memory.touch(number * PAGE.0);
         }
         assert_eq!(memory.read(PAGE.0), 0);
-        let pid = Pid(std::process::id());
-        let entries = maps::entries(pid).unwrap();
-        let entry = entries.iter().find(|entry| (entry.start..entry.end).contains(&memory.start())).unwrap();
-        let mut ways = Ways { map: PageMap::open(pid).unwrap(), can_scan: true, zeros: None };
-        let (mut scanned, mut read) = (Vec::new(), Vec::new());
-        ways.read(entry, MappingKind::Anonymous, &mut read).unwrap();
-        assert!(!read.is_empty());
-        match ways.scan(entry, MappingKind::Anonymous, &mut scanned) {
-            Ok(()) => assert_eq!(scanned, read),
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY), "kernels before 6.7 do not know it"),
-        }
+        assert!(!asked_both_ways(&memory).is_empty());
+    }
+
+    #[test]
+    fn privileged_both_ways_to_ask_tell_huge_pages_and_those_of_zeros() {
+        let memory = Anonymous::new(4 * HUGE);
+        memory.make_huge();
+        let first = memory.start().0.next_multiple_of(HUGE) - memory.start().0;
+        memory.touch(first + 5 * PAGE.0);
+        assert_eq!(memory.read(first + HUGE), 0);
+        let begin = AbsAddr(memory.start().0 + first);
+        let ranges = asked_both_ways(&memory);
+        let own: Vec<_> =
+            ranges.iter().filter(|range| range.begin >= begin && range.begin.0 < begin.0 + 2 * HUGE).collect();
+        let [range] = own[..] else { panic!("{own:?}") };
+        assert_eq!((range.begin, range.end.0, range.huge), (begin, begin.0 + HUGE, true));
     }
 }

@@ -128,6 +128,13 @@ impl Anonymous {
         AbsAddr(self.start as u64)
     }
 
+    /// Has huge pages where there can be, from now on.
+    pub(super) fn make_huge(&self) {
+        // SAFETY: the range is the mapping.
+        let advised = unsafe { libc::madvise(self.start, self.length, libc::MADV_HUGEPAGE) };
+        assert_eq!(advised, 0, "{}", std::io::Error::last_os_error());
+    }
+
     /// Writes a 1 at `offset`.
     pub(super) fn touch(&self, offset: u64) {
         self.write(offset, 1);

@@ -31,6 +31,9 @@ const FILES_ALONE: &str = "it looks at files of a process, which every kernel sh
 
 const GLIBC: &str = "the kernel takes glibc's calls as it takes these";
 
+const NOT_THE_KERNEL: &str =
+    "it asks for what memtrace makes of it, and the kernel tells as much as for the other tests";
+
 const NO_DISK: &str = "it waits for a disk, and a guest has none";
 
 /// All of them. What a kernel lacks the tests themselves know, and hold what is said or done instead.
@@ -57,6 +60,11 @@ pub(super) const FILES: &[File] = &[
     File {
         name: "faults",
         omitted: &[
+            Omitted { test: "by_the_kind_of_memory", because: NOT_THE_KERNEL },
+            Omitted {
+                test: "of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_page",
+                because: NOT_THE_KERNEL,
+            },
             Omitted { test: "what_was_swapped_out_and_in_again", because: NO_DISK },
             Omitted { test: "what_was_waited_for_by_its_pages", because: NO_DISK },
         ],
