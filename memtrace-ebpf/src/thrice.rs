@@ -8,7 +8,7 @@
 //! did. What none was run for is then what the first has missed without another having stood in.
 //!
 //! Of system calls most do not matter, and of those the first program leaves no note. What none was run for is then no more
-//! than what the third has missed, which is short unless it stands in.
+//! than what any of them has missed.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;

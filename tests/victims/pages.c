@@ -46,9 +46,12 @@ static void read_from(const char *from, size_t bytes) {
         (void)*(const volatile char *)(from + at);
 }
 
+/* Where the next huge page begins, of which the machine may give more than is touched. */
+static char *aligned(char *at) { return (char *)(((uintptr_t)at + HUGE - 1) / HUGE * HUGE); }
+
 NOIPA static void reserve_and_touch(void) {
     char *all = map(1024 * MIB);
-    write_to(all + 512 * MIB, 64 * MIB);
+    write_to(aligned(all + 512 * MIB), 64 * MIB);
     tell("reserve_and_touch", 64 * MIB / PAGE, 1024 * MIB / PAGE);
 }
 
@@ -77,20 +80,20 @@ static void reads(void) {
 
 NOIPA static void huge_written(void) {
     char *all = map(10 * MIB);
-    char *aligned = (char *)(((uintptr_t)all + HUGE - 1) / HUGE * HUGE);
-    if (madvise(aligned, 8 * MIB, MADV_HUGEPAGE))
+    char *begin = aligned(all);
+    if (madvise(begin, 8 * MIB, MADV_HUGEPAGE))
         abort();
     for (int i = 0; i < 4; i++)
-        aligned[i * HUGE + 77 * PAGE] = 1;
+        begin[i * HUGE + 77 * PAGE] = 1;
     tell("huge_written", 8 * MIB / PAGE, 10 * MIB / PAGE);
 }
 
 NOIPA static void huge_read(void) {
     char *all = map(10 * MIB);
-    char *aligned = (char *)(((uintptr_t)all + HUGE - 1) / HUGE * HUGE);
-    if (madvise(aligned, 8 * MIB, MADV_HUGEPAGE))
+    char *begin = aligned(all);
+    if (madvise(begin, 8 * MIB, MADV_HUGEPAGE))
         abort();
-    read_from(aligned, 8 * MIB);
+    read_from(begin, 8 * MIB);
     tell("huge_read", 0, 10 * MIB / PAGE);
 }
 
