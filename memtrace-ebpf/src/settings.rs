@@ -59,6 +59,8 @@ static SETTINGS: Settings = Settings {
         task_files: 0,
         files_table: 0,
         table_files: 0,
+        program_begin: 0,
+        program_end: 0,
     },
     reclaim: ReclaimLayout { task_flags: 0, order_argument: 0, list_argument: 6, reserved: 0 },
 };
@@ -247,5 +249,5 @@ pub mod areas {
         };
     }
 
-    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program task_files files_table table_files }
+    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program task_files files_table table_files program_begin program_end }
 }

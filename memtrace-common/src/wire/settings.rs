@@ -110,6 +110,10 @@ pub struct AreaLayout {
     pub files_table: u32,
     /// `fd` in `fdtable`.
     pub table_files: u32,
+    /// `start_code` in `mm_struct`.
+    pub program_begin: u32,
+    /// `end_code` in `mm_struct`.
+    pub program_end: u32,
 }
 
 /// What the programs do when they are hit.
@@ -122,4 +126,4 @@ pub mod gate {
     pub const COUNTING: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 216);
+const _: () = assert!(size_of::<Settings>() == 224);

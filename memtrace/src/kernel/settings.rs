@@ -146,6 +146,8 @@ fn areas(types: &Btf<'_>) -> Option<AreaLayout> {
         task_files: types.member_offset("task_struct", "files")?,
         files_table: types.member_offset("files_struct", "fdt")?,
         table_files: types.member_offset("fdtable", "fd")?,
+        program_begin: types.member_offset("mm_struct", "start_code")?,
+        program_end: types.member_offset("mm_struct", "end_code")?,
     })
 }
 
