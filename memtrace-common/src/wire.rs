@@ -5,11 +5,13 @@
 
 use core::mem::{offset_of, size_of};
 
+mod counts;
 mod memory;
 mod reclaim;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
+pub use counts::{CountsLayout, CountsRecord, UNCOUNTED};
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use reclaim::{
     COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, OomRecord, RECLAIM_COUNTERS, ReclaimLayout, StallRecord,
@@ -52,6 +54,8 @@ pub enum Kind {
     Stall = 15,
     /// A process is killed for want of memory: [`OomRecord`].
     OomKill = 16,
+    /// What the kernel has counted of a process that is about to run a new program or to end: [`CountsRecord`].
+    Counts = 17,
 }
 
 impl Kind {
@@ -75,6 +79,7 @@ impl Kind {
             14 => Some(Self::Move),
             15 => Some(Self::Stall),
             16 => Some(Self::OomKill),
+            17 => Some(Self::Counts),
             _ => None,
         }
     }
@@ -307,6 +312,8 @@ pub struct Settings {
     pub areas: AreaLayout,
     /// How its tracepoints about reclaim are called.
     pub reclaim: ReclaimLayout,
+    /// Where it keeps what it counts of processes.
+    pub counts: CountsLayout,
 }
 
 /// Where the kernel keeps what a process has mapped: offsets in bytes.
@@ -415,7 +422,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 208);
+    assert!(size_of::<Settings>() == 248);
 };
 
 #[cfg(test)]
@@ -425,7 +432,7 @@ mod tests {
     #[test]
     fn kinds_survive_the_wire() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
-        assert_eq!(kinds.clone().count(), 16);
+        assert_eq!(kinds.clone().count(), 17);
         for kind in kinds {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));

@@ -72,6 +72,7 @@ fn estimate(usage: &mut ImageUsage, one_in: u64) {
     }
     for kind in usage.resident.iter_mut().flat_map(|residence| residence.0.values_mut()) {
         kind.with_stack.0 *= one_in;
+        kind.variance = kind.variance.saturating_mul(one_in * (one_in - 1));
     }
 }
 
@@ -127,8 +128,7 @@ impl Live<'_> {
             if was_there {
                 self.residence.0.entry(range.kind).or_default().before.0 += until - at;
             } else if let Some(owner) = neighbour(at, range.huge, touched)
-                // Who brought them may be one that is not in the sample; of a large page it is known which fault that was.
-                && (pages.one_in == 1 || range.huge)
+                && (pages.one_in == 1 || range.huge && is_touched_once(at, touched))
             {
                 self.found(owner.key, range.kind, until - at, true);
             }
@@ -139,31 +139,37 @@ impl Live<'_> {
     /// `bytes` belong to `key`; `along`: they came with a page that it touched.
     fn found(&mut self, key: StackKey, kind: MappingKind, bytes: u64, along: bool) {
         let pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
-        self.residence.0.entry(kind).or_default().with_stack.0 += bytes;
+        // A page is in the sample by itself, those of a large one all together: the square of their number is shared among them.
+        let variance = if along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
+        let resident = self.residence.0.entry(kind).or_default();
+        resident.with_stack.0 += bytes;
+        resident.variance = resident.variance.saturating_add(variance);
         let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
         if along {
             stack.usage.alloc += pages;
-            stack.live_variance = stack.live_variance.saturating_add(pages.count.saturating_mul(pages.count));
         } else {
             stack.usage.free -= pages;
-            stack.live_variance += pages.count;
         }
-        stack.usage.live += pages;
+        let mut owner = stack;
+        // Under its kind of memory, not under the whole process.
         if self.by_kind {
-            self.set_apart(key, kind, pages);
+            owner.usage.alloc -= pages;
+            owner = self.usage.by_stack.entry(StackKey { part: Part::Memory(kind), ..key }).or_default();
+            owner.usage.alloc += pages;
         }
+        owner.usage.live += pages;
+        owner.live_variance = owner.live_variance.saturating_add(variance);
     }
+}
 
-    /// Has what is resident under its kind of memory, not under the whole process.
-    fn set_apart(&mut self, key: StackKey, kind: MappingKind, pages: Amount) {
-        if let Some(whole) = self.usage.by_stack.get_mut(&key) {
-            whole.usage.live -= pages;
-            whole.usage.alloc -= pages;
-        }
-        let part = self.usage.by_stack.entry(StackKey { part: Part::Memory(kind), ..key }).or_default();
-        part.usage.live += pages;
-        part.usage.alloc += pages;
-    }
+/// Whether one page of the large page around `at` was touched: that brought the others. Where there are more in the sample, the
+/// kernel has put small pages together, which were touched one by one; and who brought small ones may not be in the sample.
+fn is_touched_once(at: u64, touched: &[Touched]) -> bool {
+    let (begin, end) = (at / HUGE * HUGE, (at / HUGE + 1) * HUGE);
+    let next = touched.partition_point(|touched| touched.end().0 <= begin);
+    let within = touched.iter().skip(next).take_while(|touched| touched.begin.0 < end);
+    let pages = within.map(|touched| (touched.end().0.min(end) - touched.begin.0.max(begin)) / PAGE.0);
+    pages.sum::<u64>() == 1
 }
 
 /// Whose touch has brought the page at `at`, which nobody has touched: the nearest before it, or else behind it.

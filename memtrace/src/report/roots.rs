@@ -13,11 +13,14 @@ pub(super) struct Roots {
 }
 
 /// One root, and what is under it.
+#[derive(Default)]
 pub(super) struct Group {
     /// Its name, as the target has it.
     pub(super) label: String,
     /// All its stacks together.
     pub(super) usage: Usage,
+    /// As a stack's.
+    pub(super) live_variance: u64,
     /// Their live bytes when their process' were highest, where that was kept.
     pub(super) at_peak: Option<Bytes>,
 }
@@ -38,7 +41,7 @@ impl Roots {
         let labels: Vec<_> = of_parts.keys().map(|&(process, part)| name(profile, by, process, part)).collect();
         let mut known: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
         known.values_mut().enumerate().for_each(|(place, index)| *index = place);
-        let group = |label: &&str| Group { label: (*label).to_owned(), usage: Usage::default(), at_peak: None };
+        let group = |label: &&str| Group { label: (*label).to_owned(), ..Group::default() };
         let mut all: Vec<_> = known.keys().map(group).collect();
         for (root, label) in of_parts.values_mut().zip(&labels) {
             *root = known[label.as_str()];
@@ -47,6 +50,7 @@ impl Roots {
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
+            group.live_variance = group.live_variance.saturating_add(stack.live_variance);
             if let Some(bytes) = stack.at_peak {
                 group.at_peak = Some(Bytes(group.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
             }

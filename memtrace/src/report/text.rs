@@ -1,7 +1,9 @@
 //! The summary for the person on call: how much, who, where from, and how far the numbers can be trusted.
 
+mod counts;
 mod frames;
 mod library;
+mod memory;
 mod oom;
 mod processes;
 mod reclaim;
@@ -42,16 +44,16 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let waits = phrase::blocks(profile.class, total.stalls.count);
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
-    let live_variance = profile.stacks.iter().fold(0_u64, |sum, stack| sum.saturating_add(stack.live_variance));
+    let live_variance = estimate::of_all(profile);
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
             Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),
             _ => String::new(),
         };
         let error = match name {
-            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, 0, live_variance),
-            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, total.alloc.count, 0),
-            _ => None,
+            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, &total, live_variance),
+            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, live_variance),
+            _ => estimate::of_released(profile, Metric::LiveBytes, &total),
         };
         let error = estimate::shown(error, Metric::LiveBytes);
         writeln!(
@@ -61,14 +63,8 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
             phrase::blocks(profile.class, amount.count)
         )?;
     }
-    let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
     if profile.class == EventClass::Fault {
-        writeln!(
-            out,
-            "  {:<10}{:>12} of the touches waited for a device (major faults)",
-            "waited",
-            phrase::grouped(major)
-        )?;
+        counts::write(profile, out)?;
     }
     if profile.class == EventClass::Map {
         let resident = Bytes(profile.stacks.iter().map(|stack| stack.resident.0).sum());
@@ -84,7 +80,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let sampled = phrase::grouped(profile.page_sample.into());
         writeln!(
             out,
-            "\n  Estimated from one page in {sampled}; three estimates in a thousand are further off than is shown."
+            "\n  Estimated from one page in {sampled} is what has a ±; three estimates in a thousand are further off."
         )?;
     }
     if let Some(peak) = sole_peak(profile) {

@@ -22,7 +22,7 @@ use super::{cost, memory, selection, translate};
 use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::ledger;
-use crate::model::{Bytes, EventClass, LossReason, Losses, Metric, Parts, Pid, Profile, Tick};
+use crate::model::{Bytes, EventClass, Image, LossReason, Losses, Metric, Parts, Pid, Profile, Tick};
 use crate::pipeline::{Books, Shards};
 use crate::report;
 use crate::symbolize::Symbolizer;
@@ -342,7 +342,8 @@ impl Trace {
             self.followed.look_again(snapshot);
         }
         if let Some(pages) = &self.pages {
-            pages.settle(&mut snapshots);
+            let is_traced = |pid, image: &Image| selection::chooses(&self.selection, pid, Some(image.comm.as_str()));
+            pages.settle(&mut snapshots, &self.followed, self.opened_at, &is_traced);
         }
         let window = self.opened_at..now;
         self.probes.join(self.own_probes);

@@ -63,14 +63,19 @@ impl<'a> Report<'a> {
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
-            totals: Numbers::of(profile.class, profile.total()),
+            totals: Numbers::of(profile, profile.total(), estimate::of_all(profile)),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
             peak_bytes: sole_peak(profile).map(|peak| peak.0),
             filtered: profile.filtered.into(),
             discarded: discarded.into(),
-            processes: profile.processes.iter().map(|process| Process::new(profile.class, process)).collect(),
-            roots: roots.all().iter().map(|root| RootFields::new(profile.class, root)).collect(),
+            processes: profile
+                .processes
+                .iter()
+                .zip(estimate::of_processes(profile))
+                .map(|(process, variance)| Process::new(profile, process, variance))
+                .collect(),
+            roots: roots.all().iter().map(|root| RootFields::new(profile, root)).collect(),
             cgroups: (profile.class == EventClass::Reclaim).then(|| reclaim::cgroups(profile)),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
             oom_kills: profile.oom_kills.iter().map(reclaim::Kill::from).collect(),
@@ -98,6 +103,8 @@ struct Numbers {
     alloc_count: u64,
     free_bytes: u64,
     free_count: u64,
+    #[serde(flatten)]
+    errors: Option<Errors>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stall_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,8 +112,8 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(class: EventClass, usage: Usage) -> Self {
-        let stalls = (class == EventClass::Reclaim).then_some(usage.stalls);
+    fn of(profile: &Profile, usage: Usage, live_variance: u64) -> Self {
+        let stalls = (profile.class == EventClass::Reclaim).then_some(usage.stalls);
         Self {
             live_bytes: usage.live.bytes.0,
             live_count: usage.live.count,
@@ -114,9 +121,38 @@ impl Numbers {
             alloc_count: usage.alloc.count,
             free_bytes: usage.free.bytes.0,
             free_count: usage.free.count,
+            errors: Errors::of(profile, &usage, live_variance),
             stall_ns: stalls.map(|stalls| stalls.time.0),
             stall_count: stalls.map(|stalls| stalls.count),
         }
+    }
+}
+
+/// How far they may be off, where they are estimated.
+#[derive(Serialize)]
+struct Errors {
+    live_error_bytes: u64,
+    live_error_count: u64,
+    alloc_error_bytes: u64,
+    alloc_error_count: u64,
+    free_error_bytes: u64,
+    free_error_count: u64,
+}
+
+impl Errors {
+    fn of(profile: &Profile, usage: &Usage, live_variance: u64) -> Option<Self> {
+        let live = estimate::error(profile, Metric::LiveCount, usage, live_variance)?;
+        let alloc = estimate::error(profile, Metric::AllocCount, usage, live_variance)?;
+        let free = estimate::of_released(profile, Metric::LiveCount, usage)?;
+        let [live_error_bytes, alloc_error_bytes, free_error_bytes] = [live, alloc, free].map(|n| estimate::bytes(n).0);
+        Some(Self {
+            live_error_bytes,
+            live_error_count: live,
+            alloc_error_bytes,
+            alloc_error_count: alloc,
+            free_error_bytes,
+            free_error_count: free,
+        })
     }
 }
 
@@ -151,6 +187,8 @@ struct Process<'a> {
     container_runtime: Option<&'static str>,
     pod: Option<&'a str>,
     threads: Option<u32>,
+    #[serde(flatten)]
+    counts: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resident: Option<BTreeMap<&'static str, ResidentFields>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,7 +199,13 @@ struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    fn new(class: EventClass, process: &'a ProcessProfile) -> Self {
+    fn new(profile: &Profile, process: &'a ProcessProfile, live_variance: u64) -> Self {
+        let class = profile.class;
+        let mut totals = Numbers::of(profile, process.total, live_variance);
+        if let (Some(errors), Some(live)) = (&mut totals.errors, estimate::of_process(profile, process, live_variance))
+        {
+            (errors.live_error_count, errors.live_error_bytes) = (live, estimate::bytes(live).0);
+        }
         let user = process.user.as_ref();
         let cgroup = process.cgroup.as_deref();
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
@@ -175,7 +219,7 @@ impl<'a> Process<'a> {
                 Ending::OomKill => "oom_kill",
                 Ending::Exec => "exec",
             }),
-            totals: Numbers::of(class, process.total),
+            totals,
             unmatched_frees: process.unmatched_frees,
             inherited_frees: process.inherited_frees,
             discarded: process.discarded.into(),
@@ -188,11 +232,32 @@ impl<'a> Process<'a> {
             container_runtime: container.and_then(|container| container.runtime),
             pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
             threads: process.threads,
-            resident: process.resident.as_ref().map(resident),
+            counts: (class == EventClass::Fault).then(|| Counts::from(process)),
+            resident: process.resident.as_ref().map(|residence| resident(profile, residence)),
             stalls: (class == EventClass::Reclaim).then(|| reclaim::books(&process.stalls)),
             traced_s: process.traced.as_secs_f64(),
             allocs_per_s: rates.map(|(blocks, _)| blocks),
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
+        }
+    }
+}
+
+/// What is not estimated of a process, whatever was sampled.
+#[derive(Serialize)]
+struct Counts {
+    resident_bytes: Option<u64>,
+    peak_resident_bytes: Option<u64>,
+    minor_faults: Option<u64>,
+    major_faults: Option<u64>,
+}
+
+impl From<&ProcessProfile> for Counts {
+    fn from(process: &ProcessProfile) -> Self {
+        Self {
+            resident_bytes: process.resident.as_ref().map(|residence| residence.sum().total.0),
+            peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
+            minor_faults: process.faults.map(|faults| faults.minor),
+            major_faults: process.faults.map(|faults| faults.major),
         }
     }
 }
@@ -202,13 +267,16 @@ impl<'a> Process<'a> {
 struct ResidentFields {
     total_bytes: u64,
     with_stack_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_stack_error_bytes: Option<u64>,
     before_bytes: u64,
 }
 
-fn resident(residence: &Residence) -> BTreeMap<&'static str, ResidentFields> {
+fn resident(profile: &Profile, residence: &Residence) -> BTreeMap<&'static str, ResidentFields> {
     let fields = |resident: &ResidentKind| ResidentFields {
         total_bytes: resident.total.0,
         with_stack_bytes: resident.with_stack.0,
+        with_stack_error_bytes: estimate::of_kind(profile, resident).map(|pages| estimate::bytes(pages).0),
         before_bytes: resident.before.0,
     };
     residence.0.iter().map(|(kind, resident)| (kind.name(), fields(resident))).collect()
@@ -231,8 +299,8 @@ struct RootFields {
 }
 
 impl RootFields {
-    fn new(class: EventClass, root: &Group) -> Self {
-        let usage = Numbers::of(class, root.usage);
+    fn new(profile: &Profile, root: &Group) -> Self {
+        let usage = Numbers::of(profile, root.usage, root.live_variance);
         Self { name: root.label.clone(), usage, peak_bytes: root.at_peak.map(|bytes| bytes.0) }
     }
 }
@@ -280,13 +348,11 @@ struct Stack<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     major_faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    major_faults_error: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resident_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     by_allocator: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    live_error_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    alloc_error_bytes: Option<u64>,
     #[serde(serialize_with = "indices")]
     frames: &'a [FrameId],
 }
@@ -294,7 +360,6 @@ struct Stack<'a> {
 impl<'a> Stack<'a> {
     fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
-        let error = |metric| estimate::error(profile, metric, stack.usage.alloc.count, stack.live_variance);
         let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
         let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
         Self {
@@ -305,14 +370,13 @@ impl<'a> Stack<'a> {
             thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(String::as_str),
             allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(String::as_str),
             end: stack.end.name(),
-            usage: Numbers::of(profile.class, stack.usage),
+            usage: Numbers::of(profile, stack.usage, stack.live_variance),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),
+            major_faults_error: estimate::of_count(profile, stack.major_faults),
             resident_bytes: (profile.class == EventClass::Map).then_some(stack.resident.0),
             by_allocator: (profile.class == EventClass::Map).then(|| allocators::is_within(profile, stack)),
-            live_error_bytes: error(Metric::LiveBytes),
-            alloc_error_bytes: error(Metric::AllocBytes),
             frames: &stack.frames,
         }
     }

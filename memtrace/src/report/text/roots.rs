@@ -5,7 +5,7 @@ use std::io;
 
 use super::super::roots::{Group, Roots};
 use super::super::words::Words;
-use super::super::{Options, label, phrase};
+use super::super::{Options, estimate, label, phrase};
 use super::table::{self, Column};
 use crate::model::{Amount, Bytes, EventClass, Metric, Profile, Root, Usage};
 
@@ -23,20 +23,27 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
 
     let amount = |amount: Amount| table::amount(metric, amount);
     let [live, alloc, free, _] = Words::of(profile.class).heads;
-    let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
+
+    let sums = |head, of: fn(&Usage) -> Amount, error: &dyn Fn(&Group) -> Option<u64>| {
+        let cells = rows.iter().map(|row| amount(of(&row.usage)) + &table::error(metric, error(row)));
+        Column::numbers(head, cells)
+    };
+    let booked = |metric| move |group: &Group| estimate::error(profile, metric, &group.usage, group.live_variance);
     let mut columns = Vec::new();
     if metric.is_of(EventClass::Reclaim) {
         columns.extend(table::stalls(rows.iter().map(|row| row.usage.stalls)));
     } else {
-        columns.push(sums(live, |usage| usage.live));
+        columns.push(sums(live, |usage| usage.live, &booked(Metric::LiveCount)));
     }
     if metric == Metric::PeakBytes {
         let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if !metric.is_of(EventClass::Reclaim) {
-        columns.push(sums(alloc, |usage| usage.alloc));
-        columns.push(sums(free, |usage| usage.free));
+        columns.push(sums(alloc, |usage| usage.alloc, &booked(Metric::AllocCount)));
+        columns.push(sums(free, |usage| usage.free, &|group| {
+            estimate::of_released(profile, Metric::LiveCount, &group.usage)
+        }));
     }
     columns.push(Column::text(head(options.by), rows.iter().map(|row| label::shown(&row.label))));
     writeln!(out, "\n{} by {}\n", phrase::capitalised(options.by.plural()), phrase::what(profile, metric))?;
@@ -46,9 +53,10 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
 fn rest(others: &[&Group]) -> Option<Group> {
     let (first, more) = others.split_first()?;
     let label = phrase::counted(others.len() as u64, "other", "others");
-    let start = Group { label, usage: first.usage, at_peak: first.at_peak };
+    let start = Group { label, at_peak: first.at_peak, usage: first.usage, live_variance: first.live_variance };
     Some(more.iter().fold(start, |mut sum, group| {
         sum.usage += group.usage;
+        sum.live_variance = sum.live_variance.saturating_add(group.live_variance);
         let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
         sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
         sum

@@ -114,7 +114,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
 fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
     let class = profile.class;
-    let error = estimate::error(profile, metric, usage.alloc.count, site.live_variance);
+    let error = estimate::error(profile, metric, usage, site.live_variance);
     let error = estimate::shown(error, metric);
     let live = Words::of(class).live;
     let aside = match metric {
