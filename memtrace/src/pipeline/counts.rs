@@ -15,7 +15,7 @@ pub struct Known<'a> {
     /// What has been counted of a process that runs; `None` where it does not any more.
     pub now: &'a dyn Fn(Pid) -> Option<KernelCounts>,
     /// Whether a process that runs is traced.
-    pub is_traced: &'a dyn Fn(Pid, &Image) -> bool,
+    pub is_traced: &'a dyn Fn(Pid) -> bool,
 }
 
 /// Has every image in `snapshot` know what was counted of it, and adds those that run and had page faults of which none was
@@ -30,18 +30,18 @@ pub fn settle(snapshot: &mut Snapshot, known: &Known<'_>) {
         last.insert(id.pid, (*id, image));
     }
     let running = last.into_values().filter(|(_, image)| image.ended.is_none());
-    for (id, image) in running {
+    for (id, _) in running {
         let Some(now) = (known.now)(id.pid) else { continue };
         if let Some(usage) = snapshot.images.get_mut(&id).filter(|usage| usage.ended.is_none()) {
             complete(usage, id, known, Some(now));
-            if is_bare(usage) && !idle.contains(&id) && !(known.is_traced)(id.pid, image) {
+            if is_bare(usage) && !idle.contains(&id) && !(known.is_traced)(id.pid) {
                 snapshot.images.remove(&id);
             }
             continue;
         }
         let mut usage = ImageUsage::default();
         complete(&mut usage, id, known, Some(now));
-        if has_faults(&usage) && !snapshot.images.contains_key(&id) && (known.is_traced)(id.pid, image) {
+        if has_faults(&usage) && !snapshot.images.contains_key(&id) && (known.is_traced)(id.pid) {
             snapshot.images.insert(id, usage);
         }
     }
@@ -104,7 +104,7 @@ mod tests {
             before: &before,
             began: BEGAN,
             now: &|_| Some(counts(100)),
-            is_traced: &|pid, _| pid != Pid(99),
+            is_traced: &|pid| pid != Pid(99),
         };
         settle(&mut snapshot, &known);
         let faults = |usage: &ImageUsage| usage.counts.faults().map(|faults| faults.minor);

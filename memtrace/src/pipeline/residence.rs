@@ -5,7 +5,7 @@
 //! large page, and up to 16 pages of a file that it holds already (`do_fault_around`, mm/memory.c).
 
 use crate::model::{
-    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residence, ResidentRange, StackKey, Touched, Usage,
+    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residence, ResidentRange, StackKey, Touched, Usage, Variance,
 };
 
 /// The kernel maps pages of a file around one within so many bytes (`fault_around_pages`, mm/memory.c), aligned to as many.
@@ -68,7 +68,7 @@ fn estimate(usage: &mut ImageUsage, one_in: u64) {
         let Usage { live, alloc, free, .. } = stack.usage;
         stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free), ..Usage::default() };
         stack.major_faults *= one_in;
-        stack.live_variance = stack.live_variance.saturating_mul(one_in * (one_in - 1));
+        stack.variance = stack.variance.scaled(one_in * (one_in - 1));
     }
     for kind in usage.resident.iter_mut().flat_map(|residence| residence.0.values_mut()) {
         kind.with_stack.0 *= one_in;
@@ -139,26 +139,38 @@ impl Live<'_> {
     /// `bytes` belong to `key`; `along`: they came with a page that it touched.
     fn found(&mut self, key: StackKey, kind: MappingKind, bytes: u64, along: bool) {
         let pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
-        // A page is in the sample by itself, those of a large one all together: the square of their number is shared among them.
-        let variance = if along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
+        // Pages that were touched were chosen one by one, those of a large one all at once: the square of their number is shared
+        // among them.
+        let squares = if along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
         let resident = self.residence.0.entry(kind).or_default();
         resident.with_stack.0 += bytes;
-        resident.variance = resident.variance.saturating_add(variance);
+        resident.variance = resident.variance.saturating_add(squares);
         let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
         if along {
             stack.usage.alloc += pages;
+            stack.variance.alloc += squares;
         } else {
             stack.usage.free -= pages;
         }
-        let mut owner = stack;
-        // Under its kind of memory, not under the whole process.
+        stack.usage.live += pages;
+        stack.variance.live += squares;
         if self.by_kind {
-            owner.usage.alloc -= pages;
-            owner = self.usage.by_stack.entry(StackKey { part: Part::Memory(kind), ..key }).or_default();
-            owner.usage.alloc += pages;
+            self.set_apart(key, kind, pages, squares);
         }
-        owner.usage.live += pages;
-        owner.live_variance = owner.live_variance.saturating_add(variance);
+    }
+
+    /// Has what is resident under its kind of memory, not under the whole process.
+    fn set_apart(&mut self, key: StackKey, kind: MappingKind, pages: Amount, squares: u64) {
+        let variance = Variance { live: squares, alloc: squares };
+        if let Some(whole) = self.usage.by_stack.get_mut(&key) {
+            whole.usage.live -= pages;
+            whole.usage.alloc -= pages;
+            whole.variance -= variance;
+        }
+        let part = self.usage.by_stack.entry(StackKey { part: Part::Memory(kind), ..key }).or_default();
+        part.usage.live += pages;
+        part.usage.alloc += pages;
+        part.variance += variance;
     }
 }
 

@@ -1,52 +1,47 @@
 //! How far estimated numbers may be off.
 
-use crate::model::{Bytes, Metric, PAGE, ProcessProfile, Profile, ResidentKind, Usage};
+use crate::model::{Bytes, Metric, PAGE, ProcessProfile, Profile, ResidentKind, Usage, Variance};
 
 /// Standard deviations: of a thousand estimates three are further off.
 const DEVIATIONS: f64 = 3.0;
 
-/// How far `metric` may be off for stacks whose numbers come to `usage`: in the metric's unit. `None` where it is counted.
-pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, live_variance: u64) -> Option<u64> {
+/// How far `metric` may be off for stacks whose numbers come to this: in the metric's unit. `None` where it is counted.
+pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
     let pages = match metric {
-        Metric::LiveBytes | Metric::LiveCount => pages(profile, live_variance as f64),
-        // What came along with a page that was touched is in both.
+        Metric::LiveBytes | Metric::LiveCount => of_pages(profile, usage.live.count, variance.live),
         Metric::AllocBytes | Metric::AllocCount | Metric::PeakBytes | Metric::StallTime | Metric::StallCount => {
-            pages(profile, one_by_one(profile, usage.alloc.count).max(live_variance as f64))
+            of_pages(profile, usage.alloc.count, variance.alloc)
         }
     };
     in_unit(pages, metric)
 }
 
-/// As [`error`], for what was released.
-pub(super) fn of_released(profile: &Profile, metric: Metric, usage: &Usage) -> Option<u64> {
-    in_unit(of_count(profile, usage.free.count), metric)
+/// As [`error`], for what was released. A page that was touched k times, and is not there as often, adds k² to the one variance;
+/// and one that is there adds (k - 1)² to this one, which is at most k² - 1.
+pub(super) fn of_released(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
+    in_unit(of_pages(profile, usage.free.count, variance.alloc.saturating_sub(variance.live)), metric)
 }
 
-/// How far a number of pages, or of what happened once to a page, may be off.
+/// How far a number of what happened once to a page may be off.
 pub(super) fn of_count(profile: &Profile, count: u64) -> Option<u64> {
-    pages(profile, one_by_one(profile, count))
+    of_pages(profile, count, count.saturating_mul(u64::from(profile.page_sample.saturating_sub(1))))
 }
 
-/// How far a number of pages may be off whose variance is estimated to be this.
+/// How far so many pages may be off, of which the variance is estimated too.
 ///
-/// The truth is what an estimate so far off would be three deviations away from, not the estimate (Wilson, "Probable
-/// Inference, the Law of Succession, and Statistical Inference", 1927): so it holds for few pages too, and for those of whom
-/// none was in the sample.
-pub(super) fn pages(profile: &Profile, variance: f64) -> Option<u64> {
-    let one_in = u64::from(profile.page_sample);
-    if one_in < 2 {
+/// The truth is at most so far above the estimate, and less below it: with z deviations, and the sample's pages standing for
+/// c each, c·z²/2 + z·√(V + c²·z²/4), which is the upper end of the score interval of a Poisson count (Brown, Cai and DasGupta,
+/// "Interval Estimation in Exponential Families", 2003). It holds where few pages were seen, or none, as z·√V does not.
+fn of_pages(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
+    if profile.page_sample < 2 {
         return None;
     }
-    let half = DEVIATIONS * DEVIATIONS * (one_in - 1) as f64 / 2.0;
-    #[expect(clippy::cast_sign_loss, reason = "neither is below zero")]
-    let pages = (half + (DEVIATIONS * DEVIATIONS * variance + half * half).sqrt()).ceil() as u64;
+    let variance = variance as f64;
+    let stands_for = f64::from(profile.page_sample).max(variance / pages.max(1) as f64);
+    let half = stands_for * DEVIATIONS / 2.0;
+    #[expect(clippy::cast_sign_loss, reason = "neither a root nor a square is below zero")]
+    let pages = (DEVIATIONS * (half + (variance + half * half).sqrt())).ceil() as u64;
     Some(pages)
-}
-
-/// The variance of a number of pages of which each was chosen by itself: each of the sample stands for so many, and there are
-/// as many of them as that goes into all.
-fn one_by_one(profile: &Profile, count: u64) -> f64 {
-    count as f64 * f64::from(profile.page_sample.saturating_sub(1))
 }
 
 fn in_unit(pages: Option<u64>, metric: Metric) -> Option<u64> {
@@ -55,13 +50,13 @@ fn in_unit(pages: Option<u64>, metric: Metric) -> Option<u64> {
 
 /// How far what has a stack of one kind of resident memory, or of several, may be off: in pages.
 pub(super) fn of_kind(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
-    let error = pages(profile, resident.variance as f64)?;
+    let error = of_pages(profile, resident.with_stack.0 / PAGE.0, resident.variance)?;
     Some(within(error, resident.with_stack, resident.total))
 }
 
-/// How far what a process has resident by its stacks may be off, in pages.
-pub(super) fn of_process(profile: &Profile, process: &ProcessProfile, live_variance: u64) -> Option<u64> {
-    let error = pages(profile, live_variance as f64)?;
+/// How far what a process has resident by its stacks may be off: in pages.
+pub(super) fn of_process(profile: &Profile, process: &ProcessProfile, variance: Variance) -> Option<u64> {
+    let error = error(profile, Metric::LiveCount, &process.total, variance)?;
     Some(most_of(process).map_or(error, |most| within(error, process.total.live.bytes, most)))
 }
 
@@ -85,6 +80,25 @@ pub(super) const fn bytes(pages: u64) -> Bytes {
     Bytes(pages.saturating_mul(PAGE.0))
 }
 
+/// How uncertain the numbers of each process are, by its index.
+pub(super) fn of_processes(profile: &Profile) -> Vec<Variance> {
+    let mut variances = vec![Variance::default(); profile.processes.len()];
+    for stack in &profile.stacks {
+        if let Some(variance) = variances.get_mut(stack.process) {
+            *variance += stack.variance;
+        }
+    }
+    variances
+}
+
+/// How uncertain the numbers of all stacks together are.
+pub(super) fn of_all(profile: &Profile) -> Variance {
+    profile.stacks.iter().fold(Variance::default(), |mut sum, stack| {
+        sum += stack.variance;
+        sum
+    })
+}
+
 /// ` ± 12.00 KiB`, or nothing where the numbers are counted.
 pub(super) fn shown(error: Option<u64>, metric: Metric) -> String {
     error.map_or_else(String::new, |error| {
@@ -92,46 +106,33 @@ pub(super) fn shown(error: Option<u64>, metric: Metric) -> String {
     })
 }
 
-/// The variance of the live pages of each process, by its index.
-pub(super) fn of_processes(profile: &Profile) -> Vec<u64> {
-    let mut variances = vec![0_u64; profile.processes.len()];
-    for stack in &profile.stacks {
-        if let Some(variance) = variances.get_mut(stack.process) {
-            *variance = variance.saturating_add(stack.live_variance);
-        }
-    }
-    variances
-}
-
-/// The variance of all live pages.
-pub(super) fn of_all(profile: &Profile) -> u64 {
-    profile.stacks.iter().fold(0, |sum: u64, stack| sum.saturating_add(stack.live_variance))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use crate::model::Amount;
+
+    const ONE_IN: u32 = 64;
 
     fn profile(page_sample: u32) -> Profile {
         Profile { page_sample, ..Profile::default() }
     }
 
-    fn usage(touched: u64, released: u64) -> Usage {
-        let pages = |count| Amount { bytes: bytes(count), count };
-        Usage { alloc: pages(touched), free: pages(released), ..Usage::default() }
+    /// What was touched, where so many pages of a sample were, each as often.
+    fn touched(pages: u64, times: u64) -> (Usage, Variance) {
+        let one_in = u64::from(ONE_IN);
+        let alloc = Amount { bytes: Bytes(0), count: pages * times * one_in };
+        let variance = Variance { live: 0, alloc: pages * times * times }.scaled(one_in * (one_in - 1));
+        (Usage { alloc, ..Usage::default() }, variance)
     }
 
     #[test]
-    fn what_is_counted_has_no_error_and_what_is_estimated_the_less_the_more_there_is() {
-        assert_eq!(error(&profile(0), Metric::AllocBytes, &usage(1000, 0), 0), None);
-        assert_eq!(error(&profile(1), Metric::LiveBytes, &usage(1000, 0), 5), None);
-        // 10,000 pages of which 100 were seen: a standard deviation of about a tenth. Half of 3² · 99 is 445.5, and
-        // √(3² · 10,000 · 99 + 445.5²) is 3017.9.
-        assert_eq!(error(&profile(100), Metric::AllocCount, &usage(10_000, 0), 0), Some(3464));
-        assert_eq!(of_released(&profile(100), Metric::LiveCount, &usage(0, 10_000)), Some(3464));
-        assert_eq!(error(&profile(100), Metric::LiveBytes, &usage(0, 0), 990_000), Some(3464 * 4096));
-        assert_eq!(error(&profile(100), Metric::AllocCount, &usage(10, 0), 990_000), Some(3464), "large pages");
+    fn what_is_counted_has_no_error_and_what_is_estimated_is_shown_with_it() {
+        let (usage, variance) = touched(100, 1);
+        assert_eq!(error(&profile(0), Metric::AllocBytes, &usage, variance), None);
+        assert_eq!(error(&profile(1), Metric::LiveBytes, &usage, variance), None);
+        let pages = error(&profile(ONE_IN), Metric::AllocCount, &usage, variance).unwrap();
+        assert_eq!(error(&profile(ONE_IN), Metric::AllocBytes, &usage, variance), Some(pages * 4096));
         assert_eq!(shown(Some(4096), Metric::LiveBytes), " ± 4.00 KiB");
         assert_eq!(shown(Some(7), Metric::LiveCount), " ± 7");
     }
@@ -145,11 +146,37 @@ mod tests {
     }
 
     #[test]
-    fn of_whom_no_page_was_in_the_sample_there_may_be_so_many_that_this_would_be_three_deviations_off() {
-        let one_in = 64.0;
-        let most = of_count(&profile(64), 0).unwrap() as f64;
-        assert!((most - 9.0 * (one_in - 1.0)).abs() < 1e-6, "{most}");
-        let deviation = (most * (one_in - 1.0)).sqrt();
-        assert!((most - 3.0 * deviation).abs() < 1e-6, "{most} {deviation}");
+    fn what_was_released_is_as_uncertain_as_what_was_touched_where_nothing_is_left() {
+        let (usage, variance) = touched(100, 3);
+        let released = Usage { free: usage.alloc, ..usage };
+        let profile = profile(ONE_IN);
+        let error = error(&profile, Metric::AllocCount, &usage, variance);
+        assert_eq!(of_released(&profile, Metric::LiveCount, &released, variance), error);
+        let (usage, variance) = touched(100, 1);
+        assert_eq!(of_count(&profile, usage.alloc.count), super::error(&profile, Metric::AllocCount, &usage, variance));
+    }
+
+    /// Whatever the truth is, estimates that are off by more than they say are as rare as they say.
+    #[test]
+    fn three_estimates_in_a_thousand_are_further_off_than_they_say() {
+        for times in [1, 5] {
+            for truth in [0.5, 1.0, 4.0, 12.0, 30.0, 200.0, 2000.0] {
+                let mut unlikely = 0.0;
+                // How likely a sample has so many pages, its logarithm: a Poisson distribution.
+                let mut likely = -truth;
+                // Of what is not seen it isn't known either how often it comes and goes.
+                let first = if times == 1 { 0 } else { 1 };
+                for seen in 0..10_000_u32 {
+                    let (usage, variance) = touched(seen.into(), times);
+                    let error = error(&profile(ONE_IN), Metric::AllocCount, &usage, variance).unwrap();
+                    let off = f64::abs(f64::from(seen) - truth) * f64::from(ONE_IN) * times as f64;
+                    if seen >= first && off > error as f64 {
+                        unlikely += f64::exp(likely);
+                    }
+                    likely += f64::ln(truth / f64::from(seen + 1));
+                }
+                assert!(unlikely <= 0.003, "{truth} pages, each {times} times: {unlikely}");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::label;
-use crate::model::{AllocatorId, Bytes, Metric, Part, ProcessProfile, Profile, Root, Tid, Usage};
+use crate::model::{AllocatorId, Bytes, Metric, Part, ProcessProfile, Profile, Root, Tid, Usage, Variance};
 
 /// All roots of a profile.
 pub(super) struct Roots {
@@ -20,7 +20,7 @@ pub(super) struct Group {
     /// All its stacks together.
     pub(super) usage: Usage,
     /// As a stack's.
-    pub(super) live_variance: u64,
+    pub(super) variance: Variance,
     /// Their live bytes when their process' were highest, where that was kept.
     pub(super) at_peak: Option<Bytes>,
 }
@@ -50,7 +50,7 @@ impl Roots {
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
-            group.live_variance = group.live_variance.saturating_add(stack.live_variance);
+            group.variance += stack.variance;
             if let Some(bytes) = stack.at_peak {
                 group.at_peak = Some(Bytes(group.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
             }

@@ -9,7 +9,7 @@ use inferno::flamegraph::color::BackgroundColor;
 use super::fold::{Spelling, fold};
 use super::words::Words;
 use super::{Options, estimate, label, phrase};
-use crate::model::{Frame, LossReason, Metric, Profile};
+use crate::model::{Frame, LossReason, Metric, Profile, Variance};
 
 /// What fits in one line of the picture at its initial width of 1200 pixels, between the buttons in the corners.
 const TITLE_CHARACTERS: usize = 96;
@@ -107,8 +107,9 @@ fn errors(profile: &Profile, metric: Metric) -> Option<(String, String)> {
         Some(estimate::shown(Some(error), metric))
     };
     let mut tenth = total;
-    tenth.alloc.count /= 10;
-    Some((shown(&total, variance)?, shown(&tenth, variance / 10)?))
+    (tenth.live.count, tenth.alloc.count) = (total.live.count / 10, total.alloc.count / 10);
+    let of_tenth = Variance { live: variance.live / 10, alloc: variance.alloc / 10 };
+    Some((shown(&total, variance)?, shown(&tenth, of_tenth)?))
 }
 
 /// The losses that occurred, as many as `room` characters hold, the greatest first.

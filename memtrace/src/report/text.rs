@@ -44,16 +44,16 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let waits = phrase::blocks(profile.class, total.stalls.count);
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
-    let live_variance = estimate::of_all(profile);
+    let variance = estimate::of_all(profile);
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
             Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),
             _ => String::new(),
         };
         let error = match name {
-            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, &total, live_variance),
-            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, live_variance),
-            _ => estimate::of_released(profile, Metric::LiveBytes, &total),
+            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, &total, variance),
+            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, variance),
+            _ => estimate::of_released(profile, Metric::LiveBytes, &total, variance),
         };
         let error = estimate::shown(error, Metric::LiveBytes);
         writeln!(

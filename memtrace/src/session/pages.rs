@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use super::config::Config;
 use super::followed::Followed;
-use crate::model::{EventClass, Image, KernelCounts, Pid, ResidentRange, Root, Snapshot, Snapshots, Tick};
+use crate::model::{EventClass, KernelCounts, Pid, ResidentRange, Root, Snapshot, Snapshots, Tick};
 use crate::pipeline::counts::{self, Known};
 use crate::pipeline::residence::{self, Pages};
 use crate::target;
@@ -57,11 +57,11 @@ impl PageReader {
         snapshots: &mut Snapshots,
         followed: &Followed,
         began: Tick,
-        is_traced: &dyn Fn(Pid, &Image) -> bool,
+        is_traced: &dyn Fn(Pid) -> bool,
     ) {
         let mut resident = BTreeMap::new();
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
-            let is_traced = |pid, image: &Image| followed.is_traced(pid) && is_traced(pid, image);
+            let is_traced = |pid| followed.is_traced(pid) && is_traced(pid);
             let now = |pid| target::kernel_counts(pid);
             let known =
                 Known { images: followed.images(), before: &self.counted, began, now: &now, is_traced: &is_traced };

@@ -7,9 +7,10 @@ use serde::{Serialize, Serializer};
 use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
 use super::reclaim;
+use super::tool::Tool;
 use crate::model::{
     Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, Residence,
-    ResidentKind, StackEnd, StackProfile, StackQuality, Usage,
+    ResidentKind, StackEnd, StackProfile, StackQuality, Usage, Variance,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -55,7 +56,7 @@ impl<'a> Report<'a> {
         let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
         Self {
             schema_version: SCHEMA_VERSION,
-            tool: Tool { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") },
+            tool: Tool::THIS,
             subject: &options.subject,
             events: profile.class.name(),
             metric: options.metric.name(),
@@ -90,12 +91,6 @@ impl<'a> Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Tool {
-    name: &'static str,
-    version: &'static str,
-}
-
-#[derive(Serialize)]
 struct Numbers {
     live_bytes: u64,
     live_count: u64,
@@ -112,7 +107,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(profile: &Profile, usage: Usage, live_variance: u64) -> Self {
+    fn of(profile: &Profile, usage: Usage, variance: Variance) -> Self {
         let stalls = (profile.class == EventClass::Reclaim).then_some(usage.stalls);
         Self {
             live_bytes: usage.live.bytes.0,
@@ -121,7 +116,7 @@ impl Numbers {
             alloc_count: usage.alloc.count,
             free_bytes: usage.free.bytes.0,
             free_count: usage.free.count,
-            errors: Errors::of(profile, &usage, live_variance),
+            errors: Errors::of(profile, &usage, variance),
             stall_ns: stalls.map(|stalls| stalls.time.0),
             stall_count: stalls.map(|stalls| stalls.count),
         }
@@ -140,10 +135,10 @@ struct Errors {
 }
 
 impl Errors {
-    fn of(profile: &Profile, usage: &Usage, live_variance: u64) -> Option<Self> {
-        let live = estimate::error(profile, Metric::LiveCount, usage, live_variance)?;
-        let alloc = estimate::error(profile, Metric::AllocCount, usage, live_variance)?;
-        let free = estimate::of_released(profile, Metric::LiveCount, usage)?;
+    fn of(profile: &Profile, usage: &Usage, variance: Variance) -> Option<Self> {
+        let live = estimate::error(profile, Metric::LiveCount, usage, variance)?;
+        let alloc = estimate::error(profile, Metric::AllocCount, usage, variance)?;
+        let free = estimate::of_released(profile, Metric::LiveCount, usage, variance)?;
         let [live_error_bytes, alloc_error_bytes, free_error_bytes] = [live, alloc, free].map(|n| estimate::bytes(n).0);
         Some(Self {
             live_error_bytes,
@@ -199,11 +194,10 @@ struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    fn new(profile: &Profile, process: &'a ProcessProfile, live_variance: u64) -> Self {
+    fn new(profile: &Profile, process: &'a ProcessProfile, variance: Variance) -> Self {
         let class = profile.class;
-        let mut totals = Numbers::of(profile, process.total, live_variance);
-        if let (Some(errors), Some(live)) = (&mut totals.errors, estimate::of_process(profile, process, live_variance))
-        {
+        let mut totals = Numbers::of(profile, process.total, variance);
+        if let (Some(errors), Some(live)) = (&mut totals.errors, estimate::of_process(profile, process, variance)) {
             (errors.live_error_count, errors.live_error_bytes) = (live, estimate::bytes(live).0);
         }
         let user = process.user.as_ref();
@@ -300,7 +294,7 @@ struct RootFields {
 
 impl RootFields {
     fn new(profile: &Profile, root: &Group) -> Self {
-        let usage = Numbers::of(profile, root.usage, root.live_variance);
+        let usage = Numbers::of(profile, root.usage, root.variance);
         Self { name: root.label.clone(), usage, peak_bytes: root.at_peak.map(|bytes| bytes.0) }
     }
 }
@@ -370,7 +364,7 @@ impl<'a> Stack<'a> {
             thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(String::as_str),
             allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(String::as_str),
             end: stack.end.name(),
-            usage: Numbers::of(profile, stack.usage, stack.live_variance),
+            usage: Numbers::of(profile, stack.usage, stack.variance),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),

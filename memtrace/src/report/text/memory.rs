@@ -5,7 +5,7 @@ use super::super::words::Words;
 use super::super::{estimate, phrase};
 use super::counts;
 use super::table::{self, Column};
-use crate::model::{Amount, Bytes, Metric, PageFaults, ProcessProfile, Profile, Usage};
+use crate::model::{Amount, Bytes, Metric, PageFaults, ProcessProfile, Profile, Usage, Variance};
 
 /// Of a process, or of several.
 #[derive(Clone, Copy, Default)]
@@ -14,30 +14,31 @@ pub(super) struct Memory {
     resident: Option<Bytes>,
     faults: Option<PageFaults>,
     usage: Usage,
-    live_variance: u64,
+    variance: Variance,
     /// More its stacks cannot have resident, where that is known.
     most: Option<Bytes>,
 }
 
 impl Memory {
-    pub(super) fn of(process: &ProcessProfile, live_variance: u64) -> Self {
+    pub(super) fn of(process: &ProcessProfile, variance: Variance) -> Self {
         Self {
             resident: process.resident.as_ref().map(|residence| residence.sum().total),
             faults: process.faults,
             usage: process.total,
-            live_variance,
+            variance,
             most: estimate::most_of(process),
         }
     }
 
     pub(super) fn and(mut self, other: Self) -> Self {
         self.usage += other.usage;
+        self.variance += other.variance;
         let resident = [self.resident, other.resident].into_iter().flatten();
         Self {
             resident: resident.reduce(|sum, bytes| Bytes(sum.0.saturating_add(bytes.0))),
             faults: counts::sum([self.faults, other.faults].into_iter()),
             usage: self.usage,
-            live_variance: self.live_variance.saturating_add(other.live_variance),
+            variance: self.variance,
             most: self.most.zip(other.most).map(|(one, other)| Bytes(one.0.saturating_add(other.0))),
         }
     }
@@ -46,13 +47,13 @@ impl Memory {
 impl Memory {
     /// In pages.
     fn live_error(profile: &Profile, row: &Self) -> Option<u64> {
-        let error = estimate::error(profile, Metric::LiveCount, &row.usage, row.live_variance)?;
+        let error = estimate::error(profile, Metric::LiveCount, &row.usage, row.variance)?;
         Some(row.most.map_or(error, |most| estimate::within(error, row.usage.live.bytes, most)))
     }
 
     /// In pages.
     fn alloc_error(profile: &Profile, row: &Self) -> Option<u64> {
-        estimate::error(profile, Metric::AllocCount, &row.usage, row.live_variance)
+        estimate::error(profile, Metric::AllocCount, &row.usage, row.variance)
     }
 }
 

@@ -7,7 +7,9 @@ use super::super::words::Words;
 use super::super::{Options, estimate, label, phrase, stalls};
 use super::memory::{self, Memory};
 use super::table::{self, Column};
-use crate::model::{Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, StallBook, Usage};
+use crate::model::{
+    Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, StallBook, Usage, Variance,
+};
 
 /// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
 const COMMAND_COLUMNS: usize = 15;
@@ -62,12 +64,12 @@ fn value(process: &ProcessProfile, metric: Metric) -> u64 {
     metric.of_usage(&process.total).unwrap_or_else(|| process.peak.map_or(0, |peak| peak.0))
 }
 
-fn row((process, live_variance): &(&ProcessProfile, u64)) -> Row {
+fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
     Row {
         pid: process.pid.to_string(),
         command: phrase::shortened(&label::shown(&process.comm), COMMAND_COLUMNS),
         user: process.user.as_ref().map(|user| phrase::shortened(&label::shown(&user.to_string()), USER_COLUMNS)),
-        sums: Sums::of(process, *live_variance),
+        sums: Sums::of(process, *variance),
         peak: process.peak,
         threads: process.threads,
         ended: process.ended,
@@ -76,7 +78,7 @@ fn row((process, live_variance): &(&ProcessProfile, u64)) -> Row {
 }
 
 /// The row of those that are not shown.
-fn rest(others: &[(&ProcessProfile, u64)]) -> Option<Row> {
+fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
         command: phrase::counted(others.len() as u64, "other", "others"),
@@ -175,7 +177,7 @@ fn place(cgroup: &Cgroup) -> String {
 }
 
 impl Sums {
-    fn of(process: &ProcessProfile, live_variance: u64) -> Self {
+    fn of(process: &ProcessProfile, variance: Variance) -> Self {
         let (blocks_a_second, bytes_a_second) = phrase::rates(process.total.alloc, process.traced).unwrap_or_default();
         let Usage { live, alloc, free, .. } = process.total;
         Self {
@@ -185,7 +187,7 @@ impl Sums {
             blocks_a_second,
             bytes_a_second,
             waits: stalls::of(process),
-            memory: Memory::of(process, live_variance),
+            memory: Memory::of(process, variance),
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
         let cells = rows.iter().map(|row| amount(of(&row.usage)) + &table::error(metric, error(row)));
         Column::numbers(head, cells)
     };
-    let booked = |metric| move |group: &Group| estimate::error(profile, metric, &group.usage, group.live_variance);
+    let booked = |metric| move |group: &Group| estimate::error(profile, metric, &group.usage, group.variance);
     let mut columns = Vec::new();
     if metric.is_of(EventClass::Reclaim) {
         columns.extend(table::stalls(rows.iter().map(|row| row.usage.stalls)));
@@ -42,7 +42,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     if !metric.is_of(EventClass::Reclaim) {
         columns.push(sums(alloc, |usage| usage.alloc, &booked(Metric::AllocCount)));
         columns.push(sums(free, |usage| usage.free, &|group| {
-            estimate::of_released(profile, Metric::LiveCount, &group.usage)
+            estimate::of_released(profile, Metric::LiveCount, &group.usage, group.variance)
         }));
     }
     columns.push(Column::text(head(options.by), rows.iter().map(|row| label::shown(&row.label))));
@@ -53,10 +53,10 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
 fn rest(others: &[&Group]) -> Option<Group> {
     let (first, more) = others.split_first()?;
     let label = phrase::counted(others.len() as u64, "other", "others");
-    let start = Group { label, at_peak: first.at_peak, usage: first.usage, live_variance: first.live_variance };
+    let start = Group { label, at_peak: first.at_peak, usage: first.usage, variance: first.variance };
     Some(more.iter().fold(start, |mut sum, group| {
         sum.usage += group.usage;
-        sum.live_variance = sum.live_variance.saturating_add(group.live_variance);
+        sum.variance += group.variance;
         let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
         sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
         sum
