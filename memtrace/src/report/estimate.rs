@@ -1,6 +1,7 @@
 //! How far estimated numbers may be off.
 
-use crate::model::{Bytes, Metric, PAGE, ProcessProfile, Profile, ResidentKind, Usage, Variance};
+use super::phrase;
+use crate::model::{Bytes, Metric, PAGE, Profile, ResidentKind, Usage, Variance};
 
 /// Standard deviations: of a thousand estimates three are further off.
 const DEVIATIONS: f64 = 3.0;
@@ -54,21 +55,6 @@ pub(super) fn of_kind(profile: &Profile, resident: &ResidentKind) -> Option<u64>
     Some(within(error, resident.with_stack, resident.total))
 }
 
-/// How far what a process has resident by its stacks may be off: in pages.
-pub(super) fn of_process(profile: &Profile, process: &ProcessProfile, variance: Variance) -> Option<u64> {
-    let error = error(profile, Metric::LiveCount, &process.total, variance)?;
-    Some(most_of(process).map_or(error, |most| within(error, process.total.live.bytes, most)))
-}
-
-/// More than this a process' stacks cannot have resident; `None` where that is not known.
-pub(super) fn most_of(process: &ProcessProfile) -> Option<Bytes> {
-    match (&process.resident, process.ended) {
-        (Some(residence), _) => Some(residence.sum().total),
-        (None, Some(_)) => Some(Bytes(0)),
-        (None, None) => None,
-    }
-}
-
 /// An error, in pages, of an estimate of something of which it is known that it is not more than `most`.
 pub(super) fn within(error: u64, estimate: Bytes, most: Bytes) -> u64 {
     let beyond = estimate.0.max(most.0.saturating_sub(estimate.0));
@@ -102,7 +88,7 @@ pub(super) fn of_all(profile: &Profile) -> Variance {
 /// ` ± 12.00 KiB`, or nothing where the numbers are counted.
 pub(super) fn shown(error: Option<u64>, metric: Metric) -> String {
     error.map_or_else(String::new, |error| {
-        if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {error}") }
+        if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {}", phrase::grouped(error)) }
     })
 }
 

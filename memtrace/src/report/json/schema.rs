@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
+use super::super::known::Known;
 use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
+use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::reclaim;
 use super::tool::Tool;
 use crate::model::{
-    Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, Residence,
-    ResidentKind, StackEnd, StackProfile, StackQuality, Usage, Variance,
+    Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, StackEnd,
+    StackProfile, StackQuality, Variance,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -91,79 +93,6 @@ impl<'a> Report<'a> {
 }
 
 #[derive(Serialize)]
-struct Numbers {
-    live_bytes: u64,
-    live_count: u64,
-    alloc_bytes: u64,
-    alloc_count: u64,
-    free_bytes: u64,
-    free_count: u64,
-    #[serde(flatten)]
-    errors: Option<Errors>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stall_ns: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stall_count: Option<u64>,
-}
-
-impl Numbers {
-    fn of(profile: &Profile, usage: Usage, variance: Variance) -> Self {
-        let stalls = (profile.class == EventClass::Reclaim).then_some(usage.stalls);
-        Self {
-            live_bytes: usage.live.bytes.0,
-            live_count: usage.live.count,
-            alloc_bytes: usage.alloc.bytes.0,
-            alloc_count: usage.alloc.count,
-            free_bytes: usage.free.bytes.0,
-            free_count: usage.free.count,
-            errors: Errors::of(profile, &usage, variance),
-            stall_ns: stalls.map(|stalls| stalls.time.0),
-            stall_count: stalls.map(|stalls| stalls.count),
-        }
-    }
-}
-
-/// How far they may be off, where they are estimated.
-#[derive(Serialize)]
-struct Errors {
-    live_error_bytes: u64,
-    live_error_count: u64,
-    alloc_error_bytes: u64,
-    alloc_error_count: u64,
-    free_error_bytes: u64,
-    free_error_count: u64,
-}
-
-impl Errors {
-    fn of(profile: &Profile, usage: &Usage, variance: Variance) -> Option<Self> {
-        let live = estimate::error(profile, Metric::LiveCount, usage, variance)?;
-        let alloc = estimate::error(profile, Metric::AllocCount, usage, variance)?;
-        let free = estimate::of_released(profile, Metric::LiveCount, usage, variance)?;
-        let [live_error_bytes, alloc_error_bytes, free_error_bytes] = [live, alloc, free].map(|n| estimate::bytes(n).0);
-        Some(Self {
-            live_error_bytes,
-            live_error_count: live,
-            alloc_error_bytes,
-            alloc_error_count: alloc,
-            free_error_bytes,
-            free_error_count: free,
-        })
-    }
-}
-
-#[derive(Serialize)]
-struct Blocks {
-    count: u64,
-    bytes: u64,
-}
-
-impl From<Amount> for Blocks {
-    fn from(amount: Amount) -> Self {
-        Self { count: amount.count, bytes: amount.bytes.0 }
-    }
-}
-
-#[derive(Serialize)]
 struct Process<'a> {
     pid: u32,
     comm: &'a str,
@@ -185,6 +114,8 @@ struct Process<'a> {
     #[serde(flatten)]
     counts: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    peak_resident_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resident: Option<BTreeMap<&'static str, ResidentFields>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stalls: Option<reclaim::Books>,
@@ -196,10 +127,7 @@ struct Process<'a> {
 impl<'a> Process<'a> {
     fn new(profile: &Profile, process: &'a ProcessProfile, variance: Variance) -> Self {
         let class = profile.class;
-        let mut totals = Numbers::of(profile, process.total, variance);
-        if let (Some(errors), Some(live)) = (&mut totals.errors, estimate::of_process(profile, process, variance)) {
-            (errors.live_error_count, errors.live_error_bytes) = (live, estimate::bytes(live).0);
-        }
+        let known = Known::of(process);
         let user = process.user.as_ref();
         let cgroup = process.cgroup.as_deref();
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
@@ -213,7 +141,7 @@ impl<'a> Process<'a> {
                 Ending::OomKill => "oom_kill",
                 Ending::Exec => "exec",
             }),
-            totals,
+            totals: Numbers::of(profile, process.total, variance).within(profile, &process.total, variance, &known),
             unmatched_frees: process.unmatched_frees,
             inherited_frees: process.inherited_frees,
             discarded: process.discarded.into(),
@@ -226,7 +154,8 @@ impl<'a> Process<'a> {
             container_runtime: container.and_then(|container| container.runtime),
             pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
             threads: process.threads,
-            counts: (class == EventClass::Fault).then(|| Counts::from(process)),
+            counts: (class == EventClass::Fault).then(|| Counts::from(known)),
+            peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
             resident: process.resident.as_ref().map(|residence| resident(profile, residence)),
             stalls: (class == EventClass::Reclaim).then(|| reclaim::books(&process.stalls)),
             traced_s: process.traced.as_secs_f64(),
@@ -234,46 +163,6 @@ impl<'a> Process<'a> {
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
         }
     }
-}
-
-/// What is not estimated of a process, whatever was sampled.
-#[derive(Serialize)]
-struct Counts {
-    resident_bytes: Option<u64>,
-    peak_resident_bytes: Option<u64>,
-    minor_faults: Option<u64>,
-    major_faults: Option<u64>,
-}
-
-impl From<&ProcessProfile> for Counts {
-    fn from(process: &ProcessProfile) -> Self {
-        Self {
-            resident_bytes: process.resident.as_ref().map(|residence| residence.sum().total.0),
-            peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
-            minor_faults: process.faults.map(|faults| faults.minor),
-            major_faults: process.faults.map(|faults| faults.major),
-        }
-    }
-}
-
-/// What is resident of a process, by kind of memory.
-#[derive(Serialize)]
-struct ResidentFields {
-    total_bytes: u64,
-    with_stack_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    with_stack_error_bytes: Option<u64>,
-    before_bytes: u64,
-}
-
-fn resident(profile: &Profile, residence: &Residence) -> BTreeMap<&'static str, ResidentFields> {
-    let fields = |resident: &ResidentKind| ResidentFields {
-        total_bytes: resident.total.0,
-        with_stack_bytes: resident.with_stack.0,
-        with_stack_error_bytes: estimate::of_kind(profile, resident).map(|pages| estimate::bytes(pages).0),
-        before_bytes: resident.before.0,
-    };
-    residence.0.iter().map(|(kind, resident)| (kind.name(), fields(resident))).collect()
 }
 
 fn losses<S: Serializer>(losses: &Losses, serializer: S) -> Result<S::Ok, S::Error> {
@@ -289,13 +178,24 @@ struct RootFields {
     name: String,
     #[serde(flatten)]
     usage: Numbers,
+    #[serde(flatten)]
+    counts: Option<Counts>,
     peak_bytes: Option<u64>,
 }
 
 impl RootFields {
     fn new(profile: &Profile, root: &Group) -> Self {
         let usage = Numbers::of(profile, root.usage, root.variance);
-        Self { name: root.label.clone(), usage, peak_bytes: root.at_peak.map(|bytes| bytes.0) }
+        let usage = match &root.known {
+            Some(known) => usage.within(profile, &root.usage, root.variance, known),
+            None => usage,
+        };
+        Self {
+            name: root.label.clone(),
+            usage,
+            counts: root.known.map(Counts::from),
+            peak_bytes: root.at_peak.map(|bytes| bytes.0),
+        }
     }
 }
 

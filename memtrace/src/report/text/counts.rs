@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::super::{estimate, phrase};
+use super::super::{estimate, known, phrase};
 use crate::model::{Metric, PageFaults, Profile};
 
 /// Writes how many touches waited for a device, and how many page faults there were.
@@ -11,18 +11,10 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);
     let waited = phrase::grouped(major);
     writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for a device (major faults)", "waited")?;
-    let Some(PageFaults { minor, major }) = sum(profile.processes.iter().map(|process| process.faults)) else {
+    let Some(PageFaults { minor, major }) = known::sum(profile.processes.iter().map(|process| process.faults)) else {
         return Ok(());
     };
     let all = phrase::grouped(minor.saturating_add(major));
     let major = phrase::grouped(major);
     writeln!(out, "  {:<10}{all:>12} page faults as the kernel counts them, {major} of them major", "counted")
-}
-
-/// All together, as far as they are known; `None` where none are.
-pub(super) fn sum(faults: impl Iterator<Item = Option<PageFaults>>) -> Option<PageFaults> {
-    faults.flatten().reduce(|sum, faults| PageFaults {
-        minor: sum.minor.saturating_add(faults.minor),
-        major: sum.major.saturating_add(faults.major),
-    })
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::io;
 
+use super::super::known::Known;
 use super::super::words::Words;
 use super::super::{Options, estimate, label, phrase, stalls};
 use super::memory::{self, Memory};
@@ -39,7 +40,8 @@ struct Sums {
     blocks_a_second: f64,
     bytes_a_second: f64,
     waits: StallBook,
-    memory: Memory,
+    variance: Variance,
+    known: Option<Known>,
 }
 
 /// Writes the processes, the greatest by the metric first, as many as are asked for, and the others as one.
@@ -115,7 +117,7 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     match class {
         EventClass::Reclaim => columns.extend(of_waits(rows)),
         EventClass::Fault => {
-            let memory: Vec<_> = rows.iter().map(|row| row.sums.memory).collect();
+            let memory: Vec<_> = rows.iter().map(|row| row.sums.memory()).collect();
             columns.extend(memory::columns(&memory, profile, metric));
         }
         EventClass::Heap | EventClass::Map => columns.push(sums(live, |sums| sums.live)),
@@ -187,16 +189,24 @@ impl Sums {
             blocks_a_second,
             bytes_a_second,
             waits: stalls::of(process),
-            memory: Memory::of(process, variance),
+            variance,
+            known: Some(Known::of(process)),
         }
     }
 
+    fn memory(&self) -> Memory {
+        let usage = Usage { live: self.live, alloc: self.alloc, free: self.free, ..Usage::default() };
+        Memory { known: self.known, usage, variance: self.variance }
+    }
+
     fn and(self, other: Self) -> Self {
+        let memory = self.memory().and(other.memory());
         let mut waits = self.waits;
         waits.merge(&other.waits);
         Self {
             waits,
-            memory: self.memory.and(other.memory),
+            variance: memory.variance,
+            known: memory.known,
             live: self.live + other.live,
             alloc: self.alloc + other.alloc,
             free: self.free + other.free,
