@@ -48,14 +48,14 @@ fn told(report: &Report, pid: u32) -> [u64; 2] {
 fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let mut victim = Victim::start("counted");
     let line = victim.process().line();
-    let Ready { early } = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let Ready { early } = serde_json::from_str(&line).expect("it says which that is");
     wait_until_it_reads(early);
     victim.wait_until_it_reads();
     let [before, before_early] = [victim.pid(), early].map(faults);
     let tracer = trace(&victim, early).options(&["--events", "fault", "--sample", one_in]).start();
     victim.process().tell("");
     let line = victim.process().line();
-    let ended: BTreeMap<String, Ended> = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let ended: BTreeMap<String, Ended> = serde_json::from_str(&line).expect("it says what wait4 did");
     victim.wait_until_it_reads();
     let (after, resident) = (faults(victim.pid()), rss(victim.pid()));
     let report = tracer.stop().report();
@@ -66,8 +66,9 @@ fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let since = |after: [u64; 2], before: [u64; 2]| [after[0] - before[0], after[1] - before[1]];
     assert_eq!(told(&report, pid), since(after, before));
     assert!(after[0] - before[0] >= 1000, "it has touched so many pages");
-    let [living] = &report.programs_of(pid)[..] else { panic!("not one program: {:#?}", report.processes) };
-    assert_eq!(living.resident_bytes, Some(resident));
+    let living = report.programs_of(pid);
+    let resident_bytes: Vec<_> = living.iter().map(|process| process.resident_bytes).collect();
+    assert_eq!(resident_bytes, [Some(resident)], "of the one program that it runs");
     for (name, Ended { pid, minor, major, peak }) in ended {
         let before = if pid == early { before_early } else { [0; 2] };
         assert_eq!(told(&report, pid), since([minor, major], before), "{name}: {:#?}", report.programs_of(pid));

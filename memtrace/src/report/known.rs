@@ -26,6 +26,11 @@ impl Known {
         Self { resident: Some(kind.total), faults: None, most: Some(kind.total) }
     }
 
+    pub(super) fn of_all(profile: &Profile) -> Self {
+        let none = Self { resident: None, faults: None, most: Some(Bytes(0)) };
+        profile.processes.iter().map(Self::of).fold(none, Self::and)
+    }
+
     pub(super) fn and(self, other: Self) -> Self {
         let add = |one: Bytes, other: Bytes| Bytes(one.0.saturating_add(other.0));
         Self {
@@ -43,7 +48,7 @@ impl Known {
 }
 
 /// All together, as far as they are known; `None` where none are.
-pub(super) fn sum(faults: impl Iterator<Item = Option<PageFaults>>) -> Option<PageFaults> {
+fn sum(faults: impl Iterator<Item = Option<PageFaults>>) -> Option<PageFaults> {
     faults.flatten().reduce(|sum, faults| PageFaults {
         minor: sum.minor.saturating_add(faults.minor),
         major: sum.major.saturating_add(faults.major),

@@ -55,6 +55,7 @@ pub(super) struct Report<'a> {
 impl<'a> Report<'a> {
     pub(super) fn new(profile: &'a Profile, options: &'a Options) -> Self {
         let roots = Roots::of(profile, options.by);
+        let (total, variance) = (profile.total(), estimate::of_all(profile));
         let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
         Self {
             schema_version: SCHEMA_VERSION,
@@ -66,7 +67,7 @@ impl<'a> Report<'a> {
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
-            totals: Numbers::of(profile, profile.total(), estimate::of_all(profile)),
+            totals: Numbers::of(profile, total, variance).within(profile, &total, variance, &Known::of_all(profile)),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
             peak_bytes: sole_peak(profile).map(|peak| peak.0),

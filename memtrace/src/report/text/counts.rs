@@ -2,7 +2,8 @@
 
 use std::io;
 
-use super::super::{estimate, known, phrase};
+use super::super::known::Known;
+use super::super::{estimate, phrase};
 use crate::model::{Metric, PageFaults, Profile};
 
 /// Writes how many touches waited for a device, and how many page faults there were.
@@ -11,7 +12,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);
     let waited = phrase::grouped(major);
     writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for a device (major faults)", "waited")?;
-    let Some(PageFaults { minor, major }) = known::sum(profile.processes.iter().map(|process| process.faults)) else {
+    let Some(PageFaults { minor, major }) = Known::of_all(profile).faults else {
         return Ok(());
     };
     let all = phrase::grouped(minor.saturating_add(major));
