@@ -106,6 +106,10 @@ pub struct AreaLayout {
     pub device: u32,
     /// `file` in `linux_binprm`.
     pub program: u32,
+    /// `start_code` in `mm_struct`.
+    pub program_begin: u32,
+    /// `end_code` in `mm_struct`.
+    pub program_end: u32,
     /// Zero.
     pub reserved: u32,
 }
@@ -120,4 +124,4 @@ pub mod gate {
     pub const COUNTING: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 248);
+const _: () = assert!(size_of::<Settings>() == 256);

@@ -202,9 +202,10 @@ impl Trace {
     fn follow(&mut self, observer: &mut dyn Observer) {
         self.tables.give(&mut self.kernel, &mut self.followed);
         let News { allocators, late, changed } = self.followed.poll();
-        // Where no allocator is probed, none can be late.
-        let late = late.into_iter().filter(|&pid| self.subject.probe_site.is_some() && self.is_chosen(pid)).count();
-        self.late.add(LossReason::AllocatorLate, late as u64);
+        if self.subject.probe_site.is_some() {
+            let late = late.into_iter().filter(|&pid| self.is_chosen(pid)).count();
+            self.late.add(LossReason::AllocatorLate, late as u64);
+        }
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
         }
