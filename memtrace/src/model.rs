@@ -9,6 +9,7 @@ mod event;
 mod event_class;
 mod explanation;
 mod id;
+mod kernel_counts;
 mod losses;
 mod mapping;
 mod mapping_kind;
@@ -40,6 +41,7 @@ pub use explanation::{
     ThreadStacks, Told,
 };
 pub use id::{ImageId, Pid, StackId, Tid};
+pub use kernel_counts::{ImageCounts, KernelCounts, PageFaults};
 pub use losses::{LossReason, Losses};
 pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
 pub use mapping_kind::{MappingKind, MappingTraits};

@@ -2,6 +2,7 @@
 //! would break a reader raises `schema_version`.
 
 mod layout;
+mod numbers;
 mod reclaim;
 mod schema;
 mod tool;

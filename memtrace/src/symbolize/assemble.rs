@@ -123,6 +123,8 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         traced: traced(image, window),
         stalls: usage.stalls.clone(),
         resident: usage.resident.clone(),
+        faults: usage.counts.faults(),
+        peak_rss: usage.counts.peak_rss(),
         ..ProcessProfile::new(id.pid, comm)
     }
 }
