@@ -12,8 +12,8 @@ use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use reclaim::{
-    COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, OomRecord, RECLAIM_COUNTERS, ReclaimLayout, StallRecord,
-    counted, work,
+    COMM, GroupLayout, KernelThread, KernelThreadBook, MAX_GROUPS, MAX_KERNEL_THREADS, NO_ORDER, OomRecord,
+    RECLAIM_COUNTERS, ReclaimLayout, StallRecord, counted, work,
 };
 
 /// What a record says; the first field of each.
@@ -415,7 +415,7 @@ const _: () = {
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
     assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 208);
+    assert!(size_of::<Settings>() == 280);
 };
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct Pending {
     pub scanned: u64,
     pub reclaimed: u64,
     pub throttled: u64,
+    /// The control group that it is for, 0 where that is not known.
+    pub group: u64,
     pub work: u32,
     pub order: u32,
 }
@@ -39,8 +41,8 @@ static KERNEL_THREADS: HashMap<KernelThread, KernelThreadBook, MAX_KERNEL_THREAD
 
 /// The thread begins to look for memory.
 #[inline(always)]
-pub fn begin(thread: Thread, work: u32, order: u32) {
-    let new = Pending { begun: since_start(), scanned: 0, reclaimed: 0, throttled: 0, work, order };
+pub fn begin(thread: Thread, work: u32, order: u32, group: u64) {
+    let new = Pending { begun: since_start(), scanned: 0, reclaimed: 0, throttled: 0, group, work, order };
     let _ = SEARCHES.insert(&thread.tid, &new, 0);
 }
 

@@ -8,6 +8,7 @@ mod belonging;
 mod event;
 mod event_class;
 mod explanation;
+mod group;
 mod id;
 mod losses;
 mod mapping;
@@ -15,6 +16,7 @@ mod mapping_kind;
 mod metric;
 mod notice;
 mod oom;
+mod order;
 mod part;
 mod pressure;
 mod profile;
@@ -38,6 +40,7 @@ pub use explanation::{
     CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, NamedMemory,
     ThreadStacks, Told,
 };
+pub use group::{CgroupId, GroupMemory, GroupProfile, StallKey};
 pub use id::{ImageId, Pid, StackId, Tid};
 pub use losses::{LossReason, Losses};
 pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
@@ -45,6 +48,7 @@ pub use mapping_kind::{MappingKind, MappingTraits};
 pub use metric::{Measure, Metric};
 pub use notice::{Notice, NoticeKind};
 pub use oom::OomKill;
+pub use order::{Order, Orders};
 pub use part::{AllocatorId, Part, Parts};
 pub use pressure::{Pressure, Stalled};
 pub use profile::{

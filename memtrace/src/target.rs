@@ -35,7 +35,9 @@ pub use elf::ElfError;
 pub use error::TargetError;
 pub use launch::{Candidates, Child, Identity, Launch, candidates, libraries};
 pub use maps::{mapped_as, object_at, program_of, read_image, vdso};
-pub use memory::{Sizes as MemorySizes, cgroup_memory, counted, explain, machine_pressure, rollup};
+pub use memory::{
+    GroupReading, MemoryGroups, Sizes as MemorySizes, cgroup_memory, counted, explain, machine_pressure, rollup,
+};
 pub use objects::Objects;
 pub use process::{Process, inspect};
 pub use processor_time::processor_time;

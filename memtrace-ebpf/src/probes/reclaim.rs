@@ -8,11 +8,11 @@ use core::arch::asm;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::wire::{COMM, Kind, OomRecord, StallRecord, counted, work};
+use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, StallRecord, counted, work};
 
 use crate::stack::Interrupted;
 use crate::thread::{Thread, since_start};
-use crate::{emit, maps, reclaim, settings, stack};
+use crate::{emit, groups, maps, reclaim, settings, stack};
 
 /// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
 /// include/linux/mmzone.h).
@@ -24,26 +24,35 @@ const KERNEL: u64 = 1 << 63;
 /// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
 #[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_begin")]
 fn direct_reclaim_begin(context: RawTracePointContext) -> i32 {
-    begin(work::DIRECT, order(&context))
+    begin(work::DIRECT, order(&context), false, 0)
 }
 
 /// As above.
 #[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_begin")]
 fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
-    begin(work::MEMCG, order(&context))
+    let told = if settings::tells_group() { apart(context.arg(2)) } else { 0 };
+    begin(work::MEMCG, order(&context), true, told)
 }
 
-/// What is asked for is not among the arguments.
+/// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in Linux 5.10 `TP_PROTO(unsigned long zone_start, …)`.
 #[raw_tracepoint(tracepoint = "mm_compaction_begin")]
-fn compaction_begin(_context: RawTracePointContext) -> i32 {
-    begin(work::COMPACTION, 0)
+fn compaction_begin(context: RawTracePointContext) -> i32 {
+    let mut order = NO_ORDER;
+    if settings::compaction_order() != 0 {
+        let control: u64 = context.arg(0);
+        // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
+        let read = unsafe { bpf_probe_read_kernel((control as usize + settings::compaction_order()) as *const u32) };
+        // That of compacting everything is -1.
+        order = read.unwrap_or(NO_ORDER);
+    }
+    begin(work::COMPACTION, order, false, 0)
 }
 
 /// `TP_PROTO(int nid, int zid, int order)`: again and again, where it is woken before it has fallen asleep.
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_wake")]
 fn kswapd_wake(context: RawTracePointContext) -> i32 {
     if reclaim::pending(Thread::current()).is_none() {
-        begin(work::KSWAPD, context.arg(2));
+        begin(work::KSWAPD, context.arg(2), false, 0);
     }
     0
 }
@@ -174,9 +183,10 @@ fn apart(mut argument: u64) -> u64 {
 }
 
 #[inline(always)]
-fn begin(work: u32, order: u32) -> i32 {
+fn begin(work: u32, order: u32, for_a_limit: bool, told: u64) -> i32 {
     if maps::is_open() {
-        reclaim::begin(Thread::current(), work, order);
+        let group = if for_a_limit { groups::at_its_limit(told) } else { groups::own() };
+        reclaim::begin(Thread::current(), work, order, group);
     }
     0
 }
@@ -198,6 +208,7 @@ fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
         return 0;
     }
     let (begun, scanned, throttled, order) = (pending.begun, pending.scanned, pending.throttled, pending.order);
+    let group = pending.group;
     reclaim::forget(thread);
     if !maps::is_open() {
         return 0;
@@ -205,6 +216,7 @@ fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
     let duration = since_start().saturating_sub(begun);
     reclaim::count(work, counted::TIMES, 1);
     reclaim::count(work, counted::TIME, duration);
+    groups::scanned(group, if work == work::MEMCG { scanned } else { 0 });
     if reclaim::is_kernel_thread() {
         reclaim::book(context, work, duration, scanned, reclaimed);
         return 0;
@@ -215,6 +227,6 @@ fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
     let ring = emit::ring_for_thread(thread);
     let stack = stack::take(context, &Interrupted::current(), thread, ring);
     let header = thread.header(Kind::Stall);
-    emit::stall(context, ring, StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order });
+    emit::stall(context, ring, StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order, group });
     0
 }

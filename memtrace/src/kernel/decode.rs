@@ -8,8 +8,8 @@ use memtrace_common::wire::{
 };
 
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, Event, EventKind, Nanoseconds, OutOfMemory, Pid, Stack, StackEnd, StackId, Stall,
-    Tick, Tid, Touch, Work,
+    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Pid, Stack, StackEnd,
+    StackId, Stall, Tick, Tid, Touch, Work,
 };
 
 /// A record that does not say what it should.
@@ -116,7 +116,8 @@ fn stall(record: &[u8]) -> Result<EventKind, BadRecord> {
     let number = |offset| word64(record, offset);
     Ok(EventKind::Stall(Box::new(Stall {
         work: word32(record, std::mem::offset_of!(StallRecord, work)).and_then(|raw| work(raw).ok_or(BadRecord))?,
-        order: word32(record, std::mem::offset_of!(StallRecord, order))?,
+        order: Order::of(word32(record, std::mem::offset_of!(StallRecord, order))?),
+        group: CgroupId::of(number(std::mem::offset_of!(StallRecord, group))?),
         stack: StackId(number(std::mem::offset_of!(StallRecord, stack))?),
         duration: Nanoseconds(number(std::mem::offset_of!(StallRecord, duration))?),
         throttled: Nanoseconds(number(std::mem::offset_of!(StallRecord, throttled))?),
@@ -230,10 +231,11 @@ mod tests {
         assert_eq!(decode(&with_words(header(10), &[4712])), Ok(event(EventKind::Fork { child: Pid(4712) })));
         let kswapd_of_order_nine = 3 | 9 << 32;
         assert_eq!(
-            decode(&with_words(header(15), &[99, 5000, 400, 32, 30, kswapd_of_order_nine])),
+            decode(&with_words(header(15), &[99, 5000, 400, 32, 30, kswapd_of_order_nine, 77])),
             Ok(event(EventKind::Stall(Box::new(Stall {
                 work: Work::Kswapd,
-                order: 9,
+                order: Order::of(9),
+                group: CgroupId::of(77),
                 stack: StackId(99),
                 duration: Nanoseconds(5000),
                 throttled: Nanoseconds(400),
@@ -281,7 +283,7 @@ mod tests {
         assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32, 7])), Err(BadRecord), "more frames than can be");
         assert_eq!(decode(&with_words(header(5), &[99, 0, 7])), Err(BadRecord), "no known end");
         assert_eq!(decode(&with_words(header(5), &[99, 15 << 32, 7])), Err(BadRecord), "an end without a walk");
-        assert_eq!(decode(&with_words(header(15), &[99, 1, 0, 0, 0, 6])), Err(BadRecord), "no known work");
+        assert_eq!(decode(&with_words(header(15), &[99, 1, 0, 0, 0, 6, 0])), Err(BadRecord), "no known work");
         assert_eq!(decode(&with_words(header(5), &[1, 1 << 32, 7])), Err(BadRecord), "the id of no stack");
     }
 

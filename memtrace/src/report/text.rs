@@ -1,6 +1,7 @@
 //! The summary for the person on call: how much, who, where from, and how far the numbers can be trusted.
 
 mod frames;
+mod groups;
 mod library;
 mod oom;
 mod processes;

@@ -240,7 +240,7 @@ impl Trace {
         self.kernel.flush_log();
         let now = Instant::now();
         if let Some(reclaim) = &mut self.reclaim {
-            reclaim.tick(now);
+            reclaim.tick(now, &self.kernel);
         }
         let progress = self.shards.progress();
         let (before, events) = self.shown;
@@ -329,7 +329,7 @@ impl Trace {
         self.follow(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
-        let mut machine = self.reclaim.take().map(|reclaim| reclaim.end(&self.kernel));
+        let mut reclaim = self.reclaim.take().map(|reclaim| reclaim.end(&self.kernel));
         let programs = self.kernel.program_time();
         let Books { mut snapshots, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
@@ -358,8 +358,10 @@ impl Trace {
             if class == EventClass::Fault {
                 profile.page_sample = config.page_sample.get();
             }
-            if class == EventClass::Reclaim {
-                profile.reclaim = machine.take();
+            if class == EventClass::Reclaim
+                && let Some(reclaim) = reclaim.take()
+            {
+                reclaim.tell(&mut profile);
             }
             profile.duration = duration;
             profile.notes = self.subject.notes.clone();

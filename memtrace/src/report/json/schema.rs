@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
-use super::reclaim;
+use super::{groups, reclaim};
 use crate::model::{
     Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, Residence,
     ResidentKind, StackEnd, StackProfile, StackQuality, Usage,
@@ -35,7 +35,7 @@ pub(super) struct Report<'a> {
     processes: Vec<Process<'a>>,
     roots: Vec<RootFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cgroups: Option<Vec<reclaim::Cgroup<'a>>>,
+    cgroups: Option<Vec<groups::Group<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reclaim: Option<reclaim::Machine<'a>>,
     oom_kills: Vec<reclaim::Kill<'a>>,
@@ -71,7 +71,8 @@ impl<'a> Report<'a> {
             discarded: discarded.into(),
             processes: profile.processes.iter().map(|process| Process::new(profile.class, process)).collect(),
             roots: roots.all().iter().map(|root| RootFields::new(profile.class, root)).collect(),
-            cgroups: (profile.class == EventClass::Reclaim).then(|| reclaim::cgroups(profile)),
+            cgroups: (profile.class == EventClass::Reclaim)
+                .then(|| profile.cgroups.iter().map(groups::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
             oom_kills: profile.oom_kills.iter().map(reclaim::Kill::from).collect(),
             losses: &profile.losses,
