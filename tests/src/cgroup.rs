@@ -1,6 +1,8 @@
 //! Control groups with little memory, of either version.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,6 +37,22 @@ impl Cgroup {
     /// If there is no memory controller, or it can't be made.
     #[must_use]
     pub fn with_memory(bytes: u64) -> Self {
+        let group = Self::with_memory_and_swap(bytes);
+        // Not every kernel keeps books of swap.
+        let _ = match group.version {
+            Version::One => fs::write(group.folder.join("memory.memsw.limit_in_bytes"), bytes.to_string()),
+            Version::Two => fs::write(group.folder.join("memory.swap.max"), "0"),
+        };
+        group
+    }
+
+    /// Makes one that may have `bytes` of memory, and as much swap as there is.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::with_memory`].
+    #[must_use]
+    pub fn with_memory_and_swap(bytes: u64) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (root, version, mounted) = hierarchy();
         let name = format!("memtrace-tests-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -49,12 +67,71 @@ impl Cgroup {
             Version::One => group.write("memory.limit_in_bytes", &bytes.to_string()),
             Version::Two => group.write("memory.max", &bytes.to_string()),
         }
-        // Not every kernel keeps books of swap.
-        let _ = match version {
-            Version::One => fs::write(group.folder.join("memory.memsw.limit_in_bytes"), bytes.to_string()),
-            Version::Two => fs::write(group.folder.join("memory.swap.max"), "0"),
-        };
         group
+    }
+
+    /// One within it, without a limit of its own.
+    ///
+    /// # Panics
+    ///
+    /// If it can't be made.
+    #[must_use]
+    pub fn within(&self) -> Self {
+        if self.version == Version::Two {
+            self.write("cgroup.subtree_control", "+memory");
+        }
+        let folder = self.folder.join("inner");
+        fs::create_dir(&folder).expect("control groups can be made");
+        Self { folder, version: self.version, mounted: None }
+    }
+
+    /// Its number: that of its folder.
+    ///
+    /// # Panics
+    ///
+    /// If it isn't there.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.folder.metadata().expect("it is there").ino()
+    }
+
+    /// Its name: how its path ends.
+    ///
+    /// # Panics
+    ///
+    /// Never: it was made with one.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.folder.file_name().and_then(OsStr::to_str).expect("it has a name")
+    }
+
+    /// Pages that came back to it, and to those within it, soon after they were freed; `None` where the kernel doesn't tell.
+    #[must_use]
+    pub fn refaults(&self) -> Option<u64> {
+        let start = match self.version {
+            Version::One => "total_workingset_refault_",
+            Version::Two => "workingset_refault_",
+        };
+        let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
+        let counters = text.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')?.1.parse::<u64>().ok());
+        counters.reduce(|sum, counter| sum + counter)
+    }
+
+    /// Whether the kernel tells how long its tasks wait for memory.
+    #[must_use]
+    pub fn tells_pressure(&self) -> bool {
+        fs::read_to_string(self.folder.join("memory.pressure")).is_ok()
+    }
+
+    /// Puts a process where all are that are in no group.
+    ///
+    /// # Panics
+    ///
+    /// If it can't be.
+    pub fn release(&self, pid: u32) {
+        let root = self.folder.ancestors().filter(|folder| folder.join("cgroup.procs").exists()).last();
+        let path = root.expect("it is within one").join("cgroup.procs");
+        fs::write(&path, pid.to_string()).unwrap_or_else(|error| panic!("{pid} to {}: {error}", path.display()));
     }
 
     /// Which version it is of.
