@@ -17,6 +17,7 @@ mod memtrace;
 mod options;
 mod overhead;
 mod probes;
+mod processor_time;
 mod processors;
 mod programs;
 mod real;

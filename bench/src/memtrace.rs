@@ -25,6 +25,7 @@ pub(crate) struct Report {
     pub(crate) totals: Totals,
     losses: BTreeMap<String, u64>,
     pub(crate) stacks: Vec<Stack>,
+    processes: Vec<Process>,
     frames: Vec<Frame>,
 }
 
@@ -34,9 +35,16 @@ pub(crate) struct Totals {
     pub(crate) alloc_count: u64,
 }
 
+#[derive(Clone, Debug, Deserialize)]
+struct Process {
+    comm: Option<String>,
+}
+
 /// A stack that allocated.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Stack {
+    /// Whose it is, by its place among the report's processes.
+    process: usize,
     /// How it ended.
     pub(crate) end: String,
     /// By their places among the report's.
@@ -66,9 +74,19 @@ impl Report {
         frames.map(frame).collect::<Vec<_>>().join(";")
     }
 
+    /// What the kernel calls the process whose `stack` is.
+    pub(crate) fn process_of(&self, stack: &Stack) -> Option<&str> {
+        self.processes.get(stack.process)?.comm.as_deref()
+    }
+
     /// How many events were lost, for whatever reason.
     pub(crate) fn lost(&self) -> u64 {
         self.losses.values().sum()
+    }
+
+    /// How many events were lost, by what became of them.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.losses.iter().map(|(name, &count)| (name.as_str(), count))
     }
 
     /// How many frames most allocations' stack has.

@@ -11,6 +11,7 @@ const MOST: usize = 4;
 /// The processors of the targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Processors {
+    tracers: usize,
     targets: Vec<usize>,
 }
 
@@ -23,6 +24,12 @@ impl Processors {
     /// All that there are, for a target with several threads.
     pub(crate) fn all(&self) -> String {
         self.list(MOST)
+    }
+
+    /// Lets this process, and what it starts from now on, run on all of them: where tracer and target compete, as they do on a
+    /// busy machine.
+    pub(crate) fn share(&self) -> Result<()> {
+        keep_to(self.targets.iter().copied().chain([self.tracers]))
     }
 
     fn list(&self, most: usize) -> String {
@@ -45,15 +52,23 @@ pub(crate) fn divide() -> Result<Processors> {
     let Some((&first, targets)) = mine.split_first().filter(|(_, targets)| !targets.is_empty()) else {
         bail!("two processors are needed, one for the tracers and one for their targets");
     };
+    keep_to([first])?;
+    Ok(Processors { tracers: first, targets: targets.to_vec() })
+}
+
+/// Keeps this process, and what it starts, to these processors, which it was allowed at its beginning.
+fn keep_to(processors: impl IntoIterator<Item = usize>) -> Result<()> {
     // SAFETY: all zeros is an empty set.
-    let mut tracers: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the number was in a set of the same size.
-    unsafe { libc::CPU_SET(first, &mut tracers) };
-    // SAFETY: the size is that of the set behind the pointer.
-    if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const tracers) } != 0 {
-        return Err(io::Error::last_os_error()).context("cannot choose a processor");
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    for number in processors {
+        // SAFETY: the number was in a set of the same size.
+        unsafe { libc::CPU_SET(number, &mut set) };
     }
-    Ok(Processors { targets: targets.to_vec() })
+    // SAFETY: the size is that of the set behind the pointer.
+    if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } != 0 {
+        return Err(io::Error::last_os_error()).context("cannot choose processors");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -62,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_target_gets_as_many_processors_as_it_has_use_for() {
-        let processors = Processors { targets: vec![1, 3, 4, 5, 6] };
+        let processors = Processors { tracers: 0, targets: vec![1, 3, 4, 5, 6] };
         assert_eq!(processors.one(), "1");
         assert_eq!(processors.all(), "1,3,4,5");
     }

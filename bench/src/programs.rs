@@ -19,6 +19,9 @@ pub(crate) struct Program {
     pub(crate) environment: &'static [(&'static str, &'static str)],
 }
 
+/// Which word of a compiler's command line is its input.
+const COMPILED: usize = 4;
+
 /// Programs that are not measured, and why.
 pub(crate) const LEFT_OUT: &[(&str, &str)] =
     &[("redis-server", "it works only while a client loads it, and the benchmark has none")];
@@ -63,6 +66,13 @@ fn sqlite(folder: &Path, scale: u64) -> Result<Program> {
         words: ["/usr/bin/sqlite3", ":memory:", &format!(".read {}", path.display())].map(OsString::from).into(),
         environment: &[],
     })
+}
+
+/// `compiler`, compiling an empty file.
+pub(crate) fn compiler_of_nothing(compiler: &Program) -> Program {
+    let mut words = compiler.words.clone();
+    words[COMPILED] = OsString::from("/dev/null");
+    Program { words, ..*compiler }
 }
 
 /// A compiler proper, and what it compiles.

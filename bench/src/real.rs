@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Real> {
         left_out.push(LeftOut { name: "heaptrack", reason: String::from("heaptrack is not installed") });
     }
     let programs = programs.iter().map(|program| measure(&gate, program, options)).collect::<Result<_>>()?;
-    let faults = faults::run(options, &scratch)?;
+    let faults = faults::run(options, processors, &scratch)?;
     Ok(Real { benchmark: "real", machine: Machine::this(), rounds: options.rounds, programs, faults, left_out })
 }
 

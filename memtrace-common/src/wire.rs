@@ -1,20 +1,26 @@
-//! How records lie in the rings, and how settings reach the kernel half.
+//! How records lie in the rings, and, in a module each, how settings reach the kernel half and counts come back.
 //!
 //! Every record begins with its [`Kind`] and is a multiple of 8 bytes long. All fields are little-endian natives of the
 //! one machine that both halves run on.
 
 use core::mem::{offset_of, size_of};
 
+mod counters;
 mod memory;
 mod reclaim;
+mod selection;
+mod settings;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
+pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use reclaim::{
     COMM, GroupLayout, KernelThread, KernelThreadBook, MAX_GROUPS, MAX_KERNEL_THREADS, NO_ORDER, OomRecord,
     RECLAIM_COUNTERS, ReclaimLayout, StallRecord, counted, work,
 };
+pub use selection::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
+pub use settings::{AreaLayout, Settings, gate};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,199 +200,6 @@ pub const DEFAULT_FRAMES: u32 = 128;
 /// The most rings, and so the most shards.
 pub const MAX_RINGS: u32 = 16;
 
-/// Who is traced.
-pub mod scope {
-    /// Whoever runs into a probe: each is placed for one process.
-    pub const PROBED: u32 = 0;
-    /// The processes in the list of targets.
-    pub const LISTED: u32 = 1;
-    /// Those, and all whom they fork.
-    pub const FAMILIES: u32 = 2;
-    /// All whom the selectors choose.
-    pub const SELECTED: u32 = 3;
-}
-
-/// What is written of a process in the list of targets.
-pub mod target {
-    /// It is traced; else it is not.
-    pub const TRACED: u32 = 1;
-    /// User space said so; what program it runs changes nothing.
-    pub const FIXED: u32 = 2;
-}
-
-/// A property of processes, by which they are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(C)]
-pub struct Selector {
-    /// Which property: one of [`selector`]'s.
-    pub property: u64,
-    /// Its value; see there.
-    pub value: [u64; 2],
-}
-
-/// Which properties there are, and what is done with those who have them.
-pub mod selector {
-    /// The name of the first thread: up to 15 bytes, the rest zero (`TASK_COMM_LEN`, include/linux/sched.h).
-    pub const COMM: u64 = 1;
-    /// The real user id; the second word is zero.
-    pub const USER: u64 = 2;
-    /// The program's file: its inode's number, then its device as the kernel counts them.
-    pub const EXE: u64 = 3;
-    /// A control group (version 2) that it is in or below: the id; the second word is zero.
-    pub const CGROUP: u64 = 4;
-
-    /// Whoever has it is chosen.
-    pub const INCLUDE: u32 = 1;
-    /// Whoever has it is not, whatever else.
-    pub const EXCLUDE: u32 = 2;
-}
-
-/// The most selectors.
-pub const MAX_SELECTORS: usize = 1024;
-
-/// The most processes whose choice is remembered.
-pub const MAX_TARGETS: usize = 1 << 16;
-
-/// What user space tells the programs before they are loaded. The kernel takes these as constants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Settings {
-    /// The monotonic clock at which ticks begin, in nanoseconds.
-    pub start_ns: u64,
-    /// Allocations below this many bytes are filtered.
-    pub min_size: u64,
-    /// Allocations above this many bytes are filtered.
-    pub max_size: u64,
-    /// How many rings there are: 1 to [`MAX_RINGS`].
-    pub rings: u32,
-    /// How many frames a stack may have: 0 (no stacks) to [`MAX_FRAMES`].
-    pub max_depth: u32,
-    /// When a ring's backlog passes this many bytes, its reader is woken.
-    pub wake_mark: u64,
-    /// The offset of `signal` in `task_struct`, in bytes.
-    pub task_signal: u32,
-    /// The offset of `live` in `signal_struct`, in bytes.
-    pub signal_live: u32,
-    /// The offset of `utask` in `task_struct`, in bytes; 0: what return probes have put on the stack is not undone.
-    pub task_utask: u32,
-    /// The offset of `return_instances` in `uprobe_task`, in bytes.
-    pub utask_instances: u32,
-    /// The offset of `stack` in `return_instance`, in bytes.
-    pub instance_stack: u32,
-    /// The offset of `orig_ret_vaddr` in `return_instance`, in bytes.
-    pub instance_address: u32,
-    /// The offset of `next` in `return_instance`, in bytes.
-    pub instance_next: u32,
-    /// The offset of `tgid` in `task_struct`, in bytes.
-    pub task_tgid: u32,
-    /// The offset of `group_leader` in `task_struct`, in bytes.
-    pub task_leader: u32,
-    /// The offset of `comm` in `task_struct`, in bytes.
-    pub task_comm: u32,
-    /// The offset of `exe_file` in `mm_struct`, in bytes.
-    pub memory_exe: u32,
-    /// Who is traced: one of [`scope`]'s.
-    pub scope: u32,
-    /// Whether, unless a selector says otherwise, processes are traced: 1 or 0.
-    pub by_default: u32,
-    /// Whether control groups are among the selectors: 1 or 0.
-    pub by_cgroup: u32,
-    /// Whether records say which allocator has handed a block out: 1 or 0.
-    pub allocators: u32,
-    /// Of pages, one in so many is told of: 1 or more.
-    pub page_sample: u32,
-    /// Whether forks are told of: 1 or 0.
-    pub forks: u32,
-    /// The offset of `brk` in `mm_struct`, in bytes.
-    pub memory_break: u32,
-    /// Whether mappings are told of: 1; only where they were moved: 0.
-    pub mappings: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Where the kernel keeps what a process has mapped.
-    pub areas: AreaLayout,
-    /// How its tracepoints about reclaim are called.
-    pub reclaim: ReclaimLayout,
-}
-
-/// Where the kernel keeps what a process has mapped: offsets in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[repr(C)]
-pub struct AreaLayout {
-    /// 1: they are known, and the kernel has `bpf_find_vma` (Linux 5.17). 0: it is not asked.
-    pub known: u32,
-    /// `mm` in `task_struct`.
-    pub task_memory: u32,
-    /// `exec_vm` in `mm_struct`: how many pages of code there are.
-    pub code_pages: u32,
-    /// `vm_start` in `vm_area_struct`.
-    pub begin: u32,
-    /// `vm_end` in `vm_area_struct`.
-    pub end: u32,
-    /// `vm_pgoff` in `vm_area_struct`.
-    pub page_offset: u32,
-    /// `vm_flags` in `vm_area_struct`.
-    pub flags: u32,
-    /// `vm_file` in `vm_area_struct`.
-    pub file: u32,
-    /// `vm_mm` in `vm_area_struct`.
-    pub memory: u32,
-    /// `context.vdso` in `mm_struct`.
-    pub vdso: u32,
-    /// `f_inode` in `file`.
-    pub inode: u32,
-    /// `i_ino` in `inode`.
-    pub number: u32,
-    /// The seconds of the change time in `inode`.
-    pub changed_s: u32,
-    /// The nanoseconds of the change time in `inode`.
-    pub changed_ns: u32,
-    /// `i_sb` in `inode`.
-    pub super_block: u32,
-    /// `s_dev` in `super_block`.
-    pub device: u32,
-    /// `file` in `linux_binprm`.
-    pub program: u32,
-    /// Zero.
-    pub reserved: u32,
-}
-
-/// What the programs do when they are hit.
-pub mod gate {
-    /// Nothing.
-    pub const CLOSED: u64 = 0;
-    /// Their work.
-    pub const OPEN: u64 = 1;
-    /// Only count calls by size, to foretell what their work would cost.
-    pub const COUNTING: u64 = 2;
-}
-
-/// How many counters of calls there are: one for each power of two that a size can reach.
-pub const SIZE_CLASSES: u32 = 64;
-
-/// Which counter counts a call for `size` bytes: the power of two at or below it.
-#[inline(always)]
-#[must_use]
-pub const fn size_class(size: u64) -> u32 {
-    (SIZE_CLASSES - 1) - (size | 1).leading_zeros()
-}
-
-/// Where counters lie in the kernel's table: first the loss reasons by their index, then these.
-pub mod counter {
-    use crate::vocabulary::LossReason;
-
-    /// Allocations that the size filter kept out.
-    pub const FILTERED: u32 = LossReason::COUNT as u32;
-    /// Bytes of the allocations that the size filter kept out.
-    pub const FILTERED_BYTES: u32 = FILTERED + 1;
-    /// Allocator calls made inside another one, which are not counted.
-    pub const NESTED: u32 = FILTERED + 2;
-    /// Events at tracepoints that another program has seen, the first not having been run.
-    pub const STOOD_IN: u32 = FILTERED + 3;
-    /// How many counters there are.
-    pub const COUNT: u32 = FILTERED + 4;
-}
-
 /// The ring for records about a block: every record about one block goes through one ring, in its true order.
 #[inline(always)]
 #[must_use]
@@ -414,8 +227,6 @@ const _: () = {
     assert!(offset_of!(StackRecord, taken) == 32);
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
     assert!(size_of::<WantedRecord>() == 48);
-    assert!(size_of::<Selector>() == 24);
-    assert!(size_of::<Settings>() == 280);
 };
 
 #[cfg(test)]
@@ -432,12 +243,6 @@ mod tests {
             assert_eq!(Kind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));
         }
         assert_eq!(Kind::from_raw(0), None);
-    }
-
-    #[test]
-    fn a_size_is_counted_at_the_power_of_two_below_it() {
-        let classes = [0, 1, 2, 3, 4, 4095, 4096, u64::MAX].map(size_class);
-        assert_eq!(classes, [0, 0, 1, 1, 2, 11, 12, 63]);
     }
 
     #[test]

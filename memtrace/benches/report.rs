@@ -7,7 +7,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
     Amount, Bytes, Frame, FrameId, Location, Metric, Name, ObjectName, Part, Pid, ProcessProfile, Profile, Root,
-    StackEnd, StackProfile, Usage, VirtOffset,
+    StackEnd, StackProfile, Usage, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -42,7 +42,7 @@ fn profile() -> Profile {
             usage: Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() },
             at_peak: None,
             major_faults: 0,
-            live_variance: 0,
+            variance: Variance::default(),
             resident: Bytes(0),
         }
     });

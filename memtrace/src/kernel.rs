@@ -28,11 +28,12 @@ pub use attach::{Probe, Probes, Scope};
 pub use counters::Counters;
 pub use detach::Detaching;
 pub use error::KernelError;
-pub use load::{Calls, Kernel, Options};
+pub use load::{Calls, Kernel};
 pub use meter::ProgramTime;
 pub use reclaim::ReclaimCounters;
 pub use rings::{Drained, RingReader};
 pub use selection::{Property, Rule, Selection};
+pub use settings::Options;
 pub use trap::Dummy;
 
 /// The most frames that a stack can have.

@@ -31,6 +31,7 @@ mod stall;
 mod time;
 mod tree;
 mod usage;
+mod variance;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
 pub use belonging::{Cgroup, Container, User};
@@ -66,6 +67,7 @@ pub use stall::{Latencies, Nanoseconds, Stall, StallBook, Stalls, Work};
 pub use time::Tick;
 pub use tree::{Merged, Node, Tree};
 pub use usage::{Amount, Bytes, Ending, Usage};
+pub use variance::Variance;
 
 /// The table of hooked functions, shared with the kernel half.
 pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Naming, Shape};

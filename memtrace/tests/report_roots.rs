@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, Bytes, Cgroup, Frame, FrameId, Measure, Metric, Name, Part, Pid, ProcessProfile, Profile,
-    Root, StackEnd, StackProfile, Tid, Usage, User,
+    Root, StackEnd, StackProfile, Tid, Usage, User, Variance,
 };
 use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
                 usage,
                 at_peak,
                 major_faults: 0,
-                live_variance: 0,
+                variance: Variance::default(),
                 resident: Bytes(0),
             },
         )
@@ -184,7 +184,7 @@ fn what_is_not_known_is_a_root_of_its_own() {
         },
         at_peak: None,
         major_faults: 0,
-        live_variance: 0,
+        variance: Variance::default(),
         resident: Bytes(0),
     };
     let profile = Profile {

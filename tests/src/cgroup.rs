@@ -2,22 +2,22 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::process::{self, PATIENCE};
+use crate::group::Group;
+use crate::mounts;
+use crate::process;
 use crate::scratch::Scratch;
 
-/// A control group that may have so much memory, removed when it is dropped.
+/// A control group that may have so much memory.
 pub struct Cgroup {
-    folder: PathBuf,
+    // Before the hierarchy, which can be unmounted only when it is gone.
+    group: Group,
     version: Version,
-    /// Where version 2 was mounted for it alone.
-    mounted: Option<Scratch>,
+    _mounted: Option<Mounted>,
 }
 
 /// Which version of control groups has the memory controller.
@@ -27,6 +27,23 @@ pub enum Version {
     One,
     /// It does.
     Two,
+}
+
+/// A hierarchy of version 2, mounted as long as this lives.
+struct Mounted(Scratch);
+
+impl Mounted {
+    fn mount() -> Self {
+        let scratch = Scratch::new();
+        process::run(Command::new("mount").args(["-t", "cgroup2", "none"]).arg(&*scratch));
+        Self(scratch)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&*self.0).status();
+    }
 }
 
 impl Cgroup {
@@ -40,8 +57,8 @@ impl Cgroup {
         let group = Self::with_memory_and_swap(bytes);
         // Not every kernel keeps books of swap.
         let _ = match group.version {
-            Version::One => fs::write(group.folder.join("memory.memsw.limit_in_bytes"), bytes.to_string()),
-            Version::Two => fs::write(group.folder.join("memory.swap.max"), "0"),
+            Version::One => fs::write(group.path().join("memory.memsw.limit_in_bytes"), bytes.to_string()),
+            Version::Two => fs::write(group.path().join("memory.swap.max"), "0"),
         };
         group
     }
@@ -53,21 +70,17 @@ impl Cgroup {
     /// As [`Self::with_memory`].
     #[must_use]
     pub fn with_memory_and_swap(bytes: u64) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let (root, version, mounted) = hierarchy();
-        let name = format!("memtrace-tests-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = root.join(name);
         if version == Version::Two {
             fs::write(root.join("cgroup.subtree_control"), "+memory")
                 .expect("the memory controller can be handed down");
         }
-        fs::create_dir(&folder).expect("control groups can be made");
-        let group = Self { folder, version, mounted };
+        let group = Group::within(&root);
         match version {
             Version::One => group.write("memory.limit_in_bytes", &bytes.to_string()),
             Version::Two => group.write("memory.max", &bytes.to_string()),
         }
-        group
+        Self { group, version, _mounted: mounted }
     }
 
     /// One within it, without a limit of its own.
@@ -76,13 +89,11 @@ impl Cgroup {
     ///
     /// If it can't be made.
     #[must_use]
-    pub fn within(&self) -> Self {
+    pub fn within(&self) -> Group {
         if self.version == Version::Two {
             self.write("cgroup.subtree_control", "+memory");
         }
-        let folder = self.folder.join("inner");
-        fs::create_dir(&folder).expect("control groups can be made");
-        Self { folder, version: self.version, mounted: None }
+        Group::within(self.path())
     }
 
     /// Its number: that of its folder.
@@ -92,7 +103,7 @@ impl Cgroup {
     /// If it isn't there.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.folder.metadata().expect("it is there").ino()
+        self.path().metadata().expect("it is there").ino()
     }
 
     /// Its name: how its path ends.
@@ -102,7 +113,7 @@ impl Cgroup {
     /// Never: it was made with one.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.folder.file_name().and_then(OsStr::to_str).expect("it has a name")
+        self.path().file_name().and_then(OsStr::to_str).expect("it has a name")
     }
 
     /// Pages that came back to it, and to those within it, soon after they were freed; `None` where the kernel doesn't tell.
@@ -112,7 +123,7 @@ impl Cgroup {
             Version::One => "total_workingset_refault_",
             Version::Two => "workingset_refault_",
         };
-        let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
+        let text = fs::read_to_string(self.path().join("memory.stat")).ok()?;
         let counters = text.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')?.1.parse::<u64>().ok());
         counters.reduce(|sum, counter| sum + counter)
     }
@@ -120,7 +131,7 @@ impl Cgroup {
     /// Whether the kernel tells how long its tasks wait for memory.
     #[must_use]
     pub fn tells_pressure(&self) -> bool {
-        fs::read_to_string(self.folder.join("memory.pressure")).is_ok()
+        fs::read_to_string(self.path().join("memory.pressure")).is_ok()
     }
 
     /// Puts a process where all are that are in no group.
@@ -129,7 +140,7 @@ impl Cgroup {
     ///
     /// If it can't be.
     pub fn release(&self, pid: u32) {
-        let root = self.folder.ancestors().filter(|folder| folder.join("cgroup.procs").exists()).last();
+        let root = self.path().ancestors().filter(|folder| folder.join("cgroup.procs").exists()).last();
         let path = root.expect("it is within one").join("cgroup.procs");
         fs::write(&path, pid.to_string()).unwrap_or_else(|error| panic!("{pid} to {}: {error}", path.display()));
     }
@@ -140,15 +151,6 @@ impl Cgroup {
         self.version
     }
 
-    /// Puts a process into it.
-    ///
-    /// # Panics
-    ///
-    /// If it can't be.
-    pub fn take(&self, pid: u32) {
-        self.write("cgroup.procs", &pid.to_string());
-    }
-
     /// A number of its `memory.stat`.
     ///
     /// # Panics
@@ -156,52 +158,35 @@ impl Cgroup {
     /// If it isn't there.
     #[must_use]
     pub fn stat(&self, name: &str) -> u64 {
-        let text = fs::read_to_string(self.folder.join("memory.stat")).expect("it has statistics");
+        let text = fs::read_to_string(self.path().join("memory.stat")).expect("it has statistics");
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         found.unwrap_or_else(|| panic!("{name} is not in memory.stat:\n{text}"))
     }
-
-    fn write(&self, file: &str, value: &str) {
-        let path = self.folder.join(file);
-        fs::write(&path, value).unwrap_or_else(|error| panic!("{value} to {}: {error}", path.display()));
-    }
 }
 
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // Whoever is in it is a victim that a failed test has left behind, and is being killed.
-        let until = Instant::now() + PATIENCE;
-        while fs::remove_dir(&self.folder).is_err() && self.folder.exists() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-        }
-        if let Some(mounted) = &self.mounted {
-            let _ = Command::new("umount").arg(&**mounted).status();
-        }
+impl Deref for Cgroup {
+    type Target = Group;
+
+    fn deref(&self) -> &Group {
+        &self.group
     }
 }
 
 /// Where the memory controller's hierarchy is mounted; mounted here where it is nowhere.
-fn hierarchy() -> (PathBuf, Version, Option<Scratch>) {
-    let mounts = fs::read_to_string("/proc/mounts").expect("there are mounts");
-    let mounted = |kind: &str, has: &dyn Fn(&Path, &str) -> bool| {
-        mounts.lines().find_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let [_, point, found, options, ..] = words[..] else { return None };
-            (found == kind && has(Path::new(point), options)).then(|| PathBuf::from(point))
-        })
-    };
-    if let Some(point) = mounted("cgroup", &|_, options| options.split(',').any(|option| option == "memory")) {
-        return (point, Version::One, None);
+fn hierarchy() -> (PathBuf, Version, Option<Mounted>) {
+    let mounts = mounts::all();
+    if let Some(mount) = mounts.iter().find(|mount| mount.kind == "cgroup" && mount.has_option("memory")) {
+        return (mount.point.clone(), Version::One, None);
     }
-    let has_memory = |point: &Path| {
-        let controllers = fs::read_to_string(point.join("cgroup.controllers")).unwrap_or_default();
-        controllers.split_whitespace().any(|name| name == "memory")
-    };
-    if let Some(point) = mounted("cgroup2", &|point, _| has_memory(point)) {
-        return (point, Version::Two, None);
+    if let Some(mount) = mounts.iter().find(|mount| mount.kind == "cgroup2" && has_memory(&mount.point)) {
+        return (mount.point.clone(), Version::Two, None);
     }
-    let scratch = Scratch::new();
-    process::run(Command::new("mount").args(["-t", "cgroup2", "none"]).arg(&*scratch));
-    assert!(has_memory(&scratch), "nobody has the memory controller");
-    (scratch.to_path_buf(), Version::Two, Some(scratch))
+    let mounted = Mounted::mount();
+    assert!(has_memory(&mounted.0), "nobody has the memory controller");
+    (mounted.0.to_path_buf(), Version::Two, Some(mounted))
+}
+
+fn has_memory(hierarchy: &Path) -> bool {
+    let controllers = fs::read_to_string(hierarchy.join("cgroup.controllers")).unwrap_or_default();
+    controllers.split_whitespace().any(|name| name == "memory")
 }

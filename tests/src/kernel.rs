@@ -1,6 +1,9 @@
 //! What the running kernel cannot do, by its release: tests hold that memtrace finds the same by trying.
 
 use std::fs;
+use std::path::Path;
+
+use crate::mounts;
 
 /// A mapping's notice can carry a build-id (`PERF_RECORD_MISC_MMAP_BUILD_ID`, include/uapi/linux/perf_event.h).
 pub const BUILD_IDS: (u32, u32) = (5, 12);
@@ -26,7 +29,6 @@ pub fn version() -> (u32, u32) {
 /// Where no root is mounted.
 #[must_use]
 pub fn tells_mapped_files() -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts are listed");
-    let root = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/"));
-    version() >= BUILD_IDS || root.expect("a root is mounted").split(' ').nth(2) != Some("overlay")
+    let root = mounts::all().into_iter().rfind(|mount| mount.point == Path::new("/"));
+    version() >= BUILD_IDS || root.expect("a root is mounted").kind != "overlay"
 }

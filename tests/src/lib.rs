@@ -11,10 +11,12 @@
 pub mod books;
 pub mod cgroup;
 pub mod counts;
+pub mod doctor;
 pub mod group;
 pub mod kernel;
 pub mod kernel_trace;
 pub mod memory;
+pub mod mounts;
 pub mod oracle;
 pub mod outcome;
 pub mod page;

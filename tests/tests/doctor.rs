@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use memtrace_common::vocabulary::{FUNCTIONS, Naming};
-use memtrace_tests::{Scratch, Trace, Victim, memory, process, root, tracer, victim};
-use serde::Deserialize;
+use memtrace_tests::doctor::{self, Told};
+use memtrace_tests::{Scratch, Trace, Victim, memory, process, tracer, victim};
 
 const NO_SUCH_PROCESS: i32 = 3;
 const NOT_PERMITTED: i32 = 4;
@@ -16,45 +16,11 @@ const UNTRACEABLE: i32 = 8;
 
 const NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-#[derive(Debug, Deserialize)]
-struct Told {
-    findings: Vec<Finding>,
-    #[serde(skip)]
-    code: Option<i32>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Finding {
-    subject: String,
-    verdict: String,
-    detail: String,
-    remedy: Option<String>,
-}
-
-impl Told {
-    /// The subjects with this verdict.
-    fn subjects(&self, verdict: &str) -> Vec<&str> {
-        let found = self.findings.iter().filter(|finding| finding.verdict == verdict);
-        found.map(|finding| finding.subject.as_str()).collect()
-    }
-
-    /// The findings about a subject.
-    fn about(&self, subject: &str) -> Vec<&Finding> {
-        self.findings.iter().filter(|finding| finding.subject == subject).collect()
-    }
-}
-
-/// What `before... binary doctor --json [--pid PID]` says.
+/// What is said so, beside which nothing may be.
 fn doctor_through(before: &[&str], binary: &Path, pid: Option<u32>) -> Told {
-    root::required();
-    let mut words: Vec<_> = before.iter().map(PathBuf::from).collect();
-    words.extend([binary.to_owned(), "doctor".into(), "--json".into()]);
-    words.extend(pid.into_iter().flat_map(|pid| ["--pid".into(), pid.to_string().into()]));
-    let output = Command::new(&words[0]).args(&words[1..]).output().expect("doctor can be run");
-    let text = String::from_utf8(output.stdout).expect("JSON is text");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    let told: Told = serde_json::from_str(&text).expect("doctor writes its own JSON");
-    Told { code: output.status.code(), ..told }
+    let told = doctor::through(before, binary, pid);
+    assert_eq!(told.errors, "");
+    told
 }
 
 fn doctor(pid: u32) -> Told {

@@ -1,11 +1,7 @@
 //! What each kernel can do, and what it refuses: these tests hold on every supported one.
 
-use std::fs;
-use std::process::Command;
-
 use memtrace_tests::kernel::{BUILD_IDS, version};
-use memtrace_tests::{Group, Trace, Victim, memory, root, tracer};
-use serde::Deserialize;
+use memtrace_tests::{Group, Trace, Victim, doctor, memory};
 
 const KERNEL: i32 = 5;
 
@@ -18,59 +14,30 @@ const GROUPS: (u32, u32) = (5, 16);
 /// A program can ask what a process has mapped (`bpf_find_vma`).
 const MAPPINGS: (u32, u32) = (5, 17);
 
-#[derive(Debug, Deserialize)]
-struct Told {
-    findings: Vec<Finding>,
-    #[serde(skip)]
-    code: Option<i32>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Finding {
-    subject: String,
-    verdict: String,
-    detail: String,
-    remedy: Option<String>,
-}
-
-impl Told {
-    fn about(&self, subject: &str) -> &Finding {
-        let found = self.findings.iter().find(|finding| finding.subject == subject);
-        found.expect("doctor tells of all that it tries")
-    }
-}
-
-fn doctor() -> Told {
-    root::required();
-    let output = Command::new(tracer::binary()).args(["doctor", "--json"]).output().expect("doctor can be run");
-    let told: Told = serde_json::from_slice(&output.stdout).expect("doctor writes its own JSON");
-    Told { code: output.status.code(), ..told }
-}
-
 #[test]
 fn what_every_supported_kernel_has_is_found() {
-    let told = doctor();
+    let told = doctor::of_machine();
     for subject in ["type information", "uprobes", "ring buffers"] {
-        assert_eq!(told.about(subject).verdict, "ok", "{told:#?}");
+        assert_eq!(told.about(subject)[0].verdict, "ok", "{told:#?}");
     }
 }
 
 #[test]
 fn the_kernel_half_is_loaded_and_probes_hit_on_every_supported_kernel() {
-    let told = doctor();
+    let told = doctor::of_machine();
     for subject in ["release", "kernel half", "probes"] {
-        assert_eq!(told.about(subject).verdict, "ok", "{told:#?}");
+        assert_eq!(told.about(subject)[0].verdict, "ok", "{told:#?}");
     }
     assert_eq!(told.code, Some(0), "{told:#?}");
 }
 
 #[test]
 fn what_an_older_kernel_lacks_is_told_with_the_release_that_has_it() {
-    let told = doctor();
+    let told = doctor::of_machine();
     for (subject, since, named) in
         [("mappings", MAPPINGS, "5.17"), ("marks of probes", MARKS, "5.15"), ("control groups", GROUPS, "5.16")]
     {
-        let finding = told.about(subject);
+        let finding = told.about(subject)[0];
         if version() >= since {
             assert_eq!((finding.verdict.as_str(), finding.remedy.as_deref()), ("ok", None), "{finding:#?}");
         } else {
@@ -113,9 +80,9 @@ fn allocators_are_told_apart_from_linux_5_15_on_and_that_is_refused_before() {
 
 #[test]
 fn control_groups_choose_processes_from_linux_5_16_on_and_that_is_refused_before() {
-    let group = Group::make("memtrace-kernels");
+    let group = Group::make();
     let mut victim = Victim::start("exact");
-    fs::write(group.path().join("cgroup.procs"), victim.pid().to_string()).expect("root may move processes");
+    group.take(victim.pid());
     let trace = Trace::of_all().option("--cgroup").option(group.path());
     there_since(GROUPS, trace, &mut victim, "takes Linux 5.16");
     victim.finish();
@@ -123,8 +90,8 @@ fn control_groups_choose_processes_from_linux_5_16_on_and_that_is_refused_before
 
 #[test]
 fn mapped_files_are_told_by_build_ids_from_linux_5_12_on_and_by_inodes_before() {
-    let told = doctor();
-    let notices = told.about("mapping notices");
+    let told = doctor::of_machine();
+    let notices = told.about("mapping notices")[0];
     let expected = if version() >= BUILD_IDS {
         ("ok", "files are told by their build-ids")
     } else {

@@ -116,7 +116,7 @@ fn a_process_is_chosen_by_its_user() {
 
 #[test]
 fn a_process_is_chosen_by_a_control_group_above_its_own() {
-    let group = Group::make("memtrace-test");
+    let group = Group::make();
     let inner = group.path().join("inner");
     fs::create_dir(&inner).unwrap();
     let procs = inner.join("cgroup.procs");

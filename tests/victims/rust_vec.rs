@@ -1,119 +1,13 @@
-//! A victim in Rust: vectors, boxes, strings and maps, booked by a global allocator that stands before the system's.
+//! A victim in Rust whose global allocator is the system's.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_void};
-use std::hint::black_box;
+use std::alloc::System;
 use std::process::ExitCode;
-use std::ptr;
 
-/// A block given up by a realloc that has not returned yet: `struct parked` in books.h.
-#[repr(C)]
-struct Parked {
-    block: *mut c_void,
-    size: usize,
-    site: *mut c_void,
-    known: c_int,
-}
-
-unsafe extern "C" {
-    fn book_alloc(site: *mut c_void, block: *mut c_void, size: usize);
-    fn book_free(block: *mut c_void);
-    fn book_park(block: *mut c_void) -> Parked;
-    fn book_realloc(site: *mut c_void, old: Parked, block: *mut c_void, size: usize);
-    fn books_begin();
-    fn books_print(extra: *const c_char);
-    fn gate_wait() -> c_int;
-}
-
-struct Booked;
+mod booked;
 
 #[global_allocator]
-static ALLOCATOR: Booked = Booked;
-
-// SAFETY: every call is handed to the system's allocator as it is; the books look at addresses, never through them.
-unsafe impl GlobalAlloc for Booked {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps `alloc`'s contract.
-        let block = unsafe { System.alloc(layout) };
-        // SAFETY: the site may be null.
-        unsafe { book_alloc(ptr::null_mut(), block.cast(), layout.size()) };
-        block
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
-        let block = unsafe { System.alloc_zeroed(layout) };
-        // SAFETY: the site may be null.
-        unsafe { book_alloc(ptr::null_mut(), block.cast(), layout.size()) };
-        block
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the books look at the address only.
-        unsafe { book_free(block.cast()) };
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(block, layout) };
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the books look at the address only.
-        let parked = unsafe { book_park(block.cast()) };
-        // SAFETY: the caller keeps `realloc`'s contract.
-        let grown = unsafe { System.realloc(block, layout, size) };
-        // SAFETY: `parked` is what book_park returned; the site may be null.
-        unsafe { book_realloc(ptr::null_mut(), parked, grown.cast(), size) };
-        grown
-    }
-}
-
-#[repr(align(64))]
-struct Aligned {
-    _payload: [u8; 128],
-}
-
-impl Aligned {
-    const fn of(byte: u8) -> Self {
-        Self { _payload: [byte; 128] }
-    }
-}
-
-#[inline(never)]
-fn keep_vectors() -> Vec<Vec<u64>> {
-    (1..40).map(|length| (0..length).collect()).collect()
-}
-
-#[inline(never)]
-fn keep_map() -> HashMap<String, Box<[u8]>> {
-    (0..200usize).map(|key| (format!("key number {key}"), vec![0; key].into_boxed_slice())).collect()
-}
-
-#[inline(never)]
-fn churn() {
-    let mut text = String::new();
-    for number in 0..500 {
-        text.push_str(&number.to_string());
-    }
-    drop(black_box(text));
-    let mut aligned: Vec<Aligned> = (0..20).map(Aligned::of).collect();
-    aligned.shrink_to_fit();
-    drop(black_box(aligned));
-}
+static ALLOCATOR: booked::Booked<System> = booked::Booked(System);
 
 fn main() -> ExitCode {
-    let early = black_box(vec![1u8; 777]);
-    // SAFETY: called once, by the only thread.
-    unsafe { books_begin() };
-    let vectors = black_box(keep_vectors());
-    let mut map = black_box(keep_map());
-    map.retain(|_, value| value.len() % 2 == 0);
-    churn();
-    let aligned = black_box(Box::new(Aligned::of(7)));
-    drop(early);
-    // SAFETY: the text is a C string.
-    unsafe { books_print(c"".as_ptr()) };
-    // SAFETY: the gate has no conditions.
-    let released = unsafe { gate_wait() } != 0;
-    black_box((vectors, map, aligned));
-    if released { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    booked::run(false)
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use super::btf;
 use super::error::KernelError;
-use super::load::{Kernel, Options};
+use super::load::Kernel;
 use super::multi;
 use super::object::Programs;
 use super::rings::RingReader;
 use super::selection::Selection;
-use super::settings;
+use super::settings::{self, Options};
 use crate::model::Bytes;
 
 /// Shows that the kernel has uprobes, and by what number to ask for them.

@@ -1,16 +1,17 @@
-//! The kernel half: loaded, told its settings, opened and closed.
+//! The kernel half: loaded, told its settings, and asked what it has to say beside its rings.
 
-use std::num::NonZeroU32;
+mod gate;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use aya::maps::{Array, ArrayOfMaps, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{ArrayOfMaps, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Program, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
-use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, Settings, gate};
+use memtrace_common::wire::Settings;
 
+pub use self::gate::Calls;
 use super::attach::{Probe, Probes, Scope};
 use super::counters::{self, Counters};
 use super::error::KernelError;
@@ -20,8 +21,8 @@ use super::multi::Multi;
 use super::object::Programs;
 use super::reclaim;
 use super::rings::RingReader;
-use super::selection::{self, Selection};
-use super::settings::settings;
+use super::selection;
+use super::settings::{Options, settings};
 use super::tracepoints;
 use super::unwind::{Tables, WantedReader};
 use super::way::Way;
@@ -29,33 +30,6 @@ use crate::model::{Bytes, LossReason, Pid};
 
 /// The least that a ring can have: a page of any size that Linux runs with.
 const SPARE_SIZE: Bytes = Bytes(1 << 16);
-
-/// What the kernel half is told before it is loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// How many rings.
-    pub rings: u32,
-    /// The size of each.
-    pub ring_size: Bytes,
-    /// How many frames a stack may have; 0: no stacks.
-    pub max_depth: u32,
-    /// Allocations below this are filtered.
-    pub min_size: Bytes,
-    /// Allocations above this are filtered.
-    pub max_size: Bytes,
-    /// The monotonic clock, in nanoseconds, from which ticks are counted.
-    pub start_ns: u64,
-    /// Who is traced.
-    pub selection: Selection,
-    /// Whether events say which allocator has handed a block out (Linux 5.15).
-    pub tells_allocators: bool,
-    /// Touches of pages are told of, of one page in so many; `None`: they are not.
-    pub page_sample: Option<NonZeroU32>,
-    /// The search for memory, and waiting for it, is told of.
-    pub reclaim: bool,
-    /// Whether mappings are told of.
-    pub tells_mappings: bool,
-}
 
 /// The kernel half. Everything that it placed goes when this is dropped.
 pub struct Kernel {
@@ -69,15 +43,6 @@ pub struct Kernel {
     meter: Meter,
     /// Tracepoints that were asked for and that the kernel does not have.
     missing: Vec<&'static str>,
-}
-
-/// How often blocks were asked for, by their size.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// At each index the calls for sizes from that power of two to below the next.
-    pub by_class: Vec<u64>,
-    /// For how long was counted.
-    pub during: Duration,
 }
 
 /// The settings as the loader takes them.
@@ -264,55 +229,6 @@ impl Kernel {
         Meter::read(self.programs().map(|(_, program)| program))
     }
 
-    /// From now on events count.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn open(&mut self) -> Result<(), KernelError> {
-        self.set_gate(gate::OPEN)
-    }
-
-    /// From now on no event counts, and when this returns, whatever did has reached its ring.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn close(&mut self) -> Result<(), KernelError> {
-        self.set_gate(gate::CLOSED)?;
-        // A change to a map of maps returns when every program that runs now has ended (`maybe_wait_bpf_programs`,
-        // kernel/bpf/syscall.c).
-        rings(&mut self.ebpf)?
-            .set(MAX_RINGS, self.spare.ring(), 0)
-            .map_err(|error| KernelError::from_error("wait for running programs", &error))
-    }
-
-    /// Counts for `moment` how often blocks of which size are asked for, where probes are in place.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn count_calls(&mut self, moment: Duration) -> Result<Calls, KernelError> {
-        const ACTION: &str = "count calls";
-        let begun = Instant::now();
-        self.set_gate(gate::COUNTING)?;
-        std::thread::sleep(moment);
-        self.close()?;
-        let during = begun.elapsed();
-        let map = self.ebpf.map("CALLS").ok_or_else(|| missing("CALLS"))?;
-        let map = PerCpuArray::<_, u64>::try_from(map).map_err(|error| KernelError::from_error(ACTION, &error))?;
-        let class = |class| Ok(map.get(&class, 0)?.iter().sum());
-        let by_class = (0..SIZE_CLASSES).map(class).collect::<Result<_, MapError>>();
-        Ok(Calls { by_class: by_class.map_err(|error| KernelError::from_error(ACTION, &error))?, during })
-    }
-
-    fn set_gate(&mut self, value: u64) -> Result<(), KernelError> {
-        let map = self.ebpf.map_mut("GATE").ok_or_else(|| missing("GATE"))?;
-        Array::<_, u64>::try_from(map)
-            .and_then(|mut gate| gate.set(0, value, 0))
-            .map_err(|error| KernelError::from_error("open or close the gate", &error))
-    }
-
     /// The way of kernels that know no other.
     #[cfg(test)]
     pub(super) fn one_by_one(&mut self) -> Way<'_> {
@@ -363,39 +279,4 @@ fn missing(name: &str) -> KernelError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::multi;
-    use super::*;
-
-    /// What the kernel takes is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); other kernels' verifiers
-    /// look at up to twice as many as this one's.
-    const MOST: u32 = 300_000;
-
-    #[test]
-    fn privileged_no_program_is_long_to_verify() {
-        let options = Options {
-            rings: 16,
-            ring_size: SPARE_SIZE,
-            max_depth: memtrace_common::wire::MAX_FRAMES as u32,
-            min_size: Bytes(1),
-            max_size: Bytes(1 << 40),
-            start_ns: 0,
-            selection: Selection::Selected(Vec::new()),
-            tells_allocators: true,
-            page_sample: NonZeroU32::new(2),
-            reclaim: true,
-            tells_mappings: true,
-        };
-        let (mut kernel, _readers) = Kernel::load(&options).unwrap();
-        kernel.way().load_all().unwrap();
-        assert!(kernel.programs().any(|(name, _)| name == "page_fault_user"));
-        let count = |program| multi::program_info(program).unwrap().verified_insns;
-        let mut verified: Vec<_> = kernel.programs().map(|(name, program)| (name.to_owned(), count(program))).collect();
-        verified.sort();
-        assert!(verified.iter().any(|(name, count)| name == "call_return" && *count > 1000), "{verified:?}");
-        assert!(verified.iter().all(|(_, count)| *count <= MOST), "{verified:?}");
-        for (name, count) in verified {
-            println!("{name}: {count}");
-        }
-    }
-}
+mod tests;

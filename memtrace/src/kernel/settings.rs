@@ -7,10 +7,38 @@ use memtrace_common::wire::{AreaLayout, GroupLayout, MAX_FRAMES, MAX_RINGS, Recl
 
 use super::btf::{self, Btf};
 use super::error::KernelError;
-use super::load::Options;
+use super::selection::Selection;
+use crate::model::Bytes;
 
 /// A ring's reader is woken when its backlog passes one part in so many of the ring.
 const WAKE_PART: u64 = 4;
+
+/// What the kernel half is told before it is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How many rings.
+    pub rings: u32,
+    /// The size of each.
+    pub ring_size: Bytes,
+    /// How many frames a stack may have; 0: no stacks.
+    pub max_depth: u32,
+    /// Allocations below this are filtered.
+    pub min_size: Bytes,
+    /// Allocations above this are filtered.
+    pub max_size: Bytes,
+    /// The monotonic clock, in nanoseconds, from which ticks are counted.
+    pub start_ns: u64,
+    /// Who is traced.
+    pub selection: Selection,
+    /// Whether events say which allocator has handed a block out (Linux 5.15).
+    pub tells_allocators: bool,
+    /// Touches of pages are told of, of one page in so many; `None`: they are not.
+    pub page_sample: Option<NonZeroU32>,
+    /// The search for memory, and waiting for it, is told of.
+    pub reclaim: bool,
+    /// Whether mappings are told of.
+    pub tells_mappings: bool,
+}
 
 /// `options` as the programs read them.
 ///

@@ -101,7 +101,7 @@ impl Books {
         for (place, book) in self.books.iter().enumerate() {
             let (live, alloc) = match ended {
                 None => (book.live, book.alloc),
-                Some(_) => (Amount::default(), book.alloc - self.copied.get(place).copied().unwrap_or_default()),
+                Some(_) => (Amount::default(), book.alloc - self.inherited(place)),
             };
             let of_stack = Usage { live, alloc, free: alloc - live, ..Usage::default() };
             if ended.is_some() && of_stack.is_zero() {
@@ -111,6 +111,11 @@ impl Books {
             usage.by_stack.insert(book.key, StackUsage { usage: of_stack, ..StackUsage::default() });
         }
         usage
+    }
+
+    /// What the stack at `place` was given by being copied.
+    pub(super) fn inherited(&self, place: usize) -> Amount {
+        self.copied.get(place).copied().unwrap_or_default()
     }
 
     pub(super) const fn live(&self) -> Amount {

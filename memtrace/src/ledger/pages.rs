@@ -15,7 +15,17 @@ pub(super) struct Pages {
     pages: Table<Page>,
     books: Books,
     /// By the stacks' places in the books; those behind the end have none.
-    major_faults: Vec<u64>,
+    touches: Vec<Touches>,
+}
+
+/// What else is known of the touches of one stack.
+#[derive(Clone, Copy, Debug, Default)]
+struct Touches {
+    /// How many had to wait for a device.
+    waited: u64,
+    /// How many there were of each page, squared and added up: where pages are sampled, all touches of a page are seen or
+    /// none, so that a page that comes and goes weighs more. A touch after another stack's is held against the later one.
+    squares: u64,
 }
 
 /// A page that was touched.
@@ -25,6 +35,8 @@ struct Page {
     address_and_state: u64,
     /// The stack's place in the image's books.
     stack: u32,
+    /// How often it was made the process' own.
+    touches: u32,
 }
 
 /// The process itself has written to it.
@@ -47,22 +59,25 @@ impl Pages {
     pub(super) fn touch(&mut self, page: AbsAddr, touch: Touch, key: StackKey, room: &mut Room) {
         let state = if touch.write { WRITTEN } else { 0 };
         let page = AbsAddr(page.0 & !(PAGE.0 - 1));
-        let new = |stack| Page { address_and_state: page.0 | state, stack };
+        let new = |stack, touches| Page { address_and_state: page.0 | state, stack, touches };
         match self.pages.place(page) {
             // It stays whose it is.
             Place::Live(entry) if touch.present && (!touch.write || entry.get().is_written()) => {}
             Place::Live(mut entry) => {
                 self.books.free(entry.get().stack, Amount::one(PAGE));
                 let stack = place_of(&mut self.books, key, room);
-                *entry.get_mut() = new(stack);
+                let before = entry.get().touches;
+                *entry.get_mut() = new(stack, before.saturating_add(1));
                 self.books.alloc(stack, Amount::one(PAGE));
+                self.touches(stack).squares += 2 * u64::from(before) + 1;
             }
             Place::Unknown(_) if room.pages >= room.max_blocks => room.losses.add(LossReason::LedgerFull, 1),
             Place::Unknown(entry) => {
                 let stack = place_of(&mut self.books, key, room);
-                entry.insert(new(stack));
+                entry.insert(new(stack, 1));
                 room.pages += 1;
                 self.books.alloc(stack, Amount::one(PAGE));
+                self.touches(stack).squares += 1;
             }
         }
     }
@@ -71,11 +86,16 @@ impl Pages {
     pub(super) fn waited(&mut self, page: AbsAddr) {
         // What is not in the books was lost, and counted.
         let Some(page) = self.pages.get(AbsAddr(page.0 & !(PAGE.0 - 1))) else { return };
-        let stack = page.stack as usize;
-        if self.major_faults.len() <= stack {
-            self.major_faults.resize(stack + 1, 0);
+        let stack = page.stack;
+        self.touches(stack).waited += 1;
+    }
+
+    fn touches(&mut self, stack: u32) -> &mut Touches {
+        let stack = stack as usize;
+        if self.touches.len() <= stack {
+            self.touches.resize(stack + 1, Touches::default());
         }
-        self.major_faults[stack] += 1;
+        &mut self.touches[stack]
     }
 
     /// Those of a copy of the process: it has the same pages, and has written to none.
@@ -89,10 +109,14 @@ impl Pages {
         let mut pages = Table::default();
         for page in self.pages.iter() {
             if let Place::Unknown(entry) = pages.place(page.address()) {
-                entry.insert(Page { address_and_state: page.address().0, stack: page.stack });
+                entry.insert(Page { address_and_state: page.address().0, stack: page.stack, touches: 1 });
             }
         }
-        Some(Box::new(Self { pages, books: self.books.copied(), major_faults: Vec::new() }))
+        let mut copy = Self { pages, books: self.books.copied(), touches: Vec::new() };
+        for page in self.pages.iter() {
+            copy.touches(page.stack).squares += 1;
+        }
+        Some(Box::new(copy))
     }
 
     /// Pages lie elsewhere now: those of `bytes` from `old` on at `new`.
@@ -131,9 +155,12 @@ impl Pages {
     /// The image's numbers: at its end, when its pages are gone, or while it runs.
     pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
         let mut usage = self.books.of_memory(ended);
-        for (place, &major_faults) in (0..).zip(&self.major_faults) {
+        for (place, touches) in (0..).zip(&self.touches) {
             if let Some(stack) = usage.by_stack.get_mut(&self.books.key(place)) {
-                stack.major_faults = major_faults;
+                // As the books of what has ended do, which leave out what was inherited.
+                let inherited = if ended.is_some() { self.books.inherited(place as usize).count } else { 0 };
+                stack.major_faults = touches.waited;
+                stack.variance.alloc = touches.squares - inherited;
             }
         }
         if ended.is_none() {

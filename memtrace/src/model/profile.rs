@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, EventClass, GroupProfile, Losses, MachineReclaim,
-    OomKill, Part, Pid, Residence, StackEnd, StallBook, Tid, Usage, User, VirtOffset, Work,
+    OomKill, Part, Pid, Residence, StackEnd, StallBook, Tid, Usage, User, Variance, VirtOffset, Work,
 };
 
 /// Everything that a report can show.
@@ -126,8 +126,8 @@ pub struct StackProfile {
     pub at_peak: Option<Bytes>,
     /// How many touches of pages had to wait for a device.
     pub major_faults: u64,
-    /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
-    pub live_variance: u64,
+    /// How uncertain the numbers are.
+    pub variance: Variance,
     /// What is resident of live mappings.
     pub resident: Bytes,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Amount, Bytes, Ending, EventClass, ImageId, Losses, OomKill, Part, Pid, Residence, StackEnd, StackId, Stacks,
-    StallBook, StallKey, Stalls, Touched, Usage,
+    StallBook, StallKey, Stalls, Touched, Usage, Variance,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -85,8 +85,8 @@ pub struct StackUsage {
     pub at_peak: Bytes,
     /// How many touches of pages had to wait for a device.
     pub major_faults: u64,
-    /// The variance of the live pages, in pages by pages; 0 where they were not estimated.
-    pub live_variance: u64,
+    /// How uncertain the numbers are.
+    pub variance: Variance,
     /// What is resident of live mappings.
     pub resident: Bytes,
 }
@@ -159,7 +159,7 @@ impl ImageUsage {
             ours.usage += theirs.usage;
             ours.at_peak.0 = ours.at_peak.0.wrapping_add(theirs.at_peak.0);
             ours.major_faults = ours.major_faults.wrapping_add(theirs.major_faults);
-            ours.live_variance = ours.live_variance.wrapping_add(theirs.live_variance);
+            ours.variance += theirs.variance;
             ours.resident.0 = ours.resident.0.wrapping_add(theirs.resident.0);
         }
         for (key, theirs) in &other.stalls {
@@ -187,7 +187,7 @@ impl ImageUsage {
             let now = change.by_stack.entry(*id).or_default();
             now.usage -= then.usage;
             now.major_faults = now.major_faults.wrapping_sub(then.major_faults);
-            now.live_variance = now.live_variance.wrapping_sub(then.live_variance);
+            now.variance -= then.variance;
             now.resident.0 = now.resident.0.wrapping_sub(then.resident.0);
         }
         for usage in change.by_stack.values_mut() {

@@ -5,7 +5,7 @@
 //! large page, and up to 16 pages of a file that it holds already (`do_fault_around`, mm/memory.c).
 
 use crate::model::{
-    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residence, ResidentRange, StackKey, Touched, Usage,
+    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residence, ResidentRange, StackKey, Touched, Usage, Variance,
 };
 
 /// The kernel maps pages of a file around one within so many bytes (`fault_around_pages`, mm/memory.c), aligned to as many.
@@ -68,7 +68,7 @@ fn estimate(usage: &mut ImageUsage, one_in: u64) {
         let Usage { live, alloc, free, .. } = stack.usage;
         stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free), ..Usage::default() };
         stack.major_faults *= one_in;
-        stack.live_variance = stack.live_variance.saturating_mul(one_in * (one_in - 1));
+        stack.variance = stack.variance.scaled(one_in * (one_in - 1));
     }
     for kind in usage.resident.iter_mut().flat_map(|residence| residence.0.values_mut()) {
         kind.with_stack.0 *= one_in;
@@ -141,28 +141,33 @@ impl Live<'_> {
         let pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
         self.residence.0.entry(kind).or_default().with_stack.0 += bytes;
         let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
+        // Pages that were touched were chosen one by one, those that came along with one all at once.
+        let squares = if along { pages.count * pages.count } else { pages.count };
         if along {
             stack.usage.alloc += pages;
-            stack.live_variance = stack.live_variance.saturating_add(pages.count.saturating_mul(pages.count));
+            stack.variance.alloc += squares;
         } else {
             stack.usage.free -= pages;
-            stack.live_variance += pages.count;
         }
         stack.usage.live += pages;
+        stack.variance.live += squares;
         if self.by_kind {
-            self.set_apart(key, kind, pages);
+            self.set_apart(key, kind, pages, squares);
         }
     }
 
     /// Has what is resident under its kind of memory, not under the whole process.
-    fn set_apart(&mut self, key: StackKey, kind: MappingKind, pages: Amount) {
+    fn set_apart(&mut self, key: StackKey, kind: MappingKind, pages: Amount, squares: u64) {
+        let variance = Variance { live: squares, alloc: squares };
         if let Some(whole) = self.usage.by_stack.get_mut(&key) {
             whole.usage.live -= pages;
             whole.usage.alloc -= pages;
+            whole.variance -= variance;
         }
         let part = self.usage.by_stack.entry(StackKey { part: Part::Memory(kind), ..key }).or_default();
         part.usage.live += pages;
         part.usage.alloc += pages;
+        part.variance += variance;
     }
 }
 

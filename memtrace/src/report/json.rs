@@ -5,12 +5,14 @@ mod groups;
 mod layout;
 mod reclaim;
 mod schema;
+mod tool;
 
 use std::io;
 
 use serde::Serialize;
 
 pub(super) use layout::Lines;
+pub(super) use tool::Tool;
 
 use super::Options;
 use crate::model::Profile;

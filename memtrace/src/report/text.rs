@@ -18,7 +18,7 @@ use std::io;
 use super::roots::Roots;
 use super::words::Words;
 use super::{Options, allocators, estimate, label, phrase, sole_peak};
-use crate::model::{Bytes, EventClass, Metric, Profile};
+use crate::model::{Bytes, EventClass, Metric, Profile, Variance};
 
 /// Writes the summary, without colours and without any control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -43,15 +43,18 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let waits = phrase::blocks(profile.class, total.stalls.count);
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
-    let live_variance = profile.stacks.iter().fold(0_u64, |sum, stack| sum.saturating_add(stack.live_variance));
+    let variance = profile.stacks.iter().fold(Variance::default(), |mut sum, stack| {
+        sum += stack.variance;
+        sum
+    });
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
             Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),
             _ => String::new(),
         };
         let error = match name {
-            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, 0, live_variance),
-            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, total.alloc.count, 0),
+            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, &total, variance),
+            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, variance),
             _ => None,
         };
         let error = estimate::shown(error, Metric::LiveBytes);

@@ -1,18 +1,21 @@
 //! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
 
+mod allocators;
+mod late;
+mod notices;
+mod numbers;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::allocators::Allocators;
 use super::cost;
-use super::late::Late;
-use super::numbers::Numbers;
-use crate::kernel::mappings::{FileIdentity, MappingEvents, MappingKind, MappingNotice};
+use crate::kernel::mappings::MappingEvents;
 use crate::model::{
-    AbsAddr, AllocatorId, FileOffset, Image, ImageId, ImageUsage, LossReason, Losses, Mapping, Notice, NoticeKind,
-    Object, Parts, Pid, Snapshot, Tick,
+    AbsAddr, Image, ImageId, ImageUsage, LossReason, Losses, Notice, NoticeKind, Object, Parts, Pid, Snapshot,
 };
 use crate::pipeline::registry::Registry;
 use crate::target::{self, Allocator, Belonging, Belongings, Candidates, Objects, Survey, TargetError, Wanted};
@@ -25,28 +28,18 @@ pub(super) struct Followed {
     registry: Registry,
     /// The processes that are traced; `None`: all.
     traced: Option<HashSet<Pid>>,
-    /// Whether probes are placed for everyone, so that each object matters once.
-    shares_probes: bool,
-    /// The allocators that are known, and in whom; `None`: in everyone.
-    known: HashSet<(Option<Pid>, PathBuf)>,
-    /// Objects that were looked at for allocators, where each matters once.
-    looked_at: HashSet<PathBuf>,
-    late: Late,
+    /// The allocators in what they have mapped.
+    pub(super) allocators: Allocators,
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
     belongings: Belongings,
-    numbers: Numbers,
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
     /// Whether the names of threads are kept.
     names_threads: bool,
-    /// Whether processes' allocators are told apart.
-    tells_allocators: bool,
     lost: u64,
     /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
     begun: Option<Duration>,
-    /// What the user has named.
-    wanted: Wanted,
 }
 
 /// What has happened to the traced processes.
@@ -72,25 +65,20 @@ impl Followed {
             objects: Objects::new(),
             registry: Registry::new(),
             traced: Some(HashSet::new()),
-            shares_probes: false,
-            known: HashSet::new(),
-            looked_at: HashSet::new(),
-            late: Late::default(),
+            allocators: Allocators::new(wanted, parts == Parts::Allocators),
             new_programs: HashSet::new(),
             belongings: Belongings::new(),
-            numbers: Numbers::default(),
             clock_start,
             names_threads: parts == Parts::Threads,
-            tells_allocators: parts == Parts::Allocators,
             lost: 0,
             begun: None,
-            wanted,
         }
     }
 
     /// Events count since `now`, by the monotonic clock.
     pub(super) fn begin_at(&mut self, now: Duration) {
         self.begun = Some(now);
+        self.allocators.begin();
     }
 
     /// The store of the files that processes have mapped.
@@ -106,11 +94,6 @@ impl Followed {
         if let Some(events) = &mut self.events {
             events.follow(pid);
         }
-    }
-
-    /// From now on probes are placed for everyone.
-    pub(super) fn share_probes(&mut self) {
-        self.shares_probes = true;
     }
 
     /// From now on hears of what anybody maps; reads what these have mapped already, and returns the allocators in it, each
@@ -180,12 +163,12 @@ impl Followed {
 
     /// The allocators in what `pid` has mapped, as far as that was read.
     pub(super) fn survey(&self, pid: Pid) -> Survey {
-        self.image(pid).map_or_else(Survey::default, |image| target::survey(image, &self.wanted))
+        self.image(pid).map_or_else(Survey::default, |image| self.allocators.survey(image))
     }
 
     /// The allocators that a command may come to use.
     pub(super) fn candidates(&mut self, command: &OsStr) -> Candidates {
-        target::candidates(command, &mut self.objects, &self.wanted)
+        self.allocators.candidates(command, &mut self.objects)
     }
 
     /// Looks whose `pid` is, and what its threads are called.
@@ -212,27 +195,6 @@ impl Followed {
         }
     }
 
-    /// Says that this allocator of `pid` is known; whether it was new.
-    pub(super) fn is_new(&mut self, pid: Pid, allocator: &Allocator) -> bool {
-        let Some(handle) = allocator.object.handle.clone() else { return false };
-        self.numbers.number(&handle, &allocator.kinds.to_string(), &allocator.object.path);
-        let whose = if self.shares_probes { None } else { Some(pid) };
-        self.known.insert((whose, handle))
-    }
-
-    /// An allocator that was new is probed from now on.
-    pub(super) fn placed(&mut self, allocator: &Allocator) {
-        if let Some(handle) = &allocator.object.handle {
-            self.late.placed(handle, cost::monotonic_clock());
-        }
-    }
-
-    /// The allocator's number, where processes' allocators are told apart.
-    pub(super) fn number(&self, allocator: &Allocator) -> AllocatorId {
-        let handle = allocator.object.handle.as_ref().filter(|_| self.tells_allocators);
-        handle.map_or(AllocatorId::UNKNOWN, |handle| self.numbers.known(handle))
-    }
-
     /// Takes up what has happened since the last call.
     pub(super) fn poll(&mut self) -> News {
         let mut notices = Vec::new();
@@ -252,126 +214,16 @@ impl Followed {
         news
     }
 
-    /// Lost notices may have been anybody's. What the traced processes have mapped is read again; only where one has
-    /// ended is something missing for good.
-    fn make_up_for(&mut self, lost: u64, news: &mut News) {
-        let pids: Vec<_> = match &self.traced {
-            Some(traced) => traced.iter().copied().collect(),
-            None => target::all_processes().unwrap_or_default(),
-        };
-        for pid in pids {
-            let Ok(image) = target::read_image(pid, &mut self.objects) else {
-                self.lost += lost;
-                continue;
-            };
-            let now = cost::monotonic_clock();
-            for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
-                self.look_at(pid, object, &mut news.allocators);
-                self.look_when(pid, object, now, news);
-            }
-            news.changed.insert(pid);
-            let at = self.now();
-            self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
-        }
-    }
-
-    fn take(&mut self, notice: MappingNotice, news: &mut News) {
-        let pid = notice.pid;
-        let has_books = self.begun.is_some_and(|begun| Duration::from_nanos(notice.time_ns) >= begun);
-        let changes = matches!(notice.kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
-        if changes && self.is_traced(pid) {
-            news.changed.insert(pid);
-        }
-        let time = Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start);
-        let at = Tick::at(time);
-        let mut runs_another = false;
-        let kind = match notice.kind {
-            MappingKind::Mapped { start, end, offset, path, identity, .. } => {
-                let object = self.resolve(pid, &path, identity);
-                if let Some(object) = &object {
-                    self.look_at(pid, object, &mut news.allocators);
-                    self.look_when(pid, object, Duration::from_nanos(notice.time_ns), news);
-                }
-                NoticeKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
-            }
-            MappingKind::Exec { comm } => {
-                self.new_programs.insert(pid);
-                // Whoever starts it gives it its user and its control group before.
-                runs_another = true;
-                if has_books {
-                    NoticeKind::Exec { comm, at }
-                } else {
-                    self.registry.forget(pid);
-                    NoticeKind::Comm { comm }
-                }
-            }
-            // Only the first thread's name is the process'.
-            MappingKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
-            MappingKind::Comm { comm } if notice.tid.0 != pid.0 => NoticeKind::Thread { tid: notice.tid, name: comm },
-            MappingKind::Comm { comm } => NoticeKind::Comm { comm },
-            MappingKind::Fork { parent } => {
-                if let Some(traced) =
-                    self.traced.as_mut().filter(|traced| self.shares_probes && traced.contains(&parent))
-                {
-                    traced.insert(pid);
-                }
-                NoticeKind::Forked { parent, at }
-            }
-            MappingKind::Exit if !has_books => return self.registry.forget(pid),
-            MappingKind::Exit => NoticeKind::Exited { at },
-        };
-        self.registry.apply(Notice { pid, kind });
-        if runs_another {
-            self.look(pid);
-        }
-    }
-
-    fn resolve(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {
-        // `//anon` and its like are memory without a file.
-        if path.as_os_str().as_encoded_bytes().starts_with(b"//") {
-            return None;
-        }
-        if self.new_programs.remove(&pid) {
-            self.registry.apply(Notice { pid, kind: NoticeKind::Exe { exe: path.to_owned() } });
-        }
-        let (build_id, inode) = match identity {
-            FileIdentity::BuildId(build_id) => (Some(build_id), None),
-            FileIdentity::Inode { major, minor, inode } => (None, Some((libc::makedev(major, minor), inode))),
-        };
-        Some(self.objects.resolve(pid, path, build_id, inode))
-    }
-
+    /// Adds the allocators in `object`, which `pid` has mapped, that are new to `found`.
     fn look_at(&mut self, pid: Pid, object: &Arc<Object>, found: &mut Vec<(Pid, Allocator)>) {
-        let Some(handle) = object.handle.clone() else { return };
-        if !self.is_traced(pid) || self.shares_probes && !self.looked_at.insert(handle.clone()) {
-            return;
-        }
-        if self.known.contains(&(Some(pid), handle)) {
-            return;
-        }
-        let mapping = Mapping {
-            start: Default::default(),
-            end: Default::default(),
-            offset: FileOffset(0),
-            object: Some(object.clone()),
-        };
-        let survey = target::survey(&Image { mappings: vec![mapping], ..Image::default() }, &self.wanted);
-        for allocator in survey.allocators {
-            if allocator.is_supported() && self.is_new(pid, &allocator) {
-                if let Some(handle) = allocator.object.handle.as_deref().filter(|_| self.begun.is_some()) {
-                    self.late.found(handle);
-                }
-                found.push((pid, allocator));
-            }
+        if self.is_traced(pid) {
+            found.extend(self.allocators.find(pid, object).into_iter().map(|allocator| (pid, allocator)));
         }
     }
 
     /// Notes whether `pid`, which has mapped `object` at `time`, came before the probes in it.
     fn look_when(&mut self, pid: Pid, object: &Object, time: Duration, news: &mut News) {
-        if let Some(handle) = &object.handle
-            && self.is_traced(pid)
-            && self.late.is(pid, handle, time)
-        {
+        if self.is_traced(pid) && self.allocators.is_late(pid, object, time) {
             news.late.push(pid);
         }
     }
@@ -413,11 +265,6 @@ impl Followed {
     /// Every image seen.
     pub(super) fn images(&self) -> &BTreeMap<ImageId, Image> {
         self.registry.images()
-    }
-
-    /// What allocators are called, by their numbers.
-    pub(super) const fn allocators(&self) -> &BTreeMap<AllocatorId, String> {
-        self.numbers.names()
     }
 
     /// What was lost in following.

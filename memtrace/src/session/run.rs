@@ -1,32 +1,31 @@
 //! One run, from its configuration to its report.
 
-use std::os::fd::{AsRawFd, RawFd};
-use std::thread;
+mod loading;
+mod reports;
+mod tables;
+
 use std::time::{Duration, Instant};
 
-use super::config::{Config, Destination, Output, Target};
+use self::loading::Loaded;
+use self::reports::{Reports, Told};
+use self::tables::Tables;
+use super::config::Config;
 use super::error::Error;
 use super::followed::{Followed, News};
 use super::leaving::Leaving;
 use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
-use super::outputs::Outputs;
-use super::overhead::{self, Overhead};
 use super::pages::PageReader;
 use super::reclaim::ReclaimReader;
 use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
-use super::unwinding::Unwinding;
 use super::wait::{self, Due, Signals, Stop};
 use super::{cost, memory, selection, translate};
-use crate::kernel::unwind::{Wanted, WantedReader};
-use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
+use crate::kernel::{self, Kernel, Probes, Selection};
 use crate::ledger;
-use crate::model::{Bytes, EventClass, LossReason, Losses, Metric, Parts, Pid, Profile, Tick};
+use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick};
 use crate::pipeline::{Books, Shards};
-use crate::report;
-use crate::symbolize::Symbolizer;
-use crate::unwind::{self, Cache};
+use crate::target::Allocator;
 
 /// So many stacks each shard may hold, and so many processes.
 const MAX_STACKS: u32 = 1 << 20;
@@ -34,13 +33,6 @@ const MAX_PROCESSES: u32 = 1 << 18;
 
 /// The programs are timed during one tick of so many: timing is a cost of its own.
 const TIMED_EVERY: u32 = 10;
-
-/// Where many processes are traced, so many objects have their unwind tables before events count, those of most use; the
-/// others get theirs beside the run.
-const AT_ONCE: usize = 48;
-
-/// By default one shard a processor, but no more than this: one already takes millions of events in a second.
-const DEFAULT_SHARDS: usize = 4;
 
 /// Traces as `config` says, and writes the report.
 ///
@@ -50,8 +42,7 @@ const DEFAULT_SHARDS: usize = 4;
 /// written does; all else shows in the outcome.
 pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     memory::prepare();
-    let outputs = config.events.iter().map(|&class| Outputs::open(&output_of(config, class)).map(|open| (class, open)));
-    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+    let reports = Reports::open(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -72,7 +63,7 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
         // An allocator is to be probed before it hands out much, and where the kernel cannot be asked what is mapped, tables
         // wait for it too.
         let hurries = trace.subject.probe_site.is_some() || !trace.kernel.tables().finds_mappings();
-        let news = wait::News::listen(trace.wanted_fd(), trace.unwinding.ready(), hurries)
+        let news = wait::News::listen(trace.tables.wanted_fd(), trace.tables.ready(), hurries)
             .map_err(|error| Error::Failed(format!("cannot wait for the kernel half: {error}")))?;
         let stop = wait::wait(&mut signals, config.duration, pidfds, news, |due| trace.due(due, observer))
             .await
@@ -82,7 +73,7 @@ pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Erro
             Stop::Duration => "the time is up",
             Stop::TargetsEnded => "everything that was traced has ended",
         });
-        let (outcome, leaving) = trace.finish(config, outputs, observer)?;
+        let (outcome, leaving) = trace.finish(config, reports, observer)?;
         leaving.wait(&mut signals, observer).await;
         Ok(outcome)
     })
@@ -97,10 +88,7 @@ struct Trace {
     own_probes: Probes,
     shards: Shards,
     followed: Followed,
-    unwinding: Unwinding,
-    /// What the kernel half asks for; `None` where it does not.
-    wanted: Option<WantedReader>,
-    takes_stacks: bool,
+    tables: Tables,
     /// Counts what the machine does to find memory; `None` where that is not followed.
     reclaim: Option<ReclaimReader>,
     /// Reads what is resident; `None` where page faults are not followed.
@@ -119,6 +107,7 @@ struct Trace {
 }
 
 impl Trace {
+    /// Finds who is to be traced, places the probes, and lets events count.
     fn begin(config: &Config) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| translate::kernel(None, error))?;
         let clock_start = cost::monotonic_clock();
@@ -126,61 +115,22 @@ impl Trace {
         let probes_allocators = config.follows(EventClass::Heap);
         let probe_site = probes_allocators.then_some(config.probe_site);
         let (mut subject, sites) = Subject::find(&config.target, probe_site, &mut followed)?;
-        let track_peak = config.metric == Metric::PeakBytes;
-        let (selection, left_out) = selection::of(&config.target, config.events == [EventClass::Heap])?;
-        let mut options = options(config, clock_start, selection);
-        let mut probes = Probes::default();
-        let mut own_probes = Probes::default();
-        let pids: Vec<_> = subject.pids().collect();
-        let (mut kernel, mut readers) = load(&options, &pids, &left_out)?;
-        if subject.is_running() && probes_allocators {
-            let takes_stacks = config.max_depth > 0;
-            let prices = overhead::prices(&mut kernel, &mut own_probes, &mut followed, &sites, takes_stacks)?;
-            let overhead = Overhead::measure(&mut kernel, &mut probes, &sites, &pids, prices)?;
-            subject.expected.push(overhead::describe(overhead.foretell(options.min_size)));
-            if let Some(limit) = config.max_overhead {
-                let size = overhead.within(limit, options.min_size)?;
-                if size > options.min_size {
-                    subject.expected.push(format!("so as not to, only allocations of at least {size} are traced"));
-                    // What the programs filter is fixed when they are loaded.
-                    options.min_size = size;
-                    probes = Probes::default();
-                    (kernel, readers) = load(&options, &pids, &left_out)?;
-                }
-            }
-        }
+        let loaded = Loaded::load(config, clock_start, &mut subject, &sites, &mut followed)?;
+        let Loaded { mut probes, own_probes, mut kernel, readers, selection } = loaded;
         let settings = ledger::Settings {
             blocks: config.max_live,
             stacks: MAX_STACKS,
             processes: MAX_PROCESSES,
-            track_peak,
+            track_peak: config.metric == Metric::PeakBytes,
             older: config.older,
             parts: config.by.parts(),
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events)
             .map_err(|error| Error::Failed(error.to_string()))?;
-        let mut unwinding = Unwinding::new(tables_cache());
-        if config.max_depth > 0 {
-            unwinding.begin(&mut kernel);
-            unwinding.prepare(&mut kernel, subject.objects.iter());
-            for &pid in &pids {
-                if let Some(image) = followed.image(pid) {
-                    unwinding.update(&mut kernel, pid, image);
-                }
-            }
-            if matches!(config.target, Target::Selected(_)) {
-                let objects = followed.by_use();
-                let (first, later) = objects.split_at(objects.len().min(AT_ONCE));
-                unwinding.prepare(&mut kernel, first.iter());
-                unwinding.foresee(&mut kernel, later);
-            }
+        let tables = Tables::prepare(config, &mut kernel, &subject, &followed)?;
+        for site in &sites {
+            site.place(&mut kernel, &mut probes).map_err(|error| translate::kernel(Some(site.pid), error))?;
         }
-        for Site { pid, scope, object, probes: sites } in &sites {
-            let sites: Vec<_> = sites.iter().map(|(probe, _)| probe.clone()).collect();
-            let placed = kernel.place(&mut probes, *scope, object, &sites);
-            placed.map_err(|error| translate::kernel(Some(*pid), error))?;
-        }
-        let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
         kernel.open().map_err(|error| translate::kernel(None, error))?;
         followed.begin_at(cost::monotonic_clock());
         // What a command has before it begins is memtrace's own.
@@ -199,13 +149,11 @@ impl Trace {
             own_probes,
             shards,
             followed,
-            unwinding,
-            wanted,
-            takes_stacks: config.max_depth > 0,
+            tables,
             reclaim,
             pages,
             subject,
-            selection: options.selection,
+            selection,
             clock_start,
             opened,
             opened_at,
@@ -218,11 +166,6 @@ impl Trace {
 
     fn attached(&self) -> String {
         format!("to {}, {} probes", self.subject.name, self.probes.len())
-    }
-
-    /// Becomes readable when the kernel half asks for something.
-    fn wanted_fd(&self) -> Option<RawFd> {
-        self.wanted.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     fn due(&mut self, due: Due, observer: &mut dyn Observer) {
@@ -257,67 +200,45 @@ impl Trace {
 
     /// Takes up what the targets have mapped: probes allocators among it, and has stacks through it walked by tables.
     fn follow(&mut self, observer: &mut dyn Observer) {
-        self.give_tables();
+        self.tables.give(&mut self.kernel, &mut self.followed);
         let News { allocators, late, changed } = self.followed.poll();
-        let is_chosen = |followed: &Followed, pid| {
-            let comm = followed.image(pid).map(|image| image.comm.as_str());
-            selection::chooses(&self.selection, pid, comm)
-        };
-        let late = late.into_iter().filter(|&pid| is_chosen(&self.followed, pid)).count();
+        let late = late.into_iter().filter(|&pid| self.is_chosen(pid)).count();
         self.late.add(LossReason::AllocatorLate, late as u64);
         for (pid, allocator) in allocators {
-            let Some(probe_site) = self.subject.probe_site else { continue };
-            let matters = is_chosen(&self.followed, pid);
-            let scope = self.subject.scope(pid);
-            let number = self.followed.number(&allocator);
-            let Some(site) = Site::of(pid, scope, &allocator, number, probe_site) else { continue };
-            let path = allocator.object.path.display();
-            let probes: Vec<_> = site.probes.iter().map(|(probe, _)| probe.clone()).collect();
-            let placed = self.kernel.place(&mut self.probes, scope, &site.object, &probes);
-            self.complete &= placed.is_ok() || !matters;
-            self.followed.placed(&allocator);
-            let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
-            let note = format!("process {pid} has mapped another allocator, {path}: {how}");
-            if matters {
-                observer.note(&note);
-                self.subject.notes.push(note);
-            }
+            self.probe(pid, &allocator, observer);
         }
-        if self.kernel.tables().finds_mappings() {
-            // What the programs remember of the process' addresses may not be there any more.
-            changed.into_iter().for_each(|pid| self.kernel.tables().drop_process(pid));
-            return;
-        }
-        for pid in changed.into_iter().filter(|_| self.takes_stacks) {
-            if let Some(image) = self.followed.image(pid) {
-                self.unwinding.update(&mut self.kernel, pid, image);
-            }
+        self.tables.update(&mut self.kernel, &self.followed, changed);
+    }
+
+    fn is_chosen(&self, pid: Pid) -> bool {
+        let comm = self.followed.image(pid).map(|image| image.comm.as_str());
+        selection::chooses(&self.selection, pid, comm)
+    }
+
+    /// Probes an allocator that `pid` has newly mapped.
+    fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
+        let Some(probe_site) = self.subject.probe_site else { return };
+        let matters = self.is_chosen(pid);
+        let scope = self.subject.scope(pid);
+        let number = self.followed.allocators.number(allocator);
+        let Some(site) = Site::of(pid, scope, allocator, number, probe_site) else { return };
+        let path = allocator.object.path.display();
+        let placed = site.place(&mut self.kernel, &mut self.probes);
+        self.complete &= placed.is_ok() || !matters;
+        self.followed.allocators.placed(allocator);
+        let how = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
+        let note = format!("process {pid} has mapped another allocator, {path}: {how}");
+        if matters {
+            observer.note(&note);
+            self.subject.notes.push(note);
         }
     }
 
-    /// Gives the kernel half the unwind tables that it has asked for, and those that have been built since.
-    fn give_tables(&mut self) {
-        if let Some(wanted) = &mut self.wanted {
-            let mut requests = Vec::new();
-            wanted.drain(|wanted| requests.push(wanted));
-            for Wanted { object, pid, range } in requests {
-                let mapped = self.followed.object(pid, range);
-                // A program maps its libraries next.
-                let libraries = match &mapped {
-                    Some(program) if range.is_none() => self.followed.libraries(program),
-                    _ => Vec::new(),
-                };
-                self.unwinding.want(&mut self.kernel, object, mapped);
-                self.unwinding.foresee(&mut self.kernel, &libraries);
-            }
-        }
-        self.unwinding.take_built(&mut self.kernel);
-    }
-
+    /// Lets no more events count, writes the reports, and removes the probes meanwhile.
     fn finish(
         mut self,
         config: &Config,
-        outputs: Vec<(EventClass, Outputs)>,
+        reports: Reports,
         observer: &mut dyn Observer,
     ) -> Result<(Outcome, Leaving), Error> {
         if let Err(error) = self.kernel.close() {
@@ -329,7 +250,7 @@ impl Trace {
         self.follow(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
-        let mut reclaim = self.reclaim.take().map(|reclaim| reclaim.end(&self.kernel));
+        let reclaim = self.reclaim.take().map(|reclaim| reclaim.end(&self.kernel));
         let programs = self.kernel.program_time();
         let Books { mut snapshots, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
@@ -348,122 +269,19 @@ impl Trace {
         self.probes.join(self.own_probes);
         // The target is let go while names are looked up.
         let leaving = Leaving::begin(self.probes);
-        let symbolizer = Symbolizer::new();
-        let mut losses = Losses::default();
-        for (class, outputs) in outputs {
-            let snapshot = snapshots.0.remove(&class).unwrap_or_default();
-            let mut profile = symbolizer.profile(snapshot, self.followed.images(), &window);
-            memory::give_back();
-            profile.class = class;
-            if class == EventClass::Fault {
-                profile.page_sample = config.page_sample.get();
-            }
-            if class == EventClass::Reclaim
-                && let Some(reclaim) = reclaim.take()
-            {
-                reclaim.tell(&mut profile);
-            }
-            profile.duration = duration;
-            profile.notes = self.subject.notes.clone();
-            let hits = if class == EventClass::Heap { profile.total().alloc.count } else { 0 };
-            profile.cost = cost::so_far(events, counters.nested, &programs, hits);
-            if class == EventClass::Heap {
-                profile.allocators = self.followed.allocators().clone();
-                profile.filtered = counters.filtered;
-                profile.older = config.older;
-            }
-            report(config, &self.subject.name, outputs, &profile, observer)?;
-            // What was lost before there were classes is in each of them; only frames are lost of one.
-            if profile.losses.total() > losses.total() {
-                losses = profile.losses;
-            }
-        }
+        let told = Told {
+            subject: &self.subject.name,
+            notes: &self.subject.notes,
+            followed: &self.followed,
+            counters: &counters,
+            programs: &programs,
+            reclaim,
+            events,
+            window,
+            duration,
+        };
+        let losses = reports.write(config, snapshots, told, observer)?;
         let command = self.subject.command_end();
         Ok((Outcome { losses, command, complete: self.complete }, leaving))
-    }
-}
-
-/// The files of `class`'s report: where there are several classes, with its name before the extension.
-fn output_of(config: &Config, class: EventClass) -> Vec<Output> {
-    let mut outputs = config.outputs.clone();
-    if config.events.len() > 1 {
-        for output in &mut outputs {
-            if let Destination::File(path) = &mut output.destination {
-                let extension = path.extension().unwrap_or_default().to_os_string();
-                path.set_extension(class.name());
-                path.as_mut_os_string().push(".");
-                path.as_mut_os_string().push(extension);
-            }
-        }
-    }
-    outputs
-}
-
-/// The unwind tables kept on disk. Without them each run builds its own.
-fn tables_cache() -> Option<Cache> {
-    // SAFETY: the call only reads the process' credentials.
-    let user = unsafe { libc::geteuid() };
-    let cache = unwind::directory(|name| std::env::var_os(name)).map(|folder| Cache::open(&folder, user));
-    match cache? {
-        Ok(cache) => Some(cache),
-        Err(error) => {
-            log::debug!("unwind tables are not kept: {error}");
-            None
-        }
-    }
-}
-
-fn report(
-    config: &Config,
-    subject: &str,
-    outputs: Outputs,
-    profile: &Profile,
-    observer: &mut dyn Observer,
-) -> Result<(), Error> {
-    let options = report::Options {
-        metric: config.metric.fitting(profile.class),
-        by: config.by,
-        top: config.top,
-        subject: subject.to_owned(),
-    };
-    let (written, failure) = outputs.write(profile, &options);
-    let mut summary = Vec::new();
-    report::write(report::Format::Text, profile, &options, &mut summary)
-        .map_err(|error| Error::Failed(format!("the summary could not be written: {error}")))?;
-    observer.summary(&String::from_utf8_lossy(&summary));
-    for path in written {
-        observer.note(&format!("wrote {}", path.display()));
-    }
-    failure.map_or(Ok(()), Err)
-}
-
-/// Loads the kernel half, and says who is traced and who is not.
-fn load(options: &kernel::Options, pids: &[Pid], left_out: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
-    let (mut kernel, readers) = Kernel::load(options).map_err(|error| translate::kernel(None, error))?;
-    for &pid in pids {
-        kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
-    }
-    for &pid in left_out {
-        kernel.leave_out(pid).map_err(|error| translate::kernel(Some(pid), error))?;
-    }
-    Ok((kernel, readers))
-}
-
-fn options(config: &Config, clock_start: Duration, selection: Selection) -> kernel::Options {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
-    kernel::Options {
-        // A peak needs the true order of all events, which only one ring keeps.
-        rings: if config.metric == Metric::PeakBytes { 1 } else { config.shards.map_or(default, u32::from) },
-        ring_size: config.ring_size,
-        max_depth: config.max_depth,
-        min_size: config.min_size.unwrap_or(Bytes(0)),
-        max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
-        start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
-        selection,
-        tells_allocators: config.by.parts() == Parts::Allocators,
-        page_sample: config.follows(EventClass::Fault).then_some(config.page_sample),
-        reclaim: config.follows(EventClass::Reclaim),
-        tells_mappings: config.follows(EventClass::Map),
     }
 }

@@ -11,7 +11,7 @@ use super::error::Error;
 use super::followed::Followed;
 use super::outcome::CommandEnd;
 use super::{selection, translate};
-use crate::kernel::{Probe, Scope};
+use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope};
 use crate::model::{AllocatorId, Object, Pid};
 use crate::target::{
     self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process, SkipReason, Survey,
@@ -102,6 +102,12 @@ impl Site {
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
+
+    /// Places those of its probes that are not in place yet.
+    pub(super) fn place(&self, kernel: &mut Kernel, probes: &mut Probes) -> Result<(), KernelError> {
+        let sites: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
+        kernel.place(probes, self.scope, &self.object, &sites)
+    }
 }
 
 impl Subject {
@@ -118,6 +124,20 @@ impl Subject {
         }
     }
 
+    /// Nobody yet.
+    fn named(name: String, probe_site: Option<ProbeSite>, is_shared: bool) -> Self {
+        Self {
+            processes: Vec::new(),
+            command: Command::None,
+            name,
+            notes: Vec::new(),
+            expected: Vec::new(),
+            probe_site,
+            objects: Vec::new(),
+            is_shared,
+        }
+    }
+
     fn running(
         pids: &[Pid],
         children: bool,
@@ -125,7 +145,7 @@ impl Subject {
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
         if children {
-            followed.share_probes();
+            followed.allocators.share_probes();
         }
         let mut processes = Vec::new();
         let mut sites = Vec::new();
@@ -147,8 +167,8 @@ impl Subject {
             // The files of a process that has ended meanwhile could not be opened: that is not to be said of them.
             let missing = |error| translated(if process.has_exited() { TargetError::Ended(pid) } else { error });
             for allocator in survey.supported().map_err(missing)? {
-                if followed.is_new(pid, allocator) {
-                    let number = followed.number(allocator);
+                if followed.allocators.is_new(pid, allocator) {
+                    let number = followed.allocators.number(allocator);
                     sites.extend(Site::of(pid, scope(pid, children), allocator, number, probe_site));
                 }
             }
@@ -156,17 +176,7 @@ impl Subject {
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
-        let subject = Self {
-            processes,
-            command: Command::None,
-            name,
-            notes,
-            expected: Vec::new(),
-            probe_site,
-            objects: Vec::new(),
-            is_shared: children,
-        };
-        Ok((subject, sites))
+        Ok((Self { processes, notes, ..Self::named(name, probe_site, children) }, sites))
     }
 
     fn selected(
@@ -174,23 +184,14 @@ impl Subject {
         probe_site: Option<ProbeSite>,
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
-        followed.share_probes();
+        followed.allocators.share_probes();
         let failed = |error| Error::Failed(format!("the processes that run cannot be listed: {error}"));
         let allocators = followed.read_all(&target::all_processes().map_err(failed)?);
-        let site =
-            |(pid, allocator)| Site::of(pid, Scope::Everyone, &allocator, followed.number(&allocator), probe_site?);
-        let sites = allocators.into_iter().filter_map(site).collect();
-        let subject = Self {
-            processes: Vec::new(),
-            command: Command::None,
-            name: selection::name(choices),
-            notes: Vec::new(),
-            expected: Vec::new(),
-            probe_site,
-            objects: Vec::new(),
-            is_shared: true,
+        let site = |(pid, allocator)| {
+            Site::of(pid, Scope::Everyone, &allocator, followed.allocators.number(&allocator), probe_site?)
         };
-        Ok((subject, sites))
+        let sites = allocators.into_iter().filter_map(site).collect();
+        Ok((Self::named(selection::name(choices), probe_site, true), sites))
     }
 
     fn command(
@@ -200,7 +201,7 @@ impl Subject {
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
         if children {
-            followed.share_probes();
+            followed.allocators.share_probes();
         }
         let identity = Identity::of_sudo().map_err(translate::launch)?;
         let launch = Launch::prepare(argv, identity.as_ref()).map_err(translate::launch)?;
@@ -213,26 +214,16 @@ impl Subject {
         for allocator in survey.allocators {
             if let Some(probe_site) = probe_site
                 && allocator.is_supported()
-                && followed.is_new(pid, &allocator)
+                && followed.allocators.is_new(pid, &allocator)
             {
-                let number = followed.number(&allocator);
+                let number = followed.allocators.number(&allocator);
                 sites.extend(Site::of(pid, scope(pid, children), &allocator, number, probe_site));
             }
         }
         let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Waiting(launch);
-        let subject = Self {
-            processes: Vec::new(),
-            command,
-            name,
-            notes: Vec::new(),
-            expected: Vec::new(),
-            probe_site,
-            objects,
-            is_shared: children,
-        };
-        Ok((subject, sites))
+        Ok((Self { command, objects, ..Self::named(name, probe_site, children) }, sites))
     }
 
     /// Lets the command go, where there is one.

@@ -40,7 +40,7 @@ pub(super) fn profile(
             sum.usage += stack_usage.usage;
             sum.major_faults += stack_usage.major_faults;
             sum.resident.0 += stack_usage.resident.0;
-            sum.live_variance = sum.live_variance.saturating_add(stack_usage.live_variance);
+            sum.variance += stack_usage.variance;
             if usage.peak.is_some() {
                 *at_peak = Some(Bytes(at_peak.unwrap_or_default().0.wrapping_add(stack_usage.at_peak.0)));
             }
@@ -53,7 +53,7 @@ pub(super) fn profile(
             usage: sum.usage,
             at_peak,
             major_faults: sum.major_faults,
-            live_variance: sum.live_variance,
+            variance: sum.variance,
             resident: sum.resident,
         }));
     }

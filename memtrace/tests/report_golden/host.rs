@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, Bytes, Cgroup, Container, Ending, Frame, FrameId, Name, Part, Pid, ProcessProfile, Profile,
-    StackEnd, StackProfile, Tid, Usage, User,
+    StackEnd, StackProfile, Tid, Usage, User, Variance,
 };
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
@@ -108,7 +108,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
             usage,
             at_peak: None,
             major_faults: 0,
-            live_variance: 0,
+            variance: Variance::default(),
             resident: Bytes(0),
         });
     }

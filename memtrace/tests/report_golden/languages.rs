@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, Bytes, Frame, FrameId, Location, Name, ObjectName, Part, Pid, ProcessProfile, Profile, StackEnd,
-    StackProfile, Unnamed, Usage, VirtOffset,
+    StackProfile, Unnamed, Usage, Variance, VirtOffset,
 };
 
 const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/raw_vec/mod.rs";
@@ -94,7 +94,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
         usage,
         at_peak,
         major_faults: 0,
-        live_variance: 0,
+        variance: Variance::default(),
         resident: Bytes(0),
     });
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use memtrace::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, Ending, EventClass, Frame, FrameId, Location, LossReason,
     Losses, Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile, Unnamed, Usage,
-    User, VirtOffset,
+    User, Variance, VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -97,7 +97,7 @@ fn stacks() -> Vec<StackProfile> {
         usage,
         at_peak: at_peak.map(Bytes),
         major_faults: 0,
-        live_variance: 0,
+        variance: Variance::default(),
         resident: Bytes(0),
     };
     let long: Vec<_> = (0..40).map(|index| if index % 2 == 0 { MAIN } else { HANDLE }).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memtrace::model::{
     Bytes, Cgroup, CgroupId, Effort, Ending, EventClass, Frame, FrameId, GroupMemory, GroupProfile, ImageId,
     KernelThread, MachineReclaim, Name, Nanoseconds, OomKill, Order, Part, Pid, PressureTime, ProcessProfile, Profile,
-    Seconds, StackEnd, StackId, StackProfile, Stall, StallBook, Stalls, Tick, Usage, VmCounters, Work,
+    Seconds, StackEnd, StackId, StackProfile, Stall, StallBook, Stalls, Tick, Usage, Variance, VmCounters, Work,
 };
 
 const EATER: Pid = Pid(4711);
@@ -54,7 +54,7 @@ pub(crate) fn waits() -> Profile {
         at_peak: None,
         resident: Bytes(0),
         major_faults: 0,
-        live_variance: 0,
+        variance: Variance::default(),
     });
     Profile {
         class: EventClass::Reclaim,

@@ -41,22 +41,26 @@ pub(super) fn table(result: &Value) -> Result<String> {
 
 /// What following page faults takes.
 fn faults(faults: &Value) -> Result<String> {
-    let times = |name: &str| -> Result<String> {
-        let of = |part: &str| number(&faults[name], part);
+    let times = |name: &str, what: &str| -> Result<String> {
+        let of = |part: &str| number(&faults[name][what], part);
         Ok(format!("{:.3} ({:.3}–{:.3})", of("median")?, of("min")?, of("max")?))
     };
+    let lost = faults["lost"].as_object().context("page faults have no losses")?;
+    let lost: Vec<String> = lost.iter().map(|(name, count)| format!("{count} of `{name}`")).collect();
     Ok(format!(
-        "\n\nPage faults of the whole machine, while it {}: {} times as long with one page in {}, {} times with every page, of \
-         which {} were touched. Of the ten largest sites of each round, {} of {} were off by no more than was shown; {} events \
-         were lost.",
+        "\n\nPage faults of the whole machine, while it {}, on processors that memtrace has to share with it: with one page in \
+         {}, {} times as long, and {} times the processor time, memtrace's included; with each of {} pages, {} and {} times. Of \
+         the ten largest sites of each round, {} of {} were off by no more than was shown. Events lost: {}.",
         field(faults, "does")?,
-        times("sampled")?,
         number(faults, "sample")?,
-        times("exact")?,
+        times("sampled", "time")?,
+        times("sampled", "processor")?,
         facts::thousands(number(faults, "touched")?),
+        times("exact", "time")?,
+        times("exact", "processor")?,
         number(faults, "within")?,
         number(faults, "sites")?,
-        number(faults, "lost")?,
+        if lost.is_empty() { String::from("none") } else { lost.join(", ") },
     ))
 }
 
@@ -93,7 +97,9 @@ mod tests {
                 },
             ],
             "faults": {
-                "does": "builds", "sample": 64, "sampled": spread(1.5), "exact": spread(2.5), "touched": 500_000, "lost": 0,
+                "does": "builds", "sample": 64, "touched": 500_000, "lost": { "ring_full_fault": 5 },
+                "sampled": { "time": spread(1.5), "processor": spread(1.25) },
+                "exact": { "time": spread(2.5), "processor": spread(2.0) },
                 "sites": 70, "within": 69,
             },
             "left_out": [{ "name": "redis-server", "reason": "another allocator" }],
@@ -112,8 +118,12 @@ mod tests {
             ]
         );
         assert!(text.contains("memtrace lost no event. Not measured: redis-server (another allocator)."), "{text}");
-        assert!(text.contains("1.500 (1.000–2.000) times as long with one page in 64, 2.500"), "{text}");
-        assert!(text.ends_with("69 of 70 were off by no more than was shown; 0 events were lost."), "{text}");
+        assert!(text.contains("one page in 64, 1.500 (1.000–2.000) times as long, and 1.250 (0.750–1.750)"), "{text}");
+        assert!(text.contains("each of 500,000 pages, 2.500 (2.000–3.000) and 2.000 (1.500–2.500) times"), "{text}");
+        assert!(
+            text.ends_with("69 of 70 were off by no more than was shown. Events lost: 5 of `ring_full_fault`."),
+            "{text}"
+        );
     }
 
     #[test]

@@ -45,6 +45,23 @@ fn a_page_belongs_to_who_made_it_the_process_own() {
     assert_eq!(owner(&[COPY]), key(10));
 }
 
+/// All touches of a page are in a sample, or none: three of one page say less than three of three pages.
+#[test]
+fn a_page_that_comes_and_goes_makes_an_estimate_less_certain() {
+    let (mut pages, mut room) = (Pages::default(), room(10));
+    for page in [P.0, P.0, P.0, P.0 + PAGE.0] {
+        pages.touch(AbsAddr(page), WRITE, key(10), &mut room);
+    }
+    let squares = |pages: &Pages, ended| pages.usage(ended).by_stack[&key(10)].variance.alloc;
+    assert_eq!(squares(&pages, None), 3 * 3 + 1);
+    // A copy has two pages, and knows nothing of what was before.
+    let mut copy = pages.copied(&mut room).unwrap();
+    assert_eq!(squares(&copy, None), 1 + 1);
+    copy.touch(P, READ, key(10), &mut room);
+    assert_eq!(squares(&copy, None), 2 * 2 + 1);
+    assert_eq!(squares(&copy, Some(Ending::Exit)), 3);
+}
+
 #[test]
 fn touches_are_added_up_and_what_was_touched_anew_was_released() {
     let (mut pages, mut room) = (Pages::default(), room(10));

@@ -21,12 +21,12 @@ fn any_usage() -> impl Strategy<Value = Usage> {
 }
 
 fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
-    let numbers = (any_usage(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
-    numbers.prop_map(|(usage, at_peak, major_faults, live_variance, resident)| StackUsage {
+    let numbers = (any_usage(), any::<u64>(), any::<u64>(), any::<(u64, u64)>(), any::<u64>());
+    numbers.prop_map(|(usage, at_peak, major_faults, (live, alloc), resident)| StackUsage {
         usage,
         at_peak: Bytes(at_peak),
         major_faults,
-        live_variance,
+        variance: Variance { live, alloc },
         resident: Bytes(resident),
     })
 }

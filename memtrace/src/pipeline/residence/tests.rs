@@ -127,7 +127,7 @@ fn a_sample_stands_for_all_and_says_how_far_it_may_be_off() {
     settle(&mut usage, Some(Pages { one_in: 10, ..counted(&[range(0, 50), range(200, 1000)], &[]).unwrap() }), 10);
     assert_eq!(pages(&usage, 7), [500, 1000, 500]);
     let stack = usage.by_stack[&key(7)];
-    assert_eq!((stack.major_faults, stack.live_variance), (30, 50 * 10 * 9));
+    assert_eq!((stack.major_faults, stack.variance.live), (30, 50 * 10 * 9));
     // What came along with a page that is not in the sample has no stack.
     assert_eq!(resident(&usage), [850, 500, 0, 350]);
 }

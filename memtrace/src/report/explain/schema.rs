@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::super::json::Tool;
 use crate::model::{
     CgroupMemory, Explanation, FileMemory, HeapBooks, Held, MappingKind, NamedMemory, Pressure, Stalled, Told,
 };
@@ -46,7 +47,7 @@ impl<'a> Page<'a> {
         let counted = &page.counted;
         Self {
             schema_version: SCHEMA_VERSION,
-            tool: Tool { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") },
+            tool: Tool::THIS,
             pid: page.pid.0,
             comm: &page.comm,
             exe: page.exe.to_string_lossy(),
@@ -76,12 +77,6 @@ impl<'a> Page<'a> {
             pressure: page.pressure.map(Waited::from),
         }
     }
-}
-
-#[derive(Serialize)]
-struct Tool {
-    name: &'static str,
-    version: &'static str,
 }
 
 #[derive(Serialize)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Amount, Bytes, FrameId, Metric, Name, Part, Pid, ProcessProfile, Root, StackEnd, StackProfile, Usage,
+    Amount, Bytes, FrameId, Metric, Name, Part, Pid, ProcessProfile, Root, StackEnd, StackProfile, Usage, Variance,
 };
 
 /// The profile of one process of that name, with stacks of these frames and live bytes.
@@ -25,7 +25,7 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
         usage: Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() },
         at_peak: None,
         major_faults: 0,
-        live_variance: 0,
+        variance: Variance::default(),
         resident: Bytes(0),
     };
     Profile {

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
+use super::tool::Tool;
 use super::{groups, reclaim};
 use crate::model::{
     Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, Residence,
@@ -55,7 +56,7 @@ impl<'a> Report<'a> {
         let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
         Self {
             schema_version: SCHEMA_VERSION,
-            tool: Tool { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") },
+            tool: Tool::THIS,
             subject: &options.subject,
             events: profile.class.name(),
             metric: options.metric.name(),
@@ -83,12 +84,6 @@ impl<'a> Report<'a> {
             cost: profile.cost.into(),
         }
     }
-}
-
-#[derive(Serialize)]
-struct Tool {
-    name: &'static str,
-    version: &'static str,
 }
 
 #[derive(Serialize)]
@@ -295,7 +290,7 @@ struct Stack<'a> {
 impl<'a> Stack<'a> {
     fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
-        let error = |metric| estimate::error(profile, metric, stack.usage.alloc.count, stack.live_variance);
+        let error = |metric| estimate::error(profile, metric, &stack.usage, stack.variance);
         let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
         let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
         Self {

@@ -13,7 +13,7 @@ use super::super::{Options, allocators, estimate, label, phrase};
 use super::frames::Frames;
 use super::stack;
 use super::table;
-use crate::model::{Bytes, EventClass, Metric, Profile, Root, StackProfile, Usage};
+use crate::model::{Bytes, EventClass, Metric, Profile, Root, StackProfile, Usage, Variance};
 
 /// So much of a root's name is shown at least.
 const LEAST_ROOT: usize = 24;
@@ -28,7 +28,7 @@ struct Site {
     value: u64,
     usage: Usage,
     /// As a stack's.
-    live_variance: u64,
+    variance: Variance,
     resident: Bytes,
     /// Whether a stack of it is within an allocator.
     by_allocator: bool,
@@ -93,7 +93,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
                     stack: index,
                     value: 0,
                     usage: Usage::default(),
-                    live_variance: 0,
+                    variance: Variance::default(),
                     resident: Bytes(0),
                     by_allocator: false,
                 });
@@ -105,7 +105,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
         site.usage += stack.usage;
         site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
         site.by_allocator |= profile.class == EventClass::Map && allocators::is_within(profile, stack);
-        site.live_variance = site.live_variance.saturating_add(stack.live_variance);
+        site.variance += stack.variance;
     }
     sites.sort_by_key(|site| Reverse(site.value));
     sites
@@ -114,7 +114,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
 fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
     let class = profile.class;
-    let error = estimate::error(profile, metric, usage.alloc.count, site.live_variance);
+    let error = estimate::error(profile, metric, usage, site.variance);
     let error = estimate::shown(error, metric);
     let live = Words::of(class).live;
     let aside = match metric {

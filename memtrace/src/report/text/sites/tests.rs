@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::model::{
-    Amount, Frame, FrameId, Location, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
+    Amount, Frame, FrameId, Location, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, Variance, VirtOffset,
 };
 
 /// A frame whose call is at `offset` and, in the source, at `line`.
@@ -27,7 +27,7 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
         usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
         at_peak: at_peak.map(Bytes),
         major_faults: 0,
-        live_variance: 0,
+        variance: Variance::default(),
         resident: Bytes(0),
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Frame, FrameId, Name, Part, Profile, StackEnd, Usage};
+use crate::model::{Frame, FrameId, Name, Part, Profile, StackEnd, Usage, Variance};
 
 /// What is shown of a stack of these functions, root to leaf.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
@@ -21,7 +21,7 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
         usage: Usage::default(),
         at_peak: None,
         major_faults: 0,
-        live_variance: 0,
+        variance: Variance::default(),
         resident: Default::default(),
     };
     let frames = Frames::new(&profile);

@@ -1,0 +1,15 @@
+//! Who wrote a report.
+
+use serde::Serialize;
+
+/// The field `tool`.
+#[derive(Serialize)]
+pub(in crate::report) struct Tool {
+    name: &'static str,
+    version: &'static str,
+}
+
+impl Tool {
+    /// This program.
+    pub(in crate::report) const THIS: Self = Self { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") };
+}

@@ -1,0 +1,113 @@
+//! What must be true of the JSON, whatever the golden file says.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use memtrace::model::{LossReason, Metric, Root, StackEnd};
+use memtrace::report::{Format, Options};
+use serde_json::Value;
+
+use super::host::{by_allocators, by_threads};
+use super::sample::sample;
+use super::waits::waits;
+use super::{options, report, sample_report};
+
+const SIX_NUMBERS: [&str; 6] = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
+
+fn json() -> Value {
+    serde_json::from_str(&sample_report(Format::Json)).expect("the report is JSON")
+}
+
+#[test]
+fn the_json_adds_up_from_stacks_to_processes_to_totals() {
+    let json = json();
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let processes = json["processes"].as_array().unwrap();
+    let stacks = json["stacks"].as_array().unwrap();
+    assert_eq!((processes.len(), stacks.len()), (3, 13));
+    for key in SIX_NUMBERS {
+        let sum: u64 = processes.iter().map(|process| number(&process["totals"][key])).sum();
+        assert_eq!(number(&json["totals"][key]), sum, "{key}");
+        for (index, process) in processes.iter().enumerate() {
+            let of_process = stacks.iter().filter(|stack| stack["process"] == index);
+            assert_eq!(number(&process["totals"][key]), of_process.map(|s| number(&s[key])).sum::<u64>(), "{key}");
+        }
+    }
+    for process in processes {
+        let [alloc, free, live] =
+            ["alloc_bytes", "free_bytes", "live_bytes"].map(|key| number(&process["totals"][key]));
+        assert_eq!(alloc, free + live + number(&process["discarded"]["bytes"]));
+    }
+    let unmatched: u64 = processes.iter().map(|process| number(&process["unmatched_frees"])).sum();
+    assert_eq!(number(&json["unmatched_frees"]), unmatched);
+    for stack in stacks {
+        assert_eq!(stack["pid"], processes[stack["process"].as_u64().unwrap() as usize]["pid"]);
+    }
+}
+
+#[test]
+fn the_json_has_every_loss_and_shares_that_make_a_whole() {
+    let json = json();
+    let losses = json["losses"].as_object().unwrap();
+    assert_eq!(losses.len(), LossReason::COUNT);
+    let occurred: Vec<_> = losses.iter().filter(|(_, count)| **count != 0).map(|(name, _)| name.as_str()).collect();
+    assert_eq!(occurred, ["pending_stale", "ring_full_free"]);
+    let shares = json["stack_quality"].as_object().unwrap();
+    assert_eq!(shares.len(), StackEnd::ALL.len());
+    // Compared as text: serde_json reads a number only nearly as it was written.
+    assert!(sample_report(Format::Json).contains(&format!("\"complete\":{},", 1631.0 / 1671.0)));
+    let whole: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
+    assert!((whole - 1.0).abs() < 1e-12, "{whole}");
+}
+
+#[test]
+fn every_field_of_the_json_is_documented() {
+    fn fields(value: &Value, names: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(object) => {
+                for (name, value) in object {
+                    names.insert(name.clone());
+                    if name != "losses" {
+                        fields(value, names);
+                    }
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|value| fields(value, names)),
+            _ => {}
+        }
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let mut names = BTreeSet::new();
+    fields(&json(), &mut names);
+    for (profile, by) in [(by_threads(), Root::Thread), (by_allocators(), Root::Allocator), (waits(), Root::Process)] {
+        let json = report(Format::Json, &profile, &Options { by, ..options(Metric::LiveBytes) });
+        fields(&serde_json::from_str(&json).unwrap(), &mut names);
+    }
+    assert!(names.contains("thread_name") && names.contains("allocator"));
+    assert!(names.contains("peak_rss_bytes") && names.contains("unnamed"));
+    let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert_eq!(missing, [""; 0]);
+}
+
+#[test]
+fn the_json_keeps_names_as_they_are() {
+    let json = json();
+    let frames: Vec<&Value> = json["frames"].as_array().unwrap().iter().collect();
+    let hostile = "evil;\"<b>&amp;\r\n]]>--\0\u{202e}";
+    assert_eq!(frames.iter().filter(|frame| frame["name"] == hostile).count(), 1);
+    for frame in frames {
+        assert_eq!(frame["name"].is_null(), frame.get("unnamed").is_some(), "{frame}");
+    }
+}
+
+#[test]
+fn stacks_come_in_the_order_of_the_metric() {
+    for &metric in Metric::ALL {
+        let json: Value = serde_json::from_str(&report(Format::Json, &sample(), &options(metric))).unwrap();
+        let key = metric.name().replace('-', "_");
+        let value = |stack: &Value| stack[&key].as_u64().unwrap_or(0);
+        assert!(json["stacks"].as_array().unwrap().is_sorted_by(|one, next| value(one) >= value(next)), "{key}");
+        assert_eq!(json["metric"], metric.name());
+    }
+}

@@ -1,0 +1,58 @@
+//! What must be true of the flame graph, whatever the golden file says.
+
+use memtrace::model::{EventClass, Metric, Profile};
+use memtrace::report::Format;
+use quick_xml::events::Event;
+
+use super::sample::sample;
+use super::waits::waits;
+use super::{options, report, sample_report};
+
+#[test]
+fn every_picture_is_well_formed_and_as_wide_as_its_stacks() {
+    for &metric in Metric::ALL {
+        let profile = if metric.is_of(EventClass::Reclaim) { waits() } else { sample() };
+        let svg = report(Format::Svg, &profile, &options(metric));
+        let sum: u64 = profile.stacks.iter().map(|stack| metric.of(stack)).sum();
+        assert_well_formed(&svg);
+        assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{}", metric.name());
+    }
+    assert_well_formed(&report(Format::Svg, &Profile::default(), &options(Metric::PeakBytes)));
+}
+
+#[test]
+fn a_function_and_its_cold_sibling_are_each_drawn_once() {
+    let svg = sample_report(Format::Svg);
+    assert_eq!(svg.matches("<title>handle (1,507,328 bytes").count(), 1);
+    assert_eq!(svg.matches("<title>handle.cold (131,072 bytes").count(), 1);
+}
+
+#[test]
+fn a_picture_takes_sums_beyond_64_bits() {
+    let mut profile = sample();
+    for stack in &mut profile.stacks {
+        stack.usage.live.bytes.0 = u64::MAX;
+    }
+    assert_well_formed(&report(Format::Svg, &profile, &options(Metric::LiveBytes)));
+}
+
+#[track_caller]
+fn assert_well_formed(svg: &str) {
+    let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
+    assert!(svg.chars().all(allowed), "characters that XML does not allow");
+    let mut reader = quick_xml::Reader::from_str(svg);
+    reader.config_mut().check_comments = true;
+    let mut depth = 0;
+    loop {
+        match reader.read_event().expect("the picture is well-formed") {
+            Event::Start(element) => {
+                depth += 1;
+                assert!(element.attributes().all(|attribute| attribute.is_ok()));
+            }
+            Event::End(_) => depth -= 1,
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(depth, 0);
+}

@@ -1,0 +1,45 @@
+//! What must be true of the text, whatever the golden file says.
+
+use memtrace::model::{Metric, Root};
+use memtrace::report::{Format, Options};
+
+use super::host::host;
+use super::sample::sample;
+use super::waits::{of_seconds, waits};
+use super::{options, report};
+
+#[test]
+fn the_text_says_what_sustained_scanning_and_paging_mean() {
+    let reading = |all, scanning, paging| {
+        let text = report(Format::Text, &of_seconds(all, scanning, paging), &options(Metric::StallTime));
+        let words = text.split_whitespace().skip_while(|word| *word != "Reading:").collect::<Vec<_>>().join(" ");
+        words.split_once("control groups.").map_or(words.clone(), |(reading, _)| format!("{reading}control groups."))
+    };
+    assert!(reading(10, 5, 4).ends_with("so the working set is near the size of the limits of control groups."));
+    assert!(reading(10, 5, 5).ends_with("so the working set is beyond the size of the limits of control groups."));
+    assert!(reading(10, 4, 0).contains("memory was short now and then, not for long."));
+    assert!(reading(10, 0, 0).contains("memory was not short."));
+    assert!(reading(3, 3, 3).contains("3 seconds is too short to tell what is sustained; it takes 4 seconds."));
+}
+
+#[test]
+fn no_line_is_longer_than_a_hundred_columns() {
+    for (&by, &metric) in Root::ALL.iter().flat_map(|by| Metric::ALL.iter().map(move |metric| (by, metric))) {
+        let text = report(Format::Text, &host(), &Options { by, ..options(metric) });
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{} by {}\n{text}", metric.name(), by.name());
+    }
+    for by in [Root::Process, Root::Cgroup] {
+        let text = report(Format::Text, &waits(), &Options { by, ..options(Metric::StallTime) });
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+}
+
+#[test]
+fn the_text_steers_no_terminal_and_accuses_no_one() {
+    for &metric in Metric::ALL {
+        let text = report(Format::Text, &sample(), &options(metric));
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+        assert!(!text.to_lowercase().contains("leak"));
+        assert!(text.lines().all(|line| line == line.trim_end()), "white space at the end of a line");
+    }
+}
