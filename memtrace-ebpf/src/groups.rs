@@ -14,22 +14,46 @@ use crate::{atomic, settings};
 #[btf_map]
 static GROUPS: LruHashMap<u64, u64, MAX_GROUPS> = LruHashMap::new();
 
+/// So many pages are put aside for a processor when a group's memory is counted (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
+const BATCH: u64 = 64;
+
 /// So many groups above one are looked at.
 const MAX_LEVELS: u32 = 16;
 
 /// A group above is taken for the one whose limit was met as long as no more than one part in so many of it is free.
 const NEARLY: u64 = 8;
 
-/// In whose account the current task waits: the group's id, and 0 where that is not known.
+/// The group that the memory of the current task is counted in: its id, and 0 where that is not known.
 #[inline(always)]
 pub fn own() -> u64 {
-    groups_find(0, 0)
+    of(current())
+}
+
+/// As [`own`], of any task.
+#[inline(always)]
+pub fn of(task: u64) -> u64 {
+    groups_of(task)
 }
 
 /// Whose limit the current task waits for; the group is `told` where the kernel says so, else 0.
 #[inline(always)]
 pub fn at_its_limit(told: u64) -> u64 {
-    groups_find(told, 1)
+    if told != 0 {
+        return if settings::groups::known() { id(told) } else { 0 };
+    }
+    groups_fullest(u64::MAX)
+}
+
+/// The group, that of the current task or one above, in which there is room for nothing more.
+#[inline(always)]
+pub fn full() -> u64 {
+    groups_fullest(BATCH)
+}
+
+#[inline(always)]
+fn current() -> u64 {
+    // SAFETY: the helper takes nothing.
+    unsafe { bpf_get_current_task() }
 }
 
 /// Counts what was scanned for a group's limit.
@@ -56,49 +80,52 @@ extern "C" fn groups_scanned(group: u64, pages: u64) -> u64 {
     1
 }
 
-/// Is verified by itself, lest it be so for each program.
+/// The group of `task`. Is verified by itself, as those below, lest it be so for each program.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn groups_find(told: u64, for_a_limit: u64) -> u64 {
+extern "C" fn groups_of(task: u64) -> u64 {
+    if settings::groups::known() { id(of_task(task)) } else { 0 }
+}
+
+/// Of the current task's group and those above the innermost full one, or else the fullest, as long as there is room for less
+/// than `below` pages in it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn groups_fullest(below: u64) -> u64 {
     if !settings::groups::known() {
         return 0;
     }
-    let group = if told != 0 { told } else { of_current() };
-    if group == 0 {
-        return 0;
-    }
-    if for_a_limit == 0 || told != 0 {
-        return id(group);
-    }
-    let node = word(group, settings::groups::group());
-    let hierarchy = word(word(node, settings::groups::root()), settings::groups::hierarchy()) as u32;
-    let mut nearest = 0;
-    let mut least = u64::MAX;
-    let mut each = group;
+    let mut group = of_task(current());
+    let mut fullest = 0;
+    let mut least = below;
     for _ in 0..MAX_LEVELS {
-        let counter = each + settings::groups::memory();
-        let mut free = room(counter);
-        // Version 2, whose hierarchy is number 0, counts swap alone there, and looks for no pages for its limit.
-        if hierarchy != 0 {
-            free = free.min(room(each + settings::groups::with_swap()));
+        if group == 0 {
+            break;
         }
         // The counters are added to from the innermost out, and the first that is full refuses
         // (`page_counter_try_charge`, mm/page_counter.c). Who looks for pages beside may have made room since.
-        if free < least {
-            least = free;
-            nearest = each;
+        let room = groups_room(group);
+        if room < least {
+            least = room;
+            fullest = group;
         }
-        let above = word(counter, settings::groups::parent());
-        if free == 0 || above == 0 {
-            break;
-        }
-        each = above - settings::groups::memory();
+        let above = word(group + settings::groups::memory(), settings::groups::parent());
+        group = if room == 0 || above == 0 { 0 } else { above - settings::groups::memory() };
     }
-    if nearest == 0 { 0 } else { id(nearest) }
+    if fullest == 0 { 0 } else { id(fullest) }
 }
 
-/// How many pages a counter lets pass; none where it is at its limit, and as if there were no limit where it is not even
-/// near it.
+/// How many pages a group lets pass; as if there were no limit where it is not even near it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn groups_room(group: u64) -> u64 {
+    let memory = room(group + settings::groups::memory());
+    // Version 2, whose hierarchy is number 0, counts swap alone there, and looks for no pages for its limit.
+    let node = word(group, settings::groups::group());
+    let hierarchy = word(word(node, settings::groups::root()), settings::groups::hierarchy()) as u32;
+    if hierarchy == 0 { memory } else { memory.min(room(group + settings::groups::with_swap())) }
+}
+
 #[inline(always)]
 fn room(counter: u64) -> u64 {
     let usage = word(counter, settings::groups::usage());
@@ -107,11 +134,9 @@ fn room(counter: u64) -> u64 {
     if free > most / NEARLY { u64::MAX } else { free }
 }
 
-/// The group that the current task's memory is counted in; 0 where it has none, as the kernel's own threads.
+/// The group that the task's memory is counted in; 0 where it has none, as the kernel's own threads.
 #[inline(always)]
-fn of_current() -> u64 {
-    // SAFETY: the helper takes nothing.
-    let task = unsafe { bpf_get_current_task() };
+fn of_task(task: u64) -> u64 {
     // `get_mem_cgroup_from_mm`, mm/memcontrol.c.
     let memory = word(task, settings::groups::task_memory());
     if memory == 0 {

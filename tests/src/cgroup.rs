@@ -1,6 +1,5 @@
 //! Control groups with little memory, of either version.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
@@ -104,16 +103,6 @@ impl Cgroup {
     #[must_use]
     pub fn number(&self) -> u64 {
         self.path().metadata().expect("it is there").ino()
-    }
-
-    /// Its name: how its path ends.
-    ///
-    /// # Panics
-    ///
-    /// Never: it was made with one.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.path().file_name().and_then(OsStr::to_str).expect("it has a name")
     }
 
     /// Pages that came back to it, and to those within it, soon after they were freed; `None` where the kernel doesn't tell.

@@ -1,5 +1,6 @@
 //! Waits for memory, against what the kernel itself writes down and counts.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use memtrace_tests::cgroup::Version;
 use memtrace_tests::kernel_trace::Passed;
 use memtrace_tests::report::{Order, ProcessReport, Waits};
 use memtrace_tests::swap::{major_faults, swapped_in};
-use memtrace_tests::{Cgroup, KernelTrace, Numbers, Report, Scratch, Stack, Swap, Trace, Victim, victim};
+use memtrace_tests::{Cgroup, Group, KernelTrace, Numbers, Report, Scratch, Stack, Swap, Trace, Victim, victim};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
@@ -56,13 +57,18 @@ fn memcg(process: &ProcessReport) -> &Waits {
     &process.stalls.as_ref().expect("they are of reclaim")["memcg"]
 }
 
+/// How the path of a group ends.
+fn name(group: &Group) -> &str {
+    group.path().file_name().and_then(OsStr::to_str).expect("it has a name")
+}
+
 /// All of `waits` are for the limit of `group`, of whose memory is told what it says itself.
 fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
     let groups = report.cgroups.as_ref().expect("it is of reclaim");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
     let [found] = for_limits[..] else { panic!("not for one limit: {groups:#?}") };
     assert_eq!((found.id, &found.stalls["memcg"]), (Some(group.number()), waits));
-    assert!(found.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", group.name()))), "{found:#?}");
+    assert!(found.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", name(group)))), "{found:#?}");
     // For a group's limit single pages are looked for.
     assert_eq!(waits.orders, [Order { order: Some(0), count: waits.count }]);
 
@@ -157,9 +163,10 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
 #[test]
 fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
     let group = Cgroup::with_memory(LIMIT);
+    let inner = group.within();
     let mut victim = Victim::start_with("pressed", &["eat", &MIB.to_string()]);
     let pid = victim.pid();
-    group.take(pid);
+    inner.take(pid);
     let blocks = Trace::of(&victim).start();
     let waits = Trace::of(&victim).options(&["--events", "reclaim"]).start();
     victim.process().tell("");
@@ -176,6 +183,8 @@ fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
         let killed: Vec<_> = report.oom_kills.iter().filter(|kill| kill.pid == pid).collect();
         let [kill] = killed[..] else { panic!("it was killed once: {:#?}", report.oom_kills) };
         assert_eq!((kill.comm.as_str(), kill.by_pid), ("pressed", pid));
+        let ends = |path: &Option<String>, name| path.as_ref().is_some_and(|path| path.ends_with(&format!("/{name}")));
+        assert!(ends(&kill.cgroup, name(&inner)) && ends(&kill.full_cgroup, name(&group)), "{kill:#?}");
     }
     // What it had when it was killed is kept.
     let (live_bytes, live_count) = (told * MIB, told);

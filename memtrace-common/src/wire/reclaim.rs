@@ -46,6 +46,10 @@ pub struct OomRecord {
     pub reserved: u32,
     /// The name of the thread that found no memory.
     pub by_comm: [u8; COMM],
+    /// The control group that the victim's memory is counted in, as in a [`StallRecord`].
+    pub group: u64,
+    /// The control group, that of the thread which found no memory or one above, that was full; 0 where none was.
+    pub full: u64,
 }
 
 /// `TASK_COMM_LEN`, include/linux/sched.h.
@@ -191,7 +195,7 @@ const _: () = {
     assert!(offset_of!(StallRecord, group) == 64);
     assert!(size_of::<GroupLayout>() == 64);
     assert!(size_of::<ReclaimLayout>() == 88);
-    assert!(size_of::<OomRecord>() == 56);
+    assert!(size_of::<OomRecord>() == 72);
     assert!(offset_of!(OomRecord, by) == 32);
     assert!(size_of::<KernelThread>() == 24);
     assert!(size_of::<KernelThreadBook>() == 32);

@@ -151,7 +151,9 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
     let victim: u64 = context.arg(0);
     let mut thread = Thread { pid: victim as u32, tid: victim as u32 };
     let mut comm = [0; COMM];
+    let mut group = 0;
     if victim >= KERNEL {
+        group = groups::of(victim);
         // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
         unsafe {
             if let Ok(pid) = bpf_probe_read_kernel((victim as usize + settings::task_tgid()) as *const u32) {
@@ -162,8 +164,12 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
             }
         }
     }
+    if group == 0 && thread.pid == by.pid {
+        group = groups::own();
+    }
     let header = thread.header(Kind::OomKill);
-    emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm: reclaim::comm() });
+    let (by_comm, full) = (reclaim::comm(), groups::full());
+    emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm, group, full });
     0
 }
 

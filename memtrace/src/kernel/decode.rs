@@ -132,6 +132,8 @@ fn out_of_memory(record: &[u8]) -> Result<EventKind, BadRecord> {
         comm: name(std::mem::offset_of!(OomRecord, comm))?,
         by: Pid(word32(record, std::mem::offset_of!(OomRecord, by))?),
         by_comm: name(std::mem::offset_of!(OomRecord, by_comm))?,
+        group: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, group))?),
+        full: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, full))?),
     })))
 }
 
@@ -247,9 +249,11 @@ mod tests {
         killed.extend(b"victim\0old-byteskworker/0:1\0\0\0\0");
         killed.splice(32..32, [42, 0, 0, 0, 0, 0, 0, 0]);
         let (comm, by_comm) = (String::from("victim"), String::from("kworker/0:1"));
-        let out_of_memory = OutOfMemory { comm, by: Pid(42), by_comm };
+        let (group, full) = (CgroupId::of(7), None);
+        let out_of_memory = OutOfMemory { comm, by: Pid(42), by_comm, group, full };
         assert_eq!(decode(&killed[..55]), Err(BadRecord), "half of a name");
         killed.push(0);
+        killed.extend([7, 0].iter().flat_map(|group: &u64| group.to_ne_bytes()));
         assert_eq!(decode(&killed), Ok(event(EventKind::OomKill(Box::new(out_of_memory)))));
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));

@@ -1,6 +1,6 @@
 //! Processes that the kernel has killed for want of memory.
 
-use super::{ImageId, Pid, Tick};
+use super::{CgroupId, ImageId, Pid, Tick};
 
 /// The kernel has killed a process, since no memory was to be found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,4 +15,9 @@ pub struct OomKill {
     pub by: Pid,
     /// Its name.
     pub by_comm: String,
+    /// The control group that the victim's memory was counted in, where that is known.
+    pub group: Option<CgroupId>,
+    /// The control group that was full, of that of who found no memory and those above; `None` where none was, or it is not
+    /// known.
+    pub full: Option<CgroupId>,
 }

@@ -232,6 +232,8 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 comm: String::from("victim"),
                 by: Pid(3 - pid),
                 by_comm: String::from("eater"),
+                group: CgroupId::of(nth % 3),
+                full: None,
             })),
             What::Map { pages, stack } => {
                 EventKind::Map { begin: page, size: Bytes(pages * PAGE.0), stack: StackId(stack) }

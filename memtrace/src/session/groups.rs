@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::model::{CgroupId, GroupMemory, PressureTime, Seconds, VmCounters};
+use crate::model::{CgroupId, GroupMemory, PressureTime, Profile, Seconds, VmCounters};
 use crate::target::{GroupReading, MemoryGroups};
 
 /// So many groups are looked at. Reading what one says of its memory takes the kernel tens of microseconds.
@@ -12,6 +12,14 @@ const MAX_WATCHED: usize = 512;
 
 /// What is told of each group: its path, and its memory.
 pub(super) type Groups = BTreeMap<CgroupId, (PathBuf, GroupMemory)>;
+
+/// Looks up the paths of the control groups of who was killed.
+pub(super) fn name_kills(profile: &mut Profile) {
+    let wanted: BTreeSet<_> = profile.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect();
+    let hierarchy = if wanted.is_empty() { None } else { MemoryGroups::find() };
+    let found = hierarchy.iter().flat_map(MemoryGroups::all).filter(|(id, _)| wanted.contains(id));
+    profile.cgroup_paths = found.map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect();
+}
 
 /// Looks at the memory of control groups.
 #[derive(Debug)]

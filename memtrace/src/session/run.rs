@@ -203,7 +203,10 @@ impl Trace {
         self.tables.give(&mut self.kernel, &mut self.followed);
         let News { allocators, late, changed } = self.followed.poll();
         let late = late.into_iter().filter(|&pid| self.is_chosen(pid)).count();
-        self.late.add(LossReason::AllocatorLate, late as u64);
+        // Where no blocks are followed there is nothing to be late for.
+        if self.subject.probe_site.is_some() {
+            self.late.add(LossReason::AllocatorLate, late as u64);
+        }
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
         }

@@ -63,7 +63,14 @@ pub(crate) fn waits() -> Profile {
         stacks: stacks.collect(),
         processes,
         frames: ["main", "eat", "read_all"].map(frame).into(),
-        oom_kills: vec![kill(EATER, "eater", EATER, "eater"), kill(Pid(9), "", READER, "reader")],
+        oom_kills: vec![
+            OomKill { group: CgroupId::of(7), full: CgroupId::of(6), ..kill(EATER, "eater", EATER, "eater") },
+            OomKill { full: CgroupId::of(9), ..kill(Pid(9), "", READER, "reader") },
+        ],
+        cgroup_paths: [(6, "/jobs"), (7, "/jobs/small")]
+            .into_iter()
+            .filter_map(|(id, path)| Some((CgroupId::of(id)?, path.to_owned())))
+            .collect(),
         reclaim: Some(machine()),
         ..Profile::default()
     }
@@ -134,7 +141,7 @@ fn frame(name: &str) -> Frame {
 
 fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {
     let victim = ImageId { pid, ordinal: 0 };
-    OomKill { at: Tick(9000), victim, comm: comm.to_owned(), by, by_comm: by_comm.to_owned() }
+    OomKill { at: Tick(9000), victim, comm: comm.to_owned(), by, by_comm: by_comm.to_owned(), group: None, full: None }
 }
 
 /// Of the whole machine, with more than the two have done.

@@ -126,4 +126,8 @@ pub struct Kill {
     pub comm: String,
     /// Who found no memory.
     pub by_pid: u32,
+    /// The control group of the victim.
+    pub cgroup: Option<String>,
+    /// The control group that was full.
+    pub full_cgroup: Option<String>,
 }

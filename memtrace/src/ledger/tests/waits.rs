@@ -53,7 +53,7 @@ fn waits_for_one_control_group_are_kept_apart_from_those_for_another() {
 fn the_books_of_who_is_killed_for_want_of_memory_are_kept_and_say_so() {
     let kill = || {
         let (comm, by_comm) = (String::from("victim"), String::from("eater"));
-        EventKind::OomKill(Box::new(OutOfMemory { comm, by: Pid(7), by_comm }))
+        EventKind::OomKill(Box::new(OutOfMemory { comm, by: Pid(7), by_comm, group: None, full: None }))
     };
     let stalled = EventKind::Stall(Box::new(stall(Work::Memcg, 5000, S)));
     let story = Story::new().alloc(A, 10, S).event(PID, T1, 0, stalled).event(PID, T1, 5, kill()).exit(6);

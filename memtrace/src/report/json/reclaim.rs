@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::model::{
-    Effort, KernelThread, Latencies, MachineReclaim, OomKill, Order, PressureTime, Reading, Seconds, StallBook, Stalls,
-    VmCounters, Work,
+    CgroupId, Effort, KernelThread, Latencies, MachineReclaim, OomKill, Order, PressureTime, Profile, Reading, Seconds,
+    StallBook, Stalls, VmCounters, Work,
 };
 
 /// Waits by what was done meanwhile.
@@ -200,16 +200,21 @@ pub(super) struct Kill<'a> {
     comm: &'a str,
     by_pid: u32,
     by_comm: &'a str,
+    cgroup: Option<&'a str>,
+    full_cgroup: Option<&'a str>,
     at_s: f64,
 }
 
-impl<'a> From<&'a OomKill> for Kill<'a> {
-    fn from(kill: &'a OomKill) -> Self {
+impl<'a> Kill<'a> {
+    pub(super) fn new(profile: &'a Profile, kill: &'a OomKill) -> Self {
+        let path = |id: Option<CgroupId>| profile.cgroup_paths.get(&id?).map(String::as_str);
         Self {
             pid: kill.victim.pid.0,
             comm: &kill.comm,
             by_pid: kill.by.0,
             by_comm: &kill.by_comm,
+            cgroup: path(kill.group),
+            full_cgroup: path(kill.full),
             at_s: kill.at.since_start().as_secs_f64(),
         }
     }

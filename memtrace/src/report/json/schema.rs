@@ -75,7 +75,7 @@ impl<'a> Report<'a> {
             cgroups: (profile.class == EventClass::Reclaim)
                 .then(|| profile.cgroups.iter().map(groups::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
-            oom_kills: profile.oom_kills.iter().map(reclaim::Kill::from).collect(),
+            oom_kills: profile.oom_kills.iter().map(|kill| reclaim::Kill::new(profile, kill)).collect(),
             losses: &profile.losses,
             notes: &profile.notes,
             stack_quality: profile.quality(),

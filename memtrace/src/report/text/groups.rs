@@ -80,7 +80,10 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
     }
     let memories = || known.iter().map(|(_, memory)| *memory);
     let dash = || String::from("-");
-    let of_all = |count: u64, memory: &GroupMemory| format!("{count} of {} s", memory.seconds.all);
+    let of_all = |count: u64, memory: &GroupMemory| match memory.seconds.all {
+        0 => dash(),
+        all => format!("{count} of {all} s"),
+    };
     let pressure =
         |memory: &GroupMemory| memory.pressure.map_or_else(dash, |found| pressure_time(found.some, memory.watched));
     writeln!(out, "\nTheir memory\n")?;

@@ -11,7 +11,7 @@ use crate::session::error::Error;
 use crate::session::followed::Followed;
 use crate::session::observer::Observer;
 use crate::session::outputs::Outputs;
-use crate::session::{cost, memory, reclaim};
+use crate::session::{cost, groups, memory, reclaim};
 use crate::symbolize::Symbolizer;
 
 /// Reports that can be written.
@@ -64,6 +64,7 @@ impl Reports {
             {
                 reclaim.tell(&mut profile);
             }
+            groups::name_kills(&mut profile);
             profile.duration = told.duration;
             profile.notes = told.notes.to_vec();
             let hits = if class == EventClass::Heap { profile.total().alloc.count } else { 0 };
