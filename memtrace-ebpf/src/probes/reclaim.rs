@@ -8,11 +8,11 @@ use core::arch::asm;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, StallRecord, counted, work};
+use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, STACK_NOT_TAKEN, StallRecord, counted, work};
 
 use crate::stack::Interrupted;
 use crate::thread::{Thread, since_start};
-use crate::{emit, groups, maps, reclaim, settings, stack};
+use crate::{atomic, emit, groups, maps, reclaim, settings, stack};
 
 /// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
 /// include/linux/mmzone.h).
@@ -231,7 +231,11 @@ fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
         return 0;
     }
     let ring = emit::ring_for_thread(thread);
-    let stack = stack::take(context, &Interrupted::current(), thread, ring);
+    // Kernels that need the plain object do not tell with which registers the thread has entered.
+    let stack = match atomic::IS_PLAIN {
+        true => STACK_NOT_TAKEN,
+        false => stack::take(context, &Interrupted::current(), thread, ring),
+    };
     let header = thread.header(Kind::Stall);
     emit::stall(context, ring, StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order, group });
     0
