@@ -157,7 +157,9 @@ fn word(base: u64, offset: u64) -> u64 {
     let mut word = 0u64;
     // SAFETY: the helper checks the address, writes as many bytes as there is room for, and zeros where it cannot read; the
     // offsets are those of the running kernel's own type information.
-    unsafe { bpf_probe_read_kernel(from_mut(&mut word).cast(), size_of::<u64>() as u32, (base + offset) as *const c_void) };
+    unsafe {
+        bpf_probe_read_kernel(from_mut(&mut word).cast(), size_of::<u64>() as u32, (base + offset) as *const c_void)
+    };
     word
 }
 

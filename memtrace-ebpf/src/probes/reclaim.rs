@@ -164,8 +164,10 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
             }
         }
     }
-    if group == 0 && thread.pid == by.pid {
+    // Of the current thread more is known than its number.
+    if victim < KERNEL && thread.pid == by.pid {
         group = groups::own();
+        comm = reclaim::comm();
     }
     let header = thread.header(Kind::OomKill);
     let (by_comm, full) = (reclaim::comm(), groups::full());
@@ -237,6 +239,10 @@ fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
         false => stack::take(context, &Interrupted::current(), thread, ring),
     };
     let header = thread.header(Kind::Stall);
-    emit::stall(context, ring, StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order, group });
+    emit::stall(
+        context,
+        ring,
+        StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order, group },
+    );
     0
 }

@@ -9,7 +9,7 @@ pub struct OomKill {
     pub at: Tick,
     /// The program that was killed, as far as its process was followed.
     pub victim: ImageId,
-    /// The victim's name; empty where the kernel does not tell, as 5.10 does not.
+    /// The victim's name; empty where the kernel does not tell, as 5.10 does not of others than who found no memory.
     pub comm: String,
     /// Who found no memory.
     pub by: Pid,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::reclaim::{Books, PressureFields, books, reading};
-use crate::model::{GroupMemory, GroupProfile};
+use crate::model::{CgroupId, GroupMemory, GroupProfile};
 
 #[derive(Serialize)]
 pub(super) struct Group<'a> {
@@ -16,7 +16,7 @@ pub(super) struct Group<'a> {
 impl<'a> From<&'a GroupProfile> for Group<'a> {
     fn from(group: &'a GroupProfile) -> Self {
         Self {
-            id: group.id.map(|id| id.number()),
+            id: group.id.map(CgroupId::number),
             path: group.path.as_deref(),
             stalls: books(&group.stalls),
             memory: group.memory.as_ref().map(MemoryFields::from),

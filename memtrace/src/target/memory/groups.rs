@@ -111,7 +111,7 @@ fn id_of(folder: &fs::Metadata) -> Option<CgroupId> {
 fn sum(stat: &str, start: &str) -> Option<u64> {
     let counters =
         stat.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')?.1.trim().parse::<u64>().ok());
-    counters.reduce(|sum, counter| sum.saturating_add(counter))
+    counters.reduce(u64::saturating_add)
 }
 
 #[cfg(test)]
