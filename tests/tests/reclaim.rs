@@ -66,7 +66,8 @@ fn name(group: &Group) -> &str {
 fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
     let groups = report.cgroups.as_ref().expect("it is of reclaim");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
-    let [found] = for_limits[..] else { panic!("not for one limit: {groups:#?}") };
+    assert_eq!(for_limits.len(), 1, "not for one limit: {groups:#?}");
+    let found = for_limits[0];
     assert_eq!((found.id, &found.stalls["memcg"]), (Some(group.number()), waits));
     assert!(found.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", name(group)))), "{found:#?}");
     // For a group's limit single pages are looked for.
