@@ -11,7 +11,7 @@ use super::wrapped;
 use crate::model::{GroupMemory, GroupProfile, Metric, Nanoseconds, Profile, Reading, Seconds, StallBook, Work};
 
 /// What the numbers leave of a line.
-const NAME: usize = 32;
+const NAME: usize = 24;
 
 /// A group that was looked at for all the time but that is one that was from the beginning.
 const SLACK: Duration = Duration::from_secs(1);
