@@ -37,7 +37,7 @@ pub struct StallKey {
 pub struct GroupProfile {
     /// Which; `None`: all waits of which it is not known.
     pub id: Option<CgroupId>,
-    /// Its path; `None` where it was gone before it could be looked up.
+    /// Its path; `None` where it was gone before it could be looked up, or lies outside of what is mounted.
     pub path: Option<String>,
     /// The waits of those who were traced, by what was done meanwhile.
     pub stalls: BTreeMap<Work, StallBook>,

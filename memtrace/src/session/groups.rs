@@ -7,8 +7,9 @@ use std::time::Instant;
 use crate::model::{CgroupId, GroupMemory, PressureTime, Profile, Seconds, VmCounters};
 use crate::target::{GroupReading, MemoryGroups};
 
-/// So many groups are looked at. Reading what one says of its memory takes the kernel tens of microseconds.
-const MAX_WATCHED: usize = 512;
+/// So many groups with limits are looked at from the beginning. Reading what one says of its memory takes the kernel tens of
+/// microseconds.
+const MAX_AT_ONCE: usize = 512;
 
 /// What is told of each group: its path, and its memory.
 pub(super) type Groups = BTreeMap<CgroupId, (PathBuf, GroupMemory)>;
@@ -56,7 +57,7 @@ impl GroupReader {
         let Some(hierarchy) = &reader.hierarchy else { return reader };
         let now = Instant::now();
         let limited = hierarchy.all().into_iter().filter(|(_, path)| hierarchy.is_limited(path));
-        let read = limited.take(MAX_WATCHED).filter_map(|(id, path)| Some((id, Watched::begin(hierarchy, path, now)?)));
+        let read = limited.take(MAX_AT_ONCE).filter_map(|(id, path)| Some((id, Watched::begin(hierarchy, path, now)?)));
         reader.watched = read.collect();
         reader
     }
@@ -71,7 +72,6 @@ impl GroupReader {
         }
         for (id, path) in hierarchy.all() {
             if new.contains(&id)
-                && self.watched.len() < MAX_WATCHED
                 && let Some(watched) = Watched::begin(hierarchy, path, now)
             {
                 self.watched.insert(id, watched);

@@ -46,7 +46,7 @@ impl<'a> Row<'a> {
     fn new(group: &'a GroupProfile) -> Self {
         let name = match (&group.path, group.id) {
             (Some(path), _) => label::shown(path),
-            (None, Some(id)) => format!("[removed, number {}]", id.number()),
+            (None, Some(id)) => format!("[not found, number {}]", id.number()),
             (None, None) => String::from("[not known]"),
         };
         Self { name, waits: group.all(), group }

@@ -29,7 +29,7 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
     let place = kill.group.and_then(path).or_else(of_process).map_or_else(String::new, |path| format!(" of {path}"));
     let full = kill.full.map_or_else(String::new, |id| match path(id) {
         Some(path) => format!("; its control group {path} was full"),
-        None => String::from("; its control group, which has been removed since, was full"),
+        None => format!("; its control group (not found, number {}) was full", id.number()),
     });
     let at = phrase::duration(kill.at.since_start());
     let by = match kill.by == pid {
