@@ -56,6 +56,8 @@ static SETTINGS: Settings = Settings {
         super_block: 0,
         device: 0,
         program: 0,
+        program_begin: 0,
+        program_end: 0,
         reserved: 0,
     },
     reclaim: ReclaimLayout {
@@ -277,7 +279,7 @@ pub mod areas {
         };
     }
 
-    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program }
+    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program program_begin program_end }
 }
 
 /// Where the kernel keeps the control groups of the memory controller.

@@ -119,20 +119,36 @@ pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
     if settings::max_depth() == 0 {
         return STACK_NOT_TAKEN;
     }
+    let id = in_scratch(thread, |slot| identify(context, origin, thread, ring, slot));
+    if id == NO_SCRATCH {
+        loss::count(context, LossReason::ScratchBusy, 1);
+        return STACK_FAILED;
+    }
+    id
+}
+
+/// No stack's id: they begin higher.
+const NO_SCRATCH: u64 = 0;
+
+/// What `work` returns, which is given scratch memory of the thread's own for so long; [`NO_SCRATCH`] where none is free.
+#[inline(always)]
+pub fn in_scratch(thread: Thread, work: impl FnOnce(u32) -> u64) -> u64 {
+    let mut free = SLOTS as u32;
     for attempt in 0..SCRATCH_TRIES {
         let slot = thread.tid.wrapping_add(attempt) & (SLOTS as u32 - 1);
-        let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { return STACK_FAILED };
+        let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { break };
         // SAFETY: a map value's pointer; `busy` is its first word.
         if unsafe { atomic::take(busy, first::SCRATCH + slot, 1) } {
-            // The slot is ours until it is released.
-            let id = identify(context, origin, thread, ring, slot);
-            // SAFETY: as above.
-            unsafe { atomic::give_back(busy, first::SCRATCH + slot) };
-            return id;
+            free = slot;
+            break;
         }
     }
-    loss::count(context, LossReason::ScratchBusy, 1);
-    STACK_FAILED
+    let Some(busy) = SCRATCH.get_ptr_mut(free).map(|scratch| scratch.cast::<u64>()) else { return NO_SCRATCH };
+    // The slot is ours until it is released.
+    let result = work(free);
+    // SAFETY: as above.
+    unsafe { atomic::give_back(busy, first::SCRATCH + free) };
+    result
 }
 
 #[inline(always)]

@@ -1,6 +1,7 @@
 //! Stack walks by tables: the walk of `memtrace-unwind` over the maps.
 
 mod areas;
+mod code;
 mod objects;
 mod processes;
 mod returns;
@@ -45,6 +46,7 @@ impl Read for User {
 }
 
 pub use areas::{announce, read_object};
+pub use code::{mapped, next_instruction, settled};
 pub use processes::{copy, forget, of as process, seed, unmapped_seed};
 
 /// What a walk found: how many frames, the hash of its seed and them, and how it ended.

@@ -104,6 +104,10 @@ pub struct AreaLayout {
     pub device: u32,
     /// `file` in `linux_binprm`.
     pub program: u32,
+    /// `start_code` in `mm_struct`.
+    pub program_begin: u32,
+    /// `end_code` in `mm_struct`.
+    pub program_end: u32,
     /// Zero.
     pub reserved: u32,
 }
@@ -118,4 +122,4 @@ pub mod gate {
     pub const COUNTING: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 280);
+const _: () = assert!(size_of::<Settings>() == 288);

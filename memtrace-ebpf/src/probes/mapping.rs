@@ -14,13 +14,17 @@ use crate::emit::Range;
 use crate::registers::call::{is_native, number, offset};
 use crate::stack::Interrupted;
 use crate::thread::Thread;
-use crate::{emit, maps, settings, stack};
+use crate::{emit, maps, settings, stack, unwind};
 
 /// Results from here on are errors (`MAX_ERRNO`, include/linux/err.h).
 const ERRORS: u64 = -4095_i64 as u64;
 
 /// The old mapping stays where it is, without its pages (include/uapi/linux/mman.h).
 const MREMAP_DONTUNMAP: u64 = 4;
+
+/// include/uapi/asm-generic/mman-common.h
+const PROT_EXEC: u64 = 4;
+const MAP_ANONYMOUS: u64 = 0x20;
 
 /// What the break was before a call that may change it, by thread.
 #[btf_map]
@@ -30,7 +34,7 @@ static BREAKS: LruHashMap<u32, u64, 8192> = LruHashMap::new();
 #[raw_tracepoint(tracepoint = "sys_enter")]
 fn sys_enter(context: RawTracePointContext) -> i32 {
     let number: u64 = context.arg(1);
-    let ends = number == number::MREMAP || number == number::MUNMAP && settings::tells_mappings();
+    let ends = ends(number);
     if !ends && !(number == number::BRK && settings::tells_mappings()) {
         return 0;
     }
@@ -59,7 +63,9 @@ fn sys_exit(context: RawTracePointContext) -> i32 {
     let number = word(registers, offset::NUMBER);
     let matters = match number {
         number::MREMAP => true,
-        number::MMAP | number::MUNMAP | number::BRK => settings::tells_mappings(),
+        number::MMAP => settings::tells_mappings() || maps_code(registers),
+        number::MUNMAP => true,
+        number::BRK => settings::tells_mappings(),
         _ => false,
     };
     if !matters || !maps::gate_open() || !is_native(word(registers, offset::MODE)) {
@@ -69,18 +75,37 @@ fn sys_exit(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
     match number {
         number::MREMAP | number::MUNMAP if result >= ERRORS => {
-            if pages(word(registers, offset::SECOND)) != 0 {
+            if ends(number) && pages(word(registers, offset::SECOND)) != 0 {
                 emit::restore_range(&context, thread);
             }
         }
+        number::MUNMAP => unwind::settled(thread),
         number::MREMAP => moved(&context, registers, thread, result),
         number::MMAP if result < ERRORS => {
-            mapped(&context, registers, thread, result, pages(word(registers, offset::SECOND)));
+            let bytes = pages(word(registers, offset::SECOND));
+            if maps_code(registers) {
+                unwind::mapped(thread, result, bytes);
+            }
+            if settings::tells_mappings() {
+                mapped(&context, registers, thread, result, bytes);
+            }
         }
         number::BRK => broken(&context, registers, thread, result),
         _ => {}
     }
     0
+}
+
+/// Whether the call with this number may take a mapping away that is in the books.
+#[inline(always)]
+fn ends(number: u64) -> bool {
+    number == number::MREMAP || number == number::MUNMAP && settings::tells_mappings()
+}
+
+/// Whether a call of mmap is about a file's code.
+#[inline(always)]
+fn maps_code(registers: u64) -> bool {
+    word(registers, offset::THIRD) & PROT_EXEC != 0 && word(registers, offset::FOURTH) & MAP_ANONYMOUS == 0
 }
 
 #[inline(always)]

@@ -43,6 +43,8 @@ fn process_exec_announce(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
     if maps::is_open() && scope::matters(thread.pid) {
         unwind::announce(thread.pid, context.arg(2));
+        // It begins in its linker, where it has one.
+        unwind::mapped(thread, unwind::next_instruction(), 1);
     }
     0
 }

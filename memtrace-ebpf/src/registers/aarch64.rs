@@ -83,6 +83,7 @@ pub mod call {
         pub const THIRD: usize = REGISTERS + 2 * 8;
         pub const FOURTH: usize = REGISTERS + 3 * 8;
         pub const MODE: usize = offset_of!(user_pt_regs, pstate);
+        pub const INSTRUCTION: usize = offset_of!(user_pt_regs, pc);
     }
 
     /// A 32-bit program runs (`PSR_MODE32_BIT`, arch/arm64/include/uapi/asm/ptrace.h).

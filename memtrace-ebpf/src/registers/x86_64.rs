@@ -91,6 +91,7 @@ pub mod call {
         pub const THIRD: usize = offset_of!(pt_regs, rdx);
         pub const FOURTH: usize = offset_of!(pt_regs, r10);
         pub const MODE: usize = offset_of!(pt_regs, cs);
+        pub const INSTRUCTION: usize = offset_of!(pt_regs, rip);
     }
 
     /// The code segment of 64-bit programs (`__USER_CS`, arch/x86/include/asm/segment.h).

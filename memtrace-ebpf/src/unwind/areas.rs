@@ -175,6 +175,15 @@ pub fn code_pages() -> Option<u32> {
     half(memory, layout::code_pages())
 }
 
+/// From where to where the current process has its program's code, as the program says (`mm_struct`).
+#[inline(always)]
+pub fn program_code() -> Option<(u64, u64)> {
+    // SAFETY: the helper takes nothing.
+    let task = unsafe { bpf_get_current_task() };
+    let memory = word(task, layout::task_memory())?;
+    Some((word(memory, layout::program_begin())?, word(memory, layout::program_end())?))
+}
+
 /// As `bpf_find_vma` calls it, while the mappings are locked.
 extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, whose: *mut c_void) -> i64 {
     // SAFETY: what `unwind_ask` gave.

@@ -13,7 +13,7 @@ use aya_ebpf::btf_maps::{Array, HashMap};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{MAX_PROCESSES, Process};
 
-use super::areas;
+use super::{areas, code};
 use crate::{atomic, settings};
 
 #[btf_map]
@@ -81,17 +81,19 @@ pub fn unmapped_seed(pid: u32) -> u64 {
 pub fn forget(pid: u32) {
     // There need not be anything.
     let _ = PROCS.remove(&pid);
+    code::forget(pid);
 }
 
-/// A new process begins with its parent's mappings, where user space has told them. Where the kernel is asked, it is asked
-/// anew.
+/// A new process begins with its parent's mappings, and with what is known of them.
 #[inline(always)]
 pub fn copy(parent: u32, child: u32) {
     // SAFETY: its memory stays that of a value of the map.
-    if let Some(known) = unsafe { PROCS.get(&parent) }
-        && known.count != 0
-    {
-        let process = *known;
+    if let Some(known) = unsafe { PROCS.get(&parent) } {
+        let mut process = *known;
+        // Where the kernel is asked, an entry's base is whose it is.
+        if process.count == 0 {
+            process.base = child;
+        }
         let _ = PROCS.insert(&child, &process, 0);
     }
 }

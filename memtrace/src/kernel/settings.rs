@@ -175,6 +175,8 @@ fn areas(types: &Btf<'_>) -> Option<AreaLayout> {
         super_block: types.member_offset("inode", "i_sb")?,
         device: types.member_offset("super_block", "s_dev")?,
         program: types.member_offset("linux_binprm", "file")?,
+        program_begin: types.member_offset("mm_struct", "start_code")?,
+        program_end: types.member_offset("mm_struct", "end_code")?,
         reserved: 0,
     })
 }

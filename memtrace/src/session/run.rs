@@ -202,9 +202,8 @@ impl Trace {
     fn follow(&mut self, observer: &mut dyn Observer) {
         self.tables.give(&mut self.kernel, &mut self.followed);
         let News { allocators, late, changed } = self.followed.poll();
-        let late = late.into_iter().filter(|&pid| self.is_chosen(pid)).count();
-        // Where no blocks are followed there is nothing to be late for.
         if self.subject.probe_site.is_some() {
+            let late = late.into_iter().filter(|&pid| self.is_chosen(pid)).count();
             self.late.add(LossReason::AllocatorLate, late as u64);
         }
         for (pid, allocator) in allocators {

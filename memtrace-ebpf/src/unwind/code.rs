@@ -1,0 +1,130 @@
+//! Where a process has mapped code, so that the kernel is asked about all of it when some is added.
+//!
+//! At a page fault the kernel can be asked about one mapping only, since interrupts are off there and it gives the lock back by
+//! an interrupt (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). What it said is forgotten with each mapping of
+//! code, so that of a process that has only just begun, or of whose pages few are in a sample, most stacks would be cut. When a
+//! system call returns it can be asked as often as one likes. The moment is when something is unmapped: so does the linker its
+//! list of libraries when it has mapped them all (`_dl_unload_cache`, elf/dl-cache.c).
+
+use aya_ebpf::btf_maps::LruHashMap;
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::macros::btf_map;
+
+use super::{areas, processes};
+use crate::registers::call::offset;
+use crate::settings;
+use crate::stack::{self, Interrupted, Scratch};
+use crate::thread::Thread;
+
+/// So many mappings of a process are kept: most programs have no more, and who has learns the others at its faults.
+const MOST: u32 = 12;
+
+/// One of a process' mappings of code, numbered as they were made.
+#[repr(C)]
+struct Which {
+    pid: u32,
+    number: u32,
+}
+
+/// Addresses.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Range {
+    begin: u64,
+    end: u64,
+}
+
+#[btf_map]
+static CODE: LruHashMap<Which, Range, 16384> = LruHashMap::new();
+
+/// The current thread has mapped code of a file at `begin`, so many bytes.
+#[inline(always)]
+pub fn mapped(thread: Thread, begin: u64, bytes: u64) {
+    let range = Range { begin, end: begin.wrapping_add(bytes) };
+    for number in 0..MOST {
+        // What cannot be kept is asked for when it is met.
+        if CODE.insert(&Which { pid: thread.pid, number }, &range, IF_NEW).is_ok() {
+            break;
+        }
+    }
+}
+
+/// The current thread has unmapped something: if the process has mapped code before, it may well have all by now.
+#[inline(always)]
+pub fn settled(thread: Thread) {
+    if !settings::can_find_areas() || settings::max_depth() == 0 {
+        return;
+    }
+    let Some(pages) = areas::code_pages() else { return };
+    let learned = Which { pid: thread.pid, number: LEARNED };
+    let now = Range { begin: pages as u64, end: 0 };
+    // SAFETY: only a word of it is read.
+    if unsafe { CODE.get(&learned) }.is_none_or(|before| before.begin != now.begin) {
+        let _ = CODE.insert(&learned, &now, 0);
+        stack::in_scratch(thread, |slot| unwind_learn(slot, thread.pid));
+    }
+}
+
+/// In the place of a mapping's number: how much code there was when it was learned last.
+const LEARNED: u32 = u32::MAX;
+
+/// Where the current process runs on when it leaves the kernel; 0 where that cannot be read.
+#[inline(always)]
+pub fn next_instruction() -> u64 {
+    let registers = Interrupted::current().registers as usize + offset::INSTRUCTION;
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(registers as *const u64) }.unwrap_or(0)
+}
+
+/// Only where there is no entry yet (`BPF_NOEXIST`, include/uapi/linux/bpf.h).
+const IF_NEW: u64 = 1;
+
+/// The process has another program now, or has ended.
+#[inline(always)]
+pub fn forget(pid: u32) {
+    let _ = CODE.remove(&Which { pid, number: LEARNED });
+    for number in 0..MOST {
+        if CODE.remove(&Which { pid, number }).is_err() {
+            break;
+        }
+    }
+}
+
+/// Asks about all code of the current process, in the scratch memory of `slot`. Is verified by itself, as the step is.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_learn(slot: u32, pid: u32) -> u64 {
+    let Some(scratch) = Scratch::at(slot) else { return 0 };
+    let Some(process) = processes::of(pid) else { return 0 };
+    scratch.unwind.process = process;
+    scratch.unwind.pid = pid;
+    if let Some((begin, end)) = areas::program_code() {
+        ask(slot, begin, end);
+    }
+    for number in 0..MOST {
+        // SAFETY: whatever is read, the kernel says what is there.
+        let Some(&Range { begin, end }) = (unsafe { CODE.get(Which { pid, number }) }) else { break };
+        ask(slot, begin, end);
+    }
+    0
+}
+
+/// Several times, since it is kept for the neighbourhood of what is asked for.
+#[inline(always)]
+fn ask(slot: u32, begin: u64, end: u64) {
+    let step = (end.wrapping_sub(begin) / TIMES).max(NEIGHBOURHOOD);
+    let mut next = begin;
+    for _ in 0..=TIMES {
+        if next >= end {
+            break;
+        }
+        areas::unwind_find_mapping(slot, next);
+        next = next.wrapping_add(step) / NEIGHBOURHOOD * NEIGHBOURHOOD;
+    }
+}
+
+/// How often at most, about one mapping.
+const TIMES: u64 = 4;
+
+/// The middle one of those that `areas` remembers mappings for.
+const NEIGHBOURHOOD: u64 = 1 << 20;
