@@ -8,11 +8,13 @@ use core::arch::asm;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
+use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, STACK_NOT_TAKEN, StallRecord, counted, work};
 
+use crate::reclaim::Pending;
 use crate::stack::Interrupted;
 use crate::thread::{Thread, since_start};
-use crate::{atomic, emit, groups, maps, reclaim, settings, stack};
+use crate::{atomic, emit, groups, loss, maps, reclaim, settings, stack};
 
 /// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
 /// include/linux/mmzone.h).
@@ -207,42 +209,83 @@ fn tally(what: u32, number: u64) -> i32 {
     0
 }
 
-/// Counts what has ended, and tells of it where it has kept a traced process waiting.
+/// Nothing has ended that is to be told of.
+const QUIET: u64 = 0;
+/// A traced process was kept waiting.
+const WAITED: u64 = 1;
+/// A kernel thread has ended something, and there was no room in its books.
+const NO_ROOM: u64 = 2;
+
+/// Counts what has ended, and tells of it where it has kept a traced process waiting. What is before and after the walk of the
+/// stack has frames of its own, since Linux 6.1 adds up those below each other.
 #[inline(always)]
 fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
+    match reclaim_ended(work, reclaimed) {
+        WAITED => {}
+        NO_ROOM => {
+            loss::count(context, LossReason::KernelThreadsFull, 1);
+            return 0;
+        }
+        _ => return 0,
+    }
+    // Kernels that need the plain object do not tell with which registers the thread has entered.
+    let stack = match atomic::IS_PLAIN {
+        true => STACK_NOT_TAKEN,
+        false => {
+            let thread = Thread::current();
+            stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread))
+        }
+    };
+    if reclaim_tell(stack) == 0 {
+        loss::count(context, LossReason::RingFullStall, 1);
+    }
+    0
+}
+
+/// Counts what the thread has ended; says what is to be done.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn reclaim_ended(work: u32, reclaimed: u64) -> u64 {
     let thread = Thread::current();
-    let Some(pending) = reclaim::pending(thread) else { return 0 };
+    let Some(pending) = reclaim::pending(thread) else { return QUIET };
     if pending.work != work {
-        return 0;
+        return QUIET;
     }
-    let (begun, scanned, throttled, order) = (pending.begun, pending.scanned, pending.throttled, pending.order);
+    let scanned = pending.scanned;
+    let duration = since_start().saturating_sub(pending.begun);
+    pending.duration = duration;
+    pending.freed = reclaimed;
     let group = pending.group;
-    reclaim::forget(thread);
     if !maps::is_open() {
-        return 0;
+        reclaim::forget(thread);
+        return QUIET;
     }
-    let duration = since_start().saturating_sub(begun);
     reclaim::count(work, counted::TIMES, 1);
     reclaim::count(work, counted::TIME, duration);
     groups::scanned(group, if work == work::MEMCG { scanned } else { 0 });
     if reclaim::is_kernel_thread() {
-        reclaim::book(context, work, duration, scanned, reclaimed);
-        return 0;
+        reclaim::forget(thread);
+        return if reclaim::book(work, duration, scanned, reclaimed) { QUIET } else { NO_ROOM };
     }
     if !maps::gate_open() {
-        return 0;
+        reclaim::forget(thread);
+        return QUIET;
     }
-    let ring = emit::ring_for_thread(thread);
-    // Kernels that need the plain object do not tell with which registers the thread has entered.
-    let stack = match atomic::IS_PLAIN {
-        true => STACK_NOT_TAKEN,
-        false => stack::take(context, &Interrupted::current(), thread, ring),
+    WAITED
+}
+
+/// Tells what the thread has ended, which it then forgets; says whether there was room: 1 or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn reclaim_tell(stack: u64) -> u64 {
+    let thread = Thread::current();
+    let Some(&mut Pending { duration, throttled, scanned, freed, work, order, group, .. }) = reclaim::pending(thread)
+    else {
+        return 0;
     };
     let header = thread.header(Kind::Stall);
-    emit::stall(
-        context,
-        ring,
-        StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order, group },
-    );
-    0
+    let record = StallRecord { header, stack, duration, throttled, scanned, reclaimed: freed, work, order, group };
+    let sent = emit::stall(emit::ring_for_thread(thread), record);
+    reclaim::forget(thread);
+    sent as u64
 }
