@@ -21,6 +21,7 @@ const FLAGS: &[&str] = &[
 /// Victims in C, for glibc.
 const GLIBC: &[&str] = &[
     "aligned",
+    "counted",
     "exact",
     "exec",
     "flood",

@@ -6,6 +6,7 @@
 use core::mem::{offset_of, size_of};
 
 mod counters;
+mod counts;
 mod memory;
 mod reclaim;
 mod selection;
@@ -14,6 +15,7 @@ mod settings;
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use counters::{SIZE_CLASSES, counter, size_class};
+pub use counts::{CountsLayout, CountsRecord, UNCOUNTED};
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use reclaim::{
     COMM, GroupLayout, KernelThread, KernelThreadBook, MAX_GROUPS, MAX_KERNEL_THREADS, NO_ORDER, OomRecord,
@@ -58,6 +60,8 @@ pub enum Kind {
     Stall = 15,
     /// A process is killed for want of memory: [`OomRecord`].
     OomKill = 16,
+    /// What the kernel has counted of a process that is about to run a new program or to end: [`CountsRecord`].
+    Counts = 17,
 }
 
 impl Kind {
@@ -81,6 +85,7 @@ impl Kind {
             14 => Some(Self::Move),
             15 => Some(Self::Stall),
             16 => Some(Self::OomKill),
+            17 => Some(Self::Counts),
             _ => None,
         }
     }
@@ -236,7 +241,7 @@ mod tests {
     #[test]
     fn kinds_survive_the_wire() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
-        assert_eq!(kinds.clone().count(), 16);
+        assert_eq!(kinds.clone().count(), 17);
         for kind in kinds {
             assert_eq!(Kind::from_raw(kind as u32), Some(kind));
             assert_eq!(Kind::split(kind as u32), (Some(kind), 0));

@@ -11,8 +11,8 @@ use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord,
-    ProcessRecord, RangeRecord, StackRecord, StallRecord, WantedRecord, ring_of, ring_of_memory,
+    AllocRecord, BlockRecord, CountsRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, MoveRecord,
+    OomRecord, ProcessRecord, RangeRecord, StackRecord, StallRecord, WantedRecord, ring_of, ring_of_memory,
 };
 
 use crate::stack::Scratch;
@@ -184,6 +184,14 @@ fn counted(context: &impl EbpfContext, sent: bool) {
 #[inline(always)]
 pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
     if !send(ring_for_memory(thread), ForkRecord { header: thread.header(Kind::Fork), child, reserved: 0 }) {
+        loss::count(context, LossReason::RingFullProcess, 1);
+    }
+}
+
+/// Tells what the kernel has counted of the process.
+#[inline(always)]
+pub fn counts(context: &impl EbpfContext, thread: Thread, record: CountsRecord) {
+    if !send(ring_for_memory(thread), record) {
         loss::count(context, LossReason::RingFullProcess, 1);
     }
 }

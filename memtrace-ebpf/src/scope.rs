@@ -31,7 +31,20 @@ pub fn traces(pid: u32) -> bool {
     }
     match known(pid) {
         Some(known) => known & target::TRACED != 0,
-        None => settings::scope() == scope::SELECTED && scope_choose(pid) != 0,
+        // SAFETY: the helper takes nothing.
+        None => settings::scope() == scope::SELECTED && scope_choose(pid, unsafe { bpf_get_current_task() }) != 0,
+    }
+}
+
+/// Whether the current process, which is `pid` and has just run another program, was traced before. Where it was not chosen
+/// yet, what it was then is not known any more, but for what most are.
+#[inline(always)]
+pub fn traced_before_exec(pid: u32) -> bool {
+    match known(pid) {
+        Some(known) => known & target::TRACED != 0,
+        None => {
+            settings::scope() == scope::PROBED || settings::scope() == scope::SELECTED && settings::traced_by_default()
+        }
     }
 }
 
@@ -42,13 +55,17 @@ pub fn matters(pid: u32) -> bool {
     settings::scope() == scope::SELECTED || known(pid).is_some_and(|known| known & target::TRACED != 0)
 }
 
-/// A new process is what its parent is, where families are traced.
+/// A new process is what its parent is, where families are traced. It is chosen at once where what the kernel counts of it
+/// is told, since it may run another program before it runs into a probe; its task is `task`.
 #[inline(always)]
-pub fn fork(parent: u32, child: u32) {
+pub fn fork(parent: u32, child: u32, task: u64) {
     if settings::scope() == scope::FAMILIES
         && let Some(known) = known(parent)
     {
         let _ = TARGETS.insert(&child, &known, 0);
+    }
+    if settings::scope() == scope::SELECTED && settings::counts::told() {
+        scope_choose(child, task);
     }
 }
 
@@ -74,11 +91,12 @@ fn known(pid: u32) -> Option<u32> {
     unsafe { TARGETS.get(&pid) }.copied()
 }
 
-/// Chooses the current process or not, and keeps it; 1 or 0. Is verified by itself, lest it be so for each probe.
+/// Chooses process `pid` of `task` or not, and keeps it; 1 or 0. It is the current one, or of the same user and control group.
+/// Is verified by itself, lest it be so for each probe.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn scope_choose(pid: u32) -> u64 {
-    let verdict = verdict();
+extern "C" fn scope_choose(pid: u32, task: u64) -> u64 {
+    let verdict = verdict(task);
     let traced = verdict & selector::EXCLUDE == 0 && (settings::traced_by_default() || verdict != 0);
     let value = if traced { target::TRACED } else { 0 };
     // Where there is no room, each of its events asks anew.
@@ -86,11 +104,11 @@ extern "C" fn scope_choose(pid: u32) -> u64 {
     traced as u64
 }
 
-/// What the selectors say of the current process, all together.
+/// What the selectors say of the process, all together.
 #[inline(always)]
-fn verdict() -> u32 {
-    // SAFETY: the helpers take nothing.
-    let (user, task) = unsafe { (bpf_get_current_uid_gid() as u32, bpf_get_current_task()) };
+fn verdict(task: u64) -> u32 {
+    // SAFETY: the helper takes nothing.
+    let user = unsafe { bpf_get_current_uid_gid() } as u32;
     let mut verdict = said(selector::USER, [user as u64, 0]);
     if let Some(comm) = comm(task) {
         verdict |= said(selector::COMM, comm);

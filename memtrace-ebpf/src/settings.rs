@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use memtrace_common::wire::{AreaLayout, GroupLayout, MAX_FRAMES, ReclaimLayout, Settings, scope};
+use memtrace_common::wire::{AreaLayout, CountsLayout, GroupLayout, MAX_FRAMES, ReclaimLayout, Settings, scope};
 
 use crate::atomic;
 
@@ -87,12 +87,36 @@ static SETTINGS: Settings = Settings {
             parent: 0,
         },
     },
+    // As `areas`.
+    counts: CountsLayout {
+        told: 1,
+        task_minor: 0,
+        task_major: 0,
+        task_node: 0,
+        signal_minor: 0,
+        signal_major: 0,
+        signal_threads: 0,
+        signal_sequence: 0,
+        signal_peak: 0,
+        reserved: 0,
+    },
 };
 
 macro_rules! read {
     // SAFETY: a read of an initialised static. Volatile, lest the compiler take the default for the value.
     ($($field:ident).+) => {
         unsafe { read_volatile(&raw const SETTINGS.$($field).+) }
+    };
+}
+
+macro_rules! offsets {
+    ($layout:ident: $($field:ident)*) => {
+        $(
+            #[inline(always)]
+            pub fn $field() -> u32 {
+                read!($layout.$field)
+            }
+        )*
     };
 }
 
@@ -268,18 +292,25 @@ pub fn can_find_areas() -> bool {
 pub mod areas {
     use super::{SETTINGS, read_volatile};
 
-    macro_rules! offsets {
-        ($($field:ident)*) => {
-            $(
-                #[inline(always)]
-                pub fn $field() -> u32 {
-                    read!(areas.$field)
-                }
-            )*
-        };
+    offsets! {
+        areas: task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns
+        super_block device program program_begin program_end
+    }
+}
+
+/// Where the kernel keeps what it counts of processes.
+pub mod counts {
+    use super::{SETTINGS, read_volatile};
+
+    /// Whether it is told.
+    #[inline(always)]
+    pub fn told() -> bool {
+        read!(counts.told) != 0
     }
 
-    offsets! { task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns super_block device program program_begin program_end }
+    offsets! {
+        counts: task_minor task_major task_node signal_minor signal_major signal_threads signal_sequence signal_peak
+    }
 }
 
 /// Where the kernel keeps the control groups of the memory controller.

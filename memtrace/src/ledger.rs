@@ -8,6 +8,7 @@
 mod against_a_naive_model;
 mod block;
 mod books;
+mod counts;
 mod image;
 mod pages;
 mod parked;
@@ -17,7 +18,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -26,6 +27,7 @@ use crate::model::{
     AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, OomKill,
     OutOfMemory, Part, Parts, Pid, Snapshot, Stack, StackId, StackKey, Stacks, Tick, Tid,
 };
+use counts::Counts;
 use image::{Image, Room};
 
 /// What a ledger is told before its first event.
@@ -56,14 +58,9 @@ pub struct Ledger {
     last: usize,
     /// How many processes have an image.
     running: usize,
-    ended: Vec<(ImageId, ImageUsage)>,
-    /// As above, the books of their pages.
-    ended_pages: Vec<(ImageId, ImageUsage)>,
-    /// As above, the books of their waits for memory.
-    ended_waits: Vec<(ImageId, ImageUsage)>,
+    /// The books of images that have ended, by what they are about.
+    ended: BTreeMap<EventClass, Vec<(ImageId, ImageUsage)>>,
     oom_kills: BTreeSet<OomKill>,
-    /// As above, the books of their mappings.
-    ended_ranges: Vec<(ImageId, ImageUsage)>,
     stacks: Stacks,
     room: Room,
     events: u64,
@@ -76,6 +73,8 @@ struct Process {
     ordinal: u32,
     /// It is being killed for want of memory.
     is_killed: bool,
+    /// What the kernel has counted of it.
+    counts: Counts,
     /// The program that it runs, from its first booked event on.
     image: Option<Box<Image>>,
 }
@@ -90,11 +89,8 @@ impl Ledger {
             by_pid: FxHashMap::default(),
             last: 0,
             running: 0,
-            ended: Vec::new(),
-            ended_pages: Vec::new(),
-            ended_waits: Vec::new(),
+            ended: BTreeMap::new(),
             oom_kills: BTreeSet::new(),
-            ended_ranges: Vec::new(),
             stacks: Stacks::default(),
             room: Room::new(&settings),
             events: 0,
@@ -179,6 +175,7 @@ impl Ledger {
                 }
             }
             EventKind::OomKill(kill) => self.kill(pid, *kill, tick),
+            EventKind::Counts { counts, is_traced } => self.count(pid, counts, is_traced),
             EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
             EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
         }
@@ -210,14 +207,9 @@ impl Ledger {
     /// The books of `class` at the moment `now`. Images in which nothing happened are left out.
     #[must_use]
     pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
-        let ended = match class {
-            EventClass::Heap => &self.ended,
-            EventClass::Map => &self.ended_ranges,
-            EventClass::Fault => &self.ended_pages,
-            EventClass::Reclaim => &self.ended_waits,
-        };
+        let ended = self.ended.get(&class).into_iter().flatten();
         Snapshot {
-            images: self.running(class, now).chain(ended.iter().cloned()).collect(),
+            images: self.running(class, now).chain(ended.cloned()).collect(),
             // Those of which this shard has no events too: another one may have them.
             stacks: self.stacks.clone(),
             oom_kills: self.oom_kills.clone(),
@@ -228,12 +220,7 @@ impl Ledger {
     /// As [`Ledger::snapshot`], the last: what is in it need not be held twice.
     #[must_use]
     pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
-        let ended = match class {
-            EventClass::Heap => std::mem::take(&mut self.ended),
-            EventClass::Map => std::mem::take(&mut self.ended_ranges),
-            EventClass::Fault => std::mem::take(&mut self.ended_pages),
-            EventClass::Reclaim => std::mem::take(&mut self.ended_waits),
-        };
+        let ended = self.ended.remove(&class).unwrap_or_default();
         Snapshot {
             images: self.running(class, now).chain(ended).collect(),
             stacks: std::mem::take(&mut self.stacks),
@@ -244,17 +231,17 @@ impl Ledger {
 
     /// The books of `class` of what still runs.
     fn running(&self, class: EventClass, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
-        let usage = move |image: &Image| match class {
-            EventClass::Heap => Some(image.usage(None, now, &self.settings)),
-            EventClass::Map => image.ranges.as_ref().map(|ranges| ranges.usage(None)),
-            EventClass::Fault => {
-                let usage = image.pages.as_ref().map(|pages| pages.usage(None));
-                usage.map(|usage| ImageUsage { copy_of: image.copy_of, ..usage })
+        let usage = move |process: &Process| {
+            let image = process.image.as_ref();
+            match class {
+                EventClass::Heap => Some(image?.usage(None, now, &self.settings)),
+                EventClass::Map => Some(image?.ranges.as_ref()?.usage(None)),
+                EventClass::Fault => counts::of_pages(process),
+                EventClass::Reclaim => Some(image?.waits.as_ref()?.usage(None)),
             }
-            EventClass::Reclaim => image.waits.as_ref().map(|waits| waits.usage(None)),
         };
         self.processes.iter().filter_map(move |process| {
-            let usage = usage(process.image.as_ref()?)?;
+            let usage = usage(process)?;
             image::has_books(&usage).then_some((process.image_id(), usage))
         })
     }
@@ -323,7 +310,7 @@ impl Ledger {
     #[cold]
     fn open_image(&mut self, pid: Pid) -> Option<()> {
         let index = self.find_or_add(pid)?;
-        let images = self.running + self.ended.len();
+        let images = self.running + self.ended.values().map(Vec::len).max().unwrap_or(0);
         let process = self.processes.get_mut(index)?;
         if process.image.is_none() {
             if images >= self.settings.processes as usize {
@@ -346,7 +333,7 @@ impl Ledger {
             self.room.losses.add(LossReason::ProcessesFull, 1);
             return None;
         }
-        self.processes.push(Process { pid, ordinal: 0, is_killed: false, image: None });
+        self.processes.push(Process { pid, ordinal: 0, is_killed: false, counts: Counts::default(), image: None });
         self.by_pid.insert(pid, index);
         Some(index)
     }
@@ -359,23 +346,25 @@ impl Ledger {
         process.ordinal = process.ordinal.saturating_add(1);
         let was_killed = std::mem::take(&mut process.is_killed);
         let ending = if was_killed && ending == Ending::Exit { Ending::OomKill } else { ending };
+        let counts = process.counts.end(ending);
         if let Some(image) = process.image.take() {
+            let mut keep = |class, usage| self.ended.entry(class).or_default().push((id, usage));
             self.running -= 1;
             self.room.live -= image.live();
             if let Some(pages) = &image.pages {
                 self.room.pages -= pages.count();
-                self.ended_pages.push((id, pages.usage(Some(ending))));
+                keep(EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(ending)) });
             }
             if let Some(waits) = &image.waits {
-                self.ended_waits.push((id, waits.usage(Some(ending))));
+                keep(EventClass::Reclaim, waits.usage(Some(ending)));
             }
             if let Some(ranges) = &image.ranges {
                 self.room.ranges -= ranges.count();
-                self.ended_ranges.push((id, ranges.usage(Some(ending))));
+                keep(EventClass::Map, ranges.usage(Some(ending)));
             }
             let usage = image.usage(Some(ending), tick, &self.settings);
             if image::has_books(&usage) {
-                self.ended.push((id, usage));
+                keep(EventClass::Heap, usage);
             }
         }
     }

@@ -10,6 +10,7 @@ mod event_class;
 mod explanation;
 mod group;
 mod id;
+mod kernel_counts;
 mod losses;
 mod mapping;
 mod mapping_kind;
@@ -43,6 +44,7 @@ pub use explanation::{
 };
 pub use group::{CgroupId, GroupMemory, GroupProfile, StallKey};
 pub use id::{ImageId, Pid, StackId, Tid};
+pub use kernel_counts::{ImageCounts, KernelCounts, PageFaults};
 pub use losses::{LossReason, Losses};
 pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
 pub use mapping_kind::{MappingKind, MappingTraits};

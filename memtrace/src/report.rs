@@ -6,6 +6,7 @@ mod explain;
 mod fold;
 mod folded;
 mod json;
+mod known;
 mod label;
 mod phrase;
 mod roots;

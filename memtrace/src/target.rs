@@ -9,6 +9,7 @@ mod belonging;
 mod cgroup;
 mod elf;
 mod error;
+mod kernel_counts;
 mod launch;
 mod maps;
 mod memory;
@@ -33,6 +34,7 @@ pub use allocators::{
 pub use belonging::{Belonging, Belongings, thread_names};
 pub use elf::ElfError;
 pub use error::TargetError;
+pub use kernel_counts::kernel_counts;
 pub use launch::{Candidates, Child, Identity, Launch, candidates, libraries};
 pub use maps::{mapped_as, object_at, program_of, read_image, vdso};
 pub use memory::{

@@ -4,6 +4,8 @@
 //! A golden file is never made by a passing test: with `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
 //! that they are looked at and the test is run again.
 
+#[path = "report_golden/estimates.rs"]
+mod estimates;
 #[path = "report_golden/folded.rs"]
 mod folded;
 #[path = "report_golden/host.rs"]
@@ -18,6 +20,8 @@ mod page;
 mod picture;
 #[path = "report_golden/sample.rs"]
 mod sample;
+#[path = "report_golden/sampled.rs"]
+mod sampled;
 #[path = "report_golden/text.rs"]
 mod text;
 #[path = "report_golden/waits.rs"]

@@ -103,6 +103,14 @@ pub struct ProcessReport {
     pub allocs_per_s: Option<f64>,
     /// Its waits for memory, by what was done meanwhile; of reclaim alone.
     pub stalls: Option<BTreeMap<String, Waits>>,
+    /// All that is resident, of page faults.
+    pub resident_bytes: Option<u64>,
+    /// The most that was ever resident, of page faults.
+    pub peak_resident_bytes: Option<u64>,
+    /// Page faults that needed no device, as the kernel counts them.
+    pub minor_faults: Option<u64>,
+    /// Page faults that waited for a device, as the kernel counts them.
+    pub major_faults: Option<u64>,
     /// What is resident, by kind of memory, of page faults.
     #[serde(default)]
     pub resident: BTreeMap<String, Resident>,

@@ -2,7 +2,7 @@
 
 use core::mem::size_of;
 
-use super::reclaim::ReclaimLayout;
+use super::{CountsLayout, ReclaimLayout};
 
 /// What user space tells the programs before they are loaded. The kernel takes these as constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct Settings {
     pub areas: AreaLayout,
     /// How its tracepoints about reclaim are called.
     pub reclaim: ReclaimLayout,
+    /// Where it keeps what it counts of processes.
+    pub counts: CountsLayout,
 }
 
 /// Where the kernel keeps what a process has mapped: offsets in bytes.
@@ -122,4 +124,4 @@ pub mod gate {
     pub const COUNTING: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 288);
+const _: () = assert!(size_of::<Settings>() == 328);

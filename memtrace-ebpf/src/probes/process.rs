@@ -8,7 +8,7 @@ use memtrace_common::wire::Kind;
 
 use crate::thread::Thread;
 use crate::thrice::{self, Deed};
-use crate::{emit, maps, pending, scope, settings, unwind};
+use crate::{counts, emit, maps, pending, scope, settings, unwind};
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
 /// task, which has the new program already.
@@ -57,6 +57,8 @@ fn exec(context: &RawTracePointContext) {
     pending::forget(thread.tid);
     unwind::forget(thread.pid);
     if maps::is_open() && scope::matters(thread.pid) {
+        let was_traced = scope::traced_before_exec(thread.pid);
+        counts::tell(context, thread, context.arg(0), was_traced);
         emit::process(context, thread, Kind::Exec);
     }
     scope::exec(thread.pid);
@@ -95,6 +97,7 @@ fn exit(context: &RawTracePointContext) {
     if is_last_thread(context.arg(0)) {
         unwind::forget(thread.pid);
         if maps::is_open() && scope::matters(thread.pid) {
+            counts::tell(context, thread, context.arg(0), scope::traces(thread.pid));
             emit::process(context, thread, Kind::Exit);
         }
         scope::exit(thread.pid);
@@ -137,7 +140,7 @@ fn fork(context: &RawTracePointContext) {
         // A thread has its process' mappings anyway.
         Ok(child) if child != parent => {
             unwind::copy(parent, child);
-            scope::fork(parent, child);
+            scope::fork(parent, child, context.arg(1));
             if settings::tells_forks() && maps::is_open() && scope::matters(child) && !shares_memory(context) {
                 emit::fork(context, thread, child);
             }

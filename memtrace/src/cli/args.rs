@@ -212,7 +212,9 @@ pub(super) struct Trace {
 
     /// Tell of one page in so many, chosen at random
     ///
-    /// For page faults, so that they can be followed always. What a stack has is then estimated, and shown with its error.
+    /// For page faults, so that they can be followed always. What a stack has is then estimated, and shown with its error
+    /// (±); folded stacks have no room for it. What the kernel counts of each process, its resident bytes and its page faults,
+    /// stays exact.
     #[arg(long, value_name = "N", help_heading = FILTERS)]
     pub(super) sample: Option<NonZeroU32>,
 

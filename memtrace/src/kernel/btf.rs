@@ -225,6 +225,7 @@ mod tests {
         assert!(btf.member_offset("signal_struct", "live").is_some());
         assert!(btf.member_offset("mm_struct", "context.vdso") > btf.member_offset("mm_struct", "context"));
         assert_eq!(btf.member_offset("mm_struct", "context.nothing"), None);
+        assert!(btf.member_offset("signal_struct", "stats_lock.seqcount.seqcount.sequence").is_some());
         let isolate = btf.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap();
         assert_eq!((isolate[0], isolate[3], isolate.last()), ("int", "long unsigned int", Some(&"int")));
         assert_eq!(btf.tracepoint_arguments("mm_vmscan_nothing"), None);

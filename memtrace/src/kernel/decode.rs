@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, COMM, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, MoveRecord, OomRecord,
-    PAGE_SHIFT, RangeRecord, StackRecord, StallRecord, fault, work,
+    AllocRecord, BlockRecord, COMM, CountsRecord, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, MoveRecord,
+    OomRecord, PAGE_SHIFT, RangeRecord, StackRecord, StallRecord, UNCOUNTED, fault, work,
 };
 
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Pid, Stack, StackEnd,
-    StackId, Stall, Tick, Tid, Touch, Work,
+    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, KernelCounts, Nanoseconds, Order, OutOfMemory, PAGE,
+    PageFaults, Pid, Stack, StackEnd, StackId, Stall, Tick, Tid, Touch, Work,
 };
 
 /// A record that does not say what it should.
@@ -74,6 +74,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         Kind::Fork => EventKind::Fork { child: Pid(word32(record, std::mem::offset_of!(ForkRecord, child))?) },
         Kind::Stall => stall(record)?,
         Kind::OomKill => out_of_memory(record)?,
+        Kind::Counts => counts(record)?,
         Kind::Exec => EventKind::Exec,
         Kind::Exit => EventKind::Exit,
     };
@@ -135,6 +136,18 @@ fn out_of_memory(record: &[u8]) -> Result<EventKind, BadRecord> {
         group: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, group))?),
         full: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, full))?),
     })))
+}
+
+fn counts(record: &[u8]) -> Result<EventKind, BadRecord> {
+    let number = |offset| word64(record, offset);
+    let minor = number(std::mem::offset_of!(CountsRecord, minor_faults))?;
+    let major = number(std::mem::offset_of!(CountsRecord, major_faults))?;
+    let peak_pages = number(std::mem::offset_of!(CountsRecord, peak_pages))?;
+    let is_traced = number(std::mem::offset_of!(CountsRecord, traced))? != 0;
+    let is_known = minor != UNCOUNTED && major != UNCOUNTED;
+    let peak_rss = Bytes(peak_pages.checked_mul(PAGE.0).ok_or(BadRecord)?);
+    let counts = is_known.then_some(KernelCounts { faults: PageFaults { minor, major }, peak_rss });
+    Ok(EventKind::Counts { counts, is_traced })
 }
 
 /// What the kernel half's number for it stands for.
@@ -255,6 +268,15 @@ mod tests {
         killed.push(0);
         killed.extend([7, 0].iter().flat_map(|group: &u64| group.to_ne_bytes()));
         assert_eq!(decode(&killed), Ok(event(EventKind::OomKill(Box::new(out_of_memory)))));
+        let counts = KernelCounts { faults: PageFaults { minor: 70, major: 3 }, peak_rss: Bytes(9 << 12) };
+        assert_eq!(
+            decode(&with_words(header(17), &[70, 3, 9, 1])),
+            Ok(event(EventKind::Counts { counts: Some(counts), is_traced: true }))
+        );
+        assert_eq!(
+            decode(&with_words(header(17), &[70, u64::MAX, 9, 0])),
+            Ok(event(EventKind::Counts { counts: None, is_traced: false }))
+        );
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));
         let truncated_with_two_frames = 2 | 4 << 32;
@@ -288,12 +310,13 @@ mod tests {
         assert_eq!(decode(&with_words(header(5), &[99, 0, 7])), Err(BadRecord), "no known end");
         assert_eq!(decode(&with_words(header(5), &[99, 15 << 32, 7])), Err(BadRecord), "an end without a walk");
         assert_eq!(decode(&with_words(header(15), &[99, 1, 0, 0, 0, 6, 0])), Err(BadRecord), "no known work");
+        assert_eq!(decode(&with_words(header(17), &[70, 3, 1 << 52, 1])), Err(BadRecord), "more than there can be");
         assert_eq!(decode(&with_words(header(5), &[1, 1 << 32, 7])), Err(BadRecord), "the id of no stack");
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..18) {
+        fn no_bytes_make_it_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..19) {
             let _ = decode(&record);
             let mut known = record;
             if known.len() >= 4 {

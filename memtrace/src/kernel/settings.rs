@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use memtrace_common::wire::{AreaLayout, GroupLayout, MAX_FRAMES, MAX_RINGS, ReclaimLayout, Settings};
+use memtrace_common::wire::{AreaLayout, CountsLayout, GroupLayout, MAX_FRAMES, MAX_RINGS, ReclaimLayout, Settings};
 
 use super::btf::{self, Btf};
 use super::error::KernelError;
@@ -65,6 +65,13 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         log::debug!("the kernel cannot be asked what processes have mapped");
         AreaLayout::default()
     });
+    let mut counts = CountsLayout::default();
+    if options.page_sample.is_some() {
+        counts = self::counts(&types).unwrap_or_else(|| {
+            log::warn!("of processes that end, page faults are not counted: {} does not say where they are", btf::PATH);
+            CountsLayout::default()
+        });
+    }
     Ok(Settings {
         start_ns: options.start_ns,
         min_size: options.min_size.0,
@@ -95,6 +102,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         reserved: 0,
         areas,
         reclaim: reclaim(&types),
+        counts,
     })
 }
 
@@ -140,6 +148,23 @@ fn groups(types: &Btf<'_>) -> Option<GroupLayout> {
         max: types.member_offset("page_counter", "max")?,
         high: types.member_offset("page_counter", "high")?,
         parent: types.member_offset("page_counter", "parent")?,
+    })
+}
+
+/// Where the kernel keeps what it counts of processes.
+fn counts(types: &Btf<'_>) -> Option<CountsLayout> {
+    Some(CountsLayout {
+        told: 1,
+        task_minor: types.member_offset("task_struct", "min_flt")?,
+        task_major: types.member_offset("task_struct", "maj_flt")?,
+        task_node: types.member_offset("task_struct", "thread_node")?,
+        signal_minor: types.member_offset("signal_struct", "min_flt")?,
+        signal_major: types.member_offset("signal_struct", "maj_flt")?,
+        signal_threads: types.member_offset("signal_struct", "thread_head")?,
+        // A lock of sequences is one of a spin lock's sequences since Linux 5.10 (include/linux/seqlock_types.h).
+        signal_sequence: types.member_offset("signal_struct", "stats_lock.seqcount.seqcount.sequence")?,
+        signal_peak: types.member_offset("signal_struct", "maxrss")?,
+        reserved: 0,
     })
 }
 

@@ -183,6 +183,7 @@ impl Naive {
             | EventKind::Park { .. }
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
+            | EventKind::Counts { .. }
             | EventKind::Map { .. }
             | EventKind::ParkRange { .. }
             | EventKind::RestoreRange

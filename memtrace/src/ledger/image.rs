@@ -9,8 +9,8 @@ use super::ranges::Ranges;
 use super::stalls::Waits;
 use super::table::{Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey, StackUsage, Tick,
-    Tid, Usage,
+    AbsAddr, Amount, Bytes, Ending, ImageCounts, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey,
+    StackUsage, Tick, Tid, Usage,
 };
 
 /// One program run by one process.
@@ -199,5 +199,5 @@ fn latest_tick(now: Tick, older: std::time::Duration) -> Option<Tick> {
 
 /// Whether anything happened in the image. `exec` right after a fork is common, and leaves nothing to tell.
 pub(super) fn has_books(usage: &ImageUsage) -> bool {
-    !usage.total.is_zero() || usage.unmatched_frees != 0
+    !usage.total.is_zero() || usage.unmatched_frees != 0 || usage.counts != ImageCounts::default()
 }

@@ -1,6 +1,6 @@
 //! What happened in a target: decoded and owned.
 
-use super::{AbsAddr, AllocatorId, Bytes, CgroupId, Pid, Stack, StackId, Stall, Tick, Tid};
+use super::{AbsAddr, AllocatorId, Bytes, CgroupId, KernelCounts, Pid, Stack, StackId, Stall, Tick, Tid};
 
 /// Something that happened in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +107,13 @@ pub enum EventKind {
     Stall(Box<Stall>),
     /// The process is killed for want of memory.
     OomKill(Box<OutOfMemory>),
+    /// What the kernel has counted of the process, which is about to run a new program or to end.
+    Counts {
+        /// What; `None` where it could not be read.
+        counts: Option<KernelCounts>,
+        /// Whether the process is traced.
+        is_traced: bool,
+    },
     /// The process runs a new program; its old memory is gone.
     Exec,
     /// The process ended.

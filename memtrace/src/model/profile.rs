@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Ending, EventClass, GroupProfile, Losses,
-    MachineReclaim, OomKill, Part, Pid, Residence, StackEnd, StallBook, Tid, Usage, User, Variance, VirtOffset, Work,
+    MachineReclaim, OomKill, PageFaults, Part, Pid, Residence, StackEnd, StallBook, Tid, Usage, User, Variance,
+    VirtOffset, Work,
 };
 
 /// Everything that a report can show.
@@ -83,6 +84,10 @@ pub struct ProcessProfile {
     pub stalls: BTreeMap<Work, StallBook>,
     /// What is resident of it, where that was asked for and it runs.
     pub resident: Option<Residence>,
+    /// Its page faults as the kernel counts them, where pages are followed and that is known.
+    pub faults: Option<PageFaults>,
+    /// The most that was ever resident of it, as the kernel counts it, where pages are followed and that is known.
+    pub peak_rss: Option<Bytes>,
 }
 
 impl ProcessProfile {
@@ -106,6 +111,8 @@ impl ProcessProfile {
             traced: Duration::ZERO,
             stalls: BTreeMap::new(),
             resident: None,
+            faults: None,
+            peak_rss: None,
         }
     }
 }

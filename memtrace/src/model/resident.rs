@@ -42,11 +42,21 @@ pub struct ResidentKind {
     pub total: Bytes,
     /// What was touched by a stack that is known, or came along with what was. Where pages were sampled, an estimate.
     pub with_stack: Bytes,
+    /// The variance of that in pages, in pages by pages; 0 where pages were not sampled.
+    pub variance: u64,
     /// What was there when tracing began, and has not been touched anew since.
     pub before: Bytes,
 }
 
 impl ResidentKind {
+    /// Adds another one's.
+    pub const fn add(&mut self, other: &Self) {
+        self.total.0 += other.total.0;
+        self.with_stack.0 += other.with_stack.0;
+        self.before.0 += other.before.0;
+        self.variance = self.variance.saturating_add(other.variance);
+    }
+
     /// What neither has a stack nor was there before. An estimate may be more than there is.
     #[must_use]
     pub const fn other(&self) -> Bytes {
@@ -58,11 +68,9 @@ impl Residence {
     /// All kinds together.
     #[must_use]
     pub fn sum(&self) -> ResidentKind {
-        self.0.values().fold(ResidentKind::default(), |sum, kind| ResidentKind {
-            total: Bytes(sum.total.0 + kind.total.0),
-            with_stack: Bytes(sum.with_stack.0 + kind.with_stack.0),
-            before: Bytes(sum.before.0 + kind.before.0),
-        })
+        let mut sum = ResidentKind::default();
+        self.0.values().for_each(|kind| sum.add(kind));
+        sum
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Amount, Bytes, Ending, EventClass, ImageId, Losses, OomKill, Part, Pid, Residence, StackEnd, StackId, Stacks,
-    StallBook, StallKey, Stalls, Touched, Usage, Variance,
+    Amount, Bytes, Ending, EventClass, ImageCounts, ImageId, Losses, OomKill, Part, Pid, Residence, StackEnd, StackId,
+    Stacks, StallBook, StallKey, Stalls, Touched, Usage, Variance,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -58,6 +58,8 @@ pub struct ImageUsage {
     pub copy_of: Option<Pid>,
     /// What is resident of an image that runs, where that was asked for.
     pub resident: Option<Residence>,
+    /// What the kernel itself has counted of its process, in the books of pages.
+    pub counts: ImageCounts,
 }
 
 /// What the books of an image are told apart by.
@@ -174,6 +176,8 @@ impl ImageUsage {
         });
         self.copy_of = self.copy_of.or(other.copy_of);
         self.resident = self.resident.take().or(other.resident);
+        self.counts.begin = self.counts.begin.or(other.counts.begin);
+        self.counts.end = self.counts.end.or(other.counts.end);
     }
 
     fn diff(&self, earlier: &Self) -> Self {
@@ -202,6 +206,7 @@ impl ImageUsage {
         // Which pages there are is no difference either.
         change.touched.clear();
         change.resident = None;
+        change.counts = ImageCounts::default();
         change.copy_of = None;
         change
     }

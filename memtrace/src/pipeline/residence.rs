@@ -72,6 +72,7 @@ fn estimate(usage: &mut ImageUsage, one_in: u64) {
     }
     for kind in usage.resident.iter_mut().flat_map(|residence| residence.0.values_mut()) {
         kind.with_stack.0 *= one_in;
+        kind.variance = kind.variance.saturating_mul(one_in * (one_in - 1));
     }
 }
 
@@ -127,8 +128,7 @@ impl Live<'_> {
             if was_there {
                 self.residence.0.entry(range.kind).or_default().before.0 += until - at;
             } else if let Some(owner) = neighbour(at, range.huge, touched)
-                // Who brought them may be one that is not in the sample; of a large page it is known which fault that was.
-                && (pages.one_in == 1 || range.huge)
+                && (pages.one_in == 1 || range.huge && is_touched_once(at, touched))
             {
                 self.found(owner.key, range.kind, until - at, true);
             }
@@ -139,10 +139,13 @@ impl Live<'_> {
     /// `bytes` belong to `key`; `along`: they came with a page that it touched.
     fn found(&mut self, key: StackKey, kind: MappingKind, bytes: u64, along: bool) {
         let pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
-        self.residence.0.entry(kind).or_default().with_stack.0 += bytes;
+        // Pages that were touched were chosen one by one, those of a large one all at once: the square of their number is shared
+        // among them.
+        let squares = if along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
+        let resident = self.residence.0.entry(kind).or_default();
+        resident.with_stack.0 += bytes;
+        resident.variance = resident.variance.saturating_add(squares);
         let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
-        // Pages that were touched were chosen one by one, those that came along with one all at once.
-        let squares = if along { pages.count * pages.count } else { pages.count };
         if along {
             stack.usage.alloc += pages;
             stack.variance.alloc += squares;
@@ -169,6 +172,16 @@ impl Live<'_> {
         part.usage.alloc += pages;
         part.variance += variance;
     }
+}
+
+/// Whether one page of the large page around `at` was touched: that brought the others. Where there are more in the sample, the
+/// kernel has put small pages together, which were touched one by one; and who brought small ones may not be in the sample.
+fn is_touched_once(at: u64, touched: &[Touched]) -> bool {
+    let (begin, end) = (at / HUGE * HUGE, (at / HUGE + 1) * HUGE);
+    let next = touched.partition_point(|touched| touched.end().0 <= begin);
+    let within = touched.iter().skip(next).take_while(|touched| touched.begin.0 < end);
+    let pages = within.map(|touched| (touched.end().0.min(end) - touched.begin.0.max(begin)) / PAGE.0);
+    pages.sum::<u64>() == 1
 }
 
 /// Whose touch has brought the page at `at`, which nobody has touched: the nearest before it, or else behind it.

@@ -106,6 +106,7 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
             }
             EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
+            | EventKind::Counts { .. }
             | EventKind::Fork { .. }
             | EventKind::Map { .. }
             | EventKind::ParkRange { .. }

@@ -3,6 +3,7 @@
 
 mod groups;
 mod layout;
+mod numbers;
 mod reclaim;
 mod schema;
 mod tool;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::known::Known;
 use super::label;
-use crate::model::{AllocatorId, Bytes, Metric, Part, ProcessProfile, Profile, Root, Tid, Usage};
+use crate::model::{AllocatorId, Bytes, EventClass, Metric, Part, ProcessProfile, Profile, Root, Tid, Usage, Variance};
 
 /// All roots of a profile.
 pub(super) struct Roots {
@@ -13,13 +14,18 @@ pub(super) struct Roots {
 }
 
 /// One root, and what is under it.
+#[derive(Default)]
 pub(super) struct Group {
     /// Its name, as the target has it.
     pub(super) label: String,
     /// All its stacks together.
     pub(super) usage: Usage,
+    /// As a stack's.
+    pub(super) variance: Variance,
     /// Their live bytes when their process' were highest, where that was kept.
     pub(super) at_peak: Option<Bytes>,
+    /// What the kernel says of it, where it is of whole processes or of kinds of their memory, and pages were followed.
+    pub(super) known: Option<Known>,
 }
 
 impl Group {
@@ -33,23 +39,30 @@ impl Roots {
     /// Puts the stacks of `profile` together; roots come in the order of their names.
     pub(super) fn of(profile: &Profile, by: Root) -> Self {
         // A process has few of them and many stacks.
+        let known_parts = known(profile, by);
+        let parts = profile.stacks.iter().map(|stack| (stack.process, stack.part));
         let mut of_parts: BTreeMap<(usize, Part), usize> =
-            profile.stacks.iter().map(|stack| ((stack.process, stack.part), 0)).collect();
+            parts.chain(known_parts.iter().map(|&(part, _)| part)).map(|part| (part, 0)).collect();
         let labels: Vec<_> = of_parts.keys().map(|&(process, part)| name(profile, by, process, part)).collect();
-        let mut known: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
-        known.values_mut().enumerate().for_each(|(place, index)| *index = place);
-        let group = |label: &&str| Group { label: (*label).to_owned(), usage: Usage::default(), at_peak: None };
-        let mut all: Vec<_> = known.keys().map(group).collect();
+        let mut places: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
+        places.values_mut().enumerate().for_each(|(place, index)| *index = place);
+        let group = |label: &&str| Group { label: (*label).to_owned(), ..Group::default() };
+        let mut all: Vec<_> = places.keys().map(group).collect();
         for (root, label) in of_parts.values_mut().zip(&labels) {
-            *root = known[label.as_str()];
+            *root = places[label.as_str()];
         }
         let of_stacks: Vec<_> = profile.stacks.iter().map(|stack| of_parts[&(stack.process, stack.part)]).collect();
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
+            group.variance += stack.variance;
             if let Some(bytes) = stack.at_peak {
                 group.at_peak = Some(Bytes(group.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
             }
+        }
+        for (part, known) in known_parts {
+            let group = &mut all[of_parts[&part]];
+            group.known = Some(group.known.map_or(known, |sum| sum.and(known)));
         }
         Self { all, of_stacks }
     }
@@ -62,6 +75,27 @@ impl Roots {
     /// The root of the stack with index `stack`: an index into [`Self::all`].
     pub(super) fn of_stack(&self, stack: usize) -> usize {
         self.of_stacks[stack]
+    }
+}
+
+/// What the kernel says of parts of processes, those of which no page is in the sample among them.
+fn known(profile: &Profile, by: Root) -> Vec<((usize, Part), Known)> {
+    if profile.class != EventClass::Fault {
+        return Vec::new();
+    }
+    let processes = profile.processes.iter().enumerate();
+    match by {
+        Root::Process | Root::Comm | Root::User | Root::Cgroup => {
+            processes.map(|(index, process)| ((index, Part::Whole), Known::of(process))).collect()
+        }
+        Root::Memory => {
+            let kinds = processes.flat_map(|(index, process)| {
+                let kinds = process.resident.iter().flat_map(|residence| &residence.0);
+                kinds.map(move |(&kind, resident)| ((index, Part::Memory(kind)), Known::of_kind(resident)))
+            });
+            kinds.filter(|(_, known)| known.resident != Some(Bytes(0))).collect()
+        }
+        Root::Thread | Root::Allocator => Vec::new(),
     }
 }
 

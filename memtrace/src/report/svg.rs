@@ -8,8 +8,8 @@ use inferno::flamegraph::color::BackgroundColor;
 
 use super::fold::{Spelling, fold};
 use super::words::Words;
-use super::{Options, label, phrase};
-use crate::model::{Frame, LossReason, Metric, Profile};
+use super::{Options, estimate, label, phrase};
+use crate::model::{Frame, LossReason, Metric, Profile, Variance};
 
 /// What fits in one line of the picture at its initial width of 1200 pixels, between the buttons in the corners.
 const TITLE_CHARACTERS: usize = 96;
@@ -83,8 +83,10 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
     if metric == Metric::PeakBytes && profile.processes.len() > 1 {
         before.remove(0);
     }
-    if profile.page_sample > 1 {
-        before.push(format!("from one page in {}", phrase::grouped(profile.page_sample.into())));
+    if let Some((whole, tenth)) = errors(profile, metric) {
+        before[0].push_str(&whole);
+        let sampled = phrase::grouped(profile.page_sample.into());
+        before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
     }
     let before = before.join(" ");
     let after = phrase::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
@@ -95,6 +97,19 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
         format!("lost: {}", losses(profile, room))
     };
     phrase::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
+}
+
+/// How far the whole may be off, and a frame of a tenth of it; `None` where it is counted.
+fn errors(profile: &Profile, metric: Metric) -> Option<(String, String)> {
+    let (total, variance) = (profile.total(), estimate::of_all(profile));
+    let shown = |usage, variance| {
+        let error = estimate::error(profile, metric, usage, variance)?;
+        Some(estimate::shown(Some(error), metric))
+    };
+    let mut tenth = total;
+    (tenth.live.count, tenth.alloc.count) = (total.live.count / 10, total.alloc.count / 10);
+    let of_tenth = Variance { live: variance.live / 10, alloc: variance.alloc / 10 };
+    Some((shown(&total, variance)?, shown(&tenth, of_tenth)?))
 }
 
 /// The losses that occurred, as many as `room` characters hold, the greatest first.

@@ -1,8 +1,10 @@
 //! The summary for the person on call: how much, who, where from, and how far the numbers can be trusted.
 
+mod counts;
 mod frames;
 mod groups;
 mod library;
+mod memory;
 mod oom;
 mod processes;
 mod reclaim;
@@ -15,10 +17,11 @@ mod trust;
 
 use std::io;
 
+use super::known::Known;
 use super::roots::Roots;
 use super::words::Words;
 use super::{Options, allocators, estimate, label, phrase, sole_peak};
-use crate::model::{Bytes, EventClass, Metric, Profile, Variance};
+use crate::model::{Bytes, EventClass, Metric, Profile};
 
 /// Writes the summary, without colours and without any control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -43,19 +46,17 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let waits = phrase::blocks(profile.class, total.stalls.count);
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
-    let variance = profile.stacks.iter().fold(Variance::default(), |mut sum, stack| {
-        sum += stack.variance;
-        sum
-    });
+    let variance = estimate::of_all(profile);
+    let live_error = Known::of_all(profile).live_error(profile, &total, variance).map(|pages| estimate::bytes(pages).0);
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
             Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),
             _ => String::new(),
         };
         let error = match name {
-            _ if name == words.live => estimate::error(profile, Metric::LiveBytes, &total, variance),
+            _ if name == words.live => live_error,
             _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, variance),
-            _ => None,
+            _ => estimate::of_released(profile, Metric::LiveBytes, &total, variance),
         };
         let error = estimate::shown(error, Metric::LiveBytes);
         writeln!(
@@ -65,14 +66,8 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
             phrase::blocks(profile.class, amount.count)
         )?;
     }
-    let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
     if profile.class == EventClass::Fault {
-        writeln!(
-            out,
-            "  {:<10}{:>12} of the touches waited for a device (major faults)",
-            "waited",
-            phrase::grouped(major)
-        )?;
+        counts::write(profile, out)?;
     }
     if profile.class == EventClass::Map {
         let resident = Bytes(profile.stacks.iter().map(|stack| stack.resident.0).sum());
@@ -88,7 +83,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let sampled = phrase::grouped(profile.page_sample.into());
         writeln!(
             out,
-            "\n  Estimated from one page in {sampled}; three estimates in a thousand are further off than is shown."
+            "\n  Estimated from one page in {sampled} is what has a ±; three estimates in a thousand are further off."
         )?;
     }
     if let Some(peak) = sole_peak(profile) {

@@ -143,7 +143,8 @@ impl Followed {
         cost::monotonic_clock().saturating_sub(self.clock_start)
     }
 
-    fn is_traced(&self, pid: Pid) -> bool {
+    /// Whether `pid` is one of those whose mappings are followed.
+    pub(super) fn is_traced(&self, pid: Pid) -> bool {
         self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
 

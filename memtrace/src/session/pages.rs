@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use super::config::Config;
-use crate::model::{EventClass, Pid, ResidentRange, Root, Snapshot, Snapshots};
+use super::followed::Followed;
+use crate::model::{EventClass, KernelCounts, Pid, ResidentRange, Root, Snapshot, Snapshots, Tick};
+use crate::pipeline::counts::{self, Known};
 use crate::pipeline::residence::{self, Pages};
 use crate::target;
 
@@ -12,6 +14,8 @@ use crate::target;
 #[derive(Debug)]
 pub(super) struct PageReader {
     before: Resident,
+    /// What the kernel had counted of them.
+    counted: BTreeMap<Pid, KernelCounts>,
     one_in: NonZeroU32,
     by_kind: bool,
 }
@@ -21,10 +25,14 @@ impl PageReader {
     /// page faults nor mappings are followed.
     pub(super) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
         // Who has ended meanwhile had nothing that is still there.
-        let read = |pid| Some((pid, target::resident(pid).ok()?));
+        let read = |&pid: &Pid| Some((pid, target::resident(pid).ok()?));
         let follows_pages = config.follows(EventClass::Fault);
+        let pids: Vec<_> = pids.into_iter().filter(|_| follows_pages).collect();
+        // First, since it takes the least time: what happens meanwhile is in the books.
+        let counted = pids.iter().filter_map(|&pid| Some((pid, target::kernel_counts(pid)?))).collect();
         (follows_pages || config.follows(EventClass::Map)).then(|| Self {
-            before: pids.into_iter().filter(|_| follows_pages).filter_map(read).collect(),
+            before: pids.iter().filter_map(read).collect(),
+            counted,
             one_in: config.page_sample,
             by_kind: config.by == Root::Memory,
         })
@@ -42,10 +50,22 @@ impl PageReader {
         &[]
     }
 
-    /// Holds the books of pages, and those of mappings, against what is resident now.
-    pub(super) fn settle(&self, snapshots: &mut Snapshots) {
+    /// Holds the books of pages, and those of mappings, against what is resident now and what the kernel has counted since
+    /// `began`. Of the processes that are `followed`, `is_traced` says whether one is traced.
+    pub(super) fn settle(
+        &self,
+        snapshots: &mut Snapshots,
+        followed: &Followed,
+        began: Tick,
+        is_traced: &dyn Fn(Pid) -> bool,
+    ) {
         let mut resident = BTreeMap::new();
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
+            let is_traced = |pid| followed.is_traced(pid) && is_traced(pid);
+            let now = |pid| target::kernel_counts(pid);
+            let known =
+                Known { images: followed.images(), before: &self.counted, began, now: &now, is_traced: &is_traced };
+            counts::settle(snapshot, &known);
             self.settle_pages(snapshot, &mut resident);
         }
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {

@@ -213,8 +213,7 @@ impl Trace {
     }
 
     fn is_chosen(&self, pid: Pid) -> bool {
-        let comm = self.followed.image(pid).map(|image| image.comm.as_str());
-        selection::chooses(&self.selection, pid, comm)
+        is_chosen(&self.selection, &self.followed, pid)
     }
 
     /// Probes an allocator that `pid` has newly mapped.
@@ -265,7 +264,8 @@ impl Trace {
             self.followed.look_again(snapshot);
         }
         if let Some(pages) = &self.pages {
-            pages.settle(&mut snapshots);
+            let is_chosen = |pid| is_chosen(&self.selection, &self.followed, pid);
+            pages.settle(&mut snapshots, &self.followed, self.opened_at, &is_chosen);
         }
         let window = self.opened_at..now;
         self.probes.join(self.own_probes);
@@ -286,4 +286,10 @@ impl Trace {
         let command = self.subject.command_end();
         Ok((Outcome { losses, command, complete: self.complete }, leaving))
     }
+}
+
+/// Whether the kernel half chooses `pid`, as far as that is known.
+fn is_chosen(selection: &Selection, followed: &Followed, pid: Pid) -> bool {
+    let comm = followed.image(pid).map(|image| image.comm.as_str());
+    selection::chooses(selection, pid, comm)
 }

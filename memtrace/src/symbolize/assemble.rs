@@ -142,6 +142,8 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         traced: traced(image, window),
         stalls: by_work(&usage.stalls),
         resident: usage.resident.clone(),
+        faults: usage.counts.faults(),
+        peak_rss: usage.counts.peak_rss(),
         ..ProcessProfile::new(id.pid, comm)
     }
 }

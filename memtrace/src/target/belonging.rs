@@ -80,7 +80,7 @@ pub fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
 
 /// What stands behind `name` in `/proc/PID/status`. The process' own name comes first there, with its line ends escaped
 /// (`proc_task_name`, fs/proc/array.c), so that it cannot pass for another line.
-fn field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
+pub(super) fn field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 

@@ -158,9 +158,8 @@ impl Stat {
         let open = text.iter().position(|&byte| byte == b'(')?;
         let close = text.iter().rposition(|&byte| byte == b')')?;
         let comm = String::from_utf8_lossy(text.get(open + 1..close)?).into_owned();
-        let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
         // Fields are counted from 1 in proc(5), and the state is the third.
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let fields = stat_fields(text)?;
         let field = |number: usize| fields.get(number - 3);
         Some(Self {
             comm,
@@ -169,6 +168,13 @@ impl Stat {
             start_ticks: field(22)?.parse().ok()?,
         })
     }
+}
+
+/// The fields of `/proc/PID/stat` from the third on, which is behind the name.
+pub(super) fn stat_fields(text: &[u8]) -> Option<Vec<&str>> {
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+    Some(rest.split_ascii_whitespace().collect())
 }
 
 #[cfg(test)]

@@ -9,10 +9,12 @@ use serde_json::Value;
 
 use super::host::{by_allocators, by_threads};
 use super::sample::sample;
+use super::sampled::by_memory;
 use super::waits::waits;
 use super::{options, report, sample_report};
 
-const SIX_NUMBERS: [&str; 6] = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
+pub(super) const SIX_NUMBERS: [&str; 6] =
+    ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
 
 fn json() -> Value {
     serde_json::from_str(&sample_report(Format::Json)).expect("the report is JSON")
@@ -80,7 +82,13 @@ fn every_field_of_the_json_is_documented() {
     let page = std::fs::read_to_string(path).unwrap();
     let mut names = BTreeSet::new();
     fields(&json(), &mut names);
-    for (profile, by) in [(by_threads(), Root::Thread), (by_allocators(), Root::Allocator), (waits(), Root::Process)] {
+    let by = [
+        (by_threads(), Root::Thread),
+        (by_allocators(), Root::Allocator),
+        (by_memory(), Root::Memory),
+        (waits(), Root::Process),
+    ];
+    for (profile, by) in by {
         let json = report(Format::Json, &profile, &Options { by, ..options(Metric::LiveBytes) });
         fields(&serde_json::from_str(&json).unwrap(), &mut names);
     }

@@ -140,3 +140,18 @@ fn of_what_is_mapped_it_is_known_how_much_is_resident() {
     assert_eq!((resident(7), resident(8)), (45, 21));
     assert!(usage.touched.is_empty());
 }
+
+#[test]
+fn a_large_page_in_a_sample_is_whole_where_one_touch_brought_it_and_not_where_small_pages_were_put_together() {
+    let large = ResidentRange { huge: true, ..range(512, 1024) };
+    let settled = |touched: &[(u64, u64, u64)]| {
+        let mut usage = books(touched);
+        settle(&mut usage, Some(Pages { one_in: 10, ..counted(&[large], &[]).unwrap() }), 10);
+        (pages(&usage, 7)[0], usage.by_stack[&key(7)].variance.live, usage.resident.unwrap().sum().variance)
+    };
+    // 512 pages that are in the sample all at once: the square of their number but for the one that was touched, which stands
+    // for itself.
+    let squares = 511 * 512 + 1;
+    assert_eq!(settled(&[(7, 600, 1)]), (5120, squares * 10 * 9, squares * 10 * 9));
+    assert_eq!(settled(&[(7, 600, 1), (7, 700, 2)]), (30, 3 * 10 * 9, 3 * 10 * 9));
+}

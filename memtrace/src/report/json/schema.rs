@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
+use super::super::known::Known;
 use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
+use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::tool::Tool;
 use super::{groups, reclaim};
 use crate::model::{
-    Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, Residence,
-    ResidentKind, StackEnd, StackProfile, StackQuality, Usage,
+    Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, StackEnd,
+    StackProfile, StackQuality, Variance,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -53,6 +55,7 @@ pub(super) struct Report<'a> {
 impl<'a> Report<'a> {
     pub(super) fn new(profile: &'a Profile, options: &'a Options) -> Self {
         let roots = Roots::of(profile, options.by);
+        let (total, variance) = (profile.total(), estimate::of_all(profile));
         let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
         Self {
             schema_version: SCHEMA_VERSION,
@@ -64,14 +67,19 @@ impl<'a> Report<'a> {
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
-            totals: Numbers::of(profile.class, profile.total()),
+            totals: Numbers::of(profile, total, variance).within(profile, &total, variance, &Known::of_all(profile)),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
             peak_bytes: sole_peak(profile).map(|peak| peak.0),
             filtered: profile.filtered.into(),
             discarded: discarded.into(),
-            processes: profile.processes.iter().map(|process| Process::new(profile.class, process)).collect(),
-            roots: roots.all().iter().map(|root| RootFields::new(profile.class, root)).collect(),
+            processes: profile
+                .processes
+                .iter()
+                .zip(estimate::of_processes(profile))
+                .map(|(process, variance)| Process::new(profile, process, variance))
+                .collect(),
+            roots: roots.all().iter().map(|root| RootFields::new(profile, root)).collect(),
             cgroups: (profile.class == EventClass::Reclaim)
                 .then(|| profile.cgroups.iter().map(groups::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
@@ -83,48 +91,6 @@ impl<'a> Report<'a> {
             stacks: Stacks { profile, metric: options.metric, roots },
             cost: profile.cost.into(),
         }
-    }
-}
-
-#[derive(Serialize)]
-struct Numbers {
-    live_bytes: u64,
-    live_count: u64,
-    alloc_bytes: u64,
-    alloc_count: u64,
-    free_bytes: u64,
-    free_count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stall_ns: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stall_count: Option<u64>,
-}
-
-impl Numbers {
-    fn of(class: EventClass, usage: Usage) -> Self {
-        let stalls = (class == EventClass::Reclaim).then_some(usage.stalls);
-        Self {
-            live_bytes: usage.live.bytes.0,
-            live_count: usage.live.count,
-            alloc_bytes: usage.alloc.bytes.0,
-            alloc_count: usage.alloc.count,
-            free_bytes: usage.free.bytes.0,
-            free_count: usage.free.count,
-            stall_ns: stalls.map(|stalls| stalls.time.0),
-            stall_count: stalls.map(|stalls| stalls.count),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Blocks {
-    count: u64,
-    bytes: u64,
-}
-
-impl From<Amount> for Blocks {
-    fn from(amount: Amount) -> Self {
-        Self { count: amount.count, bytes: amount.bytes.0 }
     }
 }
 
@@ -147,6 +113,10 @@ struct Process<'a> {
     container_runtime: Option<&'static str>,
     pod: Option<&'a str>,
     threads: Option<u32>,
+    #[serde(flatten)]
+    counts: Option<Counts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_resident_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resident: Option<BTreeMap<&'static str, ResidentFields>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,7 +127,9 @@ struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    fn new(class: EventClass, process: &'a ProcessProfile) -> Self {
+    fn new(profile: &Profile, process: &'a ProcessProfile, variance: Variance) -> Self {
+        let class = profile.class;
+        let known = Known::of(process);
         let user = process.user.as_ref();
         let cgroup = process.cgroup.as_deref();
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
@@ -171,7 +143,7 @@ impl<'a> Process<'a> {
                 Ending::OomKill => "oom_kill",
                 Ending::Exec => "exec",
             }),
-            totals: Numbers::of(class, process.total),
+            totals: Numbers::of(profile, process.total, variance).within(profile, &process.total, variance, &known),
             unmatched_frees: process.unmatched_frees,
             inherited_frees: process.inherited_frees,
             discarded: process.discarded.into(),
@@ -184,30 +156,15 @@ impl<'a> Process<'a> {
             container_runtime: container.and_then(|container| container.runtime),
             pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
             threads: process.threads,
-            resident: process.resident.as_ref().map(resident),
+            counts: (class == EventClass::Fault).then(|| Counts::from(known)),
+            peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
+            resident: process.resident.as_ref().map(|residence| resident(profile, residence)),
             stalls: (class == EventClass::Reclaim).then(|| reclaim::books(&process.stalls)),
             traced_s: process.traced.as_secs_f64(),
             allocs_per_s: rates.map(|(blocks, _)| blocks),
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
         }
     }
-}
-
-/// What is resident of a process, by kind of memory.
-#[derive(Serialize)]
-struct ResidentFields {
-    total_bytes: u64,
-    with_stack_bytes: u64,
-    before_bytes: u64,
-}
-
-fn resident(residence: &Residence) -> BTreeMap<&'static str, ResidentFields> {
-    let fields = |resident: &ResidentKind| ResidentFields {
-        total_bytes: resident.total.0,
-        with_stack_bytes: resident.with_stack.0,
-        before_bytes: resident.before.0,
-    };
-    residence.0.iter().map(|(kind, resident)| (kind.name(), fields(resident))).collect()
 }
 
 fn losses<S: Serializer>(losses: &Losses, serializer: S) -> Result<S::Ok, S::Error> {
@@ -223,13 +180,24 @@ struct RootFields {
     name: String,
     #[serde(flatten)]
     usage: Numbers,
+    #[serde(flatten)]
+    counts: Option<Counts>,
     peak_bytes: Option<u64>,
 }
 
 impl RootFields {
-    fn new(class: EventClass, root: &Group) -> Self {
-        let usage = Numbers::of(class, root.usage);
-        Self { name: root.label.clone(), usage, peak_bytes: root.at_peak.map(|bytes| bytes.0) }
+    fn new(profile: &Profile, root: &Group) -> Self {
+        let usage = Numbers::of(profile, root.usage, root.variance);
+        let usage = match &root.known {
+            Some(known) => usage.within(profile, &root.usage, root.variance, known),
+            None => usage,
+        };
+        Self {
+            name: root.label.clone(),
+            usage,
+            counts: root.known.map(Counts::from),
+            peak_bytes: root.at_peak.map(|bytes| bytes.0),
+        }
     }
 }
 
@@ -276,13 +244,11 @@ struct Stack<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     major_faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    major_faults_error: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resident_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     by_allocator: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    live_error_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    alloc_error_bytes: Option<u64>,
     #[serde(serialize_with = "indices")]
     frames: &'a [FrameId],
 }
@@ -290,7 +256,6 @@ struct Stack<'a> {
 impl<'a> Stack<'a> {
     fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
-        let error = |metric| estimate::error(profile, metric, &stack.usage, stack.variance);
         let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
         let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
         Self {
@@ -301,14 +266,13 @@ impl<'a> Stack<'a> {
             thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(String::as_str),
             allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(String::as_str),
             end: stack.end.name(),
-            usage: Numbers::of(profile.class, stack.usage),
+            usage: Numbers::of(profile, stack.usage, stack.variance),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),
+            major_faults_error: estimate::of_count(profile, stack.major_faults),
             resident_bytes: (profile.class == EventClass::Map).then_some(stack.resident.0),
             by_allocator: (profile.class == EventClass::Map).then(|| allocators::is_within(profile, stack)),
-            live_error_bytes: error(Metric::LiveBytes),
-            alloc_error_bytes: error(Metric::AllocBytes),
             frames: &stack.frames,
         }
     }

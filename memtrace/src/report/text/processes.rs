@@ -3,10 +3,14 @@
 use std::cmp::Reverse;
 use std::io;
 
+use super::super::known::Known;
 use super::super::words::Words;
-use super::super::{Options, label, phrase, stalls};
+use super::super::{Options, estimate, label, phrase, stalls};
+use super::memory::{self, Memory};
 use super::table::{self, Column};
-use crate::model::{Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, StallBook, Usage};
+use crate::model::{
+    Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, StallBook, Usage, Variance,
+};
 
 /// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
 const COMMAND_COLUMNS: usize = 15;
@@ -36,6 +40,8 @@ struct Sums {
     blocks_a_second: f64,
     bytes_a_second: f64,
     waits: StallBook,
+    variance: Variance,
+    known: Option<Known>,
 }
 
 /// Writes the processes, the greatest by the metric first, as many as are asked for, and the others as one.
@@ -44,25 +50,28 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         return Ok(());
     }
     let metric = options.metric;
-    let mut processes: Vec<_> = profile.processes.iter().collect();
-    processes.sort_by_key(|process| Reverse(value(process, metric)));
-    let (shown, others) = processes.split_at(options.top.min(processes.len()));
-    let rows: Vec<_> = shown.iter().map(|process| row(process)).chain(rest(others)).collect();
+    let mut processes: Vec<_> = profile.processes.iter().zip(estimate::of_processes(profile)).collect();
+    // Of whom nothing was in the sample, those come first that had more page faults.
+    let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
+    processes.sort_by_key(|(process, _)| Reverse((value(process, metric), faults(process))));
+    let others = processes.split_off(options.top.min(processes.len()));
+    let shown = processes;
+    let rows: Vec<_> = shown.iter().map(row).chain(rest(&others)).collect();
 
     writeln!(out, "\nProcesses by {}\n", phrase::what(profile, metric))?;
-    table::write(&columns(&rows, profile.class, metric), out)
+    table::write(&columns(&rows, profile, metric), out)
 }
 
 fn value(process: &ProcessProfile, metric: Metric) -> u64 {
     metric.of_usage(&process.total).unwrap_or_else(|| process.peak.map_or(0, |peak| peak.0))
 }
 
-fn row(process: &ProcessProfile) -> Row {
+fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
     Row {
         pid: process.pid.to_string(),
         command: phrase::shortened(&label::shown(&process.comm), COMMAND_COLUMNS),
         user: process.user.as_ref().map(|user| phrase::shortened(&label::shown(&user.to_string()), USER_COLUMNS)),
-        sums: Sums::of(process),
+        sums: Sums::of(process, *variance),
         peak: process.peak,
         threads: process.threads,
         ended: process.ended,
@@ -71,12 +80,16 @@ fn row(process: &ProcessProfile) -> Row {
 }
 
 /// The row of those that are not shown.
-fn rest(others: &[&ProcessProfile]) -> Option<Row> {
+fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
         command: phrase::counted(others.len() as u64, "other", "others"),
         user: Some(String::new()),
-        sums: others.iter().map(|process| Sums::of(process)).fold(Sums::default(), Sums::and),
+        sums: others
+            .iter()
+            .map(|(process, variance)| Sums::of(process, *variance))
+            .reduce(Sums::and)
+            .unwrap_or_default(),
         peak: None,
         threads: None,
         ended: None,
@@ -85,7 +98,8 @@ fn rest(others: &[&ProcessProfile]) -> Option<Row> {
 }
 
 /// The columns, without those of which nothing is known.
-fn columns(rows: &[Row], class: EventClass, metric: Metric) -> Vec<Column> {
+fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
+    let class = profile.class;
     let amount = |amount: Amount| table::amount(metric, amount);
     let [live, alloc, free, rate] = Words::of(class).heads;
     let sums = |head, of: fn(&Sums) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums))));
@@ -100,16 +114,19 @@ fn columns(rows: &[Row], class: EventClass, metric: Metric) -> Vec<Column> {
     if rows.iter().any(|row| is_known(&row.user)) {
         columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))));
     }
-    if class == EventClass::Reclaim {
-        columns.extend(of_waits(rows));
-    } else {
-        columns.push(sums(live, |sums| sums.live));
+    match class {
+        EventClass::Reclaim => columns.extend(of_waits(rows)),
+        EventClass::Fault => {
+            let memory: Vec<_> = rows.iter().map(|row| row.sums.memory()).collect();
+            columns.extend(memory::columns(&memory, profile, metric));
+        }
+        EventClass::Heap | EventClass::Map => columns.push(sums(live, |sums| sums.live)),
     }
     if rows.iter().any(|row| row.peak.is_some()) {
         let peak = |row: &Row| row.peak.map_or_else(dash, phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    if class != EventClass::Reclaim {
+    if matches!(class, EventClass::Heap | EventClass::Map) {
         columns.push(sums(alloc, |sums| sums.alloc));
         columns.push(sums(free, |sums| sums.free));
         columns.push(Column::numbers(rate, rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
@@ -162,17 +179,34 @@ fn place(cgroup: &Cgroup) -> String {
 }
 
 impl Sums {
-    fn of(process: &ProcessProfile) -> Self {
+    fn of(process: &ProcessProfile, variance: Variance) -> Self {
         let (blocks_a_second, bytes_a_second) = phrase::rates(process.total.alloc, process.traced).unwrap_or_default();
         let Usage { live, alloc, free, .. } = process.total;
-        Self { live, alloc, free, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
+        Self {
+            live,
+            alloc,
+            free,
+            blocks_a_second,
+            bytes_a_second,
+            waits: stalls::of(process),
+            variance,
+            known: Some(Known::of(process)),
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        let usage = Usage { live: self.live, alloc: self.alloc, free: self.free, ..Usage::default() };
+        Memory { known: self.known, usage, variance: self.variance }
     }
 
     fn and(self, other: Self) -> Self {
+        let memory = self.memory().and(other.memory());
         let mut waits = self.waits;
         waits.merge(&other.waits);
         Self {
             waits,
+            variance: memory.variance,
+            known: memory.known,
             live: self.live + other.live,
             alloc: self.alloc + other.alloc,
             free: self.free + other.free,

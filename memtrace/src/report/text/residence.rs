@@ -2,20 +2,17 @@
 
 use std::io;
 
-use super::super::phrase;
+use super::super::{estimate, phrase};
 use super::table::{self, Column};
 use super::wrapped;
-use crate::model::{Bytes, MappingKind, Profile, Residence, ResidentKind};
+use crate::model::{Bytes, MappingKind, Metric, Profile, Residence, ResidentKind};
 
 /// Writes a table by kind of memory, and in words what is left.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let mut all = Residence::default();
     for (kind, resident) in profile.processes.iter().filter_map(|process| process.resident.as_ref()).flat_map(|r| &r.0)
     {
-        let sum = all.0.entry(*kind).or_default();
-        sum.total.0 += resident.total.0;
-        sum.with_stack.0 += resident.with_stack.0;
-        sum.before.0 += resident.before.0;
+        all.0.entry(*kind).or_default().add(resident);
     }
     let total = all.sum();
     if total.total == Bytes(0) {
@@ -32,21 +29,32 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let column = |head, of: fn(&ResidentKind) -> Bytes| {
         Column::numbers(head, rows.iter().map(|(_, resident)| phrase::compact_bytes(of(resident))))
     };
+    // What is left is as far off as what is taken from the whole.
+    let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
+        let cell = |(_, resident): &(&str, ResidentKind)| {
+            let pages = estimate::of_kind(profile, resident);
+            phrase::compact_bytes(of(resident)) + &table::error(Metric::LiveBytes, pages)
+        };
+        Column::numbers(head, rows.iter().map(cell))
+    };
     let columns = [
         Column::text("MEMORY", rows.iter().map(|(name, _)| (*name).to_owned())),
         column("RESIDENT", |resident| resident.total),
-        column("WITH STACK", |resident| resident.with_stack),
+        estimated("WITH STACK", |resident| resident.with_stack),
         column("BEFORE", |resident| resident.before),
-        column("OTHER", ResidentKind::other),
+        estimated("OTHER", ResidentKind::other),
     ];
     table::write(&columns, out)?;
     let share = |bytes: Bytes| phrase::percent(bytes.0 as f64 / total.total.0 as f64);
-    let about = if profile.page_sample > 1 { "about " } else { "" };
-    let mut sentence = format!("{about}{} of it has a stack", share(total.with_stack));
+    let error = estimate::of_kind(profile, &total).map(estimate::bytes);
+    let off = error.map(|error| format!(" ± {}", share(error))).unwrap_or_default();
+    let about = if off.is_empty() { "" } else { "about " };
+    let mut sentence = format!("{about}{}{off} of it has a stack", share(total.with_stack));
     if total.before != Bytes(0) {
         sentence.push_str(&format!(", {} was there when tracing began", share(total.before)));
     }
-    if total.other() != Bytes(0) {
+    // Less than that may be nothing.
+    if total.other() > error.unwrap_or_default() {
         sentence.push_str(&format!(", {} came without a touch that was seen", share(total.other())));
     }
     writeln!(out, "\n{}", wrapped(&format!("{}.", phrase::capitalised(&sentence)), 0))

@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::io;
 
+use super::super::known::Known;
 use super::super::roots::{Group, Roots};
 use super::super::words::Words;
 use super::super::{Options, label, phrase};
+use super::memory::{self, Memory};
 use super::table::{self, Column};
 use crate::model::{Amount, Bytes, EventClass, Metric, Profile, Root, Usage};
 
@@ -24,17 +26,19 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     let amount = |amount: Amount| table::amount(metric, amount);
     let [live, alloc, free, _] = Words::of(profile.class).heads;
     let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
-    let mut columns = Vec::new();
-    if metric.is_of(EventClass::Reclaim) {
-        columns.extend(table::stalls(rows.iter().map(|row| row.usage.stalls)));
-    } else {
-        columns.push(sums(live, |usage| usage.live));
-    }
+    let mut columns = match profile.class {
+        EventClass::Reclaim => Vec::from(table::stalls(rows.iter().map(|row| row.usage.stalls))),
+        EventClass::Fault => {
+            let memory = |row: &&Group| Memory { known: row.known, usage: row.usage, variance: row.variance };
+            memory::columns(&rows.iter().map(memory).collect::<Vec<_>>(), profile, metric)
+        }
+        EventClass::Heap | EventClass::Map => vec![sums(live, |usage| usage.live)],
+    };
     if metric == Metric::PeakBytes {
         let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    if !metric.is_of(EventClass::Reclaim) {
+    if matches!(profile.class, EventClass::Heap | EventClass::Map) {
         columns.push(sums(alloc, |usage| usage.alloc));
         columns.push(sums(free, |usage| usage.free));
     }
@@ -46,9 +50,12 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
 fn rest(others: &[&Group]) -> Option<Group> {
     let (first, more) = others.split_first()?;
     let label = phrase::counted(others.len() as u64, "other", "others");
-    let start = Group { label, usage: first.usage, at_peak: first.at_peak };
+    let start =
+        Group { label, at_peak: first.at_peak, usage: first.usage, variance: first.variance, known: first.known };
     Some(more.iter().fold(start, |mut sum, group| {
         sum.usage += group.usage;
+        sum.variance += group.variance;
+        sum.known = [sum.known, group.known].into_iter().flatten().reduce(Known::and);
         let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
         sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
         sum

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::super::phrase;
+use super::super::{estimate, phrase};
 use crate::model::{Amount, Measure, Metric, Stalls};
 
 /// No line of a table is longer, unless its last column is at its least.
@@ -40,6 +40,12 @@ pub(super) fn amount(metric: Metric, amount: Amount) -> String {
         Measure::Bytes => phrase::compact_bytes(amount.bytes),
         Measure::Count | Measure::Time => phrase::compact(amount.count),
     }
+}
+
+/// ` ±1.31M`, as a table of `metric` shows an error of so many pages; nothing where the numbers are counted, or certain.
+pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
+    let shown = |pages| amount(metric, Amount { bytes: estimate::bytes(pages), count: pages });
+    pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
 }
 
 /// The columns of waits: how long, and how often.

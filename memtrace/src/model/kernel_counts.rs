@@ -1,0 +1,76 @@
+//! What the kernel itself counts of processes, whatever is traced and sampled.
+
+use super::Bytes;
+
+/// Page faults, as the kernel counts them (`min_flt` and `maj_flt`, proc_pid_stat(5)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageFaults {
+    /// Those that needed no device.
+    pub minor: u64,
+    /// Those that waited for one.
+    pub major: u64,
+}
+
+/// What the kernel has counted of a process since that began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Its page faults.
+    pub faults: PageFaults,
+    /// The most that was ever resident, of whatever program it ran.
+    pub peak_rss: Bytes,
+}
+
+/// What the kernel has counted of the process of an image, when the image began or when tracing did, and at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageCounts {
+    /// At the beginning, where that is known.
+    pub begin: Option<KernelCounts>,
+    /// At the end, where that is known.
+    pub end: Option<KernelCounts>,
+}
+
+impl PageFaults {
+    /// Both kinds together.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.minor.saturating_add(self.major)
+    }
+}
+
+impl ImageCounts {
+    /// The page faults in between.
+    #[must_use]
+    pub fn faults(&self) -> Option<PageFaults> {
+        let (begin, end) = (self.begin?.faults, self.end?.faults);
+        Some(PageFaults { minor: end.minor.checked_sub(begin.minor)?, major: end.major.checked_sub(begin.major)? })
+    }
+
+    /// The most that was ever resident of the process.
+    #[must_use]
+    pub fn peak_rss(&self) -> Option<Bytes> {
+        [self.begin, self.end]
+            .into_iter()
+            .flatten()
+            .map(|counts| counts.peak_rss)
+            .max()
+            .filter(|peak| *peak != Bytes(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_those_in_between_and_are_known_only_where_both_ends_are() {
+        let counts =
+            |minor, major, peak| Some(KernelCounts { faults: PageFaults { minor, major }, peak_rss: Bytes(peak) });
+        let both = ImageCounts { begin: counts(10, 1, 4096), end: counts(17, 3, 0) };
+        assert_eq!(both.faults(), Some(PageFaults { minor: 7, major: 2 }));
+        assert_eq!(both.peak_rss(), Some(Bytes(4096)));
+        assert_eq!(ImageCounts { begin: None, ..both }.faults(), None);
+        assert_eq!(ImageCounts { end: None, ..both }.faults(), None);
+        assert_eq!(ImageCounts { begin: both.end, end: both.begin }.faults(), None, "of another process");
+        assert_eq!(ImageCounts { begin: None, end: counts(1, 0, 0) }.peak_rss(), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! The fields of numbers: of what they are, how far they may be off, and what the kernel says beside them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::super::estimate;
+use super::super::known::Known;
+use crate::model::{Amount, EventClass, Metric, Profile, Residence, ResidentKind, Usage, Variance};
+
+#[derive(Serialize)]
+pub(super) struct Numbers {
+    live_bytes: u64,
+    live_count: u64,
+    alloc_bytes: u64,
+    alloc_count: u64,
+    free_bytes: u64,
+    free_count: u64,
+    #[serde(flatten)]
+    errors: Option<Errors>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stall_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stall_count: Option<u64>,
+}
+
+impl Numbers {
+    pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance) -> Self {
+        let stalls = (profile.class == EventClass::Reclaim).then_some(usage.stalls);
+        Self {
+            live_bytes: usage.live.bytes.0,
+            live_count: usage.live.count,
+            alloc_bytes: usage.alloc.bytes.0,
+            alloc_count: usage.alloc.count,
+            free_bytes: usage.free.bytes.0,
+            free_count: usage.free.count,
+            errors: Errors::of(profile, &usage, variance),
+            stall_ns: stalls.map(|stalls| stalls.time.0),
+            stall_count: stalls.map(|stalls| stalls.count),
+        }
+    }
+}
+
+impl Numbers {
+    /// With errors that do not go beyond what there can be.
+    pub(super) fn within(mut self, profile: &Profile, usage: &Usage, variance: Variance, known: &Known) -> Self {
+        if let (Some(errors), Some(live)) = (&mut self.errors, known.live_error(profile, usage, variance)) {
+            (errors.live_error_count, errors.live_error_bytes) = (live, estimate::bytes(live).0);
+        }
+        self
+    }
+}
+
+/// How far they may be off, where they are estimated.
+#[derive(Serialize)]
+struct Errors {
+    live_error_bytes: u64,
+    live_error_count: u64,
+    alloc_error_bytes: u64,
+    alloc_error_count: u64,
+    free_error_bytes: u64,
+    free_error_count: u64,
+}
+
+impl Errors {
+    fn of(profile: &Profile, usage: &Usage, variance: Variance) -> Option<Self> {
+        let live = estimate::error(profile, Metric::LiveCount, usage, variance)?;
+        let alloc = estimate::error(profile, Metric::AllocCount, usage, variance)?;
+        let free = estimate::of_released(profile, Metric::LiveCount, usage, variance)?;
+        let [live_error_bytes, alloc_error_bytes, free_error_bytes] = [live, alloc, free].map(|n| estimate::bytes(n).0);
+        Some(Self {
+            live_error_bytes,
+            live_error_count: live,
+            alloc_error_bytes,
+            alloc_error_count: alloc,
+            free_error_bytes,
+            free_error_count: free,
+        })
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Blocks {
+    count: u64,
+    bytes: u64,
+}
+
+impl From<Amount> for Blocks {
+    fn from(amount: Amount) -> Self {
+        Self { count: amount.count, bytes: amount.bytes.0 }
+    }
+}
+
+/// What is not estimated, whatever was sampled.
+#[derive(Serialize)]
+pub(super) struct Counts {
+    resident_bytes: Option<u64>,
+    minor_faults: Option<u64>,
+    major_faults: Option<u64>,
+}
+
+impl From<Known> for Counts {
+    fn from(known: Known) -> Self {
+        Self {
+            resident_bytes: known.resident.map(|bytes| bytes.0),
+            minor_faults: known.faults.map(|faults| faults.minor),
+            major_faults: known.faults.map(|faults| faults.major),
+        }
+    }
+}
+
+/// What is resident of a process, by kind of memory.
+#[derive(Serialize)]
+pub(super) struct ResidentFields {
+    total_bytes: u64,
+    with_stack_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_stack_error_bytes: Option<u64>,
+    before_bytes: u64,
+}
+
+pub(super) fn resident(profile: &Profile, residence: &Residence) -> BTreeMap<&'static str, ResidentFields> {
+    let fields = |resident: &ResidentKind| ResidentFields {
+        total_bytes: resident.total.0,
+        with_stack_bytes: resident.with_stack.0,
+        with_stack_error_bytes: estimate::of_kind(profile, resident).map(|pages| estimate::bytes(pages).0),
+        before_bytes: resident.before.0,
+    };
+    residence.0.iter().map(|(kind, resident)| (kind.name(), fields(resident))).collect()
+}

@@ -1,0 +1,21 @@
+//! Page faults in the totals: those that were followed, and those that the kernel has counted.
+
+use std::io;
+
+use super::super::known::Known;
+use super::super::{estimate, phrase};
+use crate::model::{Metric, PageFaults, Profile};
+
+/// Writes how many touches waited for a device, and how many page faults there were.
+pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
+    let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);
+    let waited = phrase::grouped(major);
+    writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for a device (major faults)", "waited")?;
+    let Some(PageFaults { minor, major }) = Known::of_all(profile).faults else {
+        return Ok(());
+    };
+    let all = phrase::grouped(minor.saturating_add(major));
+    let major = phrase::grouped(major);
+    writeln!(out, "  {:<10}{all:>12} page faults as the kernel counts them, {major} of them major", "counted")
+}

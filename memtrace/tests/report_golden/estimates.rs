@@ -1,0 +1,60 @@
+//! Numbers that are estimated from a sample of pages stand beside how far they may be off, in every format that can say so.
+
+use memtrace::model::{Metric, Profile, Root};
+use memtrace::report::{Format, Options};
+use serde_json::Value;
+
+use super::json::SIX_NUMBERS;
+use super::sampled::{by_memory, sampled};
+use super::{assert_golden, options, report};
+
+#[test]
+fn the_text_of_sampled_pages_is_as_it_was() {
+    assert_golden("sampled.txt", &report(Format::Text, &sampled(), &options(Metric::LiveBytes)));
+}
+
+#[test]
+fn the_text_of_sampled_pages_by_kind_of_memory_is_as_it_was() {
+    let options = Options { by: Root::Memory, top: 2, ..options(Metric::AllocCount) };
+    assert_golden("sampled-by-memory.txt", &report(Format::Text, &by_memory(), &options));
+}
+
+#[test]
+fn the_json_of_sampled_pages_is_as_it_was() {
+    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    let json = report(Format::Json, &sampled(), &Options { by: Root::User, ..options(Metric::LiveBytes) });
+    assert_golden("sampled.json", &json.replace(&version, "\"version\":\"VERSION\""));
+}
+
+#[test]
+fn the_picture_says_how_far_the_whole_and_a_frame_may_be_off() {
+    let svg = report(Format::Svg, &sampled(), &options(Metric::LiveBytes)).replace("><", ">\n<");
+    let subtitle = svg.lines().find(|line| line.contains("from one page in 64")).unwrap();
+    assert!(subtitle.contains("1.61 GiB ± "), "{subtitle}");
+    assert!(subtitle.contains(" (a frame of a tenth: ± "), "{subtitle}");
+}
+
+#[test]
+fn every_number_of_the_json_has_its_error_where_it_is_estimated() {
+    let json: Value = serde_json::from_str(&report(Format::Json, &sampled(), &options(Metric::LiveBytes))).unwrap();
+    let lists = ["processes", "roots", "stacks"].map(|key| json[key].as_array().unwrap());
+    let mut looked_at = 0;
+    for fields in lists.into_iter().flatten().chain([&json]) {
+        let fields = fields.get("totals").unwrap_or(fields);
+        for key in SIX_NUMBERS {
+            let (what, unit) = key.split_once('_').unwrap();
+            assert!(fields[format!("{what}_error_{unit}")].is_u64(), "{key} of {fields}");
+            looked_at += 1;
+        }
+    }
+    assert_eq!(looked_at, 6 * (7 + 7 + 14 + 1));
+}
+
+#[test]
+fn what_is_counted_has_no_error() {
+    let counted = Profile { page_sample: 1, ..sampled() };
+    for &format in Format::ALL {
+        let report = report(format, &counted, &options(Metric::LiveBytes));
+        assert!(!report.contains('±') && !report.contains("_error"), "{report}");
+    }
+}

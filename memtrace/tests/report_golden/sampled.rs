@@ -1,0 +1,80 @@
+//! A profile written by hand of the pages of a host's processes, of which one in 64 was followed.
+
+use std::collections::BTreeMap;
+
+use memtrace::model::{
+    Amount, Bytes, EventClass, MappingKind, PageFaults, Part, Profile, Residence, ResidentKind, Usage, Variance,
+};
+
+use super::host::host;
+
+const ONE_IN: u64 = 64;
+const PAGE: u64 = 4096;
+
+/// Of the processes of [`host`], that many pages of each process' two stacks are in the sample and resident, and that many were
+/// released; and of each its page faults, as far as they are known.
+const SAMPLED: [([u64; 2], u64, Option<PageFaults>); 7] = [
+    ([3000, 1800], 40, faults(310_000, 17)),
+    ([900, 880], 300, faults(131_072, 0)),
+    ([0, 1], 0, faults(90, 2)),
+    ([0, 0], 0, faults(49, 0)),
+    ([0, 0], 2, faults(180, 0)),
+    ([0, 0], 1, faults(64, 1)),
+    ([0, 0], 0, None),
+];
+
+const fn faults(minor: u64, major: u64) -> Option<PageFaults> {
+    Some(PageFaults { minor, major })
+}
+
+pub(crate) fn sampled() -> Profile {
+    let mut profile = Profile { class: EventClass::Fault, page_sample: ONE_IN as u32, ..host() };
+    for process in &mut profile.processes {
+        process.total = Usage::default();
+    }
+    for (number, stack) in profile.stacks.iter_mut().enumerate() {
+        let (live, released, _) = SAMPLED[stack.process];
+        let (live, released) = (live[number % 2], if number % 2 == 0 { released } else { 0 });
+        stack.usage = Usage {
+            live: pages(live * ONE_IN),
+            alloc: pages((live + released) * ONE_IN),
+            free: pages(released * ONE_IN),
+            ..Usage::default()
+        };
+        stack.variance = Variance { live, alloc: live + released }.scaled(ONE_IN * (ONE_IN - 1));
+        stack.major_faults = if number == 0 { ONE_IN } else { 0 };
+        profile.processes[stack.process].total += stack.usage;
+    }
+    for (process, (live, _, faults)) in profile.processes.iter_mut().zip(SAMPLED) {
+        process.faults = faults;
+        process.peak_rss = faults.map(|_| Bytes(80 << 20));
+        // The others have ended.
+        if process.ended.is_none() {
+            let anonymous = ResidentKind {
+                with_stack: Bytes((live[0] + live[1]) * ONE_IN * PAGE),
+                variance: (live[0] + live[1]) * ONE_IN * (ONE_IN - 1),
+                total: Bytes(live[0] * ONE_IN * PAGE * 2 + (5 << 20)),
+                before: Bytes(1 << 20),
+            };
+            let file = ResidentKind { total: Bytes(3 << 20), before: Bytes(2 << 20), ..ResidentKind::default() };
+            process.resident =
+                Some(Residence(BTreeMap::from([(MappingKind::Anonymous, anonymous), (MappingKind::File, file)])));
+        }
+    }
+    profile
+}
+
+/// The same with the kinds of memory apart: what is resident is anonymous.
+pub(crate) fn by_memory() -> Profile {
+    let mut profile = sampled();
+    for stack in &mut profile.stacks {
+        if stack.usage.live.count > 0 {
+            stack.part = Part::Memory(MappingKind::Anonymous);
+        }
+    }
+    profile
+}
+
+fn pages(count: u64) -> Amount {
+    Amount { bytes: Bytes(count * PAGE), count }
+}

@@ -1,0 +1,94 @@
+//! What the kernel counts of processes is told as it is, however few of their pages are followed: of those that live on as
+//! `/proc` says, and of those that end as wait4 does.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use memtrace_tests::pages::rss;
+use memtrace_tests::process::wait_until_it_reads;
+use memtrace_tests::report::ProcessReport;
+use memtrace_tests::{Report, Trace, Victim, victim};
+use serde::Deserialize;
+
+/// The process that the victim has already, when it is ready.
+#[derive(Deserialize)]
+struct Ready {
+    early: u32,
+}
+
+/// What wait4 says of a process that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+struct Ended {
+    pid: u32,
+    minor: u64,
+    major: u64,
+    peak: u64,
+}
+
+/// The page faults of a process that is there, the minor and the major ones (proc_pid_stat(5)).
+fn faults(pid: u32) -> [u64; 2] {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
+    let fields: Vec<&str> = behind.split_whitespace().collect();
+    [7, 9].map(|field| fields[field].parse().expect("a number"))
+}
+
+/// What the report says of the page faults of all programs that the process has run.
+fn told(report: &Report, pid: u32) -> [u64; 2] {
+    let programs = report.programs_of(pid);
+    assert!(!programs.is_empty(), "nothing is said of {pid}: {:#?}", report.processes);
+    let sum = |of: fn(&ProcessReport) -> Option<u64>| {
+        programs.iter().map(|process| of(process).expect("it is known")).sum::<u64>()
+    };
+    [sum(|process| process.minor_faults), sum(|process| process.major_faults)]
+}
+
+/// Traces the victim in the way that `trace` gives for it and for its process that is there already; of its pages one in
+/// `one_in`.
+fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
+    let mut victim = Victim::start("counted");
+    let line = victim.process().line();
+    let Ready { early } = serde_json::from_str(&line).expect("it says which that is");
+    wait_until_it_reads(early);
+    victim.wait_until_it_reads();
+    let [before, before_early] = [victim.pid(), early].map(faults);
+    let tracer = trace(&victim, early).options(&["--events", "fault", "--sample", one_in]).start();
+    victim.process().tell("");
+    let line = victim.process().line();
+    let ended: BTreeMap<String, Ended> = serde_json::from_str(&line).expect("it says what wait4 did");
+    victim.wait_until_it_reads();
+    let (after, resident) = (faults(victim.pid()), rss(victim.pid()));
+    let report = tracer.stop().report();
+    let pid = victim.pid();
+    victim.finish();
+
+    report.assert_nothing_lost();
+    let since = |after: [u64; 2], before: [u64; 2]| [after[0] - before[0], after[1] - before[1]];
+    assert_eq!(told(&report, pid), since(after, before));
+    assert!(after[0] - before[0] >= 1000, "it has touched so many pages");
+    let living = report.programs_of(pid);
+    let resident_bytes: Vec<_> = living.iter().map(|process| process.resident_bytes).collect();
+    assert_eq!(resident_bytes, [Some(resident)], "of the one program that it runs");
+    for (name, Ended { pid, minor, major, peak }) in ended {
+        let before = if pid == early { before_early } else { [0; 2] };
+        assert_eq!(told(&report, pid), since([minor, major], before), "{name}: {:#?}", report.programs_of(pid));
+        let last = report.programs_of(pid).into_iter().next_back().expect("there is one");
+        assert_eq!((last.ended.as_deref(), last.peak_resident_bytes), (Some("exit"), Some(peak)), "{name}: {last:#?}");
+        assert_eq!(last.resident_bytes, None);
+    }
+}
+
+#[test]
+fn page_faults_and_resident_bytes_of_processes_and_those_that_they_start_are_the_kernels() {
+    equals("64", |victim, early| Trace::of_pids(&[victim.pid(), early]).option("--children"));
+}
+
+#[test]
+fn page_faults_and_resident_bytes_of_all_who_run_a_program_are_the_kernels() {
+    equals("64", |_, _| Trace::of_all().option("--exe").option(victim::path("counted")));
+}
+
+#[test]
+fn they_are_the_same_where_no_page_is_in_the_sample() {
+    equals("4000000000", |_, _| Trace::of_all().option("--exe").option(victim::path("counted")));
+}
