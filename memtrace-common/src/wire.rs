@@ -18,8 +18,8 @@ pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use counts::{CountsLayout, CountsRecord, UNCOUNTED};
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use reclaim::{
-    COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, OomRecord, RECLAIM_COUNTERS, ReclaimLayout, StallRecord,
-    counted, work,
+    COMM, GroupLayout, KernelThread, KernelThreadBook, MAX_GROUPS, MAX_KERNEL_THREADS, NO_ORDER, OomRecord,
+    RECLAIM_COUNTERS, ReclaimLayout, StallRecord, counted, work,
 };
 pub use selection::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
 pub use settings::{AreaLayout, Settings, gate};

@@ -203,12 +203,10 @@ pub fn ring_for_thread(thread: Thread) -> u32 {
     ring_for(thread, (thread.tid as u64) << 4)
 }
 
-/// Tells that a task has waited for memory; `ring` is its thread's.
+/// Tells that a task has waited for memory, and says whether there was room; `ring` is its thread's.
 #[inline(always)]
-pub fn stall(context: &impl EbpfContext, ring: u32, record: StallRecord) {
-    if !send(ring, record) {
-        loss::count(context, LossReason::RingFullStall, 1);
-    }
+pub fn stall(ring: u32, record: StallRecord) -> bool {
+    send(ring, record)
 }
 
 /// Tells every ring that a process is killed, so that each knows how it ends.

@@ -1,17 +1,15 @@
 //! Who looks for memory, and what is done to find it.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{HashMap, LruHashMap, PerCpuArray};
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_task};
 use aya_ebpf::macros::btf_map;
-use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
     COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, RECLAIM_COUNTERS, counted, work,
 };
 
 use crate::thread::{Thread, since_start};
-use crate::{atomic, loss, settings};
+use crate::{atomic, settings};
 
 /// `PF_KTHREAD`, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -24,6 +22,11 @@ pub struct Pending {
     pub scanned: u64,
     pub reclaimed: u64,
     pub throttled: u64,
+    /// How long it took, and how many pages it has freed, once it has ended.
+    pub duration: u64,
+    pub freed: u64,
+    /// The control group that it is for, 0 where that is not known.
+    pub group: u64,
     pub work: u32,
     pub order: u32,
 }
@@ -39,8 +42,18 @@ static KERNEL_THREADS: HashMap<KernelThread, KernelThreadBook, MAX_KERNEL_THREAD
 
 /// The thread begins to look for memory.
 #[inline(always)]
-pub fn begin(thread: Thread, work: u32, order: u32) {
-    let new = Pending { begun: since_start(), scanned: 0, reclaimed: 0, throttled: 0, work, order };
+pub fn begin(thread: Thread, work: u32, order: u32, group: u64) {
+    let new = Pending {
+        begun: since_start(),
+        scanned: 0,
+        reclaimed: 0,
+        throttled: 0,
+        duration: 0,
+        freed: 0,
+        group,
+        work,
+        order,
+    };
     let _ = SEARCHES.insert(&thread.tid, &new, 0);
 }
 
@@ -95,12 +108,10 @@ pub fn comm() -> [u8; COMM] {
     comm
 }
 
-/// Adds what the current task, a kernel thread, has done.
+/// Adds what the current task, a kernel thread, has done; says whether there was room.
 #[inline(always)]
-pub fn book(context: &impl EbpfContext, work: u32, time: u64, scanned: u64, reclaimed: u64) {
-    if reclaim_book(work, time, scanned, reclaimed) == 0 {
-        loss::count(context, LossReason::KernelThreadsFull, 1);
-    }
+pub fn book(work: u32, time: u64, scanned: u64, reclaimed: u64) -> bool {
+    reclaim_book(work, time, scanned, reclaimed) != 0
 }
 
 /// Says whether there was room: 1 or 0. Has a frame of its own, since the programs that end a wait have little left beside

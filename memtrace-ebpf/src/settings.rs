@@ -2,7 +2,7 @@
 
 use core::ptr::read_volatile;
 
-use memtrace_common::wire::{AreaLayout, CountsLayout, MAX_FRAMES, ReclaimLayout, Settings, scope};
+use memtrace_common::wire::{AreaLayout, CountsLayout, GroupLayout, MAX_FRAMES, ReclaimLayout, Settings, scope};
 
 use crate::atomic;
 
@@ -62,7 +62,33 @@ static SETTINGS: Settings = Settings {
         program_begin: 0,
         program_end: 0,
     },
-    reclaim: ReclaimLayout { task_flags: 0, order_argument: 0, list_argument: 6, reserved: 0 },
+    reclaim: ReclaimLayout {
+        task_flags: 0,
+        order_argument: 0,
+        list_argument: 6,
+        tells_group: 0,
+        compaction_order: 0,
+        reserved: 0,
+        groups: GroupLayout {
+            // As `areas`.
+            known: 1,
+            task_memory: 0,
+            owner: 0,
+            task_groups: 0,
+            memory_group: 0,
+            group: 0,
+            node: 0,
+            id: 0,
+            root: 0,
+            hierarchy: 0,
+            memory: 0,
+            with_swap: 0,
+            usage: 0,
+            max: 0,
+            high: 0,
+            parent: 0,
+        },
+    },
     // As `areas`.
     counts: CountsLayout {
         told: 1,
@@ -235,6 +261,18 @@ pub fn list_comes_eighth() -> bool {
     read!(reclaim.list_argument) == 7
 }
 
+/// Whether the third argument of what tells that a group's pages are looked for is the group.
+#[inline(always)]
+pub fn tells_group() -> bool {
+    read!(reclaim.tells_group) != 0
+}
+
+/// Where in what compaction is called with the order is; 0 where it is not.
+#[inline(always)]
+pub fn compaction_order() -> usize {
+    read!(reclaim.compaction_order) as usize
+}
+
 #[inline(always)]
 pub fn memory_break() -> usize {
     read!(memory_break) as usize
@@ -281,4 +319,28 @@ pub mod counts {
     offsets! {
         counts: task_minor task_major task_node signal_minor signal_major signal_threads signal_sequence signal_peak
     }
+}
+
+/// Where the kernel keeps the control groups of the memory controller.
+pub mod groups {
+    use super::{SETTINGS, read_volatile};
+
+    macro_rules! offsets {
+        ($($field:ident)*) => {
+            $(
+                #[inline(always)]
+                pub fn $field() -> u64 {
+                    read!(reclaim.groups.$field) as u64
+                }
+            )*
+        };
+    }
+
+    /// Whether it is known.
+    #[inline(always)]
+    pub fn known() -> bool {
+        read!(reclaim.groups.known) != 0
+    }
+
+    offsets! { task_memory owner task_groups memory_group group node id root hierarchy memory with_swap usage max high parent }
 }

@@ -119,36 +119,43 @@ pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
     if settings::max_depth() == 0 {
         return STACK_NOT_TAKEN;
     }
-    let id = in_scratch(thread, |slot| identify(context, origin, thread, ring, slot));
-    if id == NO_SCRATCH {
+    let slot = claim(thread);
+    if slot == NO_SLOT {
         loss::count(context, LossReason::ScratchBusy, 1);
         return STACK_FAILED;
     }
+    let id = identify(context, origin, thread, ring, slot);
+    release(slot);
     id
 }
 
-/// No stack's id: they begin higher.
-const NO_SCRATCH: u64 = 0;
+/// Not the number of a slot.
+pub const NO_SLOT: u32 = SLOTS as u32;
 
-/// What `work` returns, which is given scratch memory of the thread's own for so long; [`NO_SCRATCH`] where none is free.
+/// Scratch memory of the thread's own, until it is released: its slot, or [`NO_SLOT`] where none is free.
+///
+/// It is no function that is given what to do meanwhile: such a function would have a frame of its own in the stack, which
+/// has no room for one.
 #[inline(always)]
-pub fn in_scratch(thread: Thread, work: impl FnOnce(u32) -> u64) -> u64 {
-    let mut free = SLOTS as u32;
+pub fn claim(thread: Thread) -> u32 {
     for attempt in 0..SCRATCH_TRIES {
         let slot = thread.tid.wrapping_add(attempt) & (SLOTS as u32 - 1);
         let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { break };
         // SAFETY: a map value's pointer; `busy` is its first word.
         if unsafe { atomic::take(busy, first::SCRATCH + slot, 1) } {
-            free = slot;
-            break;
+            return slot;
         }
     }
-    let Some(busy) = SCRATCH.get_ptr_mut(free).map(|scratch| scratch.cast::<u64>()) else { return NO_SCRATCH };
-    // The slot is ours until it is released.
-    let result = work(free);
-    // SAFETY: as above.
-    unsafe { atomic::give_back(busy, first::SCRATCH + free) };
-    result
+    NO_SLOT
+}
+
+/// Gives scratch memory back that was claimed.
+#[inline(always)]
+pub fn release(slot: u32) {
+    if let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) {
+        // SAFETY: as above.
+        unsafe { atomic::give_back(busy, first::SCRATCH + slot) };
+    }
 }
 
 #[inline(always)]

@@ -263,10 +263,10 @@ impl Ledger {
             process.is_killed = true;
             process.ordinal
         });
-        let OutOfMemory { comm, by, by_comm } = kill;
+        let OutOfMemory { comm, by, by_comm, group, full } = kill;
         // Each is a process' end, and of these there are not more than there may be processes.
         if self.oom_kills.len() < self.settings.processes as usize {
-            self.oom_kills.insert(OomKill { at, victim: ImageId { pid, ordinal }, comm, by, by_comm });
+            self.oom_kills.insert(OomKill { at, victim: ImageId { pid, ordinal }, comm, by, by_comm, group, full });
         }
     }
 

@@ -8,6 +8,7 @@ mod belonging;
 mod event;
 mod event_class;
 mod explanation;
+mod group;
 mod id;
 mod kernel_counts;
 mod losses;
@@ -16,6 +17,7 @@ mod mapping_kind;
 mod metric;
 mod notice;
 mod oom;
+mod order;
 mod part;
 mod pressure;
 mod profile;
@@ -40,6 +42,7 @@ pub use explanation::{
     CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, NamedMemory,
     ThreadStacks, Told,
 };
+pub use group::{CgroupId, GroupMemory, GroupProfile, StallKey};
 pub use id::{ImageId, Pid, StackId, Tid};
 pub use kernel_counts::{ImageCounts, KernelCounts, PageFaults};
 pub use losses::{LossReason, Losses};
@@ -48,6 +51,7 @@ pub use mapping_kind::{MappingKind, MappingTraits};
 pub use metric::{Measure, Metric};
 pub use notice::{Notice, NoticeKind};
 pub use oom::OomKill;
+pub use order::{Order, Orders};
 pub use part::{AllocatorId, Part, Parts};
 pub use pressure::{Pressure, Stalled};
 pub use profile::{

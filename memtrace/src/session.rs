@@ -7,6 +7,7 @@ mod error;
 pub mod explain;
 mod followed;
 mod forecast;
+mod groups;
 mod leaving;
 mod memory;
 mod observer;

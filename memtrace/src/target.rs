@@ -37,7 +37,9 @@ pub use error::TargetError;
 pub use kernel_counts::kernel_counts;
 pub use launch::{Candidates, Child, Identity, Launch, candidates, libraries};
 pub use maps::{object_at, program_of, read_image, vdso};
-pub use memory::{Sizes as MemorySizes, cgroup_memory, counted, explain, machine_pressure, rollup};
+pub use memory::{
+    GroupReading, MemoryGroups, Sizes as MemorySizes, cgroup_memory, counted, explain, machine_pressure, rollup,
+};
 pub use objects::Objects;
 pub use own_mapping::OwnMapping;
 pub use process::{Process, inspect};

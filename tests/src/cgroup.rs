@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,6 +53,22 @@ impl Cgroup {
     /// If there is no memory controller, or it can't be made.
     #[must_use]
     pub fn with_memory(bytes: u64) -> Self {
+        let group = Self::with_memory_and_swap(bytes);
+        // Not every kernel keeps books of swap.
+        let _ = match group.version {
+            Version::One => fs::write(group.path().join("memory.memsw.limit_in_bytes"), bytes.to_string()),
+            Version::Two => fs::write(group.path().join("memory.swap.max"), "0"),
+        };
+        group
+    }
+
+    /// Makes one that may have `bytes` of memory, and as much swap as there is.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::with_memory`].
+    #[must_use]
+    pub fn with_memory_and_swap(bytes: u64) -> Self {
         let (root, version, mounted) = hierarchy();
         if version == Version::Two {
             fs::write(root.join("cgroup.subtree_control"), "+memory")
@@ -62,12 +79,59 @@ impl Cgroup {
             Version::One => group.write("memory.limit_in_bytes", &bytes.to_string()),
             Version::Two => group.write("memory.max", &bytes.to_string()),
         }
-        // Not every kernel keeps books of swap.
-        let _ = match version {
-            Version::One => fs::write(group.path().join("memory.memsw.limit_in_bytes"), bytes.to_string()),
-            Version::Two => fs::write(group.path().join("memory.swap.max"), "0"),
-        };
         Self { group, version, _mounted: mounted }
+    }
+
+    /// One within it, without a limit of its own.
+    ///
+    /// # Panics
+    ///
+    /// If it can't be made.
+    #[must_use]
+    pub fn within(&self) -> Group {
+        if self.version == Version::Two {
+            self.write("cgroup.subtree_control", "+memory");
+        }
+        Group::within(self.path())
+    }
+
+    /// Its number: that of its folder.
+    ///
+    /// # Panics
+    ///
+    /// If it isn't there.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.path().metadata().expect("it is there").ino()
+    }
+
+    /// Pages that came back to it, and to those within it, soon after they were freed; `None` where the kernel doesn't tell.
+    #[must_use]
+    pub fn refaults(&self) -> Option<u64> {
+        let start = match self.version {
+            Version::One => "total_workingset_refault_",
+            Version::Two => "workingset_refault_",
+        };
+        let text = fs::read_to_string(self.path().join("memory.stat")).ok()?;
+        let counters = text.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')?.1.parse::<u64>().ok());
+        counters.reduce(|sum, counter| sum + counter)
+    }
+
+    /// Whether the kernel tells how long its tasks wait for memory.
+    #[must_use]
+    pub fn tells_pressure(&self) -> bool {
+        fs::read_to_string(self.path().join("memory.pressure")).is_ok()
+    }
+
+    /// Puts a process where all are that are in no group.
+    ///
+    /// # Panics
+    ///
+    /// If it can't be.
+    pub fn release(&self, pid: u32) {
+        let root = self.path().ancestors().filter(|folder| folder.join("cgroup.procs").exists()).last();
+        let path = root.expect("it is within one").join("cgroup.procs");
+        fs::write(&path, pid.to_string()).unwrap_or_else(|error| panic!("{pid} to {}: {error}", path.display()));
     }
 
     /// Which version it is of.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::Error as _;
 
 use crate::books::{Books, Numbers, Site};
-pub use reclaim::{Kill, Machine, Waits};
+pub use reclaim::{CgroupWaits, GroupMemory, Kill, Machine, Order, Waits};
 
 /// The report.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Report {
     pub processes: Vec<ProcessReport>,
     /// What stacks are put together under.
     pub roots: Vec<Root>,
+    /// The control groups in which something waited for memory; of reclaim alone.
+    pub cgroups: Option<Vec<CgroupWaits>>,
     /// What the whole machine has done to find memory; of reclaim alone.
     pub reclaim: Option<Machine>,
     /// Whom the kernel has killed for want of memory.

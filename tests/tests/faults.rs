@@ -1,13 +1,9 @@
 //! What is resident, by the stack that touched it first, equals what victims know and what the kernel says, to the page.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::path::PathBuf;
-use std::process::Command;
 
 use memtrace_tests::pages::{PAGE, Said, rss};
-use memtrace_tests::process::run;
+use memtrace_tests::swap::{Swap, major_faults};
 use memtrace_tests::{Report, Scratch, Trace, Victim, kernel, victim};
 
 /// What memtrace says of the victim that touches memory in the way `way`, what the victim says, and what the kernel does.
@@ -137,37 +133,6 @@ fn what_the_kernel_filled() {
     assert_eq!(unexplained, said.functions["filled_by_the_kernel"].resident * PAGE, "{:#?}", process.resident);
 }
 
-/// A file to swap to, for as long as this lives.
-struct Swap(PathBuf);
-
-impl Swap {
-    fn on(scratch: &Scratch) -> Self {
-        let path = scratch.join("swap");
-        let file = File::create(&path).expect("the folder can be written to");
-        // It must have all its blocks.
-        std::io::copy(&mut std::io::repeat(0).take(32 << 20), &mut &file).expect("there is room");
-        file.sync_all().expect("it can be written");
-        run(Command::new("chmod").arg("600").arg(&path));
-        run(Command::new("mkswap").arg(&path));
-        run(Command::new("swapon").arg(&path));
-        Self(path)
-    }
-}
-
-impl Drop for Swap {
-    fn drop(&mut self) {
-        // Nobody has anything there that would keep it.
-        let _ = Command::new("swapoff").arg(&self.0).status();
-    }
-}
-
-/// How many touches of pages of the process have waited for a device, as the kernel counts (`majflt`, proc_pid_stat(5)).
-fn major_faults(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
-    behind.split_whitespace().nth(9).expect("there are so many fields").parse().expect("a number")
-}
-
 /// Resident pages, and how often touches have waited, are as the victim and the kernel say; returns the latter.
 fn equals_with_waits(way: &str) -> u64 {
     let mut victim = Victim::start_with("pages", &[way]);
@@ -187,7 +152,7 @@ fn equals_with_waits(way: &str) -> u64 {
 #[test]
 fn what_was_swapped_out_and_in_again() {
     let scratch = Scratch::new();
-    let _swap = Swap::on(&scratch);
+    let _swap = Swap::on(&scratch, 32 << 20);
     // What has been written and is still in memory need not be waited for.
     let _ = equals_with_waits("swaps");
 }

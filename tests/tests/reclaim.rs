@@ -1,18 +1,16 @@
 //! Waits for memory, against what the kernel itself writes down and counts.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::iter;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace_tests::cgroup::Version;
 use memtrace_tests::kernel_trace::Passed;
-use memtrace_tests::report::{ProcessReport, Waits};
-use memtrace_tests::{Cgroup, KernelTrace, Numbers, Scratch, Stack, Trace, Victim, kernel, victim};
-
-/// The exit code where the kernel lacks something.
-const KERNEL: i32 = 5;
+use memtrace_tests::report::{Order, ProcessReport, Waits};
+use memtrace_tests::swap::{major_faults, swapped_in};
+use memtrace_tests::{Cgroup, Group, KernelTrace, Numbers, Report, Scratch, Stack, Swap, Trace, Victim, victim};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
@@ -59,14 +57,45 @@ fn memcg(process: &ProcessReport) -> &Waits {
     &process.stalls.as_ref().expect("they are of reclaim")["memcg"]
 }
 
+/// How the path of a group ends.
+fn name(group: &Group) -> &str {
+    group.path().file_name().and_then(OsStr::to_str).expect("it has a name")
+}
+
+/// All of `waits` are for the limit of `group`, of whose memory is told what it says itself.
+fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
+    let groups = report.cgroups.as_ref().expect("it is of reclaim");
+    let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
+    assert_eq!(for_limits.len(), 1, "not for one limit: {groups:#?}");
+    let found = for_limits[0];
+    assert_eq!((found.id, &found.stalls["memcg"]), (Some(group.number()), waits));
+    assert!(found.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", name(group)))), "{found:#?}");
+    // For a group's limit single pages are looked for.
+    assert_eq!(waits.orders, [Order { order: Some(0), count: waits.count }]);
+
+    let memory = found.memory.as_ref().expect("it is there");
+    assert_eq!((memory.version == 2, memory.limit_bytes), (group.version() == Version::Two, Some(LIMIT)));
+    assert!(memory.current_bytes.is_some_and(|used| used > 0 && used <= LIMIT), "{memory:#?}");
+    assert_eq!(memory.pressure.is_some(), group.tells_pressure(), "{memory:#?}");
+    // Version 2 is slow to add up what its processors have counted, up to so much of each (`MEMCG_CHARGE_BATCH`).
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let slack = if group.version() == Version::Two { 64 * processors } else { 0 };
+    match (memory.refaulted_pages, group.refaults()) {
+        (Some(told), Some(counted)) => assert!(told.abs_diff(counted) <= slack, "{told} of {counted}"),
+        (told, counted) => assert_eq!(told, counted, "a kernel tells or does not"),
+    }
+}
+
 #[test]
 fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_kernel_writes_down() {
     let scratch = Scratch::new();
     let (path, times) = file(&scratch);
     let group = Cgroup::with_memory(LIMIT);
+    // The limit that is met is not that of the group that the victim is in, and it is elsewhere in the end.
+    let inner = group.within();
     let mut victim = Victim::start_with("pressed", &["read", path.to_str().expect("it is text"), &times.to_string()]);
     let pid = victim.pid();
-    group.take(pid);
+    inner.take(pid);
     let kernel = KernelTrace::of(&[
         "vmscan/mm_vmscan_memcg_reclaim_begin",
         "vmscan/mm_vmscan_memcg_reclaim_end",
@@ -76,6 +105,7 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
     ]);
     let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
     victim.work();
+    group.release(pid);
     let report = tracer.stop().report();
     let passed = kernel.read();
     let on_the_record = (group.version() == Version::Two).then(|| group.stat("pgscan_direct"));
@@ -95,6 +125,8 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
     if let Some(scanned) = on_the_record {
         assert_eq!(waits.scanned_pages, scanned, "memory.stat");
     }
+    assert_is_of(&group, &report, waits);
+
     // Whoever else looks for pages is counted too.
     let machine = report.reclaim.expect("it is of reclaim");
     assert!(machine.efforts["memcg"].scanned_pages >= waits.scanned_pages, "{machine:#?}");
@@ -129,36 +161,32 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
     }
 }
 
-/// Before Linux 5.15 the stacks of those who wait cannot be seen, and following their waits is refused.
 #[test]
 fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
     let group = Cgroup::with_memory(LIMIT);
+    let inner = group.within();
     let mut victim = Victim::start_with("pressed", &["eat", &MIB.to_string()]);
     let pid = victim.pid();
-    group.take(pid);
+    inner.take(pid);
     let blocks = Trace::of(&victim).start();
-    let waits = Trace::of(&victim).options(&["--events", "reclaim"]);
-    let waits = if kernel::version() >= kernel::KERNEL_TOUCHES {
-        Some(waits.start())
-    } else {
-        waits.run().assert_refused(KERNEL, &["takes Linux 5.15", "memtrace doctor"]);
-        None
-    };
+    let waits = Trace::of(&victim).options(&["--events", "reclaim"]).start();
     victim.process().tell("");
     let status = victim.process().wait_with_open_input();
     assert!(!status.success(), "it was to be killed, and ended with {status}");
     let blocks = blocks.wait().report();
-    let waits = waits.map(|tracer| tracer.wait().report());
+    let waits = waits.wait().report();
     let told = victim.process().rest_of_output().lines().filter(|line| *line == "block").count() as u64;
     assert!((32..=64).contains(&told), "{told} blocks of a MiB in 64");
 
-    for report in iter::once(&blocks).chain(&waits) {
+    for report in [&blocks, &waits] {
         report.assert_nothing_lost();
         let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
         assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("oom_kill")));
         let killed: Vec<_> = report.oom_kills.iter().filter(|kill| kill.pid == pid).collect();
         let [kill] = killed[..] else { panic!("it was killed once: {:#?}", report.oom_kills) };
         assert_eq!((kill.comm.as_str(), kill.by_pid), ("pressed", pid));
+        let ends = |path: &Option<String>, name| path.as_ref().is_some_and(|path| path.ends_with(&format!("/{name}")));
+        assert!(ends(&kill.cgroup, name(&inner)) && ends(&kill.full_cgroup, name(&group)), "{kill:#?}");
     }
     // What it had when it was killed is kept.
     let (live_bytes, live_count) = (told * MIB, told);
@@ -169,8 +197,45 @@ fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
         blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.numbers).sum();
     assert_eq!(eaten, expected);
     // It looked for memory before, in vain in the end.
-    if let Some(waits) = waits {
-        assert!(memcg(&waits.processes[0]).count > 0);
-        assert!(waits.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
-    }
+    assert!(memcg(&waits.processes[0]).count > 0);
+    assert!(waits.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
+}
+
+/// So much is written to, again and again, for as many seconds.
+const WRITTEN: u64 = LIMIT + LIMIT / 2;
+const SECONDS: u64 = 7;
+
+#[test]
+fn what_is_read_from_swap_is_counted_as_the_kernel_counts_it_and_sustained_it_is_paging() {
+    let scratch = Scratch::new();
+    let _swap = Swap::on(&scratch, 2 * WRITTEN);
+    let group = Cgroup::with_memory_and_swap(LIMIT);
+    let mut victim = Victim::start_with("pressed", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
+    group.take(victim.pid());
+    let waited_before = major_faults(victim.pid());
+    let read_before = swapped_in();
+    let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
+    let read_within = swapped_in();
+    victim.work();
+    let (read, waited) = (swapped_in() - read_within, major_faults(victim.pid()) - waited_before);
+    let report = tracer.stop().report();
+    let read_all = swapped_in() - read_before;
+    victim.finish();
+
+    report.assert_nothing_lost();
+    let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+    assert_is_of(&group, &report, memcg(process));
+    let machine = report.reclaim.expect("it is of reclaim");
+    // Nobody else has anything in swap, unless memory is short meanwhile.
+    let told = machine.vmstat.swapped_in_pages;
+    assert!((read..=read_all).contains(&told), "{told} of {read} to {read_all}");
+    // Some of it is not there in each round but the first.
+    assert!(told * 4096 > LIMIT, "{told} pages");
+    // A touch that waits brings its neighbours along.
+    assert!(waited > 0 && waited <= told && machine.vmstat.major_faults >= waited, "{waited} waits: {machine:#?}");
+    let groups = report.cgroups.expect("it is of reclaim");
+    let memory = groups.iter().find(|found| found.id == Some(group.number())).and_then(|found| found.memory.as_ref());
+    let reading = if group.refaults().is_some() { "beyond" } else { "near" };
+    assert_eq!(memory.map(|memory| memory.reading.as_str()), Some(reading), "{memory:#?}");
+    assert_eq!(machine.reading, "beyond", "{machine:#?}");
 }

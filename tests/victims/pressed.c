@@ -1,6 +1,7 @@
 /* Needs more memory than it is given.
  * `pressed read FILE TIMES` reads a file again and again; `pressed eat BYTES` allocates blocks of that size and writes to
- * them until it is killed, and says of each that it has it before it does so. */
+ * them until it is killed, and says of each that it has it before it does so; `pressed swap BYTES SECONDS` writes to so much,
+ * again and again, for so long. */
 #define _GNU_SOURCE
 #include "books.h"
 
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 static char buffer[1 << 20];
@@ -33,13 +36,31 @@ __attribute__((noinline)) static void eat(size_t size) {
     }
 }
 
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+__attribute__((noinline)) static void write_again(size_t bytes, int seconds) {
+    unsigned char *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        exit(6);
+    for (double end = now() + seconds; now() < end;)
+        memset(all, 1, bytes);
+    munmap(all, bytes);
+}
+
 int main(int count, char **arguments) {
     if (count < 3)
         return 2;
     books_begin();
     if (strcmp(arguments[1], "eat") == 0)
         eat(strtoul(arguments[2], NULL, 10));
-    for (int times = atoi(arguments[3]); times > 0; times--)
+    int swaps = strcmp(arguments[1], "swap") == 0;
+    if (swaps)
+        write_again(strtoul(arguments[2], NULL, 10), atoi(arguments[3]));
+    for (int times = swaps ? 0 : atoi(arguments[3]); times > 0; times--)
         read_all(arguments[2]);
     books_print("");
     gate_wait();

@@ -22,9 +22,15 @@ pub struct StallRecord {
     pub reclaimed: u64,
     /// What it did: one of [`work`]'s.
     pub work: u32,
-    /// So many pages side by side were wanted, as a power of two.
+    /// So many pages side by side were wanted, as a power of two; [`NO_ORDER`] where there is no such number.
     pub order: u32,
+    /// For whose limit, or, where it was for none, in whose account: the id of a control group of the memory controller; 0
+    /// where that is not known.
+    pub group: u64,
 }
+
+/// The order of what is not for an allocation, as of compacting all memory, and of what the kernel does not tell it of.
+pub const NO_ORDER: u32 = u32::MAX;
 
 /// The kernel has chosen a process to be killed, since no memory was to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,10 @@ pub struct OomRecord {
     pub reserved: u32,
     /// The name of the thread that found no memory.
     pub by_comm: [u8; COMM],
+    /// The control group that the victim's memory is counted in, as in a [`StallRecord`].
+    pub group: u64,
+    /// The control group, that of the thread which found no memory or one above, that was full; 0 where none was.
+    pub full: u64,
 }
 
 /// `TASK_COMM_LEN`, include/linux/sched.h.
@@ -127,15 +137,65 @@ pub struct ReclaimLayout {
     pub order_argument: u32,
     /// Which argument of `mm_vmscan_lru_isolate` the list is: 7 where the isolation's mode comes before, else 6.
     pub list_argument: u32,
+    /// Whether the third argument of `mm_vmscan_memcg_reclaim_begin` is the group whose limit was met: 1 (Linux 7.2) or 0.
+    pub tells_group: u32,
+    /// `order` in `compact_control`, which `mm_compaction_begin` is called with; 0 where it is not, as in Linux 5.10.
+    pub compaction_order: u32,
     /// Zero.
     pub reserved: u32,
+    /// Where control groups are.
+    pub groups: GroupLayout,
 }
 
+/// Where the kernel keeps the control groups of the memory controller: offsets in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct GroupLayout {
+    /// 1: they are known. 0: groups are not told of.
+    pub known: u32,
+    /// `mm` in `task_struct`.
+    pub task_memory: u32,
+    /// `owner` in `mm_struct`: the task in whose group the memory is counted.
+    pub owner: u32,
+    /// `cgroups` in `task_struct`.
+    pub task_groups: u32,
+    /// The memory controller's of `subsys` in `css_set`.
+    pub memory_group: u32,
+    /// `css.cgroup` in `mem_cgroup`.
+    pub group: u32,
+    /// `kn` in `cgroup`.
+    pub node: u32,
+    /// `id` in `kernfs_node`.
+    pub id: u32,
+    /// `root` in `cgroup`.
+    pub root: u32,
+    /// `hierarchy_id` in `cgroup_root`: 0 for version 2.
+    pub hierarchy: u32,
+    /// `memory` in `mem_cgroup`.
+    pub memory: u32,
+    /// `memsw` in `mem_cgroup`: memory and swap, counted together by version 1.
+    pub with_swap: u32,
+    /// `usage` in `page_counter`.
+    pub usage: u32,
+    /// `max` in `page_counter`.
+    pub max: u32,
+    /// `high` in `page_counter`.
+    pub high: u32,
+    /// `parent` in `page_counter`.
+    pub parent: u32,
+}
+
+/// The most control groups for which it is kept apart how much was scanned for their limits.
+pub const MAX_GROUPS: usize = 4096;
+
 const _: () = {
-    assert!(size_of::<StallRecord>() == 64);
+    assert!(size_of::<StallRecord>() == 72);
     assert!(offset_of!(StallRecord, stack) == 16);
     assert!(offset_of!(StallRecord, order) == 60);
-    assert!(size_of::<OomRecord>() == 56);
+    assert!(offset_of!(StallRecord, group) == 64);
+    assert!(size_of::<GroupLayout>() == 64);
+    assert!(size_of::<ReclaimLayout>() == 88);
+    assert!(size_of::<OomRecord>() == 72);
     assert!(offset_of!(OomRecord, by) == 32);
     assert!(size_of::<KernelThread>() == 24);
     assert!(size_of::<KernelThreadBook>() == 32);

@@ -128,4 +128,4 @@ pub mod gate {
     pub const COUNTING: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 264);
+const _: () = assert!(size_of::<Settings>() == 336);

@@ -142,25 +142,39 @@ fn exit(context: &RawTracePointContext) {
     let result: u64 = context.arg(1);
     let thread = Thread::current();
     let number = word(registers, offset::NUMBER);
-    match number {
+    let (begin, bytes) = match number {
         number::MREMAP | number::MUNMAP if result >= ERRORS => {
             if ends(number) && pages(word(registers, offset::SECOND)) != 0 {
                 emit::restore_range(context, thread);
             }
+            return;
         }
-        number::MUNMAP => unwind::settled(thread),
-        number::MREMAP => moved(context, registers, thread, result),
+        number::MUNMAP => return unwind::settled(thread),
+        number::MREMAP => (result, pages(word(registers, offset::THIRD))),
         number::MMAP if result < ERRORS => {
             let bytes = pages(word(registers, offset::SECOND));
             if maps_code(registers) {
                 unwind::mapped(thread, result, bytes);
             }
-            if settings::tells_mappings() {
-                mapped(context, registers, thread, result, bytes);
-            }
+            (result, if settings::tells_mappings() { bytes } else { 0 })
         }
-        number::BRK => broken(context, registers, thread, result),
-        _ => {}
+        number::BRK => broken(context, thread, result),
+        _ => return,
+    };
+    // Of no bytes, mremap maps what is shared once more.
+    if bytes == 0 || number == number::MREMAP && word(registers, offset::SECOND) == 0 {
+        return;
+    }
+    // In one place for all: taking a stack is long to verify.
+    let ring = emit::ring_for_memory(thread);
+    let stack = stack::take(context, &Interrupted { registers }, thread, ring);
+    let range = Range { begin, bytes, stack };
+    if number == number::MREMAP {
+        let old = [word(registers, offset::FIRST), pages(word(registers, offset::SECOND))];
+        let keeps = word(registers, offset::FOURTH) & MREMAP_DONTUNMAP != 0;
+        emit::moved(context, ring, thread, range, old, keeps);
+    } else {
+        emit::map(context, ring, thread, range);
     }
 }
 
@@ -176,39 +190,18 @@ fn maps_code(registers: u64) -> bool {
     word(registers, offset::THIRD) & PROT_EXEC != 0 && word(registers, offset::FOURTH) & MAP_ANONYMOUS == 0
 }
 
+/// The break is at `now`: what it has gained, from where on and how many bytes.
 #[inline(always)]
-fn moved(context: &RawTracePointContext, registers: u64, thread: Thread, begin: u64) {
-    let old = [word(registers, offset::FIRST), pages(word(registers, offset::SECOND))];
-    // Of no bytes, it maps what is shared once more.
-    if old[1] == 0 {
-        return;
-    }
-    let bytes = pages(word(registers, offset::THIRD));
-    let keeps = word(registers, offset::FOURTH) & MREMAP_DONTUNMAP != 0;
-    let ring = emit::ring_for_memory(thread);
-    let stack = stack::take(context, &Interrupted { registers }, thread, ring);
-    emit::moved(context, ring, thread, Range { begin, bytes, stack }, old, keeps);
-}
-
-/// The break is at `now`.
-#[inline(always)]
-fn broken(context: &RawTracePointContext, registers: u64, thread: Thread, now: u64) {
+fn broken(context: &RawTracePointContext, thread: Thread, now: u64) -> (u64, u64) {
     // SAFETY: a word is read as a whole.
-    let Some(&before) = (unsafe { BREAKS.get(&thread.tid) }) else { return };
+    let Some(&before) = (unsafe { BREAKS.get(&thread.tid) }) else { return (0, 0) };
     let _ = BREAKS.remove(&thread.tid);
     let (now, before) = (pages(now), pages(before));
-    if now > before {
-        mapped(context, registers, thread, before, now - before);
-    } else if now < before {
+    if now < before {
         emit::park_range(context, thread, now, before - now);
+        return (0, 0);
     }
-}
-
-#[inline(always)]
-fn mapped(context: &RawTracePointContext, registers: u64, thread: Thread, begin: u64, bytes: u64) {
-    let ring = emit::ring_for_memory(thread);
-    let stack = stack::take(context, &Interrupted { registers }, thread, ring);
-    emit::map(context, ring, thread, Range { begin, bytes, stack });
+    (before, now - before)
 }
 
 /// `bytes`, up to the end of the last page.

@@ -8,11 +8,13 @@ use core::arch::asm;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::wire::{COMM, Kind, OomRecord, StallRecord, counted, work};
+use memtrace_common::vocabulary::LossReason;
+use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, STACK_NOT_TAKEN, StallRecord, counted, work};
 
+use crate::reclaim::Pending;
 use crate::stack::Interrupted;
 use crate::thread::{Thread, since_start};
-use crate::{emit, maps, reclaim, settings, stack};
+use crate::{atomic, emit, groups, loss, maps, reclaim, settings, stack};
 
 /// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
 /// include/linux/mmzone.h).
@@ -24,26 +26,35 @@ const KERNEL: u64 = 1 << 63;
 /// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
 #[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_begin")]
 fn direct_reclaim_begin(context: RawTracePointContext) -> i32 {
-    begin(work::DIRECT, order(&context))
+    begin(work::DIRECT, order(&context), false, 0)
 }
 
 /// As above.
 #[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_begin")]
 fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
-    begin(work::MEMCG, order(&context))
+    let told = if settings::tells_group() { apart(context.arg(2)) } else { 0 };
+    begin(work::MEMCG, order(&context), true, told)
 }
 
-/// What is asked for is not among the arguments.
+/// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in Linux 5.10 `TP_PROTO(unsigned long zone_start, …)`.
 #[raw_tracepoint(tracepoint = "mm_compaction_begin")]
-fn compaction_begin(_context: RawTracePointContext) -> i32 {
-    begin(work::COMPACTION, 0)
+fn compaction_begin(context: RawTracePointContext) -> i32 {
+    let mut order = NO_ORDER;
+    if settings::compaction_order() != 0 {
+        let control: u64 = context.arg(0);
+        // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
+        let read = unsafe { bpf_probe_read_kernel((control as usize + settings::compaction_order()) as *const u32) };
+        // That of compacting everything is -1.
+        order = read.unwrap_or(NO_ORDER);
+    }
+    begin(work::COMPACTION, order, false, 0)
 }
 
 /// `TP_PROTO(int nid, int zid, int order)`: again and again, where it is woken before it has fallen asleep.
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_wake")]
 fn kswapd_wake(context: RawTracePointContext) -> i32 {
     if reclaim::pending(Thread::current()).is_none() {
-        begin(work::KSWAPD, context.arg(2));
+        begin(work::KSWAPD, context.arg(2), false, 0);
     }
     0
 }
@@ -142,7 +153,9 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
     let victim: u64 = context.arg(0);
     let mut thread = Thread { pid: victim as u32, tid: victim as u32 };
     let mut comm = [0; COMM];
+    let mut group = 0;
     if victim >= KERNEL {
+        group = groups::of(victim);
         // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
         unsafe {
             if let Ok(pid) = bpf_probe_read_kernel((victim as usize + settings::task_tgid()) as *const u32) {
@@ -153,8 +166,14 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
             }
         }
     }
+    // Of the current thread more is known than its number.
+    if victim < KERNEL && thread.pid == by.pid {
+        group = groups::own();
+        comm = reclaim::comm();
+    }
     let header = thread.header(Kind::OomKill);
-    emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm: reclaim::comm() });
+    let (by_comm, full) = (reclaim::comm(), groups::full());
+    emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm, group, full });
     0
 }
 
@@ -174,9 +193,10 @@ fn apart(mut argument: u64) -> u64 {
 }
 
 #[inline(always)]
-fn begin(work: u32, order: u32) -> i32 {
+fn begin(work: u32, order: u32, for_a_limit: bool, told: u64) -> i32 {
     if maps::is_open() {
-        reclaim::begin(Thread::current(), work, order);
+        let group = if for_a_limit { groups::at_its_limit(told) } else { groups::own() };
+        reclaim::begin(Thread::current(), work, order, group);
     }
     0
 }
@@ -189,32 +209,83 @@ fn tally(what: u32, number: u64) -> i32 {
     0
 }
 
-/// Counts what has ended, and tells of it where it has kept a traced process waiting.
+/// Nothing has ended that is to be told of.
+const QUIET: u64 = 0;
+/// A traced process was kept waiting.
+const WAITED: u64 = 1;
+/// A kernel thread has ended something, and there was no room in its books.
+const NO_ROOM: u64 = 2;
+
+/// Counts what has ended, and tells of it where it has kept a traced process waiting. What is before and after the walk of the
+/// stack has frames of its own, since Linux 6.1 adds up those below each other.
 #[inline(always)]
 fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
+    match reclaim_ended(work, reclaimed) {
+        WAITED => {}
+        NO_ROOM => {
+            loss::count(context, LossReason::KernelThreadsFull, 1);
+            return 0;
+        }
+        _ => return 0,
+    }
+    // Kernels that need the plain object do not tell with which registers the thread has entered.
+    let stack = match atomic::IS_PLAIN {
+        true => STACK_NOT_TAKEN,
+        false => {
+            let thread = Thread::current();
+            stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread))
+        }
+    };
+    if reclaim_tell(stack) == 0 {
+        loss::count(context, LossReason::RingFullStall, 1);
+    }
+    0
+}
+
+/// Counts what the thread has ended; says what is to be done.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn reclaim_ended(work: u32, reclaimed: u64) -> u64 {
     let thread = Thread::current();
-    let Some(pending) = reclaim::pending(thread) else { return 0 };
+    let Some(pending) = reclaim::pending(thread) else { return QUIET };
     if pending.work != work {
-        return 0;
+        return QUIET;
     }
-    let (begun, scanned, throttled, order) = (pending.begun, pending.scanned, pending.throttled, pending.order);
-    reclaim::forget(thread);
+    let scanned = pending.scanned;
+    let duration = since_start().saturating_sub(pending.begun);
+    pending.duration = duration;
+    pending.freed = reclaimed;
+    let group = pending.group;
     if !maps::is_open() {
-        return 0;
+        reclaim::forget(thread);
+        return QUIET;
     }
-    let duration = since_start().saturating_sub(begun);
     reclaim::count(work, counted::TIMES, 1);
     reclaim::count(work, counted::TIME, duration);
+    groups::scanned(group, if work == work::MEMCG { scanned } else { 0 });
     if reclaim::is_kernel_thread() {
-        reclaim::book(context, work, duration, scanned, reclaimed);
-        return 0;
+        reclaim::forget(thread);
+        return if reclaim::book(work, duration, scanned, reclaimed) { QUIET } else { NO_ROOM };
     }
     if !maps::gate_open() {
-        return 0;
+        reclaim::forget(thread);
+        return QUIET;
     }
-    let ring = emit::ring_for_thread(thread);
-    let stack = stack::take(context, &Interrupted::current(), thread, ring);
+    WAITED
+}
+
+/// Tells what the thread has ended, which it then forgets; says whether there was room: 1 or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn reclaim_tell(stack: u64) -> u64 {
+    let thread = Thread::current();
+    let Some(&mut Pending { duration, throttled, scanned, freed, work, order, group, .. }) = reclaim::pending(thread)
+    else {
+        return 0;
+    };
     let header = thread.header(Kind::Stall);
-    emit::stall(context, ring, StallRecord { header, stack, duration, throttled, scanned, reclaimed, work, order });
-    0
+    let record = StallRecord { header, stack, duration, throttled, scanned, reclaimed: freed, work, order, group };
+    let sent = emit::stall(emit::ring_for_thread(thread), record);
+    reclaim::forget(thread);
+    sent as u64
 }

@@ -1,7 +1,7 @@
 //! What of a file is mapped at an address, as the kernel itself knows it.
 
 use core::ffi::c_void;
-use core::ptr::{self, from_mut, write_volatile};
+use core::ptr::{self, from_mut, read_volatile, write_volatile};
 
 use aya_ebpf::bindings::task_struct;
 use aya_ebpf::btf_maps::LruHashMap;
@@ -68,6 +68,21 @@ pub struct Mapped {
     /// Whether there is a file, or what the kernel lends as one.
     is_file: bool,
     read: bool,
+}
+
+impl Mapped {
+    /// Its addresses, read anew: what is kept over a call takes room of the stack, which has none left (see [`forget`]).
+    #[inline(always)]
+    fn area(&self) -> Area {
+        // SAFETY: they are borrowed for reading.
+        unsafe {
+            Area {
+                begin: read_volatile(&raw const self.begin),
+                end: read_volatile(&raw const self.end),
+                offset: read_volatile(&raw const self.offset),
+            }
+        }
+    }
 }
 
 const FOUND: u64 = 0;
@@ -155,14 +170,14 @@ extern "C" fn unwind_ask(slot: u32, pc: u64) -> u64 {
     if result != 0 || !mapped.read || !mapped.executable {
         return NO_MAPPING;
     }
-    let Mapped { begin, end, offset, .. } = *mapped;
+    let (begin, end) = (mapped.begin, mapped.end);
     if !mapped.is_file {
         let generated = (mapping::GENERATED as u32) << 24;
         copy(last, &Mapping { begin, end, bias: 0, page_base: 0, pages_and_kind: generated });
         return FOUND;
     }
     let Some(table) = objects::table(*pid, &mapped.object, begin, end) else { return PENDING };
-    copy(last, &lookup::mapping(table, &Area { begin, end, offset }, pc));
+    copy(last, &lookup::mapping(table, &mapped.area(), pc));
     if objects::is_still(&mapped.object, table) { FOUND } else { BUSY }
 }
 

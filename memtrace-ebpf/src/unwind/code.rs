@@ -61,7 +61,11 @@ pub fn settled(thread: Thread) {
     // SAFETY: only a word of it is read.
     if unsafe { CODE.get(&learned) }.is_none_or(|before| before.begin != now.begin) {
         let _ = CODE.insert(&learned, &now, 0);
-        stack::in_scratch(thread, |slot| unwind_learn(slot, thread.pid));
+        let slot = stack::claim(thread);
+        if slot != stack::NO_SLOT {
+            unwind_learn(slot, thread.pid);
+            stack::release(slot);
+        }
     }
 }
 

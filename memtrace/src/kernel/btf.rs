@@ -79,6 +79,14 @@ impl<'data> Btf<'data> {
         (1..(word(function, 1)? & 0xffff) as usize).map(argument).collect()
     }
 
+    /// The value of `member` in the enum called `name`.
+    pub(super) fn enum_value(&self, name: &str, member: &str) -> Option<u32> {
+        let kind = self.named(KIND_ENUM, name)?;
+        let is_it = |index: &u32| word(kind, 3 + *index as usize * 2).and_then(|name| self.name(name)) == Some(member);
+        let index = (0..word(kind, 1)? & 0xffff).find(is_it)?;
+        word(kind, 3 + index as usize * 2 + 1)
+    }
+
     /// Whether the kernel has a function of that name.
     pub(super) fn has_function(&self, name: &str) -> bool {
         self.named(KIND_FUNC, name).is_some()
@@ -221,6 +229,10 @@ mod tests {
         let isolate = btf.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap();
         assert_eq!((isolate[0], isolate[3], isolate.last()), ("int", "long unsigned int", Some(&"int")));
         assert_eq!(btf.tracepoint_arguments("mm_vmscan_nothing"), None);
+        // include/linux/cgroup_subsys.h: the first two, unless the kernel is built without them.
+        assert_eq!(btf.enum_value("cgroup_subsys_id", "cpuset_cgrp_id"), Some(0));
+        assert!(btf.enum_value("cgroup_subsys_id", "memory_cgrp_id") > Some(0));
+        assert_eq!(btf.enum_value("cgroup_subsys_id", "nothing_cgrp_id"), None);
         assert!(btf.has_function("bpf_find_vma") && !btf.has_function("bpf_find_nothing"));
     }
 }

@@ -8,8 +8,8 @@ use memtrace_common::wire::{
 };
 
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, Event, EventKind, KernelCounts, Nanoseconds, OutOfMemory, PAGE, PageFaults, Pid,
-    Stack, StackEnd, StackId, Stall, Tick, Tid, Touch, Work,
+    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, KernelCounts, Nanoseconds, Order, OutOfMemory, PAGE,
+    PageFaults, Pid, Stack, StackEnd, StackId, Stall, Tick, Tid, Touch, Work,
 };
 
 /// A record that does not say what it should.
@@ -117,7 +117,8 @@ fn stall(record: &[u8]) -> Result<EventKind, BadRecord> {
     let number = |offset| word64(record, offset);
     Ok(EventKind::Stall(Box::new(Stall {
         work: word32(record, std::mem::offset_of!(StallRecord, work)).and_then(|raw| work(raw).ok_or(BadRecord))?,
-        order: word32(record, std::mem::offset_of!(StallRecord, order))?,
+        order: Order::of(word32(record, std::mem::offset_of!(StallRecord, order))?),
+        group: CgroupId::of(number(std::mem::offset_of!(StallRecord, group))?),
         stack: StackId(number(std::mem::offset_of!(StallRecord, stack))?),
         duration: Nanoseconds(number(std::mem::offset_of!(StallRecord, duration))?),
         throttled: Nanoseconds(number(std::mem::offset_of!(StallRecord, throttled))?),
@@ -132,6 +133,8 @@ fn out_of_memory(record: &[u8]) -> Result<EventKind, BadRecord> {
         comm: name(std::mem::offset_of!(OomRecord, comm))?,
         by: Pid(word32(record, std::mem::offset_of!(OomRecord, by))?),
         by_comm: name(std::mem::offset_of!(OomRecord, by_comm))?,
+        group: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, group))?),
+        full: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, full))?),
     })))
 }
 
@@ -243,10 +246,11 @@ mod tests {
         assert_eq!(decode(&with_words(header(10), &[4712])), Ok(event(EventKind::Fork { child: Pid(4712) })));
         let kswapd_of_order_nine = 3 | 9 << 32;
         assert_eq!(
-            decode(&with_words(header(15), &[99, 5000, 400, 32, 30, kswapd_of_order_nine])),
+            decode(&with_words(header(15), &[99, 5000, 400, 32, 30, kswapd_of_order_nine, 77])),
             Ok(event(EventKind::Stall(Box::new(Stall {
                 work: Work::Kswapd,
-                order: 9,
+                order: Order::of(9),
+                group: CgroupId::of(77),
                 stack: StackId(99),
                 duration: Nanoseconds(5000),
                 throttled: Nanoseconds(400),
@@ -258,9 +262,11 @@ mod tests {
         killed.extend(b"victim\0old-byteskworker/0:1\0\0\0\0");
         killed.splice(32..32, [42, 0, 0, 0, 0, 0, 0, 0]);
         let (comm, by_comm) = (String::from("victim"), String::from("kworker/0:1"));
-        let out_of_memory = OutOfMemory { comm, by: Pid(42), by_comm };
+        let (group, full) = (CgroupId::of(7), None);
+        let out_of_memory = OutOfMemory { comm, by: Pid(42), by_comm, group, full };
         assert_eq!(decode(&killed[..55]), Err(BadRecord), "half of a name");
         killed.push(0);
+        killed.extend([7, 0].iter().flat_map(|group: &u64| group.to_ne_bytes()));
         assert_eq!(decode(&killed), Ok(event(EventKind::OomKill(Box::new(out_of_memory)))));
         let counts = KernelCounts { faults: PageFaults { minor: 70, major: 3 }, peak_rss: Bytes(9 << 12) };
         assert_eq!(
@@ -303,7 +309,7 @@ mod tests {
         assert_eq!(decode(&with_words(header(5), &[99, 257 | 1 << 32, 7])), Err(BadRecord), "more frames than can be");
         assert_eq!(decode(&with_words(header(5), &[99, 0, 7])), Err(BadRecord), "no known end");
         assert_eq!(decode(&with_words(header(5), &[99, 15 << 32, 7])), Err(BadRecord), "an end without a walk");
-        assert_eq!(decode(&with_words(header(15), &[99, 1, 0, 0, 0, 6])), Err(BadRecord), "no known work");
+        assert_eq!(decode(&with_words(header(15), &[99, 1, 0, 0, 0, 6, 0])), Err(BadRecord), "no known work");
         assert_eq!(decode(&with_words(header(17), &[70, 3, 1 << 52, 1])), Err(BadRecord), "more than there can be");
         assert_eq!(decode(&with_words(header(5), &[1, 1 << 32, 7])), Err(BadRecord), "the id of no stack");
     }

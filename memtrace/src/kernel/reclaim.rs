@@ -8,7 +8,7 @@ use memtrace_common::wire::{self, KernelThreadBook, counted, work};
 use super::decode;
 use super::error::KernelError;
 use super::load::Kernel;
-use crate::model::{Effort, KernelThread, Nanoseconds, Work};
+use crate::model::{CgroupId, Effort, KernelThread, Nanoseconds, Work};
 
 /// Programs and the tracepoints that they are for. Without the first two there is nothing to tell.
 const TRACEPOINTS: &[(&str, &[&str])] = &[
@@ -89,6 +89,15 @@ impl Kernel {
     #[must_use]
     pub fn reclaim_counters(&self) -> ReclaimCounters {
         ReclaimCounters { efforts: self.efforts(), threads: self.kernel_threads() }
+    }
+
+    /// The control groups in which anybody has waited so far, and how many inactive pages were looked at for the limit of
+    /// each. Where there are too many of them, those of which it is longest ago are missing.
+    #[must_use]
+    pub fn scanned_for_groups(&self) -> BTreeMap<CgroupId, u64> {
+        let map = self.map("GROUPS").and_then(|map| HashMap::<_, u64, u64>::try_from(map).ok());
+        let all = map.iter().flat_map(HashMap::iter).filter_map(Result::ok);
+        all.filter_map(|(group, pages)| Some((CgroupId::of(group)?, pages))).collect()
     }
 
     fn efforts(&self) -> BTreeMap<Work, Effort> {

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use memtrace_common::wire::{AreaLayout, CountsLayout, MAX_FRAMES, MAX_RINGS, ReclaimLayout, Settings};
+use memtrace_common::wire::{AreaLayout, CountsLayout, GroupLayout, MAX_FRAMES, MAX_RINGS, ReclaimLayout, Settings};
 
 use super::btf::{self, Btf};
 use super::error::KernelError;
@@ -111,12 +111,45 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
 fn reclaim(types: &Btf<'_>) -> ReclaimLayout {
     let direct = types.tracepoint_arguments("mm_vmscan_direct_reclaim_begin").unwrap_or_default();
     let isolate = types.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap_or_default();
+    let memcg = types.tracepoint_arguments("mm_vmscan_memcg_reclaim_begin").unwrap_or_default();
+    let compaction = types.tracepoint_arguments("mm_compaction_begin").unwrap_or_default();
+    let order = || types.member_offset("compact_control", "order");
     ReclaimLayout {
         task_flags: types.member_offset("task_struct", "flags").unwrap_or_default(),
         order_argument: u32::from(direct.get(1) == Some(&"int")),
         list_argument: if isolate.len() > 7 { 7 } else { 6 },
+        tells_group: u32::from(memcg.get(2) == Some(&"")),
+        compaction_order: (compaction.first() == Some(&"")).then(order).flatten().unwrap_or_default(),
         reserved: 0,
+        groups: groups(types).unwrap_or_else(|| {
+            log::debug!("the kernel does not tell of control groups of memory");
+            GroupLayout::default()
+        }),
     }
+}
+
+/// Where the kernel keeps the control groups of the memory controller; `None` where it has none.
+fn groups(types: &Btf<'_>) -> Option<GroupLayout> {
+    const POINTER: u32 = size_of::<u64>() as u32;
+    let controller = types.enum_value("cgroup_subsys_id", "memory_cgrp_id")?;
+    Some(GroupLayout {
+        known: 1,
+        task_memory: types.member_offset("task_struct", "mm")?,
+        owner: types.member_offset("mm_struct", "owner")?,
+        task_groups: types.member_offset("task_struct", "cgroups")?,
+        memory_group: types.member_offset("css_set", "subsys")?.checked_add(controller.checked_mul(POINTER)?)?,
+        group: types.member_offset("mem_cgroup", "css.cgroup")?,
+        node: types.member_offset("cgroup", "kn")?,
+        id: types.member_offset("kernfs_node", "id")?,
+        root: types.member_offset("cgroup", "root")?,
+        hierarchy: types.member_offset("cgroup_root", "hierarchy_id")?,
+        memory: types.member_offset("mem_cgroup", "memory")?,
+        with_swap: types.member_offset("mem_cgroup", "memsw")?,
+        usage: types.member_offset("page_counter", "usage")?,
+        max: types.member_offset("page_counter", "max")?,
+        high: types.member_offset("page_counter", "high")?,
+        parent: types.member_offset("page_counter", "parent")?,
+    })
 }
 
 /// Where the kernel keeps what it counts of processes.

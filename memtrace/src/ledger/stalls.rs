@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::image::Room;
-use crate::model::{Ending, ImageUsage, Part, StackKey, StackUsage, Stall, StallBook, Stalls, Usage, Work};
+use crate::model::{Ending, ImageUsage, Part, StackKey, StackUsage, Stall, StallBook, StallKey, Stalls, Usage};
 
 /// The books of one image's waits.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     by_stack: FxHashMap<StackKey, Stalls>,
-    by_work: BTreeMap<Work, StallBook>,
+    by_key: BTreeMap<StallKey, StallBook>,
 }
 
 impl Waits {
@@ -20,12 +20,13 @@ impl Waits {
         let key = StackKey { stack: stall.stack, part };
         let key = if self.by_stack.contains_key(&key) { key } else { room.admit(key) };
         *self.by_stack.entry(key).or_default() += Stalls { count: 1, time: stall.duration };
-        self.by_work.entry(stall.work).or_default().add(stall);
+        let Stall { group, work, .. } = *stall;
+        self.by_key.entry(StallKey { group, work }).or_default().add(stall);
     }
 
     /// The image's numbers.
     pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
-        let mut usage = ImageUsage { ended, stalls: self.by_work.clone(), ..ImageUsage::default() };
+        let mut usage = ImageUsage { ended, stalls: self.by_key.clone(), ..ImageUsage::default() };
         for (&key, &stalls) in &self.by_stack {
             let of_stack = Usage { stalls, ..Usage::default() };
             usage.total += of_stack;

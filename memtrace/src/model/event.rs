@@ -1,6 +1,6 @@
 //! What happened in a target: decoded and owned.
 
-use super::{AbsAddr, AllocatorId, Bytes, KernelCounts, Pid, Stack, StackId, Stall, Tick, Tid};
+use super::{AbsAddr, AllocatorId, Bytes, CgroupId, KernelCounts, Pid, Stack, StackId, Stall, Tick, Tid};
 
 /// Something that happened in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +129,11 @@ pub struct OutOfMemory {
     pub by: Pid,
     /// Its name.
     pub by_comm: String,
+    /// The control group that the victim's memory is counted in, where that is known.
+    pub group: Option<CgroupId>,
+    /// The control group that was full, of that of who found no memory and those above; `None` where none was, or it is not
+    /// known.
+    pub full: Option<CgroupId>,
 }
 
 /// How a page was touched.

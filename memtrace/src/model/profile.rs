@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, Ending, EventClass, Losses, MachineReclaim, OomKill,
-    PageFaults, Part, Pid, Residence, StackEnd, StallBook, Tid, Usage, User, Variance, VirtOffset, Work,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Ending, EventClass, GroupProfile, Losses,
+    MachineReclaim, OomKill, PageFaults, Part, Pid, Residence, StackEnd, StallBook, Tid, Usage, User, Variance,
+    VirtOffset, Work,
 };
 
 /// Everything that a report can show.
@@ -29,6 +30,10 @@ pub struct Profile {
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Who was killed for want of memory, followed or not, in the order in which that happened.
     pub oom_kills: Vec<OomKill>,
+    /// The paths of the control groups of who was killed, those that are still there.
+    pub cgroup_paths: BTreeMap<CgroupId, String>,
+    /// The control groups in which, or for whose limits, something waited for memory, ordered by their numbers.
+    pub cgroups: Vec<GroupProfile>,
     /// What the whole machine has done to find memory, where that was followed.
     pub reclaim: Option<MachineReclaim>,
     /// What was lost.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Amount, Bytes, Ending, EventClass, ImageCounts, ImageId, Losses, OomKill, Part, Pid, Residence, StackEnd, StackId,
-    Stacks, StallBook, Stalls, Touched, Usage, Variance, Work,
+    Stacks, StallBook, StallKey, Stalls, Touched, Usage, Variance,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -52,8 +52,8 @@ pub struct ImageUsage {
     pub by_stack: BTreeMap<StackKey, StackUsage>,
     /// The pages or mappings that are in the books of an image that runs, in order. Empty for other books.
     pub touched: Vec<Touched>,
-    /// Its waits for memory, by what was done meanwhile.
-    pub stalls: BTreeMap<Work, StallBook>,
+    /// Its waits for memory, by what was done meanwhile and for which control group.
+    pub stalls: BTreeMap<StallKey, StallBook>,
     /// The process whose copy it is, in the books of pages of an image that runs.
     pub copy_of: Option<Pid>,
     /// What is resident of an image that runs, where that was asked for.
@@ -164,8 +164,8 @@ impl ImageUsage {
             ours.variance += theirs.variance;
             ours.resident.0 = ours.resident.0.wrapping_add(theirs.resident.0);
         }
-        for (work, theirs) in &other.stalls {
-            self.stalls.entry(*work).or_default().merge(theirs);
+        for (key, theirs) in &other.stalls {
+            self.stalls.entry(*key).or_default().merge(theirs);
         }
         self.touched.extend(other.touched);
         self.touched.sort_unstable_by_key(|touched| touched.begin);
@@ -198,8 +198,8 @@ impl ImageUsage {
             usage.at_peak = Bytes(0);
         }
         change.by_stack.retain(|_, stack| *stack != StackUsage::default());
-        for (work, then) in &earlier.stalls {
-            let now = change.stalls.entry(*work).or_default();
+        for (key, then) in &earlier.stalls {
+            let now = change.stalls.entry(*key).or_default();
             *now = now.since(then);
         }
         change.stalls.retain(|_, book| book.stalls != Stalls::default());

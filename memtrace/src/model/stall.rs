@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
 
-use super::StackId;
+use super::{CgroupId, Order, Orders, StackId};
 
 /// A number of nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,8 +79,10 @@ impl Work {
 pub struct Stall {
     /// What it did.
     pub work: Work,
-    /// So many pages side by side were wanted, as a power of two.
-    pub order: u32,
+    /// So many pages side by side were wanted; `None` where there is no such number, or it is not known.
+    pub order: Option<Order>,
+    /// For whose limit, or, where it was for none, in whose account; `None` where that is not known.
+    pub group: Option<CgroupId>,
     /// Where in its program it was.
     pub stack: StackId,
     /// How long.
@@ -174,12 +176,16 @@ pub struct StallBook {
     pub reclaimed: u64,
     /// How many were how long.
     pub latencies: Latencies,
+    /// How many pages side by side they were for.
+    pub orders: Orders,
 }
 
 impl StallBook {
     /// Counts one.
     pub fn add(&mut self, stall: &Stall) {
-        self.stalls += Stalls { count: 1, time: stall.duration };
+        let one = Stalls { count: 1, time: stall.duration };
+        self.stalls += one;
+        self.orders.add(stall.order, one);
         self.longest = self.longest.max(stall.duration);
         self.throttled.0 += stall.throttled.0;
         self.scanned += stall.scanned;
@@ -195,6 +201,16 @@ impl StallBook {
         self.scanned = self.scanned.wrapping_add(other.scanned);
         self.reclaimed = self.reclaimed.wrapping_add(other.reclaimed);
         self.latencies.merge(&other.latencies);
+        self.orders.merge(&other.orders);
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn sum<'books>(books: impl IntoIterator<Item = &'books Self>) -> Self {
+        books.into_iter().fold(Self::default(), |mut sum, book| {
+            sum.merge(book);
+            sum
+        })
     }
 
     /// What has come since `earlier`. Which of that was the longest is not known.
@@ -206,6 +222,7 @@ impl StallBook {
         self.scanned = self.scanned.wrapping_sub(earlier.scanned);
         self.reclaimed = self.reclaimed.wrapping_sub(earlier.reclaimed);
         self.latencies.subtract(&earlier.latencies);
+        self.orders.subtract(&earlier.orders);
         self
     }
 }
@@ -255,7 +272,8 @@ mod tests {
     fn what_came_since_then_is_what_was_added() {
         let stall = |duration| Stall {
             work: Work::Direct,
-            order: 0,
+            order: Order::of(3),
+            group: None,
             stack: StackId(9),
             duration: Nanoseconds(duration),
             throttled: Nanoseconds(1),

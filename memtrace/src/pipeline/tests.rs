@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Event, EventKind, Nanoseconds, OutOfMemory, PAGE, Parts, Pid, Stack, StackEnd, StackId,
-    Stall, Tid, Touch, Work,
+    AbsAddr, AllocatorId, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, Parts, Pid, Stack,
+    StackEnd, StackId, Stall, Tid, Touch, Work,
 };
 
 const SETTINGS: Settings = Settings {
@@ -221,7 +221,8 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             What::Wait => EventKind::MajorFault { page },
             What::Stall { work, stack } => EventKind::Stall(Box::new(Stall {
                 work,
-                order: 0,
+                order: Order::of(nth as u32 % 12),
+                group: CgroupId::of(nth % 3),
                 stack: StackId(stack),
                 duration: Nanoseconds(nth * 1000),
                 throttled: Nanoseconds(nth),
@@ -232,6 +233,8 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 comm: String::from("victim"),
                 by: Pid(3 - pid),
                 by_comm: String::from("eater"),
+                group: CgroupId::of(nth % 3),
+                full: None,
             })),
             What::Map { pages, stack } => {
                 EventKind::Map { begin: page, size: Bytes(pages * PAGE.0), stack: StackId(stack) }

@@ -1,6 +1,7 @@
 //! Everything, for programs. `docs/json.md` says what each field means; a field that is there stays, and a change that
 //! would break a reader raises `schema_version`.
 
+mod groups;
 mod layout;
 mod numbers;
 mod reclaim;

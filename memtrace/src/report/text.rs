@@ -2,6 +2,7 @@
 
 mod counts;
 mod frames;
+mod groups;
 mod library;
 mod memory;
 mod oom;

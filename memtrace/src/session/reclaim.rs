@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::config::Config;
+use super::groups::{GroupReader, Groups};
 use crate::kernel::{Kernel, ReclaimCounters};
-use crate::model::{EventClass, MachineReclaim, Pressure, PressureTime, Seconds, VmCounters};
+use crate::model::{EventClass, MachineReclaim, Pressure, PressureTime, Profile, Seconds, VmCounters};
 use crate::target;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,6 +19,7 @@ pub(super) struct ReclaimReader {
     /// When the second ends that is counted now.
     due: Instant,
     seconds: Seconds,
+    groups: GroupReader,
 }
 
 impl ReclaimReader {
@@ -26,15 +28,25 @@ impl ReclaimReader {
         config.follows(EventClass::Reclaim).then(|| {
             let before = counters();
             let pressure = target::machine_pressure();
-            Self { before, pressure, last: before, due: Instant::now() + SECOND, seconds: Seconds::default() }
+            Self {
+                before,
+                pressure,
+                last: before,
+                due: Instant::now() + SECOND,
+                seconds: Seconds::default(),
+                groups: GroupReader::begin(),
+            }
         })
     }
 
     /// Counts a second where one has passed. Is to be called a few times in each.
-    pub(super) fn tick(&mut self, now: Instant) {
+    pub(super) fn tick(&mut self, now: Instant, kernel: &Kernel) {
+        let scanned = kernel.scanned_for_groups();
+        self.groups.find(&scanned, now);
         if now < self.due {
             return;
         }
+        self.groups.second(scanned);
         let counters = counters();
         self.seconds.add(&counters.since(&self.last));
         self.last = counters;
@@ -42,10 +54,13 @@ impl ReclaimReader {
         self.due = (self.due + SECOND).max(now);
     }
 
-    /// All that was done since the beginning.
-    pub(super) fn end(self, kernel: &Kernel) -> MachineReclaim {
+    /// All that was done since the beginning, to be told of in a profile.
+    pub(super) fn end(mut self, kernel: &Kernel) -> Ended {
+        let now = Instant::now();
+        let scanned = kernel.scanned_for_groups();
+        self.groups.find(&scanned, now);
         let ReclaimCounters { efforts, threads } = kernel.reclaim_counters();
-        MachineReclaim {
+        let machine = MachineReclaim {
             efforts,
             threads,
             counters: counters().since(&self.before),
@@ -55,6 +70,26 @@ impl ReclaimReader {
                 .zip(target::machine_pressure())
                 .map(|(before, now)| PressureTime::between(&before, &now)),
             missing: kernel.missing().to_vec(),
+        };
+        Ended { machine, groups: self.groups.end(&scanned, now) }
+    }
+}
+
+/// What was done while tracing.
+#[derive(Debug)]
+pub(super) struct Ended {
+    machine: MachineReclaim,
+    groups: Groups,
+}
+
+impl Ended {
+    /// Writes it into the profile of waits.
+    pub(super) fn tell(self, profile: &mut Profile) {
+        profile.reclaim = Some(self.machine);
+        for group in &mut profile.cgroups {
+            let Some((path, memory)) = group.id.and_then(|id| self.groups.get(&id)) else { continue };
+            group.path = Some(path.to_string_lossy().into_owned());
+            group.memory = Some(*memory);
         }
     }
 }

@@ -183,7 +183,7 @@ impl Trace {
         self.kernel.flush_log();
         let now = Instant::now();
         if let Some(reclaim) = &mut self.reclaim {
-            reclaim.tick(now);
+            reclaim.tick(now, &self.kernel);
         }
         let progress = self.shards.progress();
         let (before, events) = self.shown;
@@ -251,7 +251,7 @@ impl Trace {
         self.follow(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
-        let machine = self.reclaim.take().map(|reclaim| reclaim.end(&self.kernel));
+        let reclaim = self.reclaim.take().map(|reclaim| reclaim.end(&self.kernel));
         let programs = self.kernel.program_time();
         let Books { mut snapshots, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
@@ -277,7 +277,7 @@ impl Trace {
             followed: &self.followed,
             counters: &counters,
             programs: &programs,
-            machine,
+            reclaim,
             events,
             window,
             duration,

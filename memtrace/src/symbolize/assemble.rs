@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::paths::Paths;
 use crate::model::{
-    Beginning, Bytes, Frame, FrameId, Image, ImageId, ImageUsage, Node, Part, ProcessProfile, Profile, StackEnd,
-    StackProfile, StackUsage, Tick,
+    Beginning, Bytes, CgroupId, Frame, FrameId, GroupProfile, Image, ImageId, ImageUsage, Node, Part, ProcessProfile,
+    Profile, StackEnd, StackProfile, StackUsage, StallBook, StallKey, Tick, Work,
 };
 
 /// Writes the profile of what was traced during `window`; `frames` are those of each place of `paths`, outermost first. What
@@ -29,6 +29,7 @@ pub(super) fn profile(
     // Room for all of them, which costs nothing until it is used: growing would hold them twice.
     let mut stacks = Vec::with_capacity(paths.stacks().len());
     let unknown = Image::default();
+    let cgroups = groups(&books);
     for (number, (id, usage)) in books.into_iter().enumerate() {
         processes.push(process(id, &usage, images.get(&id).unwrap_or(&unknown), window));
         // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
@@ -56,7 +57,25 @@ pub(super) fn profile(
             resident: sum.resident,
         }));
     }
-    Profile { processes, stacks, frames, ..Profile::default() }
+    Profile { processes, stacks, frames, cgroups, ..Profile::default() }
+}
+
+/// The waits of all images by the control groups that they were for.
+fn groups(books: &BTreeMap<ImageId, ImageUsage>) -> Vec<GroupProfile> {
+    let mut groups: BTreeMap<Option<CgroupId>, BTreeMap<Work, StallBook>> = BTreeMap::new();
+    for (key, book) in books.values().flat_map(|usage| &usage.stalls) {
+        groups.entry(key.group).or_default().entry(key.work).or_default().merge(book);
+    }
+    groups.into_iter().map(|(id, stalls)| GroupProfile { id, stalls, ..GroupProfile::default() }).collect()
+}
+
+/// The waits of an image, of all control groups together.
+fn by_work(stalls: &BTreeMap<StallKey, StallBook>) -> BTreeMap<Work, StallBook> {
+    let mut by_work: BTreeMap<Work, StallBook> = BTreeMap::new();
+    for (key, book) in stalls {
+        by_work.entry(key.work).or_default().merge(book);
+    }
+    by_work
 }
 
 /// The frames, each once and in their own order, so that the order of stacks is independent of where things happened to lie
@@ -121,7 +140,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         threads: image.threads,
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
-        stalls: usage.stalls.clone(),
+        stalls: by_work(&usage.stalls),
         resident: usage.resident.clone(),
         faults: usage.counts.faults(),
         peak_rss: usage.counts.peak_rss(),

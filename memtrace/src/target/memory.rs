@@ -8,6 +8,7 @@ mod assemble;
 mod chunks;
 mod counted;
 mod glibc;
+mod groups;
 mod kinds;
 mod limits;
 mod pages;
@@ -36,6 +37,7 @@ pub(super) use self::kinds::Tmpfs;
 pub(super) use self::pages::{FILE, FRAME, PRESENT, PageMap};
 
 pub use self::counted::counted;
+pub use self::groups::{GroupReading, MemoryGroups};
 pub use self::limits::cgroup_memory;
 pub use self::pressure::machine_pressure;
 pub use self::smaps::{Sizes, rollup};

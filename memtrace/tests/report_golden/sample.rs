@@ -27,6 +27,8 @@ pub(crate) fn sample() -> Profile {
         frames: frames(),
         losses,
         oom_kills: Vec::new(),
+        cgroup_paths: BTreeMap::new(),
+        cgroups: Vec::new(),
         reclaim: None,
         filtered: Amount { bytes: Bytes(4096), count: 17 },
         allocators: BTreeMap::new(),

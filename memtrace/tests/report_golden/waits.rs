@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Bytes, Cgroup, Effort, Ending, EventClass, Frame, FrameId, ImageId, KernelThread, MachineReclaim, Name,
-    Nanoseconds, OomKill, Part, Pid, PressureTime, ProcessProfile, Profile, Seconds, StackEnd, StackId, StackProfile,
-    Stall, StallBook, Stalls, Tick, Usage, Variance, VmCounters, Work,
+    Bytes, Cgroup, CgroupId, Effort, Ending, EventClass, Frame, FrameId, GroupMemory, GroupProfile, ImageId,
+    KernelThread, MachineReclaim, Name, Nanoseconds, OomKill, Order, Part, Pid, PressureTime, ProcessProfile, Profile,
+    Seconds, StackEnd, StackId, StackProfile, Stall, StallBook, Stalls, Tick, Usage, Variance, VmCounters, Work,
 };
 
 const EATER: Pid = Pid(4711);
@@ -59,21 +59,72 @@ pub(crate) fn waits() -> Profile {
     Profile {
         class: EventClass::Reclaim,
         duration: Duration::from_secs(12),
+        cgroups: cgroups(&processes),
         stacks: stacks.collect(),
         processes,
         frames: ["main", "eat", "read_all"].map(frame).into(),
-        oom_kills: vec![kill(EATER, "eater", EATER, "eater"), kill(Pid(9), "", READER, "reader")],
+        oom_kills: vec![
+            OomKill { group: CgroupId::of(7), full: CgroupId::of(6), ..kill(EATER, "eater", EATER, "eater") },
+            OomKill { full: CgroupId::of(9), ..kill(Pid(9), "", READER, "reader") },
+        ],
+        cgroup_paths: [(6, "/jobs"), (7, "/jobs/small")]
+            .into_iter()
+            .filter_map(|(id, path)| Some((CgroupId::of(id)?, path.to_owned())))
+            .collect(),
         reclaim: Some(machine()),
         ..Profile::default()
     }
 }
 
+/// A group at its limit, one without, one that was removed, and what is of no group that is known.
+fn cgroups(processes: &[ProcessProfile]) -> Vec<GroupProfile> {
+    let [eater, reader] = [0, 1].map(|nth| processes[nth].stalls.clone());
+    let (direct, compaction) = (reader[&Work::Direct], reader[&Work::Compaction]);
+    let group = |id, path: Option<&str>, stalls| GroupProfile {
+        id: CgroupId::of(id),
+        path: path.map(str::to_owned),
+        stalls,
+        memory: None,
+    };
+    let small = GroupMemory {
+        version_2: true,
+        limit: Some(Bytes(64 << 20)),
+        high: Some(Bytes(60 << 20)),
+        current: Some(Bytes(59 << 20)),
+        watched: Duration::from_secs(12),
+        refaults: Some(12_000),
+        pressure: Some(PressureTime { some: Duration::from_millis(300), full: None }),
+        seconds: Seconds { all: 12, scanning: 9, paging: 8 },
+    };
+    let large = GroupMemory {
+        version_2: true,
+        current: Some(Bytes(7 << 30)),
+        watched: Duration::from_secs(3),
+        seconds: Seconds { all: 3, ..Seconds::default() },
+        ..GroupMemory::default()
+    };
+    vec![
+        group(0, None, BTreeMap::from([(Work::Compaction, compaction)])),
+        GroupProfile { memory: Some(small), ..group(7, Some("/jobs/small"), eater) },
+        GroupProfile { memory: Some(large), ..group(8, Some("/jobs/large"), BTreeMap::from([(Work::Direct, direct)])) },
+        group(9, None, BTreeMap::from([(Work::Memcg, book(Work::Memcg, &[1000]))])),
+    ]
+}
+
+/// Waits of which those for a control group are for single pages, and the others are not.
 fn book(work: Work, durations: &[u64]) -> StallBook {
     let mut book = StallBook::default();
-    for &duration in durations {
+    for (nth, &duration) in durations.iter().enumerate() {
+        let order = match work {
+            Work::Memcg => Order::of(0),
+            _ if nth % 2 == 1 => Order::of(9),
+            Work::Compaction => None,
+            _ => Order::of(3),
+        };
         book.add(&Stall {
             work,
-            order: 0,
+            order,
+            group: None,
             stack: StackId(7),
             duration: Nanoseconds(duration),
             throttled: Nanoseconds(duration / 10),
@@ -90,7 +141,7 @@ fn frame(name: &str) -> Frame {
 
 fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {
     let victim = ImageId { pid, ordinal: 0 };
-    OomKill { at: Tick(9000), victim, comm: comm.to_owned(), by, by_comm: by_comm.to_owned() }
+    OomKill { at: Tick(9000), victim, comm: comm.to_owned(), by, by_comm: by_comm.to_owned(), group: None, full: None }
 }
 
 /// Of the whole machine, with more than the two have done.

@@ -19,6 +19,54 @@ pub struct Waits {
     pub reclaimed_pages: u64,
     /// How many were how long.
     pub latencies: Vec<Latency>,
+    /// How many were for how many pages side by side.
+    pub orders: Vec<Order>,
+}
+
+/// So many waits were for 2^`order` pages side by side.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Order {
+    /// As a power of two.
+    pub order: Option<u32>,
+    /// How many.
+    pub count: u64,
+}
+
+/// The waits in a control group, or for its limit.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct CgroupWaits {
+    /// The number of its folder.
+    pub id: Option<u64>,
+    /// Its path.
+    pub path: Option<String>,
+    /// Its waits, by what was done meanwhile.
+    pub stalls: BTreeMap<String, Waits>,
+    /// Its memory.
+    pub memory: Option<GroupMemory>,
+}
+
+/// What is told of a control group's memory.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct GroupMemory {
+    /// Of control groups.
+    pub version: u32,
+    /// How much it may use.
+    pub limit_bytes: Option<u64>,
+    /// How much it uses.
+    pub current_bytes: Option<u64>,
+    /// Pages that came back.
+    pub refaulted_pages: Option<u64>,
+    /// How long its tasks waited.
+    pub pressure: Option<Pressure>,
+    /// What it comes to.
+    pub reading: String,
+}
+
+/// How long tasks waited.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Pressure {
+    /// At least one, in seconds.
+    pub some_s: f64,
 }
 
 /// So many waits were shorter than so much, and no shorter than half of it.
@@ -61,6 +109,10 @@ pub struct Vmstat {
     pub scanned_pages: u64,
     /// Pages that were freed.
     pub reclaimed_pages: u64,
+    /// Pages that were read from swap.
+    pub swapped_in_pages: u64,
+    /// Touches that waited for a device.
+    pub major_faults: u64,
     /// Processes that were killed.
     pub oom_kills: u64,
 }
@@ -74,4 +126,8 @@ pub struct Kill {
     pub comm: String,
     /// Who found no memory.
     pub by_pid: u32,
+    /// The control group of the victim.
+    pub cgroup: Option<String>,
+    /// The control group that was full.
+    pub full_cgroup: Option<String>,
 }

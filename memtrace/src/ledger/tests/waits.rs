@@ -1,12 +1,13 @@
 //! The books of waits for memory, and of who is killed for want of it.
 
 use super::*;
-use crate::model::{Nanoseconds, Stall, StallBook, Stalls, Work};
+use crate::model::{CgroupId, Nanoseconds, Order, Stall, StallBook, StallKey, Stalls, Work};
 
 fn stall(work: Work, duration: u64, stack: StackId) -> Stall {
     Stall {
         work,
-        order: 0,
+        order: Order::of(0),
+        group: None,
         stack,
         duration: Nanoseconds(duration),
         throttled: Nanoseconds(1),
@@ -31,17 +32,28 @@ fn waits_are_booked_by_their_stack_and_by_what_was_done_meanwhile() {
     assert_eq!(image.by_stack[&R.into()].usage, stalls(1, 9000));
     let mut memcg = StallBook::default();
     all[..2].iter().for_each(|stall| memcg.add(stall));
-    assert_eq!(image.stalls[&Work::Memcg], memcg);
+    assert_eq!(image.stalls[&StallKey { group: None, work: Work::Memcg }], memcg);
     assert_eq!((memcg.longest, memcg.scanned, memcg.reclaimed), (Nanoseconds(9000), 64, 60));
     // The books of blocks are apart.
     assert_eq!(story.total(), usage((10, 1), (10, 1), (0, 0)));
 }
 
 #[test]
+fn waits_for_one_control_group_are_kept_apart_from_those_for_another() {
+    let [inner, outer] = [CgroupId::of(7), CgroupId::of(9)];
+    let of = |group, duration| Stall { group, ..stall(Work::Memcg, duration, S) };
+    let all = [of(inner, 5000), of(outer, 9000), of(inner, 2000)];
+    let story = Story::new();
+    let story = all.iter().fold(story, |story, stall| story.event(PID, T1, 0, EventKind::Stall(Box::new(*stall))));
+    let times: Vec<_> = waits(&story).stalls.iter().map(|(key, book)| (key.group, book.stalls.time)).collect();
+    assert_eq!(times, [(inner, Nanoseconds(7000)), (outer, Nanoseconds(9000))]);
+}
+
+#[test]
 fn the_books_of_who_is_killed_for_want_of_memory_are_kept_and_say_so() {
     let kill = || {
         let (comm, by_comm) = (String::from("victim"), String::from("eater"));
-        EventKind::OomKill(Box::new(OutOfMemory { comm, by: Pid(7), by_comm }))
+        EventKind::OomKill(Box::new(OutOfMemory { comm, by: Pid(7), by_comm, group: None, full: None }))
     };
     let stalled = EventKind::Stall(Box::new(stall(Work::Memcg, 5000, S)));
     let story = Story::new().alloc(A, 10, S).event(PID, T1, 0, stalled).event(PID, T1, 5, kill()).exit(6);

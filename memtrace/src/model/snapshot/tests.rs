@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, LossReason, Pid, Stack, Tick, Tid};
+use crate::model::{AbsAddr, CgroupId, LossReason, Pid, Stack, Tick, Tid};
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
@@ -69,6 +69,8 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
         comm: String::new(),
         by: Pid(pid),
         by_comm: String::new(),
+        group: CgroupId::of(pid.into()),
+        full: None,
     });
     let oom_kills = prop::collection::btree_set(kill, 0..4);
     (images, stacks, oom_kills, losses).prop_map(|(images, stacks, oom_kills, lost)| {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::stalls;
 use crate::model::{
-    Effort, KernelThread, Latencies, MachineReclaim, OomKill, Profile, Reading, StallBook, VmCounters, Work,
+    CgroupId, Effort, KernelThread, Latencies, MachineReclaim, OomKill, Order, PressureTime, Profile, Reading, Seconds,
+    StallBook, Stalls, VmCounters, Work,
 };
 
 /// Waits by what was done meanwhile.
@@ -25,6 +25,7 @@ pub(super) struct BookFields {
     scanned_pages: u64,
     reclaimed_pages: u64,
     latencies: Vec<LatencyFields>,
+    orders: Vec<OrderFields>,
 }
 
 impl From<&StallBook> for BookFields {
@@ -37,6 +38,7 @@ impl From<&StallBook> for BookFields {
             scanned_pages: book.scanned,
             reclaimed_pages: book.reclaimed,
             latencies: latencies(&book.latencies),
+            orders: book.orders.iter().map(OrderFields::from).collect(),
         }
     }
 }
@@ -47,20 +49,21 @@ struct LatencyFields {
     count: u64,
 }
 
+#[derive(Serialize)]
+struct OrderFields {
+    order: Option<u32>,
+    count: u64,
+    time_ns: u64,
+}
+
+impl From<(Option<Order>, Stalls)> for OrderFields {
+    fn from((order, stalls): (Option<Order>, Stalls)) -> Self {
+        Self { order: order.map(Order::number), count: stalls.count, time_ns: stalls.time.0 }
+    }
+}
+
 fn latencies(latencies: &Latencies) -> Vec<LatencyFields> {
     latencies.iter().map(|(below_us, count)| LatencyFields { below_us, count }).collect()
-}
-
-#[derive(Serialize)]
-pub(super) struct Cgroup<'a> {
-    path: Option<&'a str>,
-    #[serde(flatten)]
-    book: BookFields,
-}
-
-pub(super) fn cgroups(profile: &Profile) -> Vec<Cgroup<'_>> {
-    let groups = stalls::by_cgroup(profile);
-    groups.iter().map(|(path, book)| Cgroup { path: *path, book: book.into() }).collect()
 }
 
 /// What the whole machine has done to find memory.
@@ -86,26 +89,33 @@ impl<'a> From<&'a MachineReclaim> for Machine<'a> {
             seconds: machine.seconds.all,
             scanning_seconds: machine.seconds.scanning,
             paging_seconds: machine.seconds.paging,
-            reading: match machine.seconds.reading() {
-                Reading::TooShort => "too_short",
-                Reading::Quiet => "quiet",
-                Reading::Bursts => "bursts",
-                Reading::Near => "near",
-                Reading::Beyond => "beyond",
-            },
-            pressure: machine.pressure.map(|pressure| PressureFields {
-                some_s: pressure.some.as_secs_f64(),
-                full_s: pressure.full.map(|full| full.as_secs_f64()),
-            }),
+            reading: reading(machine.seconds),
+            pressure: machine.pressure.map(PressureFields::from),
             missing_tracepoints: &machine.missing,
         }
     }
 }
 
+pub(super) const fn reading(seconds: Seconds) -> &'static str {
+    match seconds.reading() {
+        Reading::TooShort => "too_short",
+        Reading::Quiet => "quiet",
+        Reading::Bursts => "bursts",
+        Reading::Near => "near",
+        Reading::Beyond => "beyond",
+    }
+}
+
 #[derive(Serialize)]
-struct PressureFields {
+pub(super) struct PressureFields {
     some_s: f64,
     full_s: Option<f64>,
+}
+
+impl From<PressureTime> for PressureFields {
+    fn from(pressure: PressureTime) -> Self {
+        Self { some_s: pressure.some.as_secs_f64(), full_s: pressure.full.map(|full| full.as_secs_f64()) }
+    }
 }
 
 #[derive(Serialize)]
@@ -190,16 +200,21 @@ pub(super) struct Kill<'a> {
     comm: &'a str,
     by_pid: u32,
     by_comm: &'a str,
+    cgroup: Option<&'a str>,
+    full_cgroup: Option<&'a str>,
     at_s: f64,
 }
 
-impl<'a> From<&'a OomKill> for Kill<'a> {
-    fn from(kill: &'a OomKill) -> Self {
+impl<'a> Kill<'a> {
+    pub(super) fn new(profile: &'a Profile, kill: &'a OomKill) -> Self {
+        let path = |id: Option<CgroupId>| profile.cgroup_paths.get(&id?).map(String::as_str);
         Self {
             pid: kill.victim.pid.0,
             comm: &kill.comm,
             by_pid: kill.by.0,
             by_comm: &kill.by_comm,
+            cgroup: path(kill.group),
+            full_cgroup: path(kill.full),
             at_s: kill.at.since_start().as_secs_f64(),
         }
     }

@@ -8,8 +8,8 @@ use super::super::known::Known;
 use super::super::roots::{Group, Roots};
 use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
-use super::reclaim;
 use super::tool::Tool;
+use super::{groups, reclaim};
 use crate::model::{
     Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, StackEnd,
     StackProfile, StackQuality, Variance,
@@ -38,7 +38,7 @@ pub(super) struct Report<'a> {
     processes: Vec<Process<'a>>,
     roots: Vec<RootFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cgroups: Option<Vec<reclaim::Cgroup<'a>>>,
+    cgroups: Option<Vec<groups::Group<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reclaim: Option<reclaim::Machine<'a>>,
     oom_kills: Vec<reclaim::Kill<'a>>,
@@ -80,9 +80,10 @@ impl<'a> Report<'a> {
                 .map(|(process, variance)| Process::new(profile, process, variance))
                 .collect(),
             roots: roots.all().iter().map(|root| RootFields::new(profile, root)).collect(),
-            cgroups: (profile.class == EventClass::Reclaim).then(|| reclaim::cgroups(profile)),
+            cgroups: (profile.class == EventClass::Reclaim)
+                .then(|| profile.cgroups.iter().map(groups::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
-            oom_kills: profile.oom_kills.iter().map(reclaim::Kill::from).collect(),
+            oom_kills: profile.oom_kills.iter().map(|kill| reclaim::Kill::new(profile, kill)).collect(),
             losses: &profile.losses,
             notes: &profile.notes,
             stack_quality: profile.quality(),

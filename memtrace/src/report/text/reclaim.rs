@@ -4,11 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use super::super::{Options, label, phrase, stalls};
+use super::groups;
 use super::table::{self, Column};
 use super::wrapped;
 use crate::model::{
-    Effort, EventClass, KernelThread, Latencies, MachineReclaim, Metric, Nanoseconds, PressureTime, Profile, Reading,
-    Seconds, StallBook, Work,
+    Effort, EventClass, KernelThread, Latencies, MachineReclaim, Nanoseconds, PressureTime, Profile, Reading, Seconds,
+    StallBook, Work,
 };
 
 /// The longest bar of a histogram.
@@ -20,7 +21,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         return Ok(());
     }
     waits(profile, out)?;
-    cgroups(profile, options, out)?;
+    groups::write(profile, options, out)?;
     match &profile.reclaim {
         Some(machine) => of_machine(machine, profile.duration, out),
         None => Ok(()),
@@ -34,7 +35,8 @@ fn waits(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     }
     writeln!(out, "\nWaits for memory of the traced processes\n")?;
     let rows: Vec<_> = books.iter().map(|(work, book)| (work.words(), book)).collect();
-    table::write(&columns("WAITED IN", &rows), out)?;
+    table::write(&columns(&rows), out)?;
+    orders(&rows, out)?;
     for (name, book) in rows {
         writeln!(out, "\nHow long {name} took\n")?;
         histogram(&book.latencies, out)?;
@@ -62,40 +64,66 @@ fn below(latencies: &Latencies, share: f64) -> String {
     latencies.below(share).map_or_else(|| String::from("-"), |below| format!("< {}", microseconds(below)))
 }
 
-/// The columns of a table of waits.
-fn columns(head: &'static str, rows: &[(&str, &StallBook)]) -> Vec<Column> {
-    let time = |head, of: fn(&StallBook) -> Nanoseconds| {
-        Column::numbers(head, rows.iter().map(move |(_, book)| of(book).to_string()))
-    };
-    let count =
-        |head, of: fn(&StallBook) -> u64| Column::numbers(head, rows.iter().map(|(_, book)| phrase::compact(of(book))));
-    let quantile = |head, share| Column::numbers(head, rows.iter().map(move |(_, book)| below(&book.latencies, share)));
+/// The columns of how long was waited, and how often.
+pub(super) fn times<'a>(books: impl Iterator<Item = &'a StallBook> + Clone) -> [Column; 2] {
+    table::stalls(books.map(|book| book.stalls))
+}
+
+/// The column of the time below which so large a share of all waits stayed.
+pub(super) fn quantile<'a>(head: &'static str, books: impl Iterator<Item = &'a StallBook>, share: f64) -> Column {
+    Column::numbers(head, books.map(|book| below(&book.latencies, share)))
+}
+
+/// The columns of the table of waits by what was done meanwhile.
+fn columns(rows: &[(&str, &StallBook)]) -> Vec<Column> {
+    let books = || rows.iter().map(|(_, book)| *book);
+    let count = |head, of: fn(&StallBook) -> u64| Column::numbers(head, books().map(|book| phrase::compact(of(book))));
+    let [stalled, times] = times(books());
     vec![
-        time("STALLED", |book| book.stalls.time),
-        count("TIMES", |book| book.stalls.count),
-        quantile("HALF", 0.5),
-        quantile("99%", 0.99),
-        time("LONGEST", |book| book.longest),
-        time("SLEPT", |book| book.throttled),
+        stalled,
+        times,
+        quantile("HALF", books(), 0.5),
+        quantile("99%", books(), 0.99),
+        Column::numbers("LONGEST", books().map(|book| book.longest.to_string())),
+        Column::numbers("SLEPT", books().map(|book| book.throttled.to_string())),
         count("SCANNED", |book| book.scanned),
         count("FREED", |book| book.reclaimed),
-        Column::text(head, rows.iter().map(|(name, _)| (*name).to_owned())),
+        Column::text("WAITED IN", rows.iter().map(|(name, _)| (*name).to_owned())),
     ]
 }
 
-fn cgroups(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let books = stalls::by_cgroup(profile);
-    if options.top == 0 || books.keys().all(Option::is_none) {
-        return Ok(());
+/// Writes which waits were for pages side by side: only an allocation of several can need them, and compaction makes room.
+fn orders(rows: &[(&str, &StallBook)], out: &mut dyn io::Write) -> io::Result<()> {
+    let each =
+        rows.iter().flat_map(|(name, book)| book.orders.iter().map(move |(order, stalls)| (*name, order, stalls)));
+    let beyond: Vec<_> = each.filter(|(_, order, _)| order.is_none_or(|order| order.number() > 0)).collect();
+    if beyond.is_empty() {
+        return writeln!(out, "\n{}", wrapped("All of it was for single pages (order 0).", 0));
     }
-    let mut rows: Vec<_> = books.iter().map(|(path, book)| (path.map(label::shown), book)).collect();
-    rows.sort_by_key(|(_, book)| std::cmp::Reverse(book.stalls.time));
-    let all = rows.len();
-    rows.truncate(options.top);
-    let rows: Vec<_> = rows.iter().map(|(path, book)| (path.as_deref().unwrap_or("[not known]"), *book)).collect();
-    let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
-    writeln!(out, "\nControl groups by {}{of_all}\n", phrase::what(profile, Metric::StallTime))?;
-    table::write(&columns("CGROUP", &rows), out)
+    let dash = || String::from("-");
+    let [stalled, times] = table::stalls(beyond.iter().map(|(.., stalls)| *stalls));
+    writeln!(out, "\nOf that, for memory in one piece (order above 0)\n")?;
+    table::write(
+        &[
+            stalled,
+            times,
+            Column::numbers(
+                "ORDER",
+                beyond.iter().map(|(_, order, _)| order.map_or_else(dash, |order| order.number().to_string())),
+            ),
+            Column::numbers(
+                "PIECE",
+                beyond.iter().map(|(_, order, _)| order.map_or_else(dash, |order| order.size().to_string())),
+            ),
+            Column::text("WAITED IN", beyond.iter().map(|(name, ..)| (*name).to_owned())),
+        ],
+        out,
+    )?;
+    if beyond.iter().any(|(_, order, _)| order.is_none()) {
+        let untold = "Without an order: all memory was compacted, or the kernel does not tell what it was for.";
+        writeln!(out, "\n{}", wrapped(untold, 0))?;
+    }
+    Ok(())
 }
 
 /// What was done on the whole machine, whoever was traced.
@@ -143,12 +171,15 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
 
 /// The pressure with its share of all the time.
 fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
-    let shown = |time: Duration| {
-        let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
-        format!("for {} ({})", phrase::duration(time), phrase::percent(share))
-    };
+    let shown = |time| format!("for {}", pressure_time(time, duration));
     let full = pressure.full.map_or_else(String::new, |full| format!(", all that had work {}", shown(full)));
     format!("Pressure (PSI): some task waited for memory {}{full}.", shown(pressure.some))
+}
+
+/// A time with its share of all the time.
+pub(super) fn pressure_time(time: Duration, duration: Duration) -> String {
+    let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
+    format!("{} ({})", phrase::duration(time), phrase::percent(share))
 }
 
 fn efforts(rows: &[(&str, &Effort)]) -> Vec<Column> {

@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::kernel::{Counters, ProgramTime};
-use crate::model::{EventClass, Losses, MachineReclaim, Profile, Snapshots, Tick};
+use crate::model::{EventClass, Losses, Profile, Snapshots, Tick};
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::Error;
 use crate::session::followed::Followed;
 use crate::session::observer::Observer;
 use crate::session::outputs::Outputs;
-use crate::session::{cost, memory};
+use crate::session::{cost, groups, memory, reclaim};
 use crate::symbolize::Symbolizer;
 
 /// Reports that can be written.
@@ -27,7 +27,7 @@ pub(super) struct Told<'run> {
     pub(super) counters: &'run Counters,
     pub(super) programs: &'run ProgramTime,
     /// What the machine did to find memory; `None` where that was not followed.
-    pub(super) machine: Option<MachineReclaim>,
+    pub(super) reclaim: Option<reclaim::Ended>,
     /// How many events there were.
     pub(super) events: u64,
     pub(super) window: Range<Tick>,
@@ -59,9 +59,12 @@ impl Reports {
             if class == EventClass::Fault {
                 profile.page_sample = config.page_sample.get();
             }
-            if class == EventClass::Reclaim {
-                profile.reclaim = told.machine.take();
+            if class == EventClass::Reclaim
+                && let Some(reclaim) = told.reclaim.take()
+            {
+                reclaim.tell(&mut profile);
             }
+            groups::name_kills(&mut profile);
             profile.duration = told.duration;
             profile.notes = told.notes.to_vec();
             let hits = if class == EventClass::Heap { profile.total().alloc.count } else { 0 };

@@ -121,7 +121,12 @@ fn heap(readings: &Readings) -> HeapMemory {
     let name = |name: &str| Some(name.to_owned());
     let (allocator, told) = match (&readings.serving, &readings.glibc) {
         (Serving::Unmarked(kind), _) => {
-            let why = format!("{kind} keeps no marks at its blocks that could be read");
+            let with_others = if anonymous::names_its_own(&readings.areas, kind) {
+                ""
+            } else {
+                "; what the program maps for itself without a name is counted with it"
+            };
+            let why = format!("{kind} keeps no marks at its blocks that could be read{with_others}");
             (name(kind), Told::Not(why))
         }
         (Serving::Glibc, None) => (name("glibc"), Told::Not(trouble(Trouble::Unreadable))),

@@ -21,36 +21,44 @@ pub fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
 
 /// What the files of a version are called.
 #[derive(Debug, PartialEq, Eq)]
-struct Files {
-    current: &'static str,
-    limit: &'static str,
+pub(super) struct Files {
+    pub(super) current: &'static str,
+    pub(super) limit: &'static str,
+    /// From where on a group is slowed down, with its pages looked for.
+    pub(super) high: Option<&'static str>,
     anonymous: &'static str,
     file: &'static str,
+    /// How the counters of pages that came back soon after they were freed begin.
+    pub(super) refaults: &'static str,
     /// The file system's type, and the option that its mount has.
     mounted_as: (&'static str, Option<&'static str>),
 }
 
 /// Documentation/admin-guide/cgroup-v2.rst, "Memory".
-const VERSION_2: Files = Files {
+pub(super) const VERSION_2: Files = Files {
     current: "memory.current",
     limit: "memory.max",
+    high: Some("memory.high"),
     anonymous: "anon",
     file: "file",
+    refaults: "workingset_refault_",
     mounted_as: ("cgroup2", None),
 };
 
 /// Documentation/admin-guide/cgroup-v1/memory.rst; the sums of a hierarchy have `total_` before their names.
-const VERSION_1: Files = Files {
+pub(super) const VERSION_1: Files = Files {
     current: "memory.usage_in_bytes",
     limit: "memory.limit_in_bytes",
+    high: None,
     anonymous: "total_rss",
     file: "total_cache",
+    refaults: "total_workingset_refault_",
     mounted_as: ("cgroup", Some("memory")),
 };
 
 /// Which version has the memory controller, and the group's path in it. A controller is in one hierarchy alone; one of
 /// version 1 names it (`HIERARCHY:CONTROLLERS:PATH`, cgroups(7)).
-fn controller(groups: &str) -> Option<(&'static Files, &str)> {
+pub(super) fn controller(groups: &str) -> Option<(&'static Files, &str)> {
     let lines = || {
         groups.lines().filter_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -68,7 +76,7 @@ fn controller(groups: &str) -> Option<(&'static Files, &str)> {
 
 /// Where the hierarchy is mounted, and which of its groups lies there: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE
 /// SOURCE SUPER_OPTIONS` (proc_pid_mountinfo(5)).
-fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
+pub(super) fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
     let (kind, option) = files.mounted_as;
     mounts.split(|&byte| byte == b'\n').find_map(|line| {
         let words: Vec<_> = line.split(|&byte| byte == b' ').collect();
@@ -82,11 +90,11 @@ fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
 }
 
 /// Where a hierarchy is mounted.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
     /// The group that lies there.
-    root: PathBuf,
-    point: PathBuf,
+    pub(super) root: PathBuf,
+    pub(super) point: PathBuf,
 }
 
 fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
@@ -98,7 +106,7 @@ fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
     let current = bytes(&folder.join(files.current))?;
     let groups = folder.ancestors().take_while(|group| group.starts_with(&mount.point));
     let limits = groups.filter_map(|group| {
-        let most = bytes(&group.join(files.limit)).filter(|limit| limit.0 < NO_LIMIT)?;
+        let most = limit(&group.join(files.limit))?;
         let name = group.strip_prefix(&mount.point).ok()?;
         let path = mount.root.join(name).to_string_lossy().into_owned();
         Some(CgroupLimit { path, most, current: bytes(&group.join(files.current))? })
@@ -113,11 +121,16 @@ fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
     })
 }
 
+/// A limit; `None` where there is none.
+pub(super) fn limit(path: &Path) -> Option<Bytes> {
+    bytes(path).filter(|limit| limit.0 < NO_LIMIT)
+}
+
 /// Version 1 writes the most that it can count where there is no limit (`PAGE_COUNTER_MAX`); nobody has an exbibyte.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// A file of one number; `None` where it says `max`.
-fn bytes(path: &Path) -> Option<Bytes> {
+pub(super) fn bytes(path: &Path) -> Option<Bytes> {
     fs::read_to_string(path).ok()?.trim().parse().ok().map(Bytes)
 }
 

@@ -14,11 +14,17 @@ pub(super) struct Pieces<'all, C> {
     readings: &'all Readings,
     closer: &'all C,
     named: Named,
+    /// Whether the allocator that serves gives its mappings a name, so that those without one are not its.
+    names_its_own: bool,
 }
 
 impl<'all, C: Closer> Pieces<'all, C> {
     pub(super) fn new(readings: &'all Readings, closer: &'all C) -> Self {
-        Self { readings, closer, named: Named::default() }
+        let names_its_own = match &readings.serving {
+            Serving::Unmarked(kind) => names_its_own(&readings.areas, kind),
+            Serving::Glibc | Serving::Unknown => false,
+        };
+        Self { readings, closer, named: Named::default(), names_its_own }
     }
 
     /// Adds the mapping at `index`, which is anonymous or of `brk`.
@@ -138,7 +144,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
             && !area.entry.is_executable()
             && area.entry.file.is_none()
             && self.variables_of(index, piece).is_none()
-            && given_name(&area.entry.path).is_none_or(|name| name.contains(allocator))
+            && given_name(&area.entry.path).map_or(!self.names_its_own, |name| name.contains(allocator))
     }
 
     /// The file whose variables the piece has, of those that the file has no bytes for.
@@ -171,6 +177,14 @@ impl<'all, C: Closer> Pieces<'all, C> {
     pub(super) fn anonymous(self) -> Vec<NamedMemory> {
         self.named.ranked()
     }
+}
+
+/// Whether the allocator gives its mappings a name, as jemalloc (`jemalloc_pg`) and tcmalloc (`tcmalloc_region_…`) can be built to.
+pub(super) fn names_its_own(areas: &[Area], allocator: &str) -> bool {
+    let is_its = |area: &Area| {
+        area.entry.file.is_none() && given_name(&area.entry.path).is_some_and(|name| name.contains(allocator))
+    };
+    areas.iter().any(is_its)
 }
 
 /// The name that a process gave its memory (`PR_SET_VMA_ANON_NAME`): `[anon:NAME]`; a file's path, where anonymous memory

@@ -159,19 +159,32 @@ fn a_threads_stack_takes_a_guard_and_a_pointer_or_what_lies_at_its_top() {
 
 #[test]
 fn an_allocator_without_marks_has_what_has_no_other_name() {
-    let mut read = readings(vec![
-        area(20, 24, "rw-p", 7, "/lib/a.so", 4),
-        area(24, 26, "rw-p", 0, "", 2),
-        area(30, 40, "rw-p", 0, "", 10),
-        area(40, 50, "rw-p", 0, "[anon:jemalloc_pg]", 7),
-        area(50, 60, "rw-p", 0, "[anon:pool]", 5),
-        area(60, 70, "rwxp", 0, "", 1),
-    ]);
-    read.serving = Serving::Unmarked(String::from("jemalloc"));
-    read.variables = vec![(1, AbsAddr(26 * PAGE))];
-    let parts = assemble(&read, &Paper::default());
+    let with = |name: &str| {
+        let mut read = readings(vec![
+            area(20, 24, "rw-p", 7, "/lib/a.so", 4),
+            area(24, 26, "rw-p", 0, "", 2),
+            area(30, 40, "rw-p", 0, "", 10),
+            area(40, 50, "rw-p", 0, name, 7),
+            area(50, 60, "rw-p", 0, "[anon:pool]", 5),
+            area(60, 70, "rwxp", 0, "", 1),
+        ]);
+        read.serving = Serving::Unmarked(String::from("jemalloc"));
+        read.variables = vec![(1, AbsAddr(26 * PAGE))];
+        assemble(&read, &Paper::default())
+    };
+    let why = |parts: &Parts| match &parts.heap.told {
+        Told::Not(why) => why.clone(),
+        Told::Apart(_) => String::new(),
+    };
+    let parts = with("");
     assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held.resident), (Some("jemalloc"), pages(17)));
     assert_eq!(names(&parts), [("pool", 5), ("/lib/a.so (variables, .bss)", 2), ("code made at run time", 1)]);
+    assert!(why(&parts).contains("is counted with it"), "{}", why(&parts));
+    // One that names its mappings has no others.
+    let parts = with("[anon:jemalloc_pg]");
+    assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held.resident), (Some("jemalloc"), pages(7)));
+    assert_eq!(names(&parts)[0], ("without a name", 10));
+    assert_eq!(why(&parts), "jemalloc keeps no marks at its blocks that could be read");
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! Control groups in which something waited for memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Bytes, PressureTime, Seconds, StallBook, Work};
+
+/// A control group of the memory controller: the number of its folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CgroupId(u64);
+
+impl CgroupId {
+    /// The group that the kernel calls `raw`; `None` where that is none.
+    #[must_use]
+    pub const fn of(raw: u64) -> Option<Self> {
+        if raw == 0 { None } else { Some(Self(raw)) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// What waits are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StallKey {
+    /// For whose limit, or, where it was for none, in whose account; `None` where that is not known.
+    pub group: Option<CgroupId>,
+    /// What was done.
+    pub work: Work,
+}
+
+/// A control group in which, or for whose limit, something waited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupProfile {
+    /// Which; `None`: all waits of which it is not known.
+    pub id: Option<CgroupId>,
+    /// Its path; `None` where it was gone before it could be looked up, or lies outside of what is mounted.
+    pub path: Option<String>,
+    /// The waits of those who were traced, by what was done meanwhile.
+    pub stalls: BTreeMap<Work, StallBook>,
+    /// Its memory, where that could be read.
+    pub memory: Option<GroupMemory>,
+}
+
+impl GroupProfile {
+    /// Its waits, all kinds together.
+    #[must_use]
+    pub fn all(&self) -> StallBook {
+        StallBook::sum(self.stalls.values())
+    }
+}
+
+/// The memory of a control group, and what became of it while it was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupMemory {
+    /// Whether it is of version 2 of control groups, or else of version 1.
+    pub version_2: bool,
+    /// How much it may use; `None` where there is no limit of its own.
+    pub limit: Option<Bytes>,
+    /// From where on it is slowed down, with its pages looked for; `None` where there is no such mark.
+    pub high: Option<Bytes>,
+    /// How much it uses.
+    pub current: Option<Bytes>,
+    /// For how long it was looked at: from the beginning where it had a limit then, else since something waited in it.
+    pub watched: Duration,
+    /// Pages that came back soon after they were freed, meanwhile; `None` where the kernel does not tell.
+    pub refaults: Option<u64>,
+    /// How long its tasks waited for memory, meanwhile; `None` where the kernel does not tell.
+    pub pressure: Option<PressureTime>,
+    /// Second by second: whether pages were scanned for its limit, by whomever, and whether pages were brought back.
+    pub seconds: Seconds,
+}
+
+impl GroupMemory {
+    /// What is reached first, of its limit and the mark from which on it is slowed down.
+    #[must_use]
+    pub fn least(&self) -> Option<Bytes> {
+        self.limit.into_iter().chain(self.high).min()
+    }
+}
