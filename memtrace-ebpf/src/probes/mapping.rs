@@ -97,6 +97,8 @@ fn sys_exit(context: RawTracePointContext) -> i32 {
         exit(&context);
         if settings::calls_thrice() {
             Deed::new(thrice::Kind::Return, context.arg(0)).note();
+        } else {
+            learn(&context);
         }
     }
     0
@@ -116,8 +118,12 @@ fn sys_exit_again(context: RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn sys_exit_still(context: RawTracePointContext) -> i32 {
-    if is_followed_out(&context) && !Deed::new(thrice::Kind::Return, context.arg(0)).forget() {
-        exit(&context);
+    if is_followed_out(&context) {
+        if !Deed::new(thrice::Kind::Return, context.arg(0)).forget() {
+            exit(&context);
+        }
+        // It takes long, and of whatever this program is not run for meanwhile one of the others is.
+        learn(&context);
     }
     0
 }
@@ -149,14 +155,9 @@ fn exit(context: &RawTracePointContext) {
             }
             return;
         }
-        number::MUNMAP => return unwind::settled(thread),
         number::MREMAP => (result, pages(word(registers, offset::THIRD))),
-        number::MMAP if result < ERRORS => {
-            let bytes = pages(word(registers, offset::SECOND));
-            if maps_code(registers) {
-                unwind::mapped(thread, result, bytes);
-            }
-            (result, if settings::tells_mappings() { bytes } else { 0 })
+        number::MMAP if result < ERRORS && settings::tells_mappings() => {
+            (result, pages(word(registers, offset::SECOND)))
         }
         number::BRK => broken(context, thread, result),
         _ => return,
@@ -175,6 +176,20 @@ fn exit(context: &RawTracePointContext) {
         emit::moved(context, ring, thread, range, old, keeps);
     } else {
         emit::map(context, ring, thread, range);
+    }
+}
+
+/// Has the process' code known.
+#[inline(always)]
+fn learn(context: &RawTracePointContext) {
+    let registers: u64 = context.arg(0);
+    let result: u64 = context.arg(1);
+    match word(registers, offset::NUMBER) {
+        number::MMAP if result < ERRORS && maps_code(registers) => {
+            unwind::mapped(Thread::current(), result, pages(word(registers, offset::SECOND)));
+        }
+        number::MUNMAP if result < ERRORS => unwind::settled(Thread::current()),
+        _ => {}
     }
 }
 

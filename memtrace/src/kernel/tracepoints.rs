@@ -10,16 +10,18 @@ use super::load::Kernel;
 struct Tracepoint {
     name: &'static str,
     first: &'static str,
-    /// They do what the first was not run for; of processes they count that they did, and there is one without which nothing
-    /// is missed.
+    /// They do what the first was not run for; of processes they count that they did, and there is [`ANNOUNCE`].
     others: &'static [&'static str],
 }
+
+/// Without this one nothing is missed. It takes helpers that kernels lack that cannot be asked for mappings.
+const ANNOUNCE: &str = "process_exec_announce";
 
 const ALL: &[Tracepoint] = &[
     Tracepoint {
         name: "sched_process_exec",
         first: "process_exec",
-        others: &["process_exec_again", "process_exec_still", "process_exec_announce"],
+        others: &["process_exec_again", "process_exec_still", ANNOUNCE],
     },
     Tracepoint {
         name: "sched_process_exit",
@@ -48,7 +50,9 @@ impl Tracepoint {
     }
 
     fn follow(&self, kernel: &mut Kernel, programs: usize) -> Result<(), KernelError> {
-        self.programs().take(programs).try_for_each(|name| kernel.follow_tracepoint(name, self.name))
+        let asks = kernel.tables().finds_mappings();
+        let mut programs = self.programs().take(programs).filter(|&name| asks || name != ANNOUNCE);
+        programs.try_for_each(|name| kernel.follow_tracepoint(name, self.name))
     }
 }
 
