@@ -65,6 +65,10 @@ pub(super) const FILES: &[File] = &[
                 test: "of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_page",
                 because: NOT_THE_KERNEL,
             },
+            Omitted {
+                test: "of_programs_that_live_for_short_and_of_whose_pages_few_are_seen",
+                because: "it starts hundreds of programs, which takes long under emulation, and is about how many stacks are cut",
+            },
             Omitted { test: "what_was_swapped_out_and_in_again", because: NO_DISK },
             Omitted { test: "what_was_waited_for_by_its_pages", because: NO_DISK },
         ],
