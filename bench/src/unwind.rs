@@ -254,12 +254,13 @@ mod tests {
         let stacks = stacks.iter().map(|&(end, frames, count)| {
             // What was inlined is no frame of the stack.
             let frames: Vec<_> = std::iter::repeat_n(0, frames).chain([1]).collect();
-            json!({ "end": end, "frames": frames, "alloc_count": count, "alloc_bytes": 0 })
+            json!({ "process": 0, "end": end, "frames": frames, "alloc_count": count, "alloc_bytes": 0 })
         });
         let stacks: Vec<_> = stacks.collect();
         serde_json::from_value(json!({
             "totals": { "alloc_count": 0 },
             "losses": { "ring_full_alloc": 2 },
+            "processes": [{ "comm": "victim" }],
             "frames": [{ "inlined": false }, { "inlined": true }],
             "stacks": stacks,
         }))
