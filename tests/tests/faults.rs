@@ -66,7 +66,8 @@ fn of_programs_that_live_for_short_and_of_whose_pages_few_are_seen() {
     for pid in pending {
         ends.remove(&pid);
     }
-    assert!(ends.len() > RUNS / 4, "{ends:?}");
+    // One program in three has a page that is seen; enough of them that what follows says something, far below what chance gives.
+    assert!(ends.len() > RUNS / 8, "{ends:?}");
     // Seldom what the kernel has said is forgotten before it is needed, since it is kept for so many processes only. Were it not
     // asked before, it would be one in four.
     let cut = ends.values().filter(|ends| **ends != BTreeSet::from(["complete"])).count();
