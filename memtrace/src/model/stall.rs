@@ -1,5 +1,6 @@
 //! Waiting for memory.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
 
@@ -211,6 +212,16 @@ impl StallBook {
             sum.merge(book);
             sum
         })
+    }
+
+    /// Those of each kind of work together.
+    #[must_use]
+    pub fn by_work<'books>(books: impl IntoIterator<Item = (Work, &'books Self)>) -> BTreeMap<Work, Self> {
+        let mut by_work: BTreeMap<Work, Self> = BTreeMap::new();
+        for (work, book) in books {
+            by_work.entry(work).or_default().merge(book);
+        }
+        by_work
     }
 
     /// What has come since `earlier`. Which of that was the longest is not known.

@@ -31,6 +31,11 @@ impl Known {
         profile.processes.iter().map(Self::of).fold(none, Self::and)
     }
 
+    /// What is known of both together.
+    pub(super) fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        [one, other].into_iter().flatten().reduce(Self::and)
+    }
+
     pub(super) fn and(self, other: Self) -> Self {
         let add = |one: Bytes, other: Bytes| Bytes(one.0.saturating_add(other.0));
         Self {
@@ -39,12 +44,13 @@ impl Known {
             most: self.most.zip(other.most).map(|(one, other)| add(one, other)),
         }
     }
+}
 
-    /// How far what their stacks have resident may be off: in pages.
-    pub(super) fn live_error(&self, profile: &Profile, usage: &Usage, variance: Variance) -> Option<u64> {
-        let error = estimate::error(profile, Metric::LiveCount, usage, variance)?;
-        Some(self.most.map_or(error, |most| estimate::within(error, usage.live.bytes, most)))
-    }
+/// How far what stacks have resident may be off, in pages; `known` is what the kernel says of those whose stacks they are.
+pub(super) fn live_error(known: Option<Known>, profile: &Profile, usage: &Usage, variance: Variance) -> Option<u64> {
+    let error = estimate::error(profile, Metric::LiveCount, usage, variance)?;
+    let most = known.and_then(|known| known.most);
+    Some(most.map_or(error, |most| estimate::within(error, usage.live.bytes, most)))
 }
 
 /// All together, as far as they are known; `None` where none are.
@@ -71,7 +77,7 @@ mod tests {
         let profile = Profile { page_sample: 64, ..Profile::default() };
         let error = |known: Known, live| {
             let live = Amount { bytes: Bytes(live * PAGE.0), count: live };
-            known.live_error(&profile, &Usage { live, ..Usage::default() }, Variance::default())
+            live_error(Some(known), &profile, &Usage { live, ..Usage::default() }, Variance::default())
         };
         assert_eq!([error(runs, 0), error(ended, 0), error(unknown, 0)], [Some(7), Some(0), Some(576)]);
         assert_eq!(error(runs, 64), Some(64), "less than nothing it is not");

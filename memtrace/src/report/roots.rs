@@ -62,7 +62,7 @@ impl Roots {
         }
         for (part, known) in known_parts {
             let group = &mut all[of_parts[&part]];
-            group.known = Some(group.known.map_or(known, |sum| sum.and(known)));
+            group.known = Known::of_both(group.known, Some(known));
         }
         Self { all, of_stacks }
     }

@@ -6,11 +6,7 @@ use crate::model::{ProcessProfile, Profile, StallBook, Work};
 
 /// Those of all processes, by what was done meanwhile.
 pub(super) fn by_work(profile: &Profile) -> BTreeMap<Work, StallBook> {
-    let mut sums: BTreeMap<Work, StallBook> = BTreeMap::new();
-    for (work, book) in profile.processes.iter().flat_map(|process| &process.stalls) {
-        sums.entry(*work).or_default().merge(book);
-    }
-    sums
+    StallBook::by_work(profile.processes.iter().flat_map(|process| &process.stalls).map(|(&work, book)| (work, book)))
 }
 
 /// Those of a process, all kinds together.

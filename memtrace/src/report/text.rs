@@ -17,7 +17,7 @@ mod trust;
 
 use std::io;
 
-use super::known::Known;
+use super::known::{self, Known};
 use super::roots::Roots;
 use super::words::Words;
 use super::{Options, allocators, estimate, label, phrase, sole_peak};
@@ -47,7 +47,8 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
     let variance = estimate::of_all(profile);
-    let live_error = Known::of_all(profile).live_error(profile, &total, variance).map(|pages| estimate::bytes(pages).0);
+    let live_error = known::live_error(Some(Known::of_all(profile)), profile, &total, variance)
+        .map(|pages| estimate::bytes(pages).0);
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
             Some(age) if name == words.live => format!(", only what is at least {} old", phrase::duration(age)),

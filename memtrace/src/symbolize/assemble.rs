@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::paths::Paths;
 use crate::model::{
     Beginning, Bytes, CgroupId, Frame, FrameId, GroupProfile, Image, ImageId, ImageUsage, Node, Part, ProcessProfile,
-    Profile, StackEnd, StackProfile, StackUsage, StallBook, StallKey, Tick, Work,
+    Profile, StackEnd, StackProfile, StackUsage, StallBook, Tick, Work,
 };
 
 /// Writes the profile of what was traced during `window`; `frames` are those of each place of `paths`, outermost first. What
@@ -62,20 +62,12 @@ pub(super) fn profile(
 
 /// The waits of all images by the control groups that they were for.
 fn groups(books: &BTreeMap<ImageId, ImageUsage>) -> Vec<GroupProfile> {
-    let mut groups: BTreeMap<Option<CgroupId>, BTreeMap<Work, StallBook>> = BTreeMap::new();
+    let mut groups: BTreeMap<Option<CgroupId>, Vec<(Work, &StallBook)>> = BTreeMap::new();
     for (key, book) in books.values().flat_map(|usage| &usage.stalls) {
-        groups.entry(key.group).or_default().entry(key.work).or_default().merge(book);
+        groups.entry(key.group).or_default().push((key.work, book));
     }
-    groups.into_iter().map(|(id, stalls)| GroupProfile { id, stalls, ..GroupProfile::default() }).collect()
-}
-
-/// The waits of an image, of all control groups together.
-fn by_work(stalls: &BTreeMap<StallKey, StallBook>) -> BTreeMap<Work, StallBook> {
-    let mut by_work: BTreeMap<Work, StallBook> = BTreeMap::new();
-    for (key, book) in stalls {
-        by_work.entry(key.work).or_default().merge(book);
-    }
-    by_work
+    let profile = |(id, books)| GroupProfile { id, stalls: StallBook::by_work(books), ..GroupProfile::default() };
+    groups.into_iter().map(profile).collect()
 }
 
 /// The frames, each once and in their own order, so that the order of stacks is independent of where things happened to lie
@@ -140,7 +132,8 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         threads: image.threads,
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
-        stalls: by_work(&usage.stalls),
+        // Of all control groups together.
+        stalls: StallBook::by_work(usage.stalls.iter().map(|(key, book)| (key.work, book))),
         resident: usage.resident.clone(),
         faults: usage.counts.faults(),
         peak_rss: usage.counts.peak_rss(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::super::estimate;
-use super::super::known::Known;
+use super::super::known::{self, Known};
 use crate::model::{Amount, EventClass, Metric, Profile, Residence, ResidentKind, Usage, Variance};
 
 #[derive(Serialize)]
@@ -25,7 +25,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance) -> Self {
+    /// `known` is what the kernel says of what they are of: errors do not go beyond what there can be.
+    pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Option<Known>) -> Self {
         let stalls = (profile.class == EventClass::Reclaim).then_some(usage.stalls);
         Self {
             live_bytes: usage.live.bytes.0,
@@ -34,20 +35,10 @@ impl Numbers {
             alloc_count: usage.alloc.count,
             free_bytes: usage.free.bytes.0,
             free_count: usage.free.count,
-            errors: Errors::of(profile, &usage, variance),
+            errors: Errors::of(profile, &usage, variance, known),
             stall_ns: stalls.map(|stalls| stalls.time.0),
             stall_count: stalls.map(|stalls| stalls.count),
         }
-    }
-}
-
-impl Numbers {
-    /// With errors that do not go beyond what there can be.
-    pub(super) fn within(mut self, profile: &Profile, usage: &Usage, variance: Variance, known: &Known) -> Self {
-        if let (Some(errors), Some(live)) = (&mut self.errors, known.live_error(profile, usage, variance)) {
-            (errors.live_error_count, errors.live_error_bytes) = (live, estimate::bytes(live).0);
-        }
-        self
     }
 }
 
@@ -63,8 +54,8 @@ struct Errors {
 }
 
 impl Errors {
-    fn of(profile: &Profile, usage: &Usage, variance: Variance) -> Option<Self> {
-        let live = estimate::error(profile, Metric::LiveCount, usage, variance)?;
+    fn of(profile: &Profile, usage: &Usage, variance: Variance, known: Option<Known>) -> Option<Self> {
+        let live = known::live_error(known, profile, usage, variance)?;
         let alloc = estimate::error(profile, Metric::AllocCount, usage, variance)?;
         let free = estimate::of_released(profile, Metric::LiveCount, usage, variance)?;
         let [live_error_bytes, alloc_error_bytes, free_error_bytes] = [live, alloc, free].map(|n| estimate::bytes(n).0);

@@ -67,7 +67,7 @@ impl<'a> Report<'a> {
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
-            totals: Numbers::of(profile, total, variance).within(profile, &total, variance, &Known::of_all(profile)),
+            totals: Numbers::of(profile, total, variance, Some(Known::of_all(profile))),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
             peak_bytes: sole_peak(profile).map(|peak| peak.0),
@@ -143,7 +143,7 @@ impl<'a> Process<'a> {
                 Ending::OomKill => "oom_kill",
                 Ending::Exec => "exec",
             }),
-            totals: Numbers::of(profile, process.total, variance).within(profile, &process.total, variance, &known),
+            totals: Numbers::of(profile, process.total, variance, Some(known)),
             unmatched_frees: process.unmatched_frees,
             inherited_frees: process.inherited_frees,
             discarded: process.discarded.into(),
@@ -187,14 +187,9 @@ struct RootFields {
 
 impl RootFields {
     fn new(profile: &Profile, root: &Group) -> Self {
-        let usage = Numbers::of(profile, root.usage, root.variance);
-        let usage = match &root.known {
-            Some(known) => usage.within(profile, &root.usage, root.variance, known),
-            None => usage,
-        };
         Self {
             name: root.label.clone(),
-            usage,
+            usage: Numbers::of(profile, root.usage, root.variance, root.known),
             counts: root.known.map(Counts::from),
             peak_bytes: root.at_peak.map(|bytes| bytes.0),
         }
@@ -266,7 +261,7 @@ impl<'a> Stack<'a> {
             thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(String::as_str),
             allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(String::as_str),
             end: stack.end.name(),
-            usage: Numbers::of(profile, stack.usage, stack.variance),
+            usage: Numbers::of(profile, stack.usage, stack.variance, None),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),

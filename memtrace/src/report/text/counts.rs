@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::known::Known;
 use super::super::{estimate, phrase};
-use crate::model::{Metric, PageFaults, Profile};
+use crate::model::{Metric, Profile};
 
 /// Writes how many touches waited for a device, and how many page faults there were.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
@@ -12,10 +12,9 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);
     let waited = phrase::grouped(major);
     writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for a device (major faults)", "waited")?;
-    let Some(PageFaults { minor, major }) = Known::of_all(profile).faults else {
+    let Some(faults) = Known::of_all(profile).faults else {
         return Ok(());
     };
-    let all = phrase::grouped(minor.saturating_add(major));
-    let major = phrase::grouped(major);
+    let [all, major] = [faults.total(), faults.major].map(phrase::grouped);
     writeln!(out, "  {:<10}{all:>12} page faults as the kernel counts them, {major} of them major", "counted")
 }

@@ -1,14 +1,14 @@
 //! What tables show of processes' pages: first what the kernel says itself, then what stacks have touched, with its error where
 //! that is estimated.
 
-use super::super::known::Known;
+use super::super::known::{self, Known};
 use super::super::words::Words;
 use super::super::{estimate, phrase};
 use super::table::{self, Column};
 use crate::model::{Amount, Metric, PageFaults, Profile, Usage, Variance};
 
 /// A row: a process, or several, or what else stacks are put together under.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
     /// What the kernel says, where it says it of this.
     pub(super) known: Option<Known>,
@@ -20,8 +20,7 @@ impl Memory {
     pub(super) fn and(mut self, other: Self) -> Self {
         self.usage += other.usage;
         self.variance += other.variance;
-        let known = [self.known, other.known].into_iter().flatten().reduce(Known::and);
-        Self { known, ..self }
+        Self { known: Known::of_both(self.known, other.known), ..self }
     }
 
     fn faults(&self) -> Option<PageFaults> {
@@ -53,10 +52,7 @@ pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec
     columns.push(estimated(
         live,
         |usage| usage.live,
-        |profile, row| match row.known {
-            Some(known) => known.live_error(profile, &row.usage, row.variance),
-            None => estimate::error(profile, Metric::LiveCount, &row.usage, row.variance),
-        },
+        |profile, row| known::live_error(row.known, profile, &row.usage, row.variance),
     ));
     columns.push(estimated(
         alloc,

@@ -34,14 +34,10 @@ struct Row {
 /// What is added up of the processes that are not shown one by one.
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    live: Amount,
-    alloc: Amount,
-    free: Amount,
+    memory: Memory,
     blocks_a_second: f64,
     bytes_a_second: f64,
     waits: StallBook,
-    variance: Variance,
-    known: Option<Known>,
 }
 
 /// Writes the processes, the greatest by the metric first, as many as are asked for, and the others as one.
@@ -102,7 +98,9 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     let class = profile.class;
     let amount = |amount: Amount| table::amount(metric, amount);
     let [live, alloc, free, rate] = Words::of(class).heads;
-    let sums = |head, of: fn(&Sums) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums))));
+    let sums = |head, of: fn(&Usage) -> Amount| {
+        Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))
+    };
     let dash = || String::from("-");
     let known = |text: &Option<String>| text.clone().unwrap_or_else(dash);
     let is_known = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
@@ -117,18 +115,18 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     match class {
         EventClass::Reclaim => columns.extend(of_waits(rows)),
         EventClass::Fault => {
-            let memory: Vec<_> = rows.iter().map(|row| row.sums.memory()).collect();
+            let memory: Vec<_> = rows.iter().map(|row| row.sums.memory).collect();
             columns.extend(memory::columns(&memory, profile, metric));
         }
-        EventClass::Heap | EventClass::Map => columns.push(sums(live, |sums| sums.live)),
+        EventClass::Heap | EventClass::Map => columns.push(sums(live, |usage| usage.live)),
     }
     if rows.iter().any(|row| row.peak.is_some()) {
         let peak = |row: &Row| row.peak.map_or_else(dash, phrase::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if matches!(class, EventClass::Heap | EventClass::Map) {
-        columns.push(sums(alloc, |sums| sums.alloc));
-        columns.push(sums(free, |sums| sums.free));
+        columns.push(sums(alloc, |usage| usage.alloc));
+        columns.push(sums(free, |usage| usage.free));
         columns.push(Column::numbers(rate, rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
         let bytes = |row: &Row| phrase::compact_byte_rate(row.sums.bytes_a_second);
         columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
@@ -181,35 +179,16 @@ fn place(cgroup: &Cgroup) -> String {
 impl Sums {
     fn of(process: &ProcessProfile, variance: Variance) -> Self {
         let (blocks_a_second, bytes_a_second) = phrase::rates(process.total.alloc, process.traced).unwrap_or_default();
-        let Usage { live, alloc, free, .. } = process.total;
-        Self {
-            live,
-            alloc,
-            free,
-            blocks_a_second,
-            bytes_a_second,
-            waits: stalls::of(process),
-            variance,
-            known: Some(Known::of(process)),
-        }
-    }
-
-    fn memory(&self) -> Memory {
-        let usage = Usage { live: self.live, alloc: self.alloc, free: self.free, ..Usage::default() };
-        Memory { known: self.known, usage, variance: self.variance }
+        let memory = Memory { known: Some(Known::of(process)), usage: process.total, variance };
+        Self { memory, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
     }
 
     fn and(self, other: Self) -> Self {
-        let memory = self.memory().and(other.memory());
         let mut waits = self.waits;
         waits.merge(&other.waits);
         Self {
             waits,
-            variance: memory.variance,
-            known: memory.known,
-            live: self.live + other.live,
-            alloc: self.alloc + other.alloc,
-            free: self.free + other.free,
+            memory: self.memory.and(other.memory),
             blocks_a_second: self.blocks_a_second + other.blocks_a_second,
             bytes_a_second: self.bytes_a_second + other.bytes_a_second,
         }

@@ -55,7 +55,7 @@ fn rest(others: &[&Group]) -> Option<Group> {
     Some(more.iter().fold(start, |mut sum, group| {
         sum.usage += group.usage;
         sum.variance += group.variance;
-        sum.known = [sum.known, group.known].into_iter().flatten().reduce(Known::and);
+        sum.known = Known::of_both(sum.known, group.known);
         let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
         sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
         sum
