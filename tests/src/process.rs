@@ -21,6 +21,20 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("it writes text")
 }
 
+/// The page faults of a process that is there, the minor and the major ones, as the kernel counts them (proc_pid_stat(5)).
+///
+/// # Panics
+///
+/// If the process doesn't run.
+#[must_use]
+pub fn page_faults(pid: u32) -> [u64; 2] {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
+    // They are counted from 1, and behind the name is the third.
+    let fields: Vec<&str> = behind.split_whitespace().collect();
+    [10, 12].map(|field| fields[field - 3].parse().expect("a number"))
+}
+
 /// Waits until the process waits for its standard input.
 ///
 /// # Panics

@@ -38,18 +38,6 @@ impl Drop for Swap {
     }
 }
 
-/// How many touches of pages of the process have waited for a device, as the kernel counts (`majflt`, proc_pid_stat(5)).
-///
-/// # Panics
-///
-/// If the process doesn't run.
-#[must_use]
-pub fn major_faults(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
-    behind.split_whitespace().nth(9).expect("there are so many fields").parse().expect("a number")
-}
-
 /// How many pages the machine has read from swap, as the kernel counts (`pswpin` of `/proc/vmstat`).
 ///
 /// # Panics

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_tests::pages::{PAGE, Said, rss};
-use memtrace_tests::swap::{Swap, major_faults};
+use memtrace_tests::process::page_faults;
+use memtrace_tests::swap::Swap;
 use memtrace_tests::{Report, Scratch, Trace, Victim, kernel, victim};
 
 /// What memtrace says of the victim that touches memory in the way `way`, what the victim says, and what the kernel does.
@@ -137,15 +138,16 @@ fn what_the_kernel_filled() {
 /// Resident pages, and how often touches have waited, are as the victim and the kernel say; returns the latter.
 fn equals_with_waits(way: &str) -> u64 {
     let mut victim = Victim::start_with("pages", &[way]);
-    let before = major_faults(victim.pid());
+    let [_, before] = page_faults(victim.pid());
     let tracer = Trace::of(&victim).options(&["--events", "fault"]).start();
     let said = Said::hear(&mut victim);
     victim_waits(said.pid);
-    let waited = major_faults(said.pid) - before;
+    let [_, after] = page_faults(said.pid);
     let report = tracer.stop().report();
     victim.finish();
     report.assert_nothing_lost();
     said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
+    let waited = after - before;
     assert_eq!(report.stacks.iter().filter_map(|stack| stack.major_faults).sum::<u64>(), waited);
     waited
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use memtrace_tests::cgroup::Version;
 use memtrace_tests::kernel_trace::Passed;
+use memtrace_tests::process::page_faults;
 use memtrace_tests::report::{Order, ProcessReport, Waits};
-use memtrace_tests::swap::{major_faults, swapped_in};
+use memtrace_tests::swap::swapped_in;
 use memtrace_tests::{Cgroup, Group, KernelTrace, Numbers, Report, Scratch, Stack, Swap, Trace, Victim, victim};
 
 const MIB: u64 = 1 << 20;
@@ -212,12 +213,13 @@ fn what_is_read_from_swap_is_counted_as_the_kernel_counts_it_and_sustained_it_is
     let group = Cgroup::with_memory_and_swap(LIMIT);
     let mut victim = Victim::start_with("pressed", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
     group.take(victim.pid());
-    let waited_before = major_faults(victim.pid());
+    let [_, waited_before] = page_faults(victim.pid());
     let read_before = swapped_in();
     let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
     let read_within = swapped_in();
     victim.work();
-    let (read, waited) = (swapped_in() - read_within, major_faults(victim.pid()) - waited_before);
+    let [_, waited_after] = page_faults(victim.pid());
+    let (read, waited) = (swapped_in() - read_within, waited_after - waited_before);
     let report = tracer.stop().report();
     let read_all = swapped_in() - read_before;
     victim.finish();

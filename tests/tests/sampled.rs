@@ -2,10 +2,9 @@
 //! `/proc` says, and of those that end as wait4 does.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use memtrace_tests::pages::rss;
-use memtrace_tests::process::wait_until_it_reads;
+use memtrace_tests::process::{page_faults, wait_until_it_reads};
 use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Report, Trace, Victim, victim};
 use serde::Deserialize;
@@ -23,14 +22,6 @@ struct Ended {
     minor: u64,
     major: u64,
     peak: u64,
-}
-
-/// The page faults of a process that is there, the minor and the major ones (proc_pid_stat(5)).
-fn faults(pid: u32) -> [u64; 2] {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
-    let fields: Vec<&str> = behind.split_whitespace().collect();
-    [7, 9].map(|field| fields[field].parse().expect("a number"))
 }
 
 /// What the report says of the page faults of all programs that the process has run.
@@ -51,13 +42,13 @@ fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let Ready { early } = serde_json::from_str(&line).expect("it says which that is");
     wait_until_it_reads(early);
     victim.wait_until_it_reads();
-    let [before, before_early] = [victim.pid(), early].map(faults);
+    let [before, before_early] = [victim.pid(), early].map(page_faults);
     let tracer = trace(&victim, early).options(&["--events", "fault", "--sample", one_in]).start();
     victim.process().tell("");
     let line = victim.process().line();
     let ended: BTreeMap<String, Ended> = serde_json::from_str(&line).expect("it says what wait4 did");
     victim.wait_until_it_reads();
-    let (after, resident) = (faults(victim.pid()), rss(victim.pid()));
+    let (after, resident) = (page_faults(victim.pid()), rss(victim.pid()));
     let report = tracer.stop().report();
     let pid = victim.pid();
     victim.finish();
