@@ -88,14 +88,11 @@ mod taking {
     use aya_ebpf::btf_maps::HashMap;
     use aya_ebpf::macros::btf_map;
 
-    use crate::{pending, stack};
+    use crate::{maps, pending, stack};
 
     /// The words that are taken, by their numbers: the kernel lets only one thread enter what was not there.
     #[btf_map]
     static TAKEN: HashMap<u32, u32, { pending::SLOTS + stack::SLOTS }> = HashMap::new();
-
-    /// Only where there is no entry yet (`BPF_NOEXIST`, include/uapi/linux/bpf.h).
-    const IF_NEW: u64 = 1;
 
     /// Puts `owner` into the word at `word`, the one with this number, if it holds 0; says whether it did.
     ///
@@ -104,7 +101,7 @@ mod taking {
     /// As [`super::add`].
     #[inline(always)]
     pub unsafe fn take(word: *mut u64, number: u32, owner: u64) -> bool {
-        let taken = TAKEN.insert(&number, &1, IF_NEW).is_ok();
+        let taken = TAKEN.insert(&number, &1, maps::IF_NEW).is_ok();
         if taken {
             // SAFETY: the caller vouches for the pointer.
             unsafe { write_volatile(word, owner) };

@@ -4,17 +4,16 @@
 //! one ends, others may be about to go over from the one to the other (`__exit_signal`, kernel/exit.c), which a sequence
 //! number tells of; then both are read again, as `/proc/PID/stat` does (`do_task_stat`, fs/proc/array.c).
 
-use core::ptr::from_mut;
-
 use aya_ebpf::EbpfContext;
-use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use memtrace_common::wire::{CountsRecord, Kind, UNCOUNTED};
 
+use crate::kernel::word;
 use crate::thread::Thread;
 use crate::{emit, settings};
 
-/// So many threads are looked at, some of them again.
-const MAX_STEPS: u32 = 256;
+/// So many threads are looked at, some of them again: when the last one ends, or runs another program, the others are gone, but for
+/// those that are about to go over.
+const MAX_STEPS: u32 = 64;
 
 /// Tells what was counted of the process of `task`, which runs: it is about to end, or has a new program, and what it was until now
 /// is traced or not.
@@ -23,7 +22,7 @@ pub fn tell(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bo
     if !settings::counts::told() {
         return;
     }
-    let signal = word(task, settings::task_signal() as u32);
+    let signal = word(task, settings::task_signal());
     let record = CountsRecord {
         header: thread.header(Kind::Counts),
         minor_faults: counts_sum(task, 0),
@@ -44,11 +43,12 @@ extern "C" fn counts_sum(task: u64, major: u32) -> u64 {
         return UNCOUNTED;
     }
     let (in_task, in_signal) = if major != 0 { (task_major(), signal_major()) } else { (task_minor(), signal_minor()) };
-    let signal = word(task, settings::task_signal() as u32);
+    let signal = word(task, settings::task_signal());
     let head = signal + settings::counts::signal_threads() as u64;
     let mut sequence = sequence(signal);
     let mut sum = word(signal, in_signal);
     let mut node = word(head, 0);
+    // What cannot be read is zero, and no list leads to zero and back.
     for _ in 0..MAX_STEPS {
         if node != head {
             sum += word(node - task_node() as u64, in_task);
@@ -69,15 +69,4 @@ extern "C" fn counts_sum(task: u64, major: u32) -> u64 {
 #[inline(always)]
 fn sequence(signal: u64) -> u32 {
     word(signal, settings::counts::signal_sequence()) as u32
-}
-
-/// What cannot be read is zero, as the helper leaves it: whether it could be is not asked, since each answer would be another
-/// way for the verifier to walk. No list leads to zero and back.
-#[inline(always)]
-fn word(base: u64, offset: u32) -> u64 {
-    let mut word = 0_u64;
-    // SAFETY: there is room for a word; the helper checks the address, whose offset is that of the running kernel's own type
-    // information.
-    unsafe { bpf_probe_read_kernel(from_mut(&mut word).cast(), 8, (base + offset as u64) as *const _) };
-    word
 }

@@ -1,14 +1,11 @@
 //! Control groups of the memory controller: in whose account a task waits, or for whose limit.
 
-use core::ffi::c_void;
-use core::ptr::from_mut;
-
 use aya_ebpf::btf_maps::LruHashMap;
-use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_probe_read_kernel};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::MAX_GROUPS;
 
-use crate::{atomic, settings};
+use crate::kernel::{self, word};
+use crate::{atomic, maps, settings};
 
 /// How many inactive pages were looked at for the limit of each group that something has waited in, whoever waited.
 #[btf_map]
@@ -26,7 +23,7 @@ const NEARLY: u64 = 8;
 /// The group that the memory of the current task is counted in: its id, and 0 where that is not known.
 #[inline(always)]
 pub fn own() -> u64 {
-    of(current())
+    of(kernel::task())
 }
 
 /// As [`own`], of any task.
@@ -50,12 +47,6 @@ pub fn full() -> u64 {
     groups_fullest(BATCH)
 }
 
-#[inline(always)]
-fn current() -> u64 {
-    // SAFETY: the helper takes nothing.
-    unsafe { bpf_get_current_task() }
-}
-
 /// Counts what was scanned for a group's limit.
 #[inline(always)]
 pub fn scanned(group: u64, pages: u64) {
@@ -71,7 +62,7 @@ extern "C" fn groups_scanned(group: u64, pages: u64) -> u64 {
     let mut sum = GROUPS.get_ptr_mut(&group);
     if sum.is_none() {
         // Where somebody was faster, both are counted there.
-        let _ = GROUPS.insert(&group, &0, BPF_NOEXIST);
+        let _ = GROUPS.insert(&group, &0, maps::IF_NEW);
         sum = GROUPS.get_ptr_mut(&group);
     }
     let Some(sum) = sum else { return 0 };
@@ -95,7 +86,8 @@ extern "C" fn groups_fullest(below: u64) -> u64 {
     if !settings::groups::known() {
         return 0;
     }
-    let mut group = of_task(current());
+    let memory = settings::groups::memory() as u64;
+    let mut group = of_task(kernel::task());
     let mut fullest = 0;
     let mut least = below;
     for _ in 0..MAX_LEVELS {
@@ -109,8 +101,8 @@ extern "C" fn groups_fullest(below: u64) -> u64 {
             least = room;
             fullest = group;
         }
-        let above = word(group + settings::groups::memory(), settings::groups::parent());
-        group = if room == 0 || above == 0 { 0 } else { above - settings::groups::memory() };
+        let above = word(group + memory, settings::groups::parent());
+        group = if room == 0 || above == 0 { 0 } else { above - memory };
     }
     if fullest == 0 { 0 } else { id(fullest) }
 }
@@ -119,11 +111,11 @@ extern "C" fn groups_fullest(below: u64) -> u64 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn groups_room(group: u64) -> u64 {
-    let memory = room(group + settings::groups::memory());
+    let memory = room(group + settings::groups::memory() as u64);
     // Version 2, whose hierarchy is number 0, counts swap alone there, and looks for no pages for its limit.
     let node = word(group, settings::groups::group());
     let hierarchy = word(word(node, settings::groups::root()), settings::groups::hierarchy()) as u32;
-    if hierarchy == 0 { memory } else { memory.min(room(group + settings::groups::with_swap())) }
+    if hierarchy == 0 { memory } else { memory.min(room(group + settings::groups::with_swap() as u64)) }
 }
 
 #[inline(always)]
@@ -150,18 +142,3 @@ fn of_task(task: u64) -> u64 {
 fn id(group: u64) -> u64 {
     word(word(word(group, settings::groups::group()), settings::groups::node()), settings::groups::id())
 }
-
-/// What lies `offset` bytes behind `base`; 0 where nothing does.
-#[inline(always)]
-fn word(base: u64, offset: u64) -> u64 {
-    let mut word = 0u64;
-    // SAFETY: the helper checks the address, writes as many bytes as there is room for, and zeros where it cannot read; the
-    // offsets are those of the running kernel's own type information.
-    unsafe {
-        bpf_probe_read_kernel(from_mut(&mut word).cast(), size_of::<u64>() as u32, (base + offset) as *const c_void)
-    };
-    word
-}
-
-/// include/uapi/linux/bpf.h
-const BPF_NOEXIST: u64 = 1;

@@ -41,6 +41,12 @@ pub fn stood_in() {
     add(counter::STOOD_IN, 1);
 }
 
+/// Counts that all programs which follow system calls are in progress on this processor.
+#[inline(always)]
+pub fn all_busy() {
+    add(counter::ALL_BUSY, 1);
+}
+
 /// Counts, and returns what was counted before; a program that runs in between may be told the same.
 #[inline(always)]
 fn add(index: u32, count: u64) -> u64 {

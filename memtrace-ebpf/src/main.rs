@@ -1,9 +1,11 @@
 //! memtrace's kernel half.
 //!
-//! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`hook`]
-//! reads arguments where one program serves several shapes, [`pending`] remembers a call until it returns, [`stack`] takes and names call stacks, which [`unwind`] walks by tables, [`emit`]
-//! alone touches the rings, [`counts`] tells what the kernel itself has counted of a process, [`loss`] counts what could not be told, and [`settings`] is what user space fixed before
-//! loading. [`reclaim`] and [`groups`] keep the books of the search for memory, and [`registers`] knows the machine.
+//! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`hook`] reads
+//! arguments where one program serves several shapes, [`pending`] remembers a call until it returns, [`stack`] takes and names
+//! call stacks, which [`unwind`] walks by tables, [`emit`] alone touches the rings, [`counts`] tells what the kernel itself has
+//! counted of a process, [`loss`] counts what could not be told, and [`settings`] is what user space fixed before loading.
+//! [`reclaim`] and [`groups`] keep the books of the search for memory, [`kernel`] reads the kernel's own memory, and
+//! [`registers`] knows the machine.
 
 #![no_std]
 #![no_main]
@@ -16,6 +18,7 @@ mod counts;
 mod emit;
 mod groups;
 mod hook;
+mod kernel;
 mod loss;
 mod maps;
 mod own_stack;

@@ -1,4 +1,4 @@
-//! Whether anything is to be done when a program is hit.
+//! Whether anything is to be done when a program is hit; and how maps are written.
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
@@ -11,6 +11,9 @@ use crate::thread::Thread;
 /// is closed, so that the books begin and end at one moment.
 #[btf_map]
 static GATE: Array<u64, 1> = Array::new();
+
+/// Has a map take a value only where it has none yet (`BPF_NOEXIST`, include/uapi/linux/bpf.h).
+pub const IF_NEW: u64 = 1;
 
 /// What programs do now for the current process: one of [`gate`]'s.
 #[inline(always)]

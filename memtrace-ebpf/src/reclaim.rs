@@ -1,15 +1,14 @@
 //! Who looks for memory, and what is done to find it.
 
 use aya_ebpf::btf_maps::{HashMap, LruHashMap, PerCpuArray};
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_task};
+use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{
     COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, RECLAIM_COUNTERS, counted, work,
 };
 
 use crate::thread::{Thread, since_start};
-use crate::{atomic, settings};
+use crate::{atomic, kernel, maps, settings};
 
 /// `PF_KTHREAD`, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -93,10 +92,7 @@ pub fn searcher(pending: &Option<&'static mut Pending>) -> u32 {
 /// Whether the current task is one of the kernel's own.
 #[inline(always)]
 pub fn is_kernel_thread() -> bool {
-    // SAFETY: the helpers check the addresses; the offset is that of the running kernel's own type information.
-    let flags =
-        unsafe { bpf_probe_read_kernel((bpf_get_current_task() as usize + settings::task_flags()) as *const u32) };
-    matches!(flags, Ok(flags) if flags & KERNEL_THREAD != 0)
+    kernel::read::<u32>(kernel::task(), settings::task_flags()).is_some_and(|flags| flags & KERNEL_THREAD != 0)
 }
 
 /// The current thread's name.
@@ -124,7 +120,7 @@ extern "C" fn reclaim_book(work: u32, time: u64, scanned: u64, reclaimed: u64) -
     if book.is_none() {
         let new = KernelThreadBook { times: 0, time: 0, scanned: 0, reclaimed: 0 };
         // Where somebody of the same name was faster, both are counted there.
-        let _ = KERNEL_THREADS.insert(&key, &new, BPF_NOEXIST);
+        let _ = KERNEL_THREADS.insert(&key, &new, maps::IF_NEW);
         book = KERNEL_THREADS.get_ptr_mut(&key);
     }
     let Some(book) = book else { return 0 };
@@ -137,6 +133,3 @@ extern "C" fn reclaim_book(work: u32, time: u64, scanned: u64, reclaimed: u64) -
     }
     1
 }
-
-/// include/uapi/linux/bpf.h
-const BPF_NOEXIST: u64 = 1;

@@ -4,13 +4,12 @@
 //! the choice is kept until it runs another program.
 
 use aya_ebpf::btf_maps::HashMap;
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_task, bpf_get_current_uid_gid};
+use aya_ebpf::helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_uid_gid};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
 
-use crate::{settings, unwind};
+use crate::{kernel, settings, unwind};
 
 /// The processes that were chosen, and those that were not: what [`target`] says.
 #[btf_map]
@@ -31,8 +30,7 @@ pub fn traces(pid: u32) -> bool {
     }
     match known(pid) {
         Some(known) => known & target::TRACED != 0,
-        // SAFETY: the helper takes nothing.
-        None => settings::scope() == scope::SELECTED && scope_choose(pid, unsafe { bpf_get_current_task() }) != 0,
+        None => settings::scope() == scope::SELECTED && scope_choose(pid, kernel::task()) != 0,
     }
 }
 
@@ -114,8 +112,8 @@ fn verdict(task: u64) -> u32 {
         verdict |= said(selector::COMM, comm);
     }
     let mut program = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
-    if let Some(file) =
-        word(task, settings::areas::task_memory() as usize).and_then(|memory| word(memory, settings::memory_exe()))
+    if let Some(file) = kernel::read(task, settings::areas::task_memory())
+        .and_then(|memory| kernel::read(memory, settings::memory_exe()))
         && unwind::read_object(file, &mut program).is_some()
     {
         verdict |= said(selector::EXE, [program.inode, program.device as u64]);
@@ -141,13 +139,5 @@ fn said(property: u64, value: [u64; 2]) -> u32 {
 /// The name of the process' first thread.
 #[inline(always)]
 fn comm(task: u64) -> Option<[u64; 2]> {
-    let leader = word(task, settings::task_leader())?;
-    // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
-    unsafe { bpf_probe_read_kernel((leader as usize + settings::task_comm()) as *const [u64; 2]) }.ok()
-}
-
-#[inline(always)]
-fn word(base: u64, offset: usize) -> Option<u64> {
-    // SAFETY: as above.
-    unsafe { bpf_probe_read_kernel((base as usize + offset) as *const u64) }.ok()
+    kernel::read(kernel::read(task, settings::task_leader())?, settings::task_comm())
 }

@@ -36,7 +36,7 @@ static SETTINGS: Settings = Settings {
     forks: 1,
     memory_break: 0,
     mappings: 1,
-    calls_thrice: 1,
+    calls: 3,
     // So that whoever loads the programs as they are has all of them verified.
     areas: AreaLayout {
         known: 1,
@@ -111,12 +111,14 @@ macro_rules! read {
     };
 }
 
+/// A function for each of the fields of `[some.layout]`.
 macro_rules! offsets {
-    ($layout:ident: $($field:ident)*) => {
+    (@read [$($layout:ident).*] $field:ident) => { read!($($layout.)* $field) };
+    ($layout:tt $($field:ident)*) => {
         $(
             #[inline(always)]
             pub fn $field() -> u32 {
-                read!($layout.$field)
+                offsets!(@read $layout $field)
             }
         )*
     };
@@ -154,61 +156,6 @@ pub fn never() -> bool {
     read!(reclaim.reserved) != 0
 }
 
-#[inline(always)]
-pub fn task_signal() -> usize {
-    read!(task_signal) as usize
-}
-
-#[inline(always)]
-pub fn signal_live() -> usize {
-    read!(signal_live) as usize
-}
-
-#[inline(always)]
-pub fn task_utask() -> u32 {
-    read!(task_utask)
-}
-
-#[inline(always)]
-pub fn utask_instances() -> u32 {
-    read!(utask_instances)
-}
-
-#[inline(always)]
-pub fn instance_stack() -> u32 {
-    read!(instance_stack)
-}
-
-#[inline(always)]
-pub fn instance_address() -> u32 {
-    read!(instance_address)
-}
-
-#[inline(always)]
-pub fn instance_next() -> u32 {
-    read!(instance_next)
-}
-
-#[inline(always)]
-pub fn task_tgid() -> usize {
-    read!(task_tgid) as usize
-}
-
-#[inline(always)]
-pub fn task_leader() -> usize {
-    read!(task_leader) as usize
-}
-
-#[inline(always)]
-pub fn task_comm() -> usize {
-    read!(task_comm) as usize
-}
-
-#[inline(always)]
-pub fn memory_exe() -> usize {
-    read!(memory_exe) as usize
-}
-
 /// Who is traced: one of [`scope`]'s.
 #[inline(always)]
 pub fn scope() -> u32 {
@@ -243,12 +190,6 @@ pub fn tells_forks() -> bool {
     read!(forks) != 0
 }
 
-/// Where in a task its flags are.
-#[inline(always)]
-pub fn task_flags() -> usize {
-    read!(reclaim.task_flags) as usize
-}
-
 /// Whether the second argument, not the first, of what tells that reclaim begins is the order.
 #[inline(always)]
 pub fn order_comes_second() -> bool {
@@ -269,13 +210,8 @@ pub fn tells_group() -> bool {
 
 /// Where in what compaction is called with the order is; 0 where it is not.
 #[inline(always)]
-pub fn compaction_order() -> usize {
-    read!(reclaim.compaction_order) as usize
-}
-
-#[inline(always)]
-pub fn memory_break() -> usize {
-    read!(memory_break) as usize
+pub fn compaction_order() -> u32 {
+    read!(reclaim.compaction_order)
 }
 
 /// Whether mappings are told of; else only where they were moved.
@@ -284,10 +220,16 @@ pub fn tells_mappings() -> bool {
     read!(mappings) != 0
 }
 
+/// Whether system calls are followed.
+#[inline(always)]
+pub fn follows_calls() -> bool {
+    read!(calls) != 0
+}
+
 /// Whether three programs follow each system call.
 #[inline(always)]
-pub fn calls_thrice() -> bool {
-    read!(calls_thrice) != 0
+pub fn follows_calls_thrice() -> bool {
+    read!(calls) == 3
 }
 
 /// Whether the kernel can be asked what a process has mapped; it answers by calling back.
@@ -296,12 +238,20 @@ pub fn can_find_areas() -> bool {
     !atomic::IS_PLAIN && read!(areas.known) != 0
 }
 
+// Where the kernel keeps what is always asked for.
+offsets! {
+    [] task_signal signal_live task_utask utask_instances instance_stack instance_address instance_next task_tgid task_leader
+    task_comm memory_exe memory_break
+}
+
+offsets! { [reclaim] task_flags }
+
 /// Where the kernel keeps what a process has mapped.
 pub mod areas {
     use super::{SETTINGS, read_volatile};
 
     offsets! {
-        areas: task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns
+        [areas] task_memory code_pages begin end page_offset flags file memory vdso inode number changed_s changed_ns
         super_block device program task_files files_table table_files program_begin program_end
     }
 }
@@ -317,7 +267,7 @@ pub mod counts {
     }
 
     offsets! {
-        counts: task_minor task_major task_node signal_minor signal_major signal_threads signal_sequence signal_peak
+        [counts] task_minor task_major task_node signal_minor signal_major signal_threads signal_sequence signal_peak
     }
 }
 
@@ -325,22 +275,14 @@ pub mod counts {
 pub mod groups {
     use super::{SETTINGS, read_volatile};
 
-    macro_rules! offsets {
-        ($($field:ident)*) => {
-            $(
-                #[inline(always)]
-                pub fn $field() -> u64 {
-                    read!(reclaim.groups.$field) as u64
-                }
-            )*
-        };
-    }
-
     /// Whether it is known.
     #[inline(always)]
     pub fn known() -> bool {
         read!(reclaim.groups.known) != 0
     }
 
-    offsets! { task_memory owner task_groups memory_group group node id root hierarchy memory with_swap usage max high parent }
+    offsets! {
+        [reclaim.groups] task_memory owner task_groups memory_group group node id root hierarchy memory with_swap usage max
+        high parent
+    }
 }

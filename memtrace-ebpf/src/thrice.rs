@@ -7,14 +7,19 @@
 //! Who does it leaves a note; where there is none, the second and the third stand in for the first and count that they
 //! did. What none was run for is then what the first has missed without another having stood in.
 //!
-//! Of system calls most do not matter, and of those the first program leaves no note. What none was run for is then no more
-//! than what any of them has missed.
+//! Of system calls most do not matter, and of those the first program leaves no note. But a call is missed by all three only
+//! while each is in progress on that processor, in three threads that were preempted. So each program says when it begins and
+//! ends, and whoever finds that all have begun counts it: where that never was, nothing is missed. It does not show where one
+//! of them was preempted within its first or last few instructions. Where it was, what none was run for is no more than what
+//! any of them has missed.
 
-use aya_ebpf::btf_maps::LruHashMap;
+use core::ptr::{read_volatile, write_volatile};
+
+use aya_ebpf::btf_maps::{LruHashMap, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 
-use crate::loss;
 use crate::thread::Thread;
+use crate::{loss, settings};
 
 /// Something that the current thread does.
 #[repr(C)]
@@ -38,6 +43,59 @@ pub enum Kind {
 /// From one program to the next. A note that the third was not run for stays, until it is forgotten.
 #[btf_map]
 static NOTES: LruHashMap<Deed, u32, 4096> = LruHashMap::new();
+
+/// Which programs at a tracepoint of system calls are in progress on a processor.
+#[btf_map]
+static BUSY: PerCpuArray<[u64; 3], 2> = PerCpuArray::new();
+
+/// One of the three programs that follow the beginning, or the end, of system calls. Nobody else writes its word: the kernel runs
+/// no program twice at once on one processor.
+#[derive(Clone, Copy)]
+pub struct Turn {
+    tracepoint: u32,
+    program: usize,
+}
+
+impl Turn {
+    /// Those that follow the beginning, in the order in which they run.
+    pub const ENTER: [Self; 3] = Self::at(0);
+    /// Those that follow the end.
+    pub const EXIT: [Self; 3] = Self::at(1);
+
+    const fn at(tracepoint: u32) -> [Self; 3] {
+        [Self { tracepoint, program: 0 }, Self { tracepoint, program: 1 }, Self { tracepoint, program: 2 }]
+    }
+
+    /// The program begins.
+    #[inline(always)]
+    pub fn begin(self) {
+        self.say(1);
+    }
+
+    /// The program ends.
+    #[inline(always)]
+    pub fn end(self) {
+        self.say(0);
+    }
+
+    #[inline(always)]
+    fn say(self, is_busy: u64) {
+        if !settings::follows_calls_thrice() {
+            return;
+        }
+        let Some(busy) = BUSY.get_ptr_mut(self.tracepoint) else { return };
+        // SAFETY: the pointer is a map value's, three words, aligned; each is written and read as a whole.
+        let all = unsafe {
+            write_volatile(&raw mut (*busy)[self.program], is_busy);
+            read_volatile(&raw const (*busy)[0])
+                & read_volatile(&raw const (*busy)[1])
+                & read_volatile(&raw const (*busy)[2])
+        };
+        if all != 0 {
+            loss::all_busy();
+        }
+    }
+}
 
 impl Deed {
     #[inline(always)]

@@ -22,8 +22,11 @@ pub mod counter {
     pub const NESTED: u32 = FILTERED + 2;
     /// Events at tracepoints that another program has seen, the first not having been run.
     pub const STOOD_IN: u32 = FILTERED + 3;
+    /// Times that all programs which follow system calls were in progress at once on one processor, so that a call there would
+    /// have been seen by none.
+    pub const ALL_BUSY: u32 = FILTERED + 4;
     /// How many counters there are.
-    pub const COUNT: u32 = FILTERED + 4;
+    pub const COUNT: u32 = FILTERED + 5;
 }
 
 #[cfg(test)]

@@ -58,8 +58,8 @@ pub struct Settings {
     pub memory_break: u32,
     /// Whether mappings are told of: 1; only where they were moved: 0.
     pub mappings: u32,
-    /// Whether three programs follow each system call, since each can be preempted: 1 or 0.
-    pub calls_thrice: u32,
+    /// How many programs follow each system call: 0, 1, or 3 where each can be preempted.
+    pub calls: u32,
     /// Where the kernel keeps what a process has mapped.
     pub areas: AreaLayout,
     /// How its tracepoints about reclaim are called.

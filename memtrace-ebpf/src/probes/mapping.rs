@@ -7,18 +7,17 @@
 //! is preempted in the midst of one would count as missed.
 
 use aya_ebpf::btf_maps::LruHashMap;
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::bpf_get_current_task;
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::PAGE_SHIFT;
 
 use crate::emit::Range;
+use crate::kernel::word;
 use crate::registers::call::{is_native, number, offset};
 use crate::stack::Interrupted;
 use crate::thread::Thread;
-use crate::thrice::{self, Deed};
-use crate::{emit, maps, settings, stack, unwind};
+use crate::thrice::{self, Deed, Turn};
+use crate::{emit, kernel, maps, settings, stack, unwind};
 
 /// Results from here on are errors (`MAX_ERRNO`, include/linux/err.h).
 const ERRORS: u64 = -4095_i64 as u64;
@@ -37,17 +36,22 @@ static BREAKS: LruHashMap<u32, u64, 8192> = LruHashMap::new();
 /// `TP_PROTO(struct pt_regs *regs, long id)`, include/trace/events/syscalls.h.
 #[raw_tracepoint(tracepoint = "sys_enter")]
 fn sys_enter(context: RawTracePointContext) -> i32 {
+    let [turn, ..] = Turn::ENTER;
+    turn.begin();
     if is_followed_in(&context) {
         enter(&context);
-        if settings::calls_thrice() {
+        if settings::follows_calls_thrice() {
             Deed::new(thrice::Kind::Enter, context.arg(0)).note();
         }
     }
+    turn.end();
     0
 }
 
 #[raw_tracepoint(tracepoint = "sys_enter")]
 fn sys_enter_again(context: RawTracePointContext) -> i32 {
+    let [_, turn, _] = Turn::ENTER;
+    turn.begin();
     if is_followed_in(&context) {
         let deed = Deed::new(thrice::Kind::Enter, context.arg(0));
         if !deed.is_noted() {
@@ -55,14 +59,18 @@ fn sys_enter_again(context: RawTracePointContext) -> i32 {
             deed.note();
         }
     }
+    turn.end();
     0
 }
 
 #[raw_tracepoint(tracepoint = "sys_enter")]
 fn sys_enter_still(context: RawTracePointContext) -> i32 {
+    let [.., turn] = Turn::ENTER;
+    turn.begin();
     if is_followed_in(&context) && !Deed::new(thrice::Kind::Enter, context.arg(0)).forget() {
         enter(&context);
     }
+    turn.end();
     0
 }
 
@@ -79,8 +87,7 @@ fn enter(context: &RawTracePointContext) {
     let registers: u64 = context.arg(0);
     let thread = Thread::current();
     if context.arg::<u64>(1) == number::BRK {
-        // SAFETY: the helper takes nothing.
-        let memory = word(unsafe { bpf_get_current_task() }, settings::areas::task_memory() as usize);
+        let memory = word(kernel::task(), settings::areas::task_memory());
         let _ = BREAKS.insert(&thread.tid, &word(memory, settings::memory_break()), 0);
         return;
     }
@@ -93,19 +100,24 @@ fn enter(context: &RawTracePointContext) {
 /// `TP_PROTO(struct pt_regs *regs, long ret)`: the registers with the arguments are still as they were.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn sys_exit(context: RawTracePointContext) -> i32 {
+    let [turn, ..] = Turn::EXIT;
+    turn.begin();
     if is_followed_out(&context) {
         exit(&context);
-        if settings::calls_thrice() {
+        if settings::follows_calls_thrice() {
             Deed::new(thrice::Kind::Return, context.arg(0)).note();
         } else {
             learn(&context);
         }
     }
+    turn.end();
     0
 }
 
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn sys_exit_again(context: RawTracePointContext) -> i32 {
+    let [_, turn, _] = Turn::EXIT;
+    turn.begin();
     if is_followed_out(&context) {
         let deed = Deed::new(thrice::Kind::Return, context.arg(0));
         if !deed.is_noted() {
@@ -113,11 +125,14 @@ fn sys_exit_again(context: RawTracePointContext) -> i32 {
             deed.note();
         }
     }
+    turn.end();
     0
 }
 
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn sys_exit_still(context: RawTracePointContext) -> i32 {
+    let [.., turn] = Turn::EXIT;
+    turn.begin();
     if is_followed_out(&context) {
         if !Deed::new(thrice::Kind::Return, context.arg(0)).forget() {
             exit(&context);
@@ -125,6 +140,7 @@ fn sys_exit_still(context: RawTracePointContext) -> i32 {
         // It takes long, and of whatever this program is not run for meanwhile one of the others is.
         learn(&context);
     }
+    turn.end();
     0
 }
 
@@ -223,11 +239,4 @@ fn broken(context: &RawTracePointContext, thread: Thread, now: u64) -> (u64, u64
 #[inline(always)]
 fn pages(bytes: u64) -> u64 {
     bytes.wrapping_add((1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT << PAGE_SHIFT
-}
-
-/// The word at `offset` of `base`, in the kernel's memory; 0 where it cannot be read.
-#[inline(always)]
-fn word(base: u64, offset: usize) -> u64 {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel((base as usize + offset) as *const u64) }.unwrap_or(0)
 }

@@ -1,14 +1,13 @@
 //! What becomes of processes and threads. These are raw tracepoints, which need no tracefs, and each has three programs
 //! ([`thrice`]).
 
-use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::Kind;
 
 use crate::thread::Thread;
 use crate::thrice::{self, Deed};
-use crate::{counts, emit, maps, pending, scope, settings, unwind};
+use crate::{counts, emit, kernel, maps, pending, scope, settings, unwind};
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
 /// task, which has the new program already.
@@ -134,11 +133,9 @@ fn process_fork_still(context: RawTracePointContext) -> i32 {
 fn fork(context: &RawTracePointContext) {
     let thread = Thread::current();
     let parent = thread.pid;
-    let child = context.arg::<u64>(1) as usize + settings::task_tgid();
-    // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
-    match unsafe { bpf_probe_read_kernel(child as *const u32) } {
+    match kernel::read(context.arg(1), settings::task_tgid()) {
         // A thread has its process' mappings anyway.
-        Ok(child) if child != parent => {
+        Some(child) if child != parent => {
             unwind::copy(parent, child);
             scope::fork(parent, child, context.arg(1));
             if settings::tells_forks() && maps::is_open() && scope::matters(child) && !shares_memory(context) {
@@ -152,10 +149,7 @@ fn fork(context: &RawTracePointContext) {
 /// Whether the new process runs in its parent's memory until it runs another program, as after vfork.
 #[inline(always)]
 fn shares_memory(context: &RawTracePointContext) -> bool {
-    let memory = |task: u64| {
-        // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
-        unsafe { bpf_probe_read_kernel((task as usize + settings::areas::task_memory() as usize) as *const u64) }
-    };
+    let memory = |task| kernel::read::<u64>(task, settings::areas::task_memory());
     memory(context.arg(0)).unwrap_or(0) == memory(context.arg(1)).unwrap_or(1)
 }
 
@@ -163,11 +157,7 @@ fn shares_memory(context: &RawTracePointContext) -> bool {
 /// kernel/exit.c).
 #[inline(always)]
 fn is_last_thread(task: u64) -> bool {
-    // SAFETY: the helper checks the addresses; the offsets are those of the running kernel's own type information.
-    unsafe {
-        let Ok(signal) = bpf_probe_read_kernel((task as usize + settings::task_signal()) as *const u64) else {
-            return false;
-        };
-        matches!(bpf_probe_read_kernel((signal as usize + settings::signal_live()) as *const i32), Ok(0))
-    }
+    let live =
+        kernel::read(task, settings::task_signal()).and_then(|signal| kernel::read(signal, settings::signal_live()));
+    live == Some(0_i32)
 }

@@ -5,7 +5,6 @@
 
 use core::arch::asm;
 
-use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::vocabulary::LossReason;
@@ -14,7 +13,7 @@ use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, STACK_NOT_TAKEN, St
 use crate::reclaim::Pending;
 use crate::stack::Interrupted;
 use crate::thread::{Thread, since_start};
-use crate::{atomic, emit, groups, loss, maps, reclaim, settings, stack};
+use crate::{atomic, emit, groups, kernel, loss, maps, reclaim, settings, stack};
 
 /// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
 /// include/linux/mmzone.h).
@@ -41,11 +40,8 @@ fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
 fn compaction_begin(context: RawTracePointContext) -> i32 {
     let mut order = NO_ORDER;
     if settings::compaction_order() != 0 {
-        let control: u64 = context.arg(0);
-        // SAFETY: the helper checks the address; the offset is that of the running kernel's own type information.
-        let read = unsafe { bpf_probe_read_kernel((control as usize + settings::compaction_order()) as *const u32) };
         // That of compacting everything is -1.
-        order = read.unwrap_or(NO_ORDER);
+        order = kernel::read(context.arg(0), settings::compaction_order()).unwrap_or(NO_ORDER);
     }
     begin(work::COMPACTION, order, false, 0)
 }
@@ -156,14 +152,11 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
     let mut group = 0;
     if victim >= KERNEL {
         group = groups::of(victim);
-        // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
-        unsafe {
-            if let Ok(pid) = bpf_probe_read_kernel((victim as usize + settings::task_tgid()) as *const u32) {
-                thread = Thread { pid, tid: pid };
-            }
-            if let Ok(name) = bpf_probe_read_kernel((victim as usize + settings::task_comm()) as *const [u8; COMM]) {
-                comm = name;
-            }
+        if let Some(pid) = kernel::read(victim, settings::task_tgid()) {
+            thread = Thread { pid, tid: pid };
+        }
+        if let Some(name) = kernel::read(victim, settings::task_comm()) {
+            comm = name;
         }
     }
     // Of the current thread more is known than its number.

@@ -75,15 +75,15 @@ pub mod call {
 
         use aya_ebpf::bindings::user_pt_regs;
 
-        const REGISTERS: usize = offset_of!(user_pt_regs, regs);
+        const REGISTERS: u32 = offset_of!(user_pt_regs, regs) as u32;
 
-        pub const NUMBER: usize = REGISTERS + 8 * 8;
-        pub const FIRST: usize = size_of::<user_pt_regs>();
-        pub const SECOND: usize = REGISTERS + 8;
-        pub const THIRD: usize = REGISTERS + 2 * 8;
-        pub const FOURTH: usize = REGISTERS + 3 * 8;
-        pub const MODE: usize = offset_of!(user_pt_regs, pstate);
-        pub const INSTRUCTION: usize = offset_of!(user_pt_regs, pc);
+        pub const NUMBER: u32 = REGISTERS + 8 * 8;
+        pub const FIRST: u32 = size_of::<user_pt_regs>() as u32;
+        pub const SECOND: u32 = REGISTERS + 8;
+        pub const THIRD: u32 = REGISTERS + 2 * 8;
+        pub const FOURTH: u32 = REGISTERS + 3 * 8;
+        pub const MODE: u32 = offset_of!(user_pt_regs, pstate) as u32;
+        pub const INSTRUCTION: u32 = offset_of!(user_pt_regs, pc) as u32;
     }
 
     /// A 32-bit program runs (`PSR_MODE32_BIT`, arch/arm64/include/uapi/asm/ptrace.h).

@@ -85,13 +85,13 @@ pub mod call {
 
         use aya_ebpf::bindings::pt_regs;
 
-        pub const NUMBER: usize = offset_of!(pt_regs, orig_rax);
-        pub const FIRST: usize = offset_of!(pt_regs, rdi);
-        pub const SECOND: usize = offset_of!(pt_regs, rsi);
-        pub const THIRD: usize = offset_of!(pt_regs, rdx);
-        pub const FOURTH: usize = offset_of!(pt_regs, r10);
-        pub const MODE: usize = offset_of!(pt_regs, cs);
-        pub const INSTRUCTION: usize = offset_of!(pt_regs, rip);
+        pub const NUMBER: u32 = offset_of!(pt_regs, orig_rax) as u32;
+        pub const FIRST: u32 = offset_of!(pt_regs, rdi) as u32;
+        pub const SECOND: u32 = offset_of!(pt_regs, rsi) as u32;
+        pub const THIRD: u32 = offset_of!(pt_regs, rdx) as u32;
+        pub const FOURTH: u32 = offset_of!(pt_regs, r10) as u32;
+        pub const MODE: u32 = offset_of!(pt_regs, cs) as u32;
+        pub const INSTRUCTION: u32 = offset_of!(pt_regs, rip) as u32;
     }
 
     /// The code segment of 64-bit programs (`__USER_CS`, arch/x86/include/asm/segment.h).

@@ -5,8 +5,7 @@ use core::ptr::{self, from_mut, read_volatile, write_volatile};
 
 use aya_ebpf::bindings::task_struct;
 use aya_ebpf::btf_maps::LruHashMap;
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task, bpf_get_current_task_btf};
+use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{Mapping, ObjectKey, mapping};
 use memtrace_common::wire::End;
@@ -14,6 +13,7 @@ use memtrace_unwind::lookup::{self, Area};
 
 use super::tables::copy;
 use super::{State, objects};
+use crate::kernel::{self, read};
 use crate::settings::{self, areas as layout};
 use crate::stack::Scratch;
 
@@ -184,19 +184,14 @@ extern "C" fn unwind_ask(slot: u32, pc: u64) -> u64 {
 /// How many pages of code the current process has mapped (`vm_stat_account`, mm/mmap.c).
 #[inline(always)]
 pub fn code_pages() -> Option<u32> {
-    // SAFETY: the helper takes nothing.
-    let task = unsafe { bpf_get_current_task() };
-    let memory = word(task, layout::task_memory())?;
-    half(memory, layout::code_pages())
+    read(read(kernel::task(), layout::task_memory())?, layout::code_pages())
 }
 
 /// From where to where the current process has its program's code, as the program says (`mm_struct`).
 #[inline(always)]
 pub fn program_code() -> Option<(u64, u64)> {
-    // SAFETY: the helper takes nothing.
-    let task = unsafe { bpf_get_current_task() };
-    let memory = word(task, layout::task_memory())?;
-    Some((word(memory, layout::program_begin())?, word(memory, layout::program_end())?))
+    let memory = read(kernel::task(), layout::task_memory())?;
+    Some((read(memory, layout::program_begin())?, read(memory, layout::program_end())?))
 }
 
 /// As `bpf_find_vma` calls it, while the mappings are locked.
@@ -205,23 +200,23 @@ extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, whose: *mut c
     let slot = unsafe { *whose.cast::<u64>() } as u32;
     if let Some(scratch) = Scratch::at(slot) {
         let mapped = &mut scratch.unwind.mapped;
-        mapped.read = read(area as u64, mapped).is_some();
+        mapped.read = show(area as u64, mapped).is_some();
     }
     0
 }
 
 #[inline(always)]
-fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
-    mapped.executable = word(area, layout::flags())? & EXECUTABLE != 0;
-    mapped.begin = word(area, layout::begin())?;
-    mapped.end = word(area, layout::end())?;
-    mapped.offset = word(area, layout::page_offset())? << PAGE_SHIFT;
+fn show(area: u64, mapped: &mut Mapped) -> Option<()> {
+    mapped.executable = read::<u64>(area, layout::flags())? & EXECUTABLE != 0;
+    mapped.begin = read(area, layout::begin())?;
+    mapped.end = read(area, layout::end())?;
+    mapped.offset = read::<u64>(area, layout::page_offset())? << PAGE_SHIFT;
     let file = file(area)?;
     forget(&mut mapped.object);
     if file == 0 {
         // The code that the kernel lends has no file; where it lies it tells.
-        let memory = word(area, layout::memory())?;
-        mapped.is_file = word(memory, layout::vdso())? == mapped.begin;
+        let memory = read(area, layout::memory())?;
+        mapped.is_file = read::<u64>(memory, layout::vdso())? == mapped.begin;
         mapped.offset = 0;
         return Some(());
     }
@@ -232,7 +227,7 @@ fn read(area: u64, mapped: &mut Mapped) -> Option<()> {
 /// The address of the `struct file` that is mapped there; 0: none is.
 #[inline(always)]
 pub(super) fn file(area: u64) -> Option<u64> {
-    word(area, layout::file())
+    read(area, layout::file())
 }
 
 /// Word by word: the compiler would call a function, and each call takes at least 32 bytes of a stack that has none left
@@ -249,11 +244,11 @@ fn forget(object: &mut ObjectKey) {
 /// `file` is the address of a `struct file`.
 #[inline(always)]
 pub fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
-    let inode = word(file, layout::inode())?;
-    object.inode = word(inode, layout::number())?;
-    object.changed_s = word(inode, layout::changed_s())? as i64;
-    object.changed_ns = half(inode, layout::changed_ns())? & NANOSECONDS;
-    object.device = half(word(inode, layout::super_block())?, layout::device())?;
+    let inode = read(file, layout::inode())?;
+    object.inode = read(inode, layout::number())?;
+    object.changed_s = read::<u64>(inode, layout::changed_s())? as i64;
+    object.changed_ns = read::<u32>(inode, layout::changed_ns())? & NANOSECONDS;
+    object.device = read(read(inode, layout::super_block())?, layout::device())?;
     Some(())
 }
 
@@ -264,7 +259,7 @@ pub fn announce(pid: u32, program: u64) {
     let mut object = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
     if settings::can_find_areas()
         && settings::max_depth() != 0
-        && let Some(file) = word(program, layout::program())
+        && let Some(file) = read(program, layout::program())
         && read_object(file, &mut object).is_some()
     {
         // It is for what comes.
@@ -274,15 +269,3 @@ pub fn announce(pid: u32, program: u64) {
 
 /// Of a time's nanoseconds the kernel uses the upper bit for itself (`I_CTIME_QUERIED`, include/linux/fs.h, Linux 6.13).
 const NANOSECONDS: u32 = (1 << 31) - 1;
-
-#[inline(always)]
-pub(super) fn word(base: u64, offset: u32) -> Option<u64> {
-    // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
-    unsafe { bpf_probe_read_kernel((base + offset as u64) as *const u64) }.ok()
-}
-
-#[inline(always)]
-fn half(base: u64, offset: u32) -> Option<u32> {
-    // SAFETY: as above.
-    unsafe { bpf_probe_read_kernel((base + offset as u64) as *const u32) }.ok()
-}

@@ -7,14 +7,13 @@
 //! list of libraries when it has mapped them all (`_dl_unload_cache`, elf/dl-cache.c).
 
 use aya_ebpf::btf_maps::LruHashMap;
-use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::btf_map;
 
 use super::{areas, processes};
 use crate::registers::call::offset;
-use crate::settings;
 use crate::stack::{self, Interrupted, Scratch};
 use crate::thread::Thread;
+use crate::{kernel, maps, settings};
 
 /// So many mappings of a process are kept: most programs have no more, and who has learns the others at its faults.
 const MOST: u32 = 12;
@@ -37,13 +36,22 @@ struct Range {
 #[btf_map]
 static CODE: LruHashMap<Which, Range, 16384> = LruHashMap::new();
 
+/// Whether it is of use: somebody asks about it, and may.
+#[inline(always)]
+fn is_kept() -> bool {
+    settings::follows_calls() && settings::can_find_areas() && settings::max_depth() != 0
+}
+
 /// The current thread has mapped code of a file at `begin`, so many bytes.
 #[inline(always)]
 pub fn mapped(thread: Thread, begin: u64, bytes: u64) {
+    if !is_kept() {
+        return;
+    }
     let range = Range { begin, end: begin.wrapping_add(bytes) };
     for number in 0..MOST {
         // What cannot be kept is asked for when it is met.
-        if CODE.insert(&Which { pid: thread.pid, number }, &range, IF_NEW).is_ok() {
+        if CODE.insert(&Which { pid: thread.pid, number }, &range, maps::IF_NEW).is_ok() {
             break;
         }
     }
@@ -52,7 +60,7 @@ pub fn mapped(thread: Thread, begin: u64, bytes: u64) {
 /// The current thread has unmapped something: if the process has mapped code before, it may well have all by now.
 #[inline(always)]
 pub fn settled(thread: Thread) {
-    if !settings::can_find_areas() || settings::max_depth() == 0 {
+    if !is_kept() {
         return;
     }
     let Some(pages) = areas::code_pages() else { return };
@@ -75,17 +83,15 @@ const LEARNED: u32 = u32::MAX;
 /// Where the current process runs on when it leaves the kernel; 0 where that cannot be read.
 #[inline(always)]
 pub fn next_instruction() -> u64 {
-    let registers = Interrupted::current().registers as usize + offset::INSTRUCTION;
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel(registers as *const u64) }.unwrap_or(0)
+    kernel::word(Interrupted::current().registers, offset::INSTRUCTION)
 }
-
-/// Only where there is no entry yet (`BPF_NOEXIST`, include/uapi/linux/bpf.h).
-const IF_NEW: u64 = 1;
 
 /// The process has another program now, or has ended.
 #[inline(always)]
 pub fn forget(pid: u32) {
+    if !is_kept() {
+        return;
+    }
     let _ = CODE.remove(&Which { pid, number: LEARNED });
     for number in 0..MOST {
         if CODE.remove(&Which { pid, number }).is_err() {

@@ -9,12 +9,13 @@ use core::ptr::null_mut;
 
 use aya_ebpf::bindings::task_struct;
 use aya_ebpf::btf_maps::Array;
-use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task, bpf_get_current_task_btf};
+use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::unwind::{Named, naming};
 
-use super::areas::{self, NOT_FOUND, word};
+use super::areas::{self, NOT_FOUND};
+use crate::kernel::{self, read};
 use crate::settings::{self, areas as layout};
 
 /// The last answer.
@@ -57,11 +58,9 @@ fn name_opened(context: RawTracePointContext) -> i32 {
 /// The address of the `struct file` (`files_lookup_fd_raw`, include/linux/fdtable.h).
 #[inline(always)]
 fn opened(number: u64) -> Option<u64> {
-    // SAFETY: the helper takes nothing.
-    let task = unsafe { bpf_get_current_task() };
-    let table = word(word(task, layout::task_files())?, layout::files_table())?;
-    let files = word(table, layout::table_files())?;
-    word(files + number * size_of::<u64>() as u64, 0)
+    let table = read(read(kernel::task(), layout::task_files())?, layout::files_table())?;
+    let files: u64 = read(table, layout::table_files())?;
+    read(files + number * size_of::<u64>() as u64, 0)
 }
 
 /// `file` is the address of a `struct file`.

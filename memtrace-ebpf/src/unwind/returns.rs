@@ -4,9 +4,7 @@
 //! (`prepare_uretprobe`, kernel/events/uprobes.c). The kernel keeps the true ones in a list of the task's, each with the
 //! place on the stack that it belongs to.
 
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::bpf_get_current_task;
-
+use crate::kernel::{self, read};
 use crate::settings;
 
 /// As long as the list can be (`MAX_URETPROBE_DEPTH`, include/linux/uprobes.h).
@@ -33,27 +31,19 @@ fn search(slot: u64) -> Option<u64> {
     if settings::task_utask() == 0 {
         return None;
     }
-    // SAFETY: the helper takes nothing.
-    let task = unsafe { bpf_get_current_task() };
-    let utask = word(task, settings::task_utask())?;
+    let utask = read(kernel::task(), settings::task_utask())?;
     if utask == 0 {
         return None;
     }
-    let mut instance = word(utask, settings::utask_instances())?;
+    let mut instance = read(utask, settings::utask_instances())?;
     for _ in 0..MOST {
         if instance == 0 {
             return None;
         }
-        if word(instance, settings::instance_stack())? == slot {
-            return word(instance, settings::instance_address());
+        if read::<u64>(instance, settings::instance_stack())? == slot {
+            return read(instance, settings::instance_address());
         }
-        instance = word(instance, settings::instance_next())?;
+        instance = read(instance, settings::instance_next())?;
     }
     None
-}
-
-#[inline(always)]
-fn word(base: u64, offset: u32) -> Option<u64> {
-    // SAFETY: the helper checks the address; the offsets are those of the running kernel's own type information.
-    unsafe { bpf_probe_read_kernel((base + offset as u64) as *const u64) }.ok()
 }

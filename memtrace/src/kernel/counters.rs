@@ -19,9 +19,18 @@ pub struct Counters {
     pub nested: u64,
 }
 
-/// Reads the counters, and how often a program stood in for another; those of one processor may be a little older than
+/// How programs took turns that follow the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Turns {
+    /// How often one has done what the first was not run for.
+    pub(super) stood_in: u64,
+    /// How often all that follow system calls were in progress at once on one processor.
+    pub(super) all_busy: u64,
+}
+
+/// Reads the counters; those of one processor may be a little older than
 /// those of another.
-pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, u64) {
+pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, Turns) {
     let total = |index: u32| map.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>());
     let mut losses = Losses::default();
     for (index, &reason) in (0u32..).zip(LossReason::ALL) {
@@ -32,7 +41,7 @@ pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, u64) {
         filtered: Amount { bytes: Bytes(total(counter::FILTERED_BYTES)), count: total(counter::FILTERED) },
         nested: total(counter::NESTED),
     };
-    (counters, total(counter::STOOD_IN))
+    (counters, Turns { stood_in: total(counter::STOOD_IN), all_busy: total(counter::ALL_BUSY) })
 }
 
 /// How often the kernel did not run a program at its probe (`recursion_misses` of `struct bpf_prog_info`, since 5.12).

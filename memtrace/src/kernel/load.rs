@@ -2,6 +2,7 @@
 
 mod gate;
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -18,7 +19,6 @@ use super::error::KernelError;
 use super::faults;
 use super::meter::{Meter, ProgramTime};
 use super::multi::Multi;
-use super::naming;
 use super::object::Programs;
 use super::reclaim;
 use super::rings::RingReader;
@@ -79,7 +79,6 @@ impl Kernel {
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default(), missing: Vec::new() };
         let readers = kernel.make_rings(options)?;
         tracepoints::follow(&mut kernel)?;
-        naming::load(&mut kernel)?;
         if options.page_sample.is_some() {
             faults::follow(&mut kernel)?;
         }
@@ -89,9 +88,7 @@ impl Kernel {
         if let Err(error) = kernel.follow_tracepoint("mark_victim", "mark_victim") {
             log::info!("nobody is seen to be killed for want of memory: {error}");
         }
-        if options.page_sample.is_some() || options.tells_mappings {
-            tracepoints::follow_calls(&mut kernel)?;
-        }
+        tracepoints::follow_calls(&mut kernel, settings.calls)?;
         options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
     }
@@ -232,17 +229,17 @@ impl Kernel {
         // Read before what was stood in for, of which there must not be less.
         let missed = self.missed();
         let map = self.ebpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
-        let (mut counters, stood_in) = map.map_or_else(Default::default, |map| counters::read(&map));
-        if missed > 0 {
-            log::debug!("programs were not run {missed} times, and others stood in for them {stood_in} times");
+        let (mut counters, turns) = map.map_or_else(Default::default, |map| counters::read(&map));
+        if missed.values().any(|&missed| missed > 0) {
+            log::debug!("programs were not run: {missed:?}; {turns:?}");
         }
-        counters.losses.add(LossReason::ProbeMissed, missed.saturating_sub(stood_in));
+        counters.losses.add(LossReason::ProbeMissed, tracepoints::missed(&missed, turns));
         counters
     }
 
-    /// What programs were not run for.
-    fn missed(&self) -> u64 {
-        tracepoints::missed(&self.programs().map(|(name, program)| (name, counters::missed(program))).collect())
+    /// How often each program was not run.
+    fn missed(&self) -> BTreeMap<&str, u64> {
+        self.programs().map(|(name, program)| (name, counters::missed(program))).collect()
     }
 
     /// Passes what the kernel half has logged on to memtrace's own log.

@@ -41,6 +41,13 @@ pub struct Options {
     pub tells_mappings: bool,
 }
 
+impl Options {
+    /// Whether it takes following system calls to see what is asked for.
+    const fn follows_calls(&self) -> bool {
+        self.page_sample.is_some() || self.tells_mappings
+    }
+}
+
 /// `options` as the programs read them.
 ///
 /// # Errors
@@ -100,7 +107,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         forks: (options.page_sample.map_or(options.tells_mappings, |sample| sample == NonZeroU32::MIN)).into(),
         memory_break: member("mm_struct", "brk")?,
         mappings: options.tells_mappings.into(),
-        calls_thrice: tracepoints::are_preempted().into(),
+        calls: if options.follows_calls() { tracepoints::programs_a_call() } else { 0 },
         areas,
         reclaim: reclaim(&types),
         counts,

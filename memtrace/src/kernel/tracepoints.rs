@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::{fs, iter};
 
+use super::counters::Turns;
 use super::error::KernelError;
 use super::load::Kernel;
 
@@ -61,15 +62,19 @@ pub(super) fn follow(kernel: &mut Kernel) -> Result<(), KernelError> {
     ALL.iter().try_for_each(|tracepoint| tracepoint.follow(kernel, usize::MAX))
 }
 
-/// Has system calls followed, by as many programs as it takes.
-pub(super) fn follow_calls(kernel: &mut Kernel) -> Result<(), KernelError> {
-    let programs = if are_preempted() { usize::MAX } else { 1 };
-    CALLS.iter().try_for_each(|tracepoint| tracepoint.follow(kernel, programs))
+/// Has system calls followed, each by as many programs as that.
+pub(super) fn follow_calls(kernel: &mut Kernel, programs: u32) -> Result<(), KernelError> {
+    CALLS.iter().try_for_each(|tracepoint| tracepoint.follow(kernel, programs as usize))
+}
+
+/// How many programs it takes to follow a system call.
+pub(super) fn programs_a_call() -> u32 {
+    if are_preempted() { 3 } else { 1 }
 }
 
 /// Whether programs at tracepoints can be preempted ("tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with
 /// SRCU-fast", Linux 7.0): no trial would tell. What is taken to be so has the calls seen by more programs than it needs.
-pub(super) fn are_preempted() -> bool {
+fn are_preempted() -> bool {
     fs::read_to_string(RELEASE).is_ok_and(|release| is_preempting(&release))
 }
 
@@ -77,15 +82,20 @@ fn is_preempting(release: &str) -> bool {
     release.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 7)
 }
 
-/// What was missed, by how often each program was not run. What others have counted that they did instead is still in it.
-pub(super) fn missed(by_program: &BTreeMap<&str, u64>) -> u64 {
-    let has = |tracepoint: &Tracepoint, name: &str| tracepoint.programs().any(|program| program == name);
-    let is_other = |name: &str| ALL.iter().any(|tracepoint| tracepoint.others.contains(&name));
-    let is_call = |name: &str| CALLS.iter().any(|tracepoint| has(tracepoint, name));
-    let least =
-        |tracepoint: &Tracepoint| tracepoint.programs().filter_map(|program| by_program.get(program).copied()).min();
-    let others = by_program.iter().filter(|(name, _)| !is_other(name) && !is_call(name)).map(|(_, missed)| *missed);
-    others.chain(CALLS.iter().filter_map(least)).sum()
+/// What was missed, by how often each program was not run.
+pub(super) fn missed(by_program: &BTreeMap<&str, u64>, turns: Turns) -> u64 {
+    let of_calls: u64 = CALLS.iter().map(|tracepoint| missed_of_calls(tracepoint, by_program, turns)).sum();
+    let of_processes: u64 = ALL.iter().filter_map(|tracepoint| by_program.get(tracepoint.first)).sum();
+    let takes_turns =
+        |name: &str| ALL.iter().chain(CALLS).any(|tracepoint| tracepoint.programs().any(|program| program == name));
+    let of_others: u64 = by_program.iter().filter(|(name, _)| !takes_turns(name)).map(|(_, missed)| *missed).sum();
+    of_calls + of_processes.saturating_sub(turns.stood_in) + of_others
+}
+
+/// Of system calls nothing is missed as long as one of several programs was not in progress.
+fn missed_of_calls(tracepoint: &Tracepoint, by_program: &BTreeMap<&str, u64>, turns: Turns) -> u64 {
+    let programs: Vec<u64> = tracepoint.programs().filter_map(|program| by_program.get(program).copied()).collect();
+    if programs.len() > 1 && turns.all_busy == 0 { 0 } else { programs.into_iter().min().unwrap_or_default() }
 }
 
 #[cfg(test)]
@@ -93,10 +103,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_processes_what_the_first_program_missed_counts_and_of_calls_what_each_did() {
-        let missed = |programs: &[(&'static str, u64)]| missed(&programs.iter().copied().collect());
-        assert_eq!(missed(&[("process_exec", 3), ("process_exec_again", 40), ("alloc", 500)]), 503);
-        assert_eq!(missed(&[("sys_exit", 70), ("sys_exit_again", 1), ("sys_exit_still", 6), ("sys_enter", 2)]), 3);
+    fn of_processes_what_the_first_program_missed_counts_where_no_other_stood_in() {
+        let programs = BTreeMap::from([("process_exec", 3), ("process_exec_again", 40), ("alloc", 500)]);
+        assert_eq!(missed(&programs, Turns { stood_in: 2, all_busy: 0 }), 501);
+        assert_eq!(missed(&programs, Turns { stood_in: 4, all_busy: 0 }), 500);
+    }
+
+    #[test]
+    fn of_calls_what_each_program_missed_counts_where_all_were_in_progress() {
+        let three = BTreeMap::from([("sys_exit", 70), ("sys_exit_again", 1), ("sys_exit_still", 6)]);
+        let missed_with = |programs, all_busy| missed(programs, Turns { stood_in: 0, all_busy });
+        assert_eq!((missed_with(&three, 0), missed_with(&three, 2)), (0, 1));
+        // Where there is one program it stands for all.
+        assert_eq!(missed_with(&BTreeMap::from([("sys_enter", 2)]), 0), 2);
     }
 
     #[test]
