@@ -24,6 +24,7 @@ use anyhow::{Context as _, Result};
 use bpf_sources::Machine;
 pub(crate) use features::write as write_table;
 pub(crate) use guest::emulator;
+use selection::Share;
 pub(crate) use supported::{Kernel, asked_for};
 pub(crate) use verify::verify;
 
@@ -62,17 +63,21 @@ pub(crate) fn run_tests(
     tally: &mut Tally,
 ) -> Result<()> {
     let memtrace = build_for(workspace, kernels)?;
-    let outcomes = side_by_side::each(kernels, |kernel| {
-        say::step(&format!("Running the tests for guests on Linux {}", kernel.name));
+    let shares: Vec<_> = kernels.iter().flat_map(|kernel| Share::all(kernel)).collect();
+    let begun = Instant::now();
+    let outcomes = side_by_side::each(&shares, |share| {
+        let name = format!("part {} of the tests for guests on Linux {}", share.number, share.kernel.name);
+        say::step(&format!("Running {name}"));
         let begun = Instant::now();
-        let outcome = match kernel.machine {
-            Machine::X86_64 => run::tests(workspace, kernel, &memtrace, binaries),
-            Machine::Aarch64 => run::trace(workspace, kernel),
+        let outcome = match share.kernel.machine {
+            Machine::X86_64 => run::tests(workspace, share, &memtrace, binaries),
+            Machine::Aarch64 => run::trace(workspace, share.kernel),
         };
-        say::note(&format!("Linux {} took {} s", kernel.name, begun.elapsed().as_secs()));
+        say::note(&format!("{name} took {} s", begun.elapsed().as_secs()));
         outcome
     });
-    for (kernel, outcome) in kernels.iter().zip(outcomes) {
+    say::note(&format!("the tests for guests took {} s", begun.elapsed().as_secs()));
+    for (kernel, outcome) in shares.iter().map(|share| share.kernel).zip(outcomes) {
         let problems = match outcome {
             Ok(outcome) => {
                 for (name, ran) in outcome.rows {

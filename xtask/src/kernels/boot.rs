@@ -12,10 +12,12 @@ use super::{arm64, obtain};
 use crate::say;
 use crate::workspace::Workspace;
 
-/// Runs the script in a guest. What it wrote comes with why it did not come to its end, if it did not.
+/// Runs the script in a guest, which is told from those beside it by its `name`. What it wrote comes with why it did not come to
+/// its end, if it did not.
 pub(super) fn boot(
     workspace: &Workspace,
     kernel: &Kernel,
+    name: &str,
     script: Script,
     deadline: Duration,
 ) -> Result<(Transcript, Option<String>)> {
@@ -25,12 +27,12 @@ pub(super) fn boot(
         Machine::X86_64 => Files::Host,
         Machine::Aarch64 => Files::Own(arm64::files(workspace)),
     };
-    let folder = workspace.join("target/kernels/guest").join(kernel.name);
+    let folder = workspace.join("target/kernels/guest").join(name);
     let guest = Guest { image: &image, busybox: &busybox, files: &files, folder: &folder };
     let mut transcript = Transcript::default();
     let ended = guest::run(&guest, &script.finish(), deadline, |line| {
         // Guests run beside one another.
-        say::result(&format!("{:<9} {line}", kernel.name));
+        say::result(&format!("{name:<9} {line}"));
         transcript.read_line(line);
     })?;
     let trouble = (ended.told != Some(0) || !transcript.is_whole()).then(|| ended.explain(deadline));

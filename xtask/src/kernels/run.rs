@@ -7,9 +7,10 @@ use anyhow::{Context as _, Result};
 
 use super::boot::boot;
 use super::features::{self, Features};
+use super::selection::Share;
 use super::supported::Kernel;
 use super::transcript::{Script, Transcript};
-use super::{arm64, selection, text};
+use super::{arm64, text};
 use crate::test::{Binary, PRIVILEGED_PACKAGE, Ran};
 use crate::workspace::Workspace;
 
@@ -30,20 +31,24 @@ pub(super) struct Outcome {
     pub(super) problems: Vec<String>,
 }
 
-/// Runs the tests for guests with this machine's files.
-pub(super) fn tests(workspace: &Workspace, kernel: &Kernel, memtrace: &Path, binaries: &[Binary]) -> Result<Outcome> {
+/// Runs a share of the tests for guests with this machine's files; with the first of them it is looked at what the kernel has.
+pub(super) fn tests(workspace: &Workspace, share: &Share, memtrace: &Path, binaries: &[Binary]) -> Result<Outcome> {
+    let (kernel, is_first) = (share.kernel, share.number == 1);
     let memtrace = text(memtrace)?;
     let mut script = Script::with(&[("MEMTRACE_BIN", memtrace), ("RUST_BACKTRACE", "0")]);
-    script.part(DOCTOR, "/", PART_SECONDS, &[memtrace, "doctor", "--json"]);
+    if is_first {
+        script.part(DOCTOR, "/", PART_SECONDS, &[memtrace, "doctor", "--json"]);
+    }
     let mut wanted = Vec::new();
-    for file in selection::FILES {
+    for file in share.files {
         let is_it = |binary: &&Binary| binary.package == PRIVILEGED_PACKAGE && binary.target == file.name;
         let binary = binaries.iter().find(is_it).with_context(|| format!("there are no tests {}", file.name))?;
         let words = [&[text(&binary.program)?], &file.arguments()[..]].concat();
         script.part(file.name, text(&binary.folder)?, PART_SECONDS, &words);
         wanted.push((file.name, file.expected(&binary.program)?));
     }
-    let (transcript, trouble) = boot(workspace, kernel, script, DEADLINE)?;
+    let guest = format!("{}/{}", kernel.name, share.number);
+    let (transcript, trouble) = boot(workspace, kernel, &guest, script, DEADLINE)?;
     let mut outcome = Outcome::default();
     outcome.problems.extend(trouble);
     for (name, expected) in wanted {
@@ -55,7 +60,9 @@ pub(super) fn tests(workspace: &Workspace, kernel: &Kernel, memtrace: &Path, bin
             None => outcome.problems.push(format!("{name} did not run")),
         }
     }
-    look_at_features(workspace, kernel, &transcript, &mut outcome)?;
+    if is_first {
+        look_at_features(workspace, kernel, &transcript, &mut outcome)?;
+    }
     Ok(outcome)
 }
 
@@ -65,7 +72,7 @@ pub(super) fn trace(workspace: &Workspace, kernel: &Kernel) -> Result<Outcome> {
     let mut script = Script::with(&[]);
     script.part(DOCTOR, "/", PART_SECONDS, &[arm64::MEMTRACE, "doctor", "--json"]);
     script.part(NAME, "/", PART_SECONDS, &arm64::TRACE);
-    let (transcript, trouble) = boot(workspace, kernel, script, DEADLINE)?;
+    let (transcript, trouble) = boot(workspace, kernel, kernel.name, script, DEADLINE)?;
     let mut outcome = Outcome::default();
     outcome.problems.extend(trouble);
     let part = transcript.part(NAME).context("no victim was traced")?;

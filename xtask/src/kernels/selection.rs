@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use bpf_sources::Machine;
 
+use super::supported::Kernel;
 use crate::command;
 
 /// A file of tests that runs in guests.
@@ -36,7 +38,8 @@ const NOT_THE_KERNEL: &str =
 
 const NO_DISK: &str = "it waits for a disk, and a guest has none";
 
-/// All of them. What a kernel lacks the tests themselves know, and hold what is said or done instead.
+/// All of them, those of a [`Share`] together, which take about as long as the others. What a kernel lacks the tests themselves
+/// know, and hold what is said or done instead.
 pub(super) const FILES: &[File] = &[
     File { name: "kernels", omitted: &[] },
     File {
@@ -73,17 +76,6 @@ pub(super) const FILES: &[File] = &[
             Omitted { test: "what_was_waited_for_by_its_pages", because: NO_DISK },
         ],
     },
-    File { name: "launch", omitted: &[] },
-    File {
-        name: "lifetimes",
-        omitted: &[
-            Omitted { test: "kill_9_at_any_moment_leaves_the_target_running_and_unprobed", because: SLOW },
-            Omitted { test: "a_trace_of_a_given_duration_ends_by_itself", because: SLOW },
-            Omitted { test: "sigterm_ends_the_trace_as_ctrl_c_does", because: SLOW },
-            Omitted { test: "two_traces_of_one_process_at_once_are_both_right", because: SLOW },
-        ],
-    },
-    File { name: "mappings", omitted: &[] },
     File {
         name: "reclaim",
         omitted: &[
@@ -97,8 +89,42 @@ pub(super) const FILES: &[File] = &[
             },
         ],
     },
+    File { name: "launch", omitted: &[] },
+    File {
+        name: "lifetimes",
+        omitted: &[
+            Omitted { test: "kill_9_at_any_moment_leaves_the_target_running_and_unprobed", because: SLOW },
+            Omitted { test: "a_trace_of_a_given_duration_ends_by_itself", because: SLOW },
+            Omitted { test: "sigterm_ends_the_trace_as_ctrl_c_does", because: SLOW },
+            Omitted { test: "two_traces_of_one_process_at_once_are_both_right", because: SLOW },
+        ],
+    },
+    File { name: "mappings", omitted: &[] },
     File { name: "refusals", omitted: &[] },
 ];
+
+/// So many guests share the tests of a kernel, so that not one processor is left with them while the others are done.
+const SHARES: usize = 2;
+
+/// What one guest runs of the tests of a kernel.
+pub(super) struct Share {
+    pub(super) kernel: &'static Kernel,
+    /// From 1 on.
+    pub(super) number: usize,
+    /// None in a guest of another machine, which has no tests: it traces a victim.
+    pub(super) files: &'static [File],
+}
+
+impl Share {
+    /// All of a kernel's.
+    pub(super) fn all(kernel: &'static Kernel) -> Vec<Self> {
+        let share = |(number, files)| Self { kernel, number, files };
+        match kernel.machine {
+            Machine::X86_64 => (1..).zip(FILES.chunks(FILES.len().div_ceil(SHARES))).map(share).collect(),
+            Machine::Aarch64 => vec![share((1, &[]))],
+        }
+    }
+}
 
 impl File {
     /// The arguments that leave out what is omitted.
@@ -131,7 +157,18 @@ impl File {
 
 #[cfg(test)]
 mod tests {
+    use super::super::supported;
     use super::*;
+
+    #[test]
+    fn guests_share_all_tests_of_a_kernel() {
+        for kernel in supported::ALL.iter().filter(|kernel| kernel.machine == Machine::X86_64) {
+            let shares = Share::all(kernel);
+            assert_eq!(shares.iter().map(|share| share.number).collect::<Vec<_>>(), [1, 2]);
+            let names = |files: &[File]| files.iter().map(|file| file.name).collect::<Vec<_>>();
+            assert_eq!(shares.iter().flat_map(|share| names(share.files)).collect::<Vec<_>>(), names(FILES));
+        }
+    }
 
     #[test]
     fn an_omitted_test_must_be_there() {

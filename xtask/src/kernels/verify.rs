@@ -73,7 +73,7 @@ fn ask(workspace: &Workspace, kernel: &Kernel) -> Result<(Transcript, Option<Str
         }
         Machine::Aarch64 => script.part(PART, arm64::CHECKOUT, PART_SECONDS, &[arm64::ASKER, "bpf", "verified"]),
     }
-    boot(workspace, kernel, script, DEADLINE)
+    boot(workspace, kernel, kernel.name, script, DEADLINE)
 }
 
 /// What is wrong with a verifier's verdicts.
