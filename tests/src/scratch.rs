@@ -22,11 +22,25 @@ impl Scratch {
     /// If it can't be made.
     #[must_use]
     pub fn new() -> Self {
+        Self::within(&env::temp_dir())
+    }
+
+    /// Makes a new directory whose files are in memory, and on no disk.
+    ///
+    /// # Panics
+    ///
+    /// If it can't be made.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::within(Path::new("/dev/shm"))
+    }
+
+    fn within(folder: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // A process with this one's number may have left its own behind, also where guests see the host's.
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = env::temp_dir().join(format!("memtrace-tests-{}-{number}", std::process::id()));
+            let path = folder.join(format!("memtrace-tests-{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => break path,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
