@@ -11,60 +11,75 @@ use super::load::Kernel;
 struct Tracepoint {
     name: &'static str,
     first: &'static str,
-    /// They do what the first was not run for; of processes they count that they did, and there is [`ANNOUNCE`].
-    others: &'static [&'static str],
+    /// They do what the first was not run for; of processes they count that they did.
+    others: [&'static str; 2],
+    /// Does something beside, of which nothing is missed where it is not run. It asks the kernel for mappings.
+    beside: Option<&'static str>,
 }
-
-/// Without this one nothing is missed. It takes helpers that kernels lack that cannot be asked for mappings.
-const ANNOUNCE: &str = "process_exec_announce";
 
 const ALL: &[Tracepoint] = &[
     Tracepoint {
         name: "sched_process_exec",
         first: "process_exec",
-        others: &["process_exec_again", "process_exec_still", ANNOUNCE],
+        others: ["process_exec_again", "process_exec_still"],
+        beside: Some("process_exec_announce"),
     },
     Tracepoint {
         name: "sched_process_exit",
         first: "process_exit",
-        others: &["process_exit_again", "process_exit_still"],
+        others: ["process_exit_again", "process_exit_still"],
+        beside: None,
     },
     Tracepoint {
         name: "sched_process_fork",
         first: "process_fork",
-        others: &["process_fork_again", "process_fork_still"],
+        others: ["process_fork_again", "process_fork_still"],
+        beside: None,
     },
 ];
 
-/// System calls, of which most do not matter: what no program was run for is no more than what any of them was not.
+/// System calls, of which most do not matter: what no program was run for is no more than what any of them was not. Where one
+/// program follows them, it does what there would be to do beside.
 const CALLS: &[Tracepoint] = &[
-    Tracepoint { name: "sys_enter", first: "sys_enter", others: &["sys_enter_again", "sys_enter_still"] },
-    Tracepoint { name: "sys_exit", first: "sys_exit", others: &["sys_exit_again", "sys_exit_still"] },
+    Tracepoint { name: "sys_enter", first: "sys_enter", others: ["sys_enter_again", "sys_enter_still"], beside: None },
+    Tracepoint {
+        name: "sys_exit",
+        first: "sys_exit",
+        others: ["sys_exit_again", "sys_exit_still"],
+        beside: Some("sys_exit_learn"),
+    },
 ];
 
 /// Where the running kernel's release is.
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 impl Tracepoint {
+    /// Those that take turns.
     fn programs(&self) -> impl Iterator<Item = &'static str> {
-        iter::once(self.first).chain(self.others.iter().copied())
+        iter::once(self.first).chain(self.others)
     }
 
-    fn follow(&self, kernel: &mut Kernel, programs: usize) -> Result<(), KernelError> {
-        let asks = kernel.tables().finds_mappings();
-        let mut programs = self.programs().take(programs).filter(|&name| asks || name != ANNOUNCE);
-        programs.try_for_each(|name| kernel.follow_tracepoint(name, self.name))
+    fn follow(&self, kernel: &mut Kernel) -> Result<(), KernelError> {
+        self.programs().try_for_each(|name| kernel.follow_tracepoint(name, self.name))?;
+        match self.beside {
+            Some(name) if kernel.tables().finds_mappings() => kernel.follow_tracepoint(name, self.name),
+            _ => Ok(()),
+        }
     }
 }
 
 /// Loads and attaches all of them. They run in the order in which they were attached (`func_add`, kernel/tracepoint.c).
 pub(super) fn follow(kernel: &mut Kernel) -> Result<(), KernelError> {
-    ALL.iter().try_for_each(|tracepoint| tracepoint.follow(kernel, usize::MAX))
+    ALL.iter().try_for_each(|tracepoint| tracepoint.follow(kernel))
 }
 
 /// Has system calls followed, each by as many programs as that.
 pub(super) fn follow_calls(kernel: &mut Kernel, programs: u32) -> Result<(), KernelError> {
-    CALLS.iter().try_for_each(|tracepoint| tracepoint.follow(kernel, programs as usize))
+    CALLS.iter().try_for_each(|tracepoint| match programs {
+        0 => Ok(()),
+        1 => kernel.follow_tracepoint(tracepoint.first, tracepoint.name),
+        _ => tracepoint.follow(kernel),
+    })
 }
 
 /// How many programs it takes to follow a system call.
@@ -86,8 +101,11 @@ fn is_preempting(release: &str) -> bool {
 pub(super) fn missed(by_program: &BTreeMap<&str, u64>, turns: Turns) -> u64 {
     let of_calls: u64 = CALLS.iter().map(|tracepoint| missed_of_calls(tracepoint, by_program, turns)).sum();
     let of_processes: u64 = ALL.iter().filter_map(|tracepoint| by_program.get(tracepoint.first)).sum();
-    let takes_turns =
-        |name: &str| ALL.iter().chain(CALLS).any(|tracepoint| tracepoint.programs().any(|program| program == name));
+    let takes_turns = |name: &str| {
+        ALL.iter()
+            .chain(CALLS)
+            .any(|tracepoint| tracepoint.programs().chain(tracepoint.beside).any(|program| program == name))
+    };
     let of_others: u64 = by_program.iter().filter(|(name, _)| !takes_turns(name)).map(|(_, missed)| *missed).sum();
     of_calls + of_processes.saturating_sub(turns.stood_in) + of_others
 }
