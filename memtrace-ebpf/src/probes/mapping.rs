@@ -9,7 +9,7 @@
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::wire::PAGE_SHIFT;
+use memtrace_common::wire::{PAGE_SHIFT, STACK_NOT_TAKEN};
 
 use crate::emit::Range;
 use crate::kernel::word;
@@ -187,9 +187,12 @@ fn exit(context: &RawTracePointContext) {
     if bytes == 0 || number == number::MREMAP && word(registers, offset::SECOND) == 0 {
         return;
     }
-    // In one place for all: taking a stack is long to verify.
     let ring = emit::ring_for_memory(thread);
-    let stack = stack::take(context, &Interrupted { registers }, thread, ring);
+    // Pages that are moved stay whose they were. In one place for all others: taking a stack is long to verify.
+    let stack = match settings::tells_mappings() {
+        true => stack::take(context, &Interrupted { registers }, thread, ring),
+        false => STACK_NOT_TAKEN,
+    };
     let range = Range { begin, bytes, stack };
     if number == number::MREMAP {
         let old = [word(registers, offset::FIRST), pages(word(registers, offset::SECOND))];
