@@ -22,7 +22,7 @@ pub use reclaim::{
     RECLAIM_COUNTERS, ReclaimLayout, StallRecord, counted, work,
 };
 pub use selection::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
-pub use settings::{AreaLayout, Settings, gate};
+pub use settings::{AreaLayout, CALLS, Settings, TURNS, gate};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

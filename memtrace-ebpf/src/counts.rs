@@ -12,7 +12,7 @@ use crate::thread::Thread;
 use crate::{emit, settings};
 
 /// So many threads are looked at, some of them again: when the last one ends, or runs another program, the others are gone, but for
-/// those that are about to go over.
+/// those that are about to go over. Where too many do at that moment, the sum is not known.
 const MAX_STEPS: u32 = 64;
 
 /// Tells what was counted of the process of `task`, which runs: it is about to end, or has a new program, and what it was until now

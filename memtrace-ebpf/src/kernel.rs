@@ -6,14 +6,23 @@ use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated;
 use memtrace_common::wire::COMM;
 
-/// What may be read from anywhere, since any bits are a value of it.
-pub trait Plain: Copy {}
+/// What may be read from anywhere.
+///
+/// # Safety
+///
+/// Any bits are a value of it.
+pub unsafe trait AnyBits: Copy {}
 
-impl Plain for u32 {}
-impl Plain for i32 {}
-impl Plain for u64 {}
-impl Plain for [u64; 2] {}
-impl Plain for [u8; COMM] {}
+// SAFETY: these are integers, and arrays of them.
+unsafe impl AnyBits for u32 {}
+// SAFETY: as above.
+unsafe impl AnyBits for i32 {}
+// SAFETY: as above.
+unsafe impl AnyBits for u64 {}
+// SAFETY: as above.
+unsafe impl AnyBits for [u64; 2] {}
+// SAFETY: as above.
+unsafe impl AnyBits for [u8; COMM] {}
 
 /// The current task.
 #[inline(always)]
@@ -24,7 +33,7 @@ pub fn task() -> u64 {
 
 /// What lies `offset` bytes behind `base`, if it can be read.
 #[inline(always)]
-pub fn read<T: Plain>(base: u64, offset: u32) -> Option<T> {
+pub fn read<T: AnyBits>(base: u64, offset: u32) -> Option<T> {
     // SAFETY: the helper checks the address, and any bits are a value.
     unsafe { bpf_probe_read_kernel((base + offset as u64) as *const T) }.ok()
 }

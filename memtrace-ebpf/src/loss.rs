@@ -41,10 +41,10 @@ pub fn stood_in() {
     add(counter::STOOD_IN, 1);
 }
 
-/// Counts that all programs which follow system calls are in progress on this processor.
+/// Counts that all programs at a tracepoint of system calls are in progress on this processor.
 #[inline(always)]
-pub fn all_busy() {
-    add(counter::ALL_BUSY, 1);
+pub fn all_busy(tracepoint: u32) {
+    add(counter::ALL_BUSY + tracepoint, 1);
 }
 
 /// Counts, and returns what was counted before; a program that runs in between may be told the same.

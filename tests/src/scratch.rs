@@ -83,7 +83,7 @@ impl Deref for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What remains is in the temporary directory, and a test that failed is not to fail twice.
+        // What remains is where such things are looked for, and a test that failed is not to fail twice.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

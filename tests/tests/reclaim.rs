@@ -166,6 +166,7 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
 fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
     let group = Cgroup::with_memory(LIMIT);
     let inner = group.within();
+    // Writing to what lies on a disk may take memory too.
     let scratch = Scratch::in_memory();
     let count = scratch.join("count");
     let mut victim = Victim::start_with("pressed", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);

@@ -32,7 +32,8 @@ use crate::test::{Binary, Group, Tally};
 use crate::workspace::Workspace;
 use crate::{command, say};
 
-/// Optimised, since guests are slow; in a folder of its own, since the tests look for another memtrace beside them.
+/// For guests like this machine optimised, since they are slow; in a folder of its own, since the tests look for another memtrace
+/// beside them.
 const PROFILE: &str = "release";
 
 /// The kernel that is always tested on.
@@ -51,7 +52,7 @@ pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resul
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) { arm64::fetch(workspace) } else { Ok(()) }
 }
 
-/// Runs the tests for guests on each of the kernels, on as many at a time as there are processors.
+/// Runs the tests for guests on each of the kernels, in as many guests at a time as there are processors.
 ///
 /// # Errors
 ///

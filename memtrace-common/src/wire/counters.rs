@@ -12,6 +12,7 @@ pub const fn size_class(size: u64) -> u32 {
 
 /// Where counters lie in the kernel's table: first the loss reasons by their index, then these.
 pub mod counter {
+    use super::super::CALLS;
     use crate::vocabulary::LossReason;
 
     /// Allocations that the size filter kept out.
@@ -22,11 +23,11 @@ pub mod counter {
     pub const NESTED: u32 = FILTERED + 2;
     /// Events at tracepoints that another program has seen, the first not having been run.
     pub const STOOD_IN: u32 = FILTERED + 3;
-    /// Times that all programs which follow system calls were in progress at once on one processor, so that a call there would
-    /// have been seen by none.
+    /// Times that all programs which follow the beginning of system calls were in progress at once on one processor, so that a
+    /// call there would have been seen by none; behind it, the same for their end.
     pub const ALL_BUSY: u32 = FILTERED + 4;
     /// How many counters there are.
-    pub const COUNT: u32 = FILTERED + 5;
+    pub const COUNT: u32 = ALL_BUSY + CALLS;
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub struct Settings {
     pub memory_break: u32,
     /// Whether mappings are told of: 1; only where they were moved: 0.
     pub mappings: u32,
-    /// How many programs follow each system call: 0, 1, or 3 where each can be preempted.
+    /// How many programs follow each system call: 0, 1, or [`TURNS`] where each can be preempted.
     pub calls: u32,
     /// Where the kernel keeps what a process has mapped.
     pub areas: AreaLayout,
@@ -117,6 +117,12 @@ pub struct AreaLayout {
     /// `end_code` in `mm_struct`.
     pub program_end: u32,
 }
+
+/// So many programs follow the same where they can be preempted, so that it is seen by one of them.
+pub const TURNS: u32 = 3;
+
+/// Where system calls are followed: when they begin, and when they end.
+pub const CALLS: u32 = 2;
 
 /// What the programs do when they are hit.
 pub mod gate {

@@ -10,6 +10,7 @@ use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::{PAGE_SHIFT, STACK_NOT_TAKEN};
+use memtrace_unwind::mix;
 
 use crate::emit::Range;
 use crate::kernel::word;
@@ -40,8 +41,8 @@ fn sys_enter(context: RawTracePointContext) -> i32 {
     turn.begin();
     if is_followed_in(&context) {
         enter(&context);
-        if settings::follows_calls_thrice() {
-            Deed::new(thrice::Kind::Enter, context.arg(0)).note();
+        if settings::calls_take_turns() {
+            entering(&context).note();
         }
     }
     turn.end();
@@ -53,7 +54,7 @@ fn sys_enter_again(context: RawTracePointContext) -> i32 {
     let [_, turn, _] = Turn::ENTER;
     turn.begin();
     if is_followed_in(&context) {
-        let deed = Deed::new(thrice::Kind::Enter, context.arg(0));
+        let deed = entering(&context);
         if !deed.is_noted() {
             enter(&context);
             deed.note();
@@ -67,11 +68,31 @@ fn sys_enter_again(context: RawTracePointContext) -> i32 {
 fn sys_enter_still(context: RawTracePointContext) -> i32 {
     let [.., turn] = Turn::ENTER;
     turn.begin();
-    if is_followed_in(&context) && !Deed::new(thrice::Kind::Enter, context.arg(0)).forget() {
+    if is_followed_in(&context) && !entering(&context).forget() {
         enter(&context);
     }
     turn.end();
     0
+}
+
+/// That the call begins which the thread makes.
+#[inline(always)]
+fn entering(context: &RawTracePointContext) -> Deed {
+    Deed::new(thrice::Kind::Enter, call(context))
+}
+
+/// That it returns.
+#[inline(always)]
+fn returning(context: &RawTracePointContext) -> Deed {
+    Deed::new(thrice::Kind::Return, mix(call(context), context.arg(1)))
+}
+
+/// What tells one call from another: its number, where from, and how much.
+#[inline(always)]
+fn call(context: &RawTracePointContext) -> u64 {
+    let registers: u64 = context.arg(0);
+    let of = |offset| word(registers, offset);
+    mix(mix(of(offset::NUMBER), of(offset::FIRST)), of(offset::SECOND))
 }
 
 /// Whether the call matters that begins.
@@ -104,8 +125,8 @@ fn sys_exit(context: RawTracePointContext) -> i32 {
     turn.begin();
     if is_followed_out(&context) {
         exit(&context);
-        if settings::follows_calls_thrice() {
-            Deed::new(thrice::Kind::Return, context.arg(0)).note();
+        if settings::calls_take_turns() {
+            returning(&context).note();
         } else {
             learn(&context);
         }
@@ -119,7 +140,7 @@ fn sys_exit_again(context: RawTracePointContext) -> i32 {
     let [_, turn, _] = Turn::EXIT;
     turn.begin();
     if is_followed_out(&context) {
-        let deed = Deed::new(thrice::Kind::Return, context.arg(0));
+        let deed = returning(&context);
         if !deed.is_noted() {
             exit(&context);
             deed.note();
@@ -133,14 +154,14 @@ fn sys_exit_again(context: RawTracePointContext) -> i32 {
 fn sys_exit_still(context: RawTracePointContext) -> i32 {
     let [.., turn] = Turn::EXIT;
     turn.begin();
-    if is_followed_out(&context) && !Deed::new(thrice::Kind::Return, context.arg(0)).forget() {
+    if is_followed_out(&context) && !returning(&context).forget() {
         exit(&context);
     }
     turn.end();
     0
 }
 
-/// Apart from the three, since it takes long; nothing is missed where it is not run.
+/// Apart from the three, since it takes long. No event is missed where it is not run; some stacks may be cut.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn sys_exit_learn(context: RawTracePointContext) -> i32 {
     if is_followed_out(&context) {

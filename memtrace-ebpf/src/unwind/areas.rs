@@ -200,13 +200,13 @@ extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, whose: *mut c
     let slot = unsafe { *whose.cast::<u64>() } as u32;
     if let Some(scratch) = Scratch::at(slot) {
         let mapped = &mut scratch.unwind.mapped;
-        mapped.read = show(area as u64, mapped).is_some();
+        mapped.read = read_area(area as u64, mapped).is_some();
     }
     0
 }
 
 #[inline(always)]
-fn show(area: u64, mapped: &mut Mapped) -> Option<()> {
+fn read_area(area: u64, mapped: &mut Mapped) -> Option<()> {
     mapped.executable = read::<u64>(area, layout::flags())? & EXECUTABLE != 0;
     mapped.begin = read(area, layout::begin())?;
     mapped.end = read(area, layout::end())?;

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use aya::maps::{MapData, PerCpuArray};
-use memtrace_common::wire::counter;
+use memtrace_common::wire::{CALLS, counter};
 
 use super::multi::program_info;
 use crate::model::{Amount, Bytes, LossReason, Losses};
@@ -24,8 +24,9 @@ pub struct Counters {
 pub(super) struct Turns {
     /// How often one has done what the first was not run for.
     pub(super) stood_in: u64,
-    /// How often all that follow system calls were in progress at once on one processor.
-    pub(super) all_busy: u64,
+    /// How often all that follow the beginning, and all that follow the end, of system calls were in progress at once on one
+    /// processor.
+    pub(super) all_busy: [u64; CALLS as usize],
 }
 
 /// Reads the counters; those of one processor may be a little older than
@@ -41,7 +42,8 @@ pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, Turns) {
         filtered: Amount { bytes: Bytes(total(counter::FILTERED_BYTES)), count: total(counter::FILTERED) },
         nested: total(counter::NESTED),
     };
-    (counters, Turns { stood_in: total(counter::STOOD_IN), all_busy: total(counter::ALL_BUSY) })
+    let all_busy = std::array::from_fn(|index| (counter::ALL_BUSY..).nth(index).map_or(0, total));
+    (counters, Turns { stood_in: total(counter::STOOD_IN), all_busy })
 }
 
 /// How often the kernel did not run a program at its probe (`recursion_misses` of `struct bpf_prog_info`, since 5.12).

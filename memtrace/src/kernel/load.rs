@@ -19,6 +19,7 @@ use super::error::KernelError;
 use super::faults;
 use super::meter::{Meter, ProgramTime};
 use super::multi::Multi;
+use super::naming;
 use super::object::Programs;
 use super::reclaim;
 use super::rings::RingReader;
@@ -79,6 +80,7 @@ impl Kernel {
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default(), missing: Vec::new() };
         let readers = kernel.make_rings(options)?;
         tracepoints::follow(&mut kernel)?;
+        naming::load(&mut kernel)?;
         if options.page_sample.is_some() {
             faults::follow(&mut kernel)?;
         }
@@ -230,8 +232,9 @@ impl Kernel {
         let missed = self.missed();
         let map = self.ebpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
         let (mut counters, turns) = map.map_or_else(Default::default, |map| counters::read(&map));
-        if missed.values().any(|&missed| missed > 0) {
-            log::debug!("programs were not run: {missed:?}; {turns:?}");
+        let seldom: Vec<_> = missed.iter().filter(|(_, missed)| **missed > 0).collect();
+        if !seldom.is_empty() {
+            log::debug!("how often programs were not run: {seldom:?}, {turns:?}");
         }
         counters.losses.add(LossReason::ProbeMissed, tracepoints::missed(&missed, turns));
         counters

@@ -6,7 +6,7 @@ use std::thread;
 
 use aya::Ebpf;
 use aya::maps::{Array, MapData};
-use aya::programs::{Program, RawTracePointRunOptions, TestRun as _};
+use aya::programs::{Program, RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use memtrace_common::unwind::{Named, ObjectKey, naming};
 
 use super::error::KernelError;
@@ -27,6 +27,15 @@ struct Plain(Named);
 
 // SAFETY: `Named` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
 unsafe impl aya::Pod for Plain {}
+
+/// Loads the programs.
+pub(super) fn load(kernel: &mut Kernel) -> Result<(), KernelError> {
+    for name in [MAPPED, OPENED] {
+        let program: &mut RawTracePoint = kernel.program(name)?;
+        program.load().map_err(|error| KernelError::from_load("ask how the kernel knows files", &error))?;
+    }
+    Ok(())
+}
 
 impl Kernel {
     /// How the kernel knows the file that memtrace itself has mapped at `address`; `None` where it has none there, and where
@@ -55,11 +64,7 @@ fn ask(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<ObjectKey> {
 
 /// What the program `name` says; one at a time, since all answers lie in one place.
 fn answer(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<Named> {
-    let Some(Program::RawTracePoint(program)) = ebpf.program_mut(name) else { return None };
-    if program.fd().is_err() {
-        let loaded = program.load().map_err(|error| KernelError::from_load("ask how the kernel knows files", &error));
-        loaded.inspect_err(|error| log::warn!("{error}")).ok()?;
-    }
+    let Some(Program::RawTracePoint(program)) = ebpf.program(name) else { return None };
     let mut options = RawTracePointRunOptions::new();
     options.args[0] = argument;
     let run = program.test_run(options);

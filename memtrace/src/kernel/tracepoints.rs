@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::{fs, iter};
 
+use memtrace_common::wire::{self, TURNS};
+
 use super::counters::Turns;
 use super::error::KernelError;
 use super::load::Kernel;
@@ -12,7 +14,7 @@ struct Tracepoint {
     name: &'static str,
     first: &'static str,
     /// They do what the first was not run for; of processes they count that they did.
-    others: [&'static str; 2],
+    others: [&'static str; TURNS as usize - 1],
     /// Does something beside, of which nothing is missed where it is not run. It asks the kernel for mappings.
     beside: Option<&'static str>,
 }
@@ -40,7 +42,7 @@ const ALL: &[Tracepoint] = &[
 
 /// System calls, of which most do not matter: what no program was run for is no more than what any of them was not. Where one
 /// program follows them, it does what there would be to do beside.
-const CALLS: &[Tracepoint] = &[
+const CALLS: [Tracepoint; wire::CALLS as usize] = [
     Tracepoint { name: "sys_enter", first: "sys_enter", others: ["sys_enter_again", "sys_enter_still"], beside: None },
     Tracepoint {
         name: "sys_exit",
@@ -84,7 +86,7 @@ pub(super) fn follow_calls(kernel: &mut Kernel, programs: u32) -> Result<(), Ker
 
 /// How many programs it takes to follow a system call.
 pub(super) fn programs_a_call() -> u32 {
-    if are_preempted() { 3 } else { 1 }
+    if are_preempted() { TURNS } else { 1 }
 }
 
 /// Whether programs at tracepoints can be preempted ("tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with
@@ -99,21 +101,22 @@ fn is_preempting(release: &str) -> bool {
 
 /// What was missed, by how often each program was not run.
 pub(super) fn missed(by_program: &BTreeMap<&str, u64>, turns: Turns) -> u64 {
-    let of_calls: u64 = CALLS.iter().map(|tracepoint| missed_of_calls(tracepoint, by_program, turns)).sum();
+    let calls = CALLS.iter().zip(turns.all_busy);
+    let of_calls: u64 = calls.map(|(tracepoint, all_busy)| missed_of_calls(tracepoint, by_program, all_busy)).sum();
     let of_processes: u64 = ALL.iter().filter_map(|tracepoint| by_program.get(tracepoint.first)).sum();
-    let takes_turns = |name: &str| {
+    let is_judged_apart = |name: &str| {
         ALL.iter()
-            .chain(CALLS)
+            .chain(&CALLS)
             .any(|tracepoint| tracepoint.programs().chain(tracepoint.beside).any(|program| program == name))
     };
-    let of_others: u64 = by_program.iter().filter(|(name, _)| !takes_turns(name)).map(|(_, missed)| *missed).sum();
+    let of_others: u64 = by_program.iter().filter(|(name, _)| !is_judged_apart(name)).map(|(_, missed)| *missed).sum();
     of_calls + of_processes.saturating_sub(turns.stood_in) + of_others
 }
 
-/// Of system calls nothing is missed as long as one of several programs was not in progress.
-fn missed_of_calls(tracepoint: &Tracepoint, by_program: &BTreeMap<&str, u64>, turns: Turns) -> u64 {
+/// Of system calls nothing is missed where several programs were never all in progress.
+fn missed_of_calls(tracepoint: &Tracepoint, by_program: &BTreeMap<&str, u64>, all_busy: u64) -> u64 {
     let programs: Vec<u64> = tracepoint.programs().filter_map(|program| by_program.get(program).copied()).collect();
-    if programs.len() > 1 && turns.all_busy == 0 { 0 } else { programs.into_iter().min().unwrap_or_default() }
+    if programs.len() > 1 && all_busy == 0 { 0 } else { programs.into_iter().min().unwrap_or_default() }
 }
 
 #[cfg(test)]
@@ -123,17 +126,17 @@ mod tests {
     #[test]
     fn of_processes_what_the_first_program_missed_counts_where_no_other_stood_in() {
         let programs = BTreeMap::from([("process_exec", 3), ("process_exec_again", 40), ("alloc", 500)]);
-        assert_eq!(missed(&programs, Turns { stood_in: 2, all_busy: 0 }), 501);
-        assert_eq!(missed(&programs, Turns { stood_in: 4, all_busy: 0 }), 500);
+        assert_eq!(missed(&programs, Turns { stood_in: 2, all_busy: [0, 0] }), 501);
+        assert_eq!(missed(&programs, Turns { stood_in: 4, all_busy: [0, 0] }), 500);
     }
 
     #[test]
     fn of_calls_what_each_program_missed_counts_where_all_were_in_progress() {
         let three = BTreeMap::from([("sys_exit", 70), ("sys_exit_again", 1), ("sys_exit_still", 6)]);
         let missed_with = |programs, all_busy| missed(programs, Turns { stood_in: 0, all_busy });
-        assert_eq!((missed_with(&three, 0), missed_with(&three, 2)), (0, 1));
+        assert_eq!([[0, 0], [2, 0], [0, 2]].map(|all_busy| missed_with(&three, all_busy)), [0, 0, 1]);
         // Where there is one program it stands for all.
-        assert_eq!(missed_with(&BTreeMap::from([("sys_enter", 2)]), 0), 2);
+        assert_eq!(missed_with(&BTreeMap::from([("sys_enter", 2)]), [0, 0]), 2);
     }
 
     #[test]

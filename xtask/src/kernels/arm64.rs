@@ -97,7 +97,7 @@ pub(super) fn build(workspace: &Workspace) -> Result<()> {
     let target = folder(workspace).join("target");
     let mut cargo = command::cargo();
     cargo.current_dir(workspace.root()).args(["build", "--package", "memtrace", "--package", "xtask"]);
-    cargo.args(["--profile", super::PROFILE, "--target", TARGET, "--target-dir"]).arg(&target);
+    cargo.args(["--target", TARGET, "--target-dir"]).arg(&target);
     cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
     if !has_target("rustc")? {
         cargo.env("RUSTC", DEBIANS_COMPILER);
@@ -114,7 +114,8 @@ pub(super) fn build(workspace: &Workspace) -> Result<()> {
 /// The guest's files: where each lies there, and here.
 pub(super) fn files(workspace: &Workspace) -> Vec<(String, PathBuf)> {
     let folder = folder(workspace);
-    let built = folder.join("target").join(TARGET).join(super::PROFILE);
+    // Not optimised: for one trace that would take longer than it saves.
+    let built = folder.join("target").join(TARGET).join("debug");
     let system = SYSTEM_FILES.iter().map(|file| ((*file).to_owned(), folder.join("system").join(file)));
     let objects = Variant::ALL.map(|variant| {
         let object = workspace.bpf().object(Machine::Aarch64, variant);

@@ -22,7 +22,7 @@ pub(super) const PART_SECONDS: u64 = 300;
 
 const DOCTOR: &str = "memtrace doctor";
 
-/// What came of a kernel's tests.
+/// What came of a share of a kernel's tests.
 #[derive(Default)]
 pub(super) struct Outcome {
     /// What ran, by its name.
