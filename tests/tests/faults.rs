@@ -57,7 +57,7 @@ fn with_the_whole_stack_of_who_touched_it_in_the_middle_of_a_function() {
 fn of_programs_that_live_for_short_and_of_whose_pages_few_are_seen() {
     const RUNS: usize = 200;
     let script = format!("for run in $(seq {RUNS}); do {}; done >/dev/null", victim::path("short_lived").display());
-    let outcome = Trace::of_command(["sh", "-c", &script]).options(&["--events", "fault", "--sample", "32"]).run();
+    let outcome = Trace::of_command(["sh", "-c", &script]).options(&["--events", "fault", "--sample", "16"]).run();
     let report = outcome.report();
     let mut ends: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for stack in report.stacks.iter().filter(|stack| stack.names().contains(&"main")) {
@@ -67,8 +67,7 @@ fn of_programs_that_live_for_short_and_of_whose_pages_few_are_seen() {
     for pid in pending {
         ends.remove(&pid);
     }
-    // One program in three has a page that is seen; enough of them that what follows says something, far below what chance gives.
-    assert!(ends.len() > RUNS / 8, "{ends:?}");
+    assert!(ends.len() > RUNS / 4, "{ends:?}");
     // Seldom what the kernel has said is forgotten before it is needed, since it is kept for so many processes only. Were it not
     // asked before, it would be one in four.
     let cut = ends.values().filter(|ends| **ends != BTreeSet::from(["complete"])).count();
