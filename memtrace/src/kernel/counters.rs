@@ -29,8 +29,7 @@ pub(super) struct Turns {
     pub(super) all_busy: [u64; CALLS as usize],
 }
 
-/// Reads the counters; those of one processor may be a little older than
-/// those of another.
+/// Reads the counters; those of one processor may be a little older than those of another.
 pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, Turns) {
     let total = |index: u32| map.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>());
     let mut losses = Losses::default();
@@ -42,7 +41,7 @@ pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, Turns) {
         filtered: Amount { bytes: Bytes(total(counter::FILTERED_BYTES)), count: total(counter::FILTERED) },
         nested: total(counter::NESTED),
     };
-    let all_busy = std::array::from_fn(|index| (counter::ALL_BUSY..).nth(index).map_or(0, total));
+    let all_busy = [counter::ALL_BUSY, counter::ALL_BUSY + 1].map(total);
     (counters, Turns { stood_in: total(counter::STOOD_IN), all_busy })
 }
 
