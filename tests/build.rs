@@ -21,6 +21,7 @@ const FLAGS: &[&str] = &[
 /// Victims in C, for glibc.
 const GLIBC: &[&str] = &[
     "aligned",
+    "churn",
     "counted",
     "exact",
     "exec",
@@ -29,13 +30,12 @@ const GLIBC: &[&str] = &[
     "heaps",
     "hostile",
     "inlined",
+    "memcg_limit",
     "pages",
     "peak",
-    "pressed",
+    "process_tree",
     "ranges",
     "realloc",
-    "relatives",
-    "restless",
     "short_lived",
     "sizes",
     "steady",
@@ -50,7 +50,7 @@ const MUSL: &[&str] = &["aligned", "exact", "realloc", "threads"];
 const RELEASED: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
 
 /// Victims whose stacks are what matters, in C, for glibc.
-const STACKS: &[&str] = &["deep", "deep_fork", "generated", "jumps", "pinned", "plugins", "signals"];
+const STACKS: &[&str] = &["affinity", "deep", "deep_fork", "generated", "jumps", "plugins", "signals"];
 
 fn main() {
     println!("cargo::rerun-if-changed=victims");

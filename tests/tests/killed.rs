@@ -23,7 +23,7 @@ fn kill(mut tracer: Tracer) -> Outcome {
 
 #[test]
 fn killed_at_any_moment_it_leaves_no_probe_and_its_target_unharmed() {
-    let mut victim = Victim::start("restless");
+    let mut victim = Victim::start("churn");
     victim.process().tell("");
     let mut moments = Moments(1);
     let mut killed = 0;

@@ -94,7 +94,8 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
     let group = Cgroup::with_memory(LIMIT);
     // The limit that is met is not that of the group that the victim is in, and it is elsewhere in the end.
     let inner = group.within();
-    let mut victim = Victim::start_with("pressed", &["read", path.to_str().expect("it is text"), &times.to_string()]);
+    let mut victim =
+        Victim::start_with("memcg_limit", &["read", path.to_str().expect("it is text"), &times.to_string()]);
     let pid = victim.pid();
     inner.take(pid);
     let kernel = KernelTrace::of(&[
@@ -169,7 +170,7 @@ fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
     // Writing to what lies on a disk may take memory too.
     let scratch = Scratch::in_memory();
     let count = scratch.join("count");
-    let mut victim = Victim::start_with("pressed", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);
+    let mut victim = Victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);
     let pid = victim.pid();
     inner.take(pid);
     let blocks = Trace::of(&victim).start();
@@ -189,7 +190,7 @@ fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
         assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("oom_kill")));
         let killed: Vec<_> = report.oom_kills.iter().filter(|kill| kill.pid == pid).collect();
         let [kill] = killed[..] else { panic!("it was killed once: {:#?}", report.oom_kills) };
-        assert_eq!((kill.comm.as_str(), kill.by_pid), ("pressed", pid));
+        assert_eq!((kill.comm.as_str(), kill.by_pid), ("memcg_limit", pid));
         let ends = |path: &Option<String>, name| path.as_ref().is_some_and(|path| path.ends_with(&format!("/{name}")));
         assert!(ends(&kill.cgroup, name(&inner)) && ends(&kill.full_cgroup, name(&group)), "{kill:#?}");
     }
@@ -215,7 +216,7 @@ fn what_is_read_from_swap_is_counted_as_the_kernel_counts_it_and_sustained_it_is
     let scratch = Scratch::new();
     let _swap = Swap::on(&scratch, 2 * WRITTEN);
     let group = Cgroup::with_memory_and_swap(LIMIT);
-    let mut victim = Victim::start_with("pressed", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
+    let mut victim = Victim::start_with("memcg_limit", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
     group.take(victim.pid());
     let [_, waited_before] = page_faults(victim.pid());
     let read_before = swapped_in();

@@ -15,7 +15,7 @@ struct Relative {
     books: Books,
 }
 
-/// What the processes of `relatives` print: three children, the second of which runs a second program, and the parent.
+/// What the processes of `process_tree` print: three children, the second of which runs a second program, and the parent.
 fn relatives(victim: &mut Victim) -> [Relative; 5] {
     victim.process().tell("");
     [(); 5].map(|()| serde_json::from_str(&victim.process().line()).expect("books"))
@@ -44,7 +44,7 @@ fn assert_family(report: &Report, relatives: &[Relative; 5]) {
 
 #[test]
 fn the_children_of_a_running_process_are_traced_where_that_is_asked() {
-    let mut victim = Victim::start("relatives");
+    let mut victim = Victim::start("process_tree");
     let tracer = Trace::of(&victim).option("--children").start();
     let told = relatives(&mut victim);
     let report = tracer.stop().report();
@@ -54,7 +54,7 @@ fn the_children_of_a_running_process_are_traced_where_that_is_asked() {
 
 #[test]
 fn otherwise_the_running_process_is_traced_alone() {
-    let mut victim = Victim::start("relatives");
+    let mut victim = Victim::start("process_tree");
     let tracer = Trace::of(&victim).start();
     let told = relatives(&mut victim);
     let report = tracer.stop().report();

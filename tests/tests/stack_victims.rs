@@ -76,7 +76,7 @@ fn those_of_exceptions_equal_libgccs() {
 
 #[test]
 fn eight_threads_on_one_processor_do_not_mix_theirs() {
-    let Traced { report, books } = Traced::victim("pinned");
+    let Traced { report, books } = Traced::victim("affinity");
     report.assert_nothing_lost();
     // What the threads give back when they end, no book tells of.
     assert_eq!(report.totals, books.numbers);
@@ -86,7 +86,7 @@ fn eight_threads_on_one_processor_do_not_mix_theirs() {
         let chain = vec![chain.as_str(); number * 7 + 1];
         ([&[run.as_str()], &chain[..], &[leaf]].concat(), 3000)
     });
-    assert_eq!(report.chains(&victim::path("pinned")), expected.collect::<Chains<'_>>());
+    assert_eq!(report.chains(&victim::path("affinity")), expected.collect::<Chains<'_>>());
     assert_eq!(report.stacks.iter().filter(|stack| stack.numbers.alloc_count > 0).count(), 8);
     report.assert_all_end("complete");
 }

@@ -1,7 +1,7 @@
-/* Needs more memory than it is given.
- * `pressed read FILE TIMES` reads a file again and again; `pressed eat BYTES FILE` allocates blocks of that size and writes to
- * them until it is killed, and keeps in the file how many it has; `pressed swap BYTES SECONDS` writes to so much, again and
- * again, for so long. */
+/* Uses more memory than its memory cgroup allows.
+ * `memcg_limit read FILE TIMES` reads a file repeatedly. `memcg_limit eat BYTES FILE` allocates and writes blocks of BYTES
+ * until it is killed, and keeps the number of blocks in FILE. `memcg_limit swap BYTES SECONDS` writes to BYTES of memory
+ * repeatedly for SECONDS. */
 #define _GNU_SOURCE
 #include "books.h"
 
