@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_entry_remembers_nothing() {
+    fn empty_entry_never_hits() {
         for generation in [1, 2, u32::MAX] {
             assert_eq!(recall([0, 0], 0, generation), None);
             assert_eq!(recall([0, 0], 0x40_1000, generation), None);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_remembered() {
+    fn oversized_values_are_not_stored() {
         assert_eq!(remember(1 << ADDRESS_BITS, 1, 1), None);
         assert_eq!(remember(0x1000, 1, MAX_RULES as u32), None);
         let entry = remember(0x1000, 1, 7).unwrap();
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_is_recalled_for_its_own_address_and_generation_alone(
+        fn entry_hits_only_for_its_address_and_generation(
             (pc, generation, rule) in entries(),
             (other_pc, other_generation, _) in entries(),
         ) {
@@ -100,7 +100,7 @@ mod tests {
         }
 
         #[test]
-        fn halves_of_two_writings_in_one_process_recall_nothing_or_what_both_say(
+        fn torn_entry_misses_or_returns_the_common_rule(
             (pc, generation, rule) in entries(),
             (other_pc, _, other_rule) in entries(),
             same_address: bool,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_words_are_read_once() {
+    fn adjacent_words_are_read_once() {
         let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
         let mut window = Window::default();
         let mut memory = Windowed::new(&mut window, &mut stack);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_a_stack_are_read_one_by_one_and_none_beyond() {
+    fn words_near_the_stack_end_are_read_one_by_one() {
         let mut stack = Stack { base: 0x1000, words: 40, reads: 0 };
         let mut window = Window::default();
         let mut memory = Windowed::new(&mut window, &mut stack);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_not_aligned_is_read_by_itself() {
+    fn unaligned_word_bypasses_the_window() {
         let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
         let mut window = Window::default();
         let mut memory = Windowed::new(&mut window, &mut stack);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_is_read_again() {
+    fn forget_forces_a_new_read() {
         let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
         let mut window = Window::default();
         assert_eq!(Windowed::new(&mut window, &mut stack).word(0x1000), Some(0x1000));

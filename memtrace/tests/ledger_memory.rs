@@ -54,7 +54,7 @@ fn alloc(nth: u64) -> Event {
 }
 
 #[test]
-fn a_live_block_costs_at_most_80_bytes_while_the_ledger_grows_and_while_blocks_come_and_go() {
+fn live_block_costs_at_most_80_bytes_of_ledger() {
     let settings =
         Settings { blocks: BLOCKS, stacks: 1 << 20, processes: 16, track_peak: true, older: None, parts: Parts::Whole };
     let before = ALLOCATED.load(Ordering::Relaxed) as u64;

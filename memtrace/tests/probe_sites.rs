@@ -85,7 +85,7 @@ fn without_addresses(operands: &str) -> String {
 }
 
 #[test]
-fn the_sites_in_every_c_library_are_those_that_people_have_read() {
+fn probe_sites_in_every_libc_match_the_golden_file() {
     let mut printed = String::new();
     let mut versions = Vec::new();
     for (name, what) in LIBRARIES {
@@ -127,7 +127,7 @@ fn target(instruction: &str) -> Option<u64> {
 }
 
 #[test]
-fn objdump_shows_the_same_instructions_and_no_branch_to_behind_an_entry() {
+fn objdump_confirms_instructions_and_branch_targets() {
     for (name, what) in LIBRARIES {
         let path = library(name);
         let code = disassembled(&path);

@@ -61,7 +61,7 @@ impl Seen {
 }
 
 #[test]
-fn every_row_of_fifty_programs_and_libraries_unwinds_as_gimli_does() {
+fn every_eh_frame_row_of_50_files_unwinds_like_gimli() {
     let files = files::find(FILES);
     let (next, sum) = (AtomicUsize::new(0), Mutex::new(Seen::default()));
     thread::scope(|scope| {

@@ -35,86 +35,86 @@ fn operators(name: &str) {
 }
 
 #[test]
-fn jemalloc_as_a_library_with_the_functions_of_its_own() {
+fn jemalloc_shared_library_with_its_extended_functions() {
     family("family.jemalloc");
 }
 
 #[test]
-fn jemalloc_linked_into_a_program() {
+fn jemalloc_linked_into_an_executable() {
     family("family.jemalloc_in");
 }
 
 #[test]
-fn jemalloc_in_a_static_program() {
+fn jemalloc_in_a_static_executable() {
     family("family.jemalloc_static");
 }
 
 #[test]
-fn jemalloc_with_the_prefix_of_its_own_build_beside_the_c_librarys_malloc() {
+fn prefixed_jemalloc_together_with_libc_malloc() {
     family("family.je");
 }
 
 #[test]
-fn tcmalloc_as_a_library() {
+fn tcmalloc_shared_library() {
     family("family.tcmalloc");
 }
 
 #[test]
-fn tcmalloc_linked_into_a_program() {
+fn tcmalloc_linked_into_an_executable() {
     family("family.tcmalloc_in");
 }
 
 #[test]
-fn mimalloc_as_a_library_by_names_of_its_own() {
+fn mimalloc_shared_library_with_mi_functions() {
     family("family.mimalloc");
 }
 
 #[test]
-fn glibc_in_a_static_program_at_a_fixed_place_and_at_any() {
+fn glibc_in_static_and_static_pie_executables() {
     family("family.static");
     family("family.static_pie");
 }
 
 #[test]
-fn musl_in_a_static_program() {
+fn musl_in_a_static_executable() {
     family("family.musl_static");
 }
 
 #[test]
-fn every_operator_new_and_delete_over_glibc_counts_once() {
+fn cpp_operators_over_glibc_count_once() {
     operators("operators");
     operators("operators.static");
 }
 
 #[test]
-fn every_operator_new_and_delete_of_jemalloc() {
+fn cpp_operators_of_jemalloc() {
     operators("operators.jemalloc");
 }
 
 #[test]
-fn every_operator_new_and_delete_of_jemalloc_linked_into_a_program() {
+fn cpp_operators_of_jemalloc_linked_into_an_executable() {
     operators("operators.jemalloc_in");
     operators("operators.jemalloc_static");
 }
 
 #[test]
-fn every_operator_new_and_delete_of_tcmalloc() {
+fn cpp_operators_of_tcmalloc() {
     operators("operators.tcmalloc");
 }
 
 #[test]
-fn every_operator_new_and_delete_of_tcmalloc_linked_into_a_program() {
+fn cpp_operators_of_tcmalloc_linked_into_an_executable() {
     operators("operators.tcmalloc_in");
 }
 
 #[test]
-fn every_operator_new_and_delete_of_mimalloc() {
+fn cpp_operators_of_mimalloc() {
     operators("operators.mimalloc");
 }
 
 /// A return probe on an operator that throws would end the program: the exception would not find its way.
 #[test]
-fn exceptions_pass_probed_operators() {
+fn exceptions_propagate_through_probed_operators() {
     const THROWS: u64 = 20;
     for name in ["operators", "operators.static", "operators.jemalloc", "operators.jemalloc_in", "operators.tcmalloc"] {
         let (report, books) = trace(name, &["500", &THROWS.to_string()], &[]);
@@ -129,7 +129,7 @@ fn exceptions_pass_probed_operators() {
 }
 
 #[test]
-fn the_stack_of_a_throwing_operator_begins_with_its_caller() {
+fn stack_of_a_throwing_operator_starts_at_its_caller() {
     for name in ["operators", "operators.jemalloc", "operators.tcmalloc_in"] {
         let (report, books) = trace(name, &["300", "0"], &[]);
         let caller = |name: &str| name.contains("take");
@@ -143,32 +143,32 @@ fn the_stack_of_a_throwing_operator_begins_with_its_caller() {
 }
 
 #[test]
-fn jemalloc_in_a_rust_program_that_also_has_blocks_from_the_c_library() {
+fn jemalloc_in_rust_together_with_libc_malloc() {
     equals("victim-rust-jemalloc", &[], &[]);
 }
 
 #[test]
-fn mimalloc_in_a_rust_program_that_also_has_blocks_from_the_c_library() {
+fn mimalloc_in_rust_together_with_libc_malloc() {
     equals("victim-rust-mimalloc", &[], &[]);
 }
 
 #[test]
-fn an_allocator_of_a_rust_programs_own() {
+fn custom_global_allocator_in_rust() {
     equals("victim-rust-own", &[], &[]);
 }
 
 #[test]
-fn an_allocator_named_by_its_object_and_prefix() {
+fn allocator_option_traces_functions_with_a_prefix() {
     equals("family.named", &["500"], &["--allocator", "libnamed.so:mine_"]);
 }
 
 #[test]
-fn a_pool_named_by_its_functions_beside_the_programs_own_mallocs() {
+fn hook_option_traces_a_pool_together_with_malloc() {
     equals("pool", &[], &["--hook", POOL]);
 }
 
 #[test]
-fn a_static_program_without_symbols_is_refused_and_told_why() {
+fn stripped_static_executable_is_refused_with_the_reason() {
     let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("10"));
     let outcome = Trace::of(&victim).run();
     assert_ne!(outcome.code, Some(0));
@@ -176,7 +176,7 @@ fn a_static_program_without_symbols_is_refused_and_told_why() {
 }
 
 #[test]
-fn a_command_is_traced_with_its_own_allocator_from_its_first_call() {
+fn command_with_linked_jemalloc_is_traced_from_its_first_call() {
     let outcome = Trace::of_command([victim::path("family.jemalloc_static").as_os_str(), "200".as_ref()]);
     let mut tracer = outcome.option("--ring-size").option("64MiB").start();
     let process = tracer.process();

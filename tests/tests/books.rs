@@ -18,51 +18,51 @@ fn agrees(name: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn the_books_of_exact_agree_with_the_calls_that_were_made() {
+fn exact_totals_match_count_shim() {
     agrees("exact", &[]);
 }
 
 #[test]
-fn the_books_of_realloc_agree_with_the_calls_that_were_made() {
+fn realloc_totals_match_count_shim() {
     agrees("realloc", &[]);
 }
 
 #[test]
-fn the_books_of_aligned_agree_with_the_calls_that_were_made() {
+fn aligned_totals_match_count_shim() {
     agrees("aligned", &[]);
 }
 
 #[test]
-fn the_books_of_threads_agree_with_the_calls_that_were_made() {
+fn threads_totals_match_count_shim() {
     agrees("threads", &[]);
 }
 
 #[test]
-fn the_books_of_flood_agree_with_the_calls_that_were_made() {
+fn flood_totals_match_count_shim() {
     agrees("flood", &["5000"]);
 }
 
 #[test]
-fn the_books_of_steady_agree_with_the_calls_that_were_made() {
+fn steady_totals_match_count_shim() {
     agrees("steady", &["100"]);
 }
 
 #[test]
-fn the_books_of_peak_agree_with_the_calls_that_were_made() {
+fn peak_totals_match_count_shim() {
     agrees("peak", &[]);
 }
 
 #[test]
-fn the_books_of_sizes_without_limits_agree_with_the_calls_that_were_made() {
+fn sizes_totals_without_limits_match_count_shim() {
     agrees("sizes", &["0", "18446744073709551615"]);
 }
 
 #[test]
-fn the_books_of_the_cpp_victim_agree_with_the_calls_that_were_made() {
+fn widgets_totals_match_count_shim() {
     agrees("widgets", &[]);
 }
 
 #[test]
-fn the_books_of_the_rust_victim_agree_with_the_calls_that_were_made() {
+fn rust_vec_totals_match_count_shim() {
     agrees("victim-rust-vec", &[]);
 }

@@ -92,7 +92,7 @@ fn repeat(command: &Words, expected: &(Option<i32>, Vec<u8>), pause: Duration, s
 }
 
 #[test]
-fn a_busy_host_goes_on_as_before_and_books_are_exact() {
+fn busy_host_is_undisturbed_and_totals_are_exact() {
     let scratch = Scratch::new();
     let socket = redis::socket_in(&scratch);
     let [server, arguments @ ..] = &redis::command(&socket)[..] else { panic!("no command") };

@@ -68,7 +68,7 @@ fn assert_named(report: &Report, books: &Books, program: &str) {
 }
 
 #[test]
-fn a_contained_process_is_traced_by_its_pid() {
+fn pid_selects_a_process_in_a_container() {
     const PROGRAM: &str = "/mt-by-pid";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
     for script in [CONTAIN, OVERLAY] {
@@ -86,7 +86,7 @@ fn a_contained_process_is_traced_by_its_pid() {
 }
 
 #[test]
-fn a_contained_process_is_chosen_by_its_name_or_its_program() {
+fn comm_and_exe_select_a_process_in_a_container() {
     const PROGRAM: &str = "/mt-chosen";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM)]);
     for (by, script) in ["--comm", "--exe"].iter().flat_map(|by| [(*by, CONTAIN), (*by, OVERLAY)]) {
@@ -103,7 +103,7 @@ fn a_contained_process_is_chosen_by_its_name_or_its_program() {
 }
 
 #[test]
-fn a_process_that_begins_in_a_container_with_others_is_traced_from_its_first_call() {
+fn new_process_in_a_known_container_is_traced_from_start() {
     const PROGRAM: &str = "/mt-first";
     const LATER: &str = "/mt-later";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
@@ -121,7 +121,7 @@ fn a_process_that_begins_in_a_container_with_others_is_traced_from_its_first_cal
 }
 
 #[test]
-fn a_container_that_begins_later_is_late_by_name_and_its_next_process_is_not() {
+fn first_process_of_a_new_container_is_counted_as_late() {
     const PROGRAM: &str = "/mt-late";
     const LATER: &str = "/mt-next";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);

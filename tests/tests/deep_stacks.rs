@@ -58,22 +58,22 @@ fn is_equal_and_complete(name: &str, depth: u32, options: &[&str]) {
 }
 
 #[test]
-fn twenty_deep_they_equal_backtraces_frame_for_frame() {
+fn stack_of_20_frames_matches_glibc_backtrace() {
     is_equal_and_complete("deep", 20, &[]);
 }
 
 #[test]
-fn in_a_program_at_a_fixed_address_they_equal_backtraces_frame_for_frame() {
+fn stack_in_a_non_pie_executable_matches_glibc_backtrace() {
     is_equal_and_complete("deep.fixed", 20, &[]);
 }
 
 #[test]
-fn two_hundred_deep_they_are_complete_where_so_many_frames_are_asked_for() {
+fn max_depth_256_gives_a_complete_stack_of_200_frames() {
     is_equal_and_complete("deep", 200, &["--max-depth", "256"]);
 }
 
 #[test]
-fn two_hundred_deep_they_are_cut_after_as_many_frames_as_are_taken_by_default() {
+fn default_max_depth_truncates_at_128_frames() {
     let (stack, work) = trace("deep", 200, &[]);
     assert_eq!(stack.frames.len(), 128);
     assert_eq!(stack.end, "truncated");
@@ -82,7 +82,7 @@ fn two_hundred_deep_they_are_cut_after_as_many_frames_as_are_taken_by_default() 
 
 /// musl's own code has no unwind tables on Debian, and so the function of it that called `main` is the last frame.
 #[test]
-fn in_a_program_of_musl_they_go_as_far_as_there_are_tables() {
+fn stack_on_musl_ends_at_code_without_eh_frame() {
     let (stack, _) = trace("deep.musl", 20, &[]);
     assert_eq!(stack.end, "no_row");
     assert!(stack.frames[0].object.as_deref().is_some_and(|object| object.contains("musl")), "{:?}", stack.frames[0]);

@@ -48,7 +48,7 @@ fn defined_by_nm(library: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_targets_allocator_is_told_with_every_function_that_nm_shows() {
+fn allocator_lists_every_hooked_function_that_nm_shows() {
     let glibc = ("exact", "/libc.so.6", "allocator glibc");
     let musl = ("exact.musl", "/libc.so", "allocator musl");
     for (name, library, subject) in [glibc, musl] {
@@ -69,7 +69,7 @@ fn a_targets_allocator_is_told_with_every_function_that_nm_shows() {
 }
 
 #[test]
-fn a_targets_debug_information_is_told() {
+fn debug_information_of_a_target_is_reported() {
     let victim = Victim::start("exact");
     let told = doctor(victim.pid());
     // Victims are compiled with -g.
@@ -78,7 +78,7 @@ fn a_targets_debug_information_is_told() {
 }
 
 #[test]
-fn nothing_is_left_in_a_target_that_was_looked_at() {
+fn doctor_leaves_no_breakpoints_in_the_target() {
     let mut victim = Victim::start_with("steady", &["100"]);
     assert_eq!(doctor(victim.pid()).code, Some(0));
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
@@ -87,7 +87,7 @@ fn nothing_is_left_in_a_target_that_was_looked_at() {
 }
 
 #[test]
-fn whatever_stands_before_the_allocator_is_told_beside_it() {
+fn preloaded_wrapper_is_listed_with_the_allocator() {
     let shim = victim::path("libcount_shim.so");
     let scratch = Scratch::new();
     let mut command = Command::new(victim::path("steady"));
@@ -102,7 +102,7 @@ fn whatever_stands_before_the_allocator_is_told_beside_it() {
 }
 
 #[test]
-fn every_allocator_of_a_target_is_told_with_its_functions() {
+fn every_allocator_is_listed_with_its_functions() {
     let victim = Victim::run(Command::new(victim::path("operators.jemalloc")).args(["1", "0"]));
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(0), "{told:#?}");
@@ -125,7 +125,7 @@ fn every_allocator_of_a_target_is_told_with_its_functions() {
 }
 
 #[test]
-fn a_static_program_is_told_to_be_one_with_all_that_was_looked_at() {
+fn stripped_static_executable_fails_with_inspected_files() {
     let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("1"));
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(NO_ALLOCATOR), "{told:#?}");
@@ -137,7 +137,7 @@ fn a_static_program_is_told_to_be_one_with_all_that_was_looked_at() {
 }
 
 #[test]
-fn what_cannot_be_traced_is_told_as_a_run_would_fail_for_it() {
+fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
     let threads = Victim::start("threads");
     let tasks = fs::read_dir(format!("/proc/{}/task", threads.pid())).expect("the victim runs");
     let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
@@ -154,7 +154,7 @@ fn what_cannot_be_traced_is_told_as_a_run_would_fail_for_it() {
 }
 
 #[test]
-fn without_privileges_the_missing_capabilities_are_named_and_nothing_is_called_good_untried() {
+fn missing_capabilities_are_named_and_untried_checks_warn() {
     let scratch = Scratch::new();
     let victim = Victim::start_with("steady", &["100"]);
     let told = doctor_through(&NOBODY, &scratch.program(&tracer::binary(), "memtrace"), Some(victim.pid()));
@@ -179,7 +179,7 @@ fn without_privileges_the_missing_capabilities_are_named_and_nothing_is_called_g
 }
 
 #[test]
-fn the_capabilities_that_the_remedy_names_are_enough_to_trace_anybody() {
+fn capabilities_named_by_the_remedy_suffice_to_trace() {
     let scratch = Scratch::new();
     let copy = scratch.program(&tracer::binary(), "memtrace");
     let told = doctor_through(&NOBODY, &copy, None);

@@ -19,7 +19,7 @@ fn equals(name: &str) {
 }
 
 #[test]
-fn a_mix_of_all_functions_equals_its_books_and_so_does_each_site() {
+fn mixed_calls_match_in_total_and_per_call_site() {
     let (report, books) = trace(Victim::start("exact"));
     report.assert_equals(&books);
     assert_eq!(books.sites.len(), 3);
@@ -32,7 +32,7 @@ fn a_mix_of_all_functions_equals_its_books_and_so_does_each_site() {
 }
 
 #[test]
-fn a_mix_of_all_functions_of_musl_equals_its_books_and_so_does_each_site() {
+fn mixed_calls_on_musl_match_in_total_and_per_call_site() {
     let (report, books) = trace(Victim::start("exact.musl"));
     report.assert_equals(&books);
     for site in &books.sites {
@@ -41,29 +41,29 @@ fn a_mix_of_all_functions_of_musl_equals_its_books_and_so_does_each_site() {
 }
 
 #[test]
-fn every_way_of_a_realloc_equals_its_books() {
+fn every_realloc_outcome_matches() {
     equals("realloc");
 }
 
 #[test]
-fn every_way_of_a_realloc_of_musl_equals_its_books() {
+fn every_realloc_outcome_on_musl_matches() {
     equals("realloc.musl");
 }
 
 #[test]
-fn aligned_blocks_and_failing_calls_equal_their_books() {
+fn aligned_blocks_and_failed_calls_match() {
     equals("aligned");
 }
 
 #[test]
-fn aligned_blocks_and_failing_calls_of_musl_equal_their_books() {
+fn aligned_blocks_and_failed_calls_on_musl_match() {
     equals("aligned.musl");
 }
 
 /// When a thread ends, glibc frees its cache (malloc/malloc.c, `tcache_thread_shutdown`): the blocks in it, which the
 /// victim has freed before, and the cache itself. With caches of no blocks that is one free of an unknown block a thread.
 #[test]
-fn frees_by_other_threads_and_the_end_of_threads_equal_their_books() {
+fn cross_thread_frees_and_thread_exits_match() {
     const THREADS: u64 = 8;
     let tunables = "glibc.malloc.tcache_count=0";
     let (report, mut books) = trace(Victim::run(Command::new(victim::path("threads")).env("GLIBC_TUNABLES", tunables)));
@@ -72,7 +72,7 @@ fn frees_by_other_threads_and_the_end_of_threads_equal_their_books() {
 }
 
 #[test]
-fn what_a_thread_had_cached_changes_nothing_but_the_frees_of_unknown_blocks() {
+fn tcache_flush_at_thread_exit_adds_only_unmatched_frees() {
     let (report, mut books) = trace(Victim::start("threads"));
     assert!(report.unmatched_frees > books.unmatched_frees, "{}", report.unmatched_frees);
     books.unmatched_frees = report.unmatched_frees;
@@ -80,17 +80,17 @@ fn what_a_thread_had_cached_changes_nothing_but_the_frees_of_unknown_blocks() {
 }
 
 #[test]
-fn frees_by_other_threads_of_musl_equal_their_books() {
+fn cross_thread_frees_on_musl_match() {
     equals("threads.musl");
 }
 
 #[test]
-fn the_heap_of_a_forked_child_is_not_its_parents() {
+fn heap_of_a_forked_child_is_not_counted_for_its_parent() {
     equals("fork");
 }
 
 #[test]
-fn after_exec_the_old_heap_is_discarded_and_the_new_one_has_books_of_its_own() {
+fn exec_discards_the_old_heap_and_starts_new_totals() {
     let mut victim = Victim::start("exec");
     let tracer = Trace::of(&victim).start();
     let mut first = victim.work();
@@ -116,7 +116,7 @@ fn after_exec_the_old_heap_is_discarded_and_the_new_one_has_books_of_its_own() {
 }
 
 #[test]
-fn vectors_boxes_strings_and_maps_in_rust_equal_their_books() {
+fn rust_vectors_boxes_strings_and_maps_match() {
     equals("victim-rust-vec");
 }
 

@@ -45,7 +45,7 @@ fn assert_equal(blocks: Blocks, info: &Mallinfo) {
 }
 
 #[test]
-fn blocks_of_the_main_arena_are_as_many_bytes_as_glibc_says() {
+fn main_arena_blocks_match_mallinfo() {
     let (victim, info) = heaps("0");
     let page = Page::of(victim.pid());
     assert_equal(page.blocks(), &info);
@@ -57,7 +57,7 @@ fn blocks_of_the_main_arena_are_as_many_bytes_as_glibc_says() {
 }
 
 #[test]
-fn blocks_of_several_arenas_and_heaps_are_as_many_bytes_as_glibc_says() {
+fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
     let (victim, info) = heaps("5");
     let page = Page::of(victim.pid());
     assert_equal(page.blocks(), &info);
@@ -69,7 +69,7 @@ fn blocks_of_several_arenas_and_heaps_are_as_many_bytes_as_glibc_says() {
 
 /// What is linked statically has its first thread's variables in what `brk` gives out, before malloc's first block.
 #[test]
-fn blocks_of_a_static_program_are_as_many_bytes_as_glibc_says() {
+fn blocks_in_a_static_executable_match_mallinfo() {
     for threads in ["0", "3"] {
         let (victim, info) = heaps_of("heaps.static", threads);
         let page = Page::of(victim.pid());
@@ -85,7 +85,7 @@ fn blocks_of_a_static_program_are_as_many_bytes_as_glibc_says() {
 }
 
 #[test]
-fn allocators_without_marks_are_named_and_what_they_have_is_told_as_one() {
+fn unparsed_allocators_are_named_and_have_one_total() {
     for (name, allocator) in [
         ("family.jemalloc", "jemalloc"),
         ("family.jemalloc_static", "jemalloc"),
@@ -108,7 +108,7 @@ fn allocators_without_marks_are_named_and_what_they_have_is_told_as_one() {
 
 /// The marks are where they were in each version of glibc that the set-up fetches, and the victim can run with.
 #[test]
-fn blocks_of_other_versions_of_glibc_are_as_many_bytes_as_they_say() {
+fn blocks_of_other_glibc_versions_match_mallinfo() {
     for release in ["trixie", "sid"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(release);
         let libraries = folder.join("usr/lib/x86_64-linux-gnu");
@@ -134,7 +134,7 @@ fn file_of_16_mib(scratch: &Scratch) -> PathBuf {
 }
 
 #[test]
-fn memory_of_each_kind_is_as_much_as_was_touched() {
+fn each_kind_of_memory_matches_the_touched_pages() {
     let scratch = Scratch::new();
     let file = file_of_16_mib(&scratch);
     let path = file.to_str().expect("a plain path");
@@ -178,7 +178,7 @@ fn memory_of_each_kind_is_as_much_as_was_touched() {
 
 /// The RSS in `ps`, the kernel's own sum, and what is said agree.
 #[test]
-fn a_pages_numbers_are_those_of_other_tools() {
+fn rss_matches_ps_and_smaps_rollup() {
     let (victim, _) = heaps("2");
     let page = Page::of(victim.pid());
     let rss = run(Command::new("ps").args(["-o", "rss=", "-p", &victim.pid().to_string()]));
@@ -197,7 +197,7 @@ fn sum_of(smaps: &str, names: &[&str]) -> u64 {
 }
 
 #[test]
-fn the_kinds_of_mappings_add_up_to_what_the_kernel_says_of_each_mapping() {
+fn mapping_kinds_add_up_to_smaps() {
     let scratch = Scratch::new();
     let file = file_of_16_mib(&scratch);
     let victim = Victim::start_with("ranges", &[file.to_str().expect("a plain path")]);
@@ -221,7 +221,7 @@ fn the_kinds_of_mappings_add_up_to_what_the_kernel_says_of_each_mapping() {
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn explain_does_not_disturb_the_process() {
     let (victim, _) = heaps("2");
     let state = || {
         let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
@@ -262,7 +262,7 @@ fn refused(pid: u32) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_has_no_memory_or_is_no_process_is_refused_with_the_reason() {
+fn kernel_threads_tids_and_dead_pids_are_refused() {
     let (code, text) = refused(2);
     assert_eq!(code, Some(UNTRACEABLE), "{text}");
     assert!(text.contains("kernel thread"), "{text}");
@@ -282,7 +282,7 @@ fn what_has_no_memory_or_is_no_process_is_refused_with_the_reason() {
 /// Without privileges, another user's process is refused, and one's own is explained but for what takes a look inside where
 /// that is not allowed.
 #[test]
-fn without_privileges_ones_own_processes_are_explained_and_others_are_not() {
+fn unprivileged_user_can_explain_only_own_processes() {
     let scratch = Scratch::new();
     let copy = scratch.program(&tracer::binary(), "memtrace");
     let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
@@ -316,7 +316,7 @@ fn without_privileges_ones_own_processes_are_explained_and_others_are_not() {
 }
 
 #[test]
-fn the_page_for_people_has_the_figures_that_programs_get() {
+fn text_output_has_the_figures_of_the_json_output() {
     let (victim, _) = heaps("0");
     let page = Page::of(victim.pid());
     let output = explain(["--pid", &victim.pid().to_string()]);

@@ -58,7 +58,7 @@ os.read(0, 1)
 }
 
 #[test]
-fn redis_and_its_jemalloc_are_explained() {
+fn redis_with_jemalloc_is_explained() {
     let scratch = Scratch::new();
     let socket = scratch.join("socket");
     let mut command = Command::new("/usr/bin/redis-server");
@@ -97,7 +97,7 @@ process.stdin.on('data', () => process.exit(kept.length ? 0 : 1));
 }
 
 #[test]
-fn postgres_and_its_shared_buffers_are_explained() {
+fn postgres_with_shared_buffers_is_explained() {
     let scratch = Scratch::new();
     let (initdb, server) = (postgres("initdb"), postgres("postgres"));
     let data = scratch.join("data");
@@ -130,7 +130,7 @@ fn postgres(name: &str) -> PathBuf {
 
 /// A process that changes its heap all the time is explained all the same, and is not held up.
 #[test]
-fn a_busy_process_adds_up_whatever_was_torn() {
+fn busy_process_adds_up_despite_torn_reads() {
     let program = "
 import threading
 print('ready', flush=True)

@@ -38,12 +38,12 @@ fn equals(way: &str, options: &[&str]) {
 }
 
 #[test]
-fn of_a_reserve_what_is_touched() {
+fn only_touched_pages_of_a_reservation_are_resident() {
     equals("reserve", &[]);
 }
 
 #[test]
-fn with_the_whole_stack_of_who_touched_it_in_the_middle_of_a_function() {
+fn fault_in_mid_function_has_a_complete_stack() {
     let (report, said, _) = trace("reserve", &[]);
     let stacks = said.stacks(&report, "reserve_and_touch");
     let most = stacks.iter().max_by_key(|stack| stack.numbers.live_bytes).expect("it has touched something");
@@ -54,7 +54,7 @@ fn with_the_whole_stack_of_who_touched_it_in_the_middle_of_a_function() {
 /// At a fault the kernel can be asked about one mapping only, and each of these stacks goes through two. Those that begin
 /// while unwind tables are still being made are left out.
 #[test]
-fn of_programs_that_live_for_short_and_of_whose_pages_few_are_seen() {
+fn sampled_short_lived_processes_have_complete_stacks() {
     const RUNS: usize = 200;
     let script = format!("for run in $(seq {RUNS}); do {}; done >/dev/null", victim::path("short_lived").display());
     let outcome = Trace::of_command(["sh", "-c", &script]).options(&["--events", "fault", "--sample", "16"]).run();
@@ -75,53 +75,53 @@ fn of_programs_that_live_for_short_and_of_whose_pages_few_are_seen() {
 }
 
 #[test]
-fn of_what_is_only_read_nothing() {
+fn zero_pages_are_not_resident() {
     equals("reads", &[]);
 }
 
 #[test]
-fn of_huge_pages_their_real_size() {
+fn huge_pages_count_with_their_full_size() {
     equals("huge_written", &[]);
 }
 
 #[test]
-fn of_huge_pages_that_are_only_read_nothing() {
+fn huge_zero_pages_are_not_resident() {
     equals("huge_read", &[]);
 }
 
 #[test]
-fn what_is_left_around_a_hole() {
+fn munmap_of_a_middle_part_leaves_the_rest_resident() {
     equals("hole", &[]);
 }
 
 #[test]
-fn what_was_not_given_back() {
+fn madv_dontneed_removes_resident_pages() {
     equals("back", &[]);
 }
 
 #[test]
-fn what_was_moved_and_has_grown() {
+fn mremap_keeps_the_stack_of_the_first_touch() {
     equals("moves", &[]);
 }
 
 #[test]
-fn of_files_what_was_touched_and_what_the_kernel_brought_along() {
+fn file_pages_include_fault_around() {
     equals("files", &[]);
 }
 
 #[test]
-fn what_is_left_below_the_break() {
+fn pages_below_the_lowered_break_stay_resident() {
     equals("brk", &[]);
 }
 
 #[test]
-fn a_copys_own_pages_and_those_that_it_has_from_its_parent() {
+fn forked_child_has_own_and_inherited_pages() {
     equals("forks", &["--children"]);
 }
 
 /// Before Linux 5.15 the kernel's own touches are not seen: what it filled is there, and nothing explains it.
 #[test]
-fn what_the_kernel_filled() {
+fn pages_filled_by_read_syscalls_are_resident() {
     if kernel::version() >= kernel::KERNEL_TOUCHES {
         return equals("kernel", &[]);
     }
@@ -152,7 +152,7 @@ fn equals_with_waits(way: &str) -> u64 {
 }
 
 #[test]
-fn what_was_swapped_out_and_in_again() {
+fn swapped_in_pages_are_resident_again() {
     let scratch = Scratch::new();
     let _swap = Swap::on(&scratch, 32 << 20);
     // What has been written and is still in memory need not be waited for.
@@ -160,12 +160,12 @@ fn what_was_swapped_out_and_in_again() {
 }
 
 #[test]
-fn what_was_waited_for_by_its_pages() {
+fn major_faults_match_the_kernel() {
     assert!(equals_with_waits("disk") >= 40);
 }
 
 #[test]
-fn of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_page() {
+fn sampled_estimate_has_an_error_and_the_total_is_exact() {
     let (report, said, resident) = trace("by_pages", &["--sample", "16"]);
     let stacks = said.stacks(&report, "reserve_and_touch");
     let estimate: u64 = stacks.iter().map(|stack| stack.numbers.live_bytes).sum();
@@ -179,7 +179,7 @@ fn of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_
 }
 
 #[test]
-fn by_the_kind_of_memory() {
+fn by_memory_separates_file_and_anonymous_pages() {
     let (report, said, _) = trace("files", &["--by", "memory"]);
     let live = |function: &str, kind: &str| {
         let stacks = said.stacks(&report, function).into_iter();

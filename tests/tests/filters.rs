@@ -6,7 +6,7 @@ use std::time::Duration;
 use memtrace_tests::{Numbers, Report, Stack, Trace, Victim};
 
 #[test]
-fn sizes_outside_the_limits_are_kept_out_and_counted() {
+fn sizes_outside_the_limits_are_filtered_and_counted() {
     let mut victim = Victim::start_with("sizes", &["100", "3000"]);
     let tracer = Trace::of(&victim).options(&["--min-size", "100", "--max-size", "3000"]).start();
     let books = victim.work();
@@ -16,7 +16,7 @@ fn sizes_outside_the_limits_are_kept_out_and_counted() {
 }
 
 #[test]
-fn a_lower_limit_alone_keeps_out_what_is_smaller() {
+fn min_size_filters_smaller_blocks() {
     let mut victim = Victim::start_with("sizes", &["2048", "18446744073709551615"]);
     let tracer = Trace::of(&victim).options(&["--min-size", "2k"]).start();
     let books = victim.work();
@@ -25,7 +25,7 @@ fn a_lower_limit_alone_keeps_out_what_is_smaller() {
 }
 
 #[test]
-fn an_upper_limit_alone_keeps_out_what_is_larger() {
+fn max_size_filters_larger_blocks() {
     let mut victim = Victim::start_with("sizes", &["0", "2000"]);
     let tracer = Trace::of(&victim).options(&["--max-size", "2000"]).start();
     let books = victim.work();
@@ -34,7 +34,7 @@ fn an_upper_limit_alone_keeps_out_what_is_larger() {
 }
 
 #[test]
-fn with_older_only_what_has_lived_so_long_is_live() {
+fn older_keeps_only_blocks_of_that_age() {
     let mut victim = Victim::start_with("steady", &["1000", "70"]);
     let tracer = Trace::of(&victim).options(&["--older", "3s"]).start();
     let early = victim.work();
@@ -72,7 +72,7 @@ fn assert_folded_is(report: &Report, folded: &[(String, u64)], value: Value) {
 }
 
 #[test]
-fn each_metric_is_drawn_with_the_reports_own_numbers() {
+fn folded_values_of_each_metric_match_the_json_report() {
     let mut victim = Victim::start("peak");
     let tracers: Vec<_> =
         METRICS.iter().map(|(name, _)| Trace::of(&victim).options(&["--metric", name]).start()).collect();
@@ -87,7 +87,7 @@ fn each_metric_is_drawn_with_the_reports_own_numbers() {
 }
 
 #[test]
-fn the_peak_is_the_highest_that_the_live_bytes_ever_were_and_is_told_by_site() {
+fn peak_is_the_high_water_mark_per_call_site() {
     let mut victim = Victim::start("peak");
     let tracer = Trace::of(&victim).options(&["--metric", "peak-bytes"]).start();
     let books = victim.work();
@@ -103,7 +103,7 @@ fn the_peak_is_the_highest_that_the_live_bytes_ever_were_and_is_told_by_site() {
 }
 
 #[test]
-fn with_a_depth_of_0_no_stack_is_taken_and_the_numbers_are_the_same() {
+fn max_depth_0_takes_no_stacks_and_keeps_the_totals() {
     let mut victim = Victim::start("exact");
     let tracer = Trace::of(&victim).options(&["--max-depth", "0"]).start();
     let books = victim.work();
@@ -116,7 +116,7 @@ fn with_a_depth_of_0_no_stack_is_taken_and_the_numbers_are_the_same() {
 }
 
 #[test]
-fn with_a_depth_of_1_a_stack_is_its_leaf() {
+fn max_depth_1_keeps_only_the_leaf() {
     let mut victim = Victim::start("peak");
     let tracer = Trace::of(&victim).options(&["--max-depth", "1"]).start();
     let books = victim.work();
@@ -130,7 +130,7 @@ fn with_a_depth_of_1_a_stack_is_its_leaf() {
 }
 
 #[test]
-fn top_limits_the_sites_that_the_summary_names() {
+fn top_limits_the_call_sites_in_the_summary() {
     let mut victim = Victim::start("peak");
     let tracer = Trace::of(&victim).options(&["--top", "1"]).start();
     let books = victim.work();

@@ -12,7 +12,7 @@ const MARKS: (u32, u32) = (5, 15);
 const GROUPS: (u32, u32) = (5, 16);
 
 #[test]
-fn what_every_supported_kernel_has_is_found() {
+fn features_of_every_supported_kernel_are_found() {
     let told = doctor::of_machine();
     for subject in ["type information", "uprobes", "ring buffers"] {
         assert_eq!(told.about(subject)[0].verdict, "ok", "{told:#?}");
@@ -20,7 +20,7 @@ fn what_every_supported_kernel_has_is_found() {
 }
 
 #[test]
-fn the_kernel_half_is_loaded_and_probes_hit_on_every_supported_kernel() {
+fn bpf_programs_load_and_probes_hit() {
     let told = doctor::of_machine();
     for subject in ["release", "kernel half", "probes"] {
         assert_eq!(told.about(subject)[0].verdict, "ok", "{told:#?}");
@@ -29,7 +29,7 @@ fn the_kernel_half_is_loaded_and_probes_hit_on_every_supported_kernel() {
 }
 
 #[test]
-fn what_an_older_kernel_lacks_is_told_with_the_release_that_has_it() {
+fn missing_features_name_the_release_that_adds_them() {
     let told = doctor::of_machine();
     for (subject, since, named) in
         [("mappings", MAPPINGS, "5.17"), ("marks of probes", MARKS, "5.15"), ("control groups", GROUPS, "5.16")]
@@ -45,7 +45,7 @@ fn what_an_older_kernel_lacks_is_told_with_the_release_that_has_it() {
 }
 
 #[test]
-fn a_target_is_traced_exactly_on_every_supported_kernel() {
+fn target_is_traced_exactly() {
     let mut victim = Victim::start("exact");
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
@@ -68,7 +68,7 @@ fn there_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str
 }
 
 #[test]
-fn allocators_are_told_apart_from_linux_5_15_on_and_that_is_refused_before() {
+fn by_allocator_requires_linux_5_15() {
     let mut victim = Victim::start("exact");
     let trace = Trace::of(&victim).options(&["--by", "allocator"]);
     there_since(MARKS, trace, &mut victim, "takes Linux 5.15");
@@ -76,7 +76,7 @@ fn allocators_are_told_apart_from_linux_5_15_on_and_that_is_refused_before() {
 }
 
 #[test]
-fn control_groups_choose_processes_from_linux_5_16_on_and_that_is_refused_before() {
+fn cgroup_selection_requires_linux_5_16() {
     let group = Group::make();
     let mut victim = Victim::start("exact");
     group.take(victim.pid());
@@ -86,7 +86,7 @@ fn control_groups_choose_processes_from_linux_5_16_on_and_that_is_refused_before
 }
 
 #[test]
-fn mapped_files_are_told_by_build_ids_from_linux_5_12_on_and_by_inodes_before() {
+fn mapped_files_are_identified_by_build_id_since_linux_5_12() {
     let told = doctor::of_machine();
     let notices = told.about("mapping notices")[0];
     let expected = if version() >= BUILD_IDS {
@@ -100,7 +100,7 @@ fn mapped_files_are_told_by_build_ids_from_linux_5_12_on_and_by_inodes_before() 
 /// Since Linux 7.0 a program at a tracepoint can be preempted, and is then not run for whoever comes to it on the same
 /// processor.
 #[test]
-fn no_exec_and_no_end_is_missed_where_many_processes_take_turns() {
+fn no_exec_or_exit_is_missed_under_preemption() {
     const PROCESSES: usize = 100;
     let script = format!(
         "i=0; while [ $i -lt {PROCESSES} ]; do /bin/sh -c : & i=$((i+1)); [ $((i % 8)) = 0 ] && wait; done; wait"

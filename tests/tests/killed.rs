@@ -22,7 +22,7 @@ fn kill(mut tracer: Tracer) -> Outcome {
 }
 
 #[test]
-fn killed_at_any_moment_it_leaves_no_probe_and_its_target_unharmed() {
+fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
     let mut victim = Victim::start("churn");
     victim.process().tell("");
     let mut moments = Moments(1);
@@ -69,7 +69,7 @@ fn killed_at_any_moment_it_leaves_no_probe_and_its_target_unharmed() {
 }
 
 #[test]
-fn a_second_interrupt_ends_it_with_its_report_written_and_no_probe_stays() {
+fn second_sigint_keeps_the_report_and_leaves_no_probe() {
     let mut victim = Victim::start("exact");
     let mut tracer = Trace::of(&victim).start();
     let books = victim.work();

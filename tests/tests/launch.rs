@@ -9,7 +9,7 @@ fn books(output: &str) -> Books {
 }
 
 #[test]
-fn a_command_is_traced_from_its_first_instruction_to_its_end() {
+fn command_is_traced_from_first_instruction_to_exit() {
     let outcome = Trace::of_command([victim::path("short_lived")]).run();
     let report = outcome.report();
     report.assert_equals(&books(&outcome.output));
@@ -27,7 +27,7 @@ fn a_command_is_traced_from_its_first_instruction_to_its_end() {
 
 /// Its stacks are walked by its table from the first one on, where the kernel half finds mappings by itself.
 #[test]
-fn a_command_on_an_overlay_is_traced_from_its_first_instruction_to_its_end() {
+fn command_on_overlayfs_is_traced_from_first_instruction() {
     let overlay = Overlay::mount();
     let outcome = Trace::of_command([overlay.program(&victim::path("short_lived"), "on_overlay")]).run();
     let report = outcome.report();
@@ -38,7 +38,7 @@ fn a_command_on_an_overlay_is_traced_from_its_first_instruction_to_its_end() {
 }
 
 #[test]
-fn a_command_that_a_command_becomes_is_traced_from_its_first_instruction() {
+fn exec_by_a_command_is_traced_from_first_instruction() {
     let command = ["env".into(), "HUGO=1".into(), victim::path("short_lived").into_os_string()];
     let outcome = Trace::of_command(command).run();
     let report = outcome.report();
@@ -52,7 +52,7 @@ fn a_command_that_a_command_becomes_is_traced_from_its_first_instruction() {
 /// When a thread ends, glibc frees its cache, which no program can see; with caches of no blocks that is one free of an
 /// unknown block for each of the victim's threads.
 #[test]
-fn what_the_c_library_allocates_for_short_lived_threads_is_not_missed() {
+fn libc_blocks_of_short_lived_threads_are_recorded() {
     const THREADS: u64 = 200;
     let scratch = Scratch::new();
     let counts = Counts::create(&scratch);
@@ -84,7 +84,7 @@ fn what_the_c_library_allocates_for_short_lived_threads_is_not_missed() {
 }
 
 #[test]
-fn the_exit_code_is_the_commands_only_where_asked() {
+fn exit_code_option_returns_the_code_of_the_command() {
     let command = || [victim::path("short_lived").into_os_string(), "7".into()];
     Trace::of_command(command()).run().assert_code(0);
     let outcome = Trace::of_command(command()).option("--exit-code").run();
@@ -92,7 +92,7 @@ fn the_exit_code_is_the_commands_only_where_asked() {
 }
 
 #[test]
-fn a_command_does_not_run_with_the_privileges_of_sudo() {
+fn command_runs_without_the_privileges_of_sudo() {
     let outcome = Trace::of_command(["id", "-u"])
         .environment("SUDO_UID", "65534")
         .environment("SUDO_GID", "65534")

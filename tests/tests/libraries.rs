@@ -73,26 +73,26 @@ fn probed_calls_do_what_unprobed_ones_do(library: &str) {
 }
 
 #[test]
-fn in_the_glibc_of_debian_11() {
+fn glibc_of_debian_11_behaves_the_same_when_probed() {
     probed_calls_do_what_unprobed_ones_do("bullseye");
 }
 
 #[test]
-fn in_the_glibc_of_debian_12() {
+fn glibc_of_debian_12_behaves_the_same_when_probed() {
     probed_calls_do_what_unprobed_ones_do("bookworm");
 }
 
 #[test]
-fn in_the_glibc_of_debian_13() {
+fn glibc_of_debian_13_behaves_the_same_when_probed() {
     probed_calls_do_what_unprobed_ones_do("trixie");
 }
 
 #[test]
-fn in_the_glibc_of_debian_sid() {
+fn glibc_of_debian_sid_behaves_the_same_when_probed() {
     probed_calls_do_what_unprobed_ones_do("sid");
 }
 
 #[test]
-fn in_musl() {
+fn musl_behaves_the_same_when_probed() {
     probed_calls_do_what_unprobed_ones_do("musl");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use memtrace_tests::{Numbers, Trace, Victim, memory};
 
 #[test]
-fn several_processes_in_one_trace_each_have_their_own_numbers() {
+fn processes_in_one_trace_have_separate_totals() {
     let mut victims = [Victim::start("exact"), Victim::start_with("steady", &["300"]), Victim::start("realloc.musl")];
     let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
     let tracer = Trace::of_pids(&pids).start();
@@ -24,7 +24,7 @@ fn several_processes_in_one_trace_each_have_their_own_numbers() {
 }
 
 #[test]
-fn two_traces_of_one_process_at_once_are_both_right() {
+fn concurrent_traces_of_one_process_are_both_exact() {
     let mut victim = Victim::start("exact");
     let first = Trace::of(&victim).start();
     let second = Trace::of(&victim).start();
@@ -36,7 +36,7 @@ fn two_traces_of_one_process_at_once_are_both_right() {
 }
 
 #[test]
-fn a_trace_that_ends_leaves_the_other_trace_of_its_target_in_place() {
+fn ending_one_trace_leaves_a_concurrent_trace_attached() {
     let mut victim = Victim::start_with("steady", &["100"]);
     let first = Trace::of(&victim).start();
     let second = Trace::of(&victim).start();
@@ -48,7 +48,7 @@ fn a_trace_that_ends_leaves_the_other_trace_of_its_target_in_place() {
 }
 
 #[test]
-fn a_trace_that_begins_later_counts_from_then_on() {
+fn trace_counts_only_events_after_attach() {
     let mut victim = Victim::start_with("steady", &["100"]);
     let early = victim.work();
     let tracer = Trace::of(&victim).start();
@@ -60,7 +60,7 @@ fn a_trace_that_begins_later_counts_from_then_on() {
 }
 
 #[test]
-fn a_process_that_allocates_nothing_is_listed_with_zeros() {
+fn idle_process_is_listed_with_zeros() {
     let victim = Victim::start_with("steady", &["100"]);
     let report = Trace::of(&victim).start().stop().report();
     report.assert_nothing_lost();
@@ -72,7 +72,7 @@ fn a_process_that_allocates_nothing_is_listed_with_zeros() {
 }
 
 #[test]
-fn while_traced_a_process_has_breakpoints_and_afterwards_none() {
+fn breakpoints_exist_only_during_the_trace() {
     let mut victim = Victim::start_with("steady", &["100"]);
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
     let tracer = Trace::of(&victim).start();
@@ -96,7 +96,7 @@ fn other_processes_are_not_probed() {
 }
 
 #[test]
-fn kill_9_leaves_the_target_running_and_unprobed() {
+fn sigkill_leaves_the_target_running_and_unprobed() {
     let mut victim = Victim::start_with("steady", &["100", "5000"]);
     let mut tracer = Trace::of(&victim).start();
     victim.work();
@@ -110,7 +110,7 @@ fn kill_9_leaves_the_target_running_and_unprobed() {
 }
 
 #[test]
-fn kill_9_at_any_moment_leaves_the_target_running_and_unprobed() {
+fn sigkill_during_attach_leaves_the_target_unprobed() {
     let mut victim = Victim::start_with("steady", &["100"]);
     victim.work();
     for moment in [0, 5, 10, 20, 40, 60, 80, 120, 160, 240, 320, 500] {
@@ -126,7 +126,7 @@ fn kill_9_at_any_moment_leaves_the_target_running_and_unprobed() {
 }
 
 #[test]
-fn the_end_of_the_target_ends_the_trace_and_what_was_live_is_reported() {
+fn target_exit_ends_the_trace_and_keeps_its_live_blocks() {
     let mut victim = Victim::start("exact");
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
@@ -140,7 +140,7 @@ fn the_end_of_the_target_ends_the_trace_and_what_was_live_is_reported() {
 }
 
 #[test]
-fn the_end_of_one_target_does_not_end_the_trace_of_another_and_its_stacks_keep_their_names() {
+fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
     let mut short = Victim::start("exact");
     let mut long = Victim::start_with("steady", &["100"]);
     let tracer = Trace::of_pids(&[short.pid(), long.pid()]).start();
@@ -164,7 +164,7 @@ fn the_end_of_one_target_does_not_end_the_trace_of_another_and_its_stacks_keep_t
 }
 
 #[test]
-fn a_target_that_is_killed_ends_the_trace() {
+fn sigkill_of_the_target_ends_the_trace() {
     let mut victim = Victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
@@ -175,7 +175,7 @@ fn a_target_that_is_killed_ends_the_trace() {
 }
 
 #[test]
-fn sigterm_ends_the_trace_as_ctrl_c_does() {
+fn sigterm_ends_the_trace_like_sigint() {
     let mut victim = Victim::start("exact");
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
@@ -184,7 +184,7 @@ fn sigterm_ends_the_trace_as_ctrl_c_does() {
 }
 
 #[test]
-fn a_trace_of_a_given_duration_ends_by_itself() {
+fn duration_option_ends_the_trace() {
     let mut victim = Victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).options(&["--duration", "1s"]).start();
     let books = victim.work();

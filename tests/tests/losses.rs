@@ -32,7 +32,7 @@ fn assert_balanced(report: &Report, done: &Books) {
 }
 
 #[test]
-fn with_a_tiny_ring_what_was_done_is_what_was_seen_lost_and_filtered() {
+fn recorded_and_lost_events_balance_with_a_tiny_ring() {
     let mut victim = Victim::start_with("flood", &["40000"]);
     let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "1"]).start();
     let done = victim.work();
@@ -51,7 +51,7 @@ fn with_a_tiny_ring_what_was_done_is_what_was_seen_lost_and_filtered() {
 }
 
 #[test]
-fn with_tiny_rings_for_several_shards_the_balance_holds_as_well() {
+fn recorded_and_lost_events_balance_with_several_shards() {
     let mut victim = Victim::start_with("flood", &["20000"]);
     let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "4", "--max-depth", "0"]).start();
     let done = victim.work();
@@ -61,7 +61,7 @@ fn with_tiny_rings_for_several_shards_the_balance_holds_as_well() {
 }
 
 #[test]
-fn with_tiny_rings_and_a_filter_the_balance_holds_as_well() {
+fn recorded_lost_and_filtered_events_balance() {
     let mut victim = Victim::start_with("flood", &["20000"]);
     let options = ["--ring-size", "4096", "--shards", "1", "--min-size", "49"];
     let tracer = Trace::of(&victim).options(&options).start();

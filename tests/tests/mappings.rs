@@ -20,44 +20,44 @@ fn equals(way: &str, options: &[&str]) {
 }
 
 #[test]
-fn of_a_reserve_all_and_apart_from_it_what_is_touched() {
+fn reservation_has_mapped_and_resident_bytes() {
     let (report, said) = trace("reserve", &[]);
     said.assert_pages(&report, |pages| pages.mapped, |stack| stack.numbers.live_bytes);
     said.assert_pages(&report, |pages| pages.resident, |stack| stack.resident_bytes.expect("it is told of mappings"));
 }
 
 #[test]
-fn what_is_left_around_a_hole() {
+fn munmap_of_a_middle_part_leaves_the_rest_mapped() {
     equals("hole", &[]);
 }
 
 #[test]
-fn what_was_given_back_and_is_still_mapped() {
+fn madv_dontneed_keeps_pages_mapped() {
     equals("back", &[]);
 }
 
 #[test]
-fn what_was_moved_and_has_grown_and_shrunk() {
+fn mremap_moves_grows_and_shrinks_a_mapping() {
     equals("moves", &[]);
 }
 
 #[test]
-fn files_shared_and_private() {
+fn shared_and_private_file_mappings_are_counted() {
     equals("files", &[]);
 }
 
 #[test]
-fn what_the_break_has_grown_and_shrunk_by() {
+fn brk_growth_and_shrinkage_are_counted() {
     equals("brk", &[]);
 }
 
 #[test]
-fn a_copys_mappings_are_its_parents() {
+fn forked_child_inherits_mappings() {
     equals("forks", &["--children"]);
 }
 
 #[test]
-fn what_an_allocator_maps_is_marked() {
+fn mappings_made_by_the_allocator_are_marked() {
     let (report, _) = trace("reserve", &[]);
     let own = |stack: &memtrace_tests::report::Stack| stack.by_allocator == Some(true);
     assert!(report.stacks.iter().filter(|stack| stack.names().contains(&"reserve_and_touch")).all(|stack| !own(stack)));

@@ -12,7 +12,7 @@ fn flooding() -> Victim {
 }
 
 #[test]
-fn a_trace_that_would_cost_more_than_allowed_is_refused_and_nothing_stays_probed() {
+fn trace_above_max_overhead_is_refused_and_detached() {
     let victim = flooding();
     let outcome = Trace::of(&victim).options(&["--max-overhead", "10%"]).run();
     outcome.assert_refused(TOO_DEAR, &["--max-overhead", "10 %"]);
@@ -20,7 +20,7 @@ fn a_trace_that_would_cost_more_than_allowed_is_refused_and_nothing_stays_probed
 }
 
 #[test]
-fn a_trace_that_costs_less_than_allowed_is_whole_and_what_it_will_cost_is_said() {
+fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
     let mut victim = Victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).options(&["--max-overhead", "10"]).start();
     let books = victim.work();

@@ -42,7 +42,7 @@ fn load(arguments: &[&str]) -> Report {
 }
 
 #[test]
-fn a_library_that_is_loaded_has_whole_stacks() {
+fn dlopened_library_has_complete_stacks() {
     let report = load(&[]);
     assert_eq!(chains(&report, 1001), complete("one_descend", 4, "one_leaf"));
     assert_eq!(chains(&report, 2002), complete("other_descend", 7, "other_leaf"));
@@ -50,7 +50,7 @@ fn a_library_that_is_loaded_has_whole_stacks() {
 
 /// Mostly the second comes to lie where the first lay.
 #[test]
-fn a_library_that_is_unloaded_keeps_its_stacks() {
+fn unloaded_library_keeps_its_stacks() {
     let report = load(&["unload"]);
     assert_eq!(chains(&report, 2002), complete("other_descend", 7, "other_leaf"));
     assert_eq!(chains(&report, 1001), complete("one_descend", 4, "one_leaf"));

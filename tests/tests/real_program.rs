@@ -47,7 +47,7 @@ fn assert_plausible(books: &Books) {
 }
 
 #[test]
-fn a_running_python_equals_the_calls_that_were_made() {
+fn running_python_matches_count_shim() {
     let scratch = Scratch::new();
     let counts = Counts::create(&scratch);
     let mut victim = start(Some(&counts));
@@ -66,7 +66,7 @@ fn a_running_python_equals_the_calls_that_were_made() {
 }
 
 #[test]
-fn a_running_python_equals_the_calls_of_another_that_was_not_traced() {
+fn running_python_matches_an_untraced_run() {
     let scratch = Scratch::new();
     let counts = Counts::create(&scratch);
     let mut other = start(Some(&counts));

@@ -88,7 +88,7 @@ fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
 }
 
 #[test]
-fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_kernel_writes_down() {
+fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     let scratch = Scratch::new();
     let (path, times) = file(&scratch);
     let group = Cgroup::with_memory(LIMIT);
@@ -164,7 +164,7 @@ fn what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_k
 }
 
 #[test]
-fn who_is_killed_for_want_of_memory_is_reported_with_its_last_profile() {
+fn oom_killed_process_keeps_its_last_profile() {
     let group = Cgroup::with_memory(LIMIT);
     let inner = group.within();
     // Writing to what lies on a disk may take memory too.
@@ -212,7 +212,7 @@ const WRITTEN: u64 = LIMIT + LIMIT / 2;
 const SECONDS: u64 = 7;
 
 #[test]
-fn what_is_read_from_swap_is_counted_as_the_kernel_counts_it_and_sustained_it_is_paging() {
+fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     let scratch = Scratch::new();
     let _swap = Swap::on(&scratch, 2 * WRITTEN);
     let group = Cgroup::with_memory_and_swap(LIMIT);

@@ -29,13 +29,13 @@ fn counted(report: &Report) -> (u64, u64) {
 }
 
 #[test]
-fn size_classes_are_jemallocs_own() {
+fn size_classes_match_jemalloc() {
     let told = [1, 8, 9, 16, 17, 128, 129, 160, 161, 193, 257, 1024, 1025, 14336, 14337].map(size_class);
     assert_eq!(told, [8, 8, 16, 16, 32, 128, 160, 160, 192, 224, 320, 1024, 1280, 14336, 16384]);
 }
 
 #[test]
-fn live_bytes_in_jemallocs_size_classes_are_redis_own_used_memory() {
+fn live_bytes_in_size_classes_match_redis_used_memory() {
     let scratch = Scratch::new();
     let socket = redis::socket_in(&scratch);
     let mut tracer = Trace::of_command(redis::command(&socket)).option("--ring-size").option("64MiB").start();

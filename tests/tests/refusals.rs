@@ -20,7 +20,7 @@ const DAMAGED: i32 = 9;
 const NO_COMMAND: i32 = 10;
 
 #[test]
-fn a_pid_that_no_process_has_is_refused() {
+fn unused_pid_is_refused() {
     // Pids are below it, always.
     let pid = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
     let pid = pid.trim().parse().expect("a number");
@@ -28,14 +28,14 @@ fn a_pid_that_no_process_has_is_refused() {
 }
 
 #[test]
-fn one_wrong_pid_among_right_ones_is_refused_and_nothing_is_probed() {
+fn one_unused_pid_refuses_the_trace_without_probes() {
     let victim = Victim::start_with("steady", &["100"]);
     Trace::of_pids(&[victim.pid(), u32::from(u16::MAX) << 8]).run().assert_refused(NO_SUCH_PROCESS, &[]);
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
 }
 
 #[test]
-fn a_process_that_has_ended_is_refused() {
+fn zombie_process_is_refused() {
     let mut victim = Victim::start_with("steady", &["100"]);
     let pid = victim.pid();
     victim.process().signal(libc::SIGKILL);
@@ -49,7 +49,7 @@ fn a_process_that_has_ended_is_refused() {
 }
 
 #[test]
-fn a_process_that_ends_while_memtrace_attaches_is_traced_or_refused() {
+fn process_exiting_during_attach_is_traced_or_refused() {
     for moment in [0, 10, 20, 30, 40, 60, 80, 100, 150, 200] {
         let mut victim = Victim::start_with("steady", &["100"]);
         let tracer = Trace::of(&victim).start_without_waiting();
@@ -62,14 +62,14 @@ fn a_process_that_ends_while_memtrace_attaches_is_traced_or_refused() {
 }
 
 #[test]
-fn a_kernel_thread_is_refused() {
+fn kernel_thread_is_refused() {
     let name = fs::read_to_string("/proc/2/comm").expect("there is a process 2");
     assert_eq!(name.trim(), "kthreadd");
     Trace::of_pids(&[2]).run().assert_refused(UNTRACEABLE, &["kernel thread"]);
 }
 
 #[test]
-fn the_id_of_a_thread_is_refused_and_its_process_is_named() {
+fn tid_is_refused_with_the_pid_of_its_process() {
     let victim = Victim::start("threads");
     let tasks = fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("the victim runs");
     let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
@@ -79,14 +79,14 @@ fn the_id_of_a_thread_is_refused_and_its_process_is_named() {
 }
 
 #[test]
-fn a_program_without_an_allocator_is_refused_and_what_was_looked_at_is_listed() {
+fn missing_allocator_is_refused_with_inspected_files() {
     let victim = Victim::start("bare");
     let path = victim::path("bare");
     Trace::of(&victim).run().assert_refused(NO_ALLOCATOR, &[path.to_str().expect("a plain path")]);
 }
 
 #[test]
-fn an_output_that_cannot_be_opened_is_refused_before_anything_is_probed() {
+fn unwritable_output_is_refused_before_probing() {
     let scratch = Scratch::new();
     let victim = Victim::start_with("steady", &["100"]);
     let directory = scratch.join("directory.json");
@@ -99,7 +99,7 @@ fn an_output_that_cannot_be_opened_is_refused_before_anything_is_probed() {
 }
 
 #[test]
-fn an_output_that_is_full_is_told_and_the_target_lives() {
+fn full_output_is_reported_and_the_target_survives() {
     let mut victim = Victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).options(&["--format", "json", "-o", "/dev/full"]).start();
     victim.work();
@@ -111,17 +111,17 @@ fn an_output_that_is_full_is_told_and_the_target_lives() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_refused() {
+fn nonexistent_command_is_refused() {
     Trace::of_command(["/no/such/command"]).run().assert_refused(NO_COMMAND, &["/no/such/command"]);
 }
 
 #[test]
-fn a_command_that_is_not_a_program_is_refused() {
+fn non_executable_command_is_refused() {
     Trace::of_command(["/etc/passwd"]).run().assert_refused(NO_COMMAND, &["/etc/passwd"]);
 }
 
 #[test]
-fn what_cannot_be_understood_is_refused() {
+fn invalid_option_values_are_refused() {
     let victim = Victim::start_with("steady", &["100"]);
     for options in [["--duration", "soon"], ["--min-size", "many"], ["--metric", "beauty"], ["--shards", "0"]] {
         Trace::of(&victim).options(&options).run().assert_refused(USAGE, &[options[0], options[1]]);
@@ -136,7 +136,7 @@ fn as_nobody(scratch: &Scratch, trace: Trace) -> memtrace_tests::Outcome {
 }
 
 #[test]
-fn without_privileges_the_missing_capabilities_are_named() {
+fn missing_capabilities_are_named() {
     let scratch = Scratch::new();
     let steady = scratch.program(&victim::path("steady"), "steady");
     let mut command = Command::new("setpriv");
@@ -146,7 +146,7 @@ fn without_privileges_the_missing_capabilities_are_named() {
 }
 
 #[test]
-fn without_privileges_the_process_of_somebody_else_is_refused() {
+fn process_of_another_user_is_refused() {
     let scratch = Scratch::new();
     let victim = Victim::start_with("steady", &["100"]);
     as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_"]);
@@ -165,7 +165,7 @@ fn hostile_file(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn hostile_files_in_the_target_do_not_stop_the_trace() {
+fn malformed_elf_files_do_not_stop_the_trace() {
     let scratch = Scratch::new();
     let whole = fs::read(libc_of(Victim::start("exact").pid())).expect("the C library can be read");
     let mut garbage = whole[..64].to_vec();
@@ -201,7 +201,7 @@ fn hostile_files_in_the_target_do_not_stop_the_trace() {
 }
 
 #[test]
-fn a_damaged_allocator_is_refused() {
+fn damaged_allocator_file_is_refused() {
     let scratch = Scratch::new();
     let copy = scratch.join("libc.so.6");
     fs::copy(libc_of(Victim::start("exact").pid()), &copy).expect("the C library can be copied");

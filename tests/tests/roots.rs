@@ -30,7 +30,7 @@ fn from_c() -> Numbers {
 }
 
 #[test]
-fn by_allocator_each_has_the_blocks_that_it_handed_out() {
+fn by_allocator_groups_blocks_by_their_allocator() {
     let mut victim = Victim::start("victim-rust-jemalloc");
     let tracer = Trace::of(&victim).options(&["--by", "allocator"]).start();
     let books = victim.work();
@@ -43,7 +43,7 @@ fn by_allocator_each_has_the_blocks_that_it_handed_out() {
 }
 
 #[test]
-fn by_thread_each_has_what_it_allocated_whoever_freed_it() {
+fn by_thread_groups_blocks_by_the_allocating_thread() {
     let mut victim = Victim::start("threads");
     let tracer = Trace::of(&victim).options(&["--by", "thread", "--shards", "4"]).start();
     let tasks: Vec<u32> = fs::read_dir(format!("/proc/{}/task", victim.pid()))
@@ -83,7 +83,7 @@ fn by_thread_each_has_what_it_allocated_whoever_freed_it() {
 }
 
 #[test]
-fn threads_are_not_told_apart_unless_that_is_asked_for() {
+fn threads_are_not_separated_by_default() {
     let mut victim = Victim::start("threads");
     let tracer = Trace::of(&victim).start();
     victim.work();
@@ -96,7 +96,7 @@ fn threads_are_not_told_apart_unless_that_is_asked_for() {
 }
 
 #[test]
-fn processes_of_one_name_are_one_root_by_comm_and_two_by_process() {
+fn by_comm_merges_equal_names_and_by_process_does_not() {
     for (by, roots) in [("comm", 1), ("process", 2)] {
         let mut victims = [Victim::start_with("steady", &["300"]), Victim::start_with("steady", &["100"])];
         let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
@@ -112,7 +112,7 @@ fn processes_of_one_name_are_one_root_by_comm_and_two_by_process() {
 }
 
 #[test]
-fn whose_a_process_is_and_how_long_it_was_traced_is_told() {
+fn process_entry_has_user_cgroup_and_traced_time() {
     const NOBODY: u32 = 65534;
     let mut command = Command::new("cat");
     let mut other =

@@ -70,16 +70,16 @@ fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
 }
 
 #[test]
-fn page_faults_and_resident_bytes_of_processes_and_those_that_they_start_are_the_kernels() {
+fn faults_and_rss_of_a_process_tree_match_the_kernel() {
     equals("64", |victim, early| Trace::of_pids(&[victim.pid(), early]).option("--children"));
 }
 
 #[test]
-fn page_faults_and_resident_bytes_of_all_who_run_a_program_are_the_kernels() {
+fn faults_and_rss_of_an_executable_match_the_kernel() {
     equals("64", |_, _| Trace::of_all().option("--exe").option(victim::path("counted")));
 }
 
 #[test]
-fn they_are_the_same_where_no_page_is_in_the_sample() {
+fn faults_and_rss_match_with_an_empty_sample() {
     equals("4000000000", |_, _| Trace::of_all().option("--exe").option(victim::path("counted")));
 }

@@ -43,7 +43,7 @@ fn assert_family(report: &Report, relatives: &[Relative; 5]) {
 }
 
 #[test]
-fn the_children_of_a_running_process_are_traced_where_that_is_asked() {
+fn children_option_traces_children_of_a_running_process() {
     let mut victim = Victim::start("process_tree");
     let tracer = Trace::of(&victim).option("--children").start();
     let told = relatives(&mut victim);
@@ -53,7 +53,7 @@ fn the_children_of_a_running_process_are_traced_where_that_is_asked() {
 }
 
 #[test]
-fn otherwise_the_running_process_is_traced_alone() {
+fn children_of_a_running_process_are_excluded_by_default() {
     let mut victim = Victim::start("process_tree");
     let tracer = Trace::of(&victim).start();
     let told = relatives(&mut victim);
@@ -63,7 +63,7 @@ fn otherwise_the_running_process_is_traced_alone() {
 }
 
 #[test]
-fn the_children_of_a_command_are_traced_unless_it_is_to_be_alone() {
+fn children_of_a_command_are_traced_by_default() {
     let command = [PathBuf::from("sh"), "-c".into(), format!("{}; true", victim::path("short_lived").display()).into()];
     let outcome = Trace::of_command(&command).run();
     let books: Books = serde_json::from_str(outcome.output.lines().next().unwrap()).unwrap();
@@ -91,14 +91,14 @@ fn joined(trace: Trace, command: &mut Command) {
 }
 
 #[test]
-fn a_process_that_starts_later_is_chosen_by_its_name() {
+fn comm_selects_a_process_that_starts_later() {
     let scratch = Scratch::new();
     let program = named(&scratch, "mt-by-name");
     joined(Trace::of_all().options(&["--comm", "mt-by-name"]), &mut Command::new(program));
 }
 
 #[test]
-fn a_process_is_chosen_by_its_program() {
+fn exe_selects_a_process_that_starts_later() {
     let scratch = Scratch::new();
     let program = named(&scratch, "mt-by-exe");
     let trace = Trace::of_all().option("--exe").option(&program);
@@ -106,7 +106,7 @@ fn a_process_is_chosen_by_its_program() {
 }
 
 #[test]
-fn a_process_is_chosen_by_its_user() {
+fn user_selects_a_process_that_starts_later() {
     // Nobody else has this one.
     const USER: &str = "54321";
     let mut command = Command::new("setpriv");
@@ -115,7 +115,7 @@ fn a_process_is_chosen_by_its_user() {
 }
 
 #[test]
-fn a_process_is_chosen_by_a_control_group_above_its_own() {
+fn cgroup_selects_processes_of_nested_cgroups() {
     let group = Group::make();
     let inner = group.path().join("inner");
     fs::create_dir(&inner).unwrap();
@@ -128,7 +128,7 @@ fn a_process_is_chosen_by_a_control_group_above_its_own() {
 }
 
 #[test]
-fn who_is_left_out_is_not_traced_whatever_else_is_given() {
+fn exclude_overrides_other_selections() {
     let scratch = Scratch::new();
     let left_out = scratch.program(&victim::path("exact"), "mt-left-out");
     let mut left_out = Victim::run(&mut Command::new(left_out));
@@ -142,7 +142,7 @@ fn who_is_left_out_is_not_traced_whatever_else_is_given() {
 }
 
 #[test]
-fn without_a_choice_everyone_is_traced_but_memtrace() {
+fn all_processes_except_memtrace_are_traced_by_default() {
     let mut victims = [Victim::start("exact"), Victim::start("realloc")];
     let mut tracer = Trace::of_all().start();
     let own = tracer.process().pid();
@@ -161,7 +161,7 @@ fn without_a_choice_everyone_is_traced_but_memtrace() {
 }
 
 #[test]
-fn what_is_not_there_to_choose_by_is_refused() {
+fn unknown_user_executable_or_cgroup_is_refused() {
     Trace::of_all().options(&["--user", "nobody-of-that-name"]).run().assert_refused(3, &["no user"]);
     Trace::of_all().options(&["--exe", "/no/such/program"]).run().assert_refused(3, &["no program"]);
     Trace::of_all().options(&["--cgroup", "no-such.slice"]).run().assert_refused(3, &["no control group"]);

@@ -28,7 +28,7 @@ fn by_one_and_by_four(victim: &str) -> [Report; 2] {
 }
 
 #[test]
-fn one_shard_and_four_give_the_same_report_of_one_process() {
+fn one_and_four_shards_report_one_process_alike() {
     let [one, four] = by_one_and_by_four("exact");
     assert!(one.stacks.len() > 5);
     assert_eq!(by_stack(&one), by_stack(&four));
@@ -47,7 +47,7 @@ fn by_leaf(report: &Report) -> BTreeMap<String, Numbers> {
 /// Each trace walks its own stacks, and one of them may find the mappings locked by another thread where the other does
 /// not; so only the leaf is the same for certain.
 #[test]
-fn one_shard_and_four_give_the_same_report_of_many_threads() {
+fn one_and_four_shards_report_many_threads_alike() {
     let [one, four] = by_one_and_by_four("threads.musl");
     assert_eq!(by_leaf(&one), by_leaf(&four));
 }

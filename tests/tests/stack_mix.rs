@@ -70,7 +70,7 @@ fn commands(directory: &Path) -> Vec<Vec<OsString>> {
 }
 
 #[test]
-fn nearly_all_stacks_of_a_mix_of_programs_are_complete() {
+fn nearly_all_stacks_of_common_tools_are_complete() {
     let scratch = Scratch::new();
     let mut all = Ends::new();
     for command in commands(&scratch) {

@@ -88,7 +88,7 @@ print(string.Template('$a and $b').substitute(a=1, b=2))
 ";
 
 #[test]
-fn of_python() {
+fn python_stacks_match_libgcc() {
     Subject {
         arguments: &["-c", PYTHON],
         variables: &[("PYTHONMALLOC", "malloc"), ("PYTHONHASHSEED", "0")],
@@ -119,7 +119,7 @@ int main(int count, char **words) {
 ";
 
 #[test]
-fn of_the_cpp_compiler() {
+fn cc1plus_stacks_match_libgcc() {
     let scratch = Scratch::new();
     let (source, preprocessed) = (scratch.join("index.cpp"), scratch.join("index.ii"));
     fs::write(&source, CPP).expect("the scratch directory is writable");
@@ -148,7 +148,7 @@ select name, row_number() over (partition by parent order by size) from entries 
 ";
 
 #[test]
-fn of_sqlite() {
+fn sqlite_stacks_match_libgcc() {
     Subject { arguments: &[":memory:", SQL], every: 7, ..Subject::new("/usr/bin/sqlite3") }.stacks_equal();
 }
 
@@ -169,11 +169,11 @@ console.log(found.length > 0);
 /// Of code that node generates libgcc knows nothing, nor of the code that was generated when node was built. The stacks
 /// through these are compared from the leaf to there; the result says how many they are, some in ten.
 #[test]
-fn of_node() {
+fn node_stacks_match_libgcc() {
     Subject { arguments: &["-e", JAVASCRIPT], every: 29, ..Subject::new("/usr/bin/node") }.stacks_equal();
 }
 
 #[test]
-fn of_a_released_rust_program() {
+fn optimized_rust_stacks_match_libgcc() {
     Subject { every: 11, ..Subject::new(victim::path("rust_release")) }.stacks_equal();
 }

@@ -30,7 +30,7 @@ fn equals_the_oracle(name: &str) -> u64 {
 }
 
 #[test]
-fn those_of_a_signals_handler_go_on_in_what_was_interrupted() {
+fn signal_handler_stacks_continue_in_interrupted_code() {
     let from = |interrupted, handler| (vec!["all", interrupted, handler, "allocate"], 50);
     let expected = below_main([
         from("by_raise", "on_signal"),
@@ -43,7 +43,7 @@ fn those_of_a_signals_handler_go_on_in_what_was_interrupted() {
 }
 
 #[test]
-fn jumps_out_of_deep_frames_leave_nothing_behind() {
+fn longjmp_out_of_deep_frames_keeps_stacks_correct() {
     let descending = |depth: usize, last: &[&'static str]| [&["jump"], &vec!["descend"; depth + 1][..], last].concat();
     let expected = below_main([
         (descending(40, &["leave", "allocate"]), 100),
@@ -56,14 +56,14 @@ fn jumps_out_of_deep_frames_leave_nothing_behind() {
 }
 
 #[test]
-fn exceptions_through_frames_equal_the_calls_that_were_made() {
+fn allocations_during_exceptions_match_count_shim() {
     let Traced { report, books } = Traced::with_counts("exceptions");
     report.assert_equals(&books);
     report.assert_all_end("complete");
 }
 
 #[test]
-fn those_of_exceptions_equal_libgccs() {
+fn stacks_during_exceptions_match_libgcc() {
     let (Traced { report, .. }, comparison) = Traced::with_oracle("exceptions");
     report.assert_nothing_lost();
     report.assert_all_end("complete");
@@ -75,7 +75,7 @@ fn those_of_exceptions_equal_libgccs() {
 }
 
 #[test]
-fn eight_threads_on_one_processor_do_not_mix_theirs() {
+fn stacks_of_threads_on_one_cpu_do_not_mix() {
     let Traced { report, books } = Traced::victim("affinity");
     report.assert_nothing_lost();
     // What the threads give back when they end, no book tells of.
@@ -93,7 +93,7 @@ fn eight_threads_on_one_processor_do_not_mix_theirs() {
 
 /// A child's events are not its parent's, and are not traced.
 #[test]
-fn those_of_a_parent_stay_right_while_its_children_allocate() {
+fn parent_stacks_stay_correct_while_children_allocate() {
     let chain = [&["in_parent"; 13][..], &["allocate"]].concat();
     has_chains("deep_fork", &below_main([(chain, 10)])).assert_all_end("complete");
     equals_the_oracle("deep_fork");
@@ -107,7 +107,7 @@ fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> 
 }
 
 #[test]
-fn code_written_at_run_time_is_passed_by_its_frame_pointer_or_not_at_all() {
+fn generated_code_is_crossed_only_by_frame_pointer() {
     let Traced { report, books } = Traced::victim("generated");
     report.assert_equals(&books);
     let [(end, names, count)] = &through_generated(&report, 1)[..] else { panic!("not one: {:#?}", report.stacks) };

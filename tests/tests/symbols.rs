@@ -19,7 +19,7 @@ fn trace(mut victim: Victim) -> (Report, Books) {
 }
 
 #[test]
-fn an_inlined_function_has_a_frame_of_its_own() {
+fn inlined_function_has_its_own_frame() {
     let (report, books) = trace(Victim::start("inlined"));
     report.assert_site("inlined.c", &books.sites[0]);
     for stack in report.stacks_at("inlined_inner") {
@@ -31,7 +31,7 @@ fn an_inlined_function_has_a_frame_of_its_own() {
 }
 
 #[test]
-fn a_cpp_name_is_demangled() {
+fn cpp_names_are_demangled() {
     let (report, _) = trace(Victim::start("widgets"));
     let name = "widgets::Factory<int>::make_blocks(unsigned long)";
     let bytes: u64 = report.stacks_at(name).map(|stack| stack.numbers.live_bytes).sum();
@@ -39,7 +39,7 @@ fn a_cpp_name_is_demangled() {
 }
 
 #[test]
-fn a_rust_name_is_demangled() {
+fn rust_names_are_demangled() {
     let (report, _) = trace(Victim::start("victim-rust-vec"));
     let leaves = report.leaves();
     assert!(leaves.iter().flatten().any(|name| name.contains("::")), "{leaves:?}");
@@ -49,7 +49,7 @@ fn a_rust_name_is_demangled() {
 }
 
 #[test]
-fn a_program_in_another_mount_namespace_is_traced_and_its_functions_are_named() {
+fn symbols_resolve_in_another_mount_namespace() {
     let scratch = Scratch::new();
     let stage = Stage::of(&scratch, "exact");
     let (report, books) = trace(stage.start());
@@ -63,7 +63,7 @@ fn a_program_in_another_mount_namespace_is_traced_and_its_functions_are_named() 
 }
 
 #[test]
-fn a_program_in_another_mount_namespace_that_has_ended_has_its_functions_named() {
+fn symbols_resolve_after_exit_in_another_mount_namespace() {
     let scratch = Scratch::new();
     let mut victim = Stage::of(&scratch, "exact").start();
     let tracer = Trace::of(&victim).start();
@@ -77,7 +77,7 @@ fn a_program_in_another_mount_namespace_that_has_ended_has_its_functions_named()
 }
 
 #[test]
-fn debug_information_kept_apart_is_found_by_build_id() {
+fn separate_debug_information_is_found_by_build_id() {
     let scratch = Scratch::new();
     let stage = Stage::of(&scratch, "exact");
     stage.split_debug_information();
@@ -88,7 +88,7 @@ fn debug_information_kept_apart_is_found_by_build_id() {
 }
 
 #[test]
-fn a_frame_without_a_name_keeps_its_object_and_offset() {
+fn unnamed_frame_keeps_its_object_and_offset() {
     let scratch = Scratch::new();
     let copy = scratch.join("nameless");
     run(Command::new("strip").arg("--strip-all").arg("-o").arg(&copy).arg(victim::path("exact")));

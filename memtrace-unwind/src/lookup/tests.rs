@@ -79,7 +79,7 @@ fn found(pc: u64) -> Option<Found> {
 }
 
 #[test]
-fn an_address_has_the_rule_of_the_last_row_at_or_before_it() {
+fn address_gets_the_rule_of_the_last_row_at_or_before_it() {
     for (pc, rule) in [
         (0x10000, 0),
         (0x100ff, 0),
@@ -97,7 +97,7 @@ fn an_address_has_the_rule_of_the_last_row_at_or_before_it() {
 }
 
 #[test]
-fn rows_of_another_blob_are_found_there() {
+fn rows_in_a_second_blob_are_found() {
     let (mut tables, process) = tables();
     // The object's addresses are those in the process less the bias; its second page begins at 0x40000.
     tables.mappings[5].pages_and_kind = 2;
@@ -107,27 +107,27 @@ fn rows_of_another_blob_are_found_there() {
 }
 
 #[test]
-fn what_has_no_table_says_which() {
+fn mapping_without_a_table_gives_its_reason() {
     assert_eq!(found(0x20010), Some(Found::Generated));
     assert_eq!(found(0x30010), Some(Found::Nothing(End::TablePending)));
     assert_eq!(found(0x38010), Some(Found::Nothing(End::NoTable)));
 }
 
 #[test]
-fn addresses_between_and_around_mappings_are_in_none() {
+fn addresses_outside_mappings_are_not_found() {
     for pc in [0, 0xffff, 0x12000, 0x1ffff, 0x21000, 0x3ffff, 0x41000, u64::MAX] {
         assert_eq!(found(pc), None, "{pc:#x}");
     }
 }
 
 #[test]
-fn a_page_that_the_object_does_not_have_has_no_row() {
+fn page_beyond_the_object_has_no_row() {
     // The second object has one page, and the mapping begins behind it.
     assert_eq!(found(0x40000), Some(Found::Nothing(End::NoRow)));
 }
 
 #[test]
-fn a_page_that_was_never_written_has_no_row() {
+fn unwritten_page_has_no_row() {
     let (mut tables, process) = tables();
     tables.pages[10] = 0;
     assert_eq!(find_in(&tables, &process, 0x10100), Some(Found::Nothing(End::NoRow)));
@@ -139,7 +139,7 @@ fn a_page_that_was_never_written_has_no_row() {
 }
 
 #[test]
-fn the_most_mappings_that_a_process_may_have_are_all_found() {
+fn maximum_number_of_mappings_is_searched() {
     let count = 1u32 << MAPPING_STEPS;
     let (mut tables, _) = tables();
     tables.mappings = (0..u64::from(count)).map(|index| mapping(index << 20, 1, 0, 0, mapping::GENERATED)).collect();
@@ -151,7 +151,7 @@ fn the_most_mappings_that_a_process_may_have_are_all_found() {
 }
 
 #[test]
-fn the_most_rows_that_a_page_may_have_are_all_found() {
+fn maximum_number_of_rows_is_searched() {
     let (mut tables, process) = tables();
     tables.pages[10] = page(1, 1 << PAGE_BITS);
     for address in 0..1 << PAGE_BITS {
@@ -171,7 +171,7 @@ fn object(kind: u8) -> ObjectTable {
 }
 
 #[test]
-fn an_area_of_a_file_is_the_mapping_of_the_code_that_lies_there() {
+fn vma_gives_the_mapping_of_the_segment_around_pc() {
     let object = object(mapping::TABLE);
     let area = Area { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
     for (pc, begin, end, address) in [
@@ -192,7 +192,7 @@ fn an_area_of_a_file_is_the_mapping_of_the_code_that_lies_there() {
 }
 
 #[test]
-fn an_area_without_code_or_of_an_object_without_a_table_has_none() {
+fn vma_without_code_or_table_is_marked_unusable() {
     let area = Area { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
     let made = super::mapping(&object(mapping::TABLE), &area, 0x7000_2000);
     assert!(holds(&made, 0x7000_2000) && !holds(&made, 0x7000_1fff) && !holds(&made, 0x7000_4800));
@@ -206,7 +206,7 @@ fn an_area_without_code_or_of_an_object_without_a_table_has_none() {
 
 proptest! {
     #[test]
-    fn lookups_in_any_tables_end(
+    fn lookups_in_arbitrary_tables_terminate(
         words in proptest::collection::vec(any::<[u64; 3]>(), 1..20),
         pages in proptest::collection::vec(any::<u64>(), 0..20),
         rows in proptest::collection::vec(any::<u32>(), 0..200),

@@ -45,46 +45,43 @@ pub(super) const FILES: &[File] = &[
     File {
         name: "doctor",
         omitted: &[
-            Omitted { test: "a_targets_allocator_is_told_with_every_function_that_nm_shows", because: FILES_ALONE },
-            Omitted { test: "a_targets_debug_information_is_told", because: FILES_ALONE },
-            Omitted { test: "every_allocator_of_a_target_is_told_with_its_functions", because: FILES_ALONE },
-            Omitted { test: "a_static_program_is_told_to_be_one_with_all_that_was_looked_at", because: FILES_ALONE },
-            Omitted { test: "what_cannot_be_traced_is_told_as_a_run_would_fail_for_it", because: FILES_ALONE },
+            Omitted { test: "allocator_lists_every_hooked_function_that_nm_shows", because: FILES_ALONE },
+            Omitted { test: "debug_information_of_a_target_is_reported", because: FILES_ALONE },
+            Omitted { test: "every_allocator_is_listed_with_its_functions", because: FILES_ALONE },
+            Omitted { test: "stripped_static_executable_fails_with_inspected_files", because: FILES_ALONE },
+            Omitted { test: "untraceable_pid_fails_with_the_exit_code_of_a_run", because: FILES_ALONE },
         ],
     },
     File {
         name: "equality",
         omitted: &[
-            Omitted { test: "every_way_of_a_realloc_of_musl_equals_its_books", because: GLIBC },
-            Omitted { test: "aligned_blocks_and_failing_calls_of_musl_equal_their_books", because: GLIBC },
-            Omitted { test: "frees_by_other_threads_of_musl_equal_their_books", because: GLIBC },
+            Omitted { test: "every_realloc_outcome_on_musl_matches", because: GLIBC },
+            Omitted { test: "aligned_blocks_and_failed_calls_on_musl_match", because: GLIBC },
+            Omitted { test: "cross_thread_frees_on_musl_match", because: GLIBC },
         ],
     },
     File {
         name: "faults",
         omitted: &[
-            Omitted { test: "by_the_kind_of_memory", because: NOT_THE_KERNEL },
+            Omitted { test: "by_memory_separates_file_and_anonymous_pages", because: NOT_THE_KERNEL },
+            Omitted { test: "sampled_estimate_has_an_error_and_the_total_is_exact", because: NOT_THE_KERNEL },
             Omitted {
-                test: "of_a_sample_an_estimate_that_says_how_far_it_may_be_off_and_all_of_it_to_the_page",
-                because: NOT_THE_KERNEL,
-            },
-            Omitted {
-                test: "of_programs_that_live_for_short_and_of_whose_pages_few_are_seen",
+                test: "sampled_short_lived_processes_have_complete_stacks",
                 because: "it starts hundreds of programs, which takes long under emulation, and is about how many stacks are cut",
             },
-            Omitted { test: "what_was_swapped_out_and_in_again", because: NO_DISK },
-            Omitted { test: "what_was_waited_for_by_its_pages", because: NO_DISK },
+            Omitted { test: "swapped_in_pages_are_resident_again", because: NO_DISK },
+            Omitted { test: "major_faults_match_the_kernel", because: NO_DISK },
         ],
     },
     File {
         name: "reclaim",
         omitted: &[
             Omitted {
-                test: "what_a_reader_of_more_than_its_control_group_may_have_waits_for_is_what_the_kernel_writes_down",
+                test: "memcg_reclaim_stalls_match_kernel_tracepoints",
                 because: "it holds times against times, and nothing is timed under emulation",
             },
             Omitted {
-                test: "what_is_read_from_swap_is_counted_as_the_kernel_counts_it_and_sustained_it_is_paging",
+                test: "swap_reads_match_vmstat_and_are_assessed_as_paging",
                 because: "there is no disk to swap to",
             },
         ],
@@ -93,10 +90,10 @@ pub(super) const FILES: &[File] = &[
     File {
         name: "lifetimes",
         omitted: &[
-            Omitted { test: "kill_9_at_any_moment_leaves_the_target_running_and_unprobed", because: SLOW },
-            Omitted { test: "a_trace_of_a_given_duration_ends_by_itself", because: SLOW },
-            Omitted { test: "sigterm_ends_the_trace_as_ctrl_c_does", because: SLOW },
-            Omitted { test: "two_traces_of_one_process_at_once_are_both_right", because: SLOW },
+            Omitted { test: "sigkill_during_attach_leaves_the_target_unprobed", because: SLOW },
+            Omitted { test: "duration_option_ends_the_trace", because: SLOW },
+            Omitted { test: "sigterm_ends_the_trace_like_sigint", because: SLOW },
+            Omitted { test: "concurrent_traces_of_one_process_are_both_exact", because: SLOW },
         ],
     },
     File { name: "mappings", omitted: &[] },

@@ -67,7 +67,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_walk_over_anything_ends(
+    fn walk_over_arbitrary_input_terminates(
         world in anything(),
         ip in words(),
         numbered in prop::array::uniform16(words()),

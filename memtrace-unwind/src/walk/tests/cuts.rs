@@ -11,13 +11,13 @@ fn cut_at_once(end: End) -> Found {
 }
 
 #[test]
-fn an_address_in_no_mapping_is_shown_and_cuts() {
+fn unmapped_address_is_the_last_frame() {
     let stack = Stack::from([(SP, 0xdead_0000)]);
     assert_eq!(cut(sp(8), &stack), (vec![0x1010, 0xdead_0000], End::NoMapping));
 }
 
 #[test]
-fn what_the_table_does_not_know_is_shown_and_cuts_with_its_reason() {
+fn address_without_a_rule_is_the_last_frame() {
     for end in [End::TablePending, End::NoTable, End::NoRow] {
         let mut code = code(sp(8));
         code.ranges.push((0x5000..0x6000, Lookup::cut(end)));
@@ -27,7 +27,7 @@ fn what_the_table_does_not_know_is_shown_and_cuts_with_its_reason() {
 }
 
 #[test]
-fn rules_that_say_nothing_cut() {
+fn empty_rules_end_the_walk() {
     assert_eq!(cut(Rule::default(), &Stack::new()), cut_at_once(End::NoRow));
     for kind in [cfa::UNTABLED, 10, 255] {
         assert_eq!(cut(Rule { cfa_kind: kind, ..Rule::default() }, &Stack::new()), cut_at_once(End::Untabled));
@@ -35,7 +35,7 @@ fn rules_that_say_nothing_cut() {
 }
 
 #[test]
-fn words_that_cannot_be_read_cut() {
+fn unreadable_words_end_the_walk() {
     let rules = [
         sp(8),
         Rule { fp_kind: fp::AT_CFA, fp_offset: -16, ..sp(24) },
@@ -52,28 +52,28 @@ fn words_that_cannot_be_read_cut() {
 }
 
 #[test]
-fn a_caller_s_frame_that_does_not_lie_above_is_none() {
+fn cfa_not_above_the_stack_pointer_is_rejected() {
     for offset in [0, -8, i32::MIN] {
         assert_eq!(cut(sp(offset), &Stack::new()), cut_at_once(End::BadFrame), "{offset}");
     }
 }
 
 #[test]
-fn a_caller_s_frame_too_far_away_is_none() {
+fn cfa_too_far_away_is_rejected() {
     assert_eq!(cut(sp(8 << 20), &Stack::new()), cut_at_once(End::BadFrame));
     let stack = Stack::from([(SP + (8 << 20) - 16, OUTERMOST)]);
     assert_eq!(cut(sp((8 << 20) - 8), &stack), (vec![0x1010, OUTERMOST], End::Complete));
 }
 
 #[test]
-fn a_caller_s_frame_that_is_not_aligned_is_none() {
+fn unaligned_cfa_is_rejected() {
     for offset in 9..16 {
         assert_eq!(cut(sp(offset), &Stack::new()), cut_at_once(End::BadFrame), "{offset}");
     }
 }
 
 #[test]
-fn a_frame_pointer_that_is_not_known_cuts_where_it_is_needed() {
+fn unknown_frame_pointer_ends_the_walk_only_if_needed() {
     let forgets = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
     let below_itself = Rule { fp_kind: fp::AT_FP, ..sp(8) };
     let stack = Stack::from([(SP, 0x2010), (SP + 8, 0x3010), (SP + 16, 0x4010), (SP + 24, OUTERMOST)]);
@@ -89,7 +89,7 @@ fn a_frame_pointer_that_is_not_known_cuts_where_it_is_needed() {
 }
 
 #[test]
-fn a_frame_pointer_that_was_saved_is_known_again() {
+fn saved_frame_pointer_becomes_known_again() {
     let forgets = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
     let saved = Rule { fp_kind: fp::AT_CFA, fp_offset: -16, ..sp(16) };
     let needs = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
@@ -100,7 +100,7 @@ fn a_frame_pointer_that_was_saved_is_known_again() {
 }
 
 #[test]
-fn other_registers_are_known_in_the_leaf_alone() {
+fn other_registers_are_known_only_in_the_leaf() {
     let by_register = Rule { cfa_kind: cfa::REGISTER, extra: 10, cfa_offset: 8, ..Rule::default() };
     let from_register = Rule { ra_kind: ra::REGISTER, extra: 5, ..sp(8) };
     let stack = Stack::from([(SP, 0x1010)]);
@@ -113,7 +113,7 @@ fn other_registers_are_known_in_the_leaf_alone() {
 }
 
 #[test]
-fn registers_that_do_not_exist_are_not_known() {
+fn nonexistent_registers_end_the_walk() {
     for number in [-1, 16, 17, i32::MAX, i32::MIN] {
         let rule = Rule { cfa_kind: cfa::REGISTER, extra: number, cfa_offset: 8, ..Rule::default() };
         assert_eq!(cut(rule, &Stack::new()), cut_at_once(End::RegisterLost), "{number}");
@@ -122,7 +122,7 @@ fn registers_that_do_not_exist_are_not_known() {
 }
 
 #[test]
-fn a_walk_ends_at_the_depth_that_was_asked_for() {
+fn walk_ends_at_the_requested_depth() {
     let stack: Stack = (0..400).map(|index| (SP + index * 8, 0x1010)).collect();
     let registers = behind_a_call(0x1010, SP, 0);
     for depth in [0, 1, 2, 128, 256] {
@@ -134,7 +134,7 @@ fn a_walk_ends_at_the_depth_that_was_asked_for() {
 }
 
 #[test]
-fn a_stack_exactly_as_deep_as_asked_for_is_complete() {
+fn stack_exactly_as_deep_as_requested_is_complete() {
     let stack = Stack::from([(SP, 0x1020), (SP + 8, OUTERMOST)]);
     let registers = behind_a_call(0x1010, SP, 0);
     assert_eq!(walk_to(3, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020, OUTERMOST], End::Complete));
@@ -147,7 +147,7 @@ fn in_generated_code(fp: u64, stack: &Stack) -> Found {
 }
 
 #[test]
-fn frame_pointers_of_generated_code_that_lead_nowhere_are_not_followed() {
+fn invalid_frame_pointers_of_generated_code_are_rejected() {
     let anywhere: Stack = [SP - 16, SP - 8, SP, SP + 8, SP + (1 << 20), SP + (1 << 20) + 8]
         .into_iter()
         .map(|address| (address, 0x1020))
@@ -160,13 +160,13 @@ fn frame_pointers_of_generated_code_that_lead_nowhere_are_not_followed() {
 }
 
 #[test]
-fn what_a_frame_pointer_of_generated_code_led_to_is_not_shown_unless_it_is_code() {
+fn guessed_frame_outside_code_is_dropped() {
     let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x1020), (SP + 16, 0), (SP + 24, 0xdead_0000)]);
     assert_eq!(in_generated_code(SP, &stack), (vec![0x1010, 0x1020], End::GeneratedCut));
 }
 
 #[test]
-fn generated_code_needs_a_frame_pointer_that_is_known() {
+fn generated_code_needs_a_known_frame_pointer() {
     let mut code = code(Rule { fp_kind: fp::UNDEFINED, ..sp(8) });
     code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
     let found = walk(&behind_a_call(0x1010, SP, SP), &Stack::from([(SP, 0x5010)]), &code);

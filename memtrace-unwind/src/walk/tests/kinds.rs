@@ -7,13 +7,13 @@ fn complete(frames: &[u64]) -> Found {
 }
 
 #[test]
-fn a_frame_is_found_by_the_stack_pointer() {
+fn cfa_from_the_stack_pointer() {
     let stack = Stack::from([(SP + 24, OUTERMOST)]);
     assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(sp(32))), complete(&[0x1010, OUTERMOST]));
 }
 
 #[test]
-fn a_frame_is_found_by_the_frame_pointer_and_restores_it() {
+fn cfa_from_the_frame_pointer_which_is_restored() {
     let rule = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
     let stack = Stack::from([(SP + 0x100, SP + 0x200), (SP + 0x108, 0x1020), (SP + 0x200, 0), (SP + 0x208, OUTERMOST)]);
     let found = walk(&behind_a_call(0x1010, SP, SP + 0x100), &stack, &code(rule));
@@ -21,7 +21,7 @@ fn a_frame_is_found_by_the_frame_pointer_and_restores_it() {
 }
 
 #[test]
-fn a_frame_pointer_that_is_the_same_survives_frames_that_do_not_use_it() {
+fn unchanged_frame_pointer_survives_other_frames() {
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
     let stack = Stack::from([(SP, 0x2010), (SP + 0x108, OUTERMOST)]);
     let found = walk(&behind_a_call(0x1010, SP, SP + 0x100), &stack, &with(&[(0x1000, sp(8)), (0x2000, by_fp)]));
@@ -29,7 +29,7 @@ fn a_frame_pointer_that_is_the_same_survives_frames_that_do_not_use_it() {
 }
 
 #[test]
-fn a_plt_entry_s_frame_grows_behind_its_push() {
+fn cfa_of_a_plt_entry_grows_after_its_push() {
     let plt = Rule { cfa_kind: cfa::PLT, cfa_offset: 11, ..Rule::default() };
     let before_the_push = Stack::from([(SP, OUTERMOST), (SP + 8, 1)]);
     let behind_it = Stack::from([(SP, 1), (SP + 8, OUTERMOST)]);
@@ -40,14 +40,14 @@ fn a_plt_entry_s_frame_grows_behind_its_push() {
 }
 
 #[test]
-fn a_frame_is_found_by_a_pointer_on_the_stack() {
+fn cfa_from_a_pointer_on_the_stack() {
     let rule = Rule { cfa_kind: cfa::DEREF_SP, cfa_offset: 16, extra: 8, ..Rule::default() };
     let stack = Stack::from([(SP + 16, SP + 0x40), (SP + 0x40, OUTERMOST)]);
     assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
 }
 
 #[test]
-fn a_realigned_frame_is_found_by_what_lies_below_the_frame_pointer() {
+fn cfa_of_a_realigned_frame_is_read_below_the_frame_pointer() {
     // What gcc makes of a function with an aligned local: DW_CFA_def_cfa_expression (DW_OP_breg6 -8; DW_OP_deref), and
     // DW_CFA_expression (rbp; DW_OP_breg6 0).
     let rule = Rule { cfa_kind: cfa::DEREF_FP, cfa_offset: -8, fp_kind: fp::AT_FP, ..Rule::default() };
@@ -59,7 +59,7 @@ fn a_realigned_frame_is_found_by_what_lies_below_the_frame_pointer() {
 }
 
 #[test]
-fn behind_a_signal_all_registers_are_those_that_were_interrupted() {
+fn signal_frame_restores_the_interrupted_registers() {
     let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
     // The handler runs on a stack of its own, above the one that was interrupted.
@@ -81,7 +81,7 @@ fn behind_a_signal_all_registers_are_those_that_were_interrupted() {
 }
 
 #[test]
-fn the_interrupted_instruction_itself_is_looked_up_and_not_the_byte_before() {
+fn interrupted_pc_is_looked_up_without_subtracting_one() {
     let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
     let context = SP + 40;
     let stack = Stack::from([
@@ -96,7 +96,7 @@ fn the_interrupted_instruction_itself_is_looked_up_and_not_the_byte_before() {
 }
 
 #[test]
-fn in_the_leaf_a_frame_is_found_by_any_register() {
+fn cfa_from_any_register_in_the_leaf() {
     let rule = Rule { cfa_kind: cfa::REGISTER, extra: 10, cfa_offset: 8, ..Rule::default() };
     let mut registers = before(0x1010, SP, 0);
     registers.numbered[10] = SP + 0x20;
@@ -105,7 +105,7 @@ fn in_the_leaf_a_frame_is_found_by_any_register() {
 }
 
 #[test]
-fn the_stack_pointer_and_the_frame_pointer_have_numbers_too() {
+fn cfa_from_numbered_stack_and_frame_pointers() {
     for (number, fp) in [(7, 0), (6, SP)] {
         let rule = Rule { cfa_kind: cfa::REGISTER, extra: number, cfa_offset: 8, ..Rule::default() };
         let stack = Stack::from([(SP - 8, 0x1010), (SP, OUTERMOST)]);
@@ -115,7 +115,7 @@ fn the_stack_pointer_and_the_frame_pointer_have_numbers_too() {
 }
 
 #[test]
-fn a_return_address_in_a_register_is_found_in_the_leaf() {
+fn return_address_in_a_register_of_the_leaf() {
     // vfork of glibc keeps it in rdi over its system call (sysdeps/unix/sysv/linux/x86_64/vfork.S).
     let rule = Rule { ra_kind: ra::REGISTER, extra: 5, ..sp(8) };
     let mut registers = before(0x1010, SP, 0);
@@ -124,20 +124,20 @@ fn a_return_address_in_a_register_is_found_in_the_leaf() {
 }
 
 #[test]
-fn a_return_address_elsewhere_in_the_frame_is_found() {
+fn return_address_at_another_offset_from_the_cfa() {
     let rule = Rule { ra_kind: ra::AT_CFA, extra: -48, ..sp(64) };
     let stack = Stack::from([(SP + 16, OUTERMOST)]);
     assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
 }
 
 #[test]
-fn a_return_address_of_zero_is_the_end() {
+fn zero_return_address_ends_the_walk() {
     let stack = Stack::from([(SP, 0)]);
     assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(sp(8))), complete(&[0x1010]));
 }
 
 #[test]
-fn generated_code_is_walked_by_its_frame_pointers_and_said_to_be() {
+fn generated_code_is_walked_by_frame_pointers() {
     let mut code = code(sp(8));
     code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
     let fp = SP + 0x40;
@@ -147,7 +147,7 @@ fn generated_code_is_walked_by_its_frame_pointers_and_said_to_be() {
 }
 
 #[test]
-fn a_return_address_that_was_put_there_to_see_the_return_is_undone() {
+fn uretprobe_trampoline_is_replaced_by_the_return_address() {
     const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
     let mut code = with(&[(0x1000, sp(8)), (0x2000, sp(16))]);
     code.hijacked = BTreeMap::from([(SP, 0x2010), (SP + 16, OUTERMOST)]);
@@ -156,7 +156,7 @@ fn a_return_address_that_was_put_there_to_see_the_return_is_undone() {
 }
 
 #[test]
-fn a_call_at_a_function_s_very_end_has_the_rule_of_the_call() {
+fn call_at_the_end_of_a_function_has_its_own_rule() {
     // The callee never returns, so that the return address is already in the next function.
     let stack = Stack::from([(SP, 0x2000), (SP + 24, OUTERMOST), (SP + 8, 0x1234)]);
     let code = with(&[(0x1000, sp(24)), (0x2000, sp(8)), (0x5000, sp(8))]);
@@ -164,7 +164,7 @@ fn a_call_at_a_function_s_very_end_has_the_rule_of_the_call() {
 }
 
 #[test]
-fn hashes_tell_frames_their_order_and_their_ends_apart() {
+fn hash_depends_on_frames_their_order_and_the_end() {
     let hash = |seed, ips: &[u64], end| {
         let mut walk = Walk::default();
         walk.begin(&behind_a_call(0, 0, 0), 10, seed);
