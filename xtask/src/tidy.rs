@@ -3,7 +3,7 @@
 mod attributes;
 mod bpf_side;
 mod imports;
-mod names;
+mod paths;
 mod shape;
 mod table;
 mod tree;

@@ -3,7 +3,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 
 use super::tree::{Source, Tree};
-use super::{Violation, names};
+use super::{Violation, paths};
 
 const SOURCES: &str = "memtrace-ebpf/src/";
 const PROBES: &str = "memtrace-ebpf/src/probes/";
@@ -22,7 +22,7 @@ fn probe_imports(source: &Source) -> Vec<Violation> {
     let Some(file) = source.path.strip_prefix(PROBES) else { return Vec::new() };
     let probe = file.strip_suffix(".rs").unwrap_or(file).split('/').next().unwrap_or(file);
     let module = ["probes", probe].map(String::from);
-    let Ok(named) = names::named(&source.text, &module) else {
+    let Ok(named) = paths::named(&source.text, &module) else {
         return vec![Violation::new(source, 0, "not Rust")];
     };
     named

@@ -1,6 +1,6 @@
 //! The rooms of memtrace import what the table allows, and nothing else.
 
-use super::names::{self, Named};
+use super::paths::{self, Named};
 use super::table::{self, Rooms};
 use super::tree::{Source, Tree};
 use super::{Violation, table::Room};
@@ -40,7 +40,7 @@ fn dependencies(manifest: &str) -> Vec<(usize, String)> {
 
 fn check_file(source: &Source) -> Vec<Violation> {
     let module = module_of(source.path.strip_prefix(SOURCES).unwrap_or(&source.path));
-    let named = match names::named(&source.text, &module) {
+    let named = match paths::named(&source.text, &module) {
         Ok(named) => named,
         Err(error) => return vec![Violation::new(source, error.span().start().line, format!("not Rust: {error}"))],
     };
