@@ -69,7 +69,11 @@ const TASKS: &[Task] = &[
         does: "check formatting, clippy's lints and the project's own rules",
         run: Run::Alone(lint::run),
     },
-    Task { name: "tidy", does: "check the project's own rules alone", run: Run::Alone(tidy::run) },
+    Task {
+        name: "tidy",
+        does: "check the project's own rules alone (--cycles: list files that import each other)",
+        run: Run::WithOptions(tidy::run_with),
+    },
     Task { name: "bench", does: "run the benchmarks of memtrace's own parts", run: Run::Alone(bench::run) },
     Task {
         name: "bench overhead",

@@ -2,6 +2,8 @@
 
 mod attributes;
 mod bpf_side;
+mod cycles;
+mod file_graph;
 mod imports;
 mod paths;
 mod shape;
@@ -39,6 +41,24 @@ impl fmt::Display for Violation {
             line => write!(out, "{}:{line}: {}", self.path, self.message),
         }
     }
+}
+
+/// Rules that are reported on request only.
+const ON_REQUEST: &[(&str, fn(&Tree) -> Vec<Violation>)] = &[("--cycles", cycles::check)];
+
+/// Runs `cargo xtask tidy`: all rules, or the one that an option selects.
+pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {
+    let [option] = options else {
+        return if options.is_empty() { run(workspace) } else { bail!("tidy takes one option at most") };
+    };
+    let Some((_, check)) = ON_REQUEST.iter().find(|(name, _)| name == option) else {
+        bail!("tidy has no option {option}");
+    };
+    let violations = check(&Tree::read(workspace.root())?);
+    for violation in &violations {
+        say::result(&violation.to_string());
+    }
+    if violations.is_empty() { Ok(()) } else { bail!("{} violations", violations.len()) }
 }
 
 /// Checks the checkout.

@@ -22,15 +22,15 @@ fn probe_imports(source: &Source) -> Vec<Violation> {
     let Some(file) = source.path.strip_prefix(PROBES) else { return Vec::new() };
     let probe = file.strip_suffix(".rs").unwrap_or(file).split('/').next().unwrap_or(file);
     let module = ["probes", probe].map(String::from);
-    let Ok(named) = paths::named(&source.text, &module) else {
+    let Ok(paths) = paths::in_text(&source.text, &module) else {
         return vec![Violation::new(source, 0, "not Rust")];
     };
-    named
+    paths
         .iter()
-        .filter(|named| named.segments.starts_with(&["crate", "probes"].map(String::from)))
-        .filter(|named| named.segments.get(2).is_some_and(|other| other != probe))
-        .map(|named| {
-            Violation::new(source, named.line, format!("no probe may import another: {}", named.segments.join("::")))
+        .filter(|path| path.segments.starts_with(&["crate", "probes"].map(String::from)))
+        .filter(|path| path.segments.get(2).is_some_and(|other| other != probe))
+        .map(|path| {
+            Violation::new(source, path.line, format!("no probe may import another: {}", path.segments.join("::")))
         })
         .collect()
 }

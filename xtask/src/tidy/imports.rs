@@ -1,6 +1,7 @@
 //! The rooms of memtrace import what the table allows, and nothing else.
 
-use super::paths::{self, Named};
+use super::file_graph;
+use super::paths::{self, PathRef};
 use super::table::{self, Rooms};
 use super::tree::{Source, Tree};
 use super::{Violation, table::Room};
@@ -39,9 +40,9 @@ fn dependencies(manifest: &str) -> Vec<(usize, String)> {
 }
 
 fn check_file(source: &Source) -> Vec<Violation> {
-    let module = module_of(source.path.strip_prefix(SOURCES).unwrap_or(&source.path));
-    let named = match paths::named(&source.text, &module) {
-        Ok(named) => named,
+    let module = file_graph::module_of(source.path.strip_prefix(SOURCES).unwrap_or(&source.path));
+    let paths = match paths::in_text(&source.text, &module) {
+        Ok(paths) => paths,
         Err(error) => return vec![Violation::new(source, error.span().start().line, format!("not Rust: {error}"))],
     };
     // The crate's own root, its program and its tables of contents join the rooms.
@@ -49,24 +50,24 @@ fn check_file(source: &Source) -> Vec<Violation> {
     let Some(room) = table::room(name) else {
         return vec![Violation::new(source, 0, format!("the table of imports has no row for the room {name}"))];
     };
-    named.iter().filter_map(|named| Some(Violation::new(source, named.line, refusal(room, named)?))).collect()
+    paths.iter().filter_map(|path| Some(Violation::new(source, path.line, refusal(room, path)?))).collect()
 }
 
 /// Why `room` may not name that, if it may not.
-fn refusal(room: &Room, named: &Named) -> Option<String> {
-    let shown = named.segments.join("::");
-    if named.segments[0] == "crate" {
-        let inside = &named.segments[1..];
+fn refusal(room: &Room, path: &PathRef) -> Option<String> {
+    let shown = path.segments.join("::");
+    if path.segments[0] == "crate" {
+        let inside = &path.segments[1..];
         let other = table::room(inside.first()?)?;
         let allowed = other.name == room.name || room.imports.iter().any(|import| table::starts_with(inside, import));
         return (!allowed).then(|| format!("{} may not import {shown}", room.name));
     }
-    let foreign = table::foreign(&named.segments)?;
+    let foreign = table::foreign(&path.segments)?;
     let allowed = match foreign.rooms {
         Rooms::Any => true,
         Rooms::Only(rooms) => rooms.contains(&room.name),
         Rooms::ConstantsFor(rooms, constants) => {
-            rooms.contains(&room.name) || constants.contains(&room.name) && is_constant(named.segments.last()?)
+            rooms.contains(&room.name) || constants.contains(&room.name) && is_constant(path.segments.last()?)
         }
     };
     (!allowed).then(|| format!("{} may not name {shown}", room.name))
@@ -74,12 +75,6 @@ fn refusal(room: &Room, named: &Named) -> Option<String> {
 
 fn is_constant(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-}
-
-/// `report/svg.rs` is the module `report::svg`; `lib.rs` and `main.rs` are the root.
-fn module_of(path: &str) -> Vec<String> {
-    let path = path.strip_suffix(".rs").unwrap_or(path);
-    if matches!(path, "lib" | "main") { Vec::new() } else { path.split('/').map(String::from).collect() }
 }
 
 #[cfg(test)]

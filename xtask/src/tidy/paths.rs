@@ -1,67 +1,93 @@
-//! Every path that a Rust file names, resolved as far as the file alone allows.
+//! Collects the paths in a Rust file and resolves them as far as the file alone allows.
 
 use std::collections::BTreeSet;
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
-use syn::{ItemMod, ItemUse, Macro, MetaList, Path, UseTree};
+use syn::{File, ItemMod, ItemUse, Macro, MetaList, Path, UseTree, Visibility};
 
 /// A path in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
-    /// Its segments. A path into the own crate begins with `crate`.
+pub(super) struct PathRef {
+    /// Its segments. A path that starts with `self` or `super` is resolved to one that starts with `crate`.
     pub(super) segments: Vec<String>,
     /// Its line, from 1.
     pub(super) line: usize,
+    /// Set if the path is a leaf of a `use` item.
+    pub(super) import: Option<Import>,
 }
 
-/// The paths that `text` names, when it lies at `module` of its crate: `["report", "svg"]` for `report/svg.rs`.
+/// The local effect of a leaf of a `use` item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Import {
+    /// The name that it brings into scope; `None` for a glob.
+    pub(super) name: Option<String>,
+    /// True if the item has a visibility, so that it re-exports the name.
+    pub(super) is_public: bool,
+}
+
+/// Returns the paths in `text`, a file of the module `module`: `["report", "svg"]` for `report/svg.rs`.
 ///
-/// Left out are paths that begin with a module of the file itself, and single names outside of `use`: those are local.
+/// Leaves out local names: paths that start with a module of the file itself, and single names outside of `use`.
 ///
 /// # Errors
 ///
-/// When `text` is not Rust.
-pub(super) fn named(text: &str, module: &[String]) -> syn::Result<Vec<Named>> {
+/// If `text` is not Rust.
+pub(super) fn in_text(text: &str, module: &[String]) -> syn::Result<Vec<PathRef>> {
     let file = syn::parse_file(text)?;
-    let mut collector = Collector { module: module.to_vec(), found: Vec::new(), local: BTreeSet::new() };
-    collector.visit_file(&file);
-    let Collector { mut found, local, .. } = collector;
-    found.retain(|named| named.segments.first().is_some_and(|first| !local.contains(first)));
-    Ok(found)
+    let (mut paths, local) = in_file(&file, module);
+    paths.retain(|path| path.segments.first().is_some_and(|first| !local.contains(first)));
+    Ok(paths)
+}
+
+/// Returns the paths in `file`, including those that start with one of its own modules, and the names of these modules.
+pub(super) fn in_file(file: &File, module: &[String]) -> (Vec<PathRef>, BTreeSet<String>) {
+    let mut collector = Collector { module: module.to_vec(), paths: Vec::new(), local: BTreeSet::new() };
+    collector.visit_file(file);
+    (collector.paths, collector.local)
 }
 
 struct Collector {
     module: Vec<String>,
-    found: Vec<Named>,
-    /// Modules of this file, which hide crates of the same name.
+    paths: Vec<PathRef>,
+    /// Modules of this file. They hide crates of the same name.
     local: BTreeSet<String>,
 }
 
 impl Collector {
-    fn add(&mut self, segments: Vec<String>, line: usize) {
+    fn add(&mut self, segments: Vec<String>, line: usize, import: Option<Import>) {
         if let Some(segments) = resolve(segments, &self.module) {
-            self.found.push(Named { segments, line });
+            self.paths.push(PathRef { segments, line, import });
         }
     }
 
-    fn add_use(&mut self, tree: &UseTree, prefix: &[String]) {
+    fn add_use(&mut self, tree: &UseTree, prefix: &[String], is_public: bool) {
         let with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
+        let import = |name: &syn::Ident| Some(Import { name: Some(name.to_string()), is_public });
         match tree {
-            UseTree::Path(path) => self.add_use(&path.tree, &with(&path.ident)),
-            UseTree::Name(name) => self.add(with(&name.ident), name.span().start().line),
-            UseTree::Rename(rename) => self.add(with(&rename.ident), rename.span().start().line),
-            UseTree::Glob(glob) => self.add(prefix.to_vec(), glob.span().start().line),
+            UseTree::Path(path) => self.add_use(&path.tree, &with(&path.ident), is_public),
+            // `use a::{self}` imports `a`.
+            UseTree::Name(name) if name.ident == "self" && !prefix.is_empty() => {
+                let import = Import { name: prefix.last().cloned(), is_public };
+                self.add(prefix.to_vec(), name.span().start().line, Some(import));
+            }
+            UseTree::Name(name) => self.add(with(&name.ident), name.span().start().line, import(&name.ident)),
+            UseTree::Rename(rename) => {
+                self.add(with(&rename.ident), rename.span().start().line, import(&rename.rename))
+            }
+            UseTree::Glob(glob) => {
+                self.add(prefix.to_vec(), glob.span().start().line, Some(Import { name: None, is_public }));
+            }
             UseTree::Group(group) => {
                 for tree in &group.items {
-                    self.add_use(tree, prefix);
+                    self.add_use(tree, prefix, is_public);
                 }
             }
         }
     }
 
-    /// A macro's arguments are tokens, not paths: every run of names with colons between counts.
+    /// The arguments of a macro are tokens, not paths: every run of names with colons between them counts as a path.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut run: Vec<String> = Vec::new();
         let mut line = 0;
@@ -91,7 +117,7 @@ impl Collector {
 
     fn end_run(&mut self, run: &mut Vec<String>, line: usize) {
         if run.len() > 1 {
-            self.add(std::mem::take(run), line);
+            self.add(std::mem::take(run), line, None);
         }
         run.clear();
     }
@@ -106,13 +132,13 @@ impl<'ast> Visit<'ast> for Collector {
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        self.add_use(&item.tree, &[]);
+        self.add_use(&item.tree, &[], !matches!(item.vis, Visibility::Inherited));
     }
 
     fn visit_path(&mut self, path: &'ast Path) {
         if path.segments.len() > 1 {
             let segments = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-            self.add(segments, path.span().start().line);
+            self.add(segments, path.span().start().line, None);
         }
         visit::visit_path(self, path);
     }
@@ -128,7 +154,7 @@ impl<'ast> Visit<'ast> for Collector {
     }
 }
 
-/// Turns `self` and `super` into a path from `crate`; `None` for a path that leads out of the crate.
+/// Resolves `self` and `super` to a path from `crate`; returns `None` for a path that leaves the crate.
 fn resolve(segments: Vec<String>, module: &[String]) -> Option<Vec<String>> {
     let mut depth = module.len();
     let mut rest = segments.as_slice();
@@ -151,7 +177,7 @@ mod tests {
 
     fn paths(text: &str, module: &[&str]) -> Vec<String> {
         let module: Vec<String> = module.iter().map(ToString::to_string).collect();
-        named(text, &module).unwrap().iter().map(|named| named.segments.join("::")).collect()
+        in_text(text, &module).unwrap().iter().map(|path| path.segments.join("::")).collect()
     }
 
     #[test]
@@ -194,6 +220,6 @@ mod tests {
 
     #[test]
     fn a_path_has_its_line() {
-        assert_eq!(named("\n\nuse aya::Ebpf;", &[]).unwrap()[0].line, 3);
+        assert_eq!(in_text("\n\nuse aya::Ebpf;", &[]).unwrap()[0].line, 3);
     }
 }

@@ -1,0 +1,349 @@
+//! The import graph of a crate: which file uses an item that another file defines.
+//!
+//! Re-exports are followed to the file that defines the item. Code under `#[cfg(test)]` is ignored.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Attribute, File, ImplItem, Item, ItemMod, ItemUse, Macro};
+
+use super::paths::{self, PathRef};
+use super::tree::{Source, Tree};
+
+/// Re-exports of re-exports are followed up to this depth.
+const MAX_REEXPORTS: usize = 16;
+
+/// The files of a crate and their imports.
+pub(super) struct FileGraph<'a> {
+    files: Vec<FileFacts<'a>>,
+    /// The index in `files` by module path.
+    modules: BTreeMap<Vec<String>, usize>,
+}
+
+/// A file uses an item of another file.
+pub(super) struct Edge {
+    /// Index of the file that uses the item.
+    pub(super) from: usize,
+    /// Index of the file that defines it.
+    pub(super) to: usize,
+    /// Line of the use, from 1.
+    pub(super) line: usize,
+    /// The path as resolved.
+    pub(super) path: String,
+}
+
+struct FileFacts<'a> {
+    source: &'a Source,
+    module: Vec<String>,
+    paths: Vec<PathRef>,
+    definitions: BTreeSet<String>,
+    /// Modules that the file declares.
+    children: BTreeSet<String>,
+    /// Single names that its code uses.
+    names: BTreeSet<String>,
+}
+
+impl<'a> FileGraph<'a> {
+    /// Builds the graph of the files below `folder`. Files that are not Rust are skipped.
+    pub(super) fn of_crate(tree: &'a Tree, folder: &'a str) -> Self {
+        let mut parsed = Vec::new();
+        let mut tests = Vec::new();
+        for source in tree.rust_below(folder) {
+            let Ok(mut file) = syn::parse_file(&source.text) else { continue };
+            let module = module_of(source.path.strip_prefix(folder).unwrap_or(&source.path));
+            remove_tests(&mut file.items, &module, &mut tests);
+            parsed.push((source, module, file));
+        }
+        parsed.retain(|(_, module, _)| !tests.iter().any(|test| module.starts_with(test)));
+        let files: Vec<_> =
+            parsed.into_iter().map(|(source, module, file)| FileFacts::collect(source, module, &file)).collect();
+        let modules = files.iter().enumerate().map(|(index, file)| (file.module.clone(), index)).collect();
+        Self { files, modules }
+    }
+
+    /// Number of files.
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The file with this index.
+    pub(super) fn source(&self, index: usize) -> &'a Source {
+        self.files[index].source
+    }
+
+    /// Returns the imports, without those of a file from itself.
+    pub(super) fn edges(&self) -> Vec<Edge> {
+        let of_file = |(from, file): (usize, &FileFacts<'_>)| {
+            let edge = |path: &PathRef| {
+                let to = self.target(file, path)?;
+                Some(Edge { from, to, line: path.line, path: path.segments.join("::") })
+            };
+            file.paths.iter().filter_map(edge).filter(|edge| edge.from != edge.to).collect::<Vec<_>>()
+        };
+        self.files.iter().enumerate().flat_map(of_file).collect()
+    }
+
+    /// Returns the file that defines the item that `path` names in `file`.
+    fn target(&self, file: &FileFacts<'_>, path: &PathRef) -> Option<usize> {
+        let absolute = file.absolute(&path.segments, 0)?;
+        match &path.import {
+            // A re-export alone is no use of the item.
+            Some(import) if import.is_public && !import.name.as_ref().is_some_and(|name| file.names.contains(name)) => {
+                None
+            }
+            Some(import) if import.name.is_none() && self.modules.contains_key(&absolute) => {
+                self.modules.get(&absolute).copied()
+            }
+            _ => self.definition(&absolute, 0),
+        }
+    }
+
+    /// Returns the file that defines the item at a path from the crate's root. A module itself is no item: its uses name
+    /// the items.
+    fn definition(&self, path: &[String], depth: usize) -> Option<usize> {
+        if depth > MAX_REEXPORTS {
+            return None;
+        }
+        // A function may have the name of a module, so the whole path is looked up as an item too.
+        (0..path.len()).rev().find_map(|length| {
+            let index = *self.modules.get(&path[..length])?;
+            self.definition_in(index, &path[length..], depth)
+        })
+    }
+
+    /// Returns the file that defines an item of the module in the file `index`.
+    fn definition_in(&self, index: usize, item: &[String], depth: usize) -> Option<usize> {
+        let file = &self.files[index];
+        let (name, rest) = item.split_first()?;
+        if file.definitions.contains(name) {
+            return Some(index);
+        }
+        if let Some(import) = file.import(name) {
+            let reexported = [import.segments.as_slice(), rest].concat();
+            // An item of another crate has no file here.
+            return self.definition(&file.absolute(&reexported, depth)?, depth + 1);
+        }
+        if file.children.contains(name) {
+            return None;
+        }
+        let globs = file.paths.iter().filter(|path| path.import.as_ref().is_some_and(|import| import.name.is_none()));
+        let through_glob = globs.into_iter().find_map(|glob| {
+            let module = file.absolute(&glob.segments, depth)?;
+            let target = *self.modules.get(&module)?;
+            self.files[target].defines_or_imports(name).then(|| self.definition_in(target, item, depth + 1))?
+        });
+        // What is left was defined by a macro.
+        through_glob.or(Some(index))
+    }
+}
+
+impl<'a> FileFacts<'a> {
+    fn collect(source: &'a Source, module: Vec<String>, file: &File) -> Self {
+        let (paths, _) = paths::in_file(file, &module);
+        let mut names = Names { found: BTreeSet::new() };
+        names.visit_file(file);
+        let is_child = |item: &&Item| matches!(item, Item::Mod(item) if item.content.is_none());
+        let (children, items): (Vec<&Item>, Vec<&Item>) = file.items.iter().partition(is_child);
+        Self {
+            source,
+            module,
+            paths,
+            definitions: items.into_iter().filter_map(name_of).collect(),
+            children: children.into_iter().filter_map(name_of).collect(),
+            names: names.found,
+        }
+    }
+
+    fn import(&self, name: &str) -> Option<&PathRef> {
+        let imports = |path: &&PathRef| path.import.as_ref().is_some_and(|import| import.name.as_deref() == Some(name));
+        self.paths.iter().find(imports)
+    }
+
+    fn defines_or_imports(&self, name: &str) -> bool {
+        self.definitions.contains(name) || self.import(name).is_some()
+    }
+
+    /// Returns a path from the crate's root, without `crate`; `None` for a path into another crate.
+    fn absolute(&self, segments: &[String], depth: usize) -> Option<Vec<String>> {
+        let (first, rest) = segments.split_first()?;
+        if first == "crate" {
+            return Some(rest.to_vec());
+        }
+        if self.children.contains(first) || self.definitions.contains(first) {
+            return Some([self.module.as_slice(), segments].concat());
+        }
+        let import = self.import(first).filter(|import| import.segments != segments && depth < MAX_REEXPORTS)?;
+        self.absolute(&[import.segments.as_slice(), rest].concat(), depth + 1)
+    }
+}
+
+/// The single names that code uses, outside of `use`.
+struct Names {
+    found: BTreeSet<String>,
+}
+
+impl Names {
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) => drop(self.found.insert(ident.to_string())),
+                TokenTree::Group(group) => self.add_tokens(group.stream()),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_item_use(&mut self, _: &'ast ItemUse) {}
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.found.extend(path.segments.first().map(|segment| segment.ident.to_string()));
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, item: &'ast Macro) {
+        self.add_tokens(item.tokens.clone());
+        visit::visit_macro(self, item);
+    }
+}
+
+/// Removes items under `#[cfg(test)]` and adds the paths of removed modules to `tests`.
+fn remove_tests(items: &mut Vec<Item>, module: &[String], tests: &mut Vec<Vec<String>>) {
+    items.retain_mut(|item| {
+        if let Item::Mod(ItemMod { ident, attrs, content, .. }) = item {
+            let path = [module, &[ident.to_string()]].concat();
+            if is_test(attrs) {
+                tests.push(path);
+                return false;
+            }
+            if let Some((_, items)) = content {
+                remove_tests(items, &path, tests);
+            }
+        }
+        if let Item::Impl(item) = item {
+            item.items.retain(|item| !matches!(item, ImplItem::Fn(function) if is_test(&function.attrs)));
+        }
+        !attributes_of(item).is_some_and(is_test)
+    });
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
+    })
+}
+
+fn attributes_of(item: &Item) -> Option<&[Attribute]> {
+    Some(match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => return None,
+    })
+}
+
+fn name_of(item: &Item) -> Option<String> {
+    let name = match item {
+        Item::Const(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        Item::Macro(item) => item.ident.as_ref()?,
+        Item::Mod(item) => &item.ident,
+        Item::Static(item) => &item.ident,
+        Item::Struct(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        Item::Union(item) => &item.ident,
+        _ => return None,
+    };
+    Some(name.to_string())
+}
+
+/// Returns the module of a file by its path in the crate: `report/svg.rs` is `report::svg`; `lib.rs` and `main.rs` are
+/// the root.
+pub(super) fn module_of(path: &str) -> Vec<String> {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    if matches!(path, "lib" | "main") { Vec::new() } else { path.split('/').map(String::from).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The imports of a crate as `from -> to`, without the folder and `.rs`.
+    fn edges(files: &[(&str, &str)]) -> Vec<String> {
+        let paths: Vec<String> = files.iter().map(|(path, _)| format!("c/src/{path}.rs")).collect();
+        let files: Vec<(&str, &str)> =
+            paths.iter().zip(files).map(|(path, (_, text))| (path.as_str(), *text)).collect();
+        let tree = Tree::of(&files);
+        let graph = FileGraph::of_crate(&tree, "c/src/");
+        let name = |index| graph.source(index).path["c/src/".len()..].trim_end_matches(".rs").to_owned();
+        graph.edges().iter().map(|edge| format!("{} -> {}", name(edge.from), name(edge.to))).collect()
+    }
+
+    #[test]
+    fn an_import_leads_to_the_file_that_defines_the_item() {
+        let files = [("lib", "mod a; mod b;"), ("a", "use crate::b::B;"), ("b", "pub struct B;")];
+        assert_eq!(edges(&files), ["a -> b"]);
+        let files = [("lib", "mod a; mod b;"), ("a", "fn f() { crate::b::g(); }"), ("b", "pub fn g() {}")];
+        assert_eq!(edges(&files), ["a -> b"]);
+    }
+
+    #[test]
+    fn a_reexport_is_followed_and_is_no_use() {
+        let parent = ("a", "mod x; mod y; pub use x::X; pub(crate) use self::y::Y as Z;");
+        let children = [("a/x", "pub struct X;"), ("a/y", "use super::X; pub struct Y;")];
+        let files = [parent, children[0], children[1], ("b", "use crate::a::{X, Z};")];
+        assert_eq!(edges(&files), ["a/y -> a/x", "b -> a/x", "b -> a/y"]);
+    }
+
+    #[test]
+    fn a_parent_that_uses_what_it_reexports_imports_it() {
+        let files = [("a", "mod x; pub use x::X; fn f(_: X) {}"), ("a/x", "pub struct X;")];
+        assert_eq!(edges(&files), ["a -> a/x"]);
+    }
+
+    #[test]
+    fn an_imported_module_is_resolved_at_its_use() {
+        let files = [("a", "use crate::b; fn f() { b::x::g(); }"), ("b", "pub mod x;"), ("b/x", "pub fn g() {}")];
+        assert_eq!(edges(&files), ["a -> b/x"]);
+        let files = [("a", "mod x; fn f() { x::g(); }"), ("a/x", "pub fn g() {}")];
+        assert_eq!(edges(&files), ["a -> a/x"]);
+        let files = [("a", "mod x; fn f() { assert!(x::g()); }"), ("a/x", "pub fn g() {}")];
+        assert_eq!(edges(&files), ["a -> a/x"]);
+    }
+
+    #[test]
+    fn a_function_may_have_the_name_of_its_module() {
+        let files = [("a", "mod x; pub use x::x;"), ("a/x", "pub fn x() {}"), ("b", "use crate::a::x;")];
+        assert_eq!(edges(&files), ["b -> a/x"]);
+    }
+
+    #[test]
+    fn globs_and_macros_are_resolved_as_far_as_possible() {
+        let files = [("a", "pub use b::*; mod b;"), ("a/b", "pub struct B;"), ("c", "use crate::a::B;")];
+        assert_eq!(edges(&files), ["c -> a/b"]);
+        assert_eq!(edges(&[("a", "ids! { A }"), ("c", "use crate::a::A;")]), ["c -> a"]);
+        assert_eq!(edges(&[("a", "pub struct A;"), ("c", "use crate::a::*;")]), ["c -> a"]);
+    }
+
+    #[test]
+    fn test_code_and_other_crates_are_ignored() {
+        let test = "pub struct A; #[cfg(test)] mod tests { use crate::b::B; } #[cfg(test)] use crate::b::B;";
+        assert_eq!(edges(&[("a", test), ("b", "pub struct B;")]), [""; 0]);
+        let files = [("a", "#[cfg(test)] mod tests;"), ("a/tests", "use crate::b::B;"), ("b", "pub struct B;")];
+        assert_eq!(edges(&files), [""; 0]);
+        let files = [("a", "pub use aya::Ebpf; use b::X;"), ("a/b", "use super::Ebpf;"), ("c", "use crate::a::Ebpf;")];
+        assert_eq!(edges(&files), [""; 0]);
+    }
+}
