@@ -55,39 +55,39 @@ const STACKS: &[&str] = &["affinity", "deep", "deep_fork", "generated", "jumps",
 fn main() {
     println!("cargo::rerun-if-changed=victims");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let books = out.join("books.o");
-    compile("gcc", &["-std=c11", "-c"], &["books.c"], &[], &books);
+    let books = out.join("ledger.o");
+    compile("gcc", &["-std=c11", "-c"], &["ledger.c"], &[], &books);
     for name in GLIBC {
-        compile("gcc", &["-std=c11"], &[&format!("{name}.c"), "books.c"], &[], &out.join(name));
+        compile("gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(name));
     }
-    compile("gcc", &["-std=c11", "-static"], &["heaps.c", "books.c"], &[], &out.join("heaps.static"));
+    compile("gcc", &["-std=c11", "-static"], &["heaps.c", "ledger.c"], &[], &out.join("heaps.static"));
     let weak = ["-std=c11", "-Wl,-z,dynamic-undefined-weak"];
     let old = ["-std=c11", "-Wl,-z,dynamic-undefined-weak", "-nostartfiles"];
-    compile("gcc", &old, &["calls.c", "books.c", "old_start.c"], &[], &out.join("calls"));
-    compile("musl-gcc", &weak, &["calls.c", "books.c"], &[], &out.join("calls.musl"));
+    compile("gcc", &old, &["calls.c", "ledger.c", "old_start.c"], &[], &out.join("calls"));
+    compile("musl-gcc", &weak, &["calls.c", "ledger.c"], &[], &out.join("calls.musl"));
     for name in MUSL {
-        compile("musl-gcc", &["-std=c11"], &[&format!("{name}.c"), "books.c"], &[], &out.join(format!("{name}.musl")));
+        compile("musl-gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(format!("{name}.musl")));
     }
     compile("g++", &["-std=c++17"], &["widgets.cpp"], &[&books], &out.join("widgets"));
     compile("gcc", &["-std=c11", "-nostdlib", "-static", "-fno-stack-protector"], &["bare.c"], &[], &out.join("bare"));
     let library = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden"];
-    compile("gcc", &library, &["count_shim.c", "books.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
+    compile("gcc", &library, &["count_shim.c", "ledger.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
     // With an unwinder in it, so that none has to be loaded while a stack is taken.
     let shim = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden", "-static-libgcc", "-funwind-tables"];
     compile(
         "gcc",
         &shim,
-        &["stack_shim.c", "books.c", "places.c", "shared_file.c"],
+        &["stack_shim.c", "ledger.c", "places.c", "shared_file.c"],
         &[],
         &out.join("libstack_shim.so"),
     );
     let c = [&["-std=c11"], RELEASED].concat();
     for name in STACKS {
-        compile("gcc", &c, &[&format!("{name}.c"), "books.c", "places.c"], &[], &out.join(name));
+        compile("gcc", &c, &[&format!("{name}.c"), "ledger.c", "places.c"], &[], &out.join(name));
     }
     let fixed = [&c[..], &["-no-pie"]].concat();
-    compile("gcc", &fixed, &["deep.c", "books.c", "places.c"], &[], &out.join("deep.fixed"));
-    compile("musl-gcc", &c, &["deep.c", "books.c"], &[], &out.join("deep.musl"));
+    compile("gcc", &fixed, &["deep.c", "ledger.c", "places.c"], &[], &out.join("deep.fixed"));
+    compile("musl-gcc", &c, &["deep.c", "ledger.c"], &[], &out.join("deep.musl"));
     let cpp = [&["-std=c++17"], RELEASED].concat();
     compile("g++", &cpp, &["exceptions.cpp"], &[&books], &out.join("exceptions"));
     for (name, depth, room) in [("one", "3", "40"), ("other", "6", "400")] {
@@ -138,7 +138,7 @@ fn allocators(out: &Path, books: &Path) {
     let flags = ["-std=c11", "-DJEMALLOC", "-DPREFIX=je_"];
     link("gcc", &flags, &["family.c"], &[books, &prefixed], &["-lstdc++", "-lm"], &out.join("family.je"));
     let static_musl = ["-std=c11", "-static"];
-    compile("musl-gcc", &static_musl, &["family.c", "books.c"], &[], &out.join("family.musl_static"));
+    compile("musl-gcc", &static_musl, &["family.c", "ledger.c"], &[], &out.join("family.musl_static"));
     let operators: &[(&str, &[&str], &[&str])] = &[
         ("operators", &[], &[]),
         ("operators.static", &["-static"], &[]),

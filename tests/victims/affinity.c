@@ -1,6 +1,6 @@
 /* Eight threads on one processor, each in a recursion of its own, so that a stack that mixed two of them would show. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* The aligned functions, and the calls that fail. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <errno.h>
 #include <malloc.h>

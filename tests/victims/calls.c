@@ -4,7 +4,7 @@
  * The sum depends on results, errors and contents, and not on addresses: it is the same in every run with the same C
  * library. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <errno.h>
 #include <malloc.h>

@@ -1,7 +1,7 @@
 /* Threads that allocate, move and free without a pause until they are told to stop; every block is looked at before it is
  * given up, and must hold what was written into it. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <pthread.h>
 #include <stdlib.h>

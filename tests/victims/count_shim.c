@@ -5,7 +5,7 @@
  * It sees what goes through the allocator's public names. glibc's own direct calls (a thread's cache given back when it
  * ends) are not among these. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 #include "shared_file.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Processes of which the kernel's own counts are known: one that lives on, one that has run before and ends, one with threads
    that ends as a whole, and one that runs another program. What it has waited for it tells as wait4 does. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Recursion as deep as its argument says, without frame pointers, through frames of several sizes; at its end a block is
  * allocated and the stack is taken by glibc's backtrace. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A child that allocates through frames of its own, between its parent's allocations through others. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 /* A deterministic mix of all functions, and three sites whose bytes are known. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <malloc.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <string>
 
 extern "C" {
-#include "books.h"
+#include "ledger.h"
 }
 
 namespace {

@@ -1,6 +1,6 @@
 /* One program, then another in the same process: the first one's heap is gone. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Calls every function of an allocator's family so many times and books what came of it. Built with a PREFIX for the names
  * of the standard functions; with JEMALLOC or MIMALLOC it calls those allocators' own functions too. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Threads that allocate and free as fast as they can: `flood PAIRS`. Counts only, since a table would slow it down. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A child with a heap of its own, which must not show in its parent's books. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* Writes functions at run time and calls back through them, as compilers within programs do: one that keeps a frame
  * pointer, and some that have other things where it would be. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <string.h>

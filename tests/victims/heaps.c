@@ -1,6 +1,6 @@
 /* Allocates and frees in several arenas by a fixed pattern, and says what the allocator says of itself. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <malloc.h>
 #include <pthread.h>

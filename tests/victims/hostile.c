@@ -1,6 +1,6 @@
 /* Maps files as code that are not what they seem: `hostile FILE...`. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

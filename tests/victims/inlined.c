@@ -1,5 +1,5 @@
 /* A call that the compiler puts into its caller. */
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Jumps out of deep frames and out of a signal's handler, and allocates before and after. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <setjmp.h>
 #include <signal.h>

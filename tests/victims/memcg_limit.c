@@ -3,7 +3,7 @@
  * until it is killed, and keeps the number of blocks in FILE. `memcg_limit swap BYTES SECONDS` writes to BYTES of memory
  * repeatedly for SECONDS. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <fcntl.h>
 #include <stdio.h>

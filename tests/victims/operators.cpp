@@ -5,7 +5,7 @@
 #include <new>
 
 extern "C" {
-#include "books.h"
+#include "ledger.h"
 }
 
 namespace {

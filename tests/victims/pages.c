@@ -1,7 +1,7 @@
 /* Maps and touches memory in the way that its argument names, each way in a function of its own, and says how many pages of
  * each function's are resident and mapped, which it knows from what it has done. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <fcntl.h>
 #include <stdio.h>

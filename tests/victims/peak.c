@@ -1,5 +1,5 @@
 /* Rises to a known peak, falls, and rises again to less. */
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Loads two libraries, uses each, and waits in between. With an argument more, the first is unloaded before the second is
  * loaded, which mostly comes to lie where the first lay. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* A pool of its own over malloc, with functions whose arguments lie where no C library's do, and the program's own mallocs
  * beside it. Blocks of the pool come from chunks and are given back to them, by addresses that malloc never told. */
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* A process, the processes that it forks, and the program that one of those runs: each with books of its own. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdint.h>
 #include <stdio.h>

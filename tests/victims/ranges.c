@@ -1,6 +1,6 @@
 /* Has memory of each kind, of sizes that the test knows, and waits. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Every way in which a realloc can go. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-mod booked;
+mod recording;
 
 #[global_allocator]
-static ALLOCATOR: booked::Booked<tikv_jemallocator::Jemalloc> = booked::Booked(tikv_jemallocator::Jemalloc);
+static ALLOCATOR: recording::Booked<tikv_jemallocator::Jemalloc> = recording::Booked(tikv_jemallocator::Jemalloc);
 
 fn main() -> ExitCode {
-    booked::run(true)
+    recording::run(true)
 }

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-mod booked;
+mod recording;
 
 #[global_allocator]
-static ALLOCATOR: booked::Booked<mimalloc::MiMalloc> = booked::Booked(mimalloc::MiMalloc);
+static ALLOCATOR: recording::Booked<mimalloc::MiMalloc> = recording::Booked(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
-    booked::run(true)
+    recording::run(true)
 }

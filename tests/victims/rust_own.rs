@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-mod booked;
+mod recording;
 
 const SIZE: usize = 16 << 20;
 
@@ -40,9 +40,9 @@ unsafe impl GlobalAlloc for Arena {
 }
 
 #[global_allocator]
-static ALLOCATOR: booked::Booked<Arena> =
-    booked::Booked(Arena { memory: UnsafeCell::new([0; SIZE]), used: AtomicUsize::new(0) });
+static ALLOCATOR: recording::Booked<Arena> =
+    recording::Booked(Arena { memory: UnsafeCell::new([0; SIZE]), used: AtomicUsize::new(0) });
 
 fn main() -> ExitCode {
-    booked::run(false)
+    recording::run(false)
 }

@@ -3,11 +3,11 @@
 use std::alloc::System;
 use std::process::ExitCode;
 
-mod booked;
+mod recording;
 
 #[global_allocator]
-static ALLOCATOR: booked::Booked<System> = booked::Booked(System);
+static ALLOCATOR: recording::Booked<System> = recording::Booked(System);
 
 fn main() -> ExitCode {
-    booked::run(false)
+    recording::run(false)
 }

@@ -1,5 +1,5 @@
 /* Does a few things from its first instruction on, says so, and is gone. */
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 

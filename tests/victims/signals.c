@@ -1,6 +1,6 @@
 /* Handlers that allocate, of signals that come at known places, on the ordinary stack and on one of their own. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <signal.h>
 #include <stdlib.h>

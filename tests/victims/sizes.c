@@ -1,6 +1,6 @@
 /* Blocks of sizes around two limits: `sizes MIN MAX` books only what lies between them, both included. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 

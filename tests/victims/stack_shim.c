@@ -4,7 +4,7 @@
  * A sampled call reaches the C library from a function of its own, `sampled_…`, so that it can be told from the others by
  * the frame that called the allocator. What does not allocate, and the aligned allocations, pass by the shim. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 #include "places.h"
 #include "shared_file.h"
 

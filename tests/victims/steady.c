@@ -1,7 +1,7 @@
 /* Works a little whenever it is told to, and says after each time what it has done so far.
  * `steady BYTES...` allocates blocks of these sizes in turn, one size a time, ten blocks each; it frees one of them. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Many threads that live for a moment. What the C library allocates for them is not in this program's power to know:
  * count_shim knows. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * They are created before the books begin, with stacks small enough to be kept, since creating a thread and giving back
  * its stack allocate and free on their own account. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <pthread.h>
 #include <stdlib.h>

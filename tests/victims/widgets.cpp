@@ -3,7 +3,7 @@
 #include <new>
 
 extern "C" {
-#include "books.h"
+#include "ledger.h"
 }
 
 namespace widgets {

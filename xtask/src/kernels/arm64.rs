@@ -108,7 +108,7 @@ pub(super) fn build(workspace: &Workspace) -> Result<()> {
     let victims = workspace.join("tests/victims");
     let mut gcc = Command::new(LINKER);
     gcc.args(["-std=c11", "-O1", "-g", "-fno-builtin", "-pthread", "-o"]).arg(folder(workspace).join("exact"));
-    command::run(gcc.arg(victims.join("exact.c")).arg(victims.join("books.c")))
+    command::run(gcc.arg(victims.join("exact.c")).arg(victims.join("ledger.c")))
 }
 
 /// The guest's files: where each lies there, and here.

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::ptr;
 
-/// A block given up by a realloc that has not returned yet: `struct parked` in books.h.
+/// A block given up by a realloc that has not returned yet: `struct parked` in ledger.h.
 #[repr(C)]
 struct Parked {
     block: *mut c_void,

@@ -1,6 +1,6 @@
-/* See books.h. Nothing here calls an allocator, nor any function that might. */
+/* See ledger.h. Nothing here calls an allocator, nor any function that might. */
 #define _GNU_SOURCE
-#include "books.h"
+#include "ledger.h"
 
 #include <stdlib.h>
 #include <string.h>
