@@ -55,8 +55,8 @@ const STACKS: &[&str] = &["affinity", "deep", "deep_fork", "generated", "jumps",
 fn main() {
     println!("cargo::rerun-if-changed=victims");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let books = out.join("ledger.o");
-    compile("gcc", &["-std=c11", "-c"], &["ledger.c"], &[], &books);
+    let ledger = out.join("ledger.o");
+    compile("gcc", &["-std=c11", "-c"], &["ledger.c"], &[], &ledger);
     for name in GLIBC {
         compile("gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(name));
     }
@@ -68,7 +68,7 @@ fn main() {
     for name in MUSL {
         compile("musl-gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(format!("{name}.musl")));
     }
-    compile("g++", &["-std=c++17"], &["widgets.cpp"], &[&books], &out.join("widgets"));
+    compile("g++", &["-std=c++17"], &["widgets.cpp"], &[&ledger], &out.join("widgets"));
     compile("gcc", &["-std=c11", "-nostdlib", "-static", "-fno-stack-protector"], &["bare.c"], &[], &out.join("bare"));
     let library = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden"];
     compile("gcc", &library, &["count_shim.c", "ledger.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
@@ -89,7 +89,7 @@ fn main() {
     compile("gcc", &fixed, &["deep.c", "ledger.c", "places.c"], &[], &out.join("deep.fixed"));
     compile("musl-gcc", &c, &["deep.c", "ledger.c"], &[], &out.join("deep.musl"));
     let cpp = [&["-std=c++17"], RELEASED].concat();
-    compile("g++", &cpp, &["exceptions.cpp"], &[&books], &out.join("exceptions"));
+    compile("g++", &cpp, &["exceptions.cpp"], &[&ledger], &out.join("exceptions"));
     for (name, depth, room) in [("one", "3", "40"), ("other", "6", "400")] {
         let settings = [format!("-DPLUGIN={name}"), format!("-DDEPTH={depth}"), format!("-DROOM={room}")];
         let flags = ["-std=c11", "-fPIC", "-shared"].into_iter().chain(settings.iter().map(String::as_str));
@@ -97,8 +97,8 @@ fn main() {
         compile("gcc", &flags, &["plugin.c"], &[], &out.join(format!("lib{name}.so")));
     }
     released(&out);
-    allocators(&out, &books);
-    println!("cargo::rustc-link-arg-bins={}", books.display());
+    allocators(&out, &ledger);
+    println!("cargo::rustc-link-arg-bins={}", ledger.display());
 }
 
 /// The tests' own profile does not optimize.
@@ -109,15 +109,15 @@ fn released(out: &Path) {
 }
 
 /// The victims of each allocator: how they are linked, and what they are told of it.
-fn allocators(out: &Path, books: &Path) {
+fn allocators(out: &Path, ledger: &Path) {
     const JEMALLOC: &[&str] = &["-l:libjemalloc.a", "-lstdc++", "-lm"];
     const TCMALLOC: &[&str] = &["-l:libtcmalloc_minimal.a", "-lstdc++", "-lm"];
     let shared = ["-std=c11", "-fPIC", "-shared"];
     compile("gcc", &shared, &["named.c"], &[], &out.join("libnamed.so"));
-    compile("gcc", &["-std=c11"], &["pool.c"], &[books], &out.join("pool"));
+    compile("gcc", &["-std=c11"], &["pool.c"], &[ledger], &out.join("pool"));
     let here = format!("-Wl,-rpath,{}", out.display());
     let named = out.join("libnamed.so");
-    compile("gcc", &["-std=c11", "-DPREFIX=mine_", &here], &["family.c"], &[books, &named], &out.join("family.named"));
+    compile("gcc", &["-std=c11", "-DPREFIX=mine_", &here], &["family.c"], &[ledger, &named], &out.join("family.named"));
     let families: &[(&str, &[&str], &[&str])] = &[
         ("family.static", &["-static"], &[]),
         ("family.static_pie", &["-static-pie"], &[]),
@@ -131,12 +131,12 @@ fn allocators(out: &Path, books: &Path) {
     ];
     for (name, flags, libraries) in families {
         let flags = [&["-std=c11"], *flags].concat();
-        link("gcc", &flags, &["family.c"], &[books], libraries, &out.join(name));
+        link("gcc", &flags, &["family.c"], &[ledger], libraries, &out.join(name));
     }
     let prefixed = out.join("libje.a");
     prefixed_jemalloc(&prefixed);
     let flags = ["-std=c11", "-DJEMALLOC", "-DPREFIX=je_"];
-    link("gcc", &flags, &["family.c"], &[books, &prefixed], &["-lstdc++", "-lm"], &out.join("family.je"));
+    link("gcc", &flags, &["family.c"], &[ledger, &prefixed], &["-lstdc++", "-lm"], &out.join("family.je"));
     let static_musl = ["-std=c11", "-static"];
     compile("musl-gcc", &static_musl, &["family.c", "ledger.c"], &[], &out.join("family.musl_static"));
     let operators: &[(&str, &[&str], &[&str])] = &[
@@ -151,7 +151,7 @@ fn allocators(out: &Path, books: &Path) {
     ];
     for (name, flags, libraries) in operators {
         let flags = [&["-std=c++17"], *flags].concat();
-        link("g++", &flags, &["operators.cpp"], &[books], libraries, &out.join(name));
+        link("g++", &flags, &["operators.cpp"], &[ledger], libraries, &out.join(name));
     }
 }
 

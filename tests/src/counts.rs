@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::books::{Books, Numbers};
 use crate::victim;
 
-/// `struct books` of ledger.h: how many words come before the slots, and the size of all.
+/// `struct ledger` of ledger.h: how many words come before the slots, and the size of all.
 const WORDS: usize = 13;
 const SLOT_BYTES: u64 = 24;
 const SLOTS: u64 = 1 << 16;

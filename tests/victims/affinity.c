@@ -14,7 +14,7 @@ static pthread_barrier_t start;
 #define CHAIN(name)                                                                                                    \
     NOIPA static void *leaf_##name(size_t size) {                                                                   \
         void *block = malloc(size);                                                                                    \
-        book_alloc(NULL, block, size);                                                                                 \
+        ledger_alloc(NULL, block, size);                                                                                 \
         return block;                                                                                                  \
     }                                                                                                                  \
     NOIPA static void *chain_##name(int depth) {                                                                    \
@@ -27,7 +27,7 @@ static pthread_barrier_t start;
         pthread_barrier_wait(&start);                                                                                  \
         for (int i = 0; i < ROUNDS; i++) {                                                                             \
             void *block = chain_##name((int)(intptr_t)depth);                                                          \
-            book_free(block);                                                                                          \
+            ledger_free(block);                                                                                          \
             free(block);                                                                                               \
         }                                                                                                              \
         return NULL;                                                                                                   \
@@ -57,10 +57,10 @@ int main(void) {
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], NULL, runs[i], (void *)(i * 7)) != 0)
             abort();
-    books_begin();
+    ledger_start();
     pthread_barrier_wait(&start);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

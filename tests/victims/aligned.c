@@ -15,13 +15,13 @@ static void expect(int right) {
         abort();
 }
 
-static void *booked(void *block, size_t size) {
-    book_alloc(NULL, block, size);
+static void *recorded(void *block, size_t size) {
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
 static void release(void *block) {
-    book_free(block);
+    ledger_free(block);
     free(block);
 }
 
@@ -29,16 +29,16 @@ static void *posix(size_t alignment, size_t size, int expected) {
     void *block = NULL;
     expect(posix_memalign(&block, alignment, size) == expected);
     if (expected == 0)
-        book_alloc(NULL, block, size);
+        ledger_alloc(NULL, block, size);
     return block;
 }
 
 int main(void) {
-    books_begin();
+    ledger_start();
     for (size_t alignment = 8; alignment <= 65536; alignment *= 2) {
         void *first = posix(alignment, alignment * 3 + 1, 0);
-        void *second = booked(aligned_alloc(alignment, alignment * 2), alignment * 2);
-        void *third = booked(memalign(alignment, 33), 33);
+        void *second = recorded(aligned_alloc(alignment, alignment * 2), alignment * 2);
+        void *third = recorded(memalign(alignment, 33), 33);
         expect(first && second && third);
         expect((uintptr_t)first % alignment == 0 && (uintptr_t)second % alignment == 0);
         if (alignment % 3 == 1)
@@ -46,7 +46,7 @@ int main(void) {
         release(third);
     }
     /* A stale pointer in the variable must not be taken for a block. */
-    void *stale = booked(malloc(11), 11);
+    void *stale = recorded(malloc(11), 11);
     void *same = stale;
     expect(posix_memalign(&stale, 3, 100) == EINVAL && stale == same);
     expect(posix_memalign(&stale, 4, 100) == EINVAL && stale == same);
@@ -55,9 +55,9 @@ int main(void) {
     posix(24, 100, EINVAL);
     posix(64, 0, 0);
 
-    expect(booked(valloc(5000), 5000) != NULL);
+    expect(recorded(valloc(5000), 5000) != NULL);
 #ifdef __GLIBC__
-    expect(booked(pvalloc(5000), 5000) != NULL);
+    expect(recorded(pvalloc(5000), 5000) != NULL);
     expect(pvalloc(huge) == NULL);
 #endif
     expect(valloc(huge) == NULL);
@@ -68,9 +68,9 @@ int main(void) {
     expect(calloc(most, most) == NULL);
     /* The product overflows to something small. */
     expect(calloc(3, most / 3 + 2) == NULL);
-    expect(booked(calloc(0, 8), 0) != NULL);
-    expect(booked(calloc(33, 3), 99) != NULL);
-    expect(booked(malloc(0), 0) != NULL);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    expect(recorded(calloc(0, 8), 0) != NULL);
+    expect(recorded(calloc(33, 3), 99) != NULL);
+    expect(recorded(malloc(0), 0) != NULL);
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

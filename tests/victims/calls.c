@@ -76,7 +76,7 @@ static void drop(struct place *place) {
         return;
     check(place->block, place->seed, 0, edge(place->size));
     check(place->block, place->seed, tail(place->size), place->size);
-    book_free(place->block);
+    ledger_free(place->block);
     uint32_t how = next_random() % 4;
     if (how == 1 && free_sized && place->alignment == 1)
         free_sized(place->block, place->size);
@@ -104,7 +104,7 @@ static size_t any_alignment(void) { return (size_t)8 << (next_random() % 6); }
 static void with_malloc(struct place *place) {
     size_t size = any_size();
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     keep(place, block, size, 1);
 }
 
@@ -116,7 +116,7 @@ static void with_calloc(struct place *place) {
         size = 16;
     }
     unsigned char *block = calloc(count, size);
-    book_alloc(NULL, block, count * size);
+    ledger_alloc(NULL, block, count * size);
     for (size_t at = 0; block && at < count * size; at++)
         expect(block[at] == 0);
     keep(place, block, count * size, 1);
@@ -137,9 +137,9 @@ static void moved(struct place *place, struct place old, void *block, size_t siz
 static void with_realloc(struct place *place) {
     struct place old = *place;
     size_t size = any_size();
-    struct parked parked = book_park(old.block);
+    struct pending_realloc pending = ledger_begin_realloc(old.block);
     void *block = realloc(old.block, size);
-    book_realloc(NULL, parked, block, size);
+    ledger_end_realloc(NULL, pending, block, size);
     place->block = NULL;
     moved(place, old, block, size, !block && size != 0);
 }
@@ -149,11 +149,11 @@ static void with_reallocarray(struct place *place) {
     size_t size = any_size(), count = next_random() % 4, product;
     if (next_random() % 200 == 0)
         count = SIZE_MAX / 2;
-    struct parked parked = book_park(old.block);
+    struct pending_realloc pending = ledger_begin_realloc(old.block);
     void *block = reallocarray(old.block, count, size);
     if (__builtin_mul_overflow(count, size, &product))
         product = SIZE_MAX;
-    book_realloc(NULL, parked, block, product);
+    ledger_end_realloc(NULL, pending, block, product);
     place->block = NULL;
     moved(place, old, block, product, !block && product != 0);
 }
@@ -164,28 +164,28 @@ static void with_posix_memalign(struct place *place) {
     int error = posix_memalign(&block, alignment, size);
     add((uint64_t)error);
     expect(error == 0 || block == NULL);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     keep(place, block, size, alignment);
 }
 
 static void with_aligned_alloc(struct place *place) {
     size_t size = any_size(), alignment = any_alignment();
     void *block = aligned_alloc(alignment, size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     keep(place, block, size, alignment);
 }
 
 static void with_memalign(struct place *place) {
     size_t size = any_size(), alignment = any_alignment();
     void *block = memalign(alignment, size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     keep(place, block, size, alignment);
 }
 
 static void with_valloc(struct place *place) {
     size_t size = any_size();
     void *block = valloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     keep(place, block, size, 4096);
 }
 
@@ -193,7 +193,7 @@ static void with_valloc(struct place *place) {
 static void with_pvalloc(struct place *place) {
     size_t size = any_size();
     void *block = pvalloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     keep(place, block, size, 4096);
 }
 #endif
@@ -227,7 +227,7 @@ int main(int count, char **arguments) {
     /* From 2.42 on, a thread whose first call is a free makes its cache then, and begins the free again with the same
        block (malloc/malloc.c, `tcache_free_init`); it is seen twice. */
     free(malloc(16));
-    books_begin();
+    ledger_start();
     for (size_t round = 0; round < rounds; round++) {
         for (size_t kind = 0; kind < sizeof calls / sizeof *calls; kind++) {
             struct place *place = &places[next_random() % PLACES];
@@ -246,6 +246,6 @@ int main(int count, char **arguments) {
     while (length)
         *end++ = digits[--length];
     memcpy(end, ",", 2);
-    books_print(sum);
-    return gate_wait() ? 0 : 1;
+    ledger_print(sum);
+    return wait_for_harness() ? 0 : 1;
 }

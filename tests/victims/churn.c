@@ -28,15 +28,15 @@ static void make(struct block *block, size_t size, unsigned char mark) {
     *block = (struct block){.bytes = malloc(size), .size = size, .mark = mark};
     if (!block->bytes)
         abort();
-    book_alloc(NULL, block->bytes, size);
+    ledger_alloc(NULL, block->bytes, size);
     memset(block->bytes, mark, size);
 }
 
 static void move(struct block *block, size_t size) {
     check(block);
-    struct parked parked = book_park(block->bytes);
+    struct pending_realloc pending = ledger_begin_realloc(block->bytes);
     unsigned char *moved = realloc(block->bytes, size);
-    book_realloc(NULL, parked, moved, size);
+    ledger_end_realloc(NULL, pending, moved, size);
     if (!moved)
         abort();
     block->bytes = moved;
@@ -49,7 +49,7 @@ static void move(struct block *block, size_t size) {
 
 static void release(struct block *block) {
     check(block);
-    book_free(block->bytes);
+    ledger_free(block->bytes);
     free(block->bytes);
     block->bytes = NULL;
 }
@@ -76,16 +76,16 @@ static void *run(void *argument) {
 
 int main(void) {
     pthread_t threads[THREADS];
-    books_begin();
+    ledger_start();
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], NULL, run, (void *)(i + 1)) != 0)
             abort();
-    int told = gate_wait();
+    int told = wait_for_harness();
     stop = 1;
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     if (!told)
         return 1;
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

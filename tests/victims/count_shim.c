@@ -23,30 +23,30 @@ void *__libc_pvalloc(size_t);
 
 static int opened;
 
-static void open_books(void) {
+static void open_ledger(void) {
     if (!__atomic_exchange_n(&opened, 1, __ATOMIC_ACQ_REL))
-        books = shared_file("COUNT_SHIM_FILE=", sizeof(struct books));
+        ledger = shared_file("COUNT_SHIM_FILE=", sizeof(struct ledger));
 }
 
 PUBLIC void *malloc(size_t size) {
-    open_books();
+    open_ledger();
     void *block = __libc_malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
 PUBLIC void *calloc(size_t count, size_t size) {
-    open_books();
+    open_ledger();
     void *block = __libc_calloc(count, size);
-    book_alloc(NULL, block, count * size);
+    ledger_alloc(NULL, block, count * size);
     return block;
 }
 
 PUBLIC void *realloc(void *old, size_t size) {
-    open_books();
-    struct parked parked = book_park(old);
+    open_ledger();
+    struct pending_realloc pending = ledger_begin_realloc(old);
     void *block = __libc_realloc(old, size);
-    book_realloc(NULL, parked, block, size);
+    ledger_end_realloc(NULL, pending, block, size);
     return block;
 }
 
@@ -60,15 +60,15 @@ PUBLIC void *reallocarray(void *old, size_t count, size_t size) {
 }
 
 PUBLIC void free(void *block) {
-    open_books();
-    book_free(block);
+    open_ledger();
+    ledger_free(block);
     __libc_free(block);
 }
 
 PUBLIC void *memalign(size_t alignment, size_t size) {
-    open_books();
+    open_ledger();
     void *block = __libc_memalign(alignment, size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
@@ -85,15 +85,15 @@ PUBLIC int posix_memalign(void **place, size_t alignment, size_t size) {
 }
 
 PUBLIC void *valloc(size_t size) {
-    open_books();
+    open_ledger();
     void *block = __libc_valloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
 PUBLIC void *pvalloc(size_t size) {
-    open_books();
+    open_ledger();
     void *block = __libc_pvalloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }

@@ -98,11 +98,11 @@ int main(int count, char **arguments) {
         touch(700);
         _exit(0);
     }
-    say_ready();
+    print_ready();
     static char said[sizeof line + 64];
     snprintf(said, sizeof said, "{\"early\":%d}\n", (int)early);
-    say(said);
-    if (!gate_wait())
+    print_text(said);
+    if (!wait_for_harness())
         return 1;
     touch(1000);
     if (write(gate[1], "", 1) != 1)
@@ -117,6 +117,6 @@ int main(int count, char **arguments) {
         with_another_program(arguments[0]);
     wait_for("programs", pid);
     snprintf(said, sizeof said, "{%s}\n", line);
-    say(said);
-    return gate_wait() ? 0 : 1;
+    print_text(said);
+    return wait_for_harness() ? 0 : 1;
 }

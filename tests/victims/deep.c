@@ -23,7 +23,7 @@ static char extra[1 << 15];
 
 NOIPA static void *allocate(size_t size) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
 #ifdef __GLIBC__
     count = backtrace(callers, MOST);
 #endif
@@ -68,9 +68,9 @@ int main(int argc, char **argv) {
     /* The first time it loads libgcc. */
     backtrace(callers, MOST);
 #endif
-    books_begin();
+    ledger_start();
     void *block = wide(depth);
     describe();
-    books_print(extra);
-    return gate_wait() && block ? 0 : 1;
+    ledger_print(extra);
+    return wait_for_harness() && block ? 0 : 1;
 }

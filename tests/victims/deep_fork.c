@@ -8,10 +8,10 @@
 
 #define NOIPA __attribute__((noipa))
 
-NOIPA static void allocate(size_t size, int booked) {
+NOIPA static void allocate(size_t size, int recorded) {
     void *block = malloc(size);
-    if (booked)
-        book_alloc(NULL, block, size);
+    if (recorded)
+        ledger_alloc(NULL, block, size);
 }
 
 NOIPA static int in_child(int depth) {
@@ -35,7 +35,7 @@ NOIPA static int in_parent(int depth) {
 }
 
 int main(void) {
-    books_begin();
+    ledger_start();
     for (int round = 0; round < 5; round++) {
         in_parent(12);
         pid_t pid = fork();
@@ -49,6 +49,6 @@ int main(void) {
         if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 42)
             abort();
     }
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -13,20 +13,20 @@ static void *blocks[BLOCKS], *old[64];
 
 NOINLINE static void *site_a(size_t size) {
     void *block = malloc(size); a.line = __LINE__;
-    book_alloc(&a, block, size);
+    ledger_alloc(&a, block, size);
     return block;
 }
 
 NOINLINE static void *site_b(size_t count, size_t size) {
     void *block = calloc(count, size); b.line = __LINE__;
-    book_alloc(&b, block, count * size);
+    ledger_alloc(&b, block, count * size);
     return block;
 }
 
 NOINLINE static void *site_c(void *block, size_t size) {
-    struct parked parked = book_park(block);
+    struct pending_realloc pending = ledger_begin_realloc(block);
     void *grown = realloc(block, size); c.line = __LINE__;
-    book_realloc(&c, parked, grown, size);
+    ledger_end_realloc(&c, pending, grown, size);
     return grown;
 }
 
@@ -39,7 +39,7 @@ static uint32_t next_random(void) {
 }
 
 NOINLINE static void release(void **place) {
-    book_free(*place);
+    ledger_free(*place);
     free(*place);
     *place = NULL;
 }
@@ -72,7 +72,7 @@ NOINLINE static void *any_function(uint32_t kind, size_t size) {
         block = realloc(NULL, size);
         break;
     }
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
@@ -84,9 +84,9 @@ NOINLINE static void mix(void) {
         if (!*place) {
             *place = any_function(kind, size);
         } else if (kind % 3 == 0) {
-            struct parked parked = book_park(*place);
+            struct pending_realloc pending = ledger_begin_realloc(*place);
             void *moved = realloc(*place, size);
-            book_realloc(NULL, parked, moved, size);
+            ledger_end_realloc(NULL, pending, moved, size);
             if (moved || size == 0)
                 *place = moved;
         } else {
@@ -98,7 +98,7 @@ NOINLINE static void mix(void) {
 int main(void) {
     for (size_t i = 0; i < 64; i++)
         old[i] = malloc(i * 40);
-    books_begin();
+    ledger_start();
     for (size_t i = 0; i < 50; i++)
         release(&old[i]);
     for (size_t i = 1; i <= 100; i++)
@@ -113,6 +113,6 @@ int main(void) {
     release(&dropped);
     mix();
     free(NULL);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -61,10 +61,10 @@ __attribute__((noipa)) int survive(int depth, int number) {
 int main() {
     // What is done the first time only.
     survive(1, 3);
-    books_begin();
+    ledger_start();
     int sum = 0;
     for (int i = 0; i < 200; i++)
         sum += survive(i % 17, i);
-    books_print("");
-    return gate_wait() && sum > 0 ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() && sum > 0 ? 0 : 1;
 }

@@ -8,37 +8,37 @@
 
 __attribute__((noinline)) static void *before_exec(size_t size) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
 __attribute__((noinline)) static void *after_exec(size_t size) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
 static void drop(void *block) {
-    book_free(block);
+    ledger_free(block);
     free(block);
 }
 
 int main(int count, char **arguments) {
     if (count > 1 && strcmp(arguments[1], "second") == 0) {
-        books->counting = 1;
+        ledger->counting = 1;
         for (size_t i = 0; i < 30; i++)
             after_exec(500 + i);
         drop(after_exec(9000));
-        books_print("");
-        return gate_wait() ? 0 : 1;
+        ledger_print("");
+        return wait_for_harness() ? 0 : 1;
     }
     void *early = malloc(64);
-    books_begin();
+    ledger_start();
     for (size_t i = 0; i < 50; i++)
         before_exec(1000 + i);
     drop(before_exec(7000));
     drop(early);
-    books_print("");
+    ledger_print("");
     execl("/proc/self/exe", arguments[0], "second", (char *)NULL);
     return 2;
 }

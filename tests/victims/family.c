@@ -56,12 +56,12 @@ static size_t some_size(void) { return next_random() % 3000 + 1; }
 static int place(void) { return (int)(next_random() % PLACES); }
 
 static void keep(int at, void *block, size_t size) {
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     places[at] = block;
 }
 
 static void drop(int at) {
-    book_free(places[at]);
+    ledger_free(places[at]);
     F(free)(places[at]);
     places[at] = NULL;
 }
@@ -72,9 +72,9 @@ static void empty(int at) {
 }
 
 static void exchange(int at, void *new(void *, size_t), size_t size) {
-    struct parked parked = book_park(places[at]);
+    struct pending_realloc pending = ledger_begin_realloc(places[at]);
     void *block = new(places[at], size);
-    book_realloc(NULL, parked, block, size);
+    ledger_end_realloc(NULL, pending, block, size);
     if (block || size == 0)
         places[at] = block;
 }
@@ -122,7 +122,7 @@ extern void F(sdallocx)(void *block, size_t size, int flags);
 
 static void own(int at, uint32_t kind) {
     size_t size = some_size();
-    struct parked parked;
+    struct pending_realloc pending;
     void *block;
     size_t extra, real;
     switch (kind % 4) {
@@ -133,9 +133,9 @@ static void own(int at, uint32_t kind) {
     case 1:
         if (!places[at])
             break;
-        parked = book_park(places[at]);
+        pending = ledger_begin_realloc(places[at]);
         block = F(rallocx)(places[at], size, 0);
-        book_realloc(NULL, parked, block, size);
+        ledger_end_realloc(NULL, pending, block, size);
         expect(block != NULL);
         places[at] = block;
         break;
@@ -143,18 +143,18 @@ static void own(int at, uint32_t kind) {
         if (!places[at])
             break;
         extra = next_random() % 200;
-        parked = book_park(places[at]);
+        pending = ledger_begin_realloc(places[at]);
         real = F(xallocx)(places[at], size, extra, 0);
         if (real < size)
-            book_realloc(NULL, parked, NULL, 1);
+            ledger_end_realloc(NULL, pending, NULL, 1);
         else
-            book_realloc(NULL, parked, places[at], real < size + extra ? real : size + extra);
+            ledger_end_realloc(NULL, pending, places[at], real < size + extra ? real : size + extra);
         break;
     default:
         empty(at);
         block = F(mallocx)(size, 0);
-        book_alloc(NULL, block, size);
-        book_free(block);
+        ledger_alloc(NULL, block, size);
+        ledger_free(block);
         if (kind & 8)
             F(dallocx)(block, 0);
         else
@@ -242,8 +242,8 @@ static void own(int at, uint32_t kind) {
     default:
         empty(at);
         block = mi_malloc_aligned(size, 16);
-        book_alloc(NULL, block, size);
-        book_free(block);
+        ledger_alloc(NULL, block, size);
+        ledger_free(block);
         if (kind & 16)
             mi_free_size(block, size);
         else
@@ -259,11 +259,11 @@ int main(int count, char **arguments) {
     size_t rounds = strtoul(arguments[1], NULL, 10);
     /* What the allocator makes for itself at its first call is not ours. */
     F(free)(F(malloc)(16));
-    books_begin();
+    ledger_start();
     for (size_t round = 0; round < rounds; round++) {
         standard(place(), next_random());
         own(place(), next_random());
     }
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

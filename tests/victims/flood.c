@@ -38,15 +38,15 @@ int main(int count, char **arguments) {
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], NULL, run, NULL) != 0)
             abort();
-    books_begin();
+    ledger_start();
     pthread_barrier_wait(&start);
     pthread_barrier_wait(&done);
-    books->alloc_count = THREADS * pairs;
-    books->free_count = THREADS * (pairs - WINDOW);
-    books->alloc_bytes = books->alloc_count * SIZE;
-    books->free_bytes = books->free_count * SIZE;
-    books_print("");
-    int right = gate_wait();
+    ledger->alloc_count = THREADS * pairs;
+    ledger->free_count = THREADS * (pairs - WINDOW);
+    ledger->alloc_bytes = ledger->alloc_count * SIZE;
+    ledger->free_bytes = ledger->free_count * SIZE;
+    ledger_print("");
+    int right = wait_for_harness();
     pthread_barrier_wait(&start);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);

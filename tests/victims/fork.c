@@ -10,11 +10,11 @@ static void *blocks[200];
 
 static void take(size_t at, size_t size) {
     blocks[at] = malloc(size);
-    book_alloc(NULL, blocks[at], size);
+    ledger_alloc(NULL, blocks[at], size);
 }
 
 static void give_back(size_t at) {
-    book_free(blocks[at]);
+    ledger_free(blocks[at]);
     free(blocks[at]);
     blocks[at] = NULL;
 }
@@ -31,7 +31,7 @@ static void child(void) {
 }
 
 int main(void) {
-    books_begin();
+    ledger_start();
     for (size_t i = 0; i < 100; i++)
         take(i, 100 + i);
     for (int round = 0; round < 3; round++) {
@@ -46,6 +46,6 @@ int main(void) {
         for (size_t i = 0; i < 20; i++)
             take(100 + (size_t)round * 20 + i, 1000 + i);
     }
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -23,7 +23,7 @@ static size_t size;
 
 NOIPA static void allocate(void) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
 }
 
 NOIPA static void called_back(void) {
@@ -51,10 +51,10 @@ int main(void) {
         write_code(page + 128, with_code, sizeof with_code),
         write_code(page + 192, with_data, sizeof with_data),
     };
-    books_begin();
+    ledger_start();
     for (size_t i = 0; i < 4; i++)
         for (size = 1000 * (i + 1); size < 1000 * (i + 1) + 30; size++)
             through(codes[i]);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

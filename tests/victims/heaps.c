@@ -102,9 +102,9 @@ int main(int count, char **words) {
     snprintf(line, sizeof line,
              "{\"uordblks\":%zu,\"fsmblks\":%zu,\"fordblks\":%zu,\"hblks\":%zu,\"hblkhd\":%zu,\"arena\":%zu}\n",
              info.uordblks, info.fsmblks, info.fordblks, info.hblks, info.hblkhd, info.arena);
-    say_ready();
-    say(line);
-    if (!gate_wait())
+    print_ready();
+    print_text(line);
+    if (!wait_for_harness())
         return 1;
     pthread_barrier_wait(&leave);
     for (size_t i = 0; i < threads; i++)

@@ -14,9 +14,9 @@ int main(int count, char **arguments) {
             return 2;
         close(file);
     }
-    books_begin();
+    ledger_start();
     for (size_t i = 1; i <= 20; i++)
-        book_alloc(NULL, malloc(i), i);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+        ledger_alloc(NULL, malloc(i), i);
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -7,7 +7,7 @@ static struct site inner = {.name = "inlined_inner"};
 
 __attribute__((always_inline)) static inline void *inlined_inner(size_t size) {
     void *block = malloc(size); inner.line = __LINE__;
-    book_alloc(&inner, block, size);
+    ledger_alloc(&inner, block, size);
     return block;
 }
 
@@ -17,9 +17,9 @@ __attribute__((noinline)) static void *real_outer(size_t size) {
 }
 
 int main(void) {
-    books_begin();
+    ledger_start();
     for (size_t i = 1; i <= 5; i++)
         real_outer(i * 100);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

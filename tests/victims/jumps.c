@@ -13,9 +13,9 @@ static sigjmp_buf landing;
 
 NOIPA static void allocate(size_t size) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     if (size % 2 == 0) {
-        book_free(block);
+        ledger_free(block);
         free(block);
     }
 }
@@ -52,11 +52,11 @@ int main(void) {
     struct sigaction action = {.sa_handler = leave_handler};
     if (sigaction(SIGUSR1, &action, NULL) != 0)
         abort();
-    books_begin();
+    ledger_start();
     for (int i = 0; i < ROUNDS; i++) {
         jump(i % 3 == 0 ? 40 : 5, leave);
         jump(10, raise_here);
     }
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct books own = {.max_size = SIZE_MAX};
-struct books *books = &own;
+static struct ledger own = {.max_size = SIZE_MAX};
+struct ledger *ledger = &own;
 static struct site *sites;
 
 /* Lets the processor know that it waits. */
-static void rest(void) {
+static void spin_hint(void) {
 #ifdef __aarch64__
     __asm__ volatile("yield");
 #else
@@ -20,54 +20,54 @@ static void rest(void) {
 }
 
 static void lock(void) {
-    while (__atomic_exchange_n(&books->lock, 1, __ATOMIC_ACQUIRE))
-        rest();
+    while (__atomic_exchange_n(&ledger->lock, 1, __ATOMIC_ACQUIRE))
+        spin_hint();
 }
 
-static void unlock(void) { __atomic_store_n(&books->lock, 0, __ATOMIC_RELEASE); }
+static void unlock(void) { __atomic_store_n(&ledger->lock, 0, __ATOMIC_RELEASE); }
 
-static size_t home(uintptr_t block) { return (size_t)((block >> 4) * 0x9E3779B97F4A7C15u >> 32) % BOOKS_SLOTS; }
+static size_t home(uintptr_t block) { return (size_t)((block >> 4) * 0x9E3779B97F4A7C15u >> 32) % LEDGER_SLOTS; }
 
 static struct slot *find(uintptr_t block) {
-    for (size_t i = home(block), seen = 0; seen < BOOKS_SLOTS; i = (i + 1) % BOOKS_SLOTS, seen++) {
-        if (books->slots[i].block == block)
-            return &books->slots[i];
-        if (books->slots[i].block == 0)
+    for (size_t i = home(block), seen = 0; seen < LEDGER_SLOTS; i = (i + 1) % LEDGER_SLOTS, seen++) {
+        if (ledger->slots[i].block == block)
+            return &ledger->slots[i];
+        if (ledger->slots[i].block == 0)
             return NULL;
     }
     return NULL;
 }
 
 static void insert(struct site *site, uintptr_t block, size_t size) {
-    for (size_t i = home(block), seen = 0; seen < BOOKS_SLOTS; i = (i + 1) % BOOKS_SLOTS, seen++) {
-        if (books->slots[i].block <= 1) {
-            books->slots[i] = (struct slot){block, size, site};
+    for (size_t i = home(block), seen = 0; seen < LEDGER_SLOTS; i = (i + 1) % LEDGER_SLOTS, seen++) {
+        if (ledger->slots[i].block <= 1) {
+            ledger->slots[i] = (struct slot){block, size, site};
             return;
         }
     }
-    books->overflowed++;
+    ledger->overflowed++;
 }
 
 static void register_site(struct site *site) {
-    for (struct site *known = sites; known; known = known->next)
-        if (known == site)
+    for (struct site *other = sites; other; other = other->next)
+        if (other == site)
             return;
     site->next = sites;
     sites = site;
 }
 
 static void count_alloc(struct site *site, void *block, size_t size) {
-    if (size < books->min_size || size > books->max_size) {
-        books->filtered_bytes += size;
-        books->filtered_count++;
+    if (size < ledger->min_size || size > ledger->max_size) {
+        ledger->filtered_bytes += size;
+        ledger->filtered_count++;
         return;
     }
     insert(site, (uintptr_t)block, size);
-    books->alloc_bytes += size;
-    books->alloc_count++;
-    uint64_t live = books->alloc_bytes - books->free_bytes;
-    if (live > books->peak_bytes)
-        books->peak_bytes = live;
+    ledger->alloc_bytes += size;
+    ledger->alloc_count++;
+    uint64_t live = ledger->alloc_bytes - ledger->free_bytes;
+    if (live > ledger->peak_bytes)
+        ledger->peak_bytes = live;
     if (site) {
         register_site(site);
         site->alloc_bytes += size;
@@ -76,77 +76,77 @@ static void count_alloc(struct site *site, void *block, size_t size) {
 }
 
 static void count_free(struct site *site, size_t size) {
-    books->free_bytes += size;
-    books->free_count++;
+    ledger->free_bytes += size;
+    ledger->free_count++;
     if (site) {
         site->free_bytes += size;
         site->free_count++;
     }
 }
 
-static struct parked take(void *block) {
-    struct parked parked = {.block = block};
+static struct pending_realloc remove_block(void *block) {
+    struct pending_realloc pending = {.block = block};
     struct slot *slot = find((uintptr_t)block);
     if (slot) {
-        parked.size = slot->size;
-        parked.site = slot->site;
-        parked.known = 1;
+        pending.size = slot->size;
+        pending.site = slot->site;
+        pending.tracked = 1;
         slot->block = 1;
     }
-    return parked;
+    return pending;
 }
 
-void book_alloc(struct site *site, void *block, size_t size) {
-    if (!block || !books->counting)
+void ledger_alloc(struct site *site, void *block, size_t size) {
+    if (!block || !ledger->counting)
         return;
     lock();
     count_alloc(site, block, size);
     unlock();
 }
 
-void book_free(void *block) {
-    if (!block || !books->counting)
+void ledger_free(void *block) {
+    if (!block || !ledger->counting)
         return;
     lock();
-    struct parked parked = take(block);
-    if (parked.known)
-        count_free(parked.site, parked.size);
+    struct pending_realloc pending = remove_block(block);
+    if (pending.tracked)
+        count_free(pending.site, pending.size);
     else
-        books->unmatched_frees++;
+        ledger->unmatched_frees++;
     unlock();
 }
 
-struct parked book_park(void *block) {
-    struct parked parked = {.block = block};
-    if (!block || !books->counting)
-        return parked;
+struct pending_realloc ledger_begin_realloc(void *block) {
+    struct pending_realloc pending = {.block = block};
+    if (!block || !ledger->counting)
+        return pending;
     lock();
-    parked = take(block);
+    pending = remove_block(block);
     unlock();
-    return parked;
+    return pending;
 }
 
-void book_realloc(struct site *site, struct parked old, void *block, size_t size) {
-    if (!books->counting)
+void ledger_end_realloc(struct site *site, struct pending_realloc old, void *block, size_t size) {
+    if (!ledger->counting)
         return;
     lock();
     if (!block && size != 0) {
-        if (old.known)
+        if (old.tracked)
             insert(old.site, (uintptr_t)old.block, old.size);
     } else {
-        if (old.known)
+        if (old.tracked)
             count_free(old.site, old.size);
         else if (old.block)
-            books->unmatched_frees++;
+            ledger->unmatched_frees++;
         if (block)
             count_alloc(site, block, size);
     }
     unlock();
 }
 
-void book_limits(size_t min, size_t max) {
-    books->min_size = min;
-    books->max_size = max;
+void ledger_set_size_limits(size_t min, size_t max) {
+    ledger->min_size = min;
+    ledger->max_size = max;
 }
 
 static char line[1 << 14];
@@ -198,16 +198,16 @@ static void flush(void) {
     used = 0;
 }
 
-void books_print(const char *extra) {
-    if (books->overflowed)
+void ledger_print(const char *extra) {
+    if (ledger->overflowed)
         _exit(102);
     put("{");
     put(extra);
-    put_four(books->alloc_bytes, books->alloc_count, books->free_bytes, books->free_count);
-    put_member("unmatched_frees", books->unmatched_frees);
-    put_member("filtered_bytes", books->filtered_bytes);
-    put_member("filtered_count", books->filtered_count);
-    put_member("peak_bytes", books->peak_bytes);
+    put_four(ledger->alloc_bytes, ledger->alloc_count, ledger->free_bytes, ledger->free_count);
+    put_member("unmatched_frees", ledger->unmatched_frees);
+    put_member("filtered_bytes", ledger->filtered_bytes);
+    put_member("filtered_count", ledger->filtered_count);
+    put_member("peak_bytes", ledger->peak_bytes);
     put("\"sites\":[");
     for (struct site *site = sites; site; site = site->next) {
         put("{");
@@ -221,28 +221,28 @@ void books_print(const char *extra) {
     flush();
 }
 
-void say_ready(void) {
+void print_ready(void) {
     put("ready ");
     put_number((uint64_t)getpid());
     put("\n");
     flush();
 }
 
-void books_begin(void) {
-    say_ready();
-    if (!gate_wait())
+void ledger_start(void) {
+    print_ready();
+    if (!wait_for_harness())
         _exit(103);
-    books->counting = 1;
+    ledger->counting = 1;
 }
 
-int gate_wait(void) {
+int wait_for_harness(void) {
     for (char byte = 0; byte != '\n';)
         if (read(STDIN_FILENO, &byte, 1) != 1)
             return 0;
     return 1;
 }
 
-void say(const char *text) {
+void print_text(const char *text) {
     put(text);
     flush();
 }

@@ -66,7 +66,7 @@ int main(int count, char **arguments) {
         return 2;
     int eats = strcmp(arguments[1], "eat") == 0;
     uint64_t *eaten = eats ? count_in(arguments[3]) : NULL;
-    books_begin();
+    ledger_start();
     if (eats)
         eat(strtoul(arguments[2], NULL, 10), eaten);
     int swaps = strcmp(arguments[1], "swap") == 0;
@@ -74,7 +74,7 @@ int main(int count, char **arguments) {
         write_again(strtoul(arguments[2], NULL, 10), atoi(arguments[3]));
     for (int times = swaps ? 0 : atoi(arguments[3]); times > 0; times--)
         read_all(arguments[2]);
-    books_print("");
-    gate_wait();
+    ledger_print("");
+    wait_for_harness();
     return 0;
 }

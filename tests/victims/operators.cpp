@@ -113,17 +113,17 @@ int main(int count, char **arguments) {
     // The memory for exceptions is prepared before anybody looks.
     int seen = throws ? refused(PTRDIFF_MAX / 2) : 0;
     ::operator delete(::operator new(64));
-    books_begin();
+    ledger_start();
     for (std::size_t round = 0; round < rounds; round++) {
         Place &place = places[next_random() % PLACES];
         if (place.block) {
-            book_free(place.block);
+            ledger_free(place.block);
             give(place);
         }
         place.kind = next_random() % 9;
         place.size = any_size(place.kind);
         place.block = take(place.kind, place.size);
-        book_alloc(nullptr, place.block, place.size);
+        ledger_alloc(nullptr, place.block, place.size);
         ::operator delete(nullptr);
         std::free(nullptr);
     }
@@ -134,6 +134,6 @@ int main(int count, char **arguments) {
     }
     if (throws && seen != static_cast<int>(throws) + 1)
         return 3;
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -285,14 +285,14 @@ int main(int argc, char **argv) {
     /* So that its own code is not touched for the first time while memory is. */
     if (mlockall(MCL_CURRENT))
         abort();
-    say_ready();
-    if (!gate_wait())
+    print_ready();
+    if (!wait_for_harness())
         return 1;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (argc == 2 && !strcmp(argv[1], ways[i].name))
             ways[i].run();
     static char all[sizeof line + 64];
     snprintf(all, sizeof all, "{\"pid\":%d,\"functions\":{%s}}\n", (int)getpid(), line);
-    say(all);
-    return gate_wait() ? 0 : 1;
+    print_text(all);
+    return wait_for_harness() ? 0 : 1;
 }

@@ -8,26 +8,26 @@ static void *blocks[100];
 
 __attribute__((noinline)) static void *held_at_the_peak(size_t size) {
     void *block = malloc(size); at_peak.line = __LINE__;
-    book_alloc(&at_peak, block, size);
+    ledger_alloc(&at_peak, block, size);
     return block;
 }
 
 __attribute__((noinline)) static void *held_afterwards(size_t size) {
     void *block = malloc(size); afterwards.line = __LINE__;
-    book_alloc(&afterwards, block, size);
+    ledger_alloc(&afterwards, block, size);
     return block;
 }
 
 int main(void) {
-    books_begin();
+    ledger_start();
     for (size_t i = 0; i < 100; i++)
         blocks[i] = held_at_the_peak(10000);
     for (size_t i = 0; i < 90; i++) {
-        book_free(blocks[i]);
+        ledger_free(blocks[i]);
         free(blocks[i]);
     }
     for (size_t i = 0; i < 50; i++)
         held_afterwards(3000);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -21,8 +21,8 @@ NOIPA static void *with(const char *path, size_t size, int keep) {
         abort();
     /* So that memtrace has met it. */
     free(take(1));
-    say("loaded\n");
-    if (!gate_wait())
+    print_text("loaded\n");
+    if (!wait_for_harness())
         abort();
     use(take, size);
     if (!keep)
@@ -31,11 +31,11 @@ NOIPA static void *with(const char *path, size_t size, int keep) {
 }
 
 int main(int argc, char **argv) {
-    books_begin();
+    ledger_start();
     void *first = with(argv[1], 1001, argc == 3);
     void *second = with(argv[2], 2002, 1);
     char extra[64];
     sprintf(extra, "\"distance\":%ld,", labs((long)((char *)first - (char *)second)));
-    books_print(extra);
-    return gate_wait() ? 0 : 1;
+    ledger_print(extra);
+    return wait_for_harness() ? 0 : 1;
 }

@@ -46,46 +46,46 @@ static void *kept[64];
 int main(void) {
     struct pool pool = {"victim"};
     free(malloc(16));
-    books_begin();
+    ledger_start();
     for (size_t i = 0; i < 2000; i++) {
         void **at = &kept[i * 7 % 64], *block = NULL;
         size_t size = i * 37 % 5000 + 1;
-        book_free(*at);
+        ledger_free(*at);
         pool_give(&pool, *at);
         *at = NULL;
         switch (i % 5) {
         case 0:
             block = pool_take(&pool, size);
-            book_alloc(NULL, block, size);
+            ledger_alloc(NULL, block, size);
             break;
         case 1:
             block = pool_array(&pool, 3, size);
-            book_alloc(NULL, block, 3 * size);
+            ledger_alloc(NULL, block, 3 * size);
             break;
         case 2:
             if (pool_make(&pool, size * 4, &block) != 0)
                 block = NULL;
-            book_alloc(NULL, block, size * 4);
+            ledger_alloc(NULL, block, size * 4);
             break;
         case 3: {
             block = pool_take(&pool, size);
-            book_alloc(NULL, block, size);
-            struct parked parked = book_park(block);
+            ledger_alloc(NULL, block, size);
+            struct pending_realloc pending = ledger_begin_realloc(block);
             block = pool_grow(&pool, block, size * 2);
-            book_realloc(NULL, parked, block, size * 2);
+            ledger_end_realloc(NULL, pending, block, size * 2);
             break;
         }
         default: {
             void *own = malloc(size);
-            book_alloc(NULL, own, size);
+            ledger_alloc(NULL, own, size);
             if (i % 3) {
-                book_free(own);
+                ledger_free(own);
                 free(own);
             }
         }
         }
         *at = block;
     }
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -13,11 +13,11 @@ static void *blocks[400];
 
 static void take(size_t at, size_t size) {
     blocks[at] = malloc(size);
-    book_alloc(NULL, blocks[at], size);
+    ledger_alloc(NULL, blocks[at], size);
 }
 
 static void give_back(size_t at) {
-    book_free(blocks[at]);
+    ledger_free(blocks[at]);
     free(blocks[at]);
     blocks[at] = NULL;
 }
@@ -25,7 +25,7 @@ static void give_back(size_t at) {
 static void print(void) {
     char pid[32];
     snprintf(pid, sizeof pid, "\"pid\":%d,", (int)getpid());
-    books_print(pid);
+    ledger_print(pid);
 }
 
 /* So many blocks, of which every third is given up again. */
@@ -38,9 +38,9 @@ static void work(size_t first, size_t count, size_t size) {
 
 static void child(size_t number, char *program) {
     /* What it has from its parent is not in its own books. */
-    memset(books, 0, sizeof *books);
-    books->max_size = SIZE_MAX;
-    books->counting = 1;
+    memset(ledger, 0, sizeof *ledger);
+    ledger->max_size = SIZE_MAX;
+    ledger->counting = 1;
     for (size_t i = 1; i < 20; i += 3)
         give_back(i);
     work(100, 40 + number, 1000 * (number + 1));
@@ -52,12 +52,12 @@ static void child(size_t number, char *program) {
 
 int main(int count, char **arguments) {
     if (count > 1 && strcmp(arguments[1], "second") == 0) {
-        books->counting = 1;
+        ledger->counting = 1;
         work(0, 30, 500);
         print();
         return 0;
     }
-    books_begin();
+    ledger_start();
     work(0, 60, 100);
     for (size_t number = 0; number < 3; number++) {
         pid_t pid = fork();
@@ -69,5 +69,5 @@ int main(int count, char **arguments) {
         work(200 + number * 20, 20, 5000);
     }
     print();
-    return gate_wait() ? 0 : 1;
+    return wait_for_harness() ? 0 : 1;
 }

@@ -83,8 +83,8 @@ int main(int count, char **words) {
     if (pthread_create(&thread, &attributes, deep, &sum))
         return 2;
     pthread_barrier_wait(&arrived);
-    say_ready();
-    if (!gate_wait())
+    print_ready();
+    if (!wait_for_harness())
         return 1;
     pthread_barrier_wait(&leave);
     pthread_join(thread, NULL);

@@ -9,24 +9,24 @@
 static volatile size_t huge = (size_t)PTRDIFF_MAX + 4096;
 
 static void *again(void *block, size_t size) {
-    struct parked parked = book_park(block);
+    struct pending_realloc pending = ledger_begin_realloc(block);
     void *result = realloc(block, size);
-    book_realloc(NULL, parked, result, size);
+    ledger_end_realloc(NULL, pending, result, size);
     return result;
 }
 
 static void *array(void *block, size_t count, size_t size) {
-    struct parked parked = book_park(block);
+    struct pending_realloc pending = ledger_begin_realloc(block);
     void *result = reallocarray(block, count, size);
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
         bytes = SIZE_MAX;
-    book_realloc(NULL, parked, result, bytes);
+    ledger_end_realloc(NULL, pending, result, bytes);
     return result;
 }
 
 static void release(void *block) {
-    book_free(block);
+    ledger_free(block);
     free(block);
 }
 
@@ -49,7 +49,7 @@ static void *grow(void *block, size_t size) {
 
 int main(void) {
     void *early = malloc(100), *early_kept = malloc(200), *early_to_zero = malloc(300), *early_failing = malloc(400);
-    books_begin();
+    ledger_start();
 
     void *block = again(NULL, 10);
     for (size_t size = 20; size < 3000; size += 13)
@@ -92,6 +92,6 @@ int main(void) {
     release(zeroed_early);
     (void)early_kept;
     (void)table;
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

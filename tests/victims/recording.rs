@@ -7,35 +7,35 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::ptr;
 
-/// A block given up by a realloc that has not returned yet: `struct parked` in ledger.h.
+/// A block given up by a realloc that has not returned yet: `struct pending_realloc` in ledger.h.
 #[repr(C)]
-struct Parked {
+struct PendingRealloc {
     block: *mut c_void,
     size: usize,
     site: *mut c_void,
-    known: c_int,
+    tracked: c_int,
 }
 
 unsafe extern "C" {
-    fn book_alloc(site: *mut c_void, block: *mut c_void, size: usize);
-    fn book_free(block: *mut c_void);
-    fn book_park(block: *mut c_void) -> Parked;
-    fn book_realloc(site: *mut c_void, old: Parked, block: *mut c_void, size: usize);
-    fn books_begin();
-    fn books_print(extra: *const c_char);
-    fn gate_wait() -> c_int;
+    fn ledger_alloc(site: *mut c_void, block: *mut c_void, size: usize);
+    fn ledger_free(block: *mut c_void);
+    fn ledger_begin_realloc(block: *mut c_void) -> PendingRealloc;
+    fn ledger_end_realloc(site: *mut c_void, old: PendingRealloc, block: *mut c_void, size: usize);
+    fn ledger_start();
+    fn ledger_print(extra: *const c_char);
+    fn wait_for_harness() -> c_int;
 }
 
 /// Books what `A` does.
-pub(crate) struct Booked<A>(pub(crate) A);
+pub(crate) struct Recording<A>(pub(crate) A);
 
 // SAFETY: every call is handed on as it is; the books look at addresses, never through them.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for Booked<A> {
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Recording<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps `alloc`'s contract.
         let block = unsafe { self.0.alloc(layout) };
         // SAFETY: the site may be null.
-        unsafe { book_alloc(ptr::null_mut(), block.cast(), layout.size()) };
+        unsafe { ledger_alloc(ptr::null_mut(), block.cast(), layout.size()) };
         block
     }
 
@@ -43,24 +43,24 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Booked<A> {
         // SAFETY: the caller keeps `alloc_zeroed`'s contract.
         let block = unsafe { self.0.alloc_zeroed(layout) };
         // SAFETY: the site may be null.
-        unsafe { book_alloc(ptr::null_mut(), block.cast(), layout.size()) };
+        unsafe { ledger_alloc(ptr::null_mut(), block.cast(), layout.size()) };
         block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the books look at the address only.
-        unsafe { book_free(block.cast()) };
+        unsafe { ledger_free(block.cast()) };
         // SAFETY: the caller keeps `dealloc`'s contract.
         unsafe { self.0.dealloc(block, layout) };
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the books look at the address only.
-        let parked = unsafe { book_park(block.cast()) };
+        let pending = unsafe { ledger_begin_realloc(block.cast()) };
         // SAFETY: the caller keeps `realloc`'s contract.
         let grown = unsafe { self.0.realloc(block, layout, size) };
-        // SAFETY: `parked` is what book_park returned; the site may be null.
-        unsafe { book_realloc(ptr::null_mut(), parked, grown.cast(), size) };
+        // SAFETY: `pending` is what ledger_begin_realloc returned; the site may be null.
+        unsafe { ledger_end_realloc(ptr::null_mut(), pending, grown.cast(), size) };
         grown
     }
 }
@@ -89,10 +89,10 @@ fn from_c() -> Vec<*mut c_void> {
         // SAFETY: any size may be asked for.
         let block = unsafe { libc::malloc(size * 7) };
         // SAFETY: the site may be null.
-        unsafe { book_alloc(ptr::null_mut(), block, size * 7) };
+        unsafe { ledger_alloc(ptr::null_mut(), block, size * 7) };
         if size % 3 == 0 {
             // SAFETY: the books look at the address only.
-            unsafe { book_free(block) };
+            unsafe { ledger_free(block) };
             // SAFETY: the block is malloc's, and nobody has it.
             unsafe { libc::free(block) };
         } else {
@@ -106,7 +106,7 @@ fn from_c() -> Vec<*mut c_void> {
 pub(crate) fn run(c: bool) -> ExitCode {
     let early = black_box(vec![1u8; 777]);
     // SAFETY: called once, by the only thread.
-    unsafe { books_begin() };
+    unsafe { ledger_start() };
     let vectors: Vec<Vec<u64>> = black_box((1..40).map(|length| (0..length).collect()).collect());
     let mut map: HashMap<String, Box<[u8]>> =
         (0..200usize).map(|key| (format!("key number {key}"), vec![0; key].into_boxed_slice())).collect();
@@ -116,9 +116,9 @@ pub(crate) fn run(c: bool) -> ExitCode {
     let blocks = if c { from_c() } else { Vec::new() };
     drop(early);
     // SAFETY: the text is a C string.
-    unsafe { books_print(c"".as_ptr()) };
+    unsafe { ledger_print(c"".as_ptr()) };
     // SAFETY: the gate has no conditions.
-    let released = unsafe { gate_wait() } != 0;
+    let released = unsafe { wait_for_harness() } != 0;
     black_box((vectors, map, aligned, blocks));
     if released { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 mod recording;
 
 #[global_allocator]
-static ALLOCATOR: recording::Booked<tikv_jemallocator::Jemalloc> = recording::Booked(tikv_jemallocator::Jemalloc);
+static ALLOCATOR: recording::Recording<tikv_jemallocator::Jemalloc> = recording::Recording(tikv_jemallocator::Jemalloc);
 
 fn main() -> ExitCode {
     recording::run(true)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 mod recording;
 
 #[global_allocator]
-static ALLOCATOR: recording::Booked<mimalloc::MiMalloc> = recording::Booked(mimalloc::MiMalloc);
+static ALLOCATOR: recording::Recording<mimalloc::MiMalloc> = recording::Recording(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
     recording::run(true)

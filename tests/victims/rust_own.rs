@@ -40,8 +40,8 @@ unsafe impl GlobalAlloc for Arena {
 }
 
 #[global_allocator]
-static ALLOCATOR: recording::Booked<Arena> =
-    recording::Booked(Arena { memory: UnsafeCell::new([0; SIZE]), used: AtomicUsize::new(0) });
+static ALLOCATOR: recording::Recording<Arena> =
+    recording::Recording(Arena { memory: UnsafeCell::new([0; SIZE]), used: AtomicUsize::new(0) });
 
 fn main() -> ExitCode {
     recording::run(false)

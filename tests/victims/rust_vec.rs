@@ -6,7 +6,7 @@ use std::process::ExitCode;
 mod recording;
 
 #[global_allocator]
-static ALLOCATOR: recording::Booked<System> = recording::Booked(System);
+static ALLOCATOR: recording::Recording<System> = recording::Recording(System);
 
 fn main() -> ExitCode {
     recording::run(false)

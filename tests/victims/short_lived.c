@@ -5,12 +5,12 @@
 
 __attribute__((noinline)) static void *keep(size_t size) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
 __attribute__((constructor)) static void before_main(void) {
-    books->counting = 1;
+    ledger->counting = 1;
     keep(123);
 }
 
@@ -18,8 +18,8 @@ int main(int count, char **arguments) {
     for (size_t i = 1; i <= 10; i++)
         keep(i * 100);
     void *block = keep(4000);
-    book_free(block);
+    ledger_free(block);
     free(block);
-    books_print("");
+    ledger_print("");
     return count > 1 ? atoi(arguments[1]) : 0;
 }

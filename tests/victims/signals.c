@@ -15,7 +15,7 @@ static char *page;
 
 NOIPA static void allocate(size_t size) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
 }
 
 NOIPA static void on_signal(int number) { allocate(100 + (size_t)number); }
@@ -75,13 +75,13 @@ int main(void) {
         abort();
     handle(SIGUSR1, on_signal, 0);
     handle(SIGUSR2, on_signal, SA_ONSTACK);
-    books_begin();
+    ledger_start();
     for (int i = 0; i < ROUNDS; i++) {
         handle(SIGSEGV, on_fault, 0);
         all(SIGUSR1);
         handle(SIGSEGV, on_fault, SA_ONSTACK);
         all(SIGUSR2);
     }
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -6,19 +6,19 @@
 
 static void *take(size_t size) {
     void *block = malloc(size);
-    book_alloc(NULL, block, size);
+    ledger_alloc(NULL, block, size);
     return block;
 }
 
 static void *again(void *block, size_t size) {
-    struct parked parked = book_park(block);
+    struct pending_realloc pending = ledger_begin_realloc(block);
     void *result = realloc(block, size);
-    book_realloc(NULL, parked, result, size);
+    ledger_end_realloc(NULL, pending, result, size);
     return result;
 }
 
 static void drop(void *block) {
-    book_free(block);
+    ledger_free(block);
     free(block);
 }
 
@@ -26,8 +26,8 @@ int main(int count, char **arguments) {
     if (count != 3)
         return 2;
     size_t min = strtoul(arguments[1], NULL, 10), max = strtoul(arguments[2], NULL, 10);
-    book_limits(min, max);
-    books_begin();
+    ledger_set_size_limits(min, max);
+    ledger_start();
     size_t sizes[] = {0, 1, min / 2, min - 1, min, min + 1, (min + max) / 2, max - 1, max, max + 1, max * 2};
     size_t many = sizeof sizes / sizeof *sizes;
     for (size_t i = 0; i < many; i++)
@@ -39,6 +39,6 @@ int main(int count, char **arguments) {
     for (size_t i = 0; i < many; i++)
         for (size_t j = 1; j < many; j++)
             again(take(sizes[i]), sizes[j]);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

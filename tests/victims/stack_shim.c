@@ -75,10 +75,10 @@ static void open_samples(void) {
 }
 
 /* As a victim does at its barrier, in the midst of whatever the program is doing. */
-static void wait_at_gate(void) {
+static void wait_at_barrier(void) {
     busy = 1;
-    say_ready();
-    if (!gate_wait())
+    print_ready();
+    if (!wait_for_harness())
         _exit(103);
     busy = 0;
 }
@@ -93,7 +93,7 @@ static int is_sampled(void) {
         return 0;
     uint64_t call = __atomic_fetch_add(&shared->calls, 1, __ATOMIC_RELAXED);
     if (call == shared->skip && shared->gated)
-        wait_at_gate();
+        wait_at_barrier();
     return call >= shared->skip && (call - shared->skip) % shared->every == 0 && shared->pid == (uint64_t)getpid();
 }
 

@@ -9,10 +9,10 @@
 __attribute__((noinline)) static void work(size_t size) {
     for (int i = 0; i < 10; i++) {
         unsigned char *block = malloc(size);
-        book_alloc(NULL, block, size);
+        ledger_alloc(NULL, block, size);
         memset(block, i, size);
         if (i == 9) {
-            book_free(block);
+            ledger_free(block);
             free(block);
         }
     }
@@ -21,11 +21,11 @@ __attribute__((noinline)) static void work(size_t size) {
 int main(int count, char **arguments) {
     if (count < 2)
         return 2;
-    books_begin();
+    ledger_start();
     for (int turn = 1;; turn = turn + 1 < count ? turn + 1 : 1) {
         work(strtoul(arguments[turn], NULL, 10));
-        books_print("");
-        if (!gate_wait())
+        ledger_print("");
+        if (!wait_for_harness())
             return 0;
     }
 }

@@ -20,7 +20,7 @@ static void *early[THREADS];
 static void *swap(void **place, void *block) { return __atomic_exchange_n(place, block, __ATOMIC_ACQ_REL); }
 
 __attribute__((noinline)) static void give_back(void *block) {
-    book_free(block);
+    ledger_free(block);
     free(block);
 }
 
@@ -32,7 +32,7 @@ static void *run(void *argument) {
     for (size_t i = 0; i < BLOCKS; i++) {
         size_t size = 16 + (self * 131 + i * 17) % 3000;
         void *block = malloc(size);
-        book_alloc(NULL, block, size);
+        ledger_alloc(NULL, block, size);
         give_back(swap(&boxes[self][i % DEPTH], block));
         give_back(swap(&boxes[neighbour][(i * 7) % DEPTH], NULL));
     }
@@ -50,10 +50,10 @@ int main(void) {
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], &small, run, (void *)i) != 0)
             abort();
-    books_begin();
+    ledger_start();
     pthread_barrier_wait(&start);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }

@@ -15,7 +15,7 @@ struct Part {
 template <typename Kind> struct Factory {
     __attribute__((noinline)) static void *make_blocks(std::size_t size) {
         void *block = std::malloc(size);
-        book_alloc(nullptr, block, size);
+        ledger_alloc(nullptr, block, size);
         return block;
     }
 };
@@ -23,23 +23,23 @@ template <typename Kind> struct Factory {
 } // namespace widgets
 
 int main() {
-    books_begin();
+    ledger_start();
     for (std::size_t i = 1; i <= 8; i++)
         widgets::Factory<int>::make_blocks(i * 64);
     for (int i = 0; i < 30; i++) {
         auto *part = new widgets::Part;
-        book_alloc(nullptr, part, sizeof *part);
+        ledger_alloc(nullptr, part, sizeof *part);
         if (i % 3 == 0) {
-            book_free(part);
+            ledger_free(part);
             delete part;
         }
     }
     auto *array = new char[333];
-    book_alloc(nullptr, array, 333);
-    book_free(array);
+    ledger_alloc(nullptr, array, 333);
+    ledger_free(array);
     delete[] array;
     // A multiple of the alignment, since some libraries round up to one.
-    book_alloc(nullptr, ::operator new(256, std::align_val_t(128)), 256);
-    books_print("");
-    return gate_wait() ? 0 : 1;
+    ledger_alloc(nullptr, ::operator new(256, std::align_val_t(128)), 256);
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
 }
