@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use memtrace::unwind::{self, Cache, Layout, Limits};
+use memtrace::eh_frame::{self, Cache, Layout, Limits};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
@@ -24,8 +24,8 @@ fn tables(criterion: &mut Criterion) {
     for (name, path) in [("libc", Some(PathBuf::from(LIBC))), ("libLLVM", llvm())] {
         let Some(path) = path else { continue };
         let open = || File::open(&path).expect("an object that can be read");
-        let table = unwind::read(open()).expect("an object with a table");
-        group.bench_function(format!("{name}/build"), |bencher| bencher.iter(|| unwind::read(open())));
+        let table = eh_frame::read(open()).expect("an object with a table");
+        group.bench_function(format!("{name}/build"), |bencher| bencher.iter(|| eh_frame::read(open())));
         group.bench_function(format!("{name}/from the cache"), |bencher| {
             bencher.iter(|| cache.table(open(), None));
         });

@@ -44,7 +44,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Action::Reclaim(given)) => trace_only(*given, EventClass::Reclaim, &console),
         Some(Action::Maps(given)) => trace_only(*given, EventClass::Map, &console),
         Some(Action::Doctor(asked)) => {
-            let findings = session::doctor::examine(asked.pid);
+            let findings = crate::doctor::examine(asked.pid);
             let colour = console::wants_colour(&io::stdout());
             let text = if asked.json { doctor::json(&findings) } else { doctor::text(&findings, colour) };
             print(text.as_bytes(), exit::of_findings(&findings), &console).into()

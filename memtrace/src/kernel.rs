@@ -11,7 +11,6 @@ mod error;
 mod faults;
 pub mod features;
 mod load;
-pub mod mappings;
 mod meter;
 mod multi;
 mod naming;

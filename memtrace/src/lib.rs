@@ -3,13 +3,25 @@
 //! The folders are the stages of the way of the data, and `ARCHITECTURE.md` says which may import which; `cargo xtask
 //! tidy` holds them to it. [`model`] has the nouns that all of them share.
 
+pub mod allocators;
 pub mod cli;
+pub mod doctor;
+pub mod eh_frame;
+pub mod elf;
+pub mod explain;
 pub mod kernel;
+pub mod launch;
 pub mod ledger;
+pub mod loader;
+pub mod mmap_events;
 pub mod model;
 pub mod pipeline;
+pub mod probe_site;
+pub mod procfs;
+pub mod reconcile;
+pub mod registry;
 pub mod report;
+#[cfg(test)]
+mod scratch;
 pub mod session;
 pub mod symbolize;
-pub mod target;
-pub mod unwind;

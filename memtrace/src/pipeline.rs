@@ -1,9 +1,6 @@
 //! From the events of each ring to one snapshot: a thread, a source and a ledger for each shard, and no lock between
 //! them.
 
-pub mod counts;
-pub mod registry;
-pub mod residence;
 mod shard;
 mod source;
 #[cfg(test)]

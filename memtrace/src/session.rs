@@ -2,7 +2,6 @@
 
 mod config;
 mod cost;
-pub mod doctor;
 mod error;
 pub mod explain;
 mod followed;
@@ -20,8 +19,8 @@ mod ring_source;
 mod run;
 mod selection;
 mod subject;
-mod translate;
-mod traps;
+pub(crate) mod translate;
+pub(crate) mod traps;
 mod unwinding;
 mod wait;
 
@@ -31,4 +30,4 @@ pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};
 pub use run::run;
 
-pub use crate::target::{Hooks, NamedAllocator, Wanted};
+pub use crate::allocators::{Hooks, NamedAllocator, Wanted};

@@ -18,8 +18,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, thread};
 
+use memtrace::eh_frame::Table;
 use memtrace::model::VirtOffset;
-use memtrace::unwind::Table;
 use memtrace_common::unwind::{cfa, fp, ra};
 
 use frame::{Caller, Frame};

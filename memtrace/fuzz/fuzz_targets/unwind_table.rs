@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use memtrace::model::VirtOffset;
-use memtrace::unwind::{Layout, Limits, Table};
+use memtrace::eh_frame::{Layout, Limits, Table};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(table) = Table::from_bytes(bytes) else { return };

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::console::{Style, paint};
-use crate::session::doctor::{Finding, Verdict};
+use crate::doctor::{Finding, Verdict};
 
 /// A line for each finding, and one more for its remedy.
 pub(super) fn text(findings: &[Finding], colour: bool) -> String {
@@ -41,7 +41,7 @@ pub(super) fn json(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::doctor::Area;
+    use crate::doctor::Area;
 
     fn findings() -> Vec<Finding> {
         let finding = |subject: &str, verdict, detail: &str, remedy: Option<&str>| Finding {

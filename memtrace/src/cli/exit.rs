@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::session::doctor::{Area, Finding, Verdict};
+use crate::doctor::{Area, Finding, Verdict};
 use crate::session::{CommandEnd, Error, Outcome};
 
 /// How memtrace can end. The discriminant is the exit code.

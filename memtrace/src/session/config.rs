@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::allocators::Wanted;
 use crate::model::{Bytes, EventClass, Metric, Pid, Root};
 use crate::report::Format;
-use crate::target::Wanted;
 
 /// What a run is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

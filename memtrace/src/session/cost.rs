@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::kernel::ProgramTime;
 use crate::model::{Bytes, Cost, Pid, ProgramCost};
-use crate::target;
+use crate::procfs;
 
 /// The monotonic clock, which programs in the kernel read too.
 pub(super) fn monotonic_clock() -> Duration {
@@ -32,7 +32,7 @@ pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, allocatio
         nested,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
         // What getrusage(2) says of it may be what this process was before it became memtrace (`setmax_mm_hiwater_rss` at exec).
-        peak_rss: target::counted(Pid(std::process::id())).map_or(Bytes(0), |counted| counted.peak),
+        peak_rss: procfs::counted(Pid(std::process::id())).map_or(Bytes(0), |counted| counted.peak),
         programs: in_all(programs, events, allocations),
     }
 }

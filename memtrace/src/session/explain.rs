@@ -4,9 +4,13 @@ use super::config::Output;
 use super::error::Error;
 use super::outputs::Outputs;
 use super::translate;
+use crate::allocators;
+use crate::allocators::Wanted;
+use crate::explain;
 use crate::model::{Explanation, Pid};
+use crate::procfs;
+use crate::procfs::{Objects, TargetError};
 use crate::report::{self, Format, PageOptions};
-use crate::target::{self, Objects, TargetError, Wanted};
 
 /// What `explain` is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +44,12 @@ pub fn run(config: &Config) -> Result<(), Error> {
 }
 
 fn look(pid: Pid) -> Result<Explanation, TargetError> {
-    let process = target::inspect(pid)?;
+    let process = procfs::inspect(pid)?;
     // Keeps the files open that the image's objects are read from.
     let mut objects = Objects::new();
-    let image = target::read_image(pid, &mut objects)?;
-    let survey = target::survey(&image, &Wanted::default());
-    let page = target::explain(&process, &survey, &mut objects)?;
+    let image = procfs::read_image(pid, &mut objects)?;
+    let survey = allocators::survey(&image, &Wanted::default());
+    let page = explain::explain(&process, &survey, &mut objects)?;
     // What was read of a pid after its process' end may be another's.
     if process.has_exited() { Err(TargetError::Ended(pid)) } else { Ok(page) }
 }

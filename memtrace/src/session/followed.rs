@@ -13,12 +13,16 @@ use std::time::Duration;
 
 use self::allocators::Allocators;
 use super::cost;
-use crate::kernel::mappings::MappingEvents;
+use crate::allocators::{Allocator, Survey, Wanted};
+use crate::loader;
+use crate::loader::Candidates;
+use crate::mmap_events::MappingEvents;
 use crate::model::{
     AbsAddr, Image, ImageId, ImageUsage, LossReason, Losses, Notice, NoticeKind, Object, Parts, Pid, Snapshot,
 };
-use crate::pipeline::registry::Registry;
-use crate::target::{self, Allocator, Belonging, Belongings, Candidates, Objects, Survey, TargetError, Wanted};
+use crate::procfs;
+use crate::procfs::{Belonging, Belongings, Objects, TargetError};
+use crate::registry::Registry;
 
 /// Follows the mappings of the traced processes.
 pub(super) struct Followed {
@@ -106,7 +110,7 @@ impl Followed {
         let mut allocators = Vec::new();
         for &pid in pids {
             // Whoever has ended meanwhile is nobody's concern.
-            if let Ok(image) = target::read_image(pid, &mut self.objects) {
+            if let Ok(image) = procfs::read_image(pid, &mut self.objects) {
                 for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
                     self.look_at(pid, object, &mut allocators);
                 }
@@ -150,7 +154,7 @@ impl Followed {
 
     /// Reads what `pid` has mapped already.
     pub(super) fn read(&mut self, pid: Pid) -> Result<&Image, TargetError> {
-        let image = target::read_image(pid, &mut self.objects)?;
+        let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
         self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
         self.look(pid);
@@ -181,7 +185,7 @@ impl Followed {
         let Belonging { user, cgroup, threads } = belonging;
         self.registry.apply(Notice { pid, kind: NoticeKind::Belongs { user, cgroup, threads } });
         if self.names_threads {
-            for (tid, name) in target::thread_names(pid) {
+            for (tid, name) in procfs::thread_names(pid) {
                 self.registry.apply(Notice { pid, kind: NoticeKind::Thread { tid, name } });
             }
         }
@@ -231,8 +235,8 @@ impl Followed {
 
     /// The object that `pid` has mapped there, or the program that it runs.
     pub(super) fn object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
-        let Some((start, end)) = range else { return target::program_of(pid, &mut self.objects) };
-        let mapped = target::object_at(pid, start, end, &mut self.objects);
+        let Some((start, end)) = range else { return procfs::program_of(pid, &mut self.objects) };
+        let mapped = procfs::object_at(pid, start, end, &mut self.objects);
         // Where the process has ended, perhaps it was heard of in time.
         mapped.or_else(|| {
             let mappings = &self.image(pid)?.mappings;
@@ -242,7 +246,7 @@ impl Followed {
 
     /// What a process that runs `program` could come to map as it begins.
     pub(super) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
-        target::libraries(program, &mut self.objects)
+        loader::libraries(program, &mut self.objects)
     }
 
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::model::{CgroupId, GroupMemory, PressureTime, Profile, Seconds, VmCounters};
-use crate::target::{GroupReading, MemoryGroups};
+use crate::procfs::{GroupReading, MemoryGroups};
 
 /// So many groups with limits are looked at from the beginning. Reading what one says of its memory takes the kernel tens of
 /// microseconds.

@@ -10,7 +10,8 @@ use super::subject::Site;
 use super::{translate, traps};
 use crate::kernel::{Calls, Kernel, Probes};
 use crate::model::{Bytes, Pid, Shape};
-use crate::target::{self, ProbeCost};
+use crate::probe_site::Cost as ProbeCost;
+use crate::procfs;
 
 /// For how long calls are counted.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -48,7 +49,7 @@ impl Overhead {
                     .map_err(|error| translate::kernel(Some(site.pid), error))?;
             }
         }
-        let processor_time = || pids.iter().filter_map(|&pid| target::processor_time(pid)).sum::<Duration>();
+        let processor_time = || pids.iter().filter_map(|&pid| procfs::processor_time(pid)).sum::<Duration>();
         let before = processor_time();
         let calls = kernel.count_calls(MOMENT).map_err(|error| translate::kernel(None, error))?;
         let busy = processor_time().saturating_sub(before);

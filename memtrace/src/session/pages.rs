@@ -6,9 +6,11 @@ use std::num::NonZeroU32;
 use super::config::Config;
 use super::followed::Followed;
 use crate::model::{EventClass, KernelCounts, Pid, ResidentRange, Root, Snapshot, Snapshots, Tick};
-use crate::pipeline::counts::{self, Known};
-use crate::pipeline::residence::{self, Pages};
-use crate::target;
+use crate::procfs;
+use crate::reconcile::counts;
+use crate::reconcile::counts::Known;
+use crate::reconcile::residence;
+use crate::reconcile::residence::Pages;
 
 /// What was resident of the processes that ran when tracing began, and how their pages are followed.
 #[derive(Debug)]
@@ -25,11 +27,11 @@ impl PageReader {
     /// page faults nor mappings are followed.
     pub(super) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
         // Who has ended meanwhile had nothing that is still there.
-        let read = |&pid: &Pid| Some((pid, target::resident(pid).ok()?));
+        let read = |&pid: &Pid| Some((pid, procfs::resident(pid).ok()?));
         let follows_pages = config.follows(EventClass::Fault);
         let pids: Vec<_> = pids.into_iter().filter(|_| follows_pages).collect();
         // First, since it takes the least time: what happens meanwhile is in the books.
-        let counted = pids.iter().filter_map(|&pid| Some((pid, target::kernel_counts(pid)?))).collect();
+        let counted = pids.iter().filter_map(|&pid| Some((pid, procfs::kernel_counts(pid)?))).collect();
         (follows_pages || config.follows(EventClass::Map)).then(|| Self {
             before: pids.iter().filter_map(read).collect(),
             counted,
@@ -62,7 +64,7 @@ impl PageReader {
         let mut resident = BTreeMap::new();
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
             let is_traced = |pid| followed.is_traced(pid) && is_traced(pid);
-            let now = |pid| target::kernel_counts(pid);
+            let now = |pid| procfs::kernel_counts(pid);
             let known =
                 Known { images: followed.images(), before: &self.counted, began, now: &now, is_traced: &is_traced };
             counts::settle(snapshot, &known);
@@ -93,5 +95,5 @@ type Resident = BTreeMap<Pid, Vec<ResidentRange>>;
 
 /// What is resident of `pid`; nothing of a process that ends at this moment.
 fn now(pid: Pid, resident: &mut Resident) -> &[ResidentRange] {
-    resident.entry(pid).or_insert_with(|| target::resident(pid).unwrap_or_default())
+    resident.entry(pid).or_insert_with(|| procfs::resident(pid).unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use super::config::Config;
 use super::groups::{GroupReader, Groups};
 use crate::kernel::{Kernel, ReclaimCounters};
 use crate::model::{EventClass, MachineReclaim, Pressure, PressureTime, Profile, Seconds, VmCounters};
-use crate::target;
+use crate::procfs;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -27,7 +27,7 @@ impl ReclaimReader {
     pub(super) fn begin(config: &Config) -> Option<Self> {
         config.follows(EventClass::Reclaim).then(|| {
             let before = counters();
-            let pressure = target::machine_pressure();
+            let pressure = procfs::machine_pressure();
             Self {
                 before,
                 pressure,
@@ -67,7 +67,7 @@ impl ReclaimReader {
             seconds: self.seconds,
             pressure: self
                 .pressure
-                .zip(target::machine_pressure())
+                .zip(procfs::machine_pressure())
                 .map(|(before, now)| PressureTime::between(&before, &now)),
             missing: kernel.missing().to_vec(),
         };
@@ -95,5 +95,5 @@ impl Ended {
 }
 
 fn counters() -> VmCounters {
-    target::vm_counters().inspect_err(|error| log::warn!("/proc/vmstat cannot be read: {error}")).unwrap_or_default()
+    procfs::vm_counters().inspect_err(|error| log::warn!("/proc/vmstat cannot be read: {error}")).unwrap_or_default()
 }

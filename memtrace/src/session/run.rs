@@ -21,11 +21,11 @@ use super::ring_source::RingSource;
 use super::subject::{Site, Subject};
 use super::wait::{self, Due, Signals, Stop};
 use super::{cost, memory, selection, translate};
+use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, Selection};
 use crate::ledger;
 use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick};
 use crate::pipeline::{Books, Shards};
-use crate::target::Allocator;
 
 /// So many stacks each shard may hold, and so many processes.
 const MAX_STACKS: u32 = 1 << 20;

@@ -9,7 +9,7 @@ use super::config::{By, Choice, Target};
 use super::error::Error;
 use crate::kernel::{Property, Rule, Selection};
 use crate::model::Pid;
-use crate::target;
+use crate::procfs;
 
 /// What the kernel half is told, and the processes that it is to leave out.
 ///
@@ -38,7 +38,7 @@ pub(super) fn of(target: &Target, only_probes: bool) -> Result<(Selection, Vec<P
 /// name that it had, `comm`.
 pub(super) fn chooses(selection: &Selection, pid: Pid, comm: Option<&str>) -> bool {
     let Selection::Selected(rules) = selection else { return true };
-    let traits = target::traits(pid);
+    let traits = procfs::traits(pid);
     let comm = traits.as_ref().map(|traits| traits.comm.as_str()).or(comm);
     let has = |property: &Property| match property {
         Property::Comm(name) => {
@@ -46,7 +46,7 @@ pub(super) fn chooses(selection: &Selection, pid: Pid, comm: Option<&str>) -> bo
         }
         Property::User(user) => traits.as_ref().is_some_and(|traits| *user == traits.user),
         Property::Exe { device, inode, .. } => traits.as_ref().is_some_and(|traits| (*device, *inode) == traits.exe),
-        Property::Cgroup(id) => target::is_in_cgroup(pid, *id).unwrap_or(false),
+        Property::Cgroup(id) => procfs::is_in_cgroup(pid, *id).unwrap_or(false),
     };
     let is_excluded = rules.iter().any(|rule| rule.exclude && has(&rule.property));
     let mut includes = rules.iter().filter(|rule| !rule.exclude).peekable();
@@ -61,9 +61,9 @@ fn property(by: &By) -> Result<Property, Error> {
             let file = fs::metadata(path).map_err(|error| unknown(by, &error))?;
             Property::Exe { path: path.clone(), device: file.dev(), inode: file.ino() }
         }
-        By::Cgroup(path) => Property::Cgroup(target::cgroup_id(path).map_err(|error| unknown(by, &error))?),
+        By::Cgroup(path) => Property::Cgroup(procfs::cgroup_id(path).map_err(|error| unknown(by, &error))?),
         By::User(user) => {
-            let id = target::user_id(user).map_err(|error| unknown(by, &error))?;
+            let id = procfs::user_id(user).map_err(|error| unknown(by, &error))?;
             Property::User(id.ok_or_else(|| unknown(by, &io::Error::from(io::ErrorKind::NotFound)))?)
         }
         By::Pid(pid) => return Err(Error::NoSuchProcess { pid: *pid }),
@@ -146,14 +146,14 @@ mod tests {
     #[test]
     fn whom_the_kernel_half_chooses_is_known() {
         let own = Pid(std::process::id());
-        let user = target::traits(own).unwrap().user;
+        let user = procfs::traits(own).unwrap().user;
         let rule = |property, exclude| Rule { property, exclude };
         let chosen = |rules| chooses(&Selection::Selected(rules), own, None);
         assert!(chosen(vec![]));
         assert!(chosen(vec![rule(Property::User(user), false)]));
         assert!(!chosen(vec![rule(Property::User(user), true)]));
         assert!(!chosen(vec![rule(Property::User(user + 1), false)]));
-        let root = target::cgroup_id("/".as_ref()).unwrap();
+        let root = procfs::cgroup_id("/".as_ref()).unwrap();
         assert!(chosen(vec![rule(Property::User(user + 1), false), rule(Property::Cgroup(root), false)]));
         let nobody = || vec![rule(Property::Comm(String::from("nobody")), false)];
         assert!(!chosen(nobody()));

@@ -11,12 +11,14 @@ use super::error::Error;
 use super::followed::Followed;
 use super::outcome::CommandEnd;
 use super::{selection, translate};
+use crate::allocators::{Allocator, FoundFunction, SkipReason, Survey, Verdict};
 use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope};
+use crate::launch::{Child, Identity, Launch};
+use crate::loader::Candidates;
 use crate::model::{AllocatorId, Object, Pid};
-use crate::target::{
-    self, Allocator, Candidates, Child, FoundFunction, Identity, Launch, ProbeCost, Process, SkipReason, Survey,
-    TargetError, Verdict,
-};
+use crate::probe_site::Cost as ProbeCost;
+use crate::procfs;
+use crate::procfs::{Process, TargetError};
 
 /// Who is traced.
 pub(super) struct Subject {
@@ -152,7 +154,7 @@ impl Subject {
         let mut notes = Vec::new();
         for &pid in pids {
             let translated = |error| translate::target(pid, error);
-            let process = target::inspect(pid).map_err(translated)?;
+            let process = procfs::inspect(pid).map_err(translated)?;
             followed.follow(pid);
             followed.read(pid).map_err(translated)?;
             let survey = followed.survey(pid);
@@ -186,7 +188,7 @@ impl Subject {
     ) -> Result<(Self, Vec<Site>), Error> {
         followed.allocators.share_probes();
         let failed = |error| Error::Failed(format!("the processes that run cannot be listed: {error}"));
-        let allocators = followed.read_all(&target::all_processes().map_err(failed)?);
+        let allocators = followed.read_all(&procfs::all_processes().map_err(failed)?);
         let site = |(pid, allocator)| {
             Site::of(pid, Scope::Everyone, &allocator, followed.allocators.number(&allocator), probe_site?)
         };

@@ -5,10 +5,10 @@ use std::io;
 use super::error::Error;
 use crate::kernel::KernelError;
 use crate::model::Pid;
-use crate::target::TargetError;
+use crate::procfs::TargetError;
 
 /// What the kernel said, about `pid` where it is about one.
-pub(super) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
+pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
     match (error, pid) {
         (KernelError::Permission { action, .. }, _) => Error::Permission {
             // The error's text begins with the action as a noun.
@@ -27,7 +27,7 @@ pub(super) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
 }
 
 /// What was wrong with the process `pid`.
-pub(super) fn target(pid: Pid, error: TargetError) -> Error {
+pub(crate) fn target(pid: Pid, error: TargetError) -> Error {
     let untraceable = |pid, reason: &str, remedy: String| Error::Untraceable { pid, reason: reason.to_owned(), remedy };
     match error {
         TargetError::NoSuchProcess(pid) => Error::NoSuchProcess { pid },
@@ -58,7 +58,7 @@ pub(super) fn target(pid: Pid, error: TargetError) -> Error {
 }
 
 /// What was wrong with a command.
-pub(super) fn launch(error: TargetError) -> Error {
+pub(crate) fn launch(error: TargetError) -> Error {
     match error {
         TargetError::CommandNotFound { command } => {
             let source = io::Error::new(io::ErrorKind::NotFound, "there is no such program");

@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes, Scope};
 use crate::model::{AbsAddr, AllocatorId, FileOffset, Pid, Shape};
-use crate::target::{self, Objects, ProbeCost, TargetError};
+use crate::probe_site::Cost as ProbeCost;
+use crate::procfs;
+use crate::procfs::{Objects, TargetError};
 
 /// What a call costs that is probed at its entry and its return, the programs having nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Traps {
+pub(crate) struct Traps {
     /// Where the kernel emulates the probed instruction.
-    pub(super) emulated: Duration,
+    pub(crate) emulated: Duration,
     /// Where it steps over it.
-    pub(super) stepped: Duration,
+    pub(crate) stepped: Duration,
 }
 
 impl Traps {
-    pub(super) const fn of(self, cost: ProbeCost) -> Duration {
+    pub(crate) const fn of(self, cost: ProbeCost) -> Duration {
         match cost {
             ProbeCost::Emulated => self.emulated,
             ProbeCost::Stepped => self.stepped,
@@ -28,7 +30,7 @@ impl Traps {
 
 /// Why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// memtrace could not look at itself.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -42,7 +44,7 @@ pub(super) enum Error {
 
 /// Measures both kinds. The probes stay in place until `probes` is dropped, which takes a while; nobody calls what they
 /// are in.
-pub(super) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<Traps, Error> {
+pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<Traps, Error> {
     let mut time = |dummy: Dummy| {
         let (object, offset) = locate(dummy.address(), objects)?;
         let probe = Probe {
@@ -63,7 +65,7 @@ fn own() -> Pid {
 
 /// Where code of memtrace's own lies in its file.
 fn locate(address: AbsAddr, objects: &mut Objects) -> Result<(PathBuf, FileOffset), Error> {
-    let image = target::read_image(own(), objects)?;
+    let image = procfs::read_image(own(), objects)?;
     let mapping = image.mapping_at(address).ok_or(Error::NotFound)?;
     let handle = mapping.object.as_ref().and_then(|object| object.handle.clone()).ok_or(Error::NotFound)?;
     Ok((handle, FileOffset(mapping.offset.0 + (address.0 - mapping.start.0))))

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use self::builder::Builder;
+use crate::eh_frame::{Built, Cache, Code, Full, Layout, Limits, Plan, Table, Wanted, build_all};
 use crate::kernel::unwind::{
     self as kernel_tables, MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping,
 };
 use crate::kernel::{Kernel, KernelError};
 use crate::model::{Image, Mapping, Object, Pid, VirtOffset};
-use crate::target::{self, OwnMapping};
-use crate::unwind::{Built, Cache, Code, Full, Layout, Limits, Plan, Table, Wanted, build_all};
+use crate::procfs;
+use crate::procfs::OwnMapping;
 
 /// So many tables are built at a time: enough for what a process begins with, and few enough to leave it its processors.
 const THREADS: usize = 2;
@@ -56,7 +57,7 @@ struct Placed {
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
-    Table(#[from] crate::unwind::Error),
+    Table(#[from] crate::eh_frame::Error),
     #[error(transparent)]
     Full(#[from] Full),
     #[error(transparent)]
@@ -82,7 +83,7 @@ impl Unwinding {
 
     /// Tells the kernel half of the code that it lends itself.
     pub(super) fn begin(&mut self, kernel: &mut Kernel) {
-        let table = target::vdso().map_err(crate::unwind::Error::from).and_then(|image| Table::from_bytes(&image));
+        let table = procfs::vdso().map_err(crate::eh_frame::Error::from).and_then(|image| Table::from_bytes(&image));
         let placed = table.map_err(Error::from).and_then(|table| self.place(kernel, &table));
         self.keep(PathBuf::from(VDSO), placed);
         self.publish(kernel, Path::new(VDSO), ObjectKey::default());

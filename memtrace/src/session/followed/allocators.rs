@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use super::late::Late;
 use super::numbers::Numbers;
+use crate::allocators;
+use crate::allocators::{Allocator, Survey, Wanted};
+use crate::loader;
+use crate::loader::Candidates;
 use crate::model::{AllocatorId, FileOffset, Image, Mapping, Object, Pid};
+use crate::procfs::Objects;
 use crate::session::cost;
-use crate::target::{self, Allocator, Candidates, Objects, Survey, Wanted};
 
 /// The allocators that were found.
 pub(in crate::session) struct Allocators {
@@ -62,12 +66,12 @@ impl Allocators {
 
     /// Those in what a process has mapped.
     pub(super) fn survey(&self, image: &Image) -> Survey {
-        target::survey(image, &self.wanted)
+        allocators::survey(image, &self.wanted)
     }
 
     /// Those that a command may come to use.
     pub(super) fn candidates(&self, command: &OsStr, objects: &mut Objects) -> Candidates {
-        target::candidates(command, objects, &self.wanted)
+        loader::candidates(command, objects, &self.wanted)
     }
 
     /// Those in `object`, which `pid` has mapped, that are new.

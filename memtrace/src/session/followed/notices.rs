@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Followed, News};
-use crate::kernel::mappings::{FileIdentity, MappingKind, MappingNotice};
+use crate::mmap_events::{FileIdentity, MappingKind, MappingNotice};
 use crate::model::{Mapping, Notice, NoticeKind, Object, Pid, Tick};
+use crate::procfs;
 use crate::session::cost;
-use crate::target;
 
 impl Followed {
     /// Tells the registry, and whoever waits for `news`, what `notice` says.
@@ -83,10 +83,10 @@ impl Followed {
     pub(super) fn make_up_for(&mut self, lost: u64, news: &mut News) {
         let pids: Vec<_> = match &self.traced {
             Some(traced) => traced.iter().copied().collect(),
-            None => target::all_processes().unwrap_or_default(),
+            None => procfs::all_processes().unwrap_or_default(),
         };
         for pid in pids {
-            let Ok(image) = target::read_image(pid, &mut self.objects) else {
+            let Ok(image) = procfs::read_image(pid, &mut self.objects) else {
                 self.lost += lost;
                 continue;
             };

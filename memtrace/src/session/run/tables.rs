@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::eh_frame as unwind;
+use crate::eh_frame::Cache;
 use crate::kernel::Kernel;
 use crate::kernel::unwind::{Wanted, WantedReader};
 use crate::model::Pid;
@@ -15,7 +17,6 @@ use crate::session::followed::Followed;
 use crate::session::subject::Subject;
 use crate::session::translate;
 use crate::session::unwinding::Unwinding;
-use crate::unwind::{self, Cache};
 
 /// Where many processes are traced, so many objects have their unwind tables before events count, those of most use; the
 /// others get theirs beside the run.

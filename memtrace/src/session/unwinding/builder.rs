@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::Notify;
 
+use crate::eh_frame::{Built, Cache, Wanted, build_all};
 use crate::model::Object;
-use crate::unwind::{Built, Cache, Wanted, build_all};
 
 /// A thread that builds tables.
 pub(super) struct Builder {

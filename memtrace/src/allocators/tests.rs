@@ -1,0 +1,228 @@
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs;
+
+use super::*;
+use crate::model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Pid};
+use crate::procfs::maps::read_image;
+use crate::procfs::objects::Objects;
+use crate::scratch::{ASAN, GLIBC, MUSL, Scratch, output};
+
+const ALL_FOUR: &str = "
+    void *malloc(unsigned long size) { return (void *)size; }
+    void *calloc(unsigned long count, unsigned long size) { return (void *)(count + size); }
+    void *realloc(void *old, unsigned long size) { return (char *)old + size; }
+    void free(void *block) { (void)block; }";
+
+fn of_file(path: &Path) -> (Verdict, Option<Found>) {
+    examine(&File::open(path).unwrap(), path, &Wanted::default())
+}
+
+fn found(path: &str) -> Found {
+    of_file(Path::new(path)).1.unwrap_or_else(|| panic!("{path} is no allocator"))
+}
+
+/// Name with version, address and size of every symbol of ours that readelf shows as defined.
+fn by_readelf(path: &str) -> BTreeSet<(String, u64, u64)> {
+    let printed = output("readelf", &["--dyn-syms".as_ref(), "-W".as_ref(), path.as_ref()]);
+    let symbols = printed.lines().filter_map(|line| {
+        // Num: Value Size Type Bind Vis Ndx Name
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let &[_, value, size, "FUNC", _, _, section, name, ..] = &fields[..] else { return None };
+        let ours = FUNCTIONS.iter().any(|function| Some(function.name) == name.split('@').next());
+        let symbol = || (name.to_owned(), u64::from_str_radix(value, 16).unwrap(), size.parse().unwrap());
+        (ours && section != "UND").then(symbol)
+    });
+    symbols.collect()
+}
+
+fn by_us(found: &Found) -> BTreeSet<(String, u64, u64)> {
+    let functions = found.functions.iter();
+    let named = functions.flat_map(|function| function.symbols.iter().map(move |symbol| (symbol, function)));
+    named.map(|(symbol, function)| (symbol.clone(), function.virt.0, function.size.0)).collect()
+}
+
+#[test]
+fn every_function_lies_where_readelf_shows_it() {
+    for path in [GLIBC, MUSL, ASAN] {
+        let found = found(path);
+        assert_eq!(by_us(&found), by_readelf(path), "{path}");
+        assert_eq!(found.skipped, [], "{path}");
+    }
+}
+
+#[test]
+fn both_c_libraries_have_every_function_that_they_document() {
+    let names = |path| {
+        let functions = found(path).functions.into_iter().flat_map(|found| found.functions);
+        functions.map(|function| function.name).collect::<BTreeSet<_>>()
+    };
+    let common = ["malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "aligned_alloc", "memalign"];
+    let (glibc, musl) = (names(GLIBC), names(MUSL));
+    assert!(common.iter().all(|name| glibc.contains(name) && musl.contains(name)));
+    assert!(["valloc", "pvalloc"].iter().all(|name| glibc.contains(name)));
+    assert!(musl.contains("valloc") && !musl.contains("pvalloc"));
+}
+
+#[test]
+fn kinds_are_told_by_what_the_libraries_define() {
+    assert_eq!(found(GLIBC).kinds, Kinds::one(Kind::Glibc));
+    assert_eq!(found(MUSL).kinds, Kinds::one(Kind::Musl));
+    assert_eq!(found(ASAN).kinds, Kinds::one(Kind::Other("libasan.so.8".to_owned())));
+    let scratch = Scratch::new();
+    // Under whatever name: containers call musl's library as they like.
+    assert_eq!(found(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds, Kinds::one(Kind::Musl));
+    assert_eq!(found(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kinds, Kinds::one(Kind::Glibc));
+}
+
+#[test]
+fn the_functions_that_this_process_calls_are_the_ones_found() {
+    let mut objects = Objects::new();
+    let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
+    let survey = survey(&image, &Wanted::default());
+    let supported = survey.supported().unwrap();
+    let [glibc] = &supported[..] else { panic!("{:?}", survey.looked_at) };
+    assert_eq!(glibc.kinds, Kinds::one(Kind::Glibc));
+    let mut checked = 0;
+    for found in &glibc.functions {
+        for function in &found.functions {
+            let name = CString::new(function.name).unwrap();
+            // SAFETY: `name` is a C string.
+            let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as u64;
+            let mapping = image.mapping_at(AbsAddr(address)).expect("the function is mapped");
+            let offset = FileOffset(address - mapping.start.0 + mapping.offset.0);
+            assert_eq!(offset, found.file_offset, "{}", function.name);
+            assert!(Arc::ptr_eq(mapping.object.as_ref().unwrap(), &glibc.object));
+            checked += 1;
+        }
+    }
+    assert!(checked >= 10);
+}
+
+#[test]
+fn every_mapped_object_is_looked_at_once_and_has_a_verdict() {
+    let mut objects = Objects::new();
+    let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
+    let survey = survey(&image, &Wanted::default());
+    let paths: Vec<_> = survey.looked_at.iter().map(|looked| looked.path.clone()).collect();
+    assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len());
+    let verdict = |name: &str| {
+        let looked = survey.looked_at.iter().find(|looked| looked.path.to_string_lossy().contains(name));
+        &looked.unwrap_or_else(|| panic!("{name} was not looked at")).verdict
+    };
+    assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kinds::one(Kind::Glibc)));
+    assert_eq!(*verdict("libgcc_s"), Verdict::Lacks("malloc"));
+    assert_eq!(*verdict("[vdso]"), Verdict::NotOpened);
+}
+
+#[test]
+fn an_old_dynamic_linkers_own_allocator_is_not_taken() {
+    let scratch = Scratch::new();
+    let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,ld-linux-x86-64.so.2"];
+    let linker = scratch.compile("cc", "ld.so", ALL_FOUR, &options);
+    assert_eq!(of_file(&linker).0, Verdict::DynamicLinker);
+}
+
+#[test]
+fn an_allocator_that_nobody_knows_is_traced_beside_libc_and_its_frees_as_those_of_a_wrapper() {
+    let scratch = Scratch::new();
+    let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,libmine.so.1", "-Wl,--hash-style=sysv"];
+    let mine = scratch.compile("cc", "libmine.so", ALL_FOUR, &options);
+    let image = image_of(&[&mine, Path::new(GLIBC)]);
+    let survey = survey(&image.1, &Wanted::default());
+    let kinds: Vec<_> = survey.supported().unwrap().iter().map(|allocator| allocator.kinds.clone()).collect();
+    assert_eq!(kinds, [Kinds::one(Kind::Other("libmine.so.1".to_owned())), Kinds::one(Kind::Glibc)]);
+    let free = |allocator: &Allocator| {
+        let found = allocator.functions.iter().find(|found| found.function().name == "free").unwrap();
+        found.shape
+    };
+    assert_eq!(free(&survey.allocators[0]), Shape::FreeAround { block: 0 });
+    assert_eq!(free(&survey.allocators[1]), Shape::Free { block: 0 });
+    assert_eq!(by_us(&of_file(&mine).1.unwrap()), by_readelf(mine.to_str().unwrap()));
+}
+
+#[test]
+fn an_indirect_malloc_is_not_probed() {
+    let source = format!(
+        "{} static void *resolve(void) {{ return (void *)0; }}
+         void *malloc(unsigned long size) __attribute__((ifunc(\"resolve\")));",
+        ALL_FOUR.split_once(';').unwrap().1.split_once('}').unwrap().1
+    );
+    let scratch = Scratch::new();
+    let library = scratch.compile("cc", "lib.so", &source, &["-shared", "-nostdlib", "-fno-builtin"]);
+    let skipped = Skipped { symbol: "malloc".to_owned(), reason: SkipReason::Indirect };
+    assert_eq!(of_file(&library).1.unwrap().skipped, [skipped]);
+}
+
+#[test]
+fn a_function_that_only_passes_its_calls_on_to_free_is_not_probed() {
+    let source = format!(
+        "{ALL_FOUR}
+         void free_sized(void *block, unsigned long size) {{ (void)size; free(block); }}
+         void free_aligned_sized(void *block, unsigned long a, unsigned long size) {{ (void)a; (void)size; free(0); }}"
+    );
+    let skipped = Skipped { symbol: "free_sized".to_owned(), reason: SkipReason::Forwards };
+    let scratch = Scratch::new();
+    // By a stub, since another object may define free, and directly.
+    for (name, more) in [("stub.so", "-Wl,-z,lazy"), ("bound.so", "-Wl,-z,now"), ("direct.so", "-Wl,-Bsymbolic")] {
+        let library =
+            scratch.compile("cc", name, &source, &["-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin", more]);
+        let found = of_file(&library).1.unwrap();
+        assert_eq!(found.skipped, std::slice::from_ref(&skipped), "{name}");
+        let names: Vec<_> = found.functions.iter().map(|found| found.functions[0].name).collect();
+        assert_eq!(names, ["malloc", "calloc", "realloc", "free", "free_aligned_sized"], "{name}");
+    }
+}
+
+#[test]
+fn a_statically_linked_program_is_told_by_its_table_of_symbols_and_missed_without() {
+    const PROGRAM: &str = "
+        #include <stdlib.h>
+        int main(int count, char **words) { void *block = realloc(malloc(count), 20); free(block); return !words; }";
+    let scratch = Scratch::new();
+    for (compiler, option, kind) in
+        [("gcc", "-static", Kind::Glibc), ("gcc", "-static-pie", Kind::Glibc), ("musl-gcc", "-static", Kind::Musl)]
+    {
+        let program = scratch.compile(compiler, "static", PROGRAM, &[option]);
+        let (verdict, found) = of_file(&program);
+        assert_eq!(verdict, Verdict::Traced(Kinds::one(kind)), "{compiler} {option}");
+        let names: Vec<_> = found.unwrap().functions.iter().map(|place| place.functions[0].name).collect();
+        assert!(["malloc", "realloc", "free"].iter().all(|name| names.contains(name)), "{names:?}");
+        let stripped = scratch.compile(compiler, "stripped", PROGRAM, &[option, "-s"]);
+        let expected = if option == "-static" { Verdict::NoSymbols } else { Verdict::Lacks("malloc") };
+        assert_eq!(of_file(&stripped).0, expected);
+    }
+}
+
+#[test]
+fn without_an_allocator_the_error_lists_what_was_looked_at() {
+    let image = image_of(&[Path::new("/bin/cat"), Path::new("/etc/passwd")]);
+    let error = survey(&image.1, &Wanted::default()).supported().unwrap_err().to_string();
+    assert!(error.contains("\n  /bin/cat: no allocator, does not define malloc"), "{error}");
+    assert!(error.contains("\n  /etc/passwd: not an ELF file"), "{error}");
+}
+
+#[test]
+fn a_damaged_libc_is_an_error_of_its_own_unless_there_is_another() {
+    let scratch = Scratch::new();
+    let whole = fs::read(GLIBC).unwrap();
+    let cut = scratch.write("libc.so.6", &whole[..whole.len() / 2]);
+    let image = image_of(&[&cut]);
+    let error = survey(&image.1, &Wanted::default()).supported().unwrap_err();
+    assert!(matches!(&error, TargetError::BadObject { path, .. } if *path == cut), "{error}");
+    let image = image_of(&[&cut, Path::new(MUSL)]);
+    assert_eq!(survey(&image.1, &Wanted::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::Musl));
+}
+
+/// An image that maps these files, and the store that keeps them open.
+fn image_of(paths: &[&Path]) -> (Objects, Image) {
+    let mut objects = Objects::new();
+    let mut mapping = |path: &&Path| Mapping {
+        start: AbsAddr(0x1000),
+        end: AbsAddr(0x2000),
+        offset: FileOffset(0),
+        object: Some(objects.opened(Path::new("/"), path, crate::procfs::objects::regular(path).unwrap())),
+    };
+    let mappings = paths.iter().map(&mut mapping).collect();
+    (objects, Image { comm: "test".to_owned(), mappings, ..Image::default() })
+}

@@ -1,0 +1,137 @@
+//! What a target allows: whether it is there, what it runs, and what of its memory can be followed.
+
+use super::{Area, Finding, allocators, naming};
+use crate::allocators::Wanted;
+use crate::elf;
+use crate::model::{Image, Object, Pid};
+use crate::procfs;
+use crate::procfs::{Objects, Process, TargetError};
+use crate::session::traps::Traps;
+use crate::session::{Error, translate};
+
+/// Looks at the process `pid`; says what a run would refuse it for.
+pub(super) fn examine(pid: Pid, traps: Option<Traps>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Err(error) = look(pid, traps, &mut findings) {
+        findings.push(refused(pid, error));
+    }
+    findings
+}
+
+fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(), TargetError> {
+    let process = procfs::inspect(pid)?;
+    findings.push(Finding::ok(
+        Area::Process,
+        &subject(pid),
+        format!("{}, running {}", process.comm, process.exe.display()),
+    ));
+    findings.extend(container(&process));
+    // Keeps the files open that the image's objects are read from.
+    let mut objects = Objects::new();
+    let image = procfs::read_image(pid, &mut objects)?;
+    let survey = crate::allocators::survey(&image, &Wanted::default());
+    let program = program(&image, &process);
+    findings.extend(allocators::examine(&survey, program.map(|object| object.path.as_path())));
+    findings.extend(survey.allocators.iter().flat_map(|allocator| allocators::probes(allocator, traps)));
+    findings.extend(program.and_then(go));
+    findings.extend(program.and_then(stripped));
+    findings.extend(naming::examine(program, &survey));
+    findings.push(Finding::info(
+        Area::Traceable,
+        "stacks",
+        "walked by unwind tables (.eh_frame), which compilers write by default; code made at run time by frame pointers",
+    ));
+    // What is damaged is worth its own exit code in a run, so it is said as a run would.
+    if let Err(error @ TargetError::BadObject { .. }) = survey.supported() {
+        findings.push(refused(pid, error));
+    }
+    Ok(())
+}
+
+fn subject(pid: Pid) -> String {
+    format!("process {pid}")
+}
+
+fn refused(pid: Pid, error: TargetError) -> Finding {
+    let error = translate::target(pid, error);
+    let area = match &error {
+        Error::Permission { .. } => Area::Permissions,
+        Error::Untraceable { .. } => Area::Traceable,
+        Error::NoAllocator { .. } | Error::BadObject { .. } => Area::Allocator,
+        _ => Area::Process,
+    };
+    let remedy = error.remedy().unwrap_or_else(|| format!("see that /proc is mounted and has /proc/{pid}"));
+    Finding::fail(area, &subject(pid), error.to_string(), remedy)
+}
+
+fn container(process: &Process) -> Option<Finding> {
+    let own = match (process.foreign_mounts, process.foreign_pids) {
+        (false, false) => return None,
+        (true, false) => "file systems",
+        (false, true) => "pids",
+        (true, true) => "file systems and pids",
+    };
+    let detail = format!("has {own} of its own, as in a container; paths here are those that it sees itself");
+    Some(Finding::info(Area::Process, &subject(process.pid), detail))
+}
+
+/// The object of the program itself.
+fn program<'image>(image: &'image Image, process: &Process) -> Option<&'image Object> {
+    let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_deref());
+    let exe = image.exe.as_deref().unwrap_or(&process.exe);
+    objects.into_iter().find(|object| object.path == exe)
+}
+
+fn go(program: &Object) -> Option<Finding> {
+    elf::is_go(program).then(|| {
+        Finding::warn(
+            Area::Traceable,
+            "Go",
+            "the program is Go's: Go's own heap is not followed, only what its C code asks malloc for",
+            "for Go's heap use Go's own profile: runtime/pprof or net/http/pprof",
+        )
+    })
+}
+
+/// What could be linked into the program and not be found.
+fn stripped(program: &Object) -> Option<Finding> {
+    (!elf::is_go(program) && elf::is_stripped(program)).then(|| {
+        let detail = "the program's table of all symbols was stripped: an allocator that is linked into it, as Rust's are, \
+                      is found only where other objects use it";
+        Finding::info(Area::Allocator, "stripped", detail)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn a_refusal_belongs_where_a_run_would_count_it() {
+        let pid = Pid(12);
+        let proc =
+            || TargetError::Proc { path: PathBuf::from("/proc/12/stat"), source: io::ErrorKind::NotFound.into() };
+        let errors = [
+            (TargetError::NoSuchProcess(pid), Area::Process),
+            (TargetError::Ended(pid), Area::Process),
+            (proc(), Area::Process),
+            (TargetError::Permission(pid), Area::Permissions),
+            (TargetError::KernelThread { pid, comm: "kswapd0".into() }, Area::Traceable),
+            (TargetError::Thread { pid, of: Pid(10) }, Area::Traceable),
+            (TargetError::MainThreadEnded(pid), Area::Traceable),
+            (TargetError::BadObject { path: "/lib/libc.so.6".into(), why: "damaged".into() }, Area::Allocator),
+        ];
+        for (error, area) in errors {
+            let told = error.to_string();
+            let found = refused(pid, error);
+            assert_eq!((found.area, found.verdict), (area, Verdict::Fail), "{told}");
+            assert!(found.remedy.is_some(), "{told}");
+        }
+        let thread = refused(pid, TargetError::Thread { pid, of: Pid(10) });
+        assert_eq!(thread.remedy.as_deref(), Some("give --pid 10"));
+    }
+}

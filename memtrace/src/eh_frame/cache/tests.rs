@@ -1,0 +1,262 @@
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::time::Duration;
+
+use gimli::write::CallFrameInstruction as Instruction;
+
+use super::*;
+use crate::eh_frame::machine::Machine;
+use crate::eh_frame::synthetic::{Found, Object, first};
+
+/// A folder that is removed in the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("memtrace-cache-{}-{number}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        Self(folder.canonicalize().unwrap())
+    }
+
+    fn user(&self) -> u32 {
+        fs::metadata(&self.0).unwrap().uid()
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::open(&self.0.join("cache"), self.user()).unwrap()
+    }
+
+    /// The entries of the cache.
+    fn entries(&self) -> Vec<PathBuf> {
+        let mut paths: Vec<PathBuf> =
+            fs::read_dir(self.0.join("cache")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    }
+
+    fn object(&self, name: &str, cfa_offset: i32) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, file(cfa_offset)).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn file(cfa_offset: i32) -> Vec<u8> {
+    let mut object = Object::new(Machine::X86_64, 0x2000);
+    object.function(0, 0x40, first(Instruction::CfaOffset(cfa_offset)));
+    object.function(0x40, 0x80, vec![(4, Instruction::CfaOffset(32)), (9, Instruction::Undefined(gimli::X86_64::RA))]);
+    object.file(Found::BySections)
+}
+
+fn built(path: &Path) -> Table {
+    Table::from_bytes(&fs::read(path).unwrap()).unwrap()
+}
+
+fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
+    cache.table(File::open(path).unwrap(), build_id).unwrap()
+}
+
+/// Replaces the only entry by one that was made of the same information, but tells something else, so that it can be seen
+/// whether it was used.
+fn mark(entry: &Path, path: &Path) -> Table {
+    let bytes = fs::read(path).unwrap();
+    let contents = crate::eh_frame::elf::Contents::find(bytes.as_slice()).unwrap();
+    let mut marked = built(path);
+    marked.stats.outside = 4711;
+    fs::write(entry, encoding::encode(&marked, encoding::fingerprint(&contents))).unwrap();
+    marked
+}
+
+#[test]
+fn what_was_built_once_is_not_built_again() {
+    let scratch = Scratch::new();
+    let (cache, path) = (scratch.cache(), scratch.object("a", 16));
+    assert_eq!(table(&cache, &path, None), built(&path));
+    let [entry] = &scratch.entries()[..] else { panic!("one entry") };
+    let marked = mark(entry, &path);
+    assert_eq!(table(&cache, &path, None), marked);
+    assert_eq!(table(&scratch.cache(), &path, None), marked, "by another run, too");
+}
+
+#[test]
+fn an_object_is_known_by_its_build_id_wherever_it_lies() {
+    let scratch = Scratch::new();
+    let (cache, a, b) = (scratch.cache(), scratch.object("a", 16), scratch.object("b", 16));
+    let id = BuildId([0xAB, 0x01].into());
+    table(&cache, &a, Some(&id));
+    let [entry] = &scratch.entries()[..] else { panic!("one entry") };
+    assert!(entry.file_name().unwrap().to_string_lossy().starts_with("ab01-"));
+    let marked = mark(entry, &a);
+    assert_eq!(table(&cache, &b, Some(&id)), marked);
+    table(&cache, &b, None);
+    table(&cache, &b, Some(&BuildId(Box::new([]))));
+    assert_eq!(scratch.entries().len(), 2, "no build-id is none, and so is an empty one");
+}
+
+#[test]
+fn a_build_id_that_two_objects_claim_gives_neither_the_others_table() {
+    let scratch = Scratch::new();
+    let (cache, a, b) = (scratch.cache(), scratch.object("a", 16), scratch.object("b", 24));
+    assert_eq!(fs::metadata(&a).unwrap().len(), fs::metadata(&b).unwrap().len());
+    let id = BuildId([0xAB, 0x01].into());
+    for path in [&a, &b, &a] {
+        assert_eq!(table(&cache, path, Some(&id)), built(path));
+    }
+    assert_eq!(scratch.entries().len(), 1);
+}
+
+#[test]
+fn a_file_that_changed_in_place_is_built_again() {
+    let scratch = Scratch::new();
+    let (cache, path) = (scratch.cache(), scratch.object("a", 16));
+    let before = table(&cache, &path, None);
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    scratch.object("a", 24);
+    File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    let after = table(&cache, &path, None);
+    assert_ne!(before, after);
+    assert_eq!(after, built(&path));
+    assert_eq!(scratch.entries().len(), 1, "the same device, inode, size and time");
+}
+
+#[test]
+fn an_entry_damaged_anywhere_is_built_again_and_replaced() {
+    let scratch = Scratch::new();
+    let (cache, path) = (scratch.cache(), scratch.object("a", 16));
+    let expected = table(&cache, &path, None);
+    let [entry] = &scratch.entries()[..] else { panic!("one entry") };
+    let whole = fs::read(entry).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        fs::write(entry, damaged).unwrap();
+        assert_eq!(table(&cache, &path, None), expected, "byte {at}");
+        assert_eq!(fs::read(entry).unwrap(), whole, "byte {at}");
+    }
+    for length in 0..whole.len() {
+        fs::write(entry, &whole[..length]).unwrap();
+        assert_eq!(table(&cache, &path, None), expected, "{length} bytes");
+        assert_eq!(fs::read(entry).unwrap(), whole, "{length} bytes");
+    }
+    fs::write(entry, [&whole[..], &[0]].concat()).unwrap();
+    assert_eq!(table(&cache, &path, None), expected);
+}
+
+#[test]
+fn an_entry_with_a_right_checksum_that_nobody_can_rely_on_is_not_believed() {
+    let whole = Table::from_bytes(&file(16)).unwrap();
+    let believed = |change: fn(&mut Table)| {
+        let mut table = whole.clone();
+        change(&mut table);
+        encoding::decode(&encoding::encode(&table, 7), 7).is_some()
+    };
+    assert!(believed(|_| ()));
+    assert_eq!(encoding::decode(&encoding::encode(&whole, 7), 8), None, "made of something else");
+    assert!(!believed(|table| table.rows[1].rule = 99));
+    assert!(!believed(|table| table.rows[1].offset = 0));
+    assert!(!believed(|table| table.rows.last_mut().unwrap().offset = u32::MAX));
+    assert!(!believed(|table| table.rules.clear()));
+    assert!(!believed(|table| table.rules[0].cfa_kind = 1));
+    assert!(!believed(|table| table.code.clear()));
+    assert!(!believed(|table| table.code.push(table.code[0])));
+}
+
+#[test]
+fn an_entry_is_written_for_its_user_alone_and_nothing_else_is_left() {
+    let scratch = Scratch::new();
+    let (cache, path) = (scratch.cache(), scratch.object("a", 16));
+    let folder = fs::metadata(scratch.0.join("cache")).unwrap();
+    assert_eq!(folder.mode() & 0o777, 0o700);
+    // What a process of the same id was writing when it was killed.
+    symlink(&path, cache.folder.join(format!(".{}-0", std::process::id()))).unwrap();
+    let before = fs::read(&path).unwrap();
+    table(&cache, &path, None);
+    let [entry] = &scratch.entries()[..] else { panic!("one entry: {:?}", scratch.entries()) };
+    assert_eq!(fs::metadata(entry).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::read(&path).unwrap(), before, "the link was not followed");
+}
+
+#[test]
+fn a_link_in_the_place_of_an_entry_is_replaced_and_not_followed() {
+    let scratch = Scratch::new();
+    let (cache, path) = (scratch.cache(), scratch.object("a", 16));
+    table(&cache, &path, None);
+    let [entry] = &scratch.entries()[..] else { panic!("one entry") };
+    let elsewhere = scratch.0.join("elsewhere");
+    mark(entry, &path);
+    fs::rename(entry, &elsewhere).unwrap();
+    symlink(&elsewhere, entry).unwrap();
+    assert_eq!(table(&cache, &path, None), built(&path), "what it leads to is not believed");
+    assert!(fs::symlink_metadata(entry).unwrap().is_file());
+}
+
+#[test]
+fn a_folder_that_others_could_change_is_refused() {
+    let scratch = Scratch::new();
+    let refused = |folder: &Path, user| matches!(Cache::open(folder, user), Err(CacheError::Unsafe(_)));
+    let shared = scratch.0.join("shared");
+    fs::create_dir(&shared).unwrap();
+    for mode in [0o770, 0o702] {
+        fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(refused(&shared, scratch.user()), "{mode:o}");
+        assert!(refused(&shared.join("memtrace"), scratch.user()), "{mode:o}");
+        assert!(!shared.join("memtrace").exists(), "nothing is made there");
+    }
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    assert!(Cache::open(&shared.join("memtrace"), scratch.user()).is_ok(), "what is there stays its owner's");
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(refused(&shared, scratch.user()), "others could read it");
+    assert!(refused(&scratch.0.join("cache"), scratch.user() + 1), "somebody else's");
+}
+
+#[test]
+fn links_on_the_way_to_the_folder_count_by_where_they_lead() {
+    let scratch = Scratch::new();
+    let (real, link) = (scratch.0.join("real"), scratch.0.join("link"));
+    fs::create_dir(&real).unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
+    symlink(&real, &link).unwrap();
+    let cache = Cache::open(&link.join("memtrace"), scratch.user()).unwrap();
+    assert_eq!(cache.folder, real.join("memtrace"));
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(Cache::open(&link.join("memtrace"), scratch.user()), Err(CacheError::Unsafe(_))));
+}
+
+#[test]
+fn what_was_not_used_for_longest_makes_room() {
+    let scratch = Scratch::new();
+    let folder = scratch.0.join("cache");
+    fs::create_dir(&folder).unwrap();
+    let now = SystemTime::now();
+    for (name, age) in [("b", 20), ("c", 10), ("a", 30)] {
+        fs::write(folder.join(name), [0; 100]).unwrap();
+        let file = File::options().write(true).open(folder.join(name)).unwrap();
+        file.set_modified(now - Duration::from_secs(age)).unwrap();
+    }
+    prune(&folder, 300).unwrap();
+    assert_eq!(scratch.entries().len(), 3);
+    prune(&folder, 299).unwrap();
+    assert_eq!(scratch.entries(), [folder.join("b"), folder.join("c")]);
+    prune(&folder, 0).unwrap();
+    assert!(scratch.entries().is_empty());
+}
+
+#[test]
+fn the_folder_is_where_the_environment_says() {
+    let from = |variables: &[(&str, &str)]| {
+        directory(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+    };
+    assert_eq!(from(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), Some("/x/memtrace".into()));
+    assert_eq!(from(&[("HOME", "/h")]), Some("/h/.cache/memtrace".into()));
+    assert_eq!(from(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]), Some("/h/.cache/memtrace".into()), "not in full");
+    assert_eq!(from(&[("XDG_CACHE_HOME", ""), ("HOME", "")]), None);
+    assert_eq!(from(&[]), None);
+}

@@ -1,0 +1,149 @@
+use gimli::write::CallFrameInstruction as Instruction;
+
+use super::*;
+use crate::eh_frame::synthetic::{Found, Object, TEXT, first};
+use crate::eh_frame::table::Table;
+
+const BOTH: [Found; 2] = [Found::BySections, Found::ByIndex];
+
+fn object(machine: Machine) -> Object {
+    let mut object = Object::new(machine, 0x2000);
+    for function in 0..4 {
+        object.function(function * 0x400, 0x400, first(Instruction::CfaOffset(i32::try_from(function).unwrap() * 16)));
+    }
+    object
+}
+
+fn file(found: Found) -> Vec<u8> {
+    object(Machine::X86_64).file(found)
+}
+
+/// The file with other bytes at `at`.
+fn with(mut file: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+    file
+}
+
+fn error(file: &[u8]) -> Error {
+    Table::from_bytes(file).unwrap_err()
+}
+
+// Offsets in the file header and in the first program header (elf(5)).
+const CLASS: usize = 4;
+const TYPE: usize = 16;
+const MACHINE: usize = 18;
+const PHOFF: usize = 32;
+const PHENTSIZE: usize = 54;
+const PHNUM: usize = 56;
+const FIRST: usize = 64;
+const FLAGS: usize = 4;
+const OFFSET: usize = 8;
+const ADDRESS: usize = 16;
+const FILE_SIZE: usize = 32;
+
+#[test]
+fn a_file_without_section_headers_has_the_same_table() {
+    let [by_sections, by_index] = BOTH.map(|found| Table::from_bytes(&file(found)).unwrap());
+    assert_eq!(by_sections, by_index);
+    assert_eq!(by_index.rows().len(), 5);
+}
+
+#[test]
+fn what_follows_the_last_entry_that_the_index_knows_is_not_read() {
+    let object = object(Machine::X86_64);
+    let mut section = object.eh_frame();
+    let expected = Table::from_bytes(&object.file(Found::ByIndex)).unwrap();
+    // The zeroes at the end become an entry that reaches beyond the file.
+    let end = section.len() - 4;
+    section.truncate(end);
+    let index_sees = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, Found::ByIndex);
+    let at = index_sees.len() - index_sees.iter().rev().position(|&byte| byte != 0).unwrap();
+    assert!(at > end);
+    assert_eq!(Table::from_bytes(&index_sees).unwrap(), expected);
+    section.extend_from_slice(&[0xFF; 4]);
+    let followed = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, Found::ByIndex);
+    assert_eq!(Table::from_bytes(&followed).unwrap(), expected);
+    let refused = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, Found::BySections);
+    assert!(matches!(error(&refused), Error::Malformed(_)));
+}
+
+#[test]
+fn sections_that_lie_about_the_frames_do_not_hide_the_index() {
+    let mut file = file(Found::ByIndex);
+    let sections = (file.len() as u64).next_multiple_of(8);
+    file.resize(usize::try_from(sections).unwrap() + 64 * 3, 0xEE);
+    let names = file.windows(11).position(|bytes| bytes == b"\0.eh_frame\0").unwrap() as u64;
+    let section = usize::try_from(sections).unwrap();
+    // The first names .eh_frame, of more bytes than there are; the last is where names are.
+    let file = with(file, 40, &sections.to_le_bytes());
+    let file = with(file, 58, &[64, 0, 3, 0, 2, 0]);
+    let file = with(file, section, &1_u32.to_le_bytes());
+    let file = with(file, section + 4, &1_u32.to_le_bytes());
+    let file = with(file, section + 8, &2_u64.to_le_bytes());
+    let file = with(file, section + 2 * 64 + 24, &names.to_le_bytes());
+    assert_eq!(Table::from_bytes(&file).unwrap().rows().len(), 5);
+}
+
+#[test]
+fn files_for_aarch64_are_read_too() {
+    for found in BOTH {
+        let table = Table::from_bytes(&object(Machine::Aarch64).file(found)).unwrap();
+        assert_eq!((table.machine(), table.rows().len()), (Machine::Aarch64, 5));
+    }
+}
+
+#[test]
+fn what_is_no_64_bit_program_or_library_is_named() {
+    assert!(matches!(error(b""), Error::NotLoadable("too short")));
+    assert!(matches!(error(&[0; 4096]), Error::NotLoadable("not an ELF file")));
+    let file = file(Found::BySections);
+    assert!(matches!(error(&with(file.clone(), CLASS, &[1])), Error::Foreign("32 bits")));
+    assert!(matches!(error(&with(file.clone(), CLASS + 1, &[2])), Error::Foreign("big-endian")));
+    assert!(matches!(error(&with(file.clone(), TYPE, &[1])), Error::NotLoadable("not linked")));
+    assert!(matches!(error(&with(file.clone(), MACHINE, &[243])), Error::Foreign(_)));
+    assert!(matches!(error(&with(file.clone(), FIRST + FLAGS, &[4])), Error::NotLoadable("without code")));
+    assert!(matches!(error(&with(file, PHNUM, &[0])), Error::NotLoadable(_)));
+}
+
+#[test]
+fn an_object_without_call_frame_information_says_so() {
+    let file = file(Found::ByIndex);
+    assert!(matches!(error(&with(file, FIRST + 2 * 56, &[0; 4])), Error::NoFrames));
+}
+
+#[test]
+fn headers_outside_the_file_are_refused() {
+    let file = file(Found::BySections);
+    assert!(matches!(error(&with(file.clone(), PHOFF, &u64::MAX.to_le_bytes())), Error::Malformed(_)));
+    assert!(matches!(error(&with(file.clone(), PHENTSIZE, &[57])), Error::Malformed(_)));
+    assert!(matches!(error(&with(file.clone(), PHNUM, &[0xFF, 0xFF])), Error::Malformed(_)));
+    assert!(matches!(error(&with(file.clone(), FIRST + FILE_SIZE, &u64::MAX.to_le_bytes())), Error::Malformed(_)));
+    assert!(matches!(error(&with(file.clone(), FIRST + OFFSET, &u64::MAX.to_le_bytes())), Error::Malformed(_)));
+    assert!(matches!(error(&with(file, FIRST + ADDRESS, &u64::MAX.to_le_bytes())), Error::Malformed(_)));
+}
+
+#[test]
+fn code_cannot_overlap_nor_lie_farther_apart_than_linkers_put_it() {
+    let second = FIRST + 56;
+    let executable = with(file(Found::BySections), second + FLAGS, &[5]);
+    assert!(Table::from_bytes(&executable).is_ok());
+    let overlapping = with(executable.clone(), second + ADDRESS, &TEXT.to_le_bytes());
+    assert!(matches!(error(&overlapping), Error::Malformed("code that overlaps")));
+    let at = |address: u64| with(executable.clone(), second + ADDRESS, &address.to_le_bytes());
+    assert!(Table::from_bytes(&at(2 << 20)).is_ok());
+    assert!(matches!(error(&at(8 << 20)), Error::TooMuch(_)));
+    assert!(matches!(error(&at(1 << 62)), Error::TooMuch(_)));
+}
+
+#[test]
+fn a_file_cut_off_anywhere_has_no_table_or_the_whole_one() {
+    for found in BOTH {
+        let file = file(found);
+        let whole = Table::from_bytes(&file).unwrap();
+        for length in (0..file.len()).step_by(7) {
+            if let Ok(table) = Table::from_bytes(&file[..length]) {
+                assert_eq!(table, whole, "of {length} bytes");
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+use gimli::write::CallFrameInstruction as Instruction;
+use memtrace_common::unwind::{RULE_BITS, Rule};
+
+use super::*;
+use crate::eh_frame::machine::Machine;
+use crate::eh_frame::synthetic::{Found, Object, TEXT, first};
+
+const ROOM: Limits = Limits { blobs: 8, pages: 1 << 16 };
+
+/// The maps as user space has written them.
+struct Maps {
+    blobs: Vec<Vec<Option<u32>>>,
+    pages: Vec<Option<u64>>,
+    rules: Vec<Rule>,
+}
+
+impl Maps {
+    fn new(limits: Limits) -> Self {
+        Self {
+            blobs: vec![vec![None; BLOB_ROWS]; limits.blobs as usize],
+            pages: vec![None; limits.pages as usize],
+            rules: Vec::new(),
+        }
+    }
+
+    fn write(&mut self, layout: &Layout, plan: &Plan) {
+        assert_eq!(
+            plan.first_new_rule as usize,
+            self.rules.len().max(2),
+            "the first plan finds the two that always are"
+        );
+        self.rules = layout.rules().rules().to_vec();
+        for chunk in &plan.chunks {
+            for (index, row) in chunk.rows.iter().enumerate() {
+                let place = &mut self.blobs[chunk.blob as usize][chunk.offset as usize + index];
+                assert_eq!(place.replace(*row), None, "nothing is written twice");
+            }
+        }
+        for (index, page) in plan.pages.iter().enumerate() {
+            assert_eq!(self.pages[plan.page_base as usize + index].replace(*page), None);
+        }
+    }
+
+    /// The rule at an object's `address`, found as `memtrace_common::unwind` says that it is to be found.
+    fn rule_at(&self, plan: &Plan, address: u64) -> Rule {
+        let Some(distance) = address.checked_sub(plan.origin.0) else { return Rule::default() };
+        let number = usize::try_from(distance >> PAGE_BITS).unwrap();
+        if number >= plan.pages.len() {
+            return Rule::default();
+        }
+        let entry = self.pages[plan.page_base as usize + number].expect("a page that was written");
+        let (first, count) = ((entry & u64::from(u32::MAX)) as usize, (entry >> 32) as usize);
+        let blob = &self.blobs[first / BLOB_ROWS];
+        let first = first % BLOB_ROWS;
+        assert!(first > 0 && first + count <= BLOB_ROWS, "a page and the row before it lie in one blob");
+        let low = u32::try_from(distance % (1 << PAGE_BITS)).unwrap();
+        let after = blob[first..first + count].partition_point(|row| row.expect("written") >> RULE_BITS <= low);
+        let row = blob[first + after - 1].expect("a row that was written");
+        self.rules[(row & ((1 << RULE_BITS) - 1)) as usize]
+    }
+}
+
+/// A table of `code` bytes with a row every `step`, and rules that tell them apart.
+fn table(code: u32, step: u32) -> Table {
+    let mut object = Object::new(Machine::X86_64, code);
+    let changes =
+        (0..code / step).map(|row| (row * step, Instruction::CfaOffset(i32::try_from(row % 50 * 8).unwrap())));
+    object.function(0, code, changes.collect());
+    Table::from_bytes(&object.file(Found::BySections)).unwrap()
+}
+
+fn assert_same(maps: &Maps, plan: &Plan, table: &Table) {
+    for (address, _) in table.rows() {
+        for address in [address.0 - 1, address.0, address.0 + 1] {
+            assert_eq!(maps.rule_at(plan, address), table.rule_at(VirtOffset(address)), "{address:#x}");
+        }
+    }
+}
+
+#[test]
+fn every_address_is_found_in_the_maps_as_in_the_table() {
+    let tables = [table(0x3000, 7), table(0x100, 1), table(0x9000, 0x5000), table(0x5000, 64)];
+    let (mut layout, mut maps) = (Layout::new(ROOM), Maps::new(ROOM));
+    let plans = tables.each_ref().map(|table| {
+        let plan = layout.place(table).unwrap();
+        maps.write(&layout, &plan);
+        plan
+    });
+    for (plan, table) in plans.iter().zip(&tables) {
+        assert_same(&maps, plan, table);
+        for address in (0..=TEXT + 0xA000).step_by(0x333).chain([u64::MAX]) {
+            assert_eq!(maps.rule_at(plan, address), table.rule_at(VirtOffset(address)), "{address:#x}");
+        }
+    }
+    assert_eq!(layout.blobs(), 1);
+    assert_eq!(layout.pages() as usize, plans.iter().map(|plan| plan.pages.len()).sum::<usize>());
+}
+
+#[test]
+fn a_table_goes_on_in_the_next_blob_with_the_row_before() {
+    // 100 pages with a row for every byte fill one blob and a half.
+    let large = table(100 << PAGE_BITS, 1);
+    let (mut layout, mut maps) = (Layout::new(ROOM), Maps::new(ROOM));
+    for _ in 0..3 {
+        let plan = layout.place(&large).unwrap();
+        maps.write(&layout, &plan);
+        assert!(plan.chunks.len() >= 2);
+        assert_same(&maps, &plan, &large);
+    }
+    assert_eq!(layout.blobs(), 5);
+}
+
+#[test]
+fn a_blob_may_be_filled_to_its_last_row() {
+    // A row before, 63 pages of 4096 rows and one of 4095: exactly a blob. The last page has one row, which ends the table.
+    let mut object = Object::new(Machine::X86_64, (64 << PAGE_BITS) + 16);
+    let end = (64 << PAGE_BITS) - 1;
+    let changes = (0..end).map(|row| (row, Instruction::CfaOffset(if row % 2 == 0 { 16 } else { 24 })));
+    object.function(0, (64 << PAGE_BITS) + 8, changes.collect());
+    let table = Table::from_bytes(&object.file(Found::BySections)).unwrap();
+    let (mut layout, mut maps) = (Layout::new(ROOM), Maps::new(ROOM));
+    let plan = layout.place(&table).unwrap();
+    maps.write(&layout, &plan);
+    assert_eq!(plan.chunks.iter().map(|chunk| chunk.rows.len()).collect::<Vec<_>>(), [BLOB_ROWS, 2]);
+    assert_same(&maps, &plan, &table);
+}
+
+#[test]
+fn rules_that_other_objects_have_are_not_new() {
+    let mut layout = Layout::new(ROOM);
+    let mut object = Object::new(Machine::X86_64, 0x100);
+    object.function(0, 0x80, first(Instruction::CfaOffset(16)));
+    let table = Table::from_bytes(&object.file(Found::BySections)).unwrap();
+    assert_eq!(layout.place(&table).unwrap().first_new_rule, 2);
+    let again = layout.place(&table).unwrap();
+    assert_eq!(again.first_new_rule as usize, layout.rules().rules().len());
+    assert_eq!(again.page_base, 1);
+}
+
+#[test]
+fn what_has_no_room_changes_nothing() {
+    let (small, large) = (table(0x3000, 16), table(100 << PAGE_BITS, 1));
+    let mut layout = Layout::new(Limits { blobs: 1, pages: 120 });
+    layout.place(&small).unwrap();
+    let before = (layout.blobs(), layout.pages(), layout.rows);
+    assert_eq!(layout.place(&large).unwrap_err(), Full::Rows);
+    assert_eq!((layout.blobs(), layout.pages(), layout.rows), before);
+    let mut layout = Layout::new(Limits { blobs: 8, pages: 99 });
+    assert_eq!(layout.place(&large).unwrap_err(), Full::Pages);
+    assert!(layout.place(&small).is_ok());
+}
+
+#[test]
+fn an_object_without_rows_takes_no_room() {
+    let empty = Table::from_bytes(&Object::new(Machine::X86_64, 0x100).file(Found::BySections));
+    let mut layout = Layout::new(ROOM);
+    let plan = layout.place(&empty.unwrap()).unwrap();
+    assert_eq!((plan.pages.len(), plan.chunks.len(), layout.blobs(), layout.pages()), (0, 0, 0, 0));
+}

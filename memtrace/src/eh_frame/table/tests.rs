@@ -1,0 +1,134 @@
+use gimli::X86_64;
+use gimli::write::CallFrameInstruction as Instruction;
+use memtrace_common::unwind::{cfa, ra};
+
+use super::*;
+use crate::eh_frame::synthetic::{Found, Object, TEXT, expression, first};
+
+fn sp(cfa_offset: i32) -> Rule {
+    Rule { cfa_kind: cfa::SP, cfa_offset, ra_kind: ra::AT_CFA_MINUS_8, ..Rule::default() }
+}
+
+fn table(object: &Object) -> Table {
+    Table::from_bytes(&object.file(Found::BySections)).unwrap()
+}
+
+/// Addresses counted from the beginning of the code, and CFA offsets; `None` where nothing is known.
+fn rows(table: &Table) -> Vec<(u64, Option<i32>)> {
+    let known = |rule: Rule| (rule != Rule::default()).then_some(rule.cfa_offset);
+    table.rows().map(|(address, rule)| (address.0 - TEXT, known(rule))).collect()
+}
+
+/// Code with functions whose frames have these sizes, told apart by them: begin, length, size.
+fn functions(functions: &[(u32, u32, i32)]) -> Object {
+    let mut object = Object::new(Machine::X86_64, 0x3000);
+    for &(begin, length, size) in functions {
+        object.function(begin, length, first(Instruction::CfaOffset(size)));
+    }
+    object
+}
+
+#[test]
+fn a_function_has_a_row_for_every_change_and_nothing_is_known_around_it() {
+    let mut object = Object::new(Machine::X86_64, 0x100);
+    object.function(0x20, 0x40, vec![(1, Instruction::CfaOffset(16)), (0x3f, Instruction::CfaOffset(8))]);
+    let table = table(&object);
+    assert_eq!(rows(&table), [(0x20, Some(8)), (0x21, Some(16)), (0x5f, Some(8)), (0x60, None)]);
+    let at = |offset: u64| table.rule_at(VirtOffset(TEXT + offset));
+    assert_eq!([at(0x1f), at(0x20), at(0x21)], [Rule::default(), sp(8), sp(16)]);
+    assert_eq!([at(0x5e), at(0x5f), at(0x60)], [sp(16), sp(8), Rule::default()]);
+    assert_eq!(table.rule_at(VirtOffset(0)), Rule::default());
+    assert_eq!(table.rule_at(VirtOffset(u64::MAX)), Rule::default());
+}
+
+#[test]
+fn rows_that_say_the_same_are_one() {
+    let mut object = Object::new(Machine::X86_64, 0x100);
+    object.function(0, 0x10, vec![(4, Instruction::CfaOffset(8)), (8, Instruction::ArgsSize(16))]);
+    object.function(0x10, 0x10, vec![]);
+    assert_eq!(rows(&table(&object)), [(0, Some(8)), (0x20, None)]);
+}
+
+#[test]
+fn a_gap_shorter_than_16_bytes_is_padding() {
+    let object = functions(&[(0, 0x11, 8), (0x20, 0x10, 24), (0x40, 0x10, 32)]);
+    assert_eq!(rows(&table(&object)), [(0, Some(8)), (0x20, Some(24)), (0x30, None), (0x40, Some(32)), (0x50, None)]);
+}
+
+#[test]
+fn descriptions_may_come_in_any_order() {
+    let object = functions(&[(0x2000, 0x10, 24), (0, 0x10, 8), (0x1000, 0x10, 16)]);
+    let expected = [(0, Some(8)), (0x10, None), (0x1000, Some(16)), (0x1010, None), (0x2000, Some(24)), (0x2010, None)];
+    assert_eq!(rows(&table(&object)), expected);
+}
+
+#[test]
+fn where_descriptions_overlap_the_one_that_begins_last_holds() {
+    let object = functions(&[(0, 0x100, 8), (0x40, 0x40, 16)]);
+    assert_eq!(rows(&table(&object)), [(0, Some(8)), (0x40, Some(16)), (0x80, None)]);
+}
+
+#[test]
+fn of_descriptions_that_begin_together_the_first_holds() {
+    let object = functions(&[(0, 0x40, 8), (0, 0x80, 16)]);
+    assert_eq!(rows(&table(&object)), [(0, Some(8)), (0x40, None)]);
+}
+
+/// A call that does not return may be a function's last instruction. Its return address then is the next function's first
+/// byte; the byte before it is looked up.
+#[test]
+fn a_return_address_behind_a_function_is_looked_up_in_it() {
+    let mut object = Object::new(Machine::X86_64, 0x100);
+    object.function(0, 0x20, vec![(1, Instruction::CfaOffset(64))]);
+    object.function(0x20, 0x20, vec![]);
+    let table = table(&object);
+    let return_address = TEXT + 0x20;
+    assert_eq!(table.rule_at(VirtOffset(return_address - 1)), sp(64));
+    assert_eq!(table.rule_at(VirtOffset(return_address)), sp(8));
+}
+
+#[test]
+fn a_signal_frame_is_found_by_the_byte_before_it() {
+    let saved =
+        |register, offset: [u8; 2]| (0, Instruction::Expression(register, expression(&[0x77, offset[0], offset[1]])));
+    let mut object = Object::new(Machine::X86_64, 0x100);
+    object.function(0, 0x20, vec![]);
+    let cfa = Instruction::CfaExpression(expression(&[0x77, 0xA0, 0x01, 0x06]));
+    let registers = [saved(X86_64::RBP, [0xF8, 0x00]), saved(X86_64::RA, [0xA8, 0x01])];
+    object.signal_frame(0x20, 0x10, [first(cfa), registers.to_vec()].concat());
+    let table = table(&object);
+    let kind_at = |offset: u64| table.rule_at(VirtOffset(TEXT + offset)).cfa_kind;
+    assert_eq!(
+        [0x1e, 0x1f, 0x20, 0x2f, 0x30].map(kind_at),
+        [cfa::SP, cfa::SIGNAL, cfa::SIGNAL, cfa::SIGNAL, cfa::NONE]
+    );
+}
+
+#[test]
+fn a_description_is_cut_at_the_end_of_the_code_and_left_out_beyond() {
+    let object = functions(&[(0x2ff0, 0x100, 8), (0x3000, 0x100, 16)]);
+    let table = table(&object);
+    assert_eq!(rows(&table), [(0x2ff0, Some(8)), (0x3000, None)]);
+    assert_eq!(table.stats().outside, 1);
+}
+
+#[test]
+fn a_description_that_breaks_off_says_so_from_there_on() {
+    let mut object = Object::new(Machine::X86_64, 0x100);
+    object.function(0, 0x40, vec![(0x10, Instruction::CfaOffset(16)), (0x20, Instruction::RestoreState)]);
+    let table = table(&object);
+    let kind_at = |offset: u64| table.rule_at(VirtOffset(TEXT + offset)).cfa_kind;
+    assert_eq!([0, 0x1f, 0x20, 0x3f, 0x40].map(kind_at), [cfa::SP, cfa::SP, cfa::UNTABLED, cfa::UNTABLED, cfa::NONE]);
+    assert_eq!((table.stats().broken, table.stats().untabled_rows), (1, 1));
+}
+
+#[test]
+fn an_offset_of_the_file_is_where_it_is_loaded_as_code() {
+    let mut table = table(&functions(&[(0, 0x10, 8)]));
+    assert_eq!(table.virt_offset(FileOffset(TEXT)), Some(VirtOffset(TEXT)));
+    table.code[0].address = VirtOffset(0x40_1000);
+    assert_eq!(table.virt_offset(FileOffset(TEXT + 0x2fff)), Some(VirtOffset(0x40_3fff)));
+    assert_eq!(table.virt_offset(FileOffset(TEXT + 0x3000)), None);
+    assert_eq!(table.virt_offset(FileOffset(TEXT - 1)), None);
+    assert_eq!(table.origin(), VirtOffset(0x40_1000));
+}

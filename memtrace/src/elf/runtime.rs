@@ -1,0 +1,49 @@
+//! Programs that bring a heap of their own beside, or instead of, an allocator's.
+
+use std::fs::File;
+
+use crate::elf::Elf;
+use crate::model::Object;
+
+/// Whether the object is Go's, whose heap is made of memory mapped by the program itself. False where the file cannot be
+/// read.
+#[must_use]
+pub fn is_go(object: &Object) -> bool {
+    let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
+    file.is_some_and(|file| Elf::parse(&file).and_then(|elf| elf.is_go()).unwrap_or(false))
+}
+
+/// Whether the object's table of all symbols is missing, by which what is linked into it would be found. False where the
+/// file cannot be read.
+#[must_use]
+pub fn is_stripped(object: &Object) -> bool {
+    let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
+    Elf::parse(&file).and_then(|elf| elf.listed(|_| false)).is_ok_and(|listed| listed.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::scratch::{GLIBC, Scratch};
+
+    fn object(path: &Path) -> Object {
+        Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None }
+    }
+
+    #[test]
+    fn go_is_told_by_the_note_that_its_linker_leaves() {
+        // As `readelf -n` shows it of a Go program: owner "Go", type 4, the toolchain's own id.
+        let source = r#"
+            __asm__(".section .note.go.buildid, \"a\", @note\n"
+                    ".long 3, 8, 4\n.asciz \"Go\"\n.byte 0\n.ascii \"abcd/efg\"\n.text");
+            int main(void) { return 0; }"#;
+        let scratch = Scratch::new();
+        assert!(is_go(&object(&scratch.compile("gcc", "with", source, &[]))));
+        assert!(is_go(&object(&scratch.compile("gcc", "stripped", source, &["-s"]))));
+        assert!(!is_go(&object(Path::new(GLIBC))));
+        assert!(!is_go(&object(Path::new("/etc/passwd"))));
+        assert!(!is_go(&Object { handle: None, ..object(Path::new(GLIBC)) }));
+    }
+}

@@ -1,0 +1,157 @@
+//! From what was read to what is reported: each byte of each mapping is given to one part. Pure.
+
+mod anonymous;
+mod sums;
+
+use std::path::Path;
+
+use self::anonymous::Pieces;
+use self::sums::{Files, Named};
+use super::allocator::Serving;
+use super::glibc::{Found, Region, Trouble};
+use super::span::Span;
+use super::stacks::Threads;
+use crate::model::{AbsAddr, Bytes, FileMemory, HeapMemory, Held, MappingKind, NamedMemory, ThreadStacks, Told};
+use crate::procfs::smaps::Area;
+use crate::procfs::tmpfs::Tmpfs;
+
+/// What was read of a process.
+#[derive(Debug)]
+pub(super) struct Readings {
+    pub(super) areas: Vec<Area>,
+    pub(super) tmpfs: Tmpfs,
+    pub(super) threads: Threads,
+    pub(super) serving: Serving,
+    /// Allocators beside the one that serves.
+    pub(super) beside: Vec<String>,
+    /// What glibc's marks say; `None` where they were not looked at.
+    pub(super) glibc: Option<Found>,
+    /// Of mappings, by their index, that continue a file's: where the file's variables end (`.bss`).
+    pub(super) variables: Vec<(usize, AbsAddr)>,
+}
+
+/// Looks closer at a part of a mapping.
+pub(super) trait Closer {
+    /// How much of it is where; `None` where that cannot be read.
+    fn held(&self, span: Span) -> Option<Held>;
+
+    /// Whether a thread's own memory lies at its top.
+    fn is_threads(&self, span: Span) -> bool;
+}
+
+/// Who has which part.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Parts {
+    pub(super) heap: HeapMemory,
+    pub(super) anonymous: Vec<NamedMemory>,
+    pub(super) main_stack: Held,
+    pub(super) thread_stacks: ThreadStacks,
+    pub(super) files: Vec<FileMemory>,
+    pub(super) shmem: Vec<NamedMemory>,
+    pub(super) special: Held,
+    pub(super) hugetlb: Held,
+    pub(super) kinds: Vec<(MappingKind, Held)>,
+    pub(super) proportional: Bytes,
+}
+
+/// Private memory that can be read and written and has no file, joined where nothing lies between: where glibc's may be.
+pub(super) fn regions(areas: &[Area], tmpfs: &Tmpfs) -> Vec<Region> {
+    let mut regions: Vec<Region> = Vec::new();
+    for area in areas.iter().filter(|area| area.entry.readable && area.entry.writable) {
+        let is_brk = match tmpfs.kind(area) {
+            MappingKind::Heap => true,
+            MappingKind::Anonymous if area.entry.file.is_none() => false,
+            _ => continue,
+        };
+        let span = span_of(area);
+        match regions.last_mut() {
+            Some(last) if last.span.end == span.start && last.is_brk == is_brk => last.span.end = span.end,
+            _ => regions.push(Region { span, is_brk }),
+        }
+    }
+    regions
+}
+
+pub(super) fn span_of(area: &Area) -> Span {
+    Span { start: area.entry.start, end: area.entry.end }
+}
+
+/// Gives each mapping to those who have it.
+pub(super) fn assemble(readings: &Readings, closer: &impl Closer) -> Parts {
+    let mut parts = Parts { heap: heap(readings), ..Parts::default() };
+    let (mut files, mut shmem) = (Files::default(), Named::default());
+    let mut pieces = Pieces::new(readings, closer);
+    let mut kinds = MappingKind::ALL.map(|kind| (kind, Held::default()));
+    for (index, area) in readings.areas.iter().enumerate() {
+        let (kind, held) = (readings.tmpfs.kind(area), area.sizes.held());
+        parts.proportional.0 += area.sizes.proportional.0;
+        if let Some((_, sum)) = kinds.iter_mut().find(|(of, _)| *of == kind) {
+            *sum += held;
+        }
+        match kind {
+            MappingKind::Heap | MappingKind::Anonymous => pieces.add(index, kind, &mut parts),
+            MappingKind::File => files.add(&area.entry.path, area.sizes),
+            MappingKind::Shmem => shmem.add(&shared_name(&area.entry.path), held),
+            MappingKind::Stack => parts.main_stack += held,
+            MappingKind::Special => parts.special += held,
+            MappingKind::Hugetlb => {
+                // These pages are not in the RSS, and stand in the place of what would be.
+                parts.hugetlb += Held { resident: area.sizes.hugetlb, huge: area.sizes.hugetlb, ..held };
+            }
+        }
+    }
+    parts.anonymous = pieces.anonymous();
+    parts.files = files.ranked();
+    parts.shmem = shmem.ranked();
+    parts.kinds = kinds.into_iter().filter(|(_, held)| *held != Held::default()).collect();
+    parts
+}
+
+/// Memory that no folder has a name for says `(deleted)` without having been deleted.
+fn shared_name(path: &Path) -> String {
+    let name = path.to_string_lossy();
+    let nameless = ["/memfd:", "/dev/zero", "/SYSV"].iter().any(|start| name.starts_with(start));
+    match name.strip_suffix(" (deleted)") {
+        Some(name) if nameless => name.to_owned(),
+        _ => name.into_owned(),
+    }
+}
+
+fn heap(readings: &Readings) -> HeapMemory {
+    let name = |name: &str| Some(name.to_owned());
+    let (allocator, told) = match (&readings.serving, &readings.glibc) {
+        (Serving::Unmarked(kind), _) => {
+            let with_others = if anonymous::names_its_own(&readings.areas, kind) {
+                ""
+            } else {
+                "; what the program maps for itself without a name is counted with it"
+            };
+            let why = format!("{kind} keeps no marks at its blocks that could be read{with_others}");
+            (name(kind), Told::Not(why))
+        }
+        (Serving::Glibc, None) => (name("glibc"), Told::Not(trouble(Trouble::Unreadable))),
+        (serving, Some(found)) => match found.trouble {
+            None => (name("glibc"), Told::Apart(found.books)),
+            Some(_) if found.books.blocks > 0 => (name("glibc"), Told::Apart(found.books)),
+            Some(what) if *serving == Serving::Glibc => (name("glibc"), Told::Not(trouble(what))),
+            Some(_) => (None, Told::Not(unknown())),
+        },
+        (Serving::Unknown, None) => (None, Told::Not(unknown())),
+    };
+    HeapMemory { allocator, held: Held::default(), told }
+}
+
+fn unknown() -> String {
+    String::from("the process has no allocator that memtrace knows")
+}
+
+fn trouble(trouble: Trouble) -> String {
+    String::from(match trouble {
+        Trouble::Torn => "glibc's marks could not be read consistently: the process changes them all the time",
+        Trouble::Swapped => "a part is swapped out, and is not brought back to be looked at",
+        Trouble::Unreadable => "the process' memory may not be read: that takes CAP_SYS_PTRACE",
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! Sums by name, the largest first.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::model::{FileMemory, Held, NamedMemory};
+use crate::procfs::smaps::Sizes;
+
+/// Memory by name.
+#[derive(Debug, Default)]
+pub(super) struct Named(BTreeMap<String, NamedMemory>);
+
+impl Named {
+    pub(super) fn add(&mut self, name: &str, held: Held) {
+        let named = self.0.entry(name.to_owned()).or_default();
+        named.mappings += 1;
+        named.held += held;
+    }
+
+    pub(super) fn ranked(self) -> Vec<NamedMemory> {
+        let mut all: Vec<_> = self.0.into_iter().map(|(name, named)| NamedMemory { name, ..named }).collect();
+        all.sort_by_key(|named| Reverse((named.held.resident, named.held.reserved)));
+        all
+    }
+}
+
+/// Files by path.
+#[derive(Debug, Default)]
+pub(super) struct Files(BTreeMap<String, FileMemory>);
+
+impl Files {
+    pub(super) fn add(&mut self, path: &Path, sizes: Sizes) {
+        let file = self.0.entry(path.to_string_lossy().into_owned()).or_default();
+        file.held += sizes.held();
+        // A page of a private file that was written to belongs to no file any more.
+        file.copied.0 += sizes.anonymous.0.min(sizes.resident.0);
+    }
+
+    pub(super) fn ranked(self) -> Vec<FileMemory> {
+        let mut all: Vec<_> = self.0.into_iter().map(|(path, file)| FileMemory { path, ..file }).collect();
+        all.sort_by_key(|file| Reverse((file.held.resident, file.held.reserved)));
+        all
+    }
+}

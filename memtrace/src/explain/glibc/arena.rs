@@ -1,0 +1,154 @@
+//! Arenas: where they are, and what is in them.
+
+use super::{ATTEMPTS, Trouble, up};
+use crate::explain::chunks;
+use crate::explain::chunks::{ALIGNMENT, Tally, Torn};
+use crate::explain::span::Span;
+use crate::model::{AbsAddr, Bytes};
+use crate::procfs::peek::{Peek, View, Words as _};
+
+/// How large a heap of another arena than the main one may become, and what its address is a multiple of: `HEAP_MAX_SIZE`,
+/// twice `DEFAULT_MMAP_THRESHOLD_MAX` (malloc/arena.c).
+const HEAP: u64 = 64 << 20;
+
+/// `struct heap_info` has four words up to 2.34 and five since, padded to an even number; more would be a surprise.
+const HEAP_INFO: std::ops::RangeInclusive<u64> = 32..=64;
+
+/// `struct malloc_state`, behind which the first chunk lies: 0x890 bytes in 2.26, 0x898 since, and room for what changes.
+const STATE: std::ops::Range<u64> = 0x600..0xc00;
+
+/// What others may have taken from `brk` before malloc did, as a static program does for its thread's variables, or between.
+const FOREIGN: u64 = 256 << 10;
+
+/// What an arena's region holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) tally: Tally,
+    /// What the arena needs itself, and what is another's.
+    pub(super) own: Bytes,
+}
+
+/// Tells what is in the main arena's region.
+pub(super) fn main(peek: &Peek, span: Span) -> Result<Told, Trouble> {
+    again(peek, span, |view| {
+        let mut told = Told::default();
+        let mut at = span.start;
+        while at < span.end {
+            let (first, tally) = walk_from(at, FOREIGN, span.end, view)?;
+            told.own.0 += first.0 - at.0;
+            told.add(tally);
+            at = tally.end;
+        }
+        Ok(told)
+    })
+}
+
+/// A heap of another arena than the main one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heap {
+    base: AbsAddr,
+    /// What of it can be used.
+    size: Bytes,
+    /// Where its arena's state lies: in the arena's first heap.
+    state: AbsAddr,
+}
+
+/// Finds the heaps in regions of anonymous memory.
+pub(super) fn heaps(peek: &Peek, regions: &[Span]) -> Vec<Heap> {
+    let bases = regions.iter().flat_map(|region| {
+        let first = up(region.start.0, HEAP).0;
+        (first..region.end.0).step_by(HEAP as usize).map(|base| (AbsAddr(base), region.end))
+    });
+    let candidates: Vec<_> = bases.filter_map(|(base, end)| Heap::at(peek, base, end)).collect();
+    let firsts: Vec<_> = candidates.iter().filter(|heap| heap.is_first()).copied().collect();
+    let is_known = |heap: &Heap| firsts.iter().any(|first| first.state == heap.state);
+    candidates.into_iter().filter(is_known).collect()
+}
+
+impl Heap {
+    /// `ar_ptr`, `prev`, `size` and `mprotect_size`, as `new_heap` writes them.
+    fn at(peek: &Peek, base: AbsAddr, end: AbsAddr) -> Option<Self> {
+        let page = peek.pages.page();
+        let mut view = peek.view(base, AbsAddr(base.0 + page.0)).ok()?;
+        let [state, previous, size, opened] = [0, 8, 16, 24].map(|at| view.word(AbsAddr(base.0 + at)));
+        let (state, previous, size, opened) = (AbsAddr(state?), previous?, size?, opened?);
+        let within = (end.0 - base.0).min(HEAP);
+        let is_whole = size.is_multiple_of(page.0) && size > 0 && size <= opened && opened <= within;
+        let is_placed = HEAP_INFO.contains(&(state.0 % HEAP)) && state.0.is_multiple_of(8);
+        let heap = Self { base, size: Bytes(size), state };
+        // The first heap has none before it; any other one lies at a multiple of its own.
+        let is_linked = previous.is_multiple_of(HEAP) && (previous == 0) == heap.is_first();
+        (is_whole && is_placed && is_linked).then_some(heap)
+    }
+
+    /// Whether it is the one that has its arena's state.
+    pub(super) const fn is_first(&self) -> bool {
+        self.state.0 - self.state.0 % HEAP == self.base.0
+    }
+
+    /// All that was reserved for it.
+    pub(super) const fn whole(&self) -> Span {
+        Span { start: self.base, end: AbsAddr(self.base.0 + HEAP) }
+    }
+
+    /// What of it can be used.
+    pub(super) const fn used(&self) -> Span {
+        Span { start: self.base, end: AbsAddr(self.base.0 + self.size.0) }
+    }
+
+    /// Tells what is in it.
+    pub(super) fn tell(&self, peek: &Peek) -> Result<Told, Trouble> {
+        let Span { start, end } = self.used();
+        again(peek, self.used(), |view| {
+            let (at, foreign) = if self.is_first() {
+                (up(self.state.0 + STATE.start, ALIGNMENT), STATE.end - STATE.start)
+            } else {
+                (up(self.base.0 + self.state.0 % HEAP, ALIGNMENT), ALIGNMENT)
+            };
+            let (first, tally) = walk_from(at, foreign, end, view)?;
+            let mut told = Told { own: Bytes(first.0 - start.0), ..Told::default() };
+            told.add(tally);
+            // What closes a heap before its end does so only in the main arena.
+            if tally.end == end { Ok(told) } else { Err(Torn { at: tally.end }) }
+        })
+    }
+}
+
+impl Told {
+    fn add(&mut self, tally: Tally) {
+        self.tally.in_use.0 += tally.in_use.0;
+        self.tally.blocks += tally.blocks;
+        self.tally.in_use_resident.0 += tally.in_use_resident.0;
+        self.tally.free.0 += tally.free.0;
+        self.own.0 += tally.fences.0;
+    }
+}
+
+/// Looks for the first chunk from `at` on, and walks from there. A walk that gets far has begun at a chunk; where it then
+/// fails, no other beginning would help.
+fn walk_from(at: AbsAddr, foreign: u64, end: AbsAddr, view: &mut View<'_>) -> Result<(AbsAddr, Tally), Torn> {
+    let mut failed = Torn { at };
+    let behind = at.0.saturating_add(foreign).min(end.0);
+    for first in (up(at.0, ALIGNMENT).0..behind).step_by(ALIGNMENT as usize).map(AbsAddr) {
+        match chunks::walk(first, end, view) {
+            Ok(tally) => return Ok((first, tally)),
+            Err(torn) if torn.at.0 > behind => return Err(torn),
+            Err(torn) => failed = torn,
+        }
+    }
+    Err(failed)
+}
+
+/// Looks at a region until what is seen fits together.
+fn again(peek: &Peek, span: Span, mut look: impl FnMut(&mut View<'_>) -> Result<Told, Torn>) -> Result<Told, Trouble> {
+    let mut trouble = Trouble::Torn;
+    for _ in 0..ATTEMPTS {
+        let mut view = peek.view(span.start, span.end).map_err(|_| Trouble::Unreadable)?;
+        match look(&mut view) {
+            Ok(told) => return Ok(told),
+            Err(Torn { .. }) if view.residence.swapped > 0 => trouble = Trouble::Swapped,
+            Err(Torn { .. }) => trouble = Trouble::Torn,
+        }
+    }
+    Err(trouble)
+}

@@ -1,0 +1,140 @@
+//! Starting a command that does nothing until it is traced.
+//!
+//! [`Launch::prepare`] forks a child that waits at a barrier, a pipe. While it waits, its pid can be probed; at
+//! [`Launch::release`] it becomes the command. If memtrace ends before that, however it ends, the pipe closes and the
+//! child ends too. Once released, the command is on its own: it goes on even when memtrace is killed.
+
+mod child;
+mod identity;
+pub(crate) mod path;
+mod wait;
+
+use std::ffi::{CString, OsString};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::{Mutex, PoisonError};
+
+use crate::model::Pid;
+use crate::procfs::error::TargetError;
+use crate::procfs::pidfd;
+use child::{Failure, Plan, Step, Strings};
+
+pub use identity::Identity;
+pub use wait::Child;
+
+/// Held from the making of the pipes until their far ends are the child's alone: a child that is forked meanwhile would
+/// inherit those ends, and keep them open while it waits at its own barrier.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// A child that waits at the barrier. Dropping it ends the child.
+#[derive(Debug)]
+pub struct Launch {
+    command: OsString,
+    child: Child,
+    barrier: PipeWriter,
+    failures: PipeReader,
+}
+
+impl Launch {
+    /// Forks a child that will become the command `argv`, with the privileges of `identity`, or memtrace's own.
+    ///
+    /// The program is looked for as a shell does: in the directories of `PATH` unless it has a slash.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::CommandNotFound`], [`TargetError::CommandNotRunnable`] for a file that is no program, and
+    /// [`TargetError::Start`] where the child cannot be made.
+    pub fn prepare(argv: &[OsString], identity: Option<&Identity>) -> Result<Self, TargetError> {
+        let command = argv.first().filter(|command| !command.is_empty());
+        let command = command.ok_or_else(|| TargetError::CommandNotFound { command: OsString::new() })?.clone();
+        let start = |what| move |source| TargetError::Start { what, source };
+        let path = std::env::var_os("PATH");
+        let paths = path::candidates(&command, path.as_deref());
+        if path::find(&command, path.as_deref()).is_none() {
+            // Said now, before anything is probed; the kernel may still refuse it for reasons of its own.
+            return Err(if paths.iter().any(|path| path.exists()) {
+                let source = io::Error::from(io::ErrorKind::PermissionDenied);
+                TargetError::CommandNotRunnable { command, source }
+            } else {
+                TargetError::CommandNotFound { command }
+            });
+        }
+        let plan = Plan {
+            paths: strings(paths.into_iter().map(Into::into)).map_err(start("its path"))?,
+            arguments: Strings::new(strings(argv.iter().cloned()).map_err(start("its arguments"))?),
+            environment: Strings::new(
+                strings(identity::environment(std::env::vars_os(), identity)).map_err(start("its environment"))?,
+            ),
+            identity: identity.cloned(),
+        };
+        let _one_at_a_time = FORKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let (waiting, barrier) = io::pipe().map_err(start("pipe"))?;
+        let (failures, reporting) = io::pipe().map_err(start("pipe"))?;
+        let pid = child::fork(&plan, waiting.as_fd(), barrier.as_fd(), reporting.as_fd()).map_err(start("fork"))?;
+        drop((waiting, reporting));
+        let pidfd = pidfd::open(pid).map_err(start("pidfd_open"))?;
+        Ok(Self { command, child: Child::new(pid, pidfd), barrier, failures })
+    }
+
+    /// The child's pid, which the command will keep.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.child.pid()
+    }
+
+    /// A descriptor that becomes readable when the child or the command ends.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.child.pidfd()
+    }
+
+    /// Lets the child become the command, and returns when it has.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError::CommandNotFound`], [`TargetError::CommandNotRunnable`], or [`TargetError::Start`] where the child
+    /// could not change its identity; [`TargetError::Ended`] where somebody ended it at the barrier. The child has been
+    /// collected then.
+    pub fn release(self) -> Result<Child, TargetError> {
+        let Self { command, mut child, mut barrier, failures } = self;
+        if barrier.write_all(&[child::GO]).is_err() {
+            return Err(TargetError::Ended(child.pid()));
+        }
+        // The pipe closes without a word when the command has been started: it is close-on-exec.
+        let mut report = Vec::new();
+        let read = failures.take(Failure::SIZE as u64).read_to_end(&mut report);
+        read.map_err(|source| TargetError::Start { what: "read", source })?;
+        let Some(failure) = Failure::decode(&report) else { return Ok(child) };
+        child.wait().map_err(|source| TargetError::Start { what: "waitpid", source })?;
+        Err(explain(command, failure))
+    }
+}
+
+fn explain(command: OsString, failure: Failure) -> TargetError {
+    let source = io::Error::from_raw_os_error(failure.errno);
+    if failure.step == Step::Identity {
+        return TargetError::Start { what: "giving up root's privileges", source };
+    }
+    let is_there = path::candidates(&command, std::env::var_os("PATH").as_deref()).iter().any(|path| path.exists());
+    match source.kind() {
+        // The kernel says the same of a missing interpreter as of a missing program (execve(2), ENOENT).
+        io::ErrorKind::NotFound if is_there => {
+            let source = io::Error::new(source.kind(), "the interpreter that it asks for is missing");
+            TargetError::CommandNotRunnable { command, source }
+        }
+        io::ErrorKind::NotFound => TargetError::CommandNotFound { command },
+        // Only a directory of PATH may not be entered.
+        io::ErrorKind::PermissionDenied if !is_there && !path::has_slash(&command) => {
+            TargetError::CommandNotFound { command }
+        }
+        _ => TargetError::CommandNotRunnable { command, source },
+    }
+}
+
+fn strings(list: impl IntoIterator<Item = OsString>) -> io::Result<Vec<CString>> {
+    list.into_iter().map(|text| CString::new(text.into_vec()).map_err(io::Error::from)).collect()
+}
+
+#[cfg(test)]
+mod tests;

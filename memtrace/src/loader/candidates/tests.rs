@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::allocators::{Kind, Kinds, survey};
+use crate::model::Object;
+use crate::procfs::maps::read_image;
+use crate::scratch::{GLIBC, MUSL, Running, Scratch};
+
+/// Copies its input to its output.
+const COPY: &str = "
+    #include <unistd.h>
+    int main(void) {
+        char byte;
+        while (read(0, &byte, 1) == 1) write(1, &byte, 1);
+        return 0;
+    }";
+
+fn candidates(command: &Path, objects: &mut Objects) -> Vec<(Kind, Arc<Object>)> {
+    let survey = super::candidates(command.as_os_str(), objects, &Wanted::default()).survey;
+    survey.allocators.into_iter().map(|allocator| (allocator.kinds.all()[0].clone(), allocator.object)).collect()
+}
+
+/// The allocator that the running command has really mapped must be among those that were foretold, as the same object.
+fn foretells_what_is_mapped(command: &Path, kind: &Kind) {
+    let mut objects = Objects::new();
+    let foretold = candidates(command, &mut objects);
+    let running = Running::start(command);
+    let image = read_image(running.pid(), &mut objects).unwrap();
+    running.end();
+    let survey = survey(&image, &Wanted::default());
+    let [mapped] = &survey.allocators[..] else { panic!("{:?}", survey.looked_at) };
+    assert_eq!(mapped.kinds, Kinds::one(kind.clone()));
+    let same = foretold.iter().filter(|(_, object)| Arc::ptr_eq(object, &mapped.object)).count();
+    assert_eq!(same, 1, "{} is not among {foretold:?}", mapped.object.path.display());
+}
+
+#[test]
+fn the_systems_libc_is_foretold() {
+    foretells_what_is_mapped(Path::new("cat"), &Kind::Glibc);
+    foretells_what_is_mapped(Path::new("/bin/cat"), &Kind::Glibc);
+}
+
+#[test]
+fn musl_is_foretold_and_alone() {
+    let scratch = Scratch::new();
+    let program = scratch.compile("musl-gcc", "program", COPY, &[]);
+    foretells_what_is_mapped(&program, &Kind::Musl);
+    let kinds: Vec<Kind> = candidates(&program, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [Kind::Musl]);
+    assert!(Path::new(MUSL).exists());
+}
+
+#[test]
+fn a_libc_beside_the_program_is_foretold() {
+    for option in ["-Wl,--disable-new-dtags,-rpath,$ORIGIN/own", "-Wl,--enable-new-dtags,-rpath,${ORIGIN}/own"] {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.path("own")).unwrap();
+        let own = scratch.copy(GLIBC, "own/libc.so.6");
+        let program = scratch.compile("cc", "program", COPY, &[option]);
+        foretells_what_is_mapped(&program, &Kind::Glibc);
+        let mut objects = Objects::new();
+        assert!(candidates(&program, &mut objects).iter().any(|(_, object)| object.path == own));
+    }
+}
+
+#[test]
+fn a_linked_allocator_is_foretold_beside_libc() {
+    let scratch = Scratch::new();
+    let program = scratch.compile("cc", "program", COPY, &["-fsanitize=address"]);
+    let kinds: Vec<Kind> = candidates(&program, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
+    assert!(kinds.contains(&Kind::Glibc));
+    assert!(kinds.iter().any(|kind| matches!(kind, Kind::Other(name) if name.starts_with("libasan"))), "{kinds:?}");
+}
+
+#[test]
+fn scripts_are_followed_to_what_runs_them() {
+    let scratch = Scratch::new();
+    let interpreter = scratch.compile("musl-gcc", "interpreter", COPY, &[]);
+    let first = scratch.program("first", &format!("#! {} -x\n", interpreter.display()));
+    let second = scratch.program("second", &format!("#!{}\n", first.display()));
+    let kinds: Vec<Kind> = candidates(&second, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [Kind::Musl]);
+    let by_env = scratch.program("by-env", &format!("#!/usr/bin/env -S A=b {} x\n", interpreter.display()));
+    let kinds: Vec<Kind> = candidates(&by_env, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
+    assert!(kinds.contains(&Kind::Glibc) && kinds.contains(&Kind::Musl), "{kinds:?}");
+    let bare = scratch.program("bare", "exit 0\n");
+    let kinds: Vec<Kind> = candidates(&bare, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [Kind::Glibc]);
+}
+
+#[test]
+fn a_script_that_runs_itself_comes_to_an_end() {
+    let scratch = Scratch::new();
+    let path = scratch.path("loop");
+    scratch.program("loop", &format!("#!{}\n", path.display()));
+    assert!(candidates(&path, &mut Objects::new()).is_empty());
+    assert_eq!(programs(path.as_os_str(), None).len(), MAX_SCRIPTS + 1);
+}
+
+#[test]
+fn a_command_that_does_not_exist_has_no_candidates() {
+    let survey = super::candidates("memtrace-no-such-command".as_ref(), &mut Objects::new(), &Wanted::default()).survey;
+    assert_eq!(survey, Survey::default());
+}
+
+#[test]
+fn tokens_in_search_paths_are_expanded() {
+    let origin = Path::new("/opt/x/bin");
+    assert_eq!(expand(b"$ORIGIN/../own", origin), [Path::new("/opt/x/bin/../own")]);
+    assert_eq!(expand(b"${ORIGIN}", origin), [Path::new("/opt/x/bin")]);
+    assert_eq!(
+        expand(b"/a/$LIB", origin),
+        [PathBuf::from("/a/lib"), "/a/lib64".into(), format!("/a/lib/{TUPLE}").into()]
+    );
+    assert_eq!(split(b"/a::/b;/c").collect::<Vec<_>>(), [&b"/a"[..], b".", b"/b", b"/c"]);
+    assert_eq!(split(b"").count(), 0);
+}

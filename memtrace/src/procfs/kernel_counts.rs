@@ -1,0 +1,54 @@
+//! What the kernel counts of a process, traced or not.
+
+use std::fs;
+
+use super::belonging::field;
+use super::process::{proc_path, stat_fields};
+use crate::model::{Bytes, KernelCounts, PageFaults, Pid};
+
+/// The page faults of all threads of a process since it began, gone ones too, and the most that was ever resident of the
+/// program that it runs; `None` where it is not there any more. A process that has ended and was not waited for has its page
+/// faults still, and no memory.
+#[must_use]
+pub fn kernel_counts(pid: Pid) -> Option<KernelCounts> {
+    let stat = fs::read(proc_path(pid, "stat")).ok()?;
+    let fields = stat_fields(&stat)?;
+    // Fields are counted from 1 in proc_pid_stat(5), and the state is the third.
+    let number = |field: usize| fields.get(field - 3)?.parse().ok();
+    let faults = PageFaults { minor: number(10)?, major: number(12)? };
+    let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let peak = field(&status, "VmHWM:").and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok());
+    Some(KernelCounts { faults, peak_rss: Bytes(peak.map_or(0, |kibibytes: u64| kibibytes * 1024)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+    use crate::model::PAGE;
+    use crate::scratch::Anonymous;
+
+    #[test]
+    fn page_faults_are_those_of_getrusage_and_rise_with_each_page() {
+        let usage = || {
+            let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+            // SAFETY: the pointer is to a whole structure.
+            assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) }, 0);
+            // SAFETY: zeroed, which is valid, and filled.
+            let usage = unsafe { usage.assume_init() };
+            (usage.ru_minflt.cast_unsigned(), usage.ru_majflt.cast_unsigned())
+        };
+        let own = || kernel_counts(Pid(std::process::id())).unwrap();
+        // Other tests run beside this one.
+        let (before, counts, after) = (usage(), own(), usage());
+        assert!((before.0..=after.0).contains(&counts.faults.minor), "{before:?} {counts:?} {after:?}");
+        assert!((before.1..=after.1).contains(&counts.faults.major), "{before:?} {counts:?} {after:?}");
+        let memory = Anonymous::new(100 * PAGE.0);
+        (0..100).for_each(|page| memory.touch(page * PAGE.0));
+        assert!(own().faults.total() >= counts.faults.total() + 100);
+        assert!(own().peak_rss >= Bytes(100 * PAGE.0));
+        assert_eq!(kernel_counts(Pid(u32::MAX)), None);
+    }
+}

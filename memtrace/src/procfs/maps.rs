@@ -1,0 +1,183 @@
+//! What a process has mapped: `/proc/PID/maps`.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::TargetError;
+use super::objects::{Objects, regular};
+use super::process::{failure, proc_path, program};
+use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object, Pid};
+
+/// A file's device and inode, as the kernel writes them in `maps` and its records of mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Inode {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+/// A line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) start: AbsAddr,
+    pub(crate) end: AbsAddr,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    executable: bool,
+    /// Whether writes go to all who have it mapped.
+    pub(crate) shared: bool,
+    pub(crate) offset: FileOffset,
+    /// The file; `None` for memory without one.
+    pub(crate) file: Option<Inode>,
+    pub(crate) path: PathBuf,
+}
+
+/// Names that the kernel gives to code that it maps itself (`show_map_vma`, fs/proc/task_mmu.c, and the vmas'
+/// `vm_ops->name`); other names without a file are given by programs to their own memory.
+const KERNEL_CODE: &[&str] = &["[vdso]", "[vsyscall]", "[uprobes]"];
+
+/// Reads what the process has mapped with code in it, and its names.
+///
+/// # Errors
+///
+/// Where the process has ended, or may not be looked at.
+pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<Image, TargetError> {
+    let entries = entries(pid)?;
+    if entries.is_empty() {
+        // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
+        return Err(TargetError::Ended(pid));
+    }
+    let path = proc_path(pid, "comm");
+    let comm = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
+    let mappings = entries.iter().filter(|entry| entry.executable).map(|entry| Mapping {
+        start: entry.start,
+        end: entry.end,
+        offset: entry.offset,
+        object: object(pid, entry, objects),
+    });
+    Ok(Image {
+        comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned(),
+        exe: program(pid).ok(),
+        mappings: mappings.collect(),
+        ..Image::default()
+    })
+}
+
+/// The object that the process has mapped from `start` to `end`; `None` where that has changed or the process has ended.
+pub fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
+    // A mapping may have been split or have grown since; what lies at its first address is the same.
+    let entry = entries(pid).ok()?.into_iter().find(|entry| entry.start <= start && start < entry.end)?;
+    (entry.start < end).then(|| object(pid, &entry, objects))?
+}
+
+/// The program that the process runs; `None` where it has ended.
+pub fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
+    let opened = regular(&proc_path(pid, "exe")).ok()?;
+    let path = program(pid).ok()?;
+    Some(objects.opened_by(pid, &path, opened))
+}
+
+/// The code that the kernel lends to every process, as it does to this one.
+///
+/// # Errors
+///
+/// What reading says; `NotFound` where the kernel lends none.
+pub fn vdso() -> io::Result<Vec<u8>> {
+    let not_found = || io::Error::from(io::ErrorKind::NotFound);
+    let entries = entries(Pid(std::process::id())).map_err(io::Error::other)?;
+    let vdso = entries.into_iter().find(|entry| entry.path == Path::new("[vdso]")).ok_or_else(not_found)?;
+    let length = usize::try_from(vdso.end.0.saturating_sub(vdso.start.0)).map_err(io::Error::other)?;
+    let mut image = vec![0; length];
+    File::open("/proc/self/mem")?.read_exact_at(&mut image, vdso.start.0)?;
+    Ok(image)
+}
+
+fn object(pid: Pid, entry: &Entry, objects: &mut Objects) -> Option<Arc<Object>> {
+    match entry.file {
+        Some(inode) => Some(objects.mapped(pid, entry, inode)),
+        None if is_kernel_code(&entry.path) => Some(objects.nameless(&entry.path)),
+        None => None,
+    }
+}
+
+/// Whether the name is one that the kernel gives to code that it maps itself.
+pub(crate) fn is_kernel_code(name: &Path) -> bool {
+    KERNEL_CODE.iter().any(|known| name.as_os_str() == *known)
+}
+
+/// Every line of `/proc/PID/maps`. The kernel writes them ordered by address and none overlapping another, even while
+/// the process maps and unmaps (Documentation/filesystems/proc.rst, `/proc/PID/maps`).
+pub(crate) fn entries(pid: Pid) -> Result<Vec<Entry>, TargetError> {
+    let path = proc_path(pid, "maps");
+    let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
+    let mut entries = Vec::new();
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(|error| failure(pid, &path, error))?;
+        entries.extend(Entry::parse(&line));
+    }
+    Ok(entries)
+}
+
+impl Entry {
+    /// Whether its bytes can be run.
+    pub(crate) const fn is_executable(&self) -> bool {
+        self.executable
+    }
+
+    /// `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   PATH`; `None` for a line of another form.
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
+        let mut rest = line;
+        let range = word(&mut rest)?;
+        let permissions = word(&mut rest)?;
+        let offset = word(&mut rest)?;
+        let device = word(&mut rest)?;
+        let inode = word(&mut rest)?;
+        let (start, end) = range.split_once('-')?;
+        let (major, minor) = device.split_once(':')?;
+        let device = libc::makedev(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+        let inode = inode.parse().ok()?;
+        let permission = |at: usize, letter: u8| permissions.as_bytes().get(at) == Some(&letter);
+        Some(Self {
+            start: AbsAddr(u64::from_str_radix(start, 16).ok()?),
+            end: AbsAddr(u64::from_str_radix(end, 16).ok()?),
+            readable: permission(0, b'r'),
+            writable: permission(1, b'w'),
+            executable: permission(2, b'x'),
+            shared: permission(3, b's'),
+            offset: FileOffset(u64::from_str_radix(offset, 16).ok()?),
+            file: (inode != 0).then_some(Inode { device, inode }),
+            path: PathBuf::from(OsString::from_vec(unescape(rest.trim_ascii_start()))),
+        })
+    }
+}
+
+/// Takes the first word off `rest`, and the one blank behind it.
+fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+    let (word, behind) = rest.split_at(end);
+    *rest = behind.strip_prefix(b" ").unwrap_or(behind);
+    std::str::from_utf8(word).ok().filter(|word| !word.is_empty())
+}
+
+/// A newline in a path, and nothing else, is written as `\012` (`show_map_vma` calls `seq_path` with `"\n"`).
+fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, behind)) = rest.split_first() {
+        if let Some(behind) = rest.strip_prefix(b"\\012") {
+            plain.push(b'\n');
+            rest = behind;
+        } else {
+            plain.push(first);
+            rest = behind;
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+use crate::model::Image;
+use crate::procfs::maps::read_image;
+use crate::scratch::{GLIBC, Running, Scratch, assert_root, readelf_build_id};
+
+fn object_named(image: &Image, name: &str) -> Arc<Object> {
+    let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+    let mut named = objects.filter(|object| object.path.ends_with(name));
+    Arc::clone(named.next().unwrap_or_else(|| panic!("{name} is not mapped")))
+}
+
+fn own_pid() -> Pid {
+    Pid(std::process::id())
+}
+
+fn identity(path: &Path) -> (u64, u64) {
+    let metadata = fs::metadata(path).unwrap();
+    (metadata.dev(), metadata.ino())
+}
+
+#[test]
+fn the_handle_of_an_ended_process_reads_the_very_file() {
+    let mut objects = Objects::new();
+    let running = Running::start("/bin/cat");
+    let image = read_image(running.pid(), &mut objects).unwrap();
+    running.end();
+    let libc = object_named(&image, "libc.so.6");
+    let content = fs::read(libc.handle.as_ref().unwrap()).unwrap();
+    assert!(content == fs::read(GLIBC).unwrap(), "another file was read");
+    assert_eq!(libc.build_id.as_ref().map(ToString::to_string), readelf_build_id(GLIBC));
+    assert_eq!(image.comm, "cat");
+}
+
+#[test]
+fn the_root_of_an_ended_process_can_still_be_walked() {
+    let mut objects = Objects::new();
+    let running = Running::start("/bin/cat");
+    let image = read_image(running.pid(), &mut objects).unwrap();
+    running.end();
+    let root = object_named(&image, "libc.so.6").root.clone().unwrap();
+    assert_eq!(identity(&root.join("proc/self/exe")), identity(&std::env::current_exe().unwrap()));
+    assert_eq!(identity(&root.join(GLIBC.trim_start_matches('/'))), identity(Path::new(GLIBC)));
+}
+
+#[test]
+fn a_file_that_two_processes_map_is_one_object() {
+    let mut objects = Objects::new();
+    let (one, other) = (Running::start("/bin/cat"), Running::start("/bin/cat"));
+    let images = [one.pid(), other.pid()].map(|pid| read_image(pid, &mut objects).unwrap());
+    one.end();
+    other.end();
+    for name in ["libc.so.6", "cat", "[vdso]"] {
+        let [one, other] = [0, 1].map(|place| object_named(&images[place], name));
+        assert!(Arc::ptr_eq(&one, &other), "{name}");
+    }
+}
+
+#[test]
+fn beyond_the_limit_objects_have_no_handle_but_keep_their_build_id() {
+    let mut objects = Objects::with_limit(0);
+    let image = read_image(own_pid(), &mut objects).unwrap();
+    let libc = object_named(&image, "libc.so.6");
+    assert_eq!(libc.handle, None);
+    assert_eq!(libc.build_id.as_ref().map(ToString::to_string), readelf_build_id(GLIBC));
+    let again = read_image(own_pid(), &mut objects).unwrap();
+    assert!(Arc::ptr_eq(&libc, &object_named(&again, "libc.so.6")));
+}
+
+#[test]
+fn an_announced_mapping_is_found_by_inode_or_build_id_and_never_by_path_alone() {
+    let scratch = Scratch::new();
+    let path = scratch.copy(GLIBC, "libc.so.6");
+    let right = read_build_id(&File::open(GLIBC).unwrap());
+    let wrong = Some(BuildId(Box::new([1, 2, 3])));
+    let (device, inode) = identity(&path);
+    let handle =
+        |build_id, device_inode| Objects::new().resolve(own_pid(), &path, build_id, device_inode).handle.is_some();
+    assert!(handle(right.clone(), None));
+    assert!(handle(None, Some((device, inode))));
+    assert!(!handle(None, None));
+    assert!(!handle(wrong.clone(), None));
+    assert!(!handle(None, Some((device, inode + 1_000_000))));
+
+    let mut objects = Objects::new();
+    let unknown = objects.resolve(own_pid(), &path, wrong.clone(), None);
+    assert_eq!((&unknown.path, &unknown.build_id), (&path, &wrong));
+    let first = objects.resolve(own_pid(), &path, right, None);
+    let second = objects.resolve(own_pid(), &path, None, Some((device, inode)));
+    assert!(Arc::ptr_eq(&first, &second));
+}
+
+#[test]
+fn an_announced_mapping_of_an_ended_process_is_found_by_memtraces_own_path() {
+    let nobody = Pid((1 << 22) + 1);
+    let object = Objects::new().resolve(nobody, Path::new(GLIBC), None, Some(identity(Path::new(GLIBC))));
+    assert!(object.handle.is_some());
+    assert_eq!(object.root, None);
+}
+
+#[test]
+fn announced_code_of_the_kernels_own_is_the_object_that_maps_shows() {
+    let mut objects = Objects::new();
+    let image = read_image(own_pid(), &mut objects).unwrap();
+    let announced = objects.resolve(own_pid(), Path::new("[vdso]"), None, None);
+    assert!(Arc::ptr_eq(&announced, &object_named(&image, "[vdso]")));
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_not_opened() {
+    let scratch = Scratch::new();
+    let pipe = scratch.path("pipe");
+    let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
+    // SAFETY: `name` is a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    // Opening the pipe itself would wait for a writer for ever.
+    for path in [pipe.as_path(), Path::new("/dev/null"), Path::new("/proc")] {
+        assert!(regular(path).is_err(), "{}", path.display());
+    }
+}
+
+#[test]
+fn privileged_a_deleted_program_is_still_read() {
+    assert_root();
+    let scratch = Scratch::new();
+    let program = scratch.copy("/bin/cat", "deleted program");
+    let running = Running::start(&program);
+    fs::remove_file(&program).unwrap();
+    // Another file of that name must not be taken for it.
+    fs::copy("/bin/true", &program).unwrap();
+    let mut objects = Objects::new();
+    let image = read_image(running.pid(), &mut objects).unwrap();
+    running.end();
+    let object = object_named(&image, "deleted program");
+    let handle = object.handle.as_ref().unwrap();
+    assert!(fs::read(handle).unwrap() == fs::read("/bin/cat").unwrap(), "another file was read");
+    assert_eq!(object.build_id.as_ref().map(ToString::to_string), readelf_build_id("/bin/cat"));
+    assert_eq!(object.path, program);
+}
+
+#[test]
+fn privileged_a_program_of_another_mount_namespace_is_read() {
+    assert_root();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("inside")).unwrap();
+    let program = scratch.path("inside/program");
+    // The program lies on a file system that only the process sees.
+    let script = format!(
+        "mount -t tmpfs none {0} && cp /bin/cat {0}/program && exec {0}/program",
+        scratch.path("inside").display()
+    );
+    let script = scratch.program("script", &format!("#!/bin/sh\nexec unshare --mount sh -c '{script}'\n"));
+    let running = Running::start(&script);
+    assert!(!program.exists(), "the mount is not private");
+    let mut objects = Objects::new();
+    let image = read_image(running.pid(), &mut objects).unwrap();
+    running.end();
+    let object = object_named(&image, "program");
+    let handle = object.handle.as_ref().unwrap();
+    assert!(fs::read(handle).unwrap() == fs::read("/bin/cat").unwrap(), "another file was read");
+    assert_eq!(object.path, program);
+}

@@ -1,0 +1,143 @@
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use super::{Stat, inspect};
+use crate::model::Pid;
+use crate::procfs::TargetError;
+use crate::scratch::assert_root;
+
+fn own_pid() -> Pid {
+    Pid(std::process::id())
+}
+
+#[test]
+fn a_name_with_blanks_and_parentheses_is_read_whole() {
+    let text = b"42 (a) S (b) R 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 10";
+    let expected = Stat { comm: "a) S (b".to_owned(), state: b'R', flags: 4_194_560, start_ticks: 98765 };
+    assert_eq!(Stat::parse(text), Some(expected));
+}
+
+#[test]
+fn a_stat_line_cut_anywhere_is_refused_or_read_but_never_panics() {
+    let text = b"42 (name) R 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765";
+    for end in 0..text.len() - 5 {
+        assert_eq!(Stat::parse(&text[..end]), None, "cut at {end}");
+    }
+    assert!(Stat::parse(b")(").is_none());
+}
+
+#[test]
+fn one_can_inspect_oneself() {
+    let process = inspect(own_pid()).unwrap();
+    assert_eq!(process.exe, std::env::current_exe().unwrap());
+    assert_eq!(process.comm, fs::read_to_string("/proc/self/comm").unwrap().trim_end());
+    assert!(!process.foreign_mounts && !process.foreign_pids && !process.has_exited());
+}
+
+#[test]
+fn a_pid_that_nobody_has_is_named() {
+    // Above the kernel's own limit of 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
+    let nobody = Pid((1 << 22) + 1);
+    assert!(matches!(inspect(nobody), Err(TargetError::NoSuchProcess(pid)) if pid == nobody));
+    assert!(matches!(inspect(Pid(0)), Err(TargetError::NoSuchProcess(Pid(0)))));
+    assert!(matches!(inspect(Pid(u32::MAX)), Err(TargetError::NoSuchProcess(_))));
+}
+
+#[test]
+fn a_threads_number_leads_to_its_process() {
+    let (send_tid, tid) = mpsc::channel();
+    let (done, wait) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        // SAFETY: gettid(2) takes nothing and cannot fail.
+        send_tid.send(u32::try_from(unsafe { libc::gettid() }).unwrap()).unwrap();
+        wait.recv().unwrap_err();
+    });
+    let tid = Pid(tid.recv().unwrap());
+    let result = inspect(tid);
+    drop(done);
+    thread.join().unwrap();
+    assert!(matches!(result, Err(TargetError::Thread { pid, of }) if pid == tid && of == own_pid()), "{result:?}");
+}
+
+#[test]
+fn an_ended_process_that_nobody_collected_is_said_to_have_ended() {
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = Pid(child.id());
+    // Ended but not collected: WNOWAIT leaves the zombie where it is.
+    // SAFETY: siginfo_t is plain data, for which all zeros are a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` lives as long as the call.
+    let waited = unsafe { libc::waitid(libc::P_PID, pid.0, &raw mut info, libc::WEXITED | libc::WNOWAIT) };
+    assert_eq!(waited, 0, "{}", io::Error::last_os_error());
+    let result = inspect(pid);
+    child.wait().unwrap();
+    assert!(matches!(result, Err(TargetError::Ended(ended)) if ended == pid), "{result:?}");
+}
+
+#[test]
+fn the_end_of_an_inspected_process_is_seen() {
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let process = inspect(Pid(child.id())).unwrap();
+    assert!(!process.has_exited());
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(process.has_exited());
+}
+
+#[test]
+fn a_kernel_thread_is_refused_by_name() {
+    let result = inspect(Pid(2));
+    assert_eq!(fs::read_to_string("/proc/2/comm").unwrap(), "kthreadd\n", "this test needs the root pid namespace");
+    assert!(
+        matches!(&result, Err(TargetError::KernelThread { pid: Pid(2), comm }) if comm == "kthreadd"),
+        "{result:?}"
+    );
+}
+
+#[test]
+fn privileged_a_process_of_another_user_is_refused_with_the_capability_to_get() {
+    assert_root();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let pid = Pid(child.id());
+    let nobody: libc::uid_t = 65534;
+    let result = thread::spawn(move || {
+        // The system call, not the wrapper: the kernel's credentials are a thread's, and the other threads stay root.
+        // SAFETY: setresuid(2) takes three integers.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody) };
+        assert_eq!(changed, 0, "{}", io::Error::last_os_error());
+        inspect(pid)
+    })
+    .join();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let error = result.unwrap().unwrap_err();
+    assert!(matches!(error, TargetError::Permission(refused) if refused == pid), "{error}");
+    assert!(error.to_string().contains("CAP_SYS_PTRACE"));
+}
+
+#[test]
+fn privileged_other_namespaces_are_noticed() {
+    assert_root();
+    // `cat` answers a line when unshare has done its work, so that nothing is read too early.
+    let mut child = Command::new("unshare")
+        .args(["--mount", "--pid", "--fork", "--kill-child", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    io::Write::write_all(&mut stdin, b"ready\n").unwrap();
+    let mut line = String::new();
+    let read = io::BufRead::read_line(&mut io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line);
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let result = children.trim().parse().map(|pid| inspect(Pid(pid)));
+    drop(stdin);
+    child.wait().unwrap();
+    read.unwrap();
+    assert_eq!(line, "ready\n");
+    let process = result.unwrap().unwrap();
+    assert!(process.foreign_mounts && process.foreign_pids);
+}

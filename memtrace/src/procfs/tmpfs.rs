@@ -1,0 +1,68 @@
+//! The kind of each mapping, by the model's classifier.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::smaps::Area;
+use crate::model::{MappingKind, MappingTraits, Pid};
+use crate::procfs::maps::Entry;
+use crate::procfs::process::proc_path;
+
+/// The devices of the tmpfs that a process sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tmpfs(HashSet<u64>);
+
+impl Tmpfs {
+    /// Those that `pid` sees; none where that cannot be read.
+    pub(crate) fn of(pid: Pid) -> Self {
+        Self::parse(&fs::read(proc_path(pid, "mountinfo")).unwrap_or_default())
+    }
+
+    /// `ID PARENT MAJOR:MINOR ... - TYPE ...` (proc_pid_mountinfo(5)).
+    fn parse(mounts: &[u8]) -> Self {
+        let device = |line: &[u8]| {
+            let text = std::str::from_utf8(line).ok()?;
+            let (mount, kind) = text.split_once(" - ")?;
+            (kind.split(' ').next() == Some("tmpfs")).then_some(())?;
+            let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
+            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+        };
+        Self(mounts.split(|&byte| byte == b'\n').filter_map(device).collect())
+    }
+
+    /// The kind of a mapping of the process, of which `maps` alone was read: devices and huge pages from the pool are told by
+    /// their names only.
+    pub(crate) fn kind_of(&self, entry: &Entry) -> MappingKind {
+        MappingKind::of(&self.traits(entry))
+    }
+
+    /// The kind of a mapping of the process.
+    pub(crate) fn kind(&self, area: &Area) -> MappingKind {
+        let traits = self.traits(&area.entry);
+        MappingKind::of(&MappingTraits { hugetlb: area.hugetlb, device_memory: area.device_memory, ..traits })
+    }
+
+    fn traits<'entry>(&self, entry: &'entry Entry) -> MappingTraits<'entry> {
+        MappingTraits {
+            name: entry.path.as_os_str().as_bytes(),
+            shared: entry.shared,
+            on_tmpfs: entry.file.is_some_and(|file| self.0.contains(&file.device)),
+            inode: entry.file.map_or(0, |file| file.inode),
+            ..MappingTraits::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tmpfs_are_found_among_the_mounts() {
+        let mounts = b"25 1 0:22 / /sys rw - sysfs sysfs rw\n\
+            26 1 0:23 / /dev/shm rw,nosuid shared:4 master:1 - tmpfs tmpfs rw\n\
+            27 1 253:1 / / rw - ext4 /dev/tmpfs rw\n\xff\n- tmpfs\n";
+        assert_eq!(Tmpfs::parse(mounts), Tmpfs(HashSet::from([libc::makedev(0, 23)])));
+    }
+}
