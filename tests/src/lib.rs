@@ -8,10 +8,10 @@
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 #![warn(clippy::missing_panics_doc)]
 
-pub mod books;
 pub mod cgroup;
 pub mod counts;
 pub mod doctor;
+pub mod explain;
 pub mod group;
 pub mod kernel;
 pub mod kernel_trace;
@@ -20,32 +20,23 @@ pub mod mounts;
 pub mod oracle;
 pub mod outcome;
 pub mod overlay;
-pub mod page;
 pub mod pages;
-pub mod place;
-pub mod process;
 pub mod redis;
-pub mod report;
 pub mod root;
-pub mod scratch;
 pub mod swap;
 pub mod traced;
 pub mod tracer;
 pub mod victim;
 
-pub use books::{Books, Numbers};
 pub use cgroup::Cgroup;
 pub use counts::Counts;
 pub use group::Group;
+pub use harness::report::{Page, Place, Stack};
+pub use harness::{Books, Numbers, Report, Scratch, Victim, books, process, report, scratch};
 pub use kernel_trace::KernelTrace;
 pub use oracle::Oracle;
 pub use outcome::Outcome;
 pub use overlay::Overlay;
-pub use page::Page;
-pub use place::Place;
-pub use report::{Report, Stack};
-pub use scratch::Scratch;
 pub use swap::Swap;
 pub use traced::Traced;
 pub use tracer::{Trace, Tracer};
-pub use victim::Victim;

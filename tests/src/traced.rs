@@ -58,7 +58,7 @@ impl Traced {
 
     /// `begin` is called when memtrace is there and the victim is at its barrier.
     fn command(command: &mut Command, begin: impl FnOnce()) -> Self {
-        let mut victim = Victim::run(command);
+        let mut victim = Victim::start(command);
         let tracer = Trace::of(&victim).start();
         begin();
         let books = victim.work();

@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 use crate::process::{PATIENCE, Process};
 use crate::root;
 use crate::scratch::Scratch;
-use crate::victim::{self, Victim};
+use crate::{Victim, victim};
 
 /// The number of `epoll_wait` on x86-64, as `/proc/PID/syscall` has it (arch/x86/entry/syscalls/syscall_64.tbl).
 const EPOLL_WAIT: &str = "232 ";

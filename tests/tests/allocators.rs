@@ -12,7 +12,7 @@ const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*a
                     alloc=pool_make(size=arg1)->arg2,realloc=pool_grow(old=arg1,size=arg2)->ret,free=pool_give(arg1)";
 
 fn trace(name: &str, arguments: &[&str], options: &[&str]) -> (Report, Books) {
-    let mut victim = Victim::run(Command::new(victim::path(name)).args(arguments));
+    let mut victim = Victim::start(Command::new(victim::path(name)).args(arguments));
     let tracer = Trace::of(&victim).option("--ring-size").option("64MiB").options(options).start();
     let books = victim.work();
     let outcome = tracer.stop();
@@ -169,7 +169,7 @@ fn hook_option_traces_a_pool_together_with_malloc() {
 
 #[test]
 fn stripped_static_executable_is_refused_with_the_reason() {
-    let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("10"));
+    let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("10"));
     let outcome = Trace::of(&victim).run();
     assert_ne!(outcome.code, Some(0));
     assert!(outcome.errors.contains("statically linked and stripped"), "{}", outcome.errors);

@@ -2,13 +2,12 @@
 
 use std::process::Command;
 
-use memtrace_tests::victim::{self, Victim};
-use memtrace_tests::{Counts, Scratch};
+use memtrace_tests::{Counts, Scratch, Victim, victim};
 
 fn agrees(name: &str, arguments: &[&str]) {
     let scratch = Scratch::new();
     let counts = Counts::create(&scratch);
-    let mut victim = Victim::run(Command::new(victim::path(name)).args(arguments).envs(counts.environment()));
+    let mut victim = Victim::start(Command::new(victim::path(name)).args(arguments).envs(counts.environment()));
     counts.begin();
     let books = victim.work();
     let seen = counts.read();

@@ -103,7 +103,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     let untraced: Vec<_> = commands.iter().map(|(command, _)| run(command)).collect();
     assert!(untraced.iter().all(|(code, _)| *code == Some(0)), "{untraced:?}");
 
-    let mut victims: Vec<_> = VICTIMS.iter().map(|(name, arguments)| Victim::start_with(name, arguments)).collect();
+    let mut victims: Vec<_> = VICTIMS.iter().map(|(name, arguments)| victim::start_with(name, arguments)).collect();
     let tracer = Trace::of_all().start();
     let stop = AtomicBool::new(false);
     let (rounds, books, short_lived) = thread::scope(|scope| {

@@ -45,7 +45,7 @@ impl Files {
     fn start_by(&self, script: &str, program: &str) -> Victim {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&*self.0).arg(program);
-        Victim::run(&mut command)
+        Victim::start(&mut command)
     }
 
     /// Where its files would be, were they not in a namespace of their own.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use memtrace_tests::{Books, Place, Stack, Trace, Victim, victim};
+use memtrace_tests::{Books, Place, Stack, Trace, victim};
 use serde::Deserialize;
 
 /// What the victim says of its work.
@@ -27,7 +27,7 @@ impl Work {
 
 /// The only stack of the victim's allocation, with the truth about it.
 fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
-    let mut victim = Victim::start_with(name, &[&depth.to_string()]);
+    let mut victim = victim::start_with(name, &[&depth.to_string()]);
     let tracer = Trace::of(&victim).options(options).start();
     victim.process().tell("");
     let line = victim.process().line();

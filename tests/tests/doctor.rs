@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use memtrace_common::vocabulary::{FUNCTIONS, Naming};
-use memtrace_tests::doctor::{self, Told};
+use memtrace_tests::doctor;
+use memtrace_tests::report::doctor::Told;
 use memtrace_tests::{Scratch, Trace, Victim, memory, process, tracer, victim};
 
 const NO_SUCH_PROCESS: i32 = 3;
@@ -52,7 +53,7 @@ fn allocator_lists_every_hooked_function_that_nm_shows() {
     let glibc = ("exact", "/libc.so.6", "allocator glibc");
     let musl = ("exact.musl", "/libc.so", "allocator musl");
     for (name, library, subject) in [glibc, musl] {
-        let victim = Victim::start(name);
+        let victim = victim::start(name);
         let library = mapped(victim.pid(), library);
         let told = doctor(victim.pid());
         assert_eq!(told.code, Some(0), "{told:#?}");
@@ -70,7 +71,7 @@ fn allocator_lists_every_hooked_function_that_nm_shows() {
 
 #[test]
 fn debug_information_of_a_target_is_reported() {
-    let victim = Victim::start("exact");
+    let victim = victim::start("exact");
     let told = doctor(victim.pid());
     // Victims are compiled with -g.
     let expected = format!("{}: in the file itself", victim::path("exact").display());
@@ -79,7 +80,7 @@ fn debug_information_of_a_target_is_reported() {
 
 #[test]
 fn doctor_leaves_no_breakpoints_in_the_target() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     assert_eq!(doctor(victim.pid()).code, Some(0));
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
     victim.work();
@@ -92,7 +93,7 @@ fn preloaded_wrapper_is_listed_with_the_allocator() {
     let scratch = Scratch::new();
     let mut command = Command::new(victim::path("steady"));
     command.arg("100").env("LD_PRELOAD", &shim).env("COUNT_SHIM_FILE", scratch.join("books"));
-    let victim = Victim::run(&mut command);
+    let victim = Victim::start(&mut command);
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(0), "{told:#?}");
     let shim_found = &told.about("allocator libcount_shim.so")[0];
@@ -103,7 +104,7 @@ fn preloaded_wrapper_is_listed_with_the_allocator() {
 
 #[test]
 fn every_allocator_is_listed_with_its_functions() {
-    let victim = Victim::run(Command::new(victim::path("operators.jemalloc")).args(["1", "0"]));
+    let victim = Victim::start(Command::new(victim::path("operators.jemalloc")).args(["1", "0"]));
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(0), "{told:#?}");
     let followed = &told.about("allocator jemalloc")[0];
@@ -126,7 +127,7 @@ fn every_allocator_is_listed_with_its_functions() {
 
 #[test]
 fn stripped_static_executable_fails_with_inspected_files() {
-    let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("1"));
+    let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(NO_ALLOCATOR), "{told:#?}");
     assert_eq!(told.subjects("fail"), ["allocator"]);
@@ -138,7 +139,7 @@ fn stripped_static_executable_fails_with_inspected_files() {
 
 #[test]
 fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
-    let threads = Victim::start("threads");
+    let threads = victim::start("threads");
     let tasks = fs::read_dir(format!("/proc/{}/task", threads.pid())).expect("the victim runs");
     let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
     let thread = names.map(|name| name.parse().expect("a number")).find(|&id: &u32| id != threads.pid());
@@ -156,7 +157,7 @@ fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
 #[test]
 fn missing_capabilities_are_named_and_untried_checks_warn() {
     let scratch = Scratch::new();
-    let victim = Victim::start_with("steady", &["100"]);
+    let victim = victim::start_with("steady", &["100"]);
     let told = doctor_through(&NOBODY, &scratch.program(&tracer::binary(), "memtrace"), Some(victim.pid()));
     assert_eq!(told.code, Some(NOT_PERMITTED), "{told:#?}");
     let process = format!("process {}", victim.pid());
@@ -189,7 +190,7 @@ fn capabilities_named_by_the_remedy_suffice_to_trace() {
     let (inheritable, ambient) = (format!("--inh-caps={given}"), format!("--ambient-caps={given}"));
     let before = [&NOBODY[..], &[&inheritable, &ambient]].concat();
 
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let told = doctor_through(&before, &copy, Some(victim.pid()));
     assert_eq!((told.code, told.subjects("fail")), (Some(0), vec![]));
     let tracer = Trace::of(&victim).binary(&copy).through(&before).start();

@@ -14,13 +14,13 @@ fn trace(mut victim: Victim) -> (Report, Books) {
 }
 
 fn equals(name: &str) {
-    let (report, books) = trace(Victim::start(name));
+    let (report, books) = trace(victim::start(name));
     report.assert_equals(&books);
 }
 
 #[test]
 fn mixed_calls_match_in_total_and_per_call_site() {
-    let (report, books) = trace(Victim::start("exact"));
+    let (report, books) = trace(victim::start("exact"));
     report.assert_equals(&books);
     assert_eq!(books.sites.len(), 3);
     for site in &books.sites {
@@ -33,7 +33,7 @@ fn mixed_calls_match_in_total_and_per_call_site() {
 
 #[test]
 fn mixed_calls_on_musl_match_in_total_and_per_call_site() {
-    let (report, books) = trace(Victim::start("exact.musl"));
+    let (report, books) = trace(victim::start("exact.musl"));
     report.assert_equals(&books);
     for site in &books.sites {
         report.assert_site("exact.c", site);
@@ -66,14 +66,15 @@ fn aligned_blocks_and_failed_calls_on_musl_match() {
 fn cross_thread_frees_and_thread_exits_match() {
     const THREADS: u64 = 8;
     let tunables = "glibc.malloc.tcache_count=0";
-    let (report, mut books) = trace(Victim::run(Command::new(victim::path("threads")).env("GLIBC_TUNABLES", tunables)));
+    let (report, mut books) =
+        trace(Victim::start(Command::new(victim::path("threads")).env("GLIBC_TUNABLES", tunables)));
     books.unmatched_frees += THREADS;
     report.assert_equals(&books);
 }
 
 #[test]
 fn tcache_flush_at_thread_exit_adds_only_unmatched_frees() {
-    let (report, mut books) = trace(Victim::start("threads"));
+    let (report, mut books) = trace(victim::start("threads"));
     assert!(report.unmatched_frees > books.unmatched_frees, "{}", report.unmatched_frees);
     books.unmatched_frees = report.unmatched_frees;
     report.assert_equals(&books);
@@ -91,7 +92,7 @@ fn heap_of_a_forked_child_is_not_counted_for_its_parent() {
 
 #[test]
 fn exec_discards_the_old_heap_and_starts_new_totals() {
-    let mut victim = Victim::start("exec");
+    let mut victim = victim::start("exec");
     let tracer = Trace::of(&victim).start();
     let mut first = victim.work();
     let second = victim.books();

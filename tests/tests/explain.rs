@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memtrace_tests::page::{Blocks, Held, explain};
+use memtrace_tests::explain::explain;
 use memtrace_tests::process::run;
-use memtrace_tests::{Page, Scratch, Victim, tracer, victim};
+use memtrace_tests::report::explain::{Blocks, Held};
+use memtrace_tests::{Page, Scratch, Victim, explain, tracer, victim};
 use serde::Deserialize;
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +28,7 @@ fn heaps(threads: &str) -> (Victim, Mallinfo) {
 }
 
 fn heaps_of(name: &str, threads: &str) -> (Victim, Mallinfo) {
-    let mut victim = Victim::start_with(name, &[threads]);
+    let mut victim = victim::start_with(name, &[threads]);
     let line = victim.process().line();
     let info = serde_json::from_str(&line).expect("the victim says what mallinfo2 does");
     victim.wait_until_it_reads();
@@ -47,7 +48,7 @@ fn assert_equal(blocks: Blocks, info: &Mallinfo) {
 #[test]
 fn main_arena_blocks_match_mallinfo() {
     let (victim, info) = heaps("0");
-    let page = Page::of(victim.pid());
+    let page = explain::of(victim.pid());
     assert_equal(page.blocks(), &info);
     assert_eq!(page.blocks().arenas, 1);
     // Six large blocks, and free blocks between others, were asked for.
@@ -59,7 +60,7 @@ fn main_arena_blocks_match_mallinfo() {
 #[test]
 fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
     let (victim, info) = heaps("5");
-    let page = Page::of(victim.pid());
+    let page = explain::of(victim.pid());
     assert_equal(page.blocks(), &info);
     assert_eq!((page.blocks().arenas, page.threads, page.thread_stacks.count), (6, 6, 5));
     // The last thread's arena has outgrown a heap of 64 MiB.
@@ -72,7 +73,7 @@ fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
 fn blocks_in_a_static_executable_match_mallinfo() {
     for threads in ["0", "3"] {
         let (victim, info) = heaps_of("heaps.static", threads);
-        let page = Page::of(victim.pid());
+        let page = explain::of(victim.pid());
         let blocks = page.blocks();
         assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
         assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
@@ -93,17 +94,17 @@ fn unparsed_allocators_are_named_and_have_one_total() {
         ("family.tcmalloc_in", "tcmalloc"),
         ("family.musl_static", "musl"),
     ] {
-        let victim = Victim::run(Command::new(victim::path(name)).arg("1"));
+        let victim = Victim::start(Command::new(victim::path(name)).arg("1"));
         victim.wait_until_it_reads();
-        let page = Page::of(victim.pid());
+        let page = explain::of(victim.pid());
         page.assert_adds_up();
         assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
         assert!(page.heap.not_told.is_some_and(|why| why.contains(allocator)), "{name}");
     }
     // Without a table of symbols nothing says whose it is, but glibc's marks are there.
-    let victim = Victim::run(Command::new(victim::path("family.stripped")).arg("1"));
+    let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
     victim.wait_until_it_reads();
-    assert_eq!(Page::of(victim.pid()).blocks().arenas, 1);
+    assert_eq!(explain::of(victim.pid()).blocks().arenas, 1);
 }
 
 /// The marks are where they were in each version of glibc that the set-up fetches, and the victim can run with.
@@ -115,10 +116,10 @@ fn blocks_of_other_glibc_versions_match_mallinfo() {
         for threads in ["0", "5"] {
             let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
             command.arg("--library-path").arg(&libraries).arg(victim::path("heaps")).arg(threads);
-            let mut victim = Victim::run(&mut command);
+            let mut victim = Victim::start(&mut command);
             let line = victim.process().line();
             victim.wait_until_it_reads();
-            let page = Page::of(victim.pid());
+            let page = explain::of(victim.pid());
             assert_equal(page.blocks(), &serde_json::from_str(&line).expect("the victim says what mallinfo2 does"));
             assert_eq!(page.thread_stacks.count.to_string(), threads, "{release}: {page:#?}");
             victim.finish();
@@ -138,9 +139,9 @@ fn each_kind_of_memory_matches_the_touched_pages() {
     let scratch = Scratch::new();
     let file = file_of_16_mib(&scratch);
     let path = file.to_str().expect("a plain path");
-    let victim = Victim::start_with("ranges", &[path]);
+    let victim = victim::start_with("ranges", &[path]);
     victim.wait_until_it_reads();
-    let page = Page::of(victim.pid());
+    let page = explain::of(victim.pid());
     // Kernels without CONFIG_ANON_VMA_NAME keep no names; there what is asked for in huge pages is beside it, and the C
     // library's own few pages.
     let (reserve, resident, reserved) = match page.anonymous("reserve") {
@@ -180,7 +181,7 @@ fn each_kind_of_memory_matches_the_touched_pages() {
 #[test]
 fn rss_matches_ps_and_smaps_rollup() {
     let (victim, _) = heaps("2");
-    let page = Page::of(victim.pid());
+    let page = explain::of(victim.pid());
     let rss = run(Command::new("ps").args(["-o", "rss=", "-p", &victim.pid().to_string()]));
     assert_eq!(page.rss_bytes, rss.trim().parse::<u64>().expect("a number") * 1024);
     let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", victim.pid())).expect("the victim runs");
@@ -200,9 +201,9 @@ fn sum_of(smaps: &str, names: &[&str]) -> u64 {
 fn mapping_kinds_add_up_to_smaps() {
     let scratch = Scratch::new();
     let file = file_of_16_mib(&scratch);
-    let victim = Victim::start_with("ranges", &[file.to_str().expect("a plain path")]);
+    let victim = victim::start_with("ranges", &[file.to_str().expect("a plain path")]);
     victim.wait_until_it_reads();
-    let page = Page::of(victim.pid());
+    let page = explain::of(victim.pid());
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
     let sum = |of: fn(&Held) -> u64| page.kinds.iter().map(|kind| of(&kind.held)).sum::<u64>();
     assert_eq!(sum(|held| held.reserved_bytes), sum_of(&smaps, &["Size"]));
@@ -244,7 +245,7 @@ fn explain_does_not_disturb_the_process() {
         )
     };
     let before = state();
-    let page = Page::of(victim.pid());
+    let page = explain::of(victim.pid());
     assert!(page.blocks().in_use_count > 0);
     assert_eq!(state(), before);
     victim.finish();
@@ -299,7 +300,7 @@ fn unprivileged_user_can_explain_only_own_processes() {
     others.finish();
 
     let program = scratch.program(&victim::path("heaps"), "heaps");
-    let mut own = Victim::run(Command::new("setpriv").args(user).arg(program).arg("0"));
+    let mut own = Victim::start(Command::new("setpriv").args(user).arg(program).arg("0"));
     let info: Mallinfo = serde_json::from_str(&own.process().line()).expect("the victim says what mallinfo2 does");
     own.wait_until_it_reads();
     let output = as_nobody(own.pid());
@@ -318,7 +319,7 @@ fn unprivileged_user_can_explain_only_own_processes() {
 #[test]
 fn text_output_has_the_figures_of_the_json_output() {
     let (victim, _) = heaps("0");
-    let page = Page::of(victim.pid());
+    let page = explain::of(victim.pid());
     let output = explain(["--pid", &victim.pid().to_string()]);
     let text = String::from_utf8(output.stdout).expect("the page is text");
     let line = |start: &str| {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use memtrace_tests::process::{Process, run};
-use memtrace_tests::{Page, Scratch};
+use memtrace_tests::{Page, Scratch, explain};
 
 const MIB: u64 = 1 << 20;
 
@@ -35,7 +35,7 @@ impl Program {
     }
 
     fn page(&self) -> Page {
-        Page::of(self.0.pid())
+        explain::of(self.0.pid())
     }
 }
 
@@ -113,7 +113,7 @@ fn postgres_with_shared_buffers_is_explained() {
     command.args(["-c", "listen_addresses=", "-c", "shared_buffers=64MB", "-c", "logging_collector=off"]);
     let mut process = Process::start(&mut command);
     assert!(process.wait_for_error(|line| line.contains("ready to accept connections")), "postgres ended");
-    let page = Page::of(process.pid());
+    let page = explain::of(process.pid());
     assert_explained(&page);
     let shared: u64 = page.shmem.iter().map(|named| named.held.reserved_bytes).sum();
     assert!(shared > 64 * MIB, "{page:#?}");

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use memtrace_tests::pages::{PAGE, Said, rss};
 use memtrace_tests::process::page_faults;
 use memtrace_tests::swap::Swap;
-use memtrace_tests::{Report, Scratch, Trace, Victim, kernel, victim};
+use memtrace_tests::{Report, Scratch, Trace, kernel, victim};
 
 /// What memtrace says of the victim that touches memory in the way `way`, what the victim says, and what the kernel does.
 fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
-    let mut victim = Victim::start_with("pages", &[way]);
+    let mut victim = victim::start_with("pages", &[way]);
     let tracer = Trace::of(&victim).options(&["--events", "fault"]).options(options).start();
     let said = Said::hear(&mut victim);
     victim_waits(said.pid);
@@ -136,7 +136,7 @@ fn pages_filled_by_read_syscalls_are_resident() {
 
 /// Resident pages, and how often touches have waited, are as the victim and the kernel say; returns the latter.
 fn equals_with_waits(way: &str) -> u64 {
-    let mut victim = Victim::start_with("pages", &[way]);
+    let mut victim = victim::start_with("pages", &[way]);
     let [_, before] = page_faults(victim.pid());
     let tracer = Trace::of(&victim).options(&["--events", "fault"]).start();
     let said = Said::hear(&mut victim);

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use memtrace_tests::{Numbers, Report, Stack, Trace, Victim};
+use memtrace_tests::{Numbers, Report, Stack, Trace, victim};
 
 #[test]
 fn sizes_outside_the_limits_are_filtered_and_counted() {
-    let mut victim = Victim::start_with("sizes", &["100", "3000"]);
+    let mut victim = victim::start_with("sizes", &["100", "3000"]);
     let tracer = Trace::of(&victim).options(&["--min-size", "100", "--max-size", "3000"]).start();
     let books = victim.work();
     assert!(books.filtered_count > 0 && books.unmatched_frees > 0);
@@ -17,7 +17,7 @@ fn sizes_outside_the_limits_are_filtered_and_counted() {
 
 #[test]
 fn min_size_filters_smaller_blocks() {
-    let mut victim = Victim::start_with("sizes", &["2048", "18446744073709551615"]);
+    let mut victim = victim::start_with("sizes", &["2048", "18446744073709551615"]);
     let tracer = Trace::of(&victim).options(&["--min-size", "2k"]).start();
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);
@@ -26,7 +26,7 @@ fn min_size_filters_smaller_blocks() {
 
 #[test]
 fn max_size_filters_larger_blocks() {
-    let mut victim = Victim::start_with("sizes", &["0", "2000"]);
+    let mut victim = victim::start_with("sizes", &["0", "2000"]);
     let tracer = Trace::of(&victim).options(&["--max-size", "2000"]).start();
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);
@@ -35,7 +35,7 @@ fn max_size_filters_larger_blocks() {
 
 #[test]
 fn older_keeps_only_blocks_of_that_age() {
-    let mut victim = Victim::start_with("steady", &["1000", "70"]);
+    let mut victim = victim::start_with("steady", &["1000", "70"]);
     let tracer = Trace::of(&victim).options(&["--older", "3s"]).start();
     let early = victim.work();
     // The passing of time is what is tried here.
@@ -73,7 +73,7 @@ fn assert_folded_is(report: &Report, folded: &[(String, u64)], value: Value) {
 
 #[test]
 fn folded_values_of_each_metric_match_the_json_report() {
-    let mut victim = Victim::start("peak");
+    let mut victim = victim::start("peak");
     let tracers: Vec<_> =
         METRICS.iter().map(|(name, _)| Trace::of(&victim).options(&["--metric", name]).start()).collect();
     let books = victim.work();
@@ -88,7 +88,7 @@ fn folded_values_of_each_metric_match_the_json_report() {
 
 #[test]
 fn peak_is_the_high_water_mark_per_call_site() {
-    let mut victim = Victim::start("peak");
+    let mut victim = victim::start("peak");
     let tracer = Trace::of(&victim).options(&["--metric", "peak-bytes"]).start();
     let books = victim.work();
     let report = tracer.stop().report();
@@ -104,7 +104,7 @@ fn peak_is_the_high_water_mark_per_call_site() {
 
 #[test]
 fn max_depth_0_takes_no_stacks_and_keeps_the_totals() {
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let tracer = Trace::of(&victim).options(&["--max-depth", "0"]).start();
     let books = victim.work();
     let outcome = tracer.stop();
@@ -117,7 +117,7 @@ fn max_depth_0_takes_no_stacks_and_keeps_the_totals() {
 
 #[test]
 fn max_depth_1_keeps_only_the_leaf() {
-    let mut victim = Victim::start("peak");
+    let mut victim = victim::start("peak");
     let tracer = Trace::of(&victim).options(&["--max-depth", "1"]).start();
     let books = victim.work();
     let report = tracer.stop().report();
@@ -131,7 +131,7 @@ fn max_depth_1_keeps_only_the_leaf() {
 
 #[test]
 fn top_limits_the_call_sites_in_the_summary() {
-    let mut victim = Victim::start("peak");
+    let mut victim = victim::start("peak");
     let tracer = Trace::of(&victim).options(&["--top", "1"]).start();
     let books = victim.work();
     let outcome = tracer.stop();

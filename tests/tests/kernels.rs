@@ -1,7 +1,7 @@
 //! What each kernel can do, and what it refuses: these tests hold on every supported one.
 
 use memtrace_tests::kernel::{BUILD_IDS, MAPPINGS, version};
-use memtrace_tests::{Group, Trace, Victim, doctor, memory};
+use memtrace_tests::{Group, Trace, Victim, doctor, memory, victim};
 
 const KERNEL: i32 = 5;
 
@@ -46,7 +46,7 @@ fn missing_features_name_the_release_that_adds_them() {
 
 #[test]
 fn target_is_traced_exactly() {
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);
@@ -69,7 +69,7 @@ fn there_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str
 
 #[test]
 fn by_allocator_requires_linux_5_15() {
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let trace = Trace::of(&victim).options(&["--by", "allocator"]);
     there_since(MARKS, trace, &mut victim, "takes Linux 5.15");
     victim.finish();
@@ -78,7 +78,7 @@ fn by_allocator_requires_linux_5_15() {
 #[test]
 fn cgroup_selection_requires_linux_5_16() {
     let group = Group::make();
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     group.take(victim.pid());
     let trace = Trace::of_all().option("--cgroup").option(group.path());
     there_since(GROUPS, trace, &mut victim, "takes Linux 5.16");

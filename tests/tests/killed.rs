@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use memtrace_tests::{Outcome, Trace, Tracer, Victim, memory};
+use memtrace_tests::{Outcome, Trace, Tracer, memory, victim};
 
 /// Moments that look random and are the same each time (Numerical Recipes' generator).
 struct Moments(u32);
@@ -23,7 +23,7 @@ fn kill(mut tracer: Tracer) -> Outcome {
 
 #[test]
 fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
-    let mut victim = Victim::start("churn");
+    let mut victim = victim::start("churn");
     victim.process().tell("");
     let mut moments = Moments(1);
     let mut killed = 0;
@@ -58,7 +58,7 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
     // The others had ended by themselves.
     assert!(killed >= 40, "{killed}");
 
-    let newcomer = Victim::start_with("steady", &["100"]);
+    let newcomer = victim::start_with("steady", &["100"]);
     assert_eq!(memory::breakpoints(newcomer.pid()), [""; 0]);
     newcomer.finish();
 
@@ -70,7 +70,7 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
 
 #[test]
 fn second_sigint_keeps_the_report_and_leaves_no_probe() {
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let mut tracer = Trace::of(&victim).start();
     let books = victim.work();
     tracer.process().signal(libc::SIGINT);

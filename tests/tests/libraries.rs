@@ -55,11 +55,11 @@ fn work(victim: &mut Victim) -> Work {
 fn probed_calls_do_what_unprobed_ones_do(library: &str) {
     let rounds = env::var("MEMTRACE_ROUNDS").map_or(1, |rounds| rounds.parse().expect("MEMTRACE_ROUNDS is a number"));
     for round in 0..rounds {
-        let mut victim = Victim::run(&mut command(library, round));
+        let mut victim = Victim::start(&mut command(library, round));
         let unprobed = work(&mut victim);
         victim.finish();
 
-        let mut victim = Victim::run(&mut command(library, round));
+        let mut victim = Victim::start(&mut command(library, round));
         let options = ["--max-depth", "0", "--ring-size", "64MiB"];
         let tracer = Trace::of(&victim).options(&options).start();
         let probed = work(&mut victim);

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use memtrace_tests::{Numbers, Trace, Victim, memory};
+use memtrace_tests::{Numbers, Trace, Victim, memory, victim};
 
 #[test]
 fn processes_in_one_trace_have_separate_totals() {
-    let mut victims = [Victim::start("exact"), Victim::start_with("steady", &["300"]), Victim::start("realloc.musl")];
+    let mut victims = [victim::start("exact"), victim::start_with("steady", &["300"]), victim::start("realloc.musl")];
     let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
     let tracer = Trace::of_pids(&pids).start();
     let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
@@ -25,7 +25,7 @@ fn processes_in_one_trace_have_separate_totals() {
 
 #[test]
 fn concurrent_traces_of_one_process_are_both_exact() {
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let first = Trace::of(&victim).start();
     let second = Trace::of(&victim).start();
     let books = victim.work();
@@ -37,7 +37,7 @@ fn concurrent_traces_of_one_process_are_both_exact() {
 
 #[test]
 fn ending_one_trace_leaves_a_concurrent_trace_attached() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let first = Trace::of(&victim).start();
     let second = Trace::of(&victim).start();
     let early = victim.work();
@@ -49,7 +49,7 @@ fn ending_one_trace_leaves_a_concurrent_trace_attached() {
 
 #[test]
 fn trace_counts_only_events_after_attach() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let early = victim.work();
     let tracer = Trace::of(&victim).start();
     let late = victim.work();
@@ -61,7 +61,7 @@ fn trace_counts_only_events_after_attach() {
 
 #[test]
 fn idle_process_is_listed_with_zeros() {
-    let victim = Victim::start_with("steady", &["100"]);
+    let victim = victim::start_with("steady", &["100"]);
     let report = Trace::of(&victim).start().stop().report();
     report.assert_nothing_lost();
     assert_eq!(report.totals, Numbers::default());
@@ -73,7 +73,7 @@ fn idle_process_is_listed_with_zeros() {
 
 #[test]
 fn breakpoints_exist_only_during_the_trace() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
     let tracer = Trace::of(&victim).start();
     let probes = memory::breakpoints(victim.pid());
@@ -87,8 +87,8 @@ fn breakpoints_exist_only_during_the_trace() {
 
 #[test]
 fn other_processes_are_not_probed() {
-    let target = Victim::start_with("steady", &["100"]);
-    let other = Victim::start_with("steady", &["100"]);
+    let target = victim::start_with("steady", &["100"]);
+    let other = victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&target).start();
     assert_ne!(memory::breakpoints(target.pid()), [""; 0]);
     assert_eq!(memory::breakpoints(other.pid()), [""; 0]);
@@ -97,7 +97,7 @@ fn other_processes_are_not_probed() {
 
 #[test]
 fn sigkill_leaves_the_target_running_and_unprobed() {
-    let mut victim = Victim::start_with("steady", &["100", "5000"]);
+    let mut victim = victim::start_with("steady", &["100", "5000"]);
     let mut tracer = Trace::of(&victim).start();
     victim.work();
     assert_ne!(memory::breakpoints(victim.pid()), [""; 0]);
@@ -111,7 +111,7 @@ fn sigkill_leaves_the_target_running_and_unprobed() {
 
 #[test]
 fn sigkill_during_attach_leaves_the_target_unprobed() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     victim.work();
     for moment in [0, 5, 10, 20, 40, 60, 80, 120, 160, 240, 320, 500] {
         let mut tracer = Trace::of(&victim).start_without_waiting();
@@ -127,7 +127,7 @@ fn sigkill_during_attach_leaves_the_target_unprobed() {
 
 #[test]
 fn target_exit_ends_the_trace_and_keeps_its_live_blocks() {
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
     victim.finish();
@@ -141,8 +141,8 @@ fn target_exit_ends_the_trace_and_keeps_its_live_blocks() {
 
 #[test]
 fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
-    let mut short = Victim::start("exact");
-    let mut long = Victim::start_with("steady", &["100"]);
+    let mut short = victim::start("exact");
+    let mut long = victim::start_with("steady", &["100"]);
     let tracer = Trace::of_pids(&[short.pid(), long.pid()]).start();
     long.work();
     let short_pid = short.pid();
@@ -165,7 +165,7 @@ fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
 
 #[test]
 fn sigkill_of_the_target_ends_the_trace() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
     victim.process().signal(libc::SIGKILL);
@@ -176,7 +176,7 @@ fn sigkill_of_the_target_ends_the_trace() {
 
 #[test]
 fn sigterm_ends_the_trace_like_sigint() {
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
     tracer.stop_by(libc::SIGTERM).report().assert_equals(&books);
@@ -185,7 +185,7 @@ fn sigterm_ends_the_trace_like_sigint() {
 
 #[test]
 fn duration_option_ends_the_trace() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).options(&["--duration", "1s"]).start();
     let books = victim.work();
     let report = tracer.wait().report();

@@ -1,7 +1,7 @@
 //! When rings are too small, everything that was done is seen, lost by name, or filtered.
 
 use memtrace_common::vocabulary::LossReason;
-use memtrace_tests::{Books, Report, Trace, Victim};
+use memtrace_tests::{Books, Report, Trace, victim};
 
 /// The exit code of a report that was written although something was lost.
 const LOST: i32 = 20;
@@ -33,7 +33,7 @@ fn assert_balanced(report: &Report, done: &Books) {
 
 #[test]
 fn recorded_and_lost_events_balance_with_a_tiny_ring() {
-    let mut victim = Victim::start_with("flood", &["40000"]);
+    let mut victim = victim::start_with("flood", &["40000"]);
     let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "1"]).start();
     let done = victim.work();
     let outcome = tracer.stop();
@@ -52,7 +52,7 @@ fn recorded_and_lost_events_balance_with_a_tiny_ring() {
 
 #[test]
 fn recorded_and_lost_events_balance_with_several_shards() {
-    let mut victim = Victim::start_with("flood", &["20000"]);
+    let mut victim = victim::start_with("flood", &["20000"]);
     let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "4", "--max-depth", "0"]).start();
     let done = victim.work();
     let outcome = tracer.stop();
@@ -62,7 +62,7 @@ fn recorded_and_lost_events_balance_with_several_shards() {
 
 #[test]
 fn recorded_lost_and_filtered_events_balance() {
-    let mut victim = Victim::start_with("flood", &["20000"]);
+    let mut victim = victim::start_with("flood", &["20000"]);
     let options = ["--ring-size", "4096", "--shards", "1", "--min-size", "49"];
     let tracer = Trace::of(&victim).options(&options).start();
     let done = victim.work();

@@ -1,10 +1,10 @@
 //! What is mapped, by the stack that mapped it, equals what victims know, to the page.
 
 use memtrace_tests::pages::Said;
-use memtrace_tests::{Report, Trace, Victim};
+use memtrace_tests::{Report, Trace, victim};
 
 fn trace(way: &str, options: &[&str]) -> (Report, Said) {
-    let mut victim = Victim::start_with("pages", &[way]);
+    let mut victim = victim::start_with("pages", &[way]);
     let tracer = Trace::of(&victim).options(&["--events", "map"]).options(options).start();
     let said = Said::hear(&mut victim);
     let report = tracer.stop().report();
@@ -61,7 +61,7 @@ fn mappings_made_by_the_allocator_are_marked() {
     let (report, _) = trace("reserve", &[]);
     let own = |stack: &memtrace_tests::report::Stack| stack.by_allocator == Some(true);
     assert!(report.stacks.iter().filter(|stack| stack.names().contains(&"reserve_and_touch")).all(|stack| !own(stack)));
-    let mut victim = Victim::start("exact");
+    let mut victim = victim::start("exact");
     let tracer = Trace::of(&victim).options(&["--events", "heap,map"]).start();
     let books = victim.work();
     let outcome = tracer.stop();

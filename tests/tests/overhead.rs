@@ -1,12 +1,12 @@
 //! Foretelling what tracing costs, and keeping to a limit.
 
-use memtrace_tests::{Trace, Victim, memory};
+use memtrace_tests::{Trace, Victim, memory, victim};
 
 const TOO_DEAR: i32 = 11;
 
 /// A victim that does nothing but allocate and free: tracing makes it many times slower.
 fn flooding() -> Victim {
-    let mut victim = Victim::start_with("flood", &["1000000000"]);
+    let mut victim = victim::start_with("flood", &["1000000000"]);
     victim.process().tell("");
     victim
 }
@@ -21,7 +21,7 @@ fn trace_above_max_overhead_is_refused_and_detached() {
 
 #[test]
 fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).options(&["--max-overhead", "10"]).start();
     let books = victim.work();
     let outcome = tracer.stop();

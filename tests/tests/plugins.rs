@@ -24,7 +24,7 @@ fn complete(descend: &'static str, depth: usize, leaf: &'static str) -> [(&'stat
 /// Traces the victim, which uses each library only when memtrace has its table.
 fn load(arguments: &[&str]) -> Report {
     let libraries = ["libone.so", "libother.so"].map(victim::path);
-    let mut victim = Victim::run(Command::new(victim::path("plugins")).args(&libraries).args(arguments));
+    let mut victim = Victim::start(Command::new(victim::path("plugins")).args(&libraries).args(arguments));
     let mut tracer = Trace::of(&victim).option("-vv").start();
     victim.process().tell("");
     for library in &libraries {

@@ -29,7 +29,7 @@ fn start(counts: Option<&Counts>) -> Victim {
     if let Some(counts) = counts {
         command.envs(counts.environment());
     }
-    let victim = Victim::run(&mut command);
+    let victim = Victim::start(&mut command);
     victim.wait_until_it_reads();
     victim
 }

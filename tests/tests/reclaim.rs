@@ -11,7 +11,7 @@ use memtrace_tests::kernel_trace::Passed;
 use memtrace_tests::process::page_faults;
 use memtrace_tests::report::{Order, ProcessReport, Waits};
 use memtrace_tests::swap::swapped_in;
-use memtrace_tests::{Cgroup, Group, KernelTrace, Numbers, Report, Scratch, Stack, Swap, Trace, Victim, victim};
+use memtrace_tests::{Cgroup, Group, KernelTrace, Numbers, Report, Scratch, Stack, Swap, Trace, victim};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
@@ -95,7 +95,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     // The limit that is met is not that of the group that the victim is in, and it is elsewhere in the end.
     let inner = group.within();
     let mut victim =
-        Victim::start_with("memcg_limit", &["read", path.to_str().expect("it is text"), &times.to_string()]);
+        victim::start_with("memcg_limit", &["read", path.to_str().expect("it is text"), &times.to_string()]);
     let pid = victim.pid();
     inner.take(pid);
     let kernel = KernelTrace::of(&[
@@ -170,7 +170,7 @@ fn oom_killed_process_keeps_its_last_profile() {
     // Writing to what lies on a disk may take memory too.
     let scratch = Scratch::in_memory();
     let count = scratch.join("count");
-    let mut victim = Victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);
+    let mut victim = victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);
     let pid = victim.pid();
     inner.take(pid);
     let blocks = Trace::of(&victim).start();
@@ -216,7 +216,7 @@ fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     let scratch = Scratch::new();
     let _swap = Swap::on(&scratch, 2 * WRITTEN);
     let group = Cgroup::with_memory_and_swap(LIMIT);
-    let mut victim = Victim::start_with("memcg_limit", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
+    let mut victim = victim::start_with("memcg_limit", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
     group.take(victim.pid());
     let [_, waited_before] = page_faults(victim.pid());
     let read_before = swapped_in();

@@ -29,14 +29,14 @@ fn unused_pid_is_refused() {
 
 #[test]
 fn one_unused_pid_refuses_the_trace_without_probes() {
-    let victim = Victim::start_with("steady", &["100"]);
+    let victim = victim::start_with("steady", &["100"]);
     Trace::of_pids(&[victim.pid(), u32::from(u16::MAX) << 8]).run().assert_refused(NO_SUCH_PROCESS, &[]);
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
 }
 
 #[test]
 fn zombie_process_is_refused() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let pid = victim.pid();
     victim.process().signal(libc::SIGKILL);
     // Until it is waited for it is still there, without any memory.
@@ -51,7 +51,7 @@ fn zombie_process_is_refused() {
 #[test]
 fn process_exiting_during_attach_is_traced_or_refused() {
     for moment in [0, 10, 20, 30, 40, 60, 80, 100, 150, 200] {
-        let mut victim = Victim::start_with("steady", &["100"]);
+        let mut victim = victim::start_with("steady", &["100"]);
         let tracer = Trace::of(&victim).start_without_waiting();
         // Not to wait for anything: the moment itself is what is tried.
         thread::sleep(Duration::from_millis(moment));
@@ -70,7 +70,7 @@ fn kernel_thread_is_refused() {
 
 #[test]
 fn tid_is_refused_with_the_pid_of_its_process() {
-    let victim = Victim::start("threads");
+    let victim = victim::start("threads");
     let tasks = fs::read_dir(format!("/proc/{}/task", victim.pid())).expect("the victim runs");
     let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
     let thread = names.map(|name| name.parse().expect("a number")).find(|&id: &u32| id != victim.pid());
@@ -80,7 +80,7 @@ fn tid_is_refused_with_the_pid_of_its_process() {
 
 #[test]
 fn missing_allocator_is_refused_with_inspected_files() {
-    let victim = Victim::start("bare");
+    let victim = victim::start("bare");
     let path = victim::path("bare");
     Trace::of(&victim).run().assert_refused(NO_ALLOCATOR, &[path.to_str().expect("a plain path")]);
 }
@@ -88,7 +88,7 @@ fn missing_allocator_is_refused_with_inspected_files() {
 #[test]
 fn unwritable_output_is_refused_before_probing() {
     let scratch = Scratch::new();
-    let victim = Victim::start_with("steady", &["100"]);
+    let victim = victim::start_with("steady", &["100"]);
     let directory = scratch.join("directory.json");
     fs::create_dir(&directory).expect("the scratch directory is writable");
     for output in [scratch.join("no such directory/out.json"), directory] {
@@ -100,7 +100,7 @@ fn unwritable_output_is_refused_before_probing() {
 
 #[test]
 fn full_output_is_reported_and_the_target_survives() {
-    let mut victim = Victim::start_with("steady", &["100"]);
+    let mut victim = victim::start_with("steady", &["100"]);
     let tracer = Trace::of(&victim).options(&["--format", "json", "-o", "/dev/full"]).start();
     victim.work();
     let outcome = tracer.stop();
@@ -122,7 +122,7 @@ fn non_executable_command_is_refused() {
 
 #[test]
 fn invalid_option_values_are_refused() {
-    let victim = Victim::start_with("steady", &["100"]);
+    let victim = victim::start_with("steady", &["100"]);
     for options in [["--duration", "soon"], ["--min-size", "many"], ["--metric", "beauty"], ["--shards", "0"]] {
         Trace::of(&victim).options(&options).run().assert_refused(USAGE, &[options[0], options[1]]);
     }
@@ -141,14 +141,14 @@ fn missing_capabilities_are_named() {
     let steady = scratch.program(&victim::path("steady"), "steady");
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&steady).arg("100");
-    let victim = Victim::run(&mut command);
+    let victim = Victim::start(&mut command);
     as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_BPF", "CAP_PERFMON"]);
 }
 
 #[test]
 fn process_of_another_user_is_refused() {
     let scratch = Scratch::new();
-    let victim = Victim::start_with("steady", &["100"]);
+    let victim = victim::start_with("steady", &["100"]);
     as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_"]);
 }
 
@@ -167,7 +167,7 @@ fn hostile_file(path: &Path, bytes: &[u8]) {
 #[test]
 fn malformed_elf_files_do_not_stop_the_trace() {
     let scratch = Scratch::new();
-    let whole = fs::read(libc_of(Victim::start("exact").pid())).expect("the C library can be read");
+    let whole = fs::read(libc_of(victim::start("exact").pid())).expect("the C library can be read");
     let mut garbage = whole[..64].to_vec();
     garbage.extend((0..200_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8));
     let mut far_away = whole[..8192].to_vec();
@@ -192,7 +192,7 @@ fn malformed_elf_files_do_not_stop_the_trace() {
         hostile_file(&path, bytes);
         path.into_os_string().into_string().expect("a plain path")
     });
-    let mut victim = Victim::start_with("hostile", &paths.each_ref().map(String::as_str));
+    let mut victim = victim::start_with("hostile", &paths.each_ref().map(String::as_str));
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
     let outcome = tracer.stop();
@@ -204,9 +204,9 @@ fn malformed_elf_files_do_not_stop_the_trace() {
 fn damaged_allocator_file_is_refused() {
     let scratch = Scratch::new();
     let copy = scratch.join("libc.so.6");
-    fs::copy(libc_of(Victim::start("exact").pid()), &copy).expect("the C library can be copied");
+    fs::copy(libc_of(victim::start("exact").pid()), &copy).expect("the C library can be copied");
     let mut command = Command::new(victim::path("steady"));
-    let mut victim = Victim::run(command.arg("100").env("LD_LIBRARY_PATH", scratch.as_os_str()));
+    let mut victim = Victim::start(command.arg("100").env("LD_LIBRARY_PATH", scratch.as_os_str()));
     assert_eq!(libc_of(victim.pid()), copy.to_str().expect("a plain path"));
     // Loaded as it is, nobody reads its headers again.
     let file: File = OpenOptions::new().write(true).open(&copy).expect("the copy is ours");

@@ -31,7 +31,7 @@ fn from_c() -> Numbers {
 
 #[test]
 fn by_allocator_groups_blocks_by_their_allocator() {
-    let mut victim = Victim::start("victim-rust-jemalloc");
+    let mut victim = victim::start("victim-rust-jemalloc");
     let tracer = Trace::of(&victim).options(&["--by", "allocator"]).start();
     let books = victim.work();
     let report = tracer.stop().report();
@@ -44,7 +44,7 @@ fn by_allocator_groups_blocks_by_their_allocator() {
 
 #[test]
 fn by_thread_groups_blocks_by_the_allocating_thread() {
-    let mut victim = Victim::start("threads");
+    let mut victim = victim::start("threads");
     let tracer = Trace::of(&victim).options(&["--by", "thread", "--shards", "4"]).start();
     let tasks: Vec<u32> = fs::read_dir(format!("/proc/{}/task", victim.pid()))
         .expect("the victim runs")
@@ -84,7 +84,7 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
 
 #[test]
 fn threads_are_not_separated_by_default() {
-    let mut victim = Victim::start("threads");
+    let mut victim = victim::start("threads");
     let tracer = Trace::of(&victim).start();
     victim.work();
     let report = tracer.stop().report();
@@ -98,7 +98,7 @@ fn threads_are_not_separated_by_default() {
 #[test]
 fn by_comm_merges_equal_names_and_by_process_does_not() {
     for (by, roots) in [("comm", 1), ("process", 2)] {
-        let mut victims = [Victim::start_with("steady", &["300"]), Victim::start_with("steady", &["100"])];
+        let mut victims = [victim::start_with("steady", &["300"]), victim::start_with("steady", &["100"])];
         let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
         let tracer = Trace::of_pids(&pids).options(&["--by", by]).start();
         let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
@@ -117,7 +117,7 @@ fn process_entry_has_user_cgroup_and_traced_time() {
     let mut command = Command::new("cat");
     let mut other =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).uid(NOBODY).spawn().expect("cat can be started");
-    let mut victim = Victim::run(&mut Command::new(victim::path("threads")));
+    let mut victim = Victim::start(&mut Command::new(victim::path("threads")));
     let tracer = Trace::of_pids(&[victim.pid(), other.id()]).start();
     let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", victim.pid())).expect("the victim runs");

@@ -37,7 +37,7 @@ fn told(report: &Report, pid: u32) -> [u64; 2] {
 /// Traces the victim in the way that `trace` gives for it and for its process that is there already; of its pages one in
 /// `one_in`.
 fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
-    let mut victim = Victim::start("counted");
+    let mut victim = victim::start("counted");
     let line = victim.process().line();
     let Ready { early } = serde_json::from_str(&line).expect("it says which that is");
     wait_until_it_reads(early);

@@ -44,7 +44,7 @@ fn assert_family(report: &Report, relatives: &[Relative; 5]) {
 
 #[test]
 fn children_option_traces_children_of_a_running_process() {
-    let mut victim = Victim::start("process_tree");
+    let mut victim = victim::start("process_tree");
     let tracer = Trace::of(&victim).option("--children").start();
     let told = relatives(&mut victim);
     let report = tracer.stop().report();
@@ -54,7 +54,7 @@ fn children_option_traces_children_of_a_running_process() {
 
 #[test]
 fn children_of_a_running_process_are_excluded_by_default() {
-    let mut victim = Victim::start("process_tree");
+    let mut victim = victim::start("process_tree");
     let tracer = Trace::of(&victim).start();
     let told = relatives(&mut victim);
     let report = tracer.stop().report();
@@ -131,7 +131,7 @@ fn cgroup_selects_processes_of_nested_cgroups() {
 fn exclude_overrides_other_selections() {
     let scratch = Scratch::new();
     let left_out = scratch.program(&victim::path("exact"), "mt-left-out");
-    let mut left_out = Victim::run(&mut Command::new(left_out));
+    let mut left_out = Victim::start(&mut Command::new(left_out));
     let trace = Trace::of_all().options(&["--comm", "mt-left-out", "--comm", "mt-left-in"]);
     let tracer = trace.option("--exclude").option(format!("pid={}", left_out.pid())).start();
     left_out.work();
@@ -143,7 +143,7 @@ fn exclude_overrides_other_selections() {
 
 #[test]
 fn all_processes_except_memtrace_are_traced_by_default() {
-    let mut victims = [Victim::start("exact"), Victim::start("realloc")];
+    let mut victims = [victim::start("exact"), victim::start("realloc")];
     let mut tracer = Trace::of_all().start();
     let own = tracer.process().pid();
     let books = victims.each_mut().map(Victim::work);

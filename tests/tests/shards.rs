@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_tests::{Numbers, Report, Trace, Victim};
+use memtrace_tests::{Numbers, Report, Trace, victim};
 
 /// The six numbers by all that names a stack.
 fn by_stack(report: &Report) -> BTreeMap<String, Numbers> {
@@ -16,7 +16,7 @@ fn by_stack(report: &Report) -> BTreeMap<String, Numbers> {
 
 /// The reports of the same work of a victim, by one shard and by four; both equal its books.
 fn by_one_and_by_four(victim: &str) -> [Report; 2] {
-    let mut victim = Victim::start(victim);
+    let mut victim = victim::start(victim);
     let traces = ["1", "4"].map(|shards| Trace::of(&victim).options(&["--shards", shards]).start());
     let books = victim.work();
     let reports = traces.map(|trace| trace.stop().report());

@@ -41,7 +41,7 @@ impl Subject<'_> {
         let variables = oracle.environment();
         let mut command = Command::new(&self.program);
         command.args(self.arguments).envs(self.variables.iter().copied()).envs(variables);
-        let mut victim = Victim::run(&mut command);
+        let mut victim = Victim::start(&mut command);
         let tracer = Trace::of(&victim).options(OPTIONS).start();
         victim.process().tell("");
         let outcome = tracer.wait();

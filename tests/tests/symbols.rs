@@ -20,7 +20,7 @@ fn trace(mut victim: Victim) -> (Report, Books) {
 
 #[test]
 fn inlined_function_has_its_own_frame() {
-    let (report, books) = trace(Victim::start("inlined"));
+    let (report, books) = trace(victim::start("inlined"));
     report.assert_site("inlined.c", &books.sites[0]);
     for stack in report.stacks_at("inlined_inner") {
         let [.., main, outer, inner] = &stack.frames[..] else { panic!("too short: {stack:#?}") };
@@ -32,7 +32,7 @@ fn inlined_function_has_its_own_frame() {
 
 #[test]
 fn cpp_names_are_demangled() {
-    let (report, _) = trace(Victim::start("widgets"));
+    let (report, _) = trace(victim::start("widgets"));
     let name = "widgets::Factory<int>::make_blocks(unsigned long)";
     let bytes: u64 = report.stacks_at(name).map(|stack| stack.numbers.live_bytes).sum();
     assert_eq!(bytes, (1..=8).map(|number| number * 64).sum::<u64>(), "leaves are {:?}", report.leaves());
@@ -40,7 +40,7 @@ fn cpp_names_are_demangled() {
 
 #[test]
 fn rust_names_are_demangled() {
-    let (report, _) = trace(Victim::start("victim-rust-vec"));
+    let (report, _) = trace(victim::start("victim-rust-vec"));
     let leaves = report.leaves();
     assert!(leaves.iter().flatten().any(|name| name.contains("::")), "{leaves:?}");
     for name in leaves.iter().flatten() {
@@ -92,7 +92,7 @@ fn unnamed_frame_keeps_its_object_and_offset() {
     let scratch = Scratch::new();
     let copy = scratch.join("nameless");
     run(Command::new("strip").arg("--strip-all").arg("-o").arg(&copy).arg(victim::path("exact")));
-    let (report, books) = trace(Victim::run(&mut Command::new(&copy)));
+    let (report, books) = trace(Victim::start(&mut Command::new(&copy)));
     let nameless = report.stacks.iter().filter_map(|stack| stack.leaf()).filter(|leaf| leaf.name.is_none());
     let mut count = 0;
     for leaf in nameless {
@@ -151,7 +151,7 @@ impl<'scratch> Stage<'scratch> {
                       pivot_root . outside && cd / && exec /victim";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script, "sh"]).arg(&self.root).arg(&self.directory);
-        let victim = Victim::run(&mut command);
+        let victim = Victim::start(&mut command);
         assert!(!self.root.join("victim").exists(), "the victim's root can be seen from outside");
         victim
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::samples::Sample;
-use crate::place::Place;
+use crate::Place;
 
 /// How far memtrace's stacks equal the oracle's, in sampled calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

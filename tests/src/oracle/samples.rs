@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::place::Place;
+use crate::Place;
 
 const HEAD: u64 = 9 * 8;
 const OVERFLOWED: usize = 5;

@@ -1,11 +1,6 @@
 //! What `memtrace explain` says of a process, as its JSON has it.
 
-use std::ffi::OsStr;
-use std::process::{Command, Output};
-
 use serde::Deserialize;
-
-use crate::{root, tracer};
 
 /// The page.
 #[derive(Clone, Debug, Deserialize)]
@@ -143,18 +138,6 @@ pub struct File {
 }
 
 impl Page {
-    /// What memtrace says of `pid`.
-    ///
-    /// # Panics
-    ///
-    /// Without root, or if it says nothing.
-    #[must_use]
-    pub fn of(pid: u32) -> Self {
-        let output = explain(&["--pid", &pid.to_string(), "--format", "json"]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("explain writes its own JSON")
-    }
-
     /// What glibc's marks say.
     ///
     /// # Panics
@@ -191,14 +174,4 @@ impl Page {
     pub fn anonymous(&self, name: &str) -> Option<Held> {
         self.anonymous.iter().find(|named| named.name == name).map(|named| named.held)
     }
-}
-
-/// Runs `memtrace explain` with these arguments.
-///
-/// # Panics
-///
-/// Without root, or if it can't be run.
-pub fn explain<I: IntoIterator<Item: AsRef<OsStr>>>(arguments: I) -> Output {
-    root::required();
-    Command::new(tracer::binary()).arg("explain").args(arguments).output().expect("memtrace starts")
 }

@@ -1,5 +1,8 @@
 //! memtrace's JSON report, and its comparison with the truth.
 
+pub mod doctor;
+pub mod explain;
+mod place;
 mod reclaim;
 
 use std::collections::BTreeMap;
@@ -11,6 +14,8 @@ use serde::Deserialize;
 use serde::de::Error as _;
 
 use crate::books::{Books, Numbers, Site};
+pub use explain::Page;
+pub use place::Place;
 pub use reclaim::{CgroupWaits, GroupMemory, Kill, Machine, Order, Waits};
 
 /// The report.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::report::{Frame, Stack};
+use super::{Frame, Stack};
 
 /// Where a call is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
