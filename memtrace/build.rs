@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use bpf_sources::{Machine, Object, Variant, Workspace};
+use bpf_artifact::{Machine, Object, Variant, Workspace};
 
 /// What names the object to the compiler. A builder of packages names objects of its own by the same variables, both of
 /// them; they are taken as they are.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_sources::{Machine, Variant};
+use bpf_artifact::{Machine, Variant};
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use bpf_sources::Machine;
+use bpf_artifact::Machine;
 pub(crate) use features::write as write_table;
 pub(crate) use guest::emulator;
 use selection::Share;

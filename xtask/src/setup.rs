@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bpf_sources::Machine;
+use bpf_artifact::Machine;
 
 use crate::kernels::{self, Kernel};
 use crate::workspace::Workspace;

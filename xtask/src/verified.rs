@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::Ebpf;
 use aya::programs::{Program, ProgramError};
-use bpf_sources::{Machine, Variant};
+use bpf_artifact::{Machine, Variant};
 
 use crate::say;
 use crate::workspace::Workspace;

@@ -30,7 +30,7 @@ impl Workspace {
     }
 
     /// Where the BPF object lies, and what it is built from.
-    pub(crate) fn bpf(&self) -> bpf_sources::Workspace {
-        bpf_sources::Workspace::at(&self.root)
+    pub(crate) fn bpf(&self) -> bpf_artifact::Workspace {
+        bpf_artifact::Workspace::at(&self.root)
     }
 }

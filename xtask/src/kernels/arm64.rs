@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_sources::{Machine, Variant};
+use bpf_artifact::{Machine, Variant};
 use serde_json::Value;
 
 use super::obtain;

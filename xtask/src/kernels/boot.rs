@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bpf_sources::Machine;
+use bpf_artifact::Machine;
 
 use super::guest::{self, Files, Guest};
 use super::supported::Kernel;

@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bpf_sources::Machine;
+use bpf_artifact::Machine;
 
 use super::cpio::Archive;
 use super::obtain::Image;

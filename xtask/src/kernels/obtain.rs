@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_sources::Machine;
+use bpf_artifact::Machine;
 
 use super::bzimage;
 use super::supported::Kernel;

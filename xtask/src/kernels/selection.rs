@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_sources::Machine;
+use bpf_artifact::Machine;
 
 use super::supported::Kernel;
 use crate::command;

@@ -1,7 +1,7 @@
 //! The kernels that memtrace is tested on, and which of them are asked for.
 
 use anyhow::{Result, bail};
-use bpf_sources::{Machine, Variant};
+use bpf_artifact::{Machine, Variant};
 
 /// A kernel that is supported.
 #[derive(Debug, PartialEq, Eq)]

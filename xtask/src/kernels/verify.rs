@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_sources::{Machine, Variant};
+use bpf_artifact::{Machine, Variant};
 
 use super::boot::boot;
 use super::run::PART_SECONDS;

@@ -209,7 +209,7 @@ mod tests {
 
     impl Checkout {
         fn new(name: &str) -> Self {
-            let root = std::env::temp_dir().join(format!("bpf-sources-{name}-{}", std::process::id()));
+            let root = std::env::temp_dir().join(format!("bpf-artifact-{name}-{}", std::process::id()));
             let checkout = Self { root };
             checkout.write("memtrace-ebpf/Cargo.toml", "[package]");
             checkout.write("memtrace-ebpf/src/main.rs", "mod maps;");
