@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the benchmarks, of memtrace's own parts and of what tracing costs its targets.
 
-mod facts;
+mod format;
 mod overhead;
 mod readme;
 mod real;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::privilege::Root;
 use crate::workspace::Workspace;
-use crate::{bpf, command, say, setup};
+use crate::{bpf, command, setup, ui};
 
 /// When the measuring is given up: a target that never comes to its barrier must not hold everything up.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
@@ -37,7 +37,7 @@ const UNWIND: Measurement = Measurement { name: "unwind", table: unwind::table }
 /// Builds what the benchmarks of memtrace's own parts need and runs them.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
-    say::step("Running the benchmarks");
+    ui::step("Running the benchmarks");
     command::run(command::cargo().current_dir(workspace.root()).args(["bench", "--package", "memtrace"]))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
 
 /// Writes the last results into the readme.
 pub(crate) fn readme(workspace: &Workspace) -> Result<()> {
-    say::step("Writing the last results into the readme");
+    ui::step("Writing the last results into the readme");
     let path = workspace.join("README.md");
     let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     for measurement in [OVERHEAD, REAL] {
@@ -70,7 +70,7 @@ pub(crate) fn readme(workspace: &Workspace) -> Result<()> {
             .with_context(|| format!("no result; first: cargo xtask bench {}", measurement.name))?;
         let table = measurement.show(&json)?;
         text = readme::with_section(&text, measurement.name, &table)?;
-        say::note(&format!("{} is from {}", measurement.name, result.display()));
+        ui::note(&format!("{} is from {}", measurement.name, result.display()));
     }
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -88,7 +88,7 @@ impl Measurement {
     fn run(&self, workspace: &Workspace, options: &[String]) -> Result<()> {
         let root = Root::obtain().context("memtrace is measured as root")?;
         bpf::run(workspace)?;
-        say::step("Building memtrace and the benchmarks");
+        ui::step("Building memtrace and the benchmarks");
         command::run(command::cargo().current_dir(workspace.root()).args([
             "build",
             "--release",
@@ -97,14 +97,14 @@ impl Measurement {
             "--package",
             "memtrace-bench",
         ]))?;
-        say::step("Measuring; the machine should have nothing else to do");
+        ui::step("Measuring; the machine should have nothing else to do");
         let json = self.measure(workspace, root, options)?;
         let result = self.result(workspace);
         if let Some(folder) = result.parent() {
             fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
         fs::write(&result, &json).with_context(|| format!("cannot write {}", result.display()))?;
-        say::result(&format!("\n{}\n\nAs JSON: {}", self.show(&json)?, result.display()));
+        ui::result(&format!("\n{}\n\nAs JSON: {}", self.show(&json)?, result.display()));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Measurement {
         command.args([OsStr::new("--memtrace"), workspace.join("target/release/memtrace").as_os_str()]);
         command.args([OsStr::new("--floor"), workspace.bpf().floor().as_os_str()]).args(options);
         let shown = command::shown(&command);
-        say::note(&shown);
+        ui::note(&shown);
         let output = command
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())

@@ -8,7 +8,7 @@ use bpf_artifact::{Machine, Variant};
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
-use crate::{command, kernels, say, setup, verified};
+use crate::{command, kernels, setup, ui, verifier};
 
 /// Debug information becomes BTF, without which the kernel half cannot be loaded; v3 has instructions on halves of
 /// registers (Linux 5.1).
@@ -43,13 +43,13 @@ pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> 
 /// Builds the objects for this machine, and asks its verifier.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     build_for(workspace, Machine::OWN)?;
-    verified::check(workspace)
+    verifier::check(workspace)
 }
 
 /// Builds the objects for a machine.
 pub(crate) fn build_for(workspace: &Workspace, machine: Machine) -> Result<()> {
     let toolchain = toolchain::obtain(workspace)?;
-    say::step(&format!("Building the BPF objects for {}", machine.name()));
+    ui::step(&format!("Building the BPF objects for {}", machine.name()));
     for _ in 0..ATTEMPTS {
         let before = fingerprint(workspace)?;
         for variant in Variant::ALL {
@@ -93,7 +93,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant
     }
     let object = files.object(machine, variant);
     copy(&built.join("memtrace-ebpf"), &object)?;
-    say::note(&format!("an object is {}", object.display()));
+    ui::note(&format!("an object is {}", object.display()));
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::say;
+use crate::ui;
 
 /// The cargo that runs this program.
 pub(crate) fn cargo() -> Command {
@@ -17,7 +17,7 @@ pub(crate) fn cargo() -> Command {
 /// Says what is run, runs it, and fails when it fails. Standard input is closed: nothing here may wait for an answer.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
-    say::note(&shown);
+    ui::note(&shown);
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot run {shown}"))?;
     if !status.success() {
         bail!("failed, with {status}: {shown}");

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::apt;
 use crate::command;
 use crate::privilege::Root;
-use crate::say;
+use crate::ui;
 use crate::workspace::Workspace;
 
 /// The release whose own emulator is too old beside its neighbours: to install it would remove qemu-utils where those of
@@ -47,7 +47,7 @@ fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> 
         bail!("needed for {why}, to be installed by hand (names of Debian's packages): {list}");
     }
     let root = Root::obtain().with_context(|| format!("needed for {why}: apt-get install {list}"))?;
-    say::step(&format!("Installing packages for {why}: {list}"));
+    ui::step(&format!("Installing packages for {why}: {list}"));
     let apt = || {
         let mut apt = root.command("apt-get");
         // A new machine's own upgrades may hold the lock for a while.
@@ -59,7 +59,7 @@ fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> 
     };
     if let Err(error) = command::run(apt().args(["-q", "update"])) {
         // One broken source among many is no reason to stop: whether the packages can be had shows next.
-        say::warning(&format!("{error:#}"));
+        ui::warning(&format!("{error:#}"));
     }
     // Nothing that the user has may be removed to make room.
     command::run(apt().args(["-q", "install", "-y", "--no-install-recommends", "--no-remove"]).args(packages))

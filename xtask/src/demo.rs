@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: from nothing to a flame graph of a service that leaks.
 
+mod report;
 mod service;
-mod verdict;
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use service::Service;
 
 use crate::privilege::Root;
 use crate::workspace::Workspace;
-use crate::{bpf, command, say, setup};
+use crate::{bpf, command, setup, ui};
 
 /// How long memtrace looks at the service.
 const DURATION: &str = "10s";
@@ -31,7 +31,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     setup::for_demo()?;
     bpf::run(workspace)?;
 
-    say::step("Building memtrace");
+    ui::step("Building memtrace");
     let cargo = || {
         let mut cargo = command::cargo();
         cargo.current_dir(workspace.root());
@@ -39,7 +39,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     };
     command::run(cargo().args(["build", "--release", "--package", "memtrace"]))?;
 
-    say::step("Building the demo service");
+    ui::step("Building the demo service");
     let target = workspace.join("target/frame-pointers");
     command::run(
         cargo()
@@ -50,11 +50,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
             .env("RUSTFLAGS", "-Cforce-frame-pointers=yes"),
     )?;
 
-    say::step("Starting the demo service");
+    ui::step("Starting the demo service");
     let service = Service::start(&target.join("release/demo-service"))?;
-    say::note(&format!("it runs as process {}", service.pid()));
+    ui::note(&format!("it runs as process {}", service.pid()));
 
-    say::step(&format!("Attaching memtrace to process {} for {DURATION}", service.pid()));
+    ui::step(&format!("Attaching memtrace to process {} for {DURATION}", service.pid()));
     let memtrace = workspace.join("target/release/memtrace");
     command::run(
         root.command(memtrace)
@@ -66,7 +66,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
     let numbers = workspace.join(NUMBERS);
     let text = fs::read_to_string(&numbers).with_context(|| format!("cannot read {}", numbers.display()))?;
-    let summary = verdict::judge(&text, GROWING_SITE)?;
-    say::result(&format!("\n{summary}\n\nThe flame graph: {}", workspace.join(PICTURE).display()));
+    let summary = report::judge(&text, GROWING_SITE)?;
+    ui::result(&format!("\n{summary}\n\nThe flame graph: {}", workspace.join(PICTURE).display()));
     Ok(())
 }

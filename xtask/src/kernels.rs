@@ -9,10 +9,10 @@ mod bzimage;
 mod cpio;
 mod features;
 mod guest;
-mod obtain;
-mod run;
+mod guest_tests;
+mod images;
+mod parallel;
 mod selection;
-mod side_by_side;
 mod supported;
 mod transcript;
 mod verify;
@@ -30,7 +30,7 @@ pub(crate) use verify::verify;
 
 use crate::test::{Binary, Group, Tally};
 use crate::workspace::Workspace;
-use crate::{command, say};
+use crate::{command, ui};
 
 /// For guests like this machine optimised, since they are slow; in a folder of its own, since the tests look for another memtrace
 /// beside them.
@@ -44,9 +44,9 @@ pub(crate) fn usual() -> Vec<&'static Kernel> {
 /// Makes the kernels ready; those that cannot be had are told when they are tested on.
 pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     for kernel in kernels {
-        obtain::busybox(workspace, kernel)?;
-        if let Err(error) = obtain::kernel(workspace, kernel) {
-            say::warning(&format!("{error:#}"));
+        images::busybox(workspace, kernel)?;
+        if let Err(error) = images::kernel(workspace, kernel) {
+            ui::warning(&format!("{error:#}"));
         }
     }
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) { arm64::fetch(workspace) } else { Ok(()) }
@@ -66,18 +66,18 @@ pub(crate) fn run_tests(
     let memtrace = build_for(workspace, kernels)?;
     let shares: Vec<_> = kernels.iter().flat_map(|kernel| Share::all(kernel)).collect();
     let begun = Instant::now();
-    let outcomes = side_by_side::each(&shares, |share| {
+    let outcomes = parallel::each(&shares, |share| {
         let name = format!("part {} of the tests for guests on Linux {}", share.number, share.kernel.name);
-        say::step(&format!("Running {name}"));
+        ui::step(&format!("Running {name}"));
         let begun = Instant::now();
         let outcome = match share.kernel.machine {
-            Machine::X86_64 => run::tests(workspace, share, &memtrace, binaries),
-            Machine::Aarch64 => run::trace(workspace, share.kernel),
+            Machine::X86_64 => guest_tests::run(workspace, share, &memtrace, binaries),
+            Machine::Aarch64 => guest_tests::trace(workspace, share.kernel),
         };
-        say::note(&format!("{name} took {} s", begun.elapsed().as_secs()));
+        ui::note(&format!("{name} took {} s", begun.elapsed().as_secs()));
         outcome
     });
-    say::note(&format!("the tests for guests took {} s", begun.elapsed().as_secs()));
+    ui::note(&format!("the tests for guests took {} s", begun.elapsed().as_secs()));
     for (kernel, outcome) in shares.iter().map(|share| share.kernel).zip(outcomes) {
         let problems = match outcome {
             Ok(outcome) => {
@@ -98,7 +98,7 @@ fn build_for(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<PathB
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         arm64::build(workspace)?;
     }
-    say::step("Building the memtrace that guests run");
+    ui::step("Building the memtrace that guests run");
     let mut cargo = command::cargo();
     cargo.current_dir(workspace.root()).args(["build", "--package", "memtrace", "--profile", PROFILE]);
     command::run(&mut cargo)?;

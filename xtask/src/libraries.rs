@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use crate::apt::{self, Apt, Mirror};
-use crate::say;
+use crate::ui;
 use crate::workspace::Workspace;
 
 /// One library.
@@ -41,7 +41,7 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    say::step("Fetching C libraries of other releases, for the tests");
+    ui::step("Fetching C libraries of other releases, for the tests");
     let mirrors = apt::mirrors()?;
     for library in missing {
         fetch(&all, library, &mirrors)

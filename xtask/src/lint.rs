@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::workspace::Workspace;
-use crate::{bpf, command, say, tidy};
+use crate::{bpf, command, tidy, ui};
 
 /// Builds what the checks need and runs them.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -16,10 +16,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 /// Runs the checks; the BPF object must be there, since clippy compiles memtrace.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     ensure_components()?;
-    say::step("Checking the formatting");
+    ui::step("Checking the formatting");
     command::run(command::cargo().current_dir(workspace.root()).args(["fmt", "--all", "--check"]))?;
     command::run(command::cargo().current_dir(workspace.join("memtrace-ebpf")).args(["fmt", "--check"]))?;
-    say::step("Checking clippy's lints");
+    ui::step("Checking clippy's lints");
     command::run(command::cargo().current_dir(workspace.root()).args([
         "clippy",
         "--workspace",
@@ -44,7 +44,7 @@ fn ensure_components() -> Result<()> {
     if command::in_path("rustup").is_empty() {
         bail!("missing from the Rust toolchain, and there is no rustup to add it: {}", missing.join(" "));
     }
-    say::step(&format!("Adding to the Rust toolchain: {}", missing.join(" ")));
+    ui::step(&format!("Adding to the Rust toolchain: {}", missing.join(" ")));
     command::run(Command::new("rustup").args(["component", "add"]).args(&missing))
         .context("the checks need rustfmt and clippy")
 }

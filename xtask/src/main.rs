@@ -10,12 +10,12 @@ mod kernels;
 mod libraries;
 mod lint;
 mod privilege;
-mod say;
 mod setup;
 mod test;
 mod tidy;
 mod toolchain;
-mod verified;
+mod ui;
+mod verifier;
 mod workspace;
 
 use std::process::ExitCode;
@@ -57,7 +57,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "bpf verified",
         does: "ask the running kernel's verifier how much of the object it walks through",
-        run: Run::Alone(verified::tell),
+        run: Run::Alone(verifier::tell),
     },
     Task {
         name: "kernels table",
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::failure(&format!("{error:#}"));
+            ui::failure(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
 
 fn dispatch(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     if matches!(arguments, [name] if matches!(name.as_str(), "help" | "--help" | "-h")) {
-        say::result(&usage());
+        ui::result(&usage());
         return Ok(());
     }
     let (task, rest) = find(arguments)?;

@@ -7,7 +7,7 @@ use bpf_artifact::Machine;
 
 use crate::kernels::{self, Kernel};
 use crate::workspace::Workspace;
-use crate::{command, debian, libraries, say, toolchain};
+use crate::{command, debian, libraries, toolchain, ui};
 
 /// A program that is needed, or another file, and Debian's package with it.
 pub(crate) struct Program {
@@ -64,7 +64,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for_tests(workspace)?;
     for_guests(workspace, &kernels::usual())?;
     toolchain::obtain(workspace)?;
-    say::result("everything needed is there");
+    ui::result("everything needed is there");
     Ok(())
 }
 

@@ -2,19 +2,19 @@
 
 mod binaries;
 mod execute;
-mod tally;
+mod results;
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 pub(crate) use binaries::Binary;
 use execute::Selection;
-pub(crate) use tally::{Group, Ran, Tally};
+pub(crate) use results::{Group, Ran, Tally};
 
 use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::workspace::Workspace;
-use crate::{bpf, command, lint, say, setup};
+use crate::{bpf, command, lint, setup, ui};
 
 /// All tests of this package need root.
 pub(crate) const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
@@ -37,7 +37,7 @@ fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     setup::for_tests(workspace)?;
     setup::for_guests(workspace, kernels)?;
     bpf::run(workspace)?;
-    say::step("Building the tests");
+    ui::step("Building the tests");
     // Guests run no tests of another package, and a memtrace of their own.
     let binaries = binaries::build(workspace, &["--package", PRIVILEGED_PACKAGE, "--tests"])?;
     let mut tally = Tally::of_groups(&[Group::Guests]);
@@ -46,7 +46,7 @@ fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
 }
 
 fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
-    say::step("Building the programs and the tests");
+    ui::step("Building the programs and the tests");
     // The privileged tests run memtrace itself, which belongs to another package than they.
     command::run(command::cargo().current_dir(workspace.root()).args(["build", "--workspace"]))?;
     binaries::build(workspace, &["--workspace"])
@@ -54,7 +54,7 @@ fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
 
 fn conclude(tally: Tally) -> Result<()> {
     let (summary, well) = tally.conclude();
-    say::result(&format!("\n{summary}"));
+    ui::result(&format!("\n{summary}"));
     if well { Ok(()) } else { bail!("not everything ran and passed") }
 }
 
@@ -62,20 +62,20 @@ fn run_all(workspace: &Workspace) -> Result<()> {
     // Asked first, so that a password is wanted at the beginning and not after many minutes of building.
     let root = Root::obtain();
     if let Err(error) = &root {
-        say::warning(&format!("the privileged tests will not run, and so this will fail: {error:#}"));
+        ui::warning(&format!("the privileged tests will not run, and so this will fail: {error:#}"));
     }
     setup::for_tests(workspace)?;
     let usual = kernels::usual();
     let guests = setup::for_guests(workspace, &usual);
     if let Err(error) = &guests {
-        say::warning(&format!("the tests on other kernels will not run, and so this will fail: {error:#}"));
+        ui::warning(&format!("the tests on other kernels will not run, and so this will fail: {error:#}"));
     }
     bpf::run(workspace)?;
     lint::check(workspace)?;
     let binaries = build(workspace)?;
 
     let mut tally = Tally::of_groups(Group::ALL);
-    say::step("Running the tests that need no privileges");
+    ui::step("Running the tests that need no privileges");
     for binary in binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE) {
         let ran = execute::run(binary.command(), Selection::Without(PRIVILEGED_PREFIX))?;
         tally.add(Group::Unprivileged, &binary.name(), ran);
@@ -94,7 +94,7 @@ fn run_all(workspace: &Workspace) -> Result<()> {
 }
 
 fn run_privileged(root: Root, binaries: &[Binary], tally: &mut Tally) -> Result<()> {
-    say::step("Running the privileged tests");
+    ui::step("Running the privileged tests");
     for binary in binaries {
         let all = binary.package == PRIVILEGED_PACKAGE;
         let selection = if all { Selection::All } else { Selection::Only(PRIVILEGED_PREFIX) };

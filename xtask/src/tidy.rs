@@ -16,7 +16,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 use tree::{Source, Tree};
 
-use crate::say;
+use crate::ui;
 use crate::workspace::Workspace;
 
 /// A rule that is broken somewhere.
@@ -56,26 +56,26 @@ pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> 
     };
     let violations = check(&Tree::read(workspace.root())?);
     for violation in &violations {
-        say::result(&violation.to_string());
+        ui::result(&violation.to_string());
     }
     if violations.is_empty() { Ok(()) } else { bail!("{} violations", violations.len()) }
 }
 
 /// Checks the checkout.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    say::step("Checking the project's own rules");
+    ui::step("Checking the project's own rules");
     let tree = Tree::read(workspace.root())?;
     for warning in shape::warnings(&tree) {
-        say::warning(&warning.to_string());
+        ui::warning(&warning.to_string());
     }
     let violations = violations(&tree);
     for violation in &violations {
-        say::failure(&violation.to_string());
+        ui::failure(&violation.to_string());
     }
     if !violations.is_empty() {
         bail!("{} breaches of the project's own rules (CONTRIBUTING.md has them)", violations.len());
     }
-    say::note(&format!("{} files are tidy", tree.sources.len()));
+    ui::note(&format!("{} files are tidy", tree.sources.len()));
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use compiler::Compiler;
 
 use crate::workspace::Workspace;
-use crate::{command, debian, say};
+use crate::{command, debian, ui};
 
 /// Debian's compiler with core for BPF: no nightly, no sources of the standard library.
 const COMPILER_PACKAGES: &[&str] = &["rustc-web", "libstd-rust-web-dev-bpf"];
@@ -62,8 +62,8 @@ pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
             }
         },
     };
-    say::note(&format!("BPF compiler: {compiler}"));
-    say::note(&format!("BPF linker: {}", linker.display()));
+    ui::note(&format!("BPF compiler: {compiler}"));
+    ui::note(&format!("BPF linker: {}", linker.display()));
     Ok(Toolchain { compiler: compiler.clone(), linker })
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::facts::{self, list, number, short};
+use super::format::{self, list, number, short};
 
 /// The variants, in the order of the rows.
 const VARIANTS: &[(&str, &str)] = &[
@@ -39,11 +39,11 @@ pub(super) fn table(result: &Value) -> Result<String> {
     text.push_str(&format!(
         "\n\nNanoseconds of a processor's time for a `malloc` and a `free`; medians of {rounds} rounds of {slice} ms, all \
          variants in turn. {}; the target and the tracer have processors of their own, the 4 threads {}. {}{}{}",
-        facts::machine(result)?,
+        format::machine(result)?,
         threads(result)?,
         sites(result)?,
         losses(result),
-        facts::left_out(result, title),
+        format::left_out(result, title),
     ));
     Ok(text)
 }
@@ -103,7 +103,7 @@ fn losses(result: &Value) -> String {
         for (name, title) in VARIANTS {
             let lost = variant(result, mode, name).ok().flatten().and_then(|variant| variant["lost"].as_f64());
             if let Some(lost) = lost.filter(|&lost| lost > 0.0) {
-                sentences.push_str(&format!(" Lost events ({mode_title}; {title}): {}.", facts::thousands(lost)));
+                sentences.push_str(&format!(" Lost events ({mode_title}; {title}): {}.", format::thousands(lost)));
             }
         }
     }

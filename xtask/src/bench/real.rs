@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::facts::{self, list, number, short};
+use super::format::{self, list, number, short};
 
 /// The table, with what belongs to it.
 pub(super) fn table(result: &Value) -> Result<String> {
@@ -13,7 +13,7 @@ pub(super) fn table(result: &Value) -> Result<String> {
     for program in list(&result["programs"]) {
         let (name, does) = (field(program, "name")?, field(program, "does")?);
         let seconds = number(&program["seconds"], "median")?;
-        let rate = facts::thousands(number(program, "allocations")? / seconds);
+        let rate = format::thousands(number(program, "allocations")? / seconds);
         let memtrace = slowdown(&program["memtrace"])?;
         let heaptrack = match &program["heaptrack"] {
             Value::Null => String::from("-"),
@@ -22,7 +22,7 @@ pub(super) fn table(result: &Value) -> Result<String> {
         text.push_str(&format!("\n| {name}: {does} | {} s | {rate} | {memtrace} | {heaptrack} |", short(seconds),));
         let lost = number(&program["memtrace"], "lost")?;
         if lost > 0.0 {
-            losses.push_str(&format!(" memtrace lost {} events of {name}.", facts::thousands(lost)));
+            losses.push_str(&format!(" memtrace lost {} events of {name}.", format::thousands(lost)));
         }
     }
     if losses.is_empty() {
@@ -32,8 +32,8 @@ pub(super) fn table(result: &Value) -> Result<String> {
         "\n\nTimes as long as untraced: medians, and the least and the most, of {} rounds, all variants in turn; memtrace \
          with its default options, and so with whole stacks. {}; the target and the tracer have processors of their own.{losses}{}",
         number(result, "rounds")?,
-        facts::machine(result)?,
-        facts::left_out(result, str::to_owned),
+        format::machine(result)?,
+        format::left_out(result, str::to_owned),
     ));
     text.push_str(&faults(&result["faults"])?);
     Ok(text)
@@ -55,7 +55,7 @@ fn faults(faults: &Value) -> Result<String> {
         number(faults, "sample")?,
         times("sampled", "time")?,
         times("sampled", "processor")?,
-        facts::thousands(number(faults, "touched")?),
+        format::thousands(number(faults, "touched")?),
         times("exact", "time")?,
         times("exact", "processor")?,
         number(faults, "within")?,

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::facts::{self, list, number, short};
+use super::format::{self, list, number, short};
 
 /// The variants, in the order of the rows.
 const VARIANTS: &[(&str, &str)] = &[
@@ -49,7 +49,7 @@ pub(super) fn table(result: &Value) -> Result<String> {
          the program, and so does `bpf_get_stack`. A stack's frames were all met by the stack before, \
          but in the row of those not met for long: there only main's and its callers' were. {} {}.",
         verdict(depths)?,
-        facts::machine(result)?,
+        format::machine(result)?,
     ));
     Ok(text)
 }

@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, bail};
 use bpf_artifact::{Machine, Variant};
 use serde_json::Value;
 
-use super::obtain;
+use super::images;
 use crate::apt::{self, Apt};
 use crate::workspace::Workspace;
-use crate::{bpf, command, say};
+use crate::{bpf, command, ui};
 
 /// Rust's name of the machine, with its system.
 const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -78,7 +78,7 @@ fn library(workspace: &Workspace) -> PathBuf {
 
 fn unpack(folder: &Path, into: &Path, packages: &[String]) -> Result<()> {
     let apt = Apt::prepare(&folder.join("apt"), &apt::own_sources()?)?.for_architecture(ARCHITECTURE);
-    obtain::renew(into)?;
+    images::renew(into)?;
     apt.update()?;
     packages.iter().try_for_each(|package| apt.unpack(package, into).map(drop))
 }
@@ -93,7 +93,7 @@ fn has_target(compiler: &str) -> Result<bool> {
 /// Builds all that the guest runs.
 pub(super) fn build(workspace: &Workspace) -> Result<()> {
     bpf::build_for(workspace, Machine::Aarch64)?;
-    say::step("Building memtrace for arm64");
+    ui::step("Building memtrace for arm64");
     let target = folder(workspace).join("target");
     let mut cargo = command::cargo();
     cargo.current_dir(workspace.root()).args(["build", "--package", "memtrace", "--package", "xtask"]);

@@ -8,8 +8,8 @@ use bpf_artifact::Machine;
 use super::guest::{self, Files, Guest};
 use super::supported::Kernel;
 use super::transcript::{Script, Transcript};
-use super::{arm64, obtain};
-use crate::say;
+use super::{arm64, images};
+use crate::ui;
 use crate::workspace::Workspace;
 
 /// Runs the script in a guest, which is told from those beside it by its `name`. What it wrote comes with why it did not come to
@@ -21,8 +21,8 @@ pub(super) fn boot(
     script: Script,
     deadline: Duration,
 ) -> Result<(Transcript, Option<String>)> {
-    let image = obtain::kernel(workspace, kernel)?;
-    let busybox = obtain::busybox(workspace, kernel)?;
+    let image = images::kernel(workspace, kernel)?;
+    let busybox = images::busybox(workspace, kernel)?;
     let files = match kernel.machine {
         Machine::X86_64 => Files::Host,
         Machine::Aarch64 => Files::Own(arm64::files(workspace)),
@@ -32,7 +32,7 @@ pub(super) fn boot(
     let mut transcript = Transcript::default();
     let ended = guest::run(&guest, &script.finish(), deadline, |line| {
         // Guests run beside one another.
-        say::result(&format!("{name:<9} {line}"));
+        ui::result(&format!("{name:<9} {line}"));
         transcript.read_line(line);
     })?;
     let trouble = (ended.told != Some(0) || !transcript.is_whole()).then(|| ended.explain(deadline));

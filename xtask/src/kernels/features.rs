@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::supported::{self, Kernel};
-use crate::say;
+use crate::ui;
 use crate::workspace::Workspace;
 
 /// Where the document has the table.
@@ -82,7 +82,7 @@ pub(crate) fn write(workspace: &Workspace) -> Result<()> {
     let (before, _, after) = split(&text)?;
     fs::write(&path, format!("{before}{BEGIN}\n\n{}\n{END}{after}", table(&columns)))
         .with_context(|| format!("cannot write {}", path.display()))?;
-    say::note(&format!("written: {}", path.display()));
+    ui::note(&format!("written: {}", path.display()));
     Ok(())
 }
 

@@ -12,9 +12,9 @@ use anyhow::{Context as _, Result};
 use bpf_artifact::Machine;
 
 use super::cpio::Archive;
-use super::obtain::Image;
+use super::images::Image;
 use crate::setup::Program;
-use crate::{command, say};
+use crate::{command, ui};
 
 /// What guests run in, and its package.
 pub(crate) const fn emulator(machine: Machine) -> Program {
@@ -90,7 +90,7 @@ pub(super) fn run(guest: &Guest<'_>, commands: &str, deadline: Duration, mut lin
     }
     let mut emulator = machine(guest, deadline);
     emulator.stderr(fs::File::create(file("complaints"))?);
-    say::note(&command::shown(&emulator));
+    ui::note(&command::shown(&emulator));
     let mut child = emulator.spawn().context("the emulator cannot be run")?;
     if let Some(stdout) = child.stdout.take() {
         for text in BufReader::new(stdout).split(b'\n') {

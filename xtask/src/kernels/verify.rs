@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result, bail};
 use bpf_artifact::{Machine, Variant};
 
 use super::boot::boot;
-use super::run::PART_SECONDS;
+use super::guest_tests::PART_SECONDS;
 use super::supported::Kernel;
 use super::transcript::{Script, Transcript};
-use super::{arm64, side_by_side, text};
-use crate::say;
-use crate::verified::{self, Verdict, Verdicts};
+use super::{arm64, parallel, text};
+use crate::ui;
+use crate::verifier::{self, Verdict, Verdicts};
 use crate::workspace::Workspace;
 
 /// When a guest is ended that asks its verifier.
@@ -32,7 +32,7 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         arm64::build(workspace)?;
     }
-    let answers = side_by_side::each(kernels, |kernel| ask(workspace, kernel));
+    let answers = parallel::each(kernels, |kernel| ask(workspace, kernel));
     for (kernel, answer) in kernels.iter().zip(answers) {
         match answer {
             Err(error) => problems.push(format!("Linux {}: {error:#}", kernel.name)),
@@ -42,7 +42,7 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
                 if part.status != Some(0) {
                     problems.push(format!("Linux {} does not tell of the programs; its words are above", kernel.name));
                 }
-                columns.push((*kernel, verified::read(&part.text())));
+                columns.push((*kernel, verifier::read(&part.text())));
             }
         }
     }
@@ -50,10 +50,10 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
         for (program, verdict) in verdicts {
             let shown = match verdict {
                 Verdict::Accepted(Some(count)) => count.to_string(),
-                Verdict::Accepted(None) => String::from(verified::UNTOLD),
+                Verdict::Accepted(None) => String::from(verifier::UNTOLD),
                 Verdict::Refused(words) => format!("refused: {words}"),
             };
-            say::result(&format!("{:<9} {program:<32} {shown:>8}", kernel.name));
+            ui::result(&format!("{:<9} {program:<32} {shown:>8}", kernel.name));
         }
         problems.extend(unexpected(kernel, verdicts));
     }
@@ -63,7 +63,7 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
 const PART: &str = "verifier";
 
 fn ask(workspace: &Workspace, kernel: &Kernel) -> Result<(Transcript, Option<String>)> {
-    say::step(&format!("Asking the verifier of Linux {}", kernel.name));
+    ui::step(&format!("Asking the verifier of Linux {}", kernel.name));
     let mut script = Script::with(&[]);
     match kernel.machine {
         Machine::X86_64 => {
@@ -79,7 +79,7 @@ fn ask(workspace: &Workspace, kernel: &Kernel) -> Result<(Transcript, Option<Str
 /// What is wrong with a verifier's verdicts.
 fn unexpected(kernel: &Kernel, verdicts: &Verdicts) -> Vec<String> {
     let name = kernel.name;
-    let is_of = |program: &str, variant| program.starts_with(verified::PLAIN) == (variant == Variant::Plain);
+    let is_of = |program: &str, variant| program.starts_with(verifier::PLAIN) == (variant == Variant::Plain);
     let refusals = || {
         verdicts.iter().filter_map(|(program, verdict)| match verdict {
             Verdict::Refused(words) => Some((program, words)),
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_kernel_must_take_or_refuse_the_programs_as_it_is_said_to() {
         let kernel = |refuses| Kernel { name: "1.0", machine: Machine::X86_64, suites: &[], refuses };
-        let told = |text| verified::read(text);
+        let told = |text| verifier::read(text);
         let (takes, refuses) = (kernel(&[]), kernel(&[(Variant::Usual, "no atomics")]));
         assert_eq!(unexpected(&takes, &told("free 1\nplain_free -")), [""; 0]);
         assert_eq!(unexpected(&takes, &told("free 600001")).len(), 1);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::privilege::Root;
 use crate::workspace::Workspace;
-use crate::{command, say};
+use crate::{command, ui};
 
 /// One test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) fn build(workspace: &Workspace, which: &[&str]) -> Result<Vec<Binary>
     let mut cargo = command::cargo();
     cargo.current_dir(workspace.root()).args(["test", "--no-run"]).args(which);
     cargo.arg("--message-format=json-render-diagnostics").stdin(Stdio::null()).stderr(Stdio::inherit());
-    say::note(&command::shown(&cargo));
+    ui::note(&command::shown(&cargo));
     let output = cargo.output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!("the tests could not be built");

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::tally::Ran;
+use super::results::Ran;
 use crate::workspace::Workspace;
-use crate::{command, say};
+use crate::{command, ui};
 
 /// Which tests of a program are run.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ pub(super) fn doc_tests(workspace: &Workspace) -> Result<Ran> {
 
 fn stream(mut command: Command) -> Result<Ran> {
     let shown = command::shown(&command);
-    say::note(&shown);
+    ui::note(&shown);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {shown}"))?;
     let mut ran = Ran::default();
@@ -53,7 +53,7 @@ fn stream(mut command: Command) -> Result<Ran> {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches('\n');
             ran.read_line(text);
-            say::result(text);
+            ui::result(text);
             line.clear();
         }
     }

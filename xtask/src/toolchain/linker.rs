@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::ask;
 use super::llvm::Llvm;
 use crate::workspace::Workspace;
-use crate::{command, say};
+use crate::{command, ui};
 
 /// The version that is built. Others with the same major and minor number do as well.
 const VERSION: &str = "0.13.0";
@@ -25,7 +25,7 @@ pub(super) fn find(workspace: &Workspace, llvm: u32) -> Option<PathBuf> {
 /// Builds the linker into the workspace's target folder.
 pub(super) fn install(workspace: &Workspace, llvm: &Llvm) -> Result<PathBuf> {
     let folder = folder(workspace, llvm.major);
-    say::step(&format!("Building bpf-linker {VERSION} with LLVM {} into {}", llvm.major, folder.display()));
+    ui::step(&format!("Building bpf-linker {VERSION} with LLVM {} into {}", llvm.major, folder.display()));
     command::run(
         command::cargo()
             .args(["install", "bpf-linker", "--version", VERSION, "--locked", "--force", "--no-default-features"])

@@ -10,7 +10,7 @@ use aya::Ebpf;
 use aya::programs::{Program, ProgramError};
 use bpf_artifact::{Machine, Variant};
 
-use crate::say;
+use crate::ui;
 use crate::workspace::Workspace;
 
 /// What a verifier says of a program.
@@ -38,7 +38,7 @@ const TOLERANCE: u64 = 25;
 /// be asked, which is said.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     if fs::metadata("/proc/self")?.uid() != 0 {
-        say::note("as root, this would also print how many instructions the verifier walks through");
+        ui::note("as root, this would also print how many instructions the verifier walks through");
         return Ok(());
     }
     let mut counts = BTreeMap::new();
@@ -52,10 +52,10 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let path = workspace.join(BASELINE);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let baseline = parse(&text)?;
-    say::step("Instructions that the verifier walks through, and the baseline");
+    ui::step("Instructions that the verifier walks through, and the baseline");
     for (program, count) in &counts {
         let known = baseline.get(program).map_or_else(|| String::from("-"), u64::to_string);
-        say::note(&format!("{program:<30} {count:>8} {known:>8}"));
+        ui::note(&format!("{program:<30} {count:>8} {known:>8}"));
     }
     judge(&counts, &baseline).map_err(|reason| anyhow!("{reason}; where that is right, change {BASELINE}"))
 }
@@ -63,7 +63,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
 /// Prints a program and what the verifier says of it a line, for `cargo xtask bpf --kernels`, which runs this in guests.
 pub(crate) fn tell(workspace: &Workspace) -> Result<()> {
     for (program, verdict) in ask(workspace)? {
-        say::result(&match verdict {
+        ui::result(&match verdict {
             Verdict::Accepted(Some(count)) => format!("{program} {count}"),
             Verdict::Accepted(None) => format!("{program} {UNTOLD}"),
             Verdict::Refused(words) => format!("{program} {REFUSED} {words}"),

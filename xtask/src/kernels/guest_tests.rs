@@ -32,7 +32,7 @@ pub(super) struct Outcome {
 }
 
 /// Runs a share of the tests for guests with this machine's files; with the first of them it is looked at what the kernel has.
-pub(super) fn tests(workspace: &Workspace, share: &Share, memtrace: &Path, binaries: &[Binary]) -> Result<Outcome> {
+pub(super) fn run(workspace: &Workspace, share: &Share, memtrace: &Path, binaries: &[Binary]) -> Result<Outcome> {
     let (kernel, is_first) = (share.kernel, share.number == 1);
     let memtrace = text(memtrace)?;
     let mut script = Script::with(&[("MEMTRACE_BIN", memtrace), ("RUST_BACKTRACE", "0")]);

@@ -11,7 +11,7 @@ use super::bzimage;
 use super::supported::Kernel;
 use crate::apt::{self, Apt, Mirror};
 use crate::workspace::Workspace;
-use crate::{command, say};
+use crate::{command, ui};
 
 /// What a guest needs that Debian's kernels have as modules: the host's files by 9p, and a layer over them.
 const MODULES: &[&str] = &["virtio_pci", "9p", "9pnet_virtio", "overlay"];
@@ -43,7 +43,7 @@ pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
     let all = workspace.join("target/kernels");
     let folder = all.join(kernel.name);
     if !folder.join(COMPLETE).exists() {
-        say::step(&format!("Fetching Debian's Linux {}", kernel.name));
+        ui::step(&format!("Fetching Debian's Linux {}", kernel.name));
         let why = || format!("Linux {} cannot be had", kernel.name);
         renew(&folder)?;
         let unpacked = folder.join("unpacked");
