@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
 
 /// Counts what is allocated.
 struct Counting;
@@ -39,7 +39,7 @@ const SETTINGS: Settings = Settings {
     processes: u32::MAX,
     track_peak: false,
     older: None,
-    parts: Parts::Whole,
+    parts: PartitionBy::Whole,
 };
 
 /// A generator of random numbers that is fast, small and the same everywhere (Steele et al., `SplitMix64`, 2014).

@@ -6,8 +6,8 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{
-    AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, Parts, Pid, Snapshot, Stack, StackEnd, StackId, Tick,
-    Tid,
+    AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, PartitionBy, Pid, Snapshot, Stack, StackEnd, StackId,
+    Tick, Tid,
 };
 use memtrace::pipeline;
 
@@ -20,7 +20,7 @@ const SETTINGS: Settings = Settings {
     processes: u32::MAX,
     track_peak: false,
     older: None,
-    parts: Parts::Whole,
+    parts: PartitionBy::Whole,
 };
 
 /// A shard's snapshot: each stack has allocated in each shard, and its frames came to one of them.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
-    Amount, Bytes, Frame, FrameId, Location, Metric, Name, ObjectName, Part, Pid, ProcessProfile, Profile, Root,
-    StackEnd, StackProfile, Usage, Variance, VirtOffset,
+    Amount, Bytes, Frame, FrameId, GroupBy, Location, Metric, Name, ObjectName, Partition, Pid, ProcessProfile,
+    Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -36,7 +36,7 @@ fn profile() -> Profile {
         let amount = Amount { bytes: Bytes(index as u64 * 16 + 1), count: index as u64 + 1 };
         StackProfile {
             process: 0,
-            part: Part::Whole,
+            part: Partition::Whole,
             frames: frames.collect(),
             end: StackEnd::Complete,
             usage: Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() },
@@ -63,8 +63,12 @@ fn profile() -> Profile {
 
 fn writers(criterion: &mut Criterion) {
     let profile = profile();
-    let options =
-        Options { metric: Metric::LiveBytes, by: Root::Process, top: 10, subject: String::from("pid 4711 (service)") };
+    let options = Options {
+        metric: Metric::LiveBytes,
+        by: GroupBy::Process,
+        top: 10,
+        subject: String::from("pid 4711 (service)"),
+    };
     let mut group = criterion.benchmark_group("report");
     group.throughput(Throughput::Elements(STACKS as u64)).sample_size(10);
     for &format in Format::ALL {

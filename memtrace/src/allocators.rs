@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::elf::{Elf, ElfError, Source};
-use crate::model::{Image, Naming, Object, Shape};
+use crate::model::{Naming, Object, ProcessImage, Shape};
 use crate::procfs::error::TargetError;
 
 use functions::Place;
 pub use functions::{FoundFunction, SkipReason, Skipped};
 pub use kind::{Kind, Kinds};
 use names::{Listed, Named};
-pub use wanted::{Hooks, Named as NamedAllocator, Wanted};
+pub use wanted::{Hooks, Named as NamedAllocator, UserHooks};
 
 /// An object that defines the functions of an allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,14 +94,14 @@ impl fmt::Display for Verdict {
 
 /// An object that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookedAt {
+pub struct ExaminedObject {
     /// The file, as the target sees it.
     pub path: PathBuf,
     /// What it turned out to be.
     pub verdict: Verdict,
 }
 
-impl fmt::Display for LookedAt {
+impl fmt::Display for ExaminedObject {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: {}", self.path.display(), self.verdict)
     }
@@ -113,7 +113,7 @@ pub struct Survey {
     /// Every allocator, whether it can be traced or not. A program with another one than its C library's carries both.
     pub allocators: Vec<Allocator>,
     /// Every object, allocator or not.
-    pub looked_at: Vec<LookedAt>,
+    pub looked_at: Vec<ExaminedObject>,
 }
 
 impl Survey {
@@ -135,7 +135,7 @@ impl Survey {
     }
 
     /// Looks at one more object.
-    fn look_at(&mut self, object: &Arc<Object>, wanted: &Wanted) {
+    fn look_at(&mut self, object: &Arc<Object>, wanted: &UserHooks) {
         let (verdict, found) = match object.handle.as_ref().map(File::open) {
             None => (Verdict::NotOpened, None),
             Some(Err(error)) => (Verdict::Bad(error.to_string()), None),
@@ -155,7 +155,7 @@ impl Survey {
         found: Option<Probed>,
         object: impl FnOnce() -> Arc<Object>,
     ) {
-        self.looked_at.push(LookedAt { path: path.to_owned(), verdict });
+        self.looked_at.push(ExaminedObject { path: path.to_owned(), verdict });
         self.allocators.extend(found.map(|Probed { kinds, functions, skipped }| Allocator {
             object: object(),
             kinds,
@@ -167,7 +167,7 @@ impl Survey {
 
 /// Looks for allocators in what a process has mapped, at each object once.
 #[must_use]
-pub fn survey(image: &Image, wanted: &Wanted) -> Survey {
+pub fn survey(image: &ProcessImage, wanted: &UserHooks) -> Survey {
     let mut survey = Survey::default();
     let mut seen: Vec<&Arc<Object>> = Vec::new();
     for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
@@ -206,7 +206,7 @@ impl Found {
 }
 
 /// Says what a file is. `path` serves for names only.
-pub(crate) fn examine<S: Source>(source: S, path: &Path, wanted: &Wanted) -> (Verdict, Option<Found>) {
+pub(crate) fn examine<S: Source>(source: S, path: &Path, wanted: &UserHooks) -> (Verdict, Option<Found>) {
     match judge(source, path, wanted) {
         Ok(Ok(found)) => {
             let kinds = found.kinds.clone();
@@ -225,7 +225,7 @@ pub(crate) fn examine<S: Source>(source: S, path: &Path, wanted: &Wanted) -> (Ve
 
 /// An object is an allocator if it defines something that allocates and something that frees; whoever only imports them is
 /// a customer. C++'s and Rust's own functions count where they are no mere wrappers.
-fn judge<S: Source>(source: S, path: &Path, wanted: &Wanted) -> Result<Result<Found, Verdict>, ElfError> {
+fn judge<S: Source>(source: S, path: &Path, wanted: &UserHooks) -> Result<Result<Found, Verdict>, ElfError> {
     let elf = Elf::parse(source)?;
     if elf.is_go()? {
         return Ok(Err(Verdict::Go));

@@ -25,7 +25,7 @@ mod damaged;
 #[cfg(test)]
 mod synthetic;
 
-pub use build::{Built, Wanted, build_all};
+pub use build::{BuildJob, Built, build_all};
 pub use cache::{Cache, CacheError, directory};
 pub use error::Error;
 pub use intern::Interner;

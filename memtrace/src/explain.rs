@@ -18,7 +18,7 @@ use self::assemble::{Closer, Readings};
 use self::span::Span;
 use crate::allocators::Survey;
 use crate::elf::Elf;
-use crate::model::{AbsAddr, Bytes, Counted, Explanation, Held};
+use crate::model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
 use crate::procfs::error::TargetError;
 use crate::procfs::objects::Objects;
 use crate::procfs::page_map;
@@ -73,7 +73,7 @@ pub fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Res
 }
 
 /// The mappings, and what the kernel counts before and after they are read; read again where that is not the same.
-fn steadily(process: &Process) -> Result<(Vec<Area>, Counted, Counted), TargetError> {
+fn steadily(process: &Process) -> Result<(Vec<Area>, StatusCounters, StatusCounters), TargetError> {
     let pid = process.pid;
     let mut before = counted(pid)?;
     let mut attempt = 1;
@@ -110,10 +110,10 @@ fn variables(process: &Process, areas: &[Area], objects: &mut Objects) -> Vec<(u
 struct Looking<'peek>(&'peek io::Result<Peek>);
 
 impl Closer for Looking<'_> {
-    fn held(&self, Span { start, end }: Span) -> Option<Held> {
+    fn held(&self, Span { start, end }: Span) -> Option<MemorySizes> {
         let peek = self.0.as_ref().ok()?;
         let residence = peek.pages.residence(start, end).ok()?;
-        Some(Held {
+        Some(MemorySizes {
             reserved: Bytes(end.0 - start.0),
             resident: residence.resident(start, end),
             swap: Bytes(residence.swapped * peek.pages.page().0),

@@ -24,8 +24,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    AllocatorId, Amount, Bytes, Ending, Event, EventClass, EventKind, ImageId, ImageUsage, LossReason, Losses, OomKill,
-    OutOfMemory, Part, Parts, Pid, Snapshot, Stack, StackId, StackKey, Stacks, Tick, Tid,
+    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, ImageId, ImageUsage, LossReason, Losses,
+    OomKill, OutOfMemory, Partition, PartitionBy, Pid, Snapshot, Stack, StackId, StackKey, Stacks, Tick, Tid,
 };
 use counts::Counts;
 use image::{Image, Room};
@@ -44,7 +44,7 @@ pub struct Settings {
     /// Live numbers count only blocks that have lived at least this long: until now, or until their process' exit.
     pub older: Option<Duration>,
     /// Which parts of a process are kept apart.
-    pub parts: Parts,
+    pub parts: PartitionBy,
 }
 
 /// The books of one shard.
@@ -176,8 +176,8 @@ impl Ledger {
             }
             EventKind::OomKill(kill) => self.kill(pid, *kill, tick),
             EventKind::Counts { counts, is_traced } => self.count(pid, counts, is_traced),
-            EventKind::Exec => self.end_image(pid, Ending::Exec, tick),
-            EventKind::Exit => self.end_image(pid, Ending::Exit, tick),
+            EventKind::Exec => self.end_image(pid, ImageEnd::Exec, tick),
+            EventKind::Exit => self.end_image(pid, ImageEnd::Exit, tick),
         }
     }
 
@@ -246,12 +246,12 @@ impl Ledger {
         })
     }
 
-    const fn part(&self, tid: Tid, allocator: AllocatorId) -> Part {
+    const fn part(&self, tid: Tid, allocator: AllocatorId) -> Partition {
         match self.settings.parts {
             // What kind of memory a page is of is asked at the end.
-            Parts::Whole | Parts::Memory => Part::Whole,
-            Parts::Threads => Part::Thread(tid),
-            Parts::Allocators => Part::Allocator(allocator),
+            PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
+            PartitionBy::Threads => Partition::Thread(tid),
+            PartitionBy::Allocators => Partition::Allocator(allocator),
         }
     }
 
@@ -340,12 +340,12 @@ impl Ledger {
 
     /// Closes the books of the image that `pid` runs. Where it has none the ordinal advances all the same: another
     /// shard may have books of it, and the shards must agree on what comes next.
-    fn end_image(&mut self, pid: Pid, ending: Ending, tick: Tick) {
+    fn end_image(&mut self, pid: Pid, ending: ImageEnd, tick: Tick) {
         let Some(process) = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index)) else { return };
         let id = process.image_id();
         process.ordinal = process.ordinal.saturating_add(1);
         let was_killed = std::mem::take(&mut process.is_killed);
-        let ending = if was_killed && ending == Ending::Exit { Ending::OomKill } else { ending };
+        let ending = if was_killed && ending == ImageEnd::Exit { ImageEnd::OomKill } else { ending };
         let counts = process.counts.end(ending);
         if let Some(image) = process.image.take() {
             let mut keep = |class, usage| self.ended.entry(class).or_default().push((id, usage));

@@ -15,7 +15,7 @@ use record::Record;
 use ring::Ring;
 
 use crate::model::Pid;
-pub use record::{FileIdentity, MappingKind, MappingNotice};
+pub use record::{FileIdentity, MappingKind, MmapEvent};
 
 /// How large each processor's ring is. Some 150 bytes a record: 3,500 mappings between two drains, as many as a hundred
 /// short programs make. Root's rings are not held to `perf_event_mlock_kb` (`perf_mmap`, kernel/events/core.c).
@@ -80,7 +80,7 @@ impl MappingEvents {
     /// # Errors
     ///
     /// What the clock returns.
-    pub fn drain(&mut self, sink: impl FnMut(MappingNotice)) -> io::Result<u64> {
+    pub fn drain(&mut self, sink: impl FnMut(MmapEvent)) -> io::Result<u64> {
         // A thread writes a record before it can do the next thing, perhaps on another processor. So a record from before
         // this moment is in its ring already or has no successor from before this moment; taking no others keeps the order.
         let horizon = open::now()?;
@@ -99,7 +99,7 @@ struct Queue {
     followed: BTreeMap<Pid, bool>,
     /// Whether all are.
     all: bool,
-    waiting: Vec<MappingNotice>,
+    waiting: Vec<MmapEvent>,
     lost: u64,
 }
 
@@ -111,7 +111,7 @@ impl Queue {
     /// Takes up a record as it lies in a ring.
     fn push(&mut self, bytes: &[u8]) {
         match record::parse(bytes) {
-            Some(Record::Notice(notice)) => self.waiting.push(notice),
+            Some(Record::ProcessEvent(notice)) => self.waiting.push(notice),
             Some(Record::Lost(count)) => self.lost = self.lost.saturating_add(count),
             Some(Record::Other) => {}
             // A record that can't be understood is a mapping that is not known.
@@ -120,7 +120,7 @@ impl Queue {
     }
 
     /// Hands over what is not younger than `horizon`, and returns how many records were lost since the last call.
-    fn deliver(&mut self, horizon: u64, mut sink: impl FnMut(MappingNotice)) -> u64 {
+    fn deliver(&mut self, horizon: u64, mut sink: impl FnMut(MmapEvent)) -> u64 {
         // Stable: records of one ring with equal times stay in their order.
         self.waiting.sort_by_key(|notice| notice.time_ns);
         let due = self.waiting.partition_point(|notice| notice.time_ns <= horizon);

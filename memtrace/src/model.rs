@@ -9,22 +9,22 @@ mod event;
 mod event_class;
 mod explanation;
 mod group;
+mod group_by;
 mod id;
-mod kernel_counts;
 mod losses;
 mod mapping;
 mod mapping_kind;
 mod metric;
-mod notice;
 mod oom;
 mod order;
-mod part;
+mod partition;
 mod pressure;
+mod process_event;
 mod profile;
 mod reclaim;
 mod replaced;
-mod resident;
-mod root;
+mod residency;
+mod rusage;
 mod snapshot;
 mod stack;
 mod stacks;
@@ -39,36 +39,36 @@ pub use belonging::{Cgroup, Container, User};
 pub use event::{Event, EventKind, OutOfMemory, Touch};
 pub use event_class::EventClass;
 pub use explanation::{
-    CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, NamedMemory,
-    ThreadStacks, Told,
+    CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes, NamedMemory,
+    StatusCounters, ThreadStacks,
 };
 pub use group::{CgroupId, GroupMemory, GroupProfile, StallKey};
+pub use group_by::GroupBy;
 pub use id::{ImageId, Pid, StackId, Tid};
-pub use kernel_counts::{ImageCounts, KernelCounts, PageFaults};
 pub use losses::{LossReason, Losses};
-pub use mapping::{Beginning, BuildId, Image, Mapping, Object};
+pub use mapping::{BuildId, ImageStart, Mapping, Object, ProcessImage};
 pub use mapping_kind::{MappingKind, MappingTraits};
 pub use metric::{Measure, Metric};
-pub use notice::{Notice, NoticeKind};
 pub use oom::OomKill;
 pub use order::{Order, Orders};
-pub use part::{AllocatorId, Part, Parts};
+pub use partition::{AllocatorId, Partition, PartitionBy};
 pub use pressure::{Pressure, Stalled};
+pub use process_event::{ProcessEvent, ProcessEventKind};
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
     Unnamed,
 };
-pub use reclaim::{Effort, KernelThread, MachineReclaim, PressureTime, Reading, Seconds, VmCounters};
+pub use reclaim::{Assessment, KernelThread, MachineReclaim, PerSecond, PressureTime, ReclaimActivity, VmCounters};
 pub use replaced::{Replaced, Version};
-pub use resident::{PAGE, Residence, ResidentKind, ResidentRange, Touched};
-pub use root::Root;
+pub use residency::{PAGE, Residency, ResidentKind, ResidentRange, Touched};
+pub use rusage::{ImageRusage, PageFaults, Rusage};
 pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackKey, StackUsage};
 pub use stack::{Stack, StackEnd};
 pub use stacks::Stacks;
-pub use stall::{Latencies, Nanoseconds, Stall, StallBook, Stalls, Work};
+pub use stall::{Latencies, Nanoseconds, ReclaimKind, Stall, StallStats, StallTotals};
 pub use time::Tick;
 pub use tree::{Merged, Node, Tree};
-pub use usage::{Amount, Bytes, Ending, Usage};
+pub use usage::{Amount, Bytes, ImageEnd, Usage};
 pub use variance::Variance;
 
 /// The table of hooked functions, shared with the kernel half.

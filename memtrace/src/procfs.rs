@@ -1,9 +1,7 @@
 //! Reader of `/proc`, cgroupfs, PSI and the page map.
 
-pub(crate) mod belonging;
 pub(crate) mod cgroup;
 pub(crate) mod error;
-pub(crate) mod kernel_counts;
 pub(crate) mod maps;
 pub(crate) mod memcg;
 pub(crate) mod memcg_limits;
@@ -14,8 +12,10 @@ pub(crate) mod peek;
 pub(crate) mod pidfd;
 pub(crate) mod pressure;
 pub(crate) mod process;
+pub(crate) mod process_metadata;
 pub(crate) mod processor_time;
 pub(crate) mod resident;
+pub(crate) mod rusage;
 pub(crate) mod select;
 pub(crate) mod smaps;
 pub(crate) mod status;
@@ -23,9 +23,7 @@ pub(crate) mod tmpfs;
 pub(crate) mod users;
 pub(crate) mod vmstat;
 
-pub use belonging::{Belonging, Belongings, thread_names};
 pub use error::TargetError;
-pub use kernel_counts::kernel_counts;
 pub use maps::{object_at, program_of, read_image, vdso};
 pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::cgroup_memory;
@@ -33,8 +31,10 @@ pub use objects::Objects;
 pub use own_mapping::OwnMapping;
 pub use pressure::machine_pressure;
 pub use process::{Process, inspect};
+pub use process_metadata::{MetadataReader, ProcessMetadata, thread_names};
 pub use processor_time::processor_time;
 pub use resident::resident;
+pub use rusage::kernel_counts;
 pub use select::{all_processes, cgroup_id, is_in_cgroup, traits, user_id};
 pub use smaps::{Sizes, rollup};
 pub use status::counted;

@@ -1,4 +1,4 @@
-//! Who was seen running what, mapped where. Pure: it is told by [`Notice`]s.
+//! Who was seen running what, mapped where. Pure: it is told by [`ProcessEvent`]s.
 //!
 //! Images are kept after their process has ended, since stacks of theirs are given names only when a report is written.
 //! Nothing unmaps: the kernel does not tell of it, and a stack may have been taken while the code was still there. For the
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, Beginning, Cgroup, FileOffset, Image, ImageId, LossReason, Losses, Mapping, Notice, NoticeKind, Pid, Tick,
-    Tid, User,
+    AbsAddr, Cgroup, FileOffset, ImageId, ImageStart, LossReason, Losses, Mapping, Pid, ProcessEvent, ProcessEventKind,
+    ProcessImage, Tick, Tid, User,
 };
 
 /// The most images that a registry holds by default.
@@ -26,7 +26,7 @@ const MAX_THREAD_NAMES: usize = 131_072;
 /// Every image seen, and what it has mapped.
 #[derive(Clone, Debug)]
 pub struct Registry {
-    images: BTreeMap<ImageId, Image>,
+    images: BTreeMap<ImageId, ProcessImage>,
     /// Of every pid with an image: which one is its latest.
     latest: BTreeMap<Pid, Latest>,
     losses: Losses,
@@ -71,34 +71,34 @@ impl Registry {
     }
 
     /// Takes up a notice. What there is no room for is counted as [`LossReason::MappingsLost`].
-    pub fn apply(&mut self, notice: Notice) {
-        let Notice { pid, kind } = notice;
+    pub fn apply(&mut self, notice: ProcessEvent) {
+        let ProcessEvent { pid, kind } = notice;
         match kind {
-            NoticeKind::Seen { image, at } => {
+            ProcessEventKind::Seen { image, at } => {
                 let id = self.current(pid);
                 self.see(id, image, at);
             }
-            NoticeKind::Forked { parent, at } => {
+            ProcessEventKind::Forked { parent, at } => {
                 let parents = self.latest_image(parent).cloned().unwrap_or_default();
                 let id = self.current(pid);
                 let (user, cgroup) = (parents.user.clone(), parents.cgroup.clone());
                 self.see(
                     id,
-                    Image { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents },
+                    ProcessImage { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents },
                     at.since_start(),
                 );
                 self.with_image(id, |image| {
                     // What was read of the child itself is newer.
                     image.user = image.user.take().or(user);
                     image.cgroup = image.cgroup.take().or(cgroup);
-                    image.beginning = Beginning::Fork(at);
+                    image.beginning = ImageStart::Fork(at);
                 });
             }
-            NoticeKind::Mapped { mapping, at } => {
+            ProcessEventKind::Mapped { mapping, at } => {
                 let id = self.current(pid);
                 self.insert(id, mapping, at);
             }
-            NoticeKind::Exec { comm, at } => {
+            ProcessEventKind::Exec { comm, at } => {
                 let before = self.latest_image(pid).filter(|image| image.ended.is_none());
                 let (user, cgroup) = before.map(|image| (image.user.clone(), image.cgroup.clone())).unwrap_or_default();
                 self.end(pid, at);
@@ -107,26 +107,26 @@ impl Registry {
                     image.comm = comm;
                     image.user = user;
                     image.cgroup = cgroup;
-                    image.beginning = Beginning::Exec(at);
+                    image.beginning = ImageStart::Exec(at);
                 });
             }
-            NoticeKind::Comm { comm } => {
+            ProcessEventKind::Comm { comm } => {
                 let id = self.current(pid);
                 self.with_image(id, |image| image.comm = comm);
             }
-            NoticeKind::Exe { exe } => {
+            ProcessEventKind::Exe { exe } => {
                 let id = self.current(pid);
                 self.with_image(id, |image| image.exe = Some(exe));
             }
-            NoticeKind::Belongs { user, cgroup, threads } => {
+            ProcessEventKind::Belongs { user, cgroup, threads } => {
                 let id = self.current(pid);
                 self.with_image(id, |image| belong(image, user, cgroup, threads));
             }
-            NoticeKind::Thread { tid, name } => {
+            ProcessEventKind::Thread { tid, name } => {
                 let id = self.current(pid);
                 self.name_threads(id, [(tid, name)]);
             }
-            NoticeKind::Exited { at } => {
+            ProcessEventKind::Exited { at } => {
                 self.end(pid, at);
                 if let Some(latest) = self.latest.get_mut(&pid) {
                     latest.exited = true;
@@ -148,7 +148,7 @@ impl Registry {
 
     /// Every image seen so far.
     #[must_use]
-    pub const fn images(&self) -> &BTreeMap<ImageId, Image> {
+    pub const fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
         &self.images
     }
 
@@ -158,7 +158,7 @@ impl Registry {
         &self.losses
     }
 
-    fn latest_image(&self, pid: Pid) -> Option<&Image> {
+    fn latest_image(&self, pid: Pid) -> Option<&ProcessImage> {
         let latest = self.latest.get(&pid)?;
         self.images.get(&ImageId { pid, ordinal: latest.ordinal })
     }
@@ -188,12 +188,12 @@ impl Registry {
     }
 
     /// Changes an image, beginning it where it is new.
-    fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut Image)) {
+    fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut ProcessImage)) {
         let room = self.images.len() < self.max_images;
         match self.images.entry(id) {
             Entry::Occupied(entry) => change(entry.into_mut()),
             Entry::Vacant(entry) if room => {
-                change(entry.insert(Image::default()));
+                change(entry.insert(ProcessImage::default()));
                 self.latest.insert(id.pid, Latest { ordinal: id.ordinal, exited: false });
             }
             Entry::Vacant(_) => {
@@ -206,7 +206,7 @@ impl Registry {
         }
     }
 
-    fn see(&mut self, id: ImageId, seen: Image, at: Duration) {
+    fn see(&mut self, id: ImageId, seen: ProcessImage, at: Duration) {
         self.with_image(id, |image| {
             image.comm = seen.comm;
             image.exe = seen.exe;
@@ -247,12 +247,12 @@ impl Registry {
 }
 
 /// How many mappings an image has and had.
-const fn held(image: &Image) -> usize {
+const fn held(image: &ProcessImage) -> usize {
     image.mappings.len() + image.replaced.len()
 }
 
 /// Takes up what is known of whose a process is; what could not be read is as it was before.
-fn belong(image: &mut Image, user: Option<User>, cgroup: Option<Arc<Cgroup>>, threads: Option<u32>) {
+fn belong(image: &mut ProcessImage, user: Option<User>, cgroup: Option<Arc<Cgroup>>, threads: Option<u32>) {
     image.user = user.or(image.user.take());
     image.cgroup = cgroup.or(image.cgroup.take());
     image.threads = threads.or(image.threads);
@@ -263,7 +263,7 @@ fn belong(image: &mut Image, user: Option<User>, cgroup: Option<Arc<Cgroup>>, th
 ///
 /// Returns whether that was enough. Where it was not, `new` is left out and what it overlaps goes all the same: addresses
 /// without a name are better than with a wrong one.
-fn place(image: &mut Image, new: Mapping, at: Duration, room: usize) -> bool {
+fn place(image: &mut ProcessImage, new: Mapping, at: Duration, room: usize) -> bool {
     let mappings = &mut image.mappings;
     let first = mappings.partition_point(|old| old.end <= new.start);
     let behind = first + mappings[first..].partition_point(|old| old.start < new.end);

@@ -21,7 +21,7 @@ pub(crate) use label::plain;
 use std::cmp::Reverse;
 use std::io::{self, Write as _};
 
-use crate::model::{Bytes, Metric, Profile, Root, StackProfile};
+use crate::model::{Bytes, GroupBy, Metric, Profile, StackProfile};
 
 /// The formats that a profile can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ pub struct Options {
     /// What is drawn, and what stacks are ranked by.
     pub metric: Metric,
     /// What stacks are put together under.
-    pub by: Root,
+    pub by: GroupBy,
     /// How many sites, processes and other roots the text lists.
     pub top: usize,
     /// What was traced, for titles: `pid 4711 (redis-server)`.

@@ -30,4 +30,4 @@ pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};
 pub use run::run;
 
-pub use crate::allocators::{Hooks, NamedAllocator, Wanted};
+pub use crate::allocators::{Hooks, NamedAllocator, UserHooks};

@@ -21,7 +21,8 @@ use names::{Names, ObjectNames};
 use paths::Paths;
 
 use crate::model::{
-    AbsAddr, FileOffset, Frame, Image, ImageId, Name, Object, ObjectName, Profile, Snapshot, Tick, Unnamed, VirtOffset,
+    AbsAddr, FileOffset, Frame, ImageId, Name, Object, ObjectName, ProcessImage, Profile, Snapshot, Tick, Unnamed,
+    VirtOffset,
 };
 
 pub use named_by::NamedBy;
@@ -63,7 +64,12 @@ impl Symbolizer {
     /// What can't be named keeps its place and its reason; nothing in a target's files makes this fail. The snapshot is
     /// used up, so that it and the profile need not be held both.
     #[must_use]
-    pub fn profile(&self, snapshot: Snapshot, images: &BTreeMap<ImageId, Image>, window: &Range<Tick>) -> Profile {
+    pub fn profile(
+        &self,
+        snapshot: Snapshot,
+        images: &BTreeMap<ImageId, ProcessImage>,
+        window: &Range<Tick>,
+    ) -> Profile {
         let paths = Paths::of(&snapshot, images);
         let Snapshot { images: books, stacks, losses, oom_kills } = snapshot;
         drop(stacks);

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Parts, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
 
 /// Counts what is allocated, and the most that ever was.
 struct Counting;
@@ -55,8 +55,14 @@ fn alloc(nth: u64) -> Event {
 
 #[test]
 fn live_block_costs_at_most_80_bytes_of_ledger() {
-    let settings =
-        Settings { blocks: BLOCKS, stacks: 1 << 20, processes: 16, track_peak: true, older: None, parts: Parts::Whole };
+    let settings = Settings {
+        blocks: BLOCKS,
+        stacks: 1 << 20,
+        processes: 16,
+        track_peak: true,
+        older: None,
+        parts: PartitionBy::Whole,
+    };
     let before = ALLOCATED.load(Ordering::Relaxed) as u64;
     let mut ledger = Ledger::new(settings);
     for nth in 0..BLOCKS {

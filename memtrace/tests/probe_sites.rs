@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use memtrace::model::{AbsAddr, FileOffset, Image, Mapping, Object};
-use memtrace::target::{Allocator, FoundFunction, ProbeCost as Cost, Wanted, survey};
+use memtrace::allocators::{Allocator, FoundFunction, UserHooks, survey};
+use memtrace::model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
+use memtrace::probe_site::Cost;
 
 /// The folders that the libraries are in, and what they are.
 const LIBRARIES: &[(&str, &str)] = &[
@@ -49,7 +50,7 @@ fn library(name: &str) -> PathBuf {
 fn allocator(path: &Path) -> Allocator {
     let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
     let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
-    let mut found = survey(&Image { mappings: vec![mapping], ..Image::default() }, &Wanted::default());
+    let mut found = survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }, &UserHooks::default());
     assert_eq!(found.allocators.len(), 1, "{:?}", found.looked_at);
     found.allocators.remove(0)
 }

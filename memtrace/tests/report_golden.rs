@@ -32,14 +32,14 @@ use std::time::Duration;
 
 use host::{by_allocators, by_threads, host};
 use languages::languages;
-use memtrace::model::{Metric, Profile, Root};
+use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options, write};
 use sample::sample;
 use serde_json::Value;
 use waits::waits;
 
 fn options(metric: Metric) -> Options {
-    Options { metric, by: Root::Process, top: 10, subject: String::from("pids 4711 (redis-server), 4712 <\u{1b}>") }
+    Options { metric, by: GroupBy::Process, top: 10, subject: String::from("pids 4711 (redis-server), 4712 <\u{1b}>") }
 }
 
 fn report(format: Format, profile: &Profile, options: &Options) -> String {
@@ -134,13 +134,13 @@ fn the_text_of_the_greatest_processes_and_the_rest_is_as_it_was() {
 
 #[test]
 fn the_text_by_user_is_as_it_was() {
-    let options = Options { by: Root::User, top: 3, ..options(Metric::LiveBytes) };
+    let options = Options { by: GroupBy::User, top: 3, ..options(Metric::LiveBytes) };
     assert_golden("host-by-user.txt", &report(Format::Text, &host(), &options));
 }
 
 #[test]
 fn the_json_by_control_group_is_as_it_was() {
-    let options = Options { by: Root::Cgroup, ..options(Metric::LiveBytes) };
+    let options = Options { by: GroupBy::Cgroup, ..options(Metric::LiveBytes) };
     let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
     let json = report(Format::Json, &host(), &options);
     assert_golden("host-by-cgroup.json", &json.replace(&version, "\"version\":\"VERSION\""));
@@ -148,13 +148,13 @@ fn the_json_by_control_group_is_as_it_was() {
 
 #[test]
 fn the_folded_stacks_by_thread_are_as_they_were() {
-    let options = Options { by: Root::Thread, ..options(Metric::LiveBytes) };
+    let options = Options { by: GroupBy::Thread, ..options(Metric::LiveBytes) };
     assert_golden("host-by-thread.folded", &report(Format::Folded, &by_threads(), &options));
 }
 
 #[test]
 fn the_text_by_allocator_is_as_it_was() {
-    let options = Options { by: Root::Allocator, top: 4, ..options(Metric::LiveBytes) };
+    let options = Options { by: GroupBy::Allocator, top: 4, ..options(Metric::LiveBytes) };
     assert_golden("host-by-allocator.txt", &report(Format::Text, &by_allocators(), &options));
 }
 
@@ -165,7 +165,7 @@ fn the_text_of_waits_for_memory_is_as_it_was() {
 
 #[test]
 fn the_text_of_waits_by_control_group_is_as_it_was() {
-    let options = Options { by: Root::Cgroup, ..options(Metric::StallCount) };
+    let options = Options { by: GroupBy::Cgroup, ..options(Metric::StallCount) };
     assert_golden("waits-by-cgroup.txt", &report(Format::Text, &waits(), &options));
 }
 

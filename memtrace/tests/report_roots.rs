@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AllocatorId, Amount, Bytes, Cgroup, Frame, FrameId, Measure, Metric, Name, Part, Pid, ProcessProfile, Profile,
-    Root, StackEnd, StackProfile, Tid, Usage, User, Variance,
+    AllocatorId, Amount, Bytes, Cgroup, Frame, FrameId, GroupBy, Measure, Metric, Name, Partition, Pid, ProcessProfile,
+    Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
 };
 use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const SIX_NUMBERS: [&str; 6] = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
 
-fn report(format: Format, profile: &Profile, metric: Metric, by: Root) -> String {
+fn report(format: Format, profile: &Profile, metric: Metric, by: GroupBy) -> String {
     let options = Options { metric, by, top: usize::MAX, subject: String::from("the host") };
     let mut bytes = Vec::new();
     write(format, profile, &options, &mut bytes).expect("a vector takes everything");
@@ -40,9 +40,9 @@ fn any_amount() -> impl Strategy<Value = Amount> {
 /// A stack of any process, whichever number that has in the end.
 fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let part = prop_oneof![
-        Just(Part::Whole),
-        (0..4u32).prop_map(|tid| Part::Thread(Tid(tid))),
-        (0..4u16).prop_map(|id| Part::Allocator(AllocatorId(id))),
+        Just(Partition::Whole),
+        (0..4u32).prop_map(|tid| Partition::Thread(Tid(tid))),
+        (0..4u16).prop_map(|id| Partition::Allocator(AllocatorId(id))),
     ];
     let frames = prop::collection::vec((0..3usize).prop_map(FrameId::new), 0..3);
     let usage = (any_amount(), any_amount()).prop_map(|(live, free)| {
@@ -106,7 +106,7 @@ proptest! {
 
     #[test]
     fn roots_add_up_to_everything_and_every_format_has_the_same(profile in any_profile()) {
-        for &by in Root::ALL {
+        for &by in GroupBy::ALL {
             for &metric in Metric::ALL {
                 let json: Value = serde_json::from_str(&report(Format::Json, &profile, metric, by)).unwrap();
                 let roots = json["roots"].as_array().unwrap();
@@ -146,7 +146,7 @@ proptest! {
                 }
 
                 // And each of the text's sites is under one of them, if it says which.
-                if profile.processes.len() > 1 || by != Root::Process {
+                if profile.processes.len() > 1 || by != GroupBy::Process {
                     let text = report(Format::Text, &profile, metric, by);
                     let listed = text.lines().filter(|line| line.contains("%  "));
                     let mut named = 0;
@@ -189,14 +189,18 @@ fn what_is_not_known_is_a_root_of_its_own() {
     };
     let profile = Profile {
         processes: vec![ProcessProfile::new(Pid(9), "sh")],
-        stacks: vec![stack(Part::Whole), stack(Part::Thread(Tid(9))), stack(Part::Allocator(AllocatorId::UNKNOWN))],
+        stacks: vec![
+            stack(Partition::Whole),
+            stack(Partition::Thread(Tid(9))),
+            stack(Partition::Allocator(AllocatorId::UNKNOWN)),
+        ],
         ..Profile::default()
     };
     let folded = |by| report(Format::Folded, &profile, Metric::LiveBytes, by);
-    assert_eq!(folded(Root::Process), "sh (9);[stack not taken] 21\n");
-    assert_eq!(folded(Root::Comm), "sh;[stack not taken] 21\n");
-    assert_eq!(folded(Root::User), "[user not known];[stack not taken] 21\n");
-    assert_eq!(folded(Root::Cgroup), "[control group not known];[stack not taken] 21\n");
-    assert_eq!(folded(Root::Allocator), "[allocator not known];[stack not taken] 21\n");
-    assert_eq!(folded(Root::Thread), "[thread not known];[stack not taken] 14\nsh (9);[stack not taken] 7\n");
+    assert_eq!(folded(GroupBy::Process), "sh (9);[stack not taken] 21\n");
+    assert_eq!(folded(GroupBy::Comm), "sh;[stack not taken] 21\n");
+    assert_eq!(folded(GroupBy::User), "[user not known];[stack not taken] 21\n");
+    assert_eq!(folded(GroupBy::Cgroup), "[control group not known];[stack not taken] 21\n");
+    assert_eq!(folded(GroupBy::Allocator), "[allocator not known];[stack not taken] 21\n");
+    assert_eq!(folded(GroupBy::Thread), "[thread not known];[stack not taken] 14\nsh (9);[stack not taken] 7\n");
 }

@@ -15,7 +15,7 @@ const ALL_FOUR: &str = "
     void free(void *block) { (void)block; }";
 
 fn of_file(path: &Path) -> (Verdict, Option<Found>) {
-    examine(&File::open(path).unwrap(), path, &Wanted::default())
+    examine(&File::open(path).unwrap(), path, &UserHooks::default())
 }
 
 fn found(path: &str) -> Found {
@@ -79,7 +79,7 @@ fn kinds_are_told_by_what_the_libraries_define() {
 fn the_functions_that_this_process_calls_are_the_ones_found() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
-    let survey = survey(&image, &Wanted::default());
+    let survey = survey(&image, &UserHooks::default());
     let supported = survey.supported().unwrap();
     let [glibc] = &supported[..] else { panic!("{:?}", survey.looked_at) };
     assert_eq!(glibc.kinds, Kinds::one(Kind::Glibc));
@@ -103,7 +103,7 @@ fn the_functions_that_this_process_calls_are_the_ones_found() {
 fn every_mapped_object_is_looked_at_once_and_has_a_verdict() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
-    let survey = survey(&image, &Wanted::default());
+    let survey = survey(&image, &UserHooks::default());
     let paths: Vec<_> = survey.looked_at.iter().map(|looked| looked.path.clone()).collect();
     assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len());
     let verdict = |name: &str| {
@@ -129,7 +129,7 @@ fn an_allocator_that_nobody_knows_is_traced_beside_libc_and_its_frees_as_those_o
     let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,libmine.so.1", "-Wl,--hash-style=sysv"];
     let mine = scratch.compile("cc", "libmine.so", ALL_FOUR, &options);
     let image = image_of(&[&mine, Path::new(GLIBC)]);
-    let survey = survey(&image.1, &Wanted::default());
+    let survey = survey(&image.1, &UserHooks::default());
     let kinds: Vec<_> = survey.supported().unwrap().iter().map(|allocator| allocator.kinds.clone()).collect();
     assert_eq!(kinds, [Kinds::one(Kind::Other("libmine.so.1".to_owned())), Kinds::one(Kind::Glibc)]);
     let free = |allocator: &Allocator| {
@@ -197,7 +197,7 @@ fn a_statically_linked_program_is_told_by_its_table_of_symbols_and_missed_withou
 #[test]
 fn without_an_allocator_the_error_lists_what_was_looked_at() {
     let image = image_of(&[Path::new("/bin/cat"), Path::new("/etc/passwd")]);
-    let error = survey(&image.1, &Wanted::default()).supported().unwrap_err().to_string();
+    let error = survey(&image.1, &UserHooks::default()).supported().unwrap_err().to_string();
     assert!(error.contains("\n  /bin/cat: no allocator, does not define malloc"), "{error}");
     assert!(error.contains("\n  /etc/passwd: not an ELF file"), "{error}");
 }
@@ -208,14 +208,14 @@ fn a_damaged_libc_is_an_error_of_its_own_unless_there_is_another() {
     let whole = fs::read(GLIBC).unwrap();
     let cut = scratch.write("libc.so.6", &whole[..whole.len() / 2]);
     let image = image_of(&[&cut]);
-    let error = survey(&image.1, &Wanted::default()).supported().unwrap_err();
+    let error = survey(&image.1, &UserHooks::default()).supported().unwrap_err();
     assert!(matches!(&error, TargetError::BadObject { path, .. } if *path == cut), "{error}");
     let image = image_of(&[&cut, Path::new(MUSL)]);
-    assert_eq!(survey(&image.1, &Wanted::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::Musl));
+    assert_eq!(survey(&image.1, &UserHooks::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::Musl));
 }
 
 /// An image that maps these files, and the store that keeps them open.
-fn image_of(paths: &[&Path]) -> (Objects, Image) {
+fn image_of(paths: &[&Path]) -> (Objects, ProcessImage) {
     let mut objects = Objects::new();
     let mut mapping = |path: &&Path| Mapping {
         start: AbsAddr(0x1000),
@@ -224,5 +224,5 @@ fn image_of(paths: &[&Path]) -> (Objects, Image) {
         object: Some(objects.opened(Path::new("/"), path, crate::procfs::objects::regular(path).unwrap())),
     };
     let mappings = paths.iter().map(&mut mapping).collect();
-    (objects, Image { comm: "test".to_owned(), mappings, ..Image::default() })
+    (objects, ProcessImage { comm: "test".to_owned(), mappings, ..ProcessImage::default() })
 }

@@ -8,7 +8,7 @@ use crate::model::Function;
 
 /// What users name beside what is found by itself. Nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct UserHooks {
     /// Allocators by the objects that they are in.
     pub allocators: Vec<Named>,
     /// Functions, in whatever object they are defined.
@@ -38,7 +38,7 @@ impl Named {
     }
 }
 
-impl Wanted {
+impl UserHooks {
     /// What is wanted of one object.
     pub(super) fn of(&self, path: &Path, soname: Option<&str>) -> More {
         let named = self.allocators.iter().filter(|named| named.is(path, soname));

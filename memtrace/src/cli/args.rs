@@ -13,7 +13,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 pub(super) use lesser::{Doctor, Explain, Help};
 
 use super::{choices, help, hooks, units};
-use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, MAX_FRAMES, MAX_RINGS, Metric, Pid, Root};
+use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
 use crate::session::{Choice, Hooks, NamedAllocator, Percent, ProbeSite};
 
@@ -193,8 +193,8 @@ pub(super) struct Trace {
     ///
     /// It is the root of the flame graph and of the folded stacks; the summary has a table of it. Whatever it is, the JSON has
     /// the processes too. Threads and allocators are told apart only where they are asked for here.
-    #[arg(long, value_name = "ROOT", value_parser = roots(), default_value = Root::default().name(), help_heading = OUTPUT)]
-    pub(super) by: Root,
+    #[arg(long, value_name = "ROOT", value_parser = roots(), default_value = GroupBy::default().name(), help_heading = OUTPUT)]
+    pub(super) by: GroupBy,
 
     /// List so many sites, and so many processes, in the summary
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
@@ -323,16 +323,16 @@ fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     })
 }
 
-fn roots() -> impl TypedValueParser<Value = Root> {
-    one_of(Root::ALL, |root| {
+fn roots() -> impl TypedValueParser<Value = GroupBy> {
+    one_of(GroupBy::ALL, |root| {
         let says = match root {
-            Root::Process => "the process that allocated",
-            Root::Cgroup => "its control group, and so its service or container",
-            Root::User => "the user that it runs as",
-            Root::Comm => "its short name",
-            Root::Allocator => "the allocator that handed the block out",
-            Root::Thread => "the thread that allocated",
-            Root::Memory => "the kind of memory: heap, anonymous, file, stack, shmem; of page faults",
+            GroupBy::Process => "the process that allocated",
+            GroupBy::Cgroup => "its control group, and so its service or container",
+            GroupBy::User => "the user that it runs as",
+            GroupBy::Comm => "its short name",
+            GroupBy::Allocator => "the allocator that handed the block out",
+            GroupBy::Thread => "the thread that allocated",
+            GroupBy::Memory => "the kind of memory: heap, anonymous, file, stack, shmem; of page faults",
         };
         PossibleValue::new(root.name()).help(says)
     })
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn every_format_every_metric_and_every_root_can_be_asked_for() {
-        for root in Root::ALL {
+        for root in GroupBy::ALL {
             let args = Arguments::try_parse_from(["memtrace", "--by", root.name()]).expect("a root");
             assert_eq!(args.trace.by, *root);
         }

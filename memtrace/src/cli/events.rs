@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::args::Trace;
 use super::resolve::Contradiction;
-use crate::model::{EventClass, Metric, Root};
+use crate::model::{EventClass, GroupBy, Metric};
 use crate::session::ProbeSite;
 
 /// What was given to a command that is about `class` alone.
@@ -36,7 +36,7 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
             format!("leave it out, or add heap: --events heap,{}", names(&events)),
         ));
     }
-    let about_pages = if given.by == Root::Memory { Some("--by memory") } else { given.sample.map(|_| "--sample") };
+    let about_pages = if given.by == GroupBy::Memory { Some("--by memory") } else { given.sample.map(|_| "--sample") };
     if let Some(option) = about_pages.filter(|_| !has(EventClass::Fault)) {
         return Err(Contradiction::new(
             format!("{option} is about pages, and page faults are not followed"),
@@ -78,7 +78,7 @@ fn about_blocks(given: &Trace) -> Option<&'static str> {
         ("--max-size", given.max_size.is_some()),
         ("--allocator", !given.allocators.is_empty()),
         ("--hook", !given.hooks.is_empty()),
-        ("--by allocator", given.by == Root::Allocator),
+        ("--by allocator", given.by == GroupBy::Allocator),
         ("--max-overhead", given.max_overhead.is_some()),
         ("--probe-site", given.probe_site != ProbeSite::default()),
     ];

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::Trace;
 use super::{choices, events, outputs, units};
 use crate::model::{Bytes, Metric};
-use crate::session::{Config, Target, Wanted};
+use crate::session::{Config, Target, UserHooks};
 
 /// The largest ring: the size of a map is 32 bits wide (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -54,7 +54,7 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         shards,
         ring_size: given.ring_size,
         probe_site: given.probe_site,
-        wanted: Wanted { allocators: given.allocators, hooks: given.hooks },
+        wanted: UserHooks { allocators: given.allocators, hooks: given.hooks },
         max_live: given.max_live,
         max_overhead: given.max_overhead,
         quiet: given.quiet,
@@ -177,7 +177,7 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::{EventClass, Pid, Root};
+    use crate::model::{EventClass, GroupBy, Pid};
     use crate::report::Format;
     use crate::session::{By, Choice, Destination, Output, ProbeSite};
 
@@ -194,14 +194,14 @@ mod tests {
     #[test]
     fn the_defaults_are_these() {
         let expected = Config {
-            wanted: Wanted::default(),
+            wanted: UserHooks::default(),
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
             events: vec![EventClass::Heap],
             page_sample: NonZeroU32::MIN,
             metric: Metric::LiveBytes,
-            by: Root::Process,
+            by: GroupBy::Process,
             min_size: None,
             max_size: None,
             older: None,
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn everything_given_arrives() {
         let expected = Config {
-            wanted: Wanted::default(),
+            wanted: UserHooks::default(),
             target: Target::Command {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],
                 pass_exit_code: true,
@@ -234,7 +234,7 @@ mod tests {
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Metric::LiveCount,
-            by: Root::Thread,
+            by: GroupBy::Thread,
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),

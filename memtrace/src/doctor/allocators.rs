@@ -120,7 +120,7 @@ mod tests {
 
     use super::super::Verdict as Judged;
     use super::*;
-    use crate::allocators::{Kind, Kinds, LookedAt, Skipped};
+    use crate::allocators::{ExaminedObject, Kind, Kinds, Skipped};
     use crate::model::{Bytes, FileOffset, Function, Object, VirtOffset};
     use crate::probe_site::{Cost as ProbeCost, Reason as SiteReason, Site};
 
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn without_an_allocator_what_was_looked_at_is_listed_and_a_static_program_is_told() {
-        let looked_at = |path: &str, verdict| LookedAt { path: path.into(), verdict };
+        let looked_at = |path: &str, verdict| ExaminedObject { path: path.into(), verdict };
         let looked_at =
             vec![looked_at("/bin/a", Verdict::NoSymbols), looked_at("/lib/libz.so.1", Verdict::Lacks("malloc"))];
         let survey = Survey { allocators: Vec::new(), looked_at };

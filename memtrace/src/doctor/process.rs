@@ -1,9 +1,9 @@
 //! What a target allows: whether it is there, what it runs, and what of its memory can be followed.
 
 use super::{Area, Finding, allocators, naming};
-use crate::allocators::Wanted;
+use crate::allocators::UserHooks;
 use crate::elf;
-use crate::model::{Image, Object, Pid};
+use crate::model::{Object, Pid, ProcessImage};
 use crate::procfs;
 use crate::procfs::{Objects, Process, TargetError};
 use crate::session::traps::Traps;
@@ -29,7 +29,7 @@ fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(
     // Keeps the files open that the image's objects are read from.
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
-    let survey = crate::allocators::survey(&image, &Wanted::default());
+    let survey = crate::allocators::survey(&image, &UserHooks::default());
     let program = program(&image, &process);
     findings.extend(allocators::examine(&survey, program.map(|object| object.path.as_path())));
     findings.extend(survey.allocators.iter().flat_map(|allocator| allocators::probes(allocator, traps)));
@@ -76,7 +76,7 @@ fn container(process: &Process) -> Option<Finding> {
 }
 
 /// The object of the program itself.
-fn program<'image>(image: &'image Image, process: &Process) -> Option<&'image Object> {
+fn program<'image>(image: &'image ProcessImage, process: &Process) -> Option<&'image Object> {
     let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_deref());
     let exe = image.exe.as_deref().unwrap_or(&process.exe);
     objects.into_iter().find(|object| object.path == exe)

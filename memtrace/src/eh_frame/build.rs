@@ -16,7 +16,7 @@ use crate::model::Object;
 
 /// An object that a table is wanted of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct BuildJob {
     /// The object.
     pub object: Arc<Object>,
     /// How many processes have mapped it.
@@ -34,7 +34,7 @@ pub struct Built {
 
 /// Builds the tables of all objects in `threads` threads, and gives each to `take` in the calling thread as soon as it is
 /// there. Those that most processes use come first.
-pub fn build_all(mut wanted: Vec<Wanted>, threads: usize, cache: Option<&Cache>, mut take: impl FnMut(Built)) {
+pub fn build_all(mut wanted: Vec<BuildJob>, threads: usize, cache: Option<&Cache>, mut take: impl FnMut(Built)) {
     wanted.sort_by_key(|wanted| (Reverse(wanted.users), rank(&wanted.object.path)));
     let (wanted, next) = (&wanted, &AtomicUsize::new(0));
     // A table waits for its taker before its thread goes on, so that there are never many in memory.
@@ -43,7 +43,7 @@ pub fn build_all(mut wanted: Vec<Wanted>, threads: usize, cache: Option<&Cache>,
         for _ in 0..threads.clamp(1, wanted.len().max(1)) {
             let sender = sender.clone();
             scope.spawn(move || {
-                while let Some(Wanted { object, .. }) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(BuildJob { object, .. }) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let built = Built { object: Arc::clone(object), table: build(object, cache) };
                     if sender.send(built).is_err() {
                         break;

@@ -5,7 +5,7 @@ use std::path::Path;
 use object::elf::{DT_GNU_HASH, DT_SYMTAB};
 
 use super::*;
-use crate::allocators::{Verdict, Wanted, examine};
+use crate::allocators::{UserHooks, Verdict, examine};
 use crate::scratch::{ASAN, GLIBC, MUSL, output, readelf_build_id};
 
 /// More than is ever read of a real file, and no more than may be read of a hostile one.
@@ -27,7 +27,7 @@ impl Source for &Counted<'_> {
 /// What is found in these bytes; everything that is ever asked of a file is asked.
 fn verdict(bytes: &[u8]) -> Verdict {
     let counted = Counted { bytes, read: Cell::new(0) };
-    let (verdict, _) = examine(&counted, Path::new("file"), &Wanted::default());
+    let (verdict, _) = examine(&counted, Path::new("file"), &UserHooks::default());
     if let Ok(elf) = Elf::parse(&counted) {
         let _ = (elf.build_id(), elf.interpreter(), elf.needed(), elf.search_paths(), elf.soname());
     }
@@ -169,7 +169,7 @@ fn no_flipped_bits_make_choosing_sites_panic_or_run_away() {
         };
         bytes[place] ^= 1 << random.below(8);
         let counted = Counted { bytes: &bytes, read: Cell::new(0) };
-        if let (_, Some(found)) = examine(&counted, Path::new("file"), &Wanted::default()) {
+        if let (_, Some(found)) = examine(&counted, Path::new("file"), &UserHooks::default()) {
             found.probed(&counted);
             chosen += 1;
         }

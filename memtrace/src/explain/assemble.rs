@@ -11,7 +11,9 @@ use super::allocator::Serving;
 use super::glibc::{Found, Region, Trouble};
 use super::span::Span;
 use super::stacks::Threads;
-use crate::model::{AbsAddr, Bytes, FileMemory, HeapMemory, Held, MappingKind, NamedMemory, ThreadStacks, Told};
+use crate::model::{
+    AbsAddr, Bytes, FileMemory, HeapMemory, HeapSource, MappingKind, MemorySizes, NamedMemory, ThreadStacks,
+};
 use crate::procfs::smaps::Area;
 use crate::procfs::tmpfs::Tmpfs;
 
@@ -33,7 +35,7 @@ pub(super) struct Readings {
 /// Looks closer at a part of a mapping.
 pub(super) trait Closer {
     /// How much of it is where; `None` where that cannot be read.
-    fn held(&self, span: Span) -> Option<Held>;
+    fn held(&self, span: Span) -> Option<MemorySizes>;
 
     /// Whether a thread's own memory lies at its top.
     fn is_threads(&self, span: Span) -> bool;
@@ -44,13 +46,13 @@ pub(super) trait Closer {
 pub(super) struct Parts {
     pub(super) heap: HeapMemory,
     pub(super) anonymous: Vec<NamedMemory>,
-    pub(super) main_stack: Held,
+    pub(super) main_stack: MemorySizes,
     pub(super) thread_stacks: ThreadStacks,
     pub(super) files: Vec<FileMemory>,
     pub(super) shmem: Vec<NamedMemory>,
-    pub(super) special: Held,
-    pub(super) hugetlb: Held,
-    pub(super) kinds: Vec<(MappingKind, Held)>,
+    pub(super) special: MemorySizes,
+    pub(super) hugetlb: MemorySizes,
+    pub(super) kinds: Vec<(MappingKind, MemorySizes)>,
     pub(super) proportional: Bytes,
 }
 
@@ -81,7 +83,7 @@ pub(super) fn assemble(readings: &Readings, closer: &impl Closer) -> Parts {
     let mut parts = Parts { heap: heap(readings), ..Parts::default() };
     let (mut files, mut shmem) = (Files::default(), Named::default());
     let mut pieces = Pieces::new(readings, closer);
-    let mut kinds = MappingKind::ALL.map(|kind| (kind, Held::default()));
+    let mut kinds = MappingKind::ALL.map(|kind| (kind, MemorySizes::default()));
     for (index, area) in readings.areas.iter().enumerate() {
         let (kind, held) = (readings.tmpfs.kind(area), area.sizes.held());
         parts.proportional.0 += area.sizes.proportional.0;
@@ -96,14 +98,14 @@ pub(super) fn assemble(readings: &Readings, closer: &impl Closer) -> Parts {
             MappingKind::Special => parts.special += held,
             MappingKind::Hugetlb => {
                 // These pages are not in the RSS, and stand in the place of what would be.
-                parts.hugetlb += Held { resident: area.sizes.hugetlb, huge: area.sizes.hugetlb, ..held };
+                parts.hugetlb += MemorySizes { resident: area.sizes.hugetlb, huge: area.sizes.hugetlb, ..held };
             }
         }
     }
     parts.anonymous = pieces.anonymous();
     parts.files = files.ranked();
     parts.shmem = shmem.ranked();
-    parts.kinds = kinds.into_iter().filter(|(_, held)| *held != Held::default()).collect();
+    parts.kinds = kinds.into_iter().filter(|(_, held)| *held != MemorySizes::default()).collect();
     parts
 }
 
@@ -127,18 +129,18 @@ fn heap(readings: &Readings) -> HeapMemory {
                 "; what the program maps for itself without a name is counted with it"
             };
             let why = format!("{kind} keeps no marks at its blocks that could be read{with_others}");
-            (name(kind), Told::Not(why))
+            (name(kind), HeapSource::Not(why))
         }
-        (Serving::Glibc, None) => (name("glibc"), Told::Not(trouble(Trouble::Unreadable))),
+        (Serving::Glibc, None) => (name("glibc"), HeapSource::Not(trouble(Trouble::Unreadable))),
         (serving, Some(found)) => match found.trouble {
-            None => (name("glibc"), Told::Apart(found.books)),
-            Some(_) if found.books.blocks > 0 => (name("glibc"), Told::Apart(found.books)),
-            Some(what) if *serving == Serving::Glibc => (name("glibc"), Told::Not(trouble(what))),
-            Some(_) => (None, Told::Not(unknown())),
+            None => (name("glibc"), HeapSource::Apart(found.books)),
+            Some(_) if found.books.blocks > 0 => (name("glibc"), HeapSource::Apart(found.books)),
+            Some(what) if *serving == Serving::Glibc => (name("glibc"), HeapSource::Not(trouble(what))),
+            Some(_) => (None, HeapSource::Not(unknown())),
         },
-        (Serving::Unknown, None) => (None, Told::Not(unknown())),
+        (Serving::Unknown, None) => (None, HeapSource::Not(unknown())),
     };
-    HeapMemory { allocator, held: Held::default(), told }
+    HeapMemory { allocator, held: MemorySizes::default(), told }
 }
 
 fn unknown() -> String {

@@ -7,7 +7,7 @@ mod arena;
 mod mapped;
 
 use super::span::Span;
-use crate::model::{AbsAddr, Bytes, HeapBooks};
+use crate::model::{AbsAddr, Bytes, HeapStats};
 use crate::procfs::peek::Peek;
 
 /// How often a region is looked at that its process is changing.
@@ -24,7 +24,7 @@ pub(super) struct Region {
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub(super) books: HeapBooks,
+    pub(super) books: HeapStats,
     /// Where it lies, ordered by address.
     pub(super) spans: Vec<Span>,
     /// Why a part of it could not be told, where that is so.

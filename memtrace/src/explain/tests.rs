@@ -1,6 +1,6 @@
 use super::*;
-use crate::allocators::{Wanted, survey};
-use crate::model::{Pid, Told};
+use crate::allocators::{UserHooks, survey};
+use crate::model::{HeapSource, Pid};
 use crate::procfs::maps::read_image;
 use crate::procfs::process::inspect;
 use crate::scratch::Running;
@@ -9,7 +9,7 @@ fn look(pid: Pid) -> Result<Explanation, TargetError> {
     let process = inspect(pid)?;
     let mut objects = Objects::new();
     let image = read_image(pid, &mut objects)?;
-    explain(&process, &survey(&image, &Wanted::default()), &mut objects)
+    explain(&process, &survey(&image, &UserHooks::default()), &mut objects)
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_waiting_programs_memory_adds_up_and_its_blocks_are_told() {
     assert!(page.explained() >= 0.97, "{page:#?}");
     assert_eq!(page.held().resident, crate::procfs::rollup(running.pid()).unwrap().resident);
     assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
-    let Told::Apart(books) = page.heap.told else { panic!("{page:#?}") };
+    let HeapSource::Apart(books) = page.heap.told else { panic!("{page:#?}") };
     assert_eq!((books.arenas, books.untold), (1, Bytes(0)));
     assert!(books.blocks > 0 && books.in_use_resident <= books.in_use, "{books:?}");
     // What brk gave out is chunks from one end to the other; cat's buffer has a mapping of its own.

@@ -8,8 +8,8 @@ use memtrace_common::wire::{
 };
 
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, KernelCounts, Nanoseconds, Order, OutOfMemory, PAGE,
-    PageFaults, Pid, Stack, StackEnd, StackId, Stall, Tick, Tid, Touch, Work,
+    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PageFaults, Pid,
+    ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, Tick, Tid, Touch,
 };
 
 /// A record that does not say what it should.
@@ -146,19 +146,19 @@ fn counts(record: &[u8]) -> Result<EventKind, BadRecord> {
     let is_traced = number(std::mem::offset_of!(CountsRecord, traced))? != 0;
     let is_known = minor != UNCOUNTED && major != UNCOUNTED;
     let peak_rss = Bytes(peak_pages.checked_mul(PAGE.0).ok_or(BadRecord)?);
-    let counts = is_known.then_some(KernelCounts { faults: PageFaults { minor, major }, peak_rss });
+    let counts = is_known.then_some(Rusage { faults: PageFaults { minor, major }, peak_rss });
     Ok(EventKind::Counts { counts, is_traced })
 }
 
 /// What the kernel half's number for it stands for.
-pub(super) const fn work(raw: u32) -> Option<Work> {
+pub(super) const fn work(raw: u32) -> Option<ReclaimKind> {
     match raw {
-        work::DIRECT => Some(Work::Direct),
-        work::MEMCG => Some(Work::Memcg),
-        work::COMPACTION => Some(Work::Compaction),
-        work::KSWAPD => Some(Work::Kswapd),
-        work::THROTTLED => Some(Work::Throttled),
-        work::OTHER => Some(Work::Other),
+        work::DIRECT => Some(ReclaimKind::Direct),
+        work::MEMCG => Some(ReclaimKind::Memcg),
+        work::COMPACTION => Some(ReclaimKind::Compaction),
+        work::KSWAPD => Some(ReclaimKind::Kswapd),
+        work::THROTTLED => Some(ReclaimKind::Throttled),
+        work::OTHER => Some(ReclaimKind::Other),
         _ => None,
     }
 }
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(
             decode(&with_words(header(15), &[99, 5000, 400, 32, 30, kswapd_of_order_nine, 77])),
             Ok(event(EventKind::Stall(Box::new(Stall {
-                work: Work::Kswapd,
+                work: ReclaimKind::Kswapd,
                 order: Order::of(9),
                 group: CgroupId::of(77),
                 stack: StackId(99),
@@ -268,7 +268,7 @@ mod tests {
         killed.push(0);
         killed.extend([7, 0].iter().flat_map(|group: &u64| group.to_ne_bytes()));
         assert_eq!(decode(&killed), Ok(event(EventKind::OomKill(Box::new(out_of_memory)))));
-        let counts = KernelCounts { faults: PageFaults { minor: 70, major: 3 }, peak_rss: Bytes(9 << 12) };
+        let counts = Rusage { faults: PageFaults { minor: 70, major: 3 }, peak_rss: Bytes(9 << 12) };
         assert_eq!(
             decode(&with_words(header(17), &[70, 3, 9, 1])),
             Ok(event(EventKind::Counts { counts: Some(counts), is_traced: true }))

@@ -25,7 +25,7 @@ use super::reclaim;
 use super::rings::RingReader;
 use super::settings::{Options, settings};
 use super::tracepoints;
-use super::unwind::{Tables, WantedReader};
+use super::unwind::{TableRequestReader, Tables};
 use super::way::Way;
 use crate::model::{Bytes, LossReason, Pid};
 
@@ -149,8 +149,8 @@ impl Kernel {
     /// # Errors
     ///
     /// What the kernel said.
-    pub fn take_wanted(&mut self) -> Result<Option<WantedReader>, KernelError> {
-        if self.tables.finds_mappings() { WantedReader::take(&mut self.ebpf).map(Some) } else { Ok(None) }
+    pub fn take_wanted(&mut self) -> Result<Option<TableRequestReader>, KernelError> {
+        if self.tables.finds_mappings() { TableRequestReader::take(&mut self.ebpf).map(Some) } else { Ok(None) }
     }
 
     /// The unwind tables. A process that they have mappings for is walked by them, any other by frame pointers.

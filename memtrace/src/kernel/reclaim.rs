@@ -8,7 +8,7 @@ use memtrace_common::wire::{self, KernelThreadBook, counted, work};
 use super::decode;
 use super::error::KernelError;
 use super::load::Kernel;
-use crate::model::{CgroupId, Effort, KernelThread, Nanoseconds, Work};
+use crate::model::{CgroupId, KernelThread, Nanoseconds, ReclaimActivity, ReclaimKind};
 
 /// Programs and the tracepoints that they are for. Without the first two there is nothing to tell.
 const TRACEPOINTS: &[(&str, &[&str])] = &[
@@ -35,7 +35,7 @@ const NEEDED: usize = 2;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimCounters {
     /// By what was done; what was not done is missing.
-    pub efforts: BTreeMap<Work, Effort>,
+    pub efforts: BTreeMap<ReclaimKind, ReclaimActivity>,
     /// The kernel's own threads.
     pub threads: Vec<KernelThread>,
 }
@@ -100,12 +100,12 @@ impl Kernel {
         all.filter_map(|(group, pages)| Some((CgroupId::of(group)?, pages))).collect()
     }
 
-    fn efforts(&self) -> BTreeMap<Work, Effort> {
+    fn efforts(&self) -> BTreeMap<ReclaimKind, ReclaimActivity> {
         let map = self.map("RECLAIM").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
         let Some(map) = map else { return BTreeMap::new() };
         let effort = |work: u32| {
             let total = |what: u32| map.get(&(work * counted::COUNT + what), 0).map_or(0, |each| each.iter().sum());
-            Effort {
+            ReclaimActivity {
                 times: total(counted::TIMES),
                 time: Nanoseconds(total(counted::TIME)),
                 scanned: total(counted::SCANNED),
@@ -117,7 +117,7 @@ impl Kernel {
             }
         };
         let all = (0..work::COUNT).filter_map(|work| Some((decode::work(work)?, effort(work))));
-        all.filter(|(_, effort)| *effort != Effort::default()).collect()
+        all.filter(|(_, effort)| *effort != ReclaimActivity::default()).collect()
     }
 
     fn kernel_threads(&self) -> Vec<KernelThread> {
@@ -126,12 +126,12 @@ impl Kernel {
             Some(KernelThread {
                 name: decode::comm(&key.comm),
                 work: decode::work(key.work)?,
-                effort: Effort {
+                effort: ReclaimActivity {
                     times: book.times,
                     time: Nanoseconds(book.time),
                     scanned: book.scanned,
                     reclaimed: book.reclaimed,
-                    ..Effort::default()
+                    ..ReclaimActivity::default()
                 },
             })
         };

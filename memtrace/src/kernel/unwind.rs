@@ -6,7 +6,7 @@
 //! program can look at them any more.
 //!
 //! A kernel that can be asked what a process has mapped ([`Tables::finds_mappings`]) is told no mappings, but which object
-//! has which table; for objects that it does not know it asks, through [`WantedReader`].
+//! has which table; for objects that it does not know it asks, through [`TableRequestReader`].
 
 mod blocks;
 mod region;
@@ -24,7 +24,7 @@ pub use memtrace_common::unwind::{
 
 use self::blocks::{Block, Blocks};
 use self::region::Region;
-pub use self::wanted::{Wanted, WantedReader};
+pub use self::wanted::{TableRequest, TableRequestReader};
 use super::error::KernelError;
 use crate::model::Pid;
 

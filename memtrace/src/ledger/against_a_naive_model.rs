@@ -58,11 +58,11 @@ impl NaiveImage {
         Some(block)
     }
 
-    fn usage(&self, ended: Option<Ending>, now: Tick, settings: &Settings) -> ImageUsage {
+    fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let age_of = |block: &NaiveBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
         let counts = |block: &NaiveBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
         let everything = self.live_by_stack(|_| true);
-        let live = if ended == Some(Ending::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
+        let live = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
         let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched, ..ImageUsage::default() };
         for (&id, &alloc) in &self.alloc {
             let numbers = Usage {
@@ -75,7 +75,7 @@ impl NaiveImage {
             usage.total += numbers;
             usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak, ..StackUsage::default() });
         }
-        if ended == Some(Ending::Exec) {
+        if ended == Some(ImageEnd::Exec) {
             everything.values().for_each(|live| usage.discarded += *live);
         }
         usage.peak = settings.track_peak.then_some(Bytes(self.peak));
@@ -128,9 +128,9 @@ impl Naive {
         match *kind {
             EventKind::Alloc { address, size, stack, allocator } if self.open(pid) => {
                 let part = match self.settings.parts {
-                    Parts::Whole | Parts::Memory => Part::Whole,
-                    Parts::Threads => Part::Thread(tid),
-                    Parts::Allocators => Part::Allocator(allocator),
+                    PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
+                    PartitionBy::Threads => Partition::Thread(tid),
+                    PartitionBy::Allocators => Partition::Allocator(allocator),
                 };
                 self.alloc(pid, address, size, StackKey { stack, part }, tick);
             }
@@ -175,8 +175,8 @@ impl Naive {
                     self.lose(LossReason::StacksFull);
                 }
             }
-            EventKind::Exec => self.end(pid, Ending::Exec, tick),
-            EventKind::Exit => self.end(pid, Ending::Exit, tick),
+            EventKind::Exec => self.end(pid, ImageEnd::Exec, tick),
+            EventKind::Exit => self.end(pid, ImageEnd::Exit, tick),
             // There was no room for the image; and the books of pages, mappings and waits are apart.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
@@ -203,12 +203,12 @@ impl Naive {
             return;
         }
         let book = (self.id(pid), key);
-        if (key.stack.has_frames() || key.part != Part::Whole) && !self.stacks_booked.contains(&book) {
+        if (key.stack.has_frames() || key.part != Partition::Whole) && !self.stacks_booked.contains(&book) {
             if self.stacks_booked.len() < self.settings.stacks as usize {
                 self.stacks_booked.insert(book);
             } else {
                 self.lose(LossReason::StacksFull);
-                key = StackKey { stack: StackId::FAILED, part: Part::Whole };
+                key = StackKey { stack: StackId::FAILED, part: Partition::Whole };
             }
         }
         let image = self.running.get_mut(&pid).unwrap();
@@ -216,7 +216,7 @@ impl Naive {
         image.live.insert(address, NaiveBlock { size: size.0, key, tick: tick.0 });
     }
 
-    fn end(&mut self, pid: Pid, ending: Ending, tick: Tick) {
+    fn end(&mut self, pid: Pid, ending: ImageEnd, tick: Tick) {
         if self.know(pid) {
             let id = self.id(pid);
             *self.ordinals.get_mut(&pid).unwrap() += 1;
@@ -239,7 +239,7 @@ impl Naive {
 
 fn any_settings() -> impl Strategy<Value = Settings> {
     let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
-    let parts = select(vec![Parts::Whole, Parts::Threads, Parts::Allocators]);
+    let parts = select(vec![PartitionBy::Whole, PartitionBy::Threads, PartitionBy::Allocators]);
     let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, u32::MAX]), select(vec![1, 2, u32::MAX]));
     (bounds, any::<bool>(), older, parts).prop_map(|((blocks, stacks, processes), track_peak, older, parts)| {
         let older = older.map(Duration::from_nanos);
@@ -297,7 +297,7 @@ proptest! {
     fn what_was_allocated_is_what_was_freed_is_live_or_was_discarded(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
-        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, parts: Parts::Whole };
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, parts: PartitionBy::Whole };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
         for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Amount, Bytes, Ending, ImageUsage, Part, StackId, StackKey, StackUsage, Usage};
+use crate::model::{Amount, Bytes, ImageEnd, ImageUsage, Partition, StackId, StackKey, StackUsage, Usage};
 
 /// One stack's numbers. What was freed is what was allocated and is no longer live.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +36,10 @@ impl Books {
     #[inline]
     pub(super) fn place_of(&self, key: StackKey) -> Option<u32> {
         match key.part {
-            Part::Whole => self.places.get(&key.stack).copied(),
-            Part::Thread(_) | Part::Allocator(_) | Part::Memory(_) => self.places_of_parts.get(&key).copied(),
+            Partition::Whole => self.places.get(&key.stack).copied(),
+            Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
+                self.places_of_parts.get(&key).copied()
+            }
         }
     }
 
@@ -48,8 +50,10 @@ impl Books {
         let nothing = Amount::default();
         self.books.push(Book { key, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks });
         match key.part {
-            Part::Whole => self.places.insert(key.stack, place),
-            Part::Thread(_) | Part::Allocator(_) | Part::Memory(_) => self.places_of_parts.insert(key, place),
+            Partition::Whole => self.places.insert(key.stack, place),
+            Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
+                self.places_of_parts.insert(key, place)
+            }
         };
         place
     }
@@ -96,7 +100,7 @@ impl Books {
 
     /// What books of memory come to, which is gone when its image has ended. Of a copy that has ended only what it did
     /// itself is told: most run another program at once, and would have their parent's numbers each time.
-    pub(super) fn of_memory(&self, ended: Option<Ending>) -> ImageUsage {
+    pub(super) fn of_memory(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = ImageUsage { ended, ..ImageUsage::default() };
         for (place, book) in self.books.iter().enumerate() {
             let (live, alloc) = match ended {

@@ -9,7 +9,7 @@ use super::ranges::Ranges;
 use super::stalls::Waits;
 use super::table::{Place, Table};
 use crate::model::{
-    AbsAddr, Amount, Bytes, Ending, ImageCounts, ImageUsage, LossReason, Losses, Part, Pid, StackId, StackKey,
+    AbsAddr, Amount, Bytes, ImageEnd, ImageRusage, ImageUsage, LossReason, Losses, Partition, Pid, StackId, StackKey,
     StackUsage, Tick, Tid, Usage,
 };
 
@@ -59,7 +59,7 @@ impl Room {
     /// By what `key`, which is new, is booked: itself, or where there is no room for it, [`StackId::FAILED`], and a loss.
     pub(super) fn admit(&mut self, key: StackKey) -> StackKey {
         // These are few, and there is always room for them.
-        if !key.stack.has_frames() && key.part == Part::Whole {
+        if !key.stack.has_frames() && key.part == Partition::Whole {
             return key;
         }
         match self.stacks_left.checked_sub(1) {
@@ -134,7 +134,7 @@ impl Image {
     }
 
     /// The image's numbers: at its end, or, while it runs, at the moment `now`.
-    pub(super) fn usage(&self, ended: Option<Ending>, now: Tick, settings: &Settings) -> ImageUsage {
+    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched_frees, ..ImageUsage::default() };
         usage.peak = settings.track_peak.then_some(self.books.peak());
         let old_enough = settings.older.map(|older| self.live_since(latest_tick(now, older)));
@@ -142,7 +142,7 @@ impl Image {
         for (place, book) in self.books.iter().enumerate() {
             let mut of_stack =
                 Usage { live: book.live, alloc: book.alloc, free: book.alloc - book.live, ..Usage::default() };
-            if ended == Some(Ending::Exec) {
+            if ended == Some(ImageEnd::Exec) {
                 usage.discarded += book.live;
                 of_stack.live = Amount::default();
             } else if let Some(old_enough) = &old_enough {
@@ -199,5 +199,5 @@ fn latest_tick(now: Tick, older: std::time::Duration) -> Option<Tick> {
 
 /// Whether anything happened in the image. `exec` right after a fork is common, and leaves nothing to tell.
 pub(super) fn has_books(usage: &ImageUsage) -> bool {
-    !usage.total.is_zero() || usage.unmatched_frees != 0 || usage.counts != ImageCounts::default()
+    !usage.total.is_zero() || usage.unmatched_frees != 0 || usage.counts != ImageRusage::default()
 }

@@ -7,7 +7,7 @@
 use super::books::Books;
 use super::image::{Room, place_of};
 use super::table::{Addressed, Place, Table};
-use crate::model::{AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackKey, Touch, Touched};
+use crate::model::{AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, StackKey, Touch, Touched};
 
 /// The books of one image's pages.
 #[derive(Debug, Default)]
@@ -153,7 +153,7 @@ impl Pages {
     }
 
     /// The image's numbers: at its end, when its pages are gone, or while it runs.
-    pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
+    pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = self.books.of_memory(ended);
         for (place, touches) in (0..).zip(&self.touches) {
             if let Some(stack) = usage.by_stack.get_mut(&self.books.key(place)) {

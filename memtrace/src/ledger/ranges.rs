@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::books::Books;
 use super::image::{Room, place_of};
-use crate::model::{AbsAddr, Amount, Bytes, Ending, ImageUsage, LossReason, PAGE, StackKey, Tid, Touched};
+use crate::model::{AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, StackKey, Tid, Touched};
 
 /// So many threads may be about to unmap or move something; nobody says when one has ended.
 const MOST_PARKED: usize = 1 << 15;
@@ -116,7 +116,7 @@ impl Ranges {
     }
 
     /// The image's numbers: at its end, when its mappings are gone, or while it runs.
-    pub(super) fn usage(&self, ended: Option<Ending>) -> ImageUsage {
+    pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = self.books.of_memory(ended);
         usage.unmatched_frees = self.unmatched;
         if ended.is_none() {

@@ -14,7 +14,7 @@ const S: StackId = StackId(77);
 const R: StackId = StackId(88);
 const NOW: Tick = Tick(1000);
 const WIDE: Settings =
-    Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None, parts: Parts::Whole };
+    Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None, parts: PartitionBy::Whole };
 
 /// A ledger and short words for what happens to it.
 struct Story(Ledger);
@@ -239,7 +239,7 @@ fn allocations_of_more_stacks_than_there_may_be_are_booked_without_theirs() {
 fn exec_discards_what_was_live_and_the_next_event_opens_another_image() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).free(B).exec().free(A).alloc(B, 5, S);
     let first = story.image(0);
-    assert_eq!(first.ended, Some(Ending::Exec));
+    assert_eq!(first.ended, Some(ImageEnd::Exec));
     assert_eq!(first.discarded, Amount::one(Bytes(10)));
     assert_eq!(first.total, usage((0, 0), (30, 2), (20, 1)));
     assert_eq!(first.by_stack[&S.into()].usage, first.total);
@@ -254,7 +254,7 @@ fn exec_discards_what_was_live_and_the_next_event_opens_another_image() {
 fn exit_keeps_what_was_live_and_a_pid_used_again_opens_another_image() {
     let story = Story::new().alloc(A, 10, S).exit(0).alloc(A, 20, S);
     let first = story.image(0);
-    assert_eq!(first.ended, Some(Ending::Exit));
+    assert_eq!(first.ended, Some(ImageEnd::Exit));
     assert_eq!(first.discarded, Amount::default());
     assert_eq!(first.total, usage((10, 1), (10, 1), (0, 0)));
     assert_eq!(story.image(1).total, usage((20, 1), (20, 1), (0, 0)));
@@ -350,12 +350,12 @@ fn threads_that_are_kept_apart_have_what_they_allocated_whoever_frees_it() {
         let story = story.event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
         story.event(PID, T2, 0, EventKind::Free { address: AbsAddr(A) }).image(0)
     };
-    let image = by(Parts::Threads);
-    let of = |tid| image.by_stack[&StackKey { stack: S, part: Part::Thread(tid) }].usage;
+    let image = by(PartitionBy::Threads);
+    let of = |tid| image.by_stack[&StackKey { stack: S, part: Partition::Thread(tid) }].usage;
     assert_eq!(of(T1), usage((0, 0), (10, 1), (10, 1)));
     assert_eq!(of(T2), usage((10, 1), (10, 1), (0, 0)));
     assert_eq!(image.by_stack.len(), 2);
-    let whole = by(Parts::Whole);
+    let whole = by(PartitionBy::Whole);
     assert_eq!(whole.by_stack.keys().collect::<Vec<_>>(), [&S.into()]);
     assert_eq!(whole.total, image.total);
 }
@@ -368,17 +368,17 @@ fn allocators_that_are_kept_apart_have_what_they_handed_out() {
         stack: S,
         allocator: AllocatorId(number),
     };
-    let story = Story::with(Settings { parts: Parts::Allocators, ..WIDE });
+    let story = Story::with(Settings { parts: PartitionBy::Allocators, ..WIDE });
     let story = story.event(PID, T1, 0, alloc(A, 1)).event(PID, T2, 0, alloc(B, 1)).event(PID, T1, 0, alloc(B, 0));
     let image = story.image(0);
-    let of = |number| image.by_stack[&StackKey { stack: S, part: Part::Allocator(AllocatorId(number)) }].usage;
+    let of = |number| image.by_stack[&StackKey { stack: S, part: Partition::Allocator(AllocatorId(number)) }].usage;
     assert_eq!(of(1), usage((10, 1), (20, 2), (10, 1)));
     assert_eq!(of(0), usage((10, 1), (10, 1), (0, 0)));
 }
 
 #[test]
 fn parts_beyond_the_bound_are_booked_under_none_even_without_frames() {
-    let settings = Settings { parts: Parts::Threads, stacks: 1, ..WIDE };
+    let settings = Settings { parts: PartitionBy::Threads, stacks: 1, ..WIDE };
     let alloc = |address| EventKind::Alloc {
         address: AbsAddr(address),
         size: Bytes(10),
@@ -389,7 +389,7 @@ fn parts_beyond_the_bound_are_booked_under_none_even_without_frames() {
     let image = story.image(0);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
     let keys: Vec<_> = image.by_stack.keys().copied().collect();
-    let first = StackKey { stack: StackId::NOT_TAKEN, part: Part::Thread(T1) };
+    let first = StackKey { stack: StackId::NOT_TAKEN, part: Partition::Thread(T1) };
     assert_eq!(keys, [first, StackId::FAILED.into()]);
 }
 

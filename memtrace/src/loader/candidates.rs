@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::ld_cache;
 use super::root::Root;
-use crate::allocators::{Survey, Verdict, Wanted, examine};
+use crate::allocators::{Survey, UserHooks, Verdict, examine};
 use crate::elf::{Elf, Source};
 use crate::launch::path;
 use crate::model::Object;
@@ -52,7 +52,7 @@ pub struct Candidates {
 /// `command` is a path or a name that is looked for in `PATH`. What cannot be found or read is left out: starting the
 /// command will say so.
 #[must_use]
-pub fn candidates(command: &OsStr, objects: &mut Objects, wanted: &Wanted) -> Candidates {
+pub fn candidates(command: &OsStr, objects: &mut Objects, wanted: &UserHooks) -> Candidates {
     let search = Search::from_environment();
     let mut waiting = preloaded(&search);
     waiting.extend(programs(command, search.path.as_deref()));

@@ -8,7 +8,7 @@ use crate::model::{AbsAddr, BuildId, FileOffset, Pid, Tid};
 
 /// Something that happened to a process' mappings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappingNotice {
+pub struct MmapEvent {
     /// The process.
     pub pid: Pid,
     /// The thread that did it.
@@ -77,7 +77,7 @@ pub enum FileIdentity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// Something that happened to a process.
-    Notice(MappingNotice),
+    ProcessEvent(MmapEvent),
     /// So many records found no room.
     Lost(u64),
     /// Of no interest: what happened to a thread.
@@ -134,7 +134,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
     };
     // Threads are born, die and are named without the process being so.
     let of_thread = tid != pid.0 && !matches!(kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
-    Some(if of_thread { Record::Other } else { Record::Notice(MappingNotice { pid, tid: Tid(tid), time_ns, kind }) })
+    Some(if of_thread { Record::Other } else { Record::ProcessEvent(MmapEvent { pid, tid: Tid(tid), time_ns, kind }) })
 }
 
 fn mapped(fields: &mut Fields<'_>, has_build_id: bool) -> Option<MappingKind> {
@@ -227,9 +227,9 @@ pub(super) mod tests {
         record(PERF_RECORD_LOST, 0, &[&words(&[77, count])], 0, 0)
     }
 
-    fn notice(bytes: &[u8]) -> MappingNotice {
+    fn notice(bytes: &[u8]) -> MmapEvent {
         match parse(bytes) {
-            Some(Record::Notice(notice)) => notice,
+            Some(Record::ProcessEvent(notice)) => notice,
             other => panic!("{other:?}"),
         }
     }
@@ -250,7 +250,7 @@ pub(super) mod tests {
             10,
             99,
         );
-        let expected = MappingNotice {
+        let expected = MmapEvent {
             pid: Pid(10),
             tid: Tid(11),
             time_ns: 99,

@@ -67,7 +67,7 @@ fn privileged() -> MappingEvents {
 }
 
 /// Runs `command` to its end and gives its output and what the kernel told of it.
-fn traced(command: &mut Command) -> (u32, String, Vec<MappingNotice>) {
+fn traced(command: &mut Command) -> (u32, String, Vec<MmapEvent>) {
     let mut events = privileged();
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let pid = child.id();

@@ -1,6 +1,6 @@
 //! What happened in a target: decoded and owned.
 
-use super::{AbsAddr, AllocatorId, Bytes, CgroupId, KernelCounts, Pid, Stack, StackId, Stall, Tick, Tid};
+use super::{AbsAddr, AllocatorId, Bytes, CgroupId, Pid, Rusage, Stack, StackId, Stall, Tick, Tid};
 
 /// Something that happened in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub enum EventKind {
     /// What the kernel has counted of the process, which is about to run a new program or to end.
     Counts {
         /// What; `None` where it could not be read.
-        counts: Option<KernelCounts>,
+        counts: Option<Rusage>,
         /// Whether the process is traced.
         is_traced: bool,
     },

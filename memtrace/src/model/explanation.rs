@@ -17,7 +17,7 @@ pub struct Explanation {
     /// How many threads it has.
     pub threads: u32,
     /// What the kernel counts.
-    pub counted: Counted,
+    pub counted: StatusCounters,
     /// The RSS before all else was read, where it was another then.
     pub before: Option<Bytes>,
     /// Its allocator and what that holds.
@@ -25,7 +25,7 @@ pub struct Explanation {
     /// Private memory without a file that is no allocator's and no stack, by its name, the largest first.
     pub anonymous: Vec<NamedMemory>,
     /// The main thread's stack.
-    pub main_stack: Held,
+    pub main_stack: MemorySizes,
     /// The other threads' stacks, those that are kept for threads to come too.
     pub thread_stacks: ThreadStacks,
     /// Files, the largest first.
@@ -33,11 +33,11 @@ pub struct Explanation {
     /// Shared memory by name, the largest first.
     pub shmem: Vec<NamedMemory>,
     /// What the kernel lends, and devices.
-    pub special: Held,
+    pub special: MemorySizes,
     /// Huge pages from the pool: not in the RSS.
-    pub hugetlb: Held,
+    pub hugetlb: MemorySizes,
     /// The same memory by kind of mapping.
-    pub kinds: Vec<(MappingKind, Held)>,
+    pub kinds: Vec<(MappingKind, MemorySizes)>,
     /// The process' share of the RSS where each page is divided among those that have it mapped (PSS).
     pub proportional: Bytes,
     /// Its control group's memory, where there is a controller for it.
@@ -48,7 +48,7 @@ pub struct Explanation {
 
 /// What the kernel counts of a process (`/proc/PID/status`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct StatusCounters {
     /// The RSS.
     pub rss: Bytes,
     /// Of it, anonymous memory.
@@ -69,7 +69,7 @@ pub struct Counted {
 
 /// How much of some memory there is. Additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct MemorySizes {
     /// What is mapped, touched or not.
     pub reserved: Bytes,
     /// What is in the RSS.
@@ -80,7 +80,7 @@ pub struct Held {
     pub huge: Bytes,
 }
 
-impl AddAssign for Held {
+impl AddAssign for MemorySizes {
     fn add_assign(&mut self, other: Self) {
         self.reserved.0 += other.reserved.0;
         self.resident.0 += other.resident.0;
@@ -89,7 +89,7 @@ impl AddAssign for Held {
     }
 }
 
-impl Held {
+impl MemorySizes {
     /// What is left without `part`.
     #[must_use]
     pub const fn without(self, part: Self) -> Self {
@@ -108,21 +108,21 @@ pub struct HeapMemory {
     /// The allocator's name; `None` where none is known.
     pub allocator: Option<String>,
     /// All of its mappings.
-    pub held: Held,
+    pub held: MemorySizes,
     /// What is in use and what is not.
-    pub told: Told,
+    pub told: HeapSource,
 }
 
 /// Whether an allocator's memory in use was told from the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum HeapSource {
     /// By the allocator's own marks.
-    Apart(HeapBooks),
+    Apart(HeapStats),
     /// Not, and why: `jemalloc does not mark its blocks`.
     Not(String),
 }
 
-impl Default for Told {
+impl Default for HeapSource {
     fn default() -> Self {
         Self::Not(String::from("there is none"))
     }
@@ -130,7 +130,7 @@ impl Default for Told {
 
 /// What an allocator's own marks say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeapBooks {
+pub struct HeapStats {
     /// Blocks that are in use, the allocator's marks at them included; those in the caches of threads and in lists of small
     /// blocks that were just freed look as if they were in use.
     pub in_use: Bytes,
@@ -160,14 +160,14 @@ pub struct NamedMemory {
     /// How many mappings.
     pub mappings: u32,
     /// How much.
-    pub held: Held,
+    pub held: MemorySizes,
 }
 
 /// The stacks of threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadStacks {
     /// All of them.
-    pub held: Held,
+    pub held: MemorySizes,
     /// How many.
     pub stacks: u32,
     /// The one that is resident the most, and whose it is, where its thread runs.
@@ -180,7 +180,7 @@ pub struct FileMemory {
     /// Its path, as the process sees it.
     pub path: String,
     /// How much, private copies included.
-    pub held: Held,
+    pub held: MemorySizes,
     /// Of what is resident, what the process has written to and holds a copy of for itself.
     pub copied: Bytes,
 }
@@ -216,7 +216,7 @@ pub struct CgroupLimit {
 impl Explanation {
     /// All that is resident by its mappings.
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> MemorySizes {
         let mut sum = self.heap.held;
         for part in [self.main_stack, self.thread_stacks.held, self.special] {
             sum += part;
@@ -232,7 +232,7 @@ impl Explanation {
 
     /// What the kernel counts beyond what its mappings show; below zero where they show more.
     #[must_use]
-    pub const fn unexplained(&self, held: Held) -> i64 {
+    pub const fn unexplained(&self, held: MemorySizes) -> i64 {
         self.counted.rss.0.wrapping_sub(held.resident.0).cast_signed()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Bytes, PressureTime, Seconds, StallBook, Work};
+use super::{Bytes, PerSecond, PressureTime, ReclaimKind, StallStats};
 
 /// A control group of the memory controller: the number of its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ pub struct StallKey {
     /// For whose limit, or, where it was for none, in whose account; `None` where that is not known.
     pub group: Option<CgroupId>,
     /// What was done.
-    pub work: Work,
+    pub work: ReclaimKind,
 }
 
 /// A control group in which, or for whose limit, something waited.
@@ -40,7 +40,7 @@ pub struct GroupProfile {
     /// Its path; `None` where it was gone before it could be looked up, or lies outside of what is mounted.
     pub path: Option<String>,
     /// The waits of those who were traced, by what was done meanwhile.
-    pub stalls: BTreeMap<Work, StallBook>,
+    pub stalls: BTreeMap<ReclaimKind, StallStats>,
     /// Its memory, where that could be read.
     pub memory: Option<GroupMemory>,
 }
@@ -48,8 +48,8 @@ pub struct GroupProfile {
 impl GroupProfile {
     /// Its waits, all kinds together.
     #[must_use]
-    pub fn all(&self) -> StallBook {
-        StallBook::sum(self.stalls.values())
+    pub fn all(&self) -> StallStats {
+        StallStats::sum(self.stalls.values())
     }
 }
 
@@ -71,7 +71,7 @@ pub struct GroupMemory {
     /// How long its tasks waited for memory, meanwhile; `None` where the kernel does not tell.
     pub pressure: Option<PressureTime>,
     /// Second by second: whether pages were scanned for its limit, by whomever, and whether pages were brought back.
-    pub seconds: Seconds,
+    pub seconds: PerSecond,
 }
 
 impl GroupMemory {

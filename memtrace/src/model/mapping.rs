@@ -45,7 +45,7 @@ pub struct Mapping {
 
 /// What is known of one program run by one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
+pub struct ProcessImage {
     /// The short name (`/proc/PID/comm`).
     pub comm: String,
     /// The program's path as the target sees it, where known.
@@ -63,14 +63,14 @@ pub struct Image {
     /// The names of its threads, where they are kept.
     pub thread_names: BTreeMap<Tid, String>,
     /// How it came to be.
-    pub beginning: Beginning,
+    pub beginning: ImageStart,
     /// When the process was heard to end.
     pub ended: Option<Tick>,
 }
 
 /// How an image came to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Beginning {
+pub enum ImageStart {
     /// It was not seen: before tracing began, or its notice was lost.
     #[default]
     Unseen,
@@ -80,7 +80,7 @@ pub enum Beginning {
     Exec(Tick),
 }
 
-impl Beginning {
+impl ImageStart {
     /// When that was, where it was seen.
     #[must_use]
     pub const fn tick(self) -> Option<Tick> {
@@ -100,7 +100,7 @@ impl Mapping {
     }
 }
 
-impl Image {
+impl ProcessImage {
     /// The mapping that holds `address`.
     #[must_use]
     pub fn mapping_at(&self, address: AbsAddr) -> Option<&Mapping> {

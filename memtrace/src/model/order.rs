@@ -1,6 +1,6 @@
 //! How many pages side by side were wanted.
 
-use super::{Bytes, PAGE, Stalls};
+use super::{Bytes, PAGE, StallTotals};
 
 /// A number of pages side by side, as a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,19 +32,19 @@ impl Order {
 /// Waits by how many pages side by side were wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
-    known: [Stalls; Order::COUNT],
+    known: [StallTotals; Order::COUNT],
     /// Those for which there is no such number, or the kernel does not tell it.
-    others: Stalls,
+    others: StallTotals,
 }
 
 impl Orders {
     /// Adds waits of one order.
-    pub fn add(&mut self, order: Option<Order>, stalls: Stalls) {
+    pub fn add(&mut self, order: Option<Order>, stalls: StallTotals) {
         *order.map_or(&mut self.others, |order| &mut self.known[usize::from(order.0)]) += stalls;
     }
 
     /// Those that there are some of, by order; last those without one.
-    pub fn iter(&self) -> impl Iterator<Item = (Option<Order>, Stalls)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (Option<Order>, StallTotals)> + '_ {
         let known = (0..).map(Order::of).zip(self.known);
         known.chain([(None, self.others)]).filter(|(_, stalls)| stalls.count > 0)
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn waits_are_kept_apart_by_their_order() {
-        let stalls = |count, time| Stalls { count, time: Nanoseconds(time) };
+        let stalls = |count, time| StallTotals { count, time: Nanoseconds(time) };
         let mut orders = Orders::default();
         orders.add(Order::of(9), stalls(1, 70));
         orders.add(None, stalls(1, 5));

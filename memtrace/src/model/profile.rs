@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Ending, EventClass, GroupProfile, Losses,
-    MachineReclaim, OomKill, PageFaults, Part, Pid, Residence, StackEnd, StallBook, Tid, Usage, User, Variance,
-    VirtOffset, Work,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, EventClass, GroupProfile, ImageEnd, Losses,
+    MachineReclaim, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid, Usage,
+    User, Variance, VirtOffset,
 };
 
 /// Everything that a report can show.
@@ -58,7 +58,7 @@ pub struct ProcessProfile {
     /// The program's path as the process sees it.
     pub exe: Option<PathBuf>,
     /// How it ended, if it has.
-    pub ended: Option<Ending>,
+    pub ended: Option<ImageEnd>,
     /// All its stacks together.
     pub total: Usage,
     /// What was live when it was replaced by `exec`.
@@ -81,9 +81,9 @@ pub struct ProcessProfile {
     /// How long it was traced.
     pub traced: Duration,
     /// Its waits for memory, by what was done meanwhile.
-    pub stalls: BTreeMap<Work, StallBook>,
+    pub stalls: BTreeMap<ReclaimKind, StallStats>,
     /// What is resident of it, where that was asked for and it runs.
-    pub resident: Option<Residence>,
+    pub resident: Option<Residency>,
     /// Its page faults as the kernel counts them, where pages are followed and that is known.
     pub faults: Option<PageFaults>,
     /// The most that was ever resident of it, as the kernel counts it, where pages are followed and that is known.
@@ -123,7 +123,7 @@ pub struct StackProfile {
     /// The process: an index into [`Profile::processes`].
     pub process: usize,
     /// The part of the process, where parts are kept apart.
-    pub part: Part,
+    pub part: Partition,
     /// Root to leaf. Inlined functions have frames of their own. Empty where there is no stack; `end` says why.
     /// Shared by stacks of processes that run the same code.
     pub frames: Arc<[FrameId]>,

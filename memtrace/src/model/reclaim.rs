@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Nanoseconds, Pressure, Work};
+use super::{Nanoseconds, Pressure, ReclaimKind};
 
 /// What was done, of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effort {
+pub struct ReclaimActivity {
     /// How often it ended.
     pub times: u64,
     /// How long it took.
@@ -32,9 +32,9 @@ pub struct KernelThread {
     /// Its name.
     pub name: String,
     /// What it did.
-    pub work: Work,
+    pub work: ReclaimKind,
     /// How much. Only how often, how long, and what was scanned and reclaimed is kept of each thread.
-    pub effort: Effort,
+    pub effort: ReclaimActivity,
 }
 
 /// Counters of the kernel's memory management, in pages or in times: what `/proc/vmstat` says.
@@ -103,18 +103,18 @@ impl PressureTime {
 
 /// In how many of the seconds of a trace pages were looked for, and brought back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seconds {
+pub struct PerSecond {
     /// How many there were.
     pub all: u64,
     /// In so many pages were scanned.
     pub scanning: u64,
-    /// In so many at least [`Seconds::PAGED`] pages were brought back.
+    /// In so many at least [`PerSecond::PAGED`] pages were brought back.
     pub paging: u64,
 }
 
 /// What the seconds of a trace say of the size of what is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum Assessment {
     /// There were too few seconds to say.
     TooShort,
     /// Nothing was looked for.
@@ -127,7 +127,7 @@ pub enum Reading {
     Beyond,
 }
 
-impl Seconds {
+impl PerSecond {
     /// A second counts as one of paging from so many pages on: 1 MiB.
     pub const PAGED: u64 = 256;
     /// Nothing is said of fewer seconds.
@@ -142,17 +142,17 @@ impl Seconds {
 
     /// What they say: sustained is what was so in at least half of them.
     #[must_use]
-    pub const fn reading(&self) -> Reading {
+    pub const fn reading(&self) -> Assessment {
         if self.all < Self::LEAST {
-            Reading::TooShort
+            Assessment::TooShort
         } else if self.paging * 2 >= self.all {
-            Reading::Beyond
+            Assessment::Beyond
         } else if self.scanning * 2 >= self.all {
-            Reading::Near
+            Assessment::Near
         } else if self.scanning > 0 {
-            Reading::Bursts
+            Assessment::Bursts
         } else {
-            Reading::Quiet
+            Assessment::Quiet
         }
     }
 }
@@ -161,13 +161,13 @@ impl Seconds {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineReclaim {
     /// By what was done; what was not done is missing.
-    pub efforts: BTreeMap<Work, Effort>,
+    pub efforts: BTreeMap<ReclaimKind, ReclaimActivity>,
     /// The kernel's own threads, those first that took longest.
     pub threads: Vec<KernelThread>,
     /// What the kernel itself has counted.
     pub counters: VmCounters,
     /// Second by second.
-    pub seconds: Seconds,
+    pub seconds: PerSecond,
     /// How long anyone on the machine waited; `None` where the kernel does not keep that.
     pub pressure: Option<PressureTime>,
     /// Tracepoints that the kernel does not have, so that what they tell is missing.
@@ -178,8 +178,8 @@ pub struct MachineReclaim {
 mod tests {
     use super::*;
 
-    fn seconds(each: &[(u64, u64)]) -> Reading {
-        let mut seconds = Seconds::default();
+    fn seconds(each: &[(u64, u64)]) -> Assessment {
+        let mut seconds = PerSecond::default();
         for &(scanned, refaults) in each {
             seconds.add(&VmCounters { scanned, refaults, ..VmCounters::default() });
         }
@@ -188,11 +188,11 @@ mod tests {
 
     #[test]
     fn what_is_so_in_half_of_the_seconds_is_sustained() {
-        assert_eq!(seconds(&[(9, 9999); 3]), Reading::TooShort);
-        assert_eq!(seconds(&[(0, 255); 4]), Reading::Quiet);
-        assert_eq!(seconds(&[(1, 0), (0, 0), (0, 0), (0, 0)]), Reading::Bursts);
-        assert_eq!(seconds(&[(1, 0), (0, 0), (1, 256), (0, 0)]), Reading::Near);
-        assert_eq!(seconds(&[(1, 256), (0, 0), (1, 256), (0, 0)]), Reading::Beyond);
+        assert_eq!(seconds(&[(9, 9999); 3]), Assessment::TooShort);
+        assert_eq!(seconds(&[(0, 255); 4]), Assessment::Quiet);
+        assert_eq!(seconds(&[(1, 0), (0, 0), (0, 0), (0, 0)]), Assessment::Bursts);
+        assert_eq!(seconds(&[(1, 0), (0, 0), (1, 256), (0, 0)]), Assessment::Near);
+        assert_eq!(seconds(&[(1, 256), (0, 0), (1, 256), (0, 0)]), Assessment::Beyond);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Amount, Bytes, Ending, EventClass, ImageCounts, ImageId, Losses, OomKill, Part, Pid, Residence, StackEnd, StackId,
-    Stacks, StallBook, StallKey, Stalls, Touched, Usage, Variance,
+    Amount, Bytes, EventClass, ImageEnd, ImageId, ImageRusage, Losses, OomKill, Partition, Pid, Residency, StackEnd,
+    StackId, Stacks, StallKey, StallStats, StallTotals, Touched, Usage, Variance,
 };
 
 /// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
@@ -38,7 +38,7 @@ impl Snapshots {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageUsage {
     /// How the image ended, if it has.
-    pub ended: Option<Ending>,
+    pub ended: Option<ImageEnd>,
     /// All stacks together.
     pub total: Usage,
     /// What was live when the image was replaced by `exec`: allocated = freed + live + discarded.
@@ -53,13 +53,13 @@ pub struct ImageUsage {
     /// The pages or mappings that are in the books of an image that runs, in order. Empty for other books.
     pub touched: Vec<Touched>,
     /// Its waits for memory, by what was done meanwhile and for which control group.
-    pub stalls: BTreeMap<StallKey, StallBook>,
+    pub stalls: BTreeMap<StallKey, StallStats>,
     /// The process whose copy it is, in the books of pages of an image that runs.
     pub copy_of: Option<Pid>,
     /// What is resident of an image that runs, where that was asked for.
-    pub resident: Option<Residence>,
+    pub resident: Option<Residency>,
     /// What the kernel itself has counted of its process, in the books of pages.
-    pub counts: ImageCounts,
+    pub counts: ImageRusage,
 }
 
 /// What the books of an image are told apart by.
@@ -68,13 +68,13 @@ pub struct StackKey {
     /// The stack.
     pub stack: StackId,
     /// The part of the process.
-    pub part: Part,
+    pub part: Partition,
 }
 
 impl From<StackId> for StackKey {
     /// The stack's key where no parts are kept apart.
     fn from(stack: StackId) -> Self {
-        Self { stack, part: Part::Whole }
+        Self { stack, part: Partition::Whole }
     }
 }
 
@@ -202,11 +202,11 @@ impl ImageUsage {
             let now = change.stalls.entry(*key).or_default();
             *now = now.since(then);
         }
-        change.stalls.retain(|_, book| book.stalls != Stalls::default());
+        change.stalls.retain(|_, book| book.stalls != StallTotals::default());
         // Which pages there are is no difference either.
         change.touched.clear();
         change.resident = None;
-        change.counts = ImageCounts::default();
+        change.counts = ImageRusage::default();
         change.copy_of = None;
         change
     }

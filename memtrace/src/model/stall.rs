@@ -29,7 +29,7 @@ impl fmt::Display for Nanoseconds {
 
 /// What is done to find memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Work {
+pub enum ReclaimKind {
     /// A task whose allocation finds too few free pages looks for pages that can go.
     Direct,
     /// A task whose control group is at its limit looks for pages of the group that can go.
@@ -44,7 +44,7 @@ pub enum Work {
     Other,
 }
 
-impl Work {
+impl ReclaimKind {
     /// All of it, in the order in which reports list it.
     pub const ALL: &[Self] = &[Self::Direct, Self::Memcg, Self::Compaction, Self::Kswapd, Self::Throttled, Self::Other];
 
@@ -79,7 +79,7 @@ impl Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// What it did.
-    pub work: Work,
+    pub work: ReclaimKind,
     /// So many pages side by side were wanted; `None` where there is no such number, or it is not known.
     pub order: Option<Order>,
     /// For whose limit, or, where it was for none, in whose account; `None` where that is not known.
@@ -98,21 +98,21 @@ pub struct Stall {
 
 /// How often something waited for memory, and how long. Additive, wrapping as amounts do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Stalls {
+pub struct StallTotals {
     /// How often.
     pub count: u64,
     /// How long, all together.
     pub time: Nanoseconds,
 }
 
-impl AddAssign for Stalls {
+impl AddAssign for StallTotals {
     fn add_assign(&mut self, other: Self) {
         self.count = self.count.wrapping_add(other.count);
         self.time.0 = self.time.0.wrapping_add(other.time.0);
     }
 }
 
-impl SubAssign for Stalls {
+impl SubAssign for StallTotals {
     fn sub_assign(&mut self, other: Self) {
         self.count = self.count.wrapping_sub(other.count);
         self.time.0 = self.time.0.wrapping_sub(other.time.0);
@@ -164,9 +164,9 @@ impl Latencies {
 
 /// What is known of all waits of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StallBook {
+pub struct StallStats {
     /// How often, and how long.
-    pub stalls: Stalls,
+    pub stalls: StallTotals,
     /// The longest.
     pub longest: Nanoseconds,
     /// For how much of the time tasks slept.
@@ -181,10 +181,10 @@ pub struct StallBook {
     pub orders: Orders,
 }
 
-impl StallBook {
+impl StallStats {
     /// Counts one.
     pub fn add(&mut self, stall: &Stall) {
-        let one = Stalls { count: 1, time: stall.duration };
+        let one = StallTotals { count: 1, time: stall.duration };
         self.stalls += one;
         self.orders.add(stall.order, one);
         self.longest = self.longest.max(stall.duration);
@@ -216,8 +216,10 @@ impl StallBook {
 
     /// Those of each kind of work together.
     #[must_use]
-    pub fn by_work<'books>(books: impl IntoIterator<Item = (Work, &'books Self)>) -> BTreeMap<Work, Self> {
-        let mut by_work: BTreeMap<Work, Self> = BTreeMap::new();
+    pub fn by_work<'books>(
+        books: impl IntoIterator<Item = (ReclaimKind, &'books Self)>,
+    ) -> BTreeMap<ReclaimKind, Self> {
+        let mut by_work: BTreeMap<ReclaimKind, Self> = BTreeMap::new();
         for (work, book) in books {
             by_work.entry(work).or_default().merge(book);
         }
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn what_came_since_then_is_what_was_added() {
         let stall = |duration| Stall {
-            work: Work::Direct,
+            work: ReclaimKind::Direct,
             order: Order::of(3),
             group: None,
             stack: StackId(9),
@@ -291,15 +293,15 @@ mod tests {
             scanned: 32,
             reclaimed: 30,
         };
-        let mut then = StallBook::default();
+        let mut then = StallStats::default();
         then.add(&stall(5_000_000));
         let mut now = then;
-        let mut new = StallBook::default();
+        let mut new = StallStats::default();
         for book in [&mut now, &mut new] {
             book.add(&stall(7000));
         }
         assert_eq!(now.longest, Nanoseconds(5_000_000));
-        assert_eq!(now.since(&then), StallBook { longest: Nanoseconds(0), ..new });
+        assert_eq!(now.since(&then), StallStats { longest: Nanoseconds(0), ..new });
         let mut merged = then;
         merged.merge(&new);
         assert_eq!(merged, now);

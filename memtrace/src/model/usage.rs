@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-use super::Stalls;
+use super::StallTotals;
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ pub struct Usage {
     /// Freed, of what was allocated since tracing began.
     pub free: Amount,
     /// Waits for memory.
-    pub stalls: Stalls,
+    pub stalls: StallTotals,
 }
 
 impl AddAssign for Usage {
@@ -122,7 +122,7 @@ impl Usage {
 
 /// How an image came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ending {
+pub enum ImageEnd {
     /// The process ended; what was live then is reported as live.
     Exit,
     /// The kernel has killed the process for want of memory; what was live then is reported as live.

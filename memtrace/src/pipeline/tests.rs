@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, Parts, Pid, Stack,
-    StackEnd, StackId, Stall, Tid, Touch, Work,
+    AbsAddr, AllocatorId, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartitionBy, Pid,
+    ReclaimKind, Stack, StackEnd, StackId, Stall, Tid, Touch,
 };
 
 const SETTINGS: Settings = Settings {
@@ -17,7 +17,7 @@ const SETTINGS: Settings = Settings {
     processes: u32::MAX,
     track_peak: false,
     older: None,
-    parts: Parts::Whole,
+    parts: PartitionBy::Whole,
 };
 const NOW: Tick = Tick(500);
 
@@ -143,7 +143,7 @@ enum What {
     },
     Wait,
     Stall {
-        work: Work,
+        work: ReclaimKind,
         stack: u64,
     },
     OomKill,
@@ -174,7 +174,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => (any::<bool>(), any::<bool>(), 0..8u64)
             .prop_map(|(present, write, stack)| What::Touch { touch: Touch { present, write }, stack }),
         2 => Just(What::Wait),
-        3 => (prop::sample::select(Work::ALL), 0..8u64).prop_map(|(work, stack)| What::Stall { work, stack }),
+        3 => (prop::sample::select(ReclaimKind::ALL), 0..8u64).prop_map(|(work, stack)| What::Stall { work, stack }),
         1 => Just(What::OomKill),
         4 => (1..9u64, 0..8u64).prop_map(|(pages, stack)| What::Map { pages, stack }),
         3 => (1..9u64).prop_map(What::ParkRange),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use crate::allocators::LookedAt;
+use crate::allocators::ExaminedObject;
 use crate::model::Pid;
 
 /// Why a target cannot be traced. Every message says what to do about it.
@@ -58,7 +58,7 @@ pub enum TargetError {
     #[error("no allocator was found: nothing that defines malloc and free; looked at:{}", lines(looked_at))]
     NoAllocator {
         /// What was looked at, and what it turned out to be.
-        looked_at: Vec<LookedAt>,
+        looked_at: Vec<ExaminedObject>,
     },
     /// A file that may have been the allocator is damaged.
     #[error("{}: {why}; no other allocator was found", path.display())]
@@ -100,7 +100,7 @@ pub enum TargetError {
     },
 }
 
-fn lines(looked_at: &[LookedAt]) -> String {
+fn lines(looked_at: &[ExaminedObject]) -> String {
     if looked_at.is_empty() {
         return " nothing, no file is mapped".to_owned();
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::error::TargetError;
 use super::objects::{Objects, regular};
 use super::process::{failure, proc_path, program};
-use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object, Pid};
+use crate::model::{AbsAddr, FileOffset, Mapping, Object, Pid, ProcessImage};
 
 /// A file's device and inode, as the kernel writes them in `maps` and its records of mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ const KERNEL_CODE: &[&str] = &["[vdso]", "[vsyscall]", "[uprobes]"];
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<Image, TargetError> {
+pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, TargetError> {
     let entries = entries(pid)?;
     if entries.is_empty() {
         // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
@@ -59,11 +59,11 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<Image, TargetError>
         offset: entry.offset,
         object: object(pid, entry, objects),
     });
-    Ok(Image {
+    Ok(ProcessImage {
         comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned(),
         exe: program(pid).ok(),
         mappings: mappings.collect(),
-        ..Image::default()
+        ..ProcessImage::default()
     })
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ops::AddAssign;
 
-use crate::model::{Bytes, Held, Pid};
+use crate::model::{Bytes, MemorySizes, Pid};
 use crate::procfs::error::TargetError;
 use crate::procfs::maps::Entry;
 use crate::procfs::process::{failure, proc_path};
@@ -59,8 +59,8 @@ impl AddAssign for Sizes {
 
 impl Sizes {
     /// What a report shows of it.
-    pub(crate) const fn held(self) -> Held {
-        Held { reserved: self.reserved, resident: self.resident, swap: self.swap, huge: self.huge }
+    pub(crate) const fn held(self) -> MemorySizes {
+        MemorySizes { reserved: self.reserved, resident: self.resident, swap: self.swap, huge: self.huge }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::smaps::kilobytes;
-use crate::model::{Counted, Pid};
+use crate::model::{Pid, StatusCounters};
 use crate::procfs::error::TargetError;
 use crate::procfs::process::{failure, proc_path};
 
@@ -13,7 +13,7 @@ use crate::procfs::process::{failure, proc_path};
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn counted(pid: Pid) -> Result<Counted, TargetError> {
+pub fn counted(pid: Pid) -> Result<StatusCounters, TargetError> {
     let path = proc_path(pid, "status");
     let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
     // What ends has given up its memory, and its lines are missing (`proc_pid_status`, fs/proc/array.c).
@@ -21,8 +21,8 @@ pub fn counted(pid: Pid) -> Result<Counted, TargetError> {
 }
 
 /// `None` without an RSS, as for a kernel thread.
-fn parse(text: &[u8]) -> Option<Counted> {
-    let mut counted = Counted::default();
+fn parse(text: &[u8]) -> Option<StatusCounters> {
+    let mut counted = StatusCounters::default();
     let mut has_rss = false;
     for line in text.split(|&byte| byte == b'\n') {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
@@ -69,7 +69,7 @@ Threads:\t3
 
     #[test]
     fn a_recorded_text_is_read_and_a_name_cannot_pass_for_a_field() {
-        let expected = Counted {
+        let expected = StatusCounters {
             rss: Bytes(8 << 20),
             anonymous: Bytes(4 << 20),
             file: Bytes(3 << 20),

@@ -5,7 +5,8 @@
 //! large page, and up to 16 pages of a file that it holds already (`do_fault_around`, mm/memory.c).
 
 use crate::model::{
-    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residence, ResidentRange, StackKey, Touched, Usage, Variance,
+    Amount, Bytes, ImageUsage, MappingKind, PAGE, Partition, Residency, ResidentRange, StackKey, Touched, Usage,
+    Variance,
 };
 
 /// The kernel maps pages of a file around one within so many bytes (`fault_around_pages`, mm/memory.c), aligned to as many.
@@ -31,7 +32,7 @@ pub struct Pages<'a> {
 pub fn settle(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
     let touched = std::mem::take(&mut usage.touched);
     if let Some(pages) = pages {
-        let mut live = Live { usage, by_kind: pages.by_kind, residence: Residence::default() };
+        let mut live = Live { usage, by_kind: pages.by_kind, residence: Residency::default() };
         live.forget();
         for range in pages.now {
             live.take(range, &touched, pages);
@@ -80,7 +81,7 @@ fn estimate(usage: &mut ImageUsage, one_in: u64) {
 struct Live<'a> {
     usage: &'a mut ImageUsage,
     by_kind: bool,
-    residence: Residence,
+    residence: Residency,
 }
 
 impl Live<'_> {
@@ -167,7 +168,7 @@ impl Live<'_> {
             whole.usage.alloc -= pages;
             whole.variance -= variance;
         }
-        let part = self.usage.by_stack.entry(StackKey { part: Part::Memory(kind), ..key }).or_default();
+        let part = self.usage.by_stack.entry(StackKey { part: Partition::Memory(kind), ..key }).or_default();
         part.usage.live += pages;
         part.usage.alloc += pages;
         part.variance += variance;

@@ -14,16 +14,16 @@ fn mapping(start: u64, end: u64, offset: u64, name: &str) -> Mapping {
     Mapping { start: AbsAddr(start), end: AbsAddr(end), offset: FileOffset(offset), object: Some(object(name)) }
 }
 
-fn notice(pid: u32, kind: NoticeKind) -> Notice {
-    Notice { pid: Pid(pid), kind }
+fn notice(pid: u32, kind: ProcessEventKind) -> ProcessEvent {
+    ProcessEvent { pid: Pid(pid), kind }
 }
 
-fn mapped(pid: u32, start: u64, end: u64, offset: u64, name: &str) -> Notice {
+fn mapped(pid: u32, start: u64, end: u64, offset: u64, name: &str) -> ProcessEvent {
     mapped_at(0, pid, mapping(start, end, offset, name))
 }
 
-fn mapped_at(time: u64, pid: u32, mapping: Mapping) -> Notice {
-    notice(pid, NoticeKind::Mapped { mapping, at: Duration::from_nanos(time) })
+fn mapped_at(time: u64, pid: u32, mapping: Mapping) -> ProcessEvent {
+    notice(pid, ProcessEventKind::Mapped { mapping, at: Duration::from_nanos(time) })
 }
 
 /// Mappings, and until when they held.
@@ -37,7 +37,7 @@ fn id(pid: u32, ordinal: u32) -> ImageId {
     ImageId { pid: Pid(pid), ordinal }
 }
 
-fn told(notices: impl IntoIterator<Item = Notice>) -> Registry {
+fn told(notices: impl IntoIterator<Item = ProcessEvent>) -> Registry {
     let mut registry = Registry::new();
     notices.into_iter().for_each(|notice| registry.apply(notice));
     registry
@@ -58,7 +58,7 @@ fn a_mapping_in_the_middle_of_another_cuts_it_in_two_and_keeps_the_offsets() {
 fn what_is_forgotten_has_never_been_there() {
     let mut registry = told([
         mapped(1, 0x1000, 0x9000, 0, "/old"),
-        notice(1, NoticeKind::Exec { comm: String::from("next"), at: Tick(0) }),
+        notice(1, ProcessEventKind::Exec { comm: String::from("next"), at: Tick(0) }),
         mapped(1, 0x1000, 0x2000, 0, "/next"),
         mapped(2, 0x1000, 0x2000, 0, "/other"),
     ]);
@@ -86,19 +86,19 @@ fn a_mapping_over_several_drops_the_covered_and_cuts_the_ends() {
 
 #[test]
 fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
-    let seen = Image {
+    let seen = ProcessImage {
         comm: String::from("sh"),
         exe: Some(PathBuf::from("/bin/sh")),
         mappings: vec![mapping(0x1000, 0x2000, 0, "/bin/sh")],
-        ..Image::default()
+        ..ProcessImage::default()
     };
     let registry = told([
-        notice(7, NoticeKind::Seen { image: seen.clone(), at: Duration::ZERO }),
-        notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) }),
+        notice(7, ProcessEventKind::Seen { image: seen.clone(), at: Duration::ZERO }),
+        notice(7, ProcessEventKind::Exec { comm: String::from("true"), at: Tick(2) }),
         mapped(7, 0x5000, 0x6000, 0, "/bin/true"),
-        notice(7, NoticeKind::Exe { exe: PathBuf::from("/bin/true") }),
+        notice(7, ProcessEventKind::Exe { exe: PathBuf::from("/bin/true") }),
     ]);
-    assert_eq!(registry.images()[&id(7, 0)], Image { ended: Some(Tick(2)), ..seen });
+    assert_eq!(registry.images()[&id(7, 0)], ProcessImage { ended: Some(Tick(2)), ..seen });
     let after = &registry.images()[&id(7, 1)];
     assert_eq!(after.comm, "true");
     assert_eq!(after.exe, Some(PathBuf::from("/bin/true")));
@@ -107,7 +107,7 @@ fn exec_begins_an_image_without_mappings_and_keeps_the_old_one() {
 
 #[test]
 fn an_exec_of_a_process_that_was_not_known_begins_its_second_image() {
-    let registry = told([notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(2) })]);
+    let registry = told([notice(7, ProcessEventKind::Exec { comm: String::from("true"), at: Tick(2) })]);
     assert_eq!(registry.images().keys().copied().collect::<Vec<_>>(), [id(7, 1)]);
 }
 
@@ -115,8 +115,8 @@ fn an_exec_of_a_process_that_was_not_known_begins_its_second_image() {
 fn a_pid_that_is_used_again_names_another_image() {
     let registry = told([
         mapped(7, 0x1000, 0x2000, 0, "/first"),
-        notice(7, NoticeKind::Exited { at: Tick(3) }),
-        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
+        notice(7, ProcessEventKind::Exited { at: Tick(3) }),
+        notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(1) }),
         mapped(7, 0x1000, 0x2000, 0, "/second"),
     ]);
     assert_eq!(registry.images()[&id(7, 0)].mappings, [mapping(0x1000, 0x2000, 0, "/first")]);
@@ -127,8 +127,8 @@ fn a_pid_that_is_used_again_names_another_image() {
 fn a_forked_process_has_what_its_parent_had_and_then_its_own() {
     let registry = told([
         mapped(3, 0x1000, 0x2000, 0, "/shared"),
-        notice(3, NoticeKind::Comm { comm: String::from("parent") }),
-        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
+        notice(3, ProcessEventKind::Comm { comm: String::from("parent") }),
+        notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(1) }),
         mapped(7, 0x3000, 0x4000, 0, "/childs"),
         mapped(3, 0x5000, 0x6000, 0, "/parents"),
     ]);
@@ -138,10 +138,10 @@ fn a_forked_process_has_what_its_parent_had_and_then_its_own() {
     assert_eq!(registry.images()[&id(3, 0)].mappings.len(), 2);
 }
 
-fn belongs(pid: u32, uid: u32, path: &str, threads: u32) -> Notice {
+fn belongs(pid: u32, uid: u32, path: &str, threads: u32) -> ProcessEvent {
     let user = Some(User { uid, name: None });
     let cgroup = Some(Arc::new(Cgroup { path: String::from(path), ..Cgroup::default() }));
-    notice(pid, NoticeKind::Belongs { user, cgroup, threads: Some(threads) })
+    notice(pid, ProcessEventKind::Belongs { user, cgroup, threads: Some(threads) })
 }
 
 /// Uid, path of the control group, and threads.
@@ -153,23 +153,23 @@ fn belonging(registry: &Registry, pid: u32, ordinal: u32) -> (Option<u32>, Optio
 
 #[test]
 fn a_process_belongs_where_its_parent_does_until_it_is_read_itself() {
-    let fork = notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) });
+    let fork = notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(1) });
     let mut registry = told([belongs(3, 1000, "/app", 8), fork]);
     assert_eq!(belonging(&registry, 7, 0), (Some(1000), Some("/app"), None));
-    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("su"), at: Tick(2) }));
+    registry.apply(notice(7, ProcessEventKind::Exec { comm: String::from("su"), at: Tick(2) }));
     assert_eq!(belonging(&registry, 7, 1), (Some(1000), Some("/app"), None));
     registry.apply(belongs(7, 0, "/root", 1));
     assert_eq!(belonging(&registry, 7, 1), (Some(0), Some("/root"), Some(1)));
     assert_eq!(belonging(&registry, 7, 0), (Some(1000), Some("/app"), None));
     assert_eq!(belonging(&registry, 3, 0), (Some(1000), Some("/app"), Some(8)));
     // What could not be read stays as it was.
-    registry.apply(notice(7, NoticeKind::Belongs { user: None, cgroup: None, threads: None }));
+    registry.apply(notice(7, ProcessEventKind::Belongs { user: None, cgroup: None, threads: None }));
     assert_eq!(belonging(&registry, 7, 1), (Some(0), Some("/root"), Some(1)));
 }
 
 #[test]
 fn what_was_read_of_a_child_outlives_the_notice_of_its_fork() {
-    let fork = notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) });
+    let fork = notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(1) });
     let registry = told([belongs(3, 1000, "/app", 8), belongs(7, 33, "/worker", 2), fork]);
     assert_eq!(belonging(&registry, 7, 0), (Some(33), Some("/worker"), Some(2)));
 }
@@ -178,8 +178,8 @@ fn what_was_read_of_a_child_outlives_the_notice_of_its_fork() {
 fn a_pid_that_is_used_again_inherits_nothing_of_the_one_before() {
     let registry = told([
         belongs(7, 1000, "/app", 1),
-        notice(7, NoticeKind::Exited { at: Tick(3) }),
-        notice(7, NoticeKind::Exec { comm: String::from("other"), at: Tick(4) }),
+        notice(7, ProcessEventKind::Exited { at: Tick(3) }),
+        notice(7, ProcessEventKind::Exec { comm: String::from("other"), at: Tick(4) }),
     ]);
     assert_eq!(belonging(&registry, 7, 2), (None, None, None));
 }
@@ -188,29 +188,30 @@ fn a_pid_that_is_used_again_inherits_nothing_of_the_one_before() {
 fn the_beginning_and_the_end_of_each_image_are_known_where_they_were_seen() {
     let registry = told([
         mapped(3, 0x1000, 0x2000, 0, "/parent"),
-        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(5) }),
-        notice(7, NoticeKind::Exec { comm: String::from("true"), at: Tick(6) }),
-        notice(7, NoticeKind::Exited { at: Tick(9) }),
-        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(20) }),
+        notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(5) }),
+        notice(7, ProcessEventKind::Exec { comm: String::from("true"), at: Tick(6) }),
+        notice(7, ProcessEventKind::Exited { at: Tick(9) }),
+        notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(20) }),
     ]);
     let lives: Vec<_> = registry.images().values().map(|image| (image.beginning, image.ended)).collect();
     let expected = [
-        (Beginning::Unseen, None),
-        (Beginning::Fork(Tick(5)), Some(Tick(6))),
-        (Beginning::Exec(Tick(6)), Some(Tick(9))),
-        (Beginning::Fork(Tick(20)), None),
+        (ImageStart::Unseen, None),
+        (ImageStart::Fork(Tick(5)), Some(Tick(6))),
+        (ImageStart::Exec(Tick(6)), Some(Tick(9))),
+        (ImageStart::Fork(Tick(20)), None),
     ];
     assert_eq!(lives, expected);
 }
 
 #[test]
 fn a_threads_last_name_counts_and_a_copy_has_none_of_its_parents() {
-    let named = |pid, tid, name: &str| notice(pid, NoticeKind::Thread { tid: Tid(tid), name: String::from(name) });
+    let named =
+        |pid, tid, name: &str| notice(pid, ProcessEventKind::Thread { tid: Tid(tid), name: String::from(name) });
     let registry = told([
         named(3, 4, "first"),
         named(3, 4, "worker"),
         named(3, 5, "other"),
-        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(1) }),
+        notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(1) }),
     ]);
     let names = |pid| registry.images()[&id(pid, 0)].thread_names.values().map(String::as_str).collect::<Vec<_>>();
     assert_eq!(names(3), ["worker", "other"]);
@@ -221,7 +222,7 @@ fn a_threads_last_name_counts_and_a_copy_has_none_of_its_parents() {
 fn names_of_threads_beyond_the_bound_are_not_kept() {
     let mut registry = Registry::new();
     for tid in 0..=u32::try_from(MAX_THREAD_NAMES).unwrap() {
-        registry.apply(notice(3, NoticeKind::Thread { tid: Tid(tid), name: String::new() }));
+        registry.apply(notice(3, ProcessEventKind::Thread { tid: Tid(tid), name: String::new() }));
     }
     assert_eq!(registry.images()[&id(3, 0)].thread_names.len(), MAX_THREAD_NAMES);
 }
@@ -230,7 +231,7 @@ fn names_of_threads_beyond_the_bound_are_not_kept() {
 fn an_image_beyond_the_bound_is_a_loss_and_its_mappings_are_not_given_to_the_old_one() {
     let mut registry = Registry::with_limits(1, 100);
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/old"));
-    registry.apply(notice(7, NoticeKind::Exec { comm: String::from("new"), at: Tick(2) }));
+    registry.apply(notice(7, ProcessEventKind::Exec { comm: String::from("new"), at: Tick(2) }));
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/new"));
     registry.apply(mapped(8, 0x1000, 0x2000, 0, "/other"));
     assert_eq!(registry.losses().get(LossReason::MappingsLost), 3);
@@ -287,10 +288,10 @@ fn the_same_mapped_again_replaces_nothing() {
 
 #[test]
 fn what_a_process_is_seen_to_have_mapped_otherwise_was_replaced_then() {
-    let seen = Image { mappings: vec![mapping(0x1000, 0x2000, 0, "/new")], ..Image::default() };
+    let seen = ProcessImage { mappings: vec![mapping(0x1000, 0x2000, 0, "/new")], ..ProcessImage::default() };
     let registry = told([
         mapped_at(1, 7, mapping(0x1000, 0x2000, 0, "/old")),
-        notice(7, NoticeKind::Seen { image: seen, at: Duration::from_nanos(6) }),
+        notice(7, ProcessEventKind::Seen { image: seen, at: Duration::from_nanos(6) }),
     ]);
     let before = [(mapping(0x1000, 0x2000, 0, "/old"), 6)];
     assert_eq!(registry.images()[&id(7, 0)].replaced, replaced(&before));
@@ -301,8 +302,8 @@ fn a_forked_process_and_a_new_program_have_no_past() {
     let registry = told([
         mapped_at(1, 3, mapping(0x1000, 0x2000, 0, "/old")),
         mapped_at(2, 3, mapping(0x1000, 0x2000, 0, "/new")),
-        notice(7, NoticeKind::Forked { parent: Pid(3), at: Tick(3) }),
-        notice(3, NoticeKind::Exec { comm: String::from("next"), at: Tick(4) }),
+        notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(3) }),
+        notice(3, ProcessEventKind::Exec { comm: String::from("next"), at: Tick(4) }),
         mapped_at(5, 3, mapping(0x1000, 0x2000, 0, "/next")),
     ]);
     let pasts = registry.images().iter().map(|(id, image)| (*id, image.replaced.len())).collect::<Vec<_>>();
@@ -351,7 +352,7 @@ proptest! {
                 truth.last_mut().unwrap()[address as usize] = Some((number, offset + address - start));
             }
         }
-        let empty = Image::default();
+        let empty = ProcessImage::default();
         let image = registry.images().get(&id(1, 0)).unwrap_or(&empty);
         let found = |version, address: usize| image.mapping_in(version, AbsAddr(address as u64)).map(|mapping| {
             let name = mapping.object.as_ref().unwrap().path.to_str().unwrap();

@@ -14,7 +14,7 @@ use self::bars::Painter;
 use super::json::Lines;
 use super::text::{table, wrapped};
 use super::{label, phrase};
-use crate::model::{Bytes, Explanation, FileMemory, Held, NamedMemory};
+use crate::model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory};
 use parts::Part;
 use table::Column;
 
@@ -78,7 +78,7 @@ type Line = (Bytes, String, String, String);
 /// The names behind the larger parts.
 fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let named = |named: &NamedMemory| {
-        let Held { resident, reserved, .. } = named.held;
+        let MemorySizes { resident, reserved, .. } = named.held;
         (resident, reserved.to_string(), phrase::grouped(named.mappings.into()), label::shown(&named.name))
     };
     let file = |file: &FileMemory| {

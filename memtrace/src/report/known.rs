@@ -64,14 +64,14 @@ fn sum(faults: impl Iterator<Item = Option<PageFaults>>) -> Option<PageFaults> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Ending, MappingKind, PAGE, Pid, Residence};
+    use crate::model::{Amount, ImageEnd, MappingKind, PAGE, Pid, Residency};
 
     #[test]
     fn an_estimate_is_not_further_off_than_what_is_resident_allows() {
         let resident = ResidentKind { total: Bytes(7 * PAGE.0), ..ResidentKind::default() };
-        let residence = Residence([(MappingKind::Anonymous, resident)].into());
+        let residence = Residency([(MappingKind::Anonymous, resident)].into());
         let runs = ProcessProfile { resident: Some(residence), ..ProcessProfile::new(Pid(1), "sh") };
-        let ended = ProcessProfile { ended: Some(Ending::Exit), ..ProcessProfile::new(Pid(2), "sh") };
+        let ended = ProcessProfile { ended: Some(ImageEnd::Exit), ..ProcessProfile::new(Pid(2), "sh") };
         let [runs, ended, unknown] =
             [runs, ended, ProcessProfile::new(Pid(3), "sh")].map(|process| Known::of(&process));
         let profile = Profile { page_sample: 64, ..Profile::default() };

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::known::Known;
 use super::label;
-use crate::model::{AllocatorId, Bytes, EventClass, Metric, Part, ProcessProfile, Profile, Root, Tid, Usage, Variance};
+use crate::model::{
+    AllocatorId, Bytes, EventClass, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, Variance,
+};
 
 /// All roots of a profile.
 pub(super) struct Roots {
@@ -37,11 +39,11 @@ impl Group {
 
 impl Roots {
     /// Puts the stacks of `profile` together; roots come in the order of their names.
-    pub(super) fn of(profile: &Profile, by: Root) -> Self {
+    pub(super) fn of(profile: &Profile, by: GroupBy) -> Self {
         // A process has few of them and many stacks.
         let known_parts = known(profile, by);
         let parts = profile.stacks.iter().map(|stack| (stack.process, stack.part));
-        let mut of_parts: BTreeMap<(usize, Part), usize> =
+        let mut of_parts: BTreeMap<(usize, Partition), usize> =
             parts.chain(known_parts.iter().map(|&(part, _)| part)).map(|part| (part, 0)).collect();
         let labels: Vec<_> = of_parts.keys().map(|&(process, part)| name(profile, by, process, part)).collect();
         let mut places: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
@@ -79,50 +81,52 @@ impl Roots {
 }
 
 /// What the kernel says of parts of processes, those of which no page is in the sample among them.
-fn known(profile: &Profile, by: Root) -> Vec<((usize, Part), Known)> {
+fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), Known)> {
     if profile.class != EventClass::Fault {
         return Vec::new();
     }
     let processes = profile.processes.iter().enumerate();
     match by {
-        Root::Process | Root::Comm | Root::User | Root::Cgroup => {
-            processes.map(|(index, process)| ((index, Part::Whole), Known::of(process))).collect()
+        GroupBy::Process | GroupBy::Comm | GroupBy::User | GroupBy::Cgroup => {
+            processes.map(|(index, process)| ((index, Partition::Whole), Known::of(process))).collect()
         }
-        Root::Memory => {
+        GroupBy::Memory => {
             let kinds = processes.flat_map(|(index, process)| {
                 let kinds = process.resident.iter().flat_map(|residence| &residence.0);
-                kinds.map(move |(&kind, resident)| ((index, Part::Memory(kind)), Known::of_kind(resident)))
+                kinds.map(move |(&kind, resident)| ((index, Partition::Memory(kind)), Known::of_kind(resident)))
             });
             kinds.filter(|(_, known)| known.resident != Some(Bytes(0))).collect()
         }
-        Root::Thread | Root::Allocator => Vec::new(),
+        GroupBy::Thread | GroupBy::Allocator => Vec::new(),
     }
 }
 
 /// The name of what stacks of this part of a process are put under.
-fn name(profile: &Profile, by: Root, process: usize, part: Part) -> String {
+fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> String {
     let process = &profile.processes[process];
     match by {
-        Root::Process => label::process(process),
-        Root::Comm => process.comm.clone(),
-        Root::User => process.user.as_ref().map_or_else(|| unknown("user"), ToString::to_string),
-        Root::Cgroup => process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()),
-        Root::Allocator => match part {
-            Part::Allocator(id) => allocator(profile, id),
-            Part::Whole | Part::Thread(_) | Part::Memory(_) => unknown("allocator"),
+        GroupBy::Process => label::process(process),
+        GroupBy::Comm => process.comm.clone(),
+        GroupBy::User => process.user.as_ref().map_or_else(|| unknown("user"), ToString::to_string),
+        GroupBy::Cgroup => {
+            process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone())
+        }
+        GroupBy::Allocator => match part {
+            Partition::Allocator(id) => allocator(profile, id),
+            Partition::Whole | Partition::Thread(_) | Partition::Memory(_) => unknown("allocator"),
         },
-        Root::Thread => match part {
+        GroupBy::Thread => match part {
             // A thread says little where there are many processes.
-            Part::Thread(tid) if profile.processes.len() > 1 => {
+            Partition::Thread(tid) if profile.processes.len() > 1 => {
                 format!("{} of {}", thread(process, tid), label::process(process))
             }
-            Part::Thread(tid) => thread(process, tid),
-            Part::Whole | Part::Allocator(_) | Part::Memory(_) => unknown("thread"),
+            Partition::Thread(tid) => thread(process, tid),
+            Partition::Whole | Partition::Allocator(_) | Partition::Memory(_) => unknown("thread"),
         },
-        Root::Memory => match part {
-            Part::Memory(kind) => kind.name().to_owned(),
+        GroupBy::Memory => match part {
+            Partition::Memory(kind) => kind.name().to_owned(),
             // What is gone is of no kind any more.
-            Part::Whole | Part::Thread(_) | Part::Allocator(_) => String::from("[released]"),
+            Partition::Whole | Partition::Thread(_) | Partition::Allocator(_) => String::from("[released]"),
         },
     }
 }

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::allocators::Wanted;
-use crate::model::{Bytes, EventClass, Metric, Pid, Root};
+use crate::allocators::UserHooks;
+use crate::model::{Bytes, EventClass, GroupBy, Metric, Pid};
 use crate::report::Format;
 
 /// What a run is asked to do.
@@ -31,7 +31,7 @@ pub struct Config {
     /// Live numbers count only blocks that have lived at least this long.
     pub older: Option<Duration>,
     /// What stacks are put together under.
-    pub by: Root,
+    pub by: GroupBy,
     /// How many sites, and how many processes, the summary lists.
     pub top: usize,
     /// How many frames a stack may have; 0: no stacks.
@@ -43,7 +43,7 @@ pub struct Config {
     /// Which instruction of each function is probed.
     pub probe_site: ProbeSite,
     /// Allocators and functions that are traced beside those that are found.
-    pub wanted: Wanted,
+    pub wanted: UserHooks,
     /// How many live blocks the books may hold, all shards together.
     pub max_live: u64,
     /// The most by which the target may become slower; `None`: whatever it is.

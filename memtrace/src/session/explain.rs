@@ -5,7 +5,7 @@ use super::error::Error;
 use super::outputs::Outputs;
 use super::translate;
 use crate::allocators;
-use crate::allocators::Wanted;
+use crate::allocators::UserHooks;
 use crate::explain;
 use crate::model::{Explanation, Pid};
 use crate::procfs;
@@ -48,7 +48,7 @@ fn look(pid: Pid) -> Result<Explanation, TargetError> {
     // Keeps the files open that the image's objects are read from.
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
-    let survey = allocators::survey(&image, &Wanted::default());
+    let survey = allocators::survey(&image, &UserHooks::default());
     let page = explain::explain(&process, &survey, &mut objects)?;
     // What was read of a pid after its process' end may be another's.
     if process.has_exited() { Err(TargetError::Ended(pid)) } else { Ok(page) }

@@ -13,15 +13,16 @@ use std::time::Duration;
 
 use self::allocators::Allocators;
 use super::cost;
-use crate::allocators::{Allocator, Survey, Wanted};
+use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
 use crate::mmap_events::MappingEvents;
 use crate::model::{
-    AbsAddr, Image, ImageId, ImageUsage, LossReason, Losses, Notice, NoticeKind, Object, Parts, Pid, Snapshot,
+    AbsAddr, ImageId, ImageUsage, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind,
+    ProcessImage, Snapshot,
 };
 use crate::procfs;
-use crate::procfs::{Belonging, Belongings, Objects, TargetError};
+use crate::procfs::{MetadataReader, Objects, ProcessMetadata, TargetError};
 use crate::registry::Registry;
 
 /// Follows the mappings of the traced processes.
@@ -36,7 +37,7 @@ pub(super) struct Followed {
     pub(super) allocators: Allocators,
     /// Processes whose new program is the next file that they map.
     new_programs: HashSet<Pid>,
-    belongings: Belongings,
+    belongings: MetadataReader,
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
     /// Whether the names of threads are kept.
@@ -60,7 +61,7 @@ pub(super) struct News {
 impl Followed {
     /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart; `wanted` is
     /// what the user has named.
-    pub(super) fn new(clock_start: Duration, parts: Parts, wanted: Wanted) -> Self {
+    pub(super) fn new(clock_start: Duration, parts: PartitionBy, wanted: UserHooks) -> Self {
         let events = MappingEvents::open()
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
@@ -69,11 +70,11 @@ impl Followed {
             objects: Objects::new(),
             registry: Registry::new(),
             traced: Some(HashSet::new()),
-            allocators: Allocators::new(wanted, parts == Parts::Allocators),
+            allocators: Allocators::new(wanted, parts == PartitionBy::Allocators),
             new_programs: HashSet::new(),
-            belongings: Belongings::new(),
+            belongings: MetadataReader::new(),
             clock_start,
-            names_threads: parts == Parts::Threads,
+            names_threads: parts == PartitionBy::Threads,
             lost: 0,
             begun: None,
         }
@@ -115,7 +116,7 @@ impl Followed {
                     self.look_at(pid, object, &mut allocators);
                 }
                 let at = self.now();
-                self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
+                self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
                 self.look(pid);
             }
         }
@@ -153,10 +154,10 @@ impl Followed {
     }
 
     /// Reads what `pid` has mapped already.
-    pub(super) fn read(&mut self, pid: Pid) -> Result<&Image, TargetError> {
+    pub(super) fn read(&mut self, pid: Pid) -> Result<&ProcessImage, TargetError> {
         let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
-        self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
+        self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
         self.look(pid);
         self.registry
             .images()
@@ -179,14 +180,14 @@ impl Followed {
     /// Looks whose `pid` is, and what its threads are called.
     fn look(&mut self, pid: Pid) {
         let belonging = self.belongings.of(pid);
-        if belonging == Belonging::default() {
+        if belonging == ProcessMetadata::default() {
             return;
         }
-        let Belonging { user, cgroup, threads } = belonging;
-        self.registry.apply(Notice { pid, kind: NoticeKind::Belongs { user, cgroup, threads } });
+        let ProcessMetadata { user, cgroup, threads } = belonging;
+        self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Belongs { user, cgroup, threads } });
         if self.names_threads {
             for (tid, name) in procfs::thread_names(pid) {
-                self.registry.apply(Notice { pid, kind: NoticeKind::Thread { tid, name } });
+                self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Thread { tid, name } });
             }
         }
     }
@@ -262,13 +263,13 @@ impl Followed {
     }
 
     /// What `pid` runs now, as far as that is known.
-    pub(super) fn image(&self, pid: Pid) -> Option<&Image> {
+    pub(super) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         self.registry.images().range(all).next_back().map(|(_, image)| image)
     }
 
     /// Every image seen.
-    pub(super) fn images(&self) -> &BTreeMap<ImageId, Image> {
+    pub(super) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
         self.registry.images()
     }
 

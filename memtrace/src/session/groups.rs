@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::model::{CgroupId, GroupMemory, PressureTime, Profile, Seconds, VmCounters};
+use crate::model::{CgroupId, GroupMemory, PerSecond, PressureTime, Profile, VmCounters};
 use crate::procfs::{GroupReading, MemoryGroups};
 
 /// So many groups with limits are looked at from the beginning. Reading what one says of its memory takes the kernel tens of
@@ -42,7 +42,7 @@ struct Watched {
     before: GroupReading,
     /// As of the last second, or since it was found.
     last: GroupReading,
-    seconds: Seconds,
+    seconds: PerSecond,
 }
 
 impl GroupReader {
@@ -109,7 +109,7 @@ impl GroupReader {
 impl Watched {
     fn begin(hierarchy: &MemoryGroups, path: PathBuf, since: Instant) -> Option<Self> {
         let before = hierarchy.read(&path)?;
-        Some(Self { path, since, before, last: before, seconds: Seconds::default() })
+        Some(Self { path, since, before, last: before, seconds: PerSecond::default() })
     }
 
     fn second(&mut self, scanned: u64, reading: Option<GroupReading>) {
@@ -139,7 +139,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Bytes, Pressure, Reading, Stalled};
+    use crate::model::{Assessment, Bytes, Pressure, Stalled};
 
     fn reading(refaults: u64, waited: u64) -> GroupReading {
         let some = Stalled { total: Duration::from_secs(waited), ..Stalled::default() };
@@ -154,7 +154,7 @@ mod tests {
 
     fn watched(before: GroupReading) -> Watched {
         let path = PathBuf::from("/jobs/small");
-        Watched { path, since: Instant::now(), before, last: before, seconds: Seconds::default() }
+        Watched { path, since: Instant::now(), before, last: before, seconds: PerSecond::default() }
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         for second in 1..=4 {
             group.second(32, Some(reading(1000 + second * 300, 5 + second)));
         }
-        assert_eq!(group.seconds.reading(), Reading::Beyond);
+        assert_eq!(group.seconds.reading(), Assessment::Beyond);
         let now = group.since + Duration::from_secs(5);
         let (path, memory) = group.end(reading(2400, 10), true, now);
         assert_eq!(
@@ -180,7 +180,7 @@ mod tests {
         for _ in 0..4 {
             group.second(32, None);
         }
-        assert_eq!(group.seconds.reading(), Reading::Near);
+        assert_eq!(group.seconds.reading(), Assessment::Near);
         let now = group.since;
         let (_, memory) = group.end(GroupReading::default(), false, now);
         assert_eq!((memory.refaults, memory.pressure, memory.limit), (None, None, None));

@@ -203,7 +203,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Metric, Root};
+    use crate::model::{GroupBy, Metric};
     use crate::report::Format;
 
     fn folder(name: &str) -> PathBuf {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn options() -> report::Options {
-        report::Options { metric: Metric::LiveBytes, by: Root::Process, top: 10, subject: String::from("nothing") }
+        report::Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 10, subject: String::from("nothing") }
     }
 
     fn names(folder: &Path) -> Vec<String> {

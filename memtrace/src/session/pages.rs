@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use super::config::Config;
 use super::followed::Followed;
-use crate::model::{EventClass, KernelCounts, Pid, ResidentRange, Root, Snapshot, Snapshots, Tick};
+use crate::model::{EventClass, GroupBy, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick};
 use crate::procfs;
 use crate::reconcile::counts;
 use crate::reconcile::counts::Known;
@@ -17,7 +17,7 @@ use crate::reconcile::residence::Pages;
 pub(super) struct PageReader {
     before: Resident,
     /// What the kernel had counted of them.
-    counted: BTreeMap<Pid, KernelCounts>,
+    counted: BTreeMap<Pid, Rusage>,
     one_in: NonZeroU32,
     by_kind: bool,
 }
@@ -36,7 +36,7 @@ impl PageReader {
             before: pids.iter().filter_map(read).collect(),
             counted,
             one_in: config.page_sample,
-            by_kind: config.by == Root::Memory,
+            by_kind: config.by == GroupBy::Memory,
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::config::Config;
 use super::groups::{GroupReader, Groups};
 use crate::kernel::{Kernel, ReclaimCounters};
-use crate::model::{EventClass, MachineReclaim, Pressure, PressureTime, Profile, Seconds, VmCounters};
+use crate::model::{EventClass, MachineReclaim, PerSecond, Pressure, PressureTime, Profile, VmCounters};
 use crate::procfs;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ pub(super) struct ReclaimReader {
     last: VmCounters,
     /// When the second ends that is counted now.
     due: Instant,
-    seconds: Seconds,
+    seconds: PerSecond,
     groups: GroupReader,
 }
 
@@ -33,7 +33,7 @@ impl ReclaimReader {
                 pressure,
                 last: before,
                 due: Instant::now() + SECOND,
-                seconds: Seconds::default(),
+                seconds: PerSecond::default(),
                 groups: GroupReader::begin(),
             }
         })

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use self::builder::Builder;
-use crate::eh_frame::{Built, Cache, Code, Full, Layout, Limits, Plan, Table, Wanted, build_all};
+use crate::eh_frame::{BuildJob, Built, Cache, Code, Full, Layout, Limits, Plan, Table, build_all};
 use crate::kernel::unwind::{
     self as kernel_tables, MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping,
 };
 use crate::kernel::{Kernel, KernelError};
-use crate::model::{Image, Mapping, Object, Pid, VirtOffset};
+use crate::model::{Mapping, Object, Pid, ProcessImage, VirtOffset};
 use crate::procfs;
 use crate::procfs::OwnMapping;
 
@@ -91,7 +91,7 @@ impl Unwinding {
 
     /// From now on stacks of `pid` are walked by the tables of what `image` has mapped. Where that fails they are walked
     /// as before: a stack that is cut is no reason to end a run.
-    pub(super) fn update(&mut self, kernel: &mut Kernel, pid: Pid, image: &Image) {
+    pub(super) fn update(&mut self, kernel: &mut Kernel, pid: Pid, image: &ProcessImage) {
         self.prepare(kernel, image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()));
         if kernel.tables().finds_mappings() {
             return;
@@ -200,12 +200,12 @@ impl Unwinding {
     }
 
     /// The objects that have not been looked at yet, each once.
-    fn wanted<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<Wanted> {
+    fn wanted<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<BuildJob> {
         let new: HashMap<_, _> = objects
             .filter_map(|object| object.handle.as_ref().map(|handle| (handle, object)))
             .filter(|(handle, _)| !self.placed.contains_key(*handle))
             .collect();
-        new.into_values().map(|object| Wanted { object: Arc::clone(object), users: 1 }).collect()
+        new.into_values().map(|object| BuildJob { object: Arc::clone(object), users: 1 }).collect()
     }
 
     fn take(&mut self, kernel: &mut Kernel, Built { object, table }: Built) {

@@ -9,15 +9,15 @@ use rustc_hash::FxHashMap;
 
 use super::paths::Paths;
 use crate::model::{
-    Beginning, Bytes, CgroupId, Frame, FrameId, GroupProfile, Image, ImageId, ImageUsage, Node, Part, ProcessProfile,
-    Profile, StackEnd, StackProfile, StackUsage, StallBook, Tick, Work,
+    Bytes, CgroupId, Frame, FrameId, GroupProfile, ImageId, ImageStart, ImageUsage, Node, Partition, ProcessImage,
+    ProcessProfile, Profile, ReclaimKind, StackEnd, StackProfile, StackUsage, StallStats, Tick,
 };
 
 /// Writes the profile of what was traced during `window`; `frames` are those of each place of `paths`, outermost first. What
 /// only others know (losses, duration, cost, filters) is left empty.
 pub(super) fn profile(
     books: BTreeMap<ImageId, ImageUsage>,
-    images: &BTreeMap<ImageId, Image>,
+    images: &BTreeMap<ImageId, ProcessImage>,
     paths: &Paths<'_>,
     frames: Vec<Box<[Frame]>>,
     window: &Range<Tick>,
@@ -28,7 +28,7 @@ pub(super) fn profile(
     let mut processes = Vec::with_capacity(books.len());
     // Room for all of them, which costs nothing until it is used: growing would hold them twice.
     let mut stacks = Vec::with_capacity(paths.stacks().len());
-    let unknown = Image::default();
+    let unknown = ProcessImage::default();
     let cgroups = groups(&books);
     for (number, (id, usage)) in books.into_iter().enumerate() {
         processes.push(process(id, &usage, images.get(&id).unwrap_or(&unknown), window));
@@ -62,11 +62,11 @@ pub(super) fn profile(
 
 /// The waits of all images by the control groups that they were for.
 fn groups(books: &BTreeMap<ImageId, ImageUsage>) -> Vec<GroupProfile> {
-    let mut groups: BTreeMap<Option<CgroupId>, Vec<(Work, &StallBook)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Option<CgroupId>, Vec<(ReclaimKind, &StallStats)>> = BTreeMap::new();
     for (key, book) in books.values().flat_map(|usage| &usage.stalls) {
         groups.entry(key.group).or_default().push((key.work, book));
     }
-    let profile = |(id, books)| GroupProfile { id, stalls: StallBook::by_work(books), ..GroupProfile::default() };
+    let profile = |(id, books)| GroupProfile { id, stalls: StallStats::by_work(books), ..GroupProfile::default() };
     groups.into_iter().map(profile).collect()
 }
 
@@ -109,15 +109,15 @@ impl Sequences<'_> {
 struct Site {
     frames: Arc<[FrameId]>,
     end: StackEnd,
-    part: Part,
+    part: Partition,
 }
 
-fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>) -> ProcessProfile {
+fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range<Tick>) -> ProcessProfile {
     let comm = if image.comm.is_empty() { "?" } else { &image.comm };
     // A copy that was made while everything was traced has no blocks of its own from before.
     let (unmatched_frees, inherited_frees) = match image.beginning {
-        Beginning::Fork(tick) if tick >= window.start => (0, usage.unmatched_frees),
-        Beginning::Fork(_) | Beginning::Unseen | Beginning::Exec(_) => (usage.unmatched_frees, 0),
+        ImageStart::Fork(tick) if tick >= window.start => (0, usage.unmatched_frees),
+        ImageStart::Fork(_) | ImageStart::Unseen | ImageStart::Exec(_) => (usage.unmatched_frees, 0),
     };
     ProcessProfile {
         exe: image.exe.clone(),
@@ -133,7 +133,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
         // Of all control groups together.
-        stalls: StallBook::by_work(usage.stalls.iter().map(|(key, book)| (key.work, book))),
+        stalls: StallStats::by_work(usage.stalls.iter().map(|(key, book)| (key.work, book))),
         resident: usage.resident.clone(),
         faults: usage.counts.faults(),
         peak_rss: usage.counts.peak_rss(),
@@ -142,7 +142,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &Image, window: &Range<Tick>)
 }
 
 /// How long the image was there during `window`.
-fn traced(image: &Image, window: &Range<Tick>) -> Duration {
+fn traced(image: &ProcessImage, window: &Range<Tick>) -> Duration {
     let start = image.beginning.tick().map_or(window.start, |tick| tick.max(window.start));
     let end = image.ended.map_or(window.end, |tick| tick.min(window.end));
     end.since_start().saturating_sub(start.since_start())

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::spot::Spot;
 use crate::model::{
-    AbsAddr, FileOffset, Image, ImageId, Node, Object, Snapshot, StackEnd, StackId, Stacks, Tree, Unnamed,
+    AbsAddr, FileOffset, ImageId, Node, Object, ProcessImage, Snapshot, StackEnd, StackId, Stacks, Tree, Unnamed,
 };
 
 /// Where a call lies: its number among all such places.
@@ -35,8 +35,8 @@ pub(super) struct Paths<'a> {
 
 impl<'a> Paths<'a> {
     /// Of all stacks in the books of `snapshot`'s images, about which `images` says what they had mapped.
-    pub(super) fn of(snapshot: &Snapshot, images: &'a BTreeMap<ImageId, Image>) -> Self {
-        static UNKNOWN: LazyLock<Image> = LazyLock::new(Image::default);
+    pub(super) fn of(snapshot: &Snapshot, images: &'a BTreeMap<ImageId, ProcessImage>) -> Self {
+        static UNKNOWN: LazyLock<ProcessImage> = LazyLock::new(ProcessImage::default);
         let mut paths = Self::default();
         for (id, usage) in &snapshot.images {
             let mut walk = Walk {
@@ -91,7 +91,7 @@ impl<'a> Paths<'a> {
     }
 
     /// The place of `spot` in `image`.
-    fn place(&mut self, image: &'a Image, spot: Spot) -> PlaceId {
+    fn place(&mut self, image: &'a ProcessImage, spot: Spot) -> PlaceId {
         let place = match spot.mapping(image) {
             None => Place::Nowhere(spot.call(), Unnamed::NoMapping),
             Some(mapping) => match &mapping.object {
@@ -112,7 +112,7 @@ impl<'a> Paths<'a> {
 
 /// The walk through the stacks of one image.
 struct Walk<'a, 's> {
-    image: &'a Image,
+    image: &'a ProcessImage,
     stacks: &'s Stacks,
     /// Calls whose path is known. Where mappings were replaced, a call's place depends on when its stack was taken, and
     /// nothing is kept here.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{AbsAddr, Image, Mapping, Version};
+use crate::model::{AbsAddr, Mapping, ProcessImage, Version};
 
 /// A frame's address in an image, while one mapping held there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +14,7 @@ pub(super) struct Spot {
 
 impl Spot {
     /// Of a frame at `frame` in a stack that was taken at `taken`.
-    pub(super) fn of(image: &Image, frame: AbsAddr, taken: Duration) -> Self {
+    pub(super) fn of(image: &ProcessImage, frame: AbsAddr, taken: Duration) -> Self {
         Self { frame, version: image.replaced.holding(call(frame), taken) }
     }
 
@@ -24,7 +24,7 @@ impl Spot {
     }
 
     /// What was mapped there.
-    pub(super) fn mapping(self, image: &Image) -> Option<&Mapping> {
+    pub(super) fn mapping(self, image: &ProcessImage) -> Option<&Mapping> {
         image.mapping_in(self.version, self.call())
     }
 }

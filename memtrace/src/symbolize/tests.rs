@@ -12,8 +12,8 @@ use program::{Program, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, Image, ImageUsage, Location, Mapping, Pid, Stack, StackEnd, StackId, StackUsage, Stacks,
-    Usage,
+    Amount, BuildId, Bytes, ImageUsage, Location, Mapping, Pid, ProcessImage, Stack, StackEnd, StackId, StackUsage,
+    Stacks, Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -41,7 +41,7 @@ fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
 }
 
 /// The frames of `address`, outermost first.
-fn frames_at(symbolizer: &Symbolizer, image: &Image, address: AbsAddr) -> Vec<Frame> {
+fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) -> Vec<Frame> {
     let profile =
         symbolizer.profile(snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].clone()).collect()
@@ -164,10 +164,10 @@ fn what_has_no_name_keeps_its_reason_and_its_place() {
     assert_eq!((&generated.name, &generated.object), (&Err(Unnamed::Anonymous), &None));
     assert_eq!(generated.address, Some(AbsAddr(address.0 - 1)));
 
-    let nowhere = &frames_at(&symbolizer, &Image::default(), address)[0];
+    let nowhere = &frames_at(&symbolizer, &ProcessImage::default(), address)[0];
     assert_eq!((&nowhere.name, nowhere.offset), (&Err(Unnamed::NoMapping), None));
     assert_eq!(nowhere.address, Some(AbsAddr(address.0 - 1)));
-    assert_eq!(frames_at(&symbolizer, &Image::default(), AbsAddr(0))[0].address, Some(AbsAddr(0)));
+    assert_eq!(frames_at(&symbolizer, &ProcessImage::default(), AbsAddr(0))[0].address, Some(AbsAddr(0)));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_stack_is_named_by_what_was_mapped_when_it_was_taken() {
         offset: FileOffset(offset),
         object: Some(object(name)),
     };
-    let mut image = Image { mappings: vec![mapping("libnow.so", 0x500)], ..Image::default() };
+    let mut image = ProcessImage { mappings: vec![mapping("libnow.so", 0x500)], ..ProcessImage::default() };
     image.replaced.add(mapping("libfirst.so", 0), Duration::from_nanos(5));
     image.replaced.add(mapping("libthen.so", 0x40), Duration::from_nanos(8));
     let labels = [4, 5, 7, 8].map(|tick| {

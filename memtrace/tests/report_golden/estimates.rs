@@ -1,6 +1,6 @@
 //! Numbers that are estimated from a sample of pages stand beside how far they may be off, in every format that can say so.
 
-use memtrace::model::{Metric, Profile, Root};
+use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options};
 use serde_json::Value;
 
@@ -15,14 +15,14 @@ fn the_text_of_sampled_pages_is_as_it_was() {
 
 #[test]
 fn the_text_of_sampled_pages_by_kind_of_memory_is_as_it_was() {
-    let options = Options { by: Root::Memory, top: 2, ..options(Metric::AllocCount) };
+    let options = Options { by: GroupBy::Memory, top: 2, ..options(Metric::AllocCount) };
     assert_golden("sampled-by-memory.txt", &report(Format::Text, &by_memory(), &options));
 }
 
 #[test]
 fn the_json_of_sampled_pages_is_as_it_was() {
     let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
-    let json = report(Format::Json, &sampled(), &Options { by: Root::User, ..options(Metric::LiveBytes) });
+    let json = report(Format::Json, &sampled(), &Options { by: GroupBy::User, ..options(Metric::LiveBytes) });
     assert_golden("sampled.json", &json.replace(&version, "\"version\":\"VERSION\""));
 }
 

@@ -1,6 +1,6 @@
 //! What must be true of the folded stacks, whatever the golden file says.
 
-use memtrace::model::{Metric, Profile, Root};
+use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options};
 
 use super::sample::sample;
@@ -35,7 +35,7 @@ fn equal_folded_stacks_of_two_processes_are_joined() {
     for stack in &mut profile.stacks {
         stack.frames = [].into();
     }
-    let by_comm = Options { by: Root::Comm, ..options(Metric::AllocCount) };
+    let by_comm = Options { by: GroupBy::Comm, ..options(Metric::AllocCount) };
     let folded = report(Format::Folded, &profile, &by_comm);
     let joined: Vec<_> = folded.lines().filter(|line| line.starts_with("redis-server;[stack empty]")).collect();
     assert_eq!(joined, ["redis-server;[stack empty] 1665"]);

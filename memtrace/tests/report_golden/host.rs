@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AllocatorId, Amount, Bytes, Cgroup, Container, Ending, Frame, FrameId, Name, Part, Pid, ProcessProfile, Profile,
-    StackEnd, StackProfile, Tid, Usage, User, Variance,
+    AllocatorId, Amount, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, Name, Partition, Pid, ProcessProfile,
+    Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
 };
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
@@ -41,7 +41,7 @@ pub(crate) fn host() -> Profile {
     add(&mut profile, process(31_337, "postgres", Some((999, "")), Some(docker), Some(1)), 98_304);
     add(&mut profile, process(901, "cron", Some((0, "root")), Some(service("cron.service")), Some(1)), 512);
     let shell = ProcessProfile {
-        ended: Some(Ending::Exec),
+        ended: Some(ImageEnd::Exec),
         discarded: Amount { bytes: Bytes(0), count: 0 },
         inherited_frees: 12,
         traced: Duration::from_millis(4),
@@ -50,7 +50,7 @@ pub(crate) fn host() -> Profile {
     };
     add(&mut profile, shell, 0);
     let grep = ProcessProfile {
-        ended: Some(Ending::Exit),
+        ended: Some(ImageEnd::Exit),
         traced: Duration::from_millis(7),
         ..process(52_000, "grep", Some((1000, "ann")), Some(session), None)
     };
@@ -102,7 +102,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
         process.total += usage;
         profile.stacks.push(StackProfile {
             process: index,
-            part: Part::Whole,
+            part: Partition::Whole,
             frames: stack.into_iter().map(FrameId::new).collect(),
             end: StackEnd::Complete,
             usage,
@@ -120,7 +120,7 @@ pub(crate) fn by_threads() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {
         let pid = profile.processes[stack.process].pid.0;
-        stack.part = Part::Thread(Tid(pid + 1 + number as u32 % 2));
+        stack.part = Partition::Thread(Tid(pid + 1 + number as u32 % 2));
     }
     profile
 }
@@ -129,7 +129,7 @@ pub(crate) fn by_threads() -> Profile {
 pub(crate) fn by_allocators() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {
-        stack.part = Part::Allocator(AllocatorId(number as u16 % 3));
+        stack.part = Partition::Allocator(AllocatorId(number as u16 % 3));
     }
     profile
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use memtrace::model::{LossReason, Metric, Root, StackEnd};
+use memtrace::model::{GroupBy, LossReason, Metric, StackEnd};
 use memtrace::report::{Format, Options};
 use serde_json::Value;
 
@@ -83,10 +83,10 @@ fn every_field_of_the_json_is_documented() {
     let mut names = BTreeSet::new();
     fields(&json(), &mut names);
     let by = [
-        (by_threads(), Root::Thread),
-        (by_allocators(), Root::Allocator),
-        (by_memory(), Root::Memory),
-        (waits(), Root::Process),
+        (by_threads(), GroupBy::Thread),
+        (by_allocators(), GroupBy::Allocator),
+        (by_memory(), GroupBy::Memory),
+        (waits(), GroupBy::Process),
     ];
     for (profile, by) in by {
         let json = report(Format::Json, &profile, &Options { by, ..options(Metric::LiveBytes) });

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, Bytes, Frame, FrameId, Location, Name, ObjectName, Part, Pid, ProcessProfile, Profile, StackEnd,
+    Amount, Bytes, Frame, FrameId, Location, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, StackEnd,
     StackProfile, Unnamed, Usage, Variance, VirtOffset,
 };
 
@@ -88,7 +88,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
     let at_peak = Some(usage.live.bytes);
     profile.stacks.push(StackProfile {
         process: 0,
-        part: Part::Whole,
+        part: Partition::Whole,
         frames,
         end: StackEnd::Complete,
         usage,

@@ -1,8 +1,8 @@
 //! The page of a service at night: near its limit, with memory of every kind and names from who knows where.
 
 use memtrace::model::{
-    Bytes, CgroupLimit, CgroupMemory, Counted, Explanation, FileMemory, HeapBooks, HeapMemory, Held, MappingKind,
-    NamedMemory, Pid, Pressure, Stalled, ThreadStacks, Tid, Told,
+    Bytes, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MappingKind,
+    MemorySizes, NamedMemory, Pid, Pressure, Stalled, StatusCounters, ThreadStacks, Tid,
 };
 
 use memtrace::report::{PageOptions, write_explanation_json, write_explanation_text};
@@ -15,28 +15,28 @@ const fn mib(number: u64) -> Bytes {
     Bytes(number * MIB)
 }
 
-const fn held(reserved: u64, resident: u64) -> Held {
-    Held { reserved: mib(reserved), resident: mib(resident), swap: Bytes(0), huge: Bytes(0) }
+const fn held(reserved: u64, resident: u64) -> MemorySizes {
+    MemorySizes { reserved: mib(reserved), resident: mib(resident), swap: Bytes(0), huge: Bytes(0) }
 }
 
-fn named(name: &str, mappings: u32, held: Held) -> NamedMemory {
+fn named(name: &str, mappings: u32, held: MemorySizes) -> NamedMemory {
     NamedMemory { name: name.into(), mappings, held }
 }
 
-fn file(path: &str, held: Held, copied: Bytes) -> FileMemory {
+fn file(path: &str, held: MemorySizes, copied: Bytes) -> FileMemory {
     FileMemory { path: path.into(), held, copied }
 }
 
 /// 1000 MiB of RSS, of which 990 are explained.
 fn page() -> Explanation {
     let waited = |minute| Stalled { ten_seconds: 9.5, minute, five_minutes: 1.0, total: Default::default() };
-    let heap = Held { swap: mib(20), huge: mib(64), ..held(1800, 700) };
+    let heap = MemorySizes { swap: mib(20), huge: mib(64), ..held(1800, 700) };
     Explanation {
         pid: Pid(4711),
         comm: "sess\x1b[31mions".into(),
         exe: "/srv/bin/sessions".into(),
         threads: 9,
-        counted: Counted {
+        counted: StatusCounters {
             rss: mib(1000),
             anonymous: mib(850),
             file: mib(100),
@@ -50,7 +50,7 @@ fn page() -> Explanation {
         heap: HeapMemory {
             allocator: Some("glibc".into()),
             held: heap,
-            told: Told::Apart(HeapBooks {
+            told: HeapSource::Apart(HeapStats {
                 in_use: mib(520),
                 blocks: 1_234_567,
                 mapped: mib(120),
@@ -79,7 +79,7 @@ fn page() -> Explanation {
             file("/usr/lib/x86_64-linux-gnu/libc.so.6", held(2, 0), Bytes(0)),
         ],
         shmem: vec![named("/memfd:pool", 1, held(64, 50))],
-        special: Held { reserved: Bytes(36864), resident: Bytes(0), ..Held::default() },
+        special: MemorySizes { reserved: Bytes(36864), resident: Bytes(0), ..MemorySizes::default() },
         hugetlb: held(512, 256),
         kinds: vec![(MappingKind::Anonymous, held(5500, 800)), (MappingKind::File, held(152, 100))],
         proportional: mib(960),
@@ -140,9 +140,9 @@ fn the_page_adds_up() {
     assert_eq!(held.resident, Bytes(990 << 20));
     assert_eq!(page.unexplained(held), 10 << 20);
     assert_eq!(page.explained(), 0.99);
-    let more = Explanation { counted: Counted { rss: Bytes(900 << 20), ..page.counted }, ..page.clone() };
+    let more = Explanation { counted: StatusCounters { rss: Bytes(900 << 20), ..page.counted }, ..page.clone() };
     assert_eq!(more.unexplained(held), -(90 << 20));
     assert_eq!(more.explained(), 0.9);
-    let nothing = Explanation { counted: Counted::default(), ..page };
+    let nothing = Explanation { counted: StatusCounters::default(), ..page };
     assert_eq!(nothing.explained(), 1.0);
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, Ending, EventClass, Frame, FrameId, Location, LossReason,
-    Losses, Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile, Unnamed, Usage,
-    User, Variance, VirtOffset,
+    AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd, Location,
+    LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile,
+    Unnamed, Usage, User, Variance, VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -49,7 +49,7 @@ pub(crate) fn sample() -> Profile {
 fn processes() -> Vec<ProcessProfile> {
     let shell = ProcessProfile {
         exe: Some(PathBuf::from("/bin/dash")),
-        ended: Some(Ending::Exec),
+        ended: Some(ImageEnd::Exec),
         total: usage((0, 0), (300, 3), (100, 1)),
         discarded: Amount { bytes: Bytes(200), count: 2 },
         unmatched_frees: 5,
@@ -74,7 +74,7 @@ fn processes() -> Vec<ProcessProfile> {
         ..ProcessProfile::new(Pid(4711), "redis-server")
     };
     let hostile = ProcessProfile {
-        ended: Some(Ending::Exit),
+        ended: Some(ImageEnd::Exit),
         total: usage((442_368, 8), (458_752, 9), (16_384, 1)),
         inherited_frees: 3,
         user: Some(User { uid: 4_000_000_000, name: None }),
@@ -92,7 +92,7 @@ fn processes() -> Vec<ProcessProfile> {
 fn stacks() -> Vec<StackProfile> {
     let stack = |process, frames: &[usize], end, usage, at_peak: Option<u64>| StackProfile {
         process,
-        part: Part::Whole,
+        part: Partition::Whole,
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end,
         usage,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memtrace::model::{
-    Amount, Bytes, EventClass, MappingKind, PageFaults, Part, Profile, Residence, ResidentKind, Usage, Variance,
+    Amount, Bytes, EventClass, MappingKind, PageFaults, Partition, Profile, Residency, ResidentKind, Usage, Variance,
 };
 
 use super::host::host;
@@ -58,7 +58,7 @@ pub(crate) fn sampled() -> Profile {
             };
             let file = ResidentKind { total: Bytes(3 << 20), before: Bytes(2 << 20), ..ResidentKind::default() };
             process.resident =
-                Some(Residence(BTreeMap::from([(MappingKind::Anonymous, anonymous), (MappingKind::File, file)])));
+                Some(Residency(BTreeMap::from([(MappingKind::Anonymous, anonymous), (MappingKind::File, file)])));
         }
     }
     profile
@@ -69,7 +69,7 @@ pub(crate) fn by_memory() -> Profile {
     let mut profile = sampled();
     for stack in &mut profile.stacks {
         if stack.usage.live.count > 0 {
-            stack.part = Part::Memory(MappingKind::Anonymous);
+            stack.part = Partition::Memory(MappingKind::Anonymous);
         }
     }
     profile

@@ -1,6 +1,6 @@
 //! What must be true of the text, whatever the golden file says.
 
-use memtrace::model::{Metric, Root};
+use memtrace::model::{GroupBy, Metric};
 use memtrace::report::{Format, Options};
 
 use super::host::host;
@@ -24,11 +24,11 @@ fn the_text_says_what_sustained_scanning_and_paging_mean() {
 
 #[test]
 fn no_line_is_longer_than_a_hundred_columns() {
-    for (&by, &metric) in Root::ALL.iter().flat_map(|by| Metric::ALL.iter().map(move |metric| (by, metric))) {
+    for (&by, &metric) in GroupBy::ALL.iter().flat_map(|by| Metric::ALL.iter().map(move |metric| (by, metric))) {
         let text = report(Format::Text, &host(), &Options { by, ..options(metric) });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{} by {}\n{text}", metric.name(), by.name());
     }
-    for by in [Root::Process, Root::Cgroup] {
+    for by in [GroupBy::Process, GroupBy::Cgroup] {
         let text = report(Format::Text, &waits(), &Options { by, ..options(Metric::StallTime) });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Bytes, Cgroup, CgroupId, Effort, Ending, EventClass, Frame, FrameId, GroupMemory, GroupProfile, ImageId,
-    KernelThread, MachineReclaim, Name, Nanoseconds, OomKill, Order, Part, Pid, PressureTime, ProcessProfile, Profile,
-    Seconds, StackEnd, StackId, StackProfile, Stall, StallBook, Stalls, Tick, Usage, Variance, VmCounters, Work,
+    Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, GroupMemory, GroupProfile, ImageEnd, ImageId, KernelThread,
+    MachineReclaim, Name, Nanoseconds, OomKill, Order, Partition, PerSecond, Pid, PressureTime, ProcessProfile,
+    Profile, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall, StallStats, StallTotals, Tick,
+    Usage, Variance, VmCounters,
 };
 
 const EATER: Pid = Pid(4711);
@@ -16,14 +17,14 @@ const READER: Pid = Pid(4712);
 /// Two processes: one that reads more than its control group may have, and one that was killed.
 pub(crate) fn waits() -> Profile {
     let books = [
-        BTreeMap::from([(Work::Memcg, book(Work::Memcg, &[700, 9_000, 12_000, 12_000, 4_000_000]))]),
+        BTreeMap::from([(ReclaimKind::Memcg, book(ReclaimKind::Memcg, &[700, 9_000, 12_000, 12_000, 4_000_000]))]),
         BTreeMap::from([
-            (Work::Direct, book(Work::Direct, &[1_500_000_000])),
-            (Work::Compaction, book(Work::Compaction, &[250_000, 90_000])),
+            (ReclaimKind::Direct, book(ReclaimKind::Direct, &[1_500_000_000])),
+            (ReclaimKind::Compaction, book(ReclaimKind::Compaction, &[250_000, 90_000])),
         ]),
     ];
     let [eater, reader] = books.map(|books| {
-        let total = books.values().fold(Stalls::default(), |mut sum, book| {
+        let total = books.values().fold(StallTotals::default(), |mut sum, book| {
             sum += book.stalls;
             sum
         });
@@ -34,7 +35,7 @@ pub(crate) fn waits() -> Profile {
         ProcessProfile {
             stalls: eater.0,
             total: eater.1,
-            ended: Some(Ending::OomKill),
+            ended: Some(ImageEnd::OomKill),
             cgroup: cgroup("/jobs/small"),
             ..ProcessProfile::new(EATER, "eater")
         },
@@ -47,7 +48,7 @@ pub(crate) fn waits() -> Profile {
     ];
     let stacks = processes.iter().enumerate().map(|(process, of)| StackProfile {
         process,
-        part: Part::Whole,
+        part: Partition::Whole,
         frames: [FrameId::new(0), FrameId::new(process + 1)].into(),
         end: StackEnd::Complete,
         usage: of.total,
@@ -79,7 +80,7 @@ pub(crate) fn waits() -> Profile {
 /// A group at its limit, one without, one that was removed, and what is of no group that is known.
 fn cgroups(processes: &[ProcessProfile]) -> Vec<GroupProfile> {
     let [eater, reader] = [0, 1].map(|nth| processes[nth].stalls.clone());
-    let (direct, compaction) = (reader[&Work::Direct], reader[&Work::Compaction]);
+    let (direct, compaction) = (reader[&ReclaimKind::Direct], reader[&ReclaimKind::Compaction]);
     let group = |id, path: Option<&str>, stalls| GroupProfile {
         id: CgroupId::of(id),
         path: path.map(str::to_owned),
@@ -94,31 +95,34 @@ fn cgroups(processes: &[ProcessProfile]) -> Vec<GroupProfile> {
         watched: Duration::from_secs(12),
         refaults: Some(12_000),
         pressure: Some(PressureTime { some: Duration::from_millis(300), full: None }),
-        seconds: Seconds { all: 12, scanning: 9, paging: 8 },
+        seconds: PerSecond { all: 12, scanning: 9, paging: 8 },
     };
     let large = GroupMemory {
         version_2: true,
         current: Some(Bytes(7 << 30)),
         watched: Duration::from_secs(3),
-        seconds: Seconds { all: 3, ..Seconds::default() },
+        seconds: PerSecond { all: 3, ..PerSecond::default() },
         ..GroupMemory::default()
     };
     vec![
-        group(0, None, BTreeMap::from([(Work::Compaction, compaction)])),
+        group(0, None, BTreeMap::from([(ReclaimKind::Compaction, compaction)])),
         GroupProfile { memory: Some(small), ..group(7, Some("/jobs/small"), eater) },
-        GroupProfile { memory: Some(large), ..group(8, Some("/jobs/large"), BTreeMap::from([(Work::Direct, direct)])) },
-        group(9, None, BTreeMap::from([(Work::Memcg, book(Work::Memcg, &[1000]))])),
+        GroupProfile {
+            memory: Some(large),
+            ..group(8, Some("/jobs/large"), BTreeMap::from([(ReclaimKind::Direct, direct)]))
+        },
+        group(9, None, BTreeMap::from([(ReclaimKind::Memcg, book(ReclaimKind::Memcg, &[1000]))])),
     ]
 }
 
 /// Waits of which those for a control group are for single pages, and the others are not.
-fn book(work: Work, durations: &[u64]) -> StallBook {
-    let mut book = StallBook::default();
+fn book(work: ReclaimKind, durations: &[u64]) -> StallStats {
+    let mut book = StallStats::default();
     for (nth, &duration) in durations.iter().enumerate() {
         let order = match work {
-            Work::Memcg => Order::of(0),
+            ReclaimKind::Memcg => Order::of(0),
             _ if nth % 2 == 1 => Order::of(9),
-            Work::Compaction => None,
+            ReclaimKind::Compaction => None,
             _ => Order::of(3),
         };
         book.add(&Stall {
@@ -146,7 +150,7 @@ fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {
 
 /// Of the whole machine, with more than the two have done.
 fn machine() -> MachineReclaim {
-    let effort = |times, time, scanned| Effort {
+    let effort = |times, time, scanned| ReclaimActivity {
         times,
         time: Nanoseconds(time),
         scanned,
@@ -159,22 +163,22 @@ fn machine() -> MachineReclaim {
     let thread = |name: &str, work, times| KernelThread {
         name: name.to_owned(),
         work,
-        effort: Effort {
+        effort: ReclaimActivity {
             times,
             time: Nanoseconds(times * 1_000_000),
             scanned: 64 * times,
             reclaimed: 32 * times,
-            ..Effort::default()
+            ..ReclaimActivity::default()
         },
     };
     MachineReclaim {
         efforts: BTreeMap::from([
-            (Work::Direct, effort(1, 1_500_000_000, 128)),
-            (Work::Memcg, effort(905, 48_000_000, 123_456)),
-            (Work::Compaction, effort(2, 340_000, 0)),
-            (Work::Kswapd, effort(3, 3_000_000, 192)),
+            (ReclaimKind::Direct, effort(1, 1_500_000_000, 128)),
+            (ReclaimKind::Memcg, effort(905, 48_000_000, 123_456)),
+            (ReclaimKind::Compaction, effort(2, 340_000, 0)),
+            (ReclaimKind::Kswapd, effort(3, 3_000_000, 192)),
         ]),
-        threads: vec![thread("kswapd0", Work::Kswapd, 3), thread("kcompactd0", Work::Compaction, 1)],
+        threads: vec![thread("kswapd0", ReclaimKind::Kswapd, 3), thread("kcompactd0", ReclaimKind::Compaction, 1)],
         counters: VmCounters {
             scanned: 123_776,
             reclaimed: 61_888,
@@ -184,7 +188,7 @@ fn machine() -> MachineReclaim {
             major_faults: 42,
             oom_kills: 2,
         },
-        seconds: Seconds { all: 12, scanning: 9, paging: 2 },
+        seconds: PerSecond { all: 12, scanning: 9, paging: 2 },
         pressure: Some(PressureTime { some: Duration::from_millis(1_600), full: Some(Duration::from_millis(40)) }),
         missing: vec!["mm_vmscan_throttled"],
     }
@@ -194,7 +198,7 @@ fn machine() -> MachineReclaim {
 pub(crate) fn of_seconds(all: u64, scanning: u64, paging: u64) -> Profile {
     let mut profile = waits();
     if let Some(machine) = &mut profile.reclaim {
-        machine.seconds = Seconds { all, scanning, paging };
+        machine.seconds = PerSecond { all, scanning, paging };
     }
     profile
 }

@@ -4,15 +4,15 @@ use std::sync::Mutex;
 use super::*;
 
 /// Programs and libraries that every machine has, with how many processes are to use them.
-fn wanted(users: &[(&str, u32)]) -> Vec<Wanted> {
+fn wanted(users: &[(&str, u32)]) -> Vec<BuildJob> {
     let wanted = users.iter().map(|&(path, users)| {
         let object = Object { path: path.into(), handle: Some(path.into()), build_id: None, root: None };
-        Wanted { object: Arc::new(object), users }
+        BuildJob { object: Arc::new(object), users }
     });
     wanted.collect()
 }
 
-fn paths(wanted: Vec<Wanted>, threads: usize) -> Vec<PathBuf> {
+fn paths(wanted: Vec<BuildJob>, threads: usize) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     build_all(wanted, threads, None, |built| paths.push(built.object.path.clone()));
     paths
@@ -59,7 +59,9 @@ fn tables_are_taken_in_the_thread_that_asked() {
 fn an_object_that_cannot_be_opened_has_a_reason() {
     let object = Object { path: LIBC.into(), handle: None, build_id: None, root: None };
     let mut reasons = Vec::new();
-    build_all(vec![Wanted { object: Arc::new(object), users: 1 }], 1, None, |built| reasons.push(built.table.is_err()));
+    build_all(vec![BuildJob { object: Arc::new(object), users: 1 }], 1, None, |built| {
+        reasons.push(built.table.is_err())
+    });
     build_all(wanted(&[("/", 1)]), 1, None, |built| reasons.push(matches!(built.table, Err(Error::Io(_)))));
     assert_eq!(reasons, [true, true]);
 }

@@ -6,7 +6,7 @@ use super::sums::Named;
 use super::{Closer, Parts, Readings, span_of};
 use crate::explain::allocator::Serving;
 use crate::explain::span::Span;
-use crate::model::{AbsAddr, Held, MappingKind, NamedMemory, Tid};
+use crate::model::{AbsAddr, MappingKind, MemorySizes, NamedMemory, Tid};
 use crate::procfs::smaps::Area;
 
 /// Cuts mappings of anonymous memory where another has them.
@@ -66,9 +66,9 @@ impl<'all, C: Closer> Pieces<'all, C> {
     }
 
     /// What the piece has of what is left of its mapping.
-    fn cut(&self, left: &mut Held, piece: Span) -> Held {
+    fn cut(&self, left: &mut MemorySizes, piece: Span) -> MemorySizes {
         let measured = self.closer.held(piece).unwrap_or_default();
-        let held = Held {
+        let held = MemorySizes {
             reserved: piece.length().min(left.reserved),
             resident: measured.resident.min(left.resident),
             swap: measured.swap.min(left.swap),
@@ -80,7 +80,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
     }
 
     /// Gives a piece that is not glibc's to whoever has it.
-    fn give(&mut self, index: usize, piece: Span, held: Held, parts: &mut Parts) {
+    fn give(&mut self, index: usize, piece: Span, held: MemorySizes, parts: &mut Parts) {
         let area = &self.readings.areas[index];
         if let Some(thread) = self.stack(index, piece) {
             let stacks = &mut parts.thread_stacks;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::model::{FileMemory, Held, NamedMemory};
+use crate::model::{FileMemory, MemorySizes, NamedMemory};
 use crate::procfs::smaps::Sizes;
 
 /// Memory by name.
@@ -12,7 +12,7 @@ use crate::procfs::smaps::Sizes;
 pub(super) struct Named(BTreeMap<String, NamedMemory>);
 
 impl Named {
-    pub(super) fn add(&mut self, name: &str, held: Held) {
+    pub(super) fn add(&mut self, name: &str, held: MemorySizes) {
         let named = self.0.entry(name.to_owned()).or_default();
         named.mappings += 1;
         named.held += held;

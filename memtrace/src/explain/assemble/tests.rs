@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, HeapBooks, Tid};
+use crate::model::{AbsAddr, HeapStats, Tid};
 use crate::procfs::smaps;
 
 const PAGE: u64 = 4096;
@@ -13,8 +13,8 @@ struct Paper {
 }
 
 impl Closer for Paper {
-    fn held(&self, span: Span) -> Option<Held> {
-        Some(Held { reserved: span.length(), resident: span.length(), ..Held::default() })
+    fn held(&self, span: Span) -> Option<MemorySizes> {
+        Some(MemorySizes { reserved: span.length(), resident: span.length(), ..MemorySizes::default() })
     }
 
     fn is_threads(&self, span: Span) -> bool {
@@ -87,7 +87,7 @@ fn each_kind_of_mapping_comes_to_its_part() {
         &Paper::default(),
     );
     assert_eq!((parts.heap.held.resident, parts.heap.allocator.as_deref()), (pages(9), Some("glibc")));
-    assert!(matches!(&parts.heap.told, Told::Not(why) if why.contains("CAP_SYS_PTRACE")));
+    assert!(matches!(&parts.heap.told, HeapSource::Not(why) if why.contains("CAP_SYS_PTRACE")));
     let [file] = &parts.files[..] else { panic!("{parts:?}") };
     assert_eq!((file.path.as_str(), file.held.resident, file.copied), ("/bin/a", pages(12), pages(2)));
     assert_eq!(
@@ -103,11 +103,11 @@ fn each_kind_of_mapping_comes_to_its_part() {
 #[test]
 fn glibcs_part_is_cut_from_a_mapping_and_the_rest_stays() {
     let mut read = readings(vec![area(50, 90, "rw-p", 0, "", 30)]);
-    let books = HeapBooks { in_use: pages(10), blocks: 3, ..HeapBooks::default() };
+    let books = HeapStats { in_use: pages(10), blocks: 3, ..HeapStats::default() };
     read.glibc = Some(Found { books, spans: vec![span(60, 70)], trouble: None });
     let parts = assemble(&read, &Paper::default());
     assert_eq!((parts.heap.held.resident, parts.heap.held.reserved), (pages(10), pages(10)));
-    assert_eq!(parts.heap.told, Told::Apart(books));
+    assert_eq!(parts.heap.told, HeapSource::Apart(books));
     assert_eq!((names(&parts), parts.anonymous[0].mappings), (vec![("without a name", 20)], 2));
     assert_eq!(parts.anonymous[0].held.reserved, pages(30));
 }
@@ -173,8 +173,8 @@ fn an_allocator_without_marks_has_what_has_no_other_name() {
         assemble(&read, &Paper::default())
     };
     let why = |parts: &Parts| match &parts.heap.told {
-        Told::Not(why) => why.clone(),
-        Told::Apart(_) => String::new(),
+        HeapSource::Not(why) => why.clone(),
+        HeapSource::Apart(_) => String::new(),
     };
     let parts = with("");
     assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held.resident), (Some("jemalloc"), pages(17)));
@@ -191,11 +191,11 @@ fn an_allocator_without_marks_has_what_has_no_other_name() {
 fn what_could_not_be_told_is_said() {
     let told = |trouble, blocks, serving| {
         let mut read = readings(vec![area(30, 40, "rw-p", 0, "[heap]", 9)]);
-        let books = HeapBooks { blocks, ..HeapBooks::default() };
+        let books = HeapStats { blocks, ..HeapStats::default() };
         read.glibc = Some(Found { books, spans: vec![span(30, 40)], trouble });
         read.serving = serving;
         let HeapMemory { allocator, told, .. } = assemble(&read, &Paper::default()).heap;
-        (allocator.unwrap_or_default(), matches!(told, Told::Apart(_)))
+        (allocator.unwrap_or_default(), matches!(told, HeapSource::Apart(_)))
     };
     assert_eq!(told(None, 0, Serving::Glibc), ("glibc".into(), true));
     assert_eq!(told(Some(Trouble::Torn), 0, Serving::Glibc), ("glibc".into(), false));

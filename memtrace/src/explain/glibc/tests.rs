@@ -55,14 +55,14 @@ fn a_heap_is_told_by_its_head_and_walked_to_its_end() {
         made.write(page * PAGE + 16, 0);
     }
     let Found { books, spans, trouble } = made.look();
-    let expected = HeapBooks {
+    let expected = HeapStats {
         in_use: Bytes(0x50),
         blocks: 2,
         free: Bytes(size - first - 0x50),
         own: Bytes(first),
         arenas: 1,
         in_use_resident: Bytes(0x50),
-        ..HeapBooks::default()
+        ..HeapStats::default()
     };
     assert_eq!((books, trouble), (expected, None));
     assert_eq!(spans, [made.region().span], "all that is reserved for a heap is the allocator's");
@@ -94,7 +94,7 @@ fn what_is_no_head_of_a_heap_is_none() {
         let made = Made::new();
         made.heap_info(head(made.base));
         let found = made.look();
-        assert_eq!((found.books, found.spans.len(), found.trouble), (HeapBooks::default(), 0, None), "{number}");
+        assert_eq!((found.books, found.spans.len(), found.trouble), (HeapStats::default(), 0, None), "{number}");
     }
 }
 

@@ -204,7 +204,9 @@ fn privileged_where_the_kernel_knows_the_mappings_it_is_asked_and_told_of_object
     chain::run(chain::first, 0);
     trace.readers[0].drain(u64::MAX, |_| ());
     let asked = wanted();
-    let [Wanted { object, pid: who, range: Some((start, end)) }] = asked[..] else { panic!("asked once: {asked:?}") };
+    let [TableRequest { object, pid: who, range: Some((start, end)) }] = asked[..] else {
+        panic!("asked once: {asked:?}")
+    };
     assert_eq!((object, who), (own_object(), pid()));
     assert!(start.0 <= here!(chain_begin) && here!(chain_end) <= end.0);
     let tables = trace.kernel.tables();

@@ -14,7 +14,7 @@ use crate::model::{AbsAddr, Pid};
 
 /// An object that a process has mapped, and whose table is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TableRequest {
     /// Which.
     pub object: ObjectKey,
     /// Who has mapped it.
@@ -24,16 +24,16 @@ pub struct Wanted {
 }
 
 /// The requests, in their order.
-pub struct WantedReader(RingBuf<MapData>);
+pub struct TableRequestReader(RingBuf<MapData>);
 
-impl WantedReader {
+impl TableRequestReader {
     pub(in crate::kernel) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
         let ring = take(ebpf, "WANTED")?.try_into();
         ring.map(Self).map_err(|error| KernelError::from_error("read what the programs ask for", &error))
     }
 
     /// Hands over what has been asked for since the last call.
-    pub fn drain(&mut self, mut sink: impl FnMut(Wanted)) {
+    pub fn drain(&mut self, mut sink: impl FnMut(TableRequest)) {
         while let Some(record) = self.0.next() {
             if let Some(wanted) = parse(&record) {
                 sink(wanted);
@@ -42,20 +42,20 @@ impl WantedReader {
     }
 }
 
-impl AsRawFd for WantedReader {
+impl AsRawFd for TableRequestReader {
     /// A descriptor that becomes readable when something is asked for.
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
-fn parse(record: &[u8]) -> Option<Wanted> {
+fn parse(record: &[u8]) -> Option<TableRequest> {
     let record: &[u8; size_of::<WantedRecord>()] = record.first_chunk()?;
     let word = |at: usize| record[at..].first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     let half = |at: usize| record[at..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     let object = offset_of!(WantedRecord, object);
     let (begin, end) = (word(offset_of!(WantedRecord, begin))?, word(offset_of!(WantedRecord, end))?);
-    Some(Wanted {
+    Some(TableRequest {
         object: ObjectKey {
             inode: word(object + offset_of!(ObjectKey, inode))?,
             changed_s: word(object + offset_of!(ObjectKey, changed_s))?.cast_signed(),
@@ -77,9 +77,9 @@ mod tests {
         let mut record: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let object = ObjectKey { inode: 0x11, changed_s: 0x22, changed_ns: 0x33, device: 0x44 };
         let range = Some((AbsAddr(0x7f00_0000_1000), AbsAddr(0x7f00_0000_2000)));
-        assert_eq!(parse(&record), Some(Wanted { object, pid: Pid(0x55), range }));
+        assert_eq!(parse(&record), Some(TableRequest { object, pid: Pid(0x55), range }));
         assert_eq!(parse(&record[1..]), None);
         record[24..40].fill(0);
-        assert_eq!(parse(&record), Some(Wanted { object, pid: Pid(0x55), range: None }));
+        assert_eq!(parse(&record), Some(TableRequest { object, pid: Pid(0x55), range: None }));
     }
 }

@@ -1,6 +1,6 @@
 use super::super::Settings;
 use super::*;
-use crate::model::{Parts, StackId};
+use crate::model::{PartitionBy, StackId};
 
 const P: AbsAddr = AbsAddr(0x7f00_0000_5000);
 const READ: Touch = Touch { present: false, write: false };
@@ -8,7 +8,14 @@ const WRITE: Touch = Touch { present: false, write: true };
 const COPY: Touch = Touch { present: true, write: true };
 
 fn room(blocks: u64) -> Room {
-    Room::new(&Settings { blocks, stacks: 100, processes: 1, track_peak: false, older: None, parts: Parts::Whole })
+    Room::new(&Settings {
+        blocks,
+        stacks: 100,
+        processes: 1,
+        track_peak: false,
+        older: None,
+        parts: PartitionBy::Whole,
+    })
 }
 
 fn key(stack: u64) -> StackKey {
@@ -59,7 +66,7 @@ fn a_page_that_comes_and_goes_makes_an_estimate_less_certain() {
     assert_eq!(squares(&copy, None), 1 + 1);
     copy.touch(P, READ, key(10), &mut room);
     assert_eq!(squares(&copy, None), 2 * 2 + 1);
-    assert_eq!(squares(&copy, Some(Ending::Exit)), 3);
+    assert_eq!(squares(&copy, Some(ImageEnd::Exit)), 3);
 }
 
 #[test]
@@ -121,7 +128,7 @@ fn beyond_the_bound_pages_are_counted_as_lost() {
 fn at_its_end_an_image_has_released_everything() {
     let (mut pages, mut room) = (Pages::default(), room(10));
     pages.touch(P, WRITE, key(10), &mut room);
-    let usage = pages.usage(Some(Ending::Exit));
+    let usage = pages.usage(Some(ImageEnd::Exit));
     assert_eq!((usage.total.live.count, usage.total.alloc.count, usage.total.free.count), (0, 1, 1));
     assert!(usage.touched.is_empty());
 }
@@ -150,7 +157,7 @@ fn a_copy_that_has_ended_tells_what_it_did_itself() {
     parent.touch(P, WRITE, key(10), &mut room);
     let mut child = parent.copied(&mut room).unwrap();
     child.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(11), &mut room);
-    let usage = child.usage(Some(Ending::Exec));
+    let usage = child.usage(Some(ImageEnd::Exec));
     assert_eq!(usage.by_stack.keys().collect::<Vec<_>>(), [&key(11)]);
     assert_eq!(usage.total.alloc.count, 1);
 }

@@ -1,6 +1,6 @@
 use super::super::Settings;
 use super::*;
-use crate::model::{Parts, StackId};
+use crate::model::{PartitionBy, StackId};
 
 const TID: Tid = Tid(7);
 const BASE: u64 = 0x7f00_0000_0000;
@@ -17,8 +17,14 @@ struct Story {
 
 impl Story {
     fn new() -> Self {
-        let settings =
-            Settings { blocks: 100, stacks: 100, processes: 1, track_peak: false, older: None, parts: Parts::Whole };
+        let settings = Settings {
+            blocks: 100,
+            stacks: 100,
+            processes: 1,
+            track_peak: false,
+            older: None,
+            parts: PartitionBy::Whole,
+        };
         Self { ranges: Ranges::default(), room: Room::new(&settings) }
     }
 
@@ -128,7 +134,7 @@ fn a_copy_has_the_same_and_goes_its_own_way() {
 
 #[test]
 fn at_its_end_an_image_has_nothing_mapped() {
-    let usage = Story::new().map(0, 4, 5).ranges.usage(Some(Ending::Exit));
+    let usage = Story::new().map(0, 4, 5).ranges.usage(Some(ImageEnd::Exit));
     assert_eq!((usage.total.live.count, usage.total.alloc.count), (0, 4));
     assert!(usage.touched.is_empty());
 }

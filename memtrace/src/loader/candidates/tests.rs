@@ -16,7 +16,7 @@ const COPY: &str = "
     }";
 
 fn candidates(command: &Path, objects: &mut Objects) -> Vec<(Kind, Arc<Object>)> {
-    let survey = super::candidates(command.as_os_str(), objects, &Wanted::default()).survey;
+    let survey = super::candidates(command.as_os_str(), objects, &UserHooks::default()).survey;
     survey.allocators.into_iter().map(|allocator| (allocator.kinds.all()[0].clone(), allocator.object)).collect()
 }
 
@@ -27,7 +27,7 @@ fn foretells_what_is_mapped(command: &Path, kind: &Kind) {
     let running = Running::start(command);
     let image = read_image(running.pid(), &mut objects).unwrap();
     running.end();
-    let survey = survey(&image, &Wanted::default());
+    let survey = survey(&image, &UserHooks::default());
     let [mapped] = &survey.allocators[..] else { panic!("{:?}", survey.looked_at) };
     assert_eq!(mapped.kinds, Kinds::one(kind.clone()));
     let same = foretold.iter().filter(|(_, object)| Arc::ptr_eq(object, &mapped.object)).count();
@@ -99,7 +99,8 @@ fn a_script_that_runs_itself_comes_to_an_end() {
 
 #[test]
 fn a_command_that_does_not_exist_has_no_candidates() {
-    let survey = super::candidates("memtrace-no-such-command".as_ref(), &mut Objects::new(), &Wanted::default()).survey;
+    let survey =
+        super::candidates("memtrace-no-such-command".as_ref(), &mut Objects::new(), &UserHooks::default()).survey;
     assert_eq!(survey, Survey::default());
 }
 

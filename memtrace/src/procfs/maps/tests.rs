@@ -8,11 +8,11 @@ fn parse(line: &str) -> Option<Entry> {
     Entry::parse(line.as_bytes())
 }
 
-fn own_image() -> Image {
+fn own_image() -> ProcessImage {
     read_image(Pid(std::process::id()), &mut Objects::new()).unwrap()
 }
 
-fn path_at(image: &Image, address: usize) -> Option<&Path> {
+fn path_at(image: &ProcessImage, address: usize) -> Option<&Path> {
     let mapping = image.mapping_at(AbsAddr(address as u64)).expect("the address is mapped");
     mapping.object.as_ref().map(|object| object.path.as_path())
 }

@@ -4,11 +4,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::model::Image;
+use crate::model::ProcessImage;
 use crate::procfs::maps::read_image;
 use crate::scratch::{GLIBC, Running, Scratch, assert_root, readelf_build_id};
 
-fn object_named(image: &Image, name: &str) -> Arc<Object> {
+fn object_named(image: &ProcessImage, name: &str) -> Arc<Object> {
     let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
     let mut named = objects.filter(|object| object.path.ends_with(name));
     Arc::clone(named.next().unwrap_or_else(|| panic!("{name} is not mapped")))

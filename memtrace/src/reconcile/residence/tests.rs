@@ -112,7 +112,7 @@ fn kinds_of_memory_are_told_apart_and_what_was_released_is_of_none() {
     let file = ResidentRange { kind: MappingKind::File, ..range(64, 80) };
     let mut usage = books(&[(7, 0, 10), (7, 64, 16)]);
     settle(&mut usage, Some(Pages { by_kind: true, ..counted(&[range(0, 4), file], &[]).unwrap() }), 1);
-    let part = |kind| StackKey { part: Part::Memory(kind), ..key(7) };
+    let part = |kind| StackKey { part: Partition::Memory(kind), ..key(7) };
     assert_eq!(usage.by_stack[&part(MappingKind::Anonymous)].usage.live.count, 4);
     assert_eq!(usage.by_stack[&part(MappingKind::File)].usage.live.count, 16);
     assert_eq!(pages(&usage, 7), [0, 6, 6]);

@@ -3,7 +3,7 @@
 use super::bars::share;
 use super::parts::{self, PartKind};
 use super::phrase;
-use crate::model::{Bytes, CgroupLimit, Explanation, Told};
+use crate::model::{Bytes, CgroupLimit, Explanation, HeapSource};
 
 /// A sentence or two.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
         }
         PartKind::HeapUntold => {
             let why = match &page.heap.told {
-                Told::Not(why) => format!(", since {why}"),
-                Told::Apart(_) => String::new(),
+                HeapSource::Not(why) => format!(", since {why}"),
+                HeapSource::Apart(_) => String::new(),
             };
             (
                 format!(
@@ -153,7 +153,7 @@ fn free(page: &Explanation) -> Option<Advice> {
     let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
     let share = share(free.resident, page.counted.rss);
     let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;
-    let Told::Apart(books) = &page.heap.told else { return None };
+    let HeapSource::Apart(books) = &page.heap.told else { return None };
     let arenas = match books.arenas {
         0 | 1 => String::new(),
         arenas => format!("; with {arenas} arenas, fewer (MALLOC_ARENA_MAX=2) keep less"),
@@ -169,10 +169,10 @@ fn free(page: &Explanation) -> Option<Advice> {
 
 fn heap_doubt(page: &Explanation) -> Option<Advice> {
     match &page.heap.told {
-        Told::Not(why) if page.heap.held.resident.0 > 0 => {
+        HeapSource::Not(why) if page.heap.held.resident.0 > 0 => {
             Some(plain(format!("What of the heap is in use was not told: {why}.")))
         }
-        Told::Apart(books) if books.untold.0 > 0 => Some(plain(format!(
+        HeapSource::Apart(books) if books.untold.0 > 0 => Some(plain(format!(
             "Of {} of the heap it could not be told what is in use: the process changed it, or it is swapped out.",
             books.untold
         ))),

@@ -57,7 +57,7 @@ impl Row {
         let share = share(part.resident, rss);
         let (indent, ink) = if part.kind.is_inner() { ("  ", INNER) } else { ("", OUTER) };
         let beyond =
-            |of: fn(&crate::model::Held) -> Bytes| part.beyond.as_ref().map(of).map_or_else(String::new, shown);
+            |of: fn(&crate::model::MemorySizes) -> Bytes| part.beyond.as_ref().map(of).map_or_else(String::new, shown);
         Self {
             name: format!("{indent}{}", part.name),
             resident: part.resident.to_string(),

@@ -4,7 +4,7 @@ use std::io;
 
 use super::bars::{Painter, share};
 use super::{label, phrase, wrapped};
-use crate::model::{Bytes, CgroupMemory, Explanation, Pressure, Told};
+use crate::model::{Bytes, CgroupMemory, Explanation, HeapSource, Pressure};
 
 pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let counted = &page.counted;
@@ -28,7 +28,7 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
 }
 
 fn heap(page: &Explanation) -> Option<String> {
-    let Told::Apart(books) = &page.heap.told else { return None };
+    let HeapSource::Apart(books) = &page.heap.told else { return None };
     let arenas = phrase::counted(books.arenas.into(), "arena", "arenas");
     let mut text =
         format!("touched or not, {} in {} in use", books.in_use, phrase::counted(books.blocks, "block", "blocks"));

@@ -1,6 +1,6 @@
 //! The parts that the RSS is made of, in the order in which the page lists them.
 
-use crate::model::{Bytes, Explanation, Held, Told};
+use crate::model::{Bytes, Explanation, HeapSource, MemorySizes};
 
 /// A line of the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(super) struct Part {
     pub(super) name: String,
     pub(super) resident: Bytes,
     /// What is mapped and what is swapped out; `None` where it is a part of another line, and that line has it.
-    pub(super) beyond: Option<Held>,
+    pub(super) beyond: Option<MemorySizes>,
 }
 
 /// What a line is about.
@@ -39,7 +39,7 @@ impl PartKind {
 /// The lines of the page. Those that are not inner add up to all that is resident.
 pub(super) fn of(page: &Explanation) -> Vec<Part> {
     let mut parts = heap(page);
-    let outer = |kind, name: &str, held: Held| Part {
+    let outer = |kind, name: &str, held: MemorySizes| Part {
         kind,
         name: name.to_owned(),
         resident: held.resident,
@@ -70,7 +70,7 @@ fn heap(page: &Explanation) -> Vec<Part> {
     let name =
         page.heap.allocator.as_ref().map_or_else(|| String::from("heap (brk)"), |name| format!("heap of {name}"));
     let mut parts = vec![Part { kind: PartKind::Heap, name, resident: held.resident, beyond: Some(held) }];
-    if let Told::Apart(books) = &page.heap.told {
+    if let HeapSource::Apart(books) = &page.heap.told {
         let in_use = books.in_use_resident.0.min(held.resident.0);
         let untold = books.untold.0.min(held.resident.0 - in_use);
         parts.push(inner(PartKind::HeapInUse, "in use", Bytes(in_use)));
@@ -88,8 +88,8 @@ fn inner(kind: PartKind, name: &str, resident: Bytes) -> Part {
     Part { kind, name: name.to_owned(), resident, beyond: None }
 }
 
-fn sum(parts: impl Iterator<Item = Held>) -> Held {
-    let mut sum = Held::default();
+fn sum(parts: impl Iterator<Item = MemorySizes>) -> MemorySizes {
+    let mut sum = MemorySizes::default();
     parts.for_each(|held| sum += held);
     sum
 }

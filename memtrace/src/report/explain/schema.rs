@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::super::json::Tool;
 use crate::model::{
-    CgroupMemory, Explanation, FileMemory, HeapBooks, Held, MappingKind, NamedMemory, Pressure, Stalled, Told,
+    CgroupMemory, Explanation, FileMemory, HeapSource, HeapStats, MappingKind, MemorySizes, NamedMemory, Pressure,
+    Stalled,
 };
 
 const SCHEMA_VERSION: u32 = 1;
@@ -87,8 +88,8 @@ struct Numbers {
     huge_bytes: u64,
 }
 
-impl From<Held> for Numbers {
-    fn from(held: Held) -> Self {
+impl From<MemorySizes> for Numbers {
+    fn from(held: MemorySizes) -> Self {
         Self {
             reserved_bytes: held.reserved.0,
             resident_bytes: held.resident.0,
@@ -110,8 +111,8 @@ struct Heap<'a> {
 impl<'a> Heap<'a> {
     fn of(page: &'a Explanation) -> Self {
         let (blocks, not_told) = match &page.heap.told {
-            Told::Apart(books) => (Some(Blocks::from(books)), None),
-            Told::Not(why) => (None, Some(why.as_str())),
+            HeapSource::Apart(books) => (Some(Blocks::from(books)), None),
+            HeapSource::Not(why) => (None, Some(why.as_str())),
         };
         Self { allocator: page.heap.allocator.as_deref(), held: page.heap.held.into(), blocks, not_told }
     }
@@ -130,8 +131,8 @@ struct Blocks {
     arenas: u32,
 }
 
-impl From<&HeapBooks> for Blocks {
-    fn from(books: &HeapBooks) -> Self {
+impl From<&HeapStats> for Blocks {
+    fn from(books: &HeapStats) -> Self {
         Self {
             in_use_bytes: books.in_use.0,
             in_use_count: books.blocks,
@@ -203,7 +204,7 @@ struct Kind {
 }
 
 impl Kind {
-    fn of((kind, held): &(MappingKind, Held)) -> Self {
+    fn of((kind, held): &(MappingKind, MemorySizes)) -> Self {
         Self { kind: kind.name(), held: (*held).into() }
     }
 }

@@ -1,30 +1,30 @@
 use super::advice::Weight;
 use super::*;
 use crate::model::{
-    CgroupLimit, CgroupMemory, Counted, HeapBooks, HeapMemory, Pid, Pressure, Stalled, ThreadStacks, Told,
+    CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Stalled, StatusCounters, ThreadStacks,
 };
 
 const MIB: u64 = 1 << 20;
 
 /// A process of 100 MiB, all of it in use in the heap.
 fn page() -> Explanation {
-    let held = Held { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..Held::default() };
-    let books = HeapBooks { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapBooks::default() };
+    let held = MemorySizes { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..MemorySizes::default() };
+    let books = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
     Explanation {
         pid: Pid(7),
         comm: String::from("a"),
         exe: "/bin/a".into(),
         threads: 1,
-        counted: Counted { rss: Bytes(100 * MIB), ..Counted::default() },
+        counted: StatusCounters { rss: Bytes(100 * MIB), ..StatusCounters::default() },
         before: None,
-        heap: HeapMemory { allocator: Some(String::from("glibc")), held, told: Told::Apart(books) },
+        heap: HeapMemory { allocator: Some(String::from("glibc")), held, told: HeapSource::Apart(books) },
         anonymous: Vec::new(),
-        main_stack: Held::default(),
+        main_stack: MemorySizes::default(),
         thread_stacks: ThreadStacks::default(),
         files: Vec::new(),
         shmem: Vec::new(),
-        special: Held::default(),
-        hugetlb: Held::default(),
+        special: MemorySizes::default(),
+        hugetlb: MemorySizes::default(),
         kinds: Vec::new(),
         proportional: Bytes(100 * MIB),
         cgroup: None,
@@ -45,8 +45,8 @@ fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
     (advice.text, advice.command)
 }
 
-const fn resident(mib: u64) -> Held {
-    Held { reserved: Bytes(mib * MIB), resident: Bytes(mib * MIB), swap: Bytes(0), huge: Bytes(0) }
+const fn resident(mib: u64) -> MemorySizes {
+    MemorySizes { reserved: Bytes(mib * MIB), resident: Bytes(mib * MIB), swap: Bytes(0), huge: Bytes(0) }
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn each_kind_of_memory_that_is_the_most_is_said_to_be() {
 #[test]
 fn a_heap_that_cannot_be_told_says_why_once() {
     let mut page = page();
-    page.heap.told = Told::Not(String::from("jemalloc keeps no marks"));
+    page.heap.told = HeapSource::Not(String::from("jemalloc keeps no marks"));
     let said = said(&page);
     let [one] = &said[..] else { panic!("{said:?}") };
     assert!(one.contains("is not known, since jemalloc keeps no marks."), "{one}");
@@ -90,7 +90,7 @@ fn a_heap_that_cannot_be_told_says_why_once() {
 #[test]
 fn free_memory_that_the_allocator_keeps_is_no_leak_and_is_warned_of() {
     let mut page = page();
-    let Told::Apart(books) = &mut page.heap.told else { unreachable!() };
+    let HeapSource::Apart(books) = &mut page.heap.told else { unreachable!() };
     books.in_use_resident = Bytes(30 * MIB);
     books.arenas = 4;
     let said = said(&page);
@@ -131,7 +131,7 @@ fn swap_pressure_reserves_and_doubts_are_said_where_they_are() {
 fn a_process_without_memory_has_a_page() {
     let mut page = page();
     page.heap = HeapMemory::default();
-    page.counted = Counted::default();
+    page.counted = StatusCounters::default();
     assert_eq!(said(&page), [""; 0]);
     let mut bytes = Vec::new();
     write_text(&page, PageOptions { top: 5, colour: false }, &mut bytes).unwrap();

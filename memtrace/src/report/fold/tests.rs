@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Amount, Bytes, FrameId, Metric, Name, Part, Pid, ProcessProfile, Root, StackEnd, StackProfile, Usage, Variance,
+    Amount, Bytes, FrameId, GroupBy, Metric, Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile, Usage,
+    Variance,
 };
 
 /// The profile of one process of that name, with stacks of these frames and live bytes.
@@ -19,7 +20,7 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
     };
     let stack = |(frames, bytes): &(Vec<usize>, u64)| StackProfile {
         process: 0,
-        part: Part::Whole,
+        part: Partition::Whole,
         frames: frames.iter().map(|&frame| FrameId::new(frame)).collect(),
         end: StackEnd::Complete,
         usage: Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() },
@@ -37,7 +38,7 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
 }
 
 fn fold_of(profile: &Profile, separator: char) -> Fold {
-    let options = Options { metric: Metric::LiveBytes, by: Root::Comm, top: 0, subject: String::new() };
+    let options = Options { metric: Metric::LiveBytes, by: GroupBy::Comm, top: 0, subject: String::new() };
     fold(profile, &options, &Spelling { separator, frame: Frame::label })
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::estimate;
 use super::super::known::{self, Known};
-use crate::model::{Amount, EventClass, Metric, Profile, Residence, ResidentKind, Usage, Variance};
+use crate::model::{Amount, EventClass, Metric, Profile, Residency, ResidentKind, Usage, Variance};
 
 #[derive(Serialize)]
 pub(super) struct Numbers {
@@ -110,7 +110,7 @@ pub(super) struct ResidentFields {
     before_bytes: u64,
 }
 
-pub(super) fn resident(profile: &Profile, residence: &Residence) -> BTreeMap<&'static str, ResidentFields> {
+pub(super) fn resident(profile: &Profile, residence: &Residency) -> BTreeMap<&'static str, ResidentFields> {
     let fields = |resident: &ResidentKind| ResidentFields {
         total_bytes: resident.total.0,
         with_stack_bytes: resident.with_stack.0,

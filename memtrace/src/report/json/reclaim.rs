@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::model::{
-    CgroupId, Effort, KernelThread, Latencies, MachineReclaim, OomKill, Order, PressureTime, Profile, Reading, Seconds,
-    StallBook, Stalls, VmCounters, Work,
+    Assessment, CgroupId, KernelThread, Latencies, MachineReclaim, OomKill, Order, PerSecond, PressureTime, Profile,
+    ReclaimActivity, ReclaimKind, StallStats, StallTotals, VmCounters,
 };
 
 /// Waits by what was done meanwhile.
 pub(super) type Books = BTreeMap<&'static str, BookFields>;
 
-pub(super) fn books(books: &BTreeMap<Work, StallBook>) -> Books {
+pub(super) fn books(books: &BTreeMap<ReclaimKind, StallStats>) -> Books {
     books.iter().map(|(work, book)| (work.name(), BookFields::from(book))).collect()
 }
 
@@ -28,8 +28,8 @@ pub(super) struct BookFields {
     orders: Vec<OrderFields>,
 }
 
-impl From<&StallBook> for BookFields {
-    fn from(book: &StallBook) -> Self {
+impl From<&StallStats> for BookFields {
+    fn from(book: &StallStats) -> Self {
         Self {
             count: book.stalls.count,
             time_ns: book.stalls.time.0,
@@ -56,8 +56,8 @@ struct OrderFields {
     time_ns: u64,
 }
 
-impl From<(Option<Order>, Stalls)> for OrderFields {
-    fn from((order, stalls): (Option<Order>, Stalls)) -> Self {
+impl From<(Option<Order>, StallTotals)> for OrderFields {
+    fn from((order, stalls): (Option<Order>, StallTotals)) -> Self {
         Self { order: order.map(Order::number), count: stalls.count, time_ns: stalls.time.0 }
     }
 }
@@ -96,13 +96,13 @@ impl<'a> From<&'a MachineReclaim> for Machine<'a> {
     }
 }
 
-pub(super) const fn reading(seconds: Seconds) -> &'static str {
+pub(super) const fn reading(seconds: PerSecond) -> &'static str {
     match seconds.reading() {
-        Reading::TooShort => "too_short",
-        Reading::Quiet => "quiet",
-        Reading::Bursts => "bursts",
-        Reading::Near => "near",
-        Reading::Beyond => "beyond",
+        Assessment::TooShort => "too_short",
+        Assessment::Quiet => "quiet",
+        Assessment::Bursts => "bursts",
+        Assessment::Near => "near",
+        Assessment::Beyond => "beyond",
     }
 }
 
@@ -130,8 +130,8 @@ struct EffortFields {
     written_pages: u64,
 }
 
-impl From<&Effort> for EffortFields {
-    fn from(effort: &Effort) -> Self {
+impl From<&ReclaimActivity> for EffortFields {
+    fn from(effort: &ReclaimActivity) -> Self {
         Self {
             times: effort.times,
             time_ns: effort.time.0,

@@ -11,7 +11,7 @@ use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::tool::Tool;
 use super::{groups, reclaim};
 use crate::model::{
-    Amount, Cost, Ending, EventClass, Frame, FrameId, Losses, Metric, Part, ProcessProfile, Profile, StackEnd,
+    Amount, Cost, EventClass, Frame, FrameId, ImageEnd, Losses, Metric, Partition, ProcessProfile, Profile, StackEnd,
     StackProfile, StackQuality, Variance,
 };
 
@@ -139,9 +139,9 @@ impl<'a> Process<'a> {
             comm: &process.comm,
             exe: process.exe.as_ref().map(|path| path.to_string_lossy().into_owned()),
             ended: process.ended.map(|ending| match ending {
-                Ending::Exit => "exit",
-                Ending::OomKill => "oom_kill",
-                Ending::Exec => "exec",
+                ImageEnd::Exit => "exit",
+                ImageEnd::OomKill => "oom_kill",
+                ImageEnd::Exec => "exec",
             }),
             totals: Numbers::of(profile, process.total, variance, Some(known)),
             unmatched_frees: process.unmatched_frees,
@@ -251,8 +251,8 @@ struct Stack<'a> {
 impl<'a> Stack<'a> {
     fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
-        let thread = if let Part::Thread(tid) = stack.part { Some(tid) } else { None };
-        let allocator = if let Part::Allocator(id) = stack.part { Some(id) } else { None };
+        let thread = if let Partition::Thread(tid) = stack.part { Some(tid) } else { None };
+        let allocator = if let Partition::Allocator(id) = stack.part { Some(id) } else { None };
         Self {
             pid: process.pid.0,
             process: stack.process,
@@ -263,7 +263,7 @@ impl<'a> Stack<'a> {
             end: stack.end.name(),
             usage: Numbers::of(profile, stack.usage, stack.variance, None),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
-            memory: if let Part::Memory(kind) = stack.part { Some(kind.name()) } else { None },
+            memory: if let Partition::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),
             major_faults_error: estimate::of_count(profile, stack.major_faults),
             resident_bytes: (profile.class == EventClass::Map).then_some(stack.resident.0),

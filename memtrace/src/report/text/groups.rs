@@ -8,7 +8,9 @@ use super::super::{Options, label, phrase};
 use super::reclaim::{pressure_time, quantile, times};
 use super::table::{self, Column};
 use super::wrapped;
-use crate::model::{GroupMemory, GroupProfile, Metric, Nanoseconds, Profile, Reading, Seconds, StallBook, Work};
+use crate::model::{
+    Assessment, GroupMemory, GroupProfile, Metric, Nanoseconds, PerSecond, Profile, ReclaimKind, StallStats,
+};
 
 /// What the numbers leave of a line.
 const NAME: usize = 24;
@@ -21,7 +23,7 @@ const LATE: &str =
 /// A group with all of its waits.
 struct Row<'a> {
     name: String,
-    waits: StallBook,
+    waits: StallStats,
     group: &'a GroupProfile,
 }
 
@@ -59,7 +61,8 @@ impl<'a> Row<'a> {
 
 fn waits(rows: &[Row<'_>]) -> Vec<Column> {
     let books = || rows.iter().map(|row| &row.waits);
-    let for_limit = |row: &Row<'_>| row.group.stalls.get(&Work::Memcg).map_or(Nanoseconds(0), |book| book.stalls.time);
+    let for_limit =
+        |row: &Row<'_>| row.group.stalls.get(&ReclaimKind::Memcg).map_or(Nanoseconds(0), |book| book.stalls.time);
     let [stalled, times] = times(books());
     vec![
         stalled,
@@ -143,27 +146,27 @@ fn untold<'a>(memories: impl Iterator<Item = &'a GroupMemory>) -> Option<String>
 
 /// What the seconds say of the size of what a group uses; nothing where they are too few, or nothing happened in them.
 fn reading(name: &str, memory: &GroupMemory) -> Option<String> {
-    let Seconds { all, scanning, paging } = memory.seconds;
+    let PerSecond { all, scanning, paging } = memory.seconds;
     let limit = memory.least().map_or_else(|| String::from("its limit"), |limit| format!("its limit of {limit}"));
     let scans = format!("pages were scanned for its limit in {scanning} of {all} seconds");
     let pages = format!("1 MiB or more was brought back in {paging} of {all} seconds");
     let is_scanned = scanning * 2 >= all;
     let text = match memory.seconds.reading() {
-        Reading::TooShort | Reading::Quiet => return None,
-        Reading::Bursts => format!("{scans}, less than half of them: it was at {limit} now and then, not for long."),
-        Reading::Near if memory.refaults.is_none() => format!(
+        Assessment::TooShort | Assessment::Quiet => return None,
+        Assessment::Bursts => format!("{scans}, less than half of them: it was at {limit} now and then, not for long."),
+        Assessment::Near if memory.refaults.is_none() => format!(
             "{scans}, at least half of them: its working set is near {limit}, or beyond it; what came back is not told."
         ),
-        Reading::Near => format!(
+        Assessment::Near => format!(
             "{scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is not, so its \
              working set is near {limit}."
         ),
-        Reading::Beyond if is_scanned => {
+        Assessment::Beyond if is_scanned => {
             format!(
                 "{scans}, and {pages}, at least half of them: paging is sustained, so its working set is beyond {limit}."
             )
         }
-        Reading::Beyond => format!(
+        Assessment::Beyond => format!(
             "{pages}, at least half of them, and {scans}, less than half: paging is sustained, and not for its own limit; \
              memory of the machine, or of a group above, is short."
         ),

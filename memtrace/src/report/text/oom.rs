@@ -4,7 +4,7 @@ use std::io;
 
 use super::super::{label, phrase};
 use super::wrapped;
-use crate::model::{CgroupId, Ending, OomKill, Profile};
+use crate::model::{CgroupId, ImageEnd, OomKill, Profile};
 
 /// Writes a sentence for each.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
@@ -20,7 +20,8 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
 
 fn sentence(profile: &Profile, kill: &OomKill) -> String {
     let pid = kill.victim.pid;
-    let victim = profile.processes.iter().find(|process| process.pid == pid && process.ended == Some(Ending::OomKill));
+    let victim =
+        profile.processes.iter().find(|process| process.pid == pid && process.ended == Some(ImageEnd::OomKill));
     let comm = victim.map(|victim| victim.comm.as_str()).filter(|comm| *comm != "?");
     let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
     let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| label::shown(path));

@@ -9,7 +9,7 @@ use super::super::{Options, estimate, label, phrase, stalls};
 use super::memory::{self, Memory};
 use super::table::{self, Column};
 use crate::model::{
-    Amount, Bytes, Cgroup, Ending, EventClass, Metric, ProcessProfile, Profile, StallBook, Usage, Variance,
+    Amount, Bytes, Cgroup, EventClass, ImageEnd, Metric, ProcessProfile, Profile, StallStats, Usage, Variance,
 };
 
 /// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
@@ -27,7 +27,7 @@ struct Row {
     sums: Sums,
     peak: Option<Bytes>,
     threads: Option<u32>,
-    ended: Option<Ending>,
+    ended: Option<ImageEnd>,
     cgroup: Option<String>,
 }
 
@@ -37,7 +37,7 @@ struct Sums {
     memory: Memory,
     blocks_a_second: f64,
     bytes_a_second: f64,
-    waits: StallBook,
+    waits: StallStats,
 }
 
 /// Writes the processes, the greatest by the metric first, as many as are asked for, and the others as one.
@@ -154,11 +154,11 @@ fn of_waits(rows: &[Row]) -> Vec<Column> {
     columns
 }
 
-const fn ending(ending: Ending) -> &'static str {
+const fn ending(ending: ImageEnd) -> &'static str {
     match ending {
-        Ending::Exit => "exit",
-        Ending::OomKill => "oom-kill",
-        Ending::Exec => "exec",
+        ImageEnd::Exit => "exit",
+        ImageEnd::OomKill => "oom-kill",
+        ImageEnd::Exec => "exec",
     }
 }
 

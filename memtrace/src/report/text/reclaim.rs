@@ -8,8 +8,8 @@ use super::groups;
 use super::table::{self, Column};
 use super::wrapped;
 use crate::model::{
-    Effort, EventClass, KernelThread, Latencies, MachineReclaim, Nanoseconds, PressureTime, Profile, Reading, Seconds,
-    StallBook, Work,
+    Assessment, EventClass, KernelThread, Latencies, MachineReclaim, Nanoseconds, PerSecond, PressureTime, Profile,
+    ReclaimActivity, ReclaimKind, StallStats,
 };
 
 /// The longest bar of a histogram.
@@ -65,19 +65,19 @@ fn below(latencies: &Latencies, share: f64) -> String {
 }
 
 /// The columns of how long was waited, and how often.
-pub(super) fn times<'a>(books: impl Iterator<Item = &'a StallBook> + Clone) -> [Column; 2] {
+pub(super) fn times<'a>(books: impl Iterator<Item = &'a StallStats> + Clone) -> [Column; 2] {
     table::stalls(books.map(|book| book.stalls))
 }
 
 /// The column of the time below which so large a share of all waits stayed.
-pub(super) fn quantile<'a>(head: &'static str, books: impl Iterator<Item = &'a StallBook>, share: f64) -> Column {
+pub(super) fn quantile<'a>(head: &'static str, books: impl Iterator<Item = &'a StallStats>, share: f64) -> Column {
     Column::numbers(head, books.map(|book| below(&book.latencies, share)))
 }
 
 /// The columns of the table of waits by what was done meanwhile.
-fn columns(rows: &[(&str, &StallBook)]) -> Vec<Column> {
+fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
     let books = || rows.iter().map(|(_, book)| *book);
-    let count = |head, of: fn(&StallBook) -> u64| Column::numbers(head, books().map(|book| phrase::compact(of(book))));
+    let count = |head, of: fn(&StallStats) -> u64| Column::numbers(head, books().map(|book| phrase::compact(of(book))));
     let [stalled, times] = times(books());
     vec![
         stalled,
@@ -93,7 +93,7 @@ fn columns(rows: &[(&str, &StallBook)]) -> Vec<Column> {
 }
 
 /// Writes which waits were for pages side by side: only an allocation of several can need them, and compaction makes room.
-fn orders(rows: &[(&str, &StallBook)], out: &mut dyn io::Write) -> io::Result<()> {
+fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<()> {
     let each =
         rows.iter().flat_map(|(name, book)| book.orders.iter().map(move |(order, stalls)| (*name, order, stalls)));
     let beyond: Vec<_> = each.filter(|(_, order, _)| order.is_none_or(|order| order.number() > 0)).collect();
@@ -182,8 +182,8 @@ pub(super) fn pressure_time(time: Duration, duration: Duration) -> String {
     format!("{} ({})", phrase::duration(time), phrase::percent(share))
 }
 
-fn efforts(rows: &[(&str, &Effort)]) -> Vec<Column> {
-    let count = |head, of: fn(&Effort) -> u64| {
+fn efforts(rows: &[(&str, &ReclaimActivity)]) -> Vec<Column> {
+    let count = |head, of: fn(&ReclaimActivity) -> u64| {
         Column::numbers(head, rows.iter().map(|(_, effort)| phrase::compact(of(effort))))
     };
     vec![
@@ -200,7 +200,7 @@ fn efforts(rows: &[(&str, &Effort)]) -> Vec<Column> {
 }
 
 fn threads(threads: &[KernelThread]) -> Vec<Column> {
-    let count = |head, of: fn(&Effort) -> u64| {
+    let count = |head, of: fn(&ReclaimActivity) -> u64| {
         Column::numbers(head, threads.iter().map(|thread| phrase::compact(of(&thread.effort))))
     };
     vec![
@@ -215,31 +215,31 @@ fn threads(threads: &[KernelThread]) -> Vec<Column> {
 
 /// What the numbers say of the size of what is used, with the numbers and what they are held against.
 fn reading(machine: &MachineReclaim) -> String {
-    let Seconds { all, scanning, paging } = machine.seconds;
-    let scanned = |work: Work| machine.efforts.get(&work).map_or(0, |effort| effort.scanned);
+    let PerSecond { all, scanning, paging } = machine.seconds;
+    let scanned = |work: ReclaimKind| machine.efforts.get(&work).map_or(0, |effort| effort.scanned);
     let everybody: u64 = machine.efforts.values().map(|effort| effort.scanned).sum();
     // Where control groups look for pages, there may be plenty of memory beside.
-    let limit = if scanned(Work::Memcg) * 2 > everybody { "the limits of control groups" } else { "memory" };
+    let limit = if scanned(ReclaimKind::Memcg) * 2 > everybody { "the limits of control groups" } else { "memory" };
     let (scans, pages) = (
         format!("pages were scanned in {scanning} of {all} seconds"),
         format!("1 MiB or more was brought back into memory in {paging} of {all} seconds"),
     );
     match machine.seconds.reading() {
-        Reading::TooShort => format!(
+        Assessment::TooShort => format!(
             "Reading: none, since {} is too short to tell what is sustained; it takes {} seconds.",
             phrase::counted(all, "second", "seconds"),
-            Seconds::LEAST
+            PerSecond::LEAST
         ),
-        Reading::Quiet => format!("Reading: {scans}; memory was not short."),
-        Reading::Bursts => {
+        Assessment::Quiet => format!("Reading: {scans}; memory was not short."),
+        Assessment::Bursts => {
             format!("Reading: {scans}, less than half of them; memory was short now and then, not for long.")
         }
-        Reading::Near => format!(
-            "Reading: {scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is \
+        Assessment::Near => format!(
+            "Assessment: {scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is \
              not, so the working set is near the size of {limit}."
         ),
-        Reading::Beyond => format!(
-            "Reading: {scans}, and {pages}, at least half of them: paging is sustained, so the working set is beyond the \
+        Assessment::Beyond => format!(
+            "Assessment: {scans}, and {pages}, at least half of them: paging is sustained, so the working set is beyond the \
              size of {limit}."
         ),
     }

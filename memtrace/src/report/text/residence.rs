@@ -5,11 +5,11 @@ use std::io;
 use super::super::{estimate, phrase};
 use super::table::{self, Column};
 use super::wrapped;
-use crate::model::{Bytes, MappingKind, Metric, Profile, Residence, ResidentKind};
+use crate::model::{Bytes, MappingKind, Metric, Profile, Residency, ResidentKind};
 
 /// Writes a table by kind of memory, and in words what is left.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut all = Residence::default();
+    let mut all = Residency::default();
     for (kind, resident) in profile.processes.iter().filter_map(|process| process.resident.as_ref()).flat_map(|r| &r.0)
     {
         all.0.entry(*kind).or_default().add(resident);

@@ -9,11 +9,11 @@ use super::super::words::Words;
 use super::super::{Options, label, phrase};
 use super::memory::{self, Memory};
 use super::table::{self, Column};
-use crate::model::{Amount, Bytes, EventClass, Metric, Profile, Root, Usage};
+use crate::model::{Amount, Bytes, EventClass, GroupBy, Metric, Profile, Usage};
 
 /// Writes the roots, the greatest by the metric first, as many as are asked for, and the others as one.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
-    if options.top == 0 || options.by == Root::Process || roots.all().is_empty() {
+    if options.top == 0 || options.by == GroupBy::Process || roots.all().is_empty() {
         return Ok(());
     }
     let metric = options.metric;
@@ -62,14 +62,14 @@ fn rest(others: &[&Group]) -> Option<Group> {
     }))
 }
 
-const fn head(by: Root) -> &'static str {
+const fn head(by: GroupBy) -> &'static str {
     match by {
-        Root::Process => "PROCESS",
-        Root::Cgroup => "CGROUP",
-        Root::User => "USER",
-        Root::Comm => "COMMAND",
-        Root::Allocator => "ALLOCATOR",
-        Root::Thread => "THREAD",
-        Root::Memory => "MEMORY",
+        GroupBy::Process => "PROCESS",
+        GroupBy::Cgroup => "CGROUP",
+        GroupBy::User => "USER",
+        GroupBy::Comm => "COMMAND",
+        GroupBy::Allocator => "ALLOCATOR",
+        GroupBy::Thread => "THREAD",
+        GroupBy::Memory => "MEMORY",
     }
 }

@@ -13,7 +13,7 @@ use super::super::{Options, allocators, estimate, label, phrase};
 use super::frames::Frames;
 use super::stack;
 use super::table;
-use crate::model::{Bytes, EventClass, Metric, Profile, Root, StackProfile, Usage, Variance};
+use crate::model::{Bytes, EventClass, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
 
 /// So much of a root's name is shown at least.
 const LEAST_ROOT: usize = 24;
@@ -57,7 +57,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
             phrase::grouped(many as u64)
         )?,
     }
-    let names_roots = options.by != Root::Process || profile.processes.len() > 1;
+    let names_roots = options.by != GroupBy::Process || profile.processes.len() > 1;
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::super::{estimate, phrase};
-use crate::model::{Amount, Measure, Metric, Stalls};
+use crate::model::{Amount, Measure, Metric, StallTotals};
 
 /// No line of a table is longer, unless its last column is at its least.
 pub(in crate::report) const COLUMNS: usize = 100;
@@ -49,7 +49,7 @@ pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
 }
 
 /// The columns of waits: how long, and how often.
-pub(super) fn stalls(cells: impl Iterator<Item = Stalls> + Clone) -> [Column; 2] {
+pub(super) fn stalls(cells: impl Iterator<Item = StallTotals> + Clone) -> [Column; 2] {
     [
         Column::numbers("STALLED", cells.clone().map(|stalls| stalls.time.to_string())),
         Column::numbers("TIMES", cells.map(|stalls| phrase::compact(stalls.count))),

@@ -9,17 +9,17 @@ use std::time::Duration;
 use super::late::Late;
 use super::numbers::Numbers;
 use crate::allocators;
-use crate::allocators::{Allocator, Survey, Wanted};
+use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
-use crate::model::{AllocatorId, FileOffset, Image, Mapping, Object, Pid};
+use crate::model::{AllocatorId, FileOffset, Mapping, Object, Pid, ProcessImage};
 use crate::procfs::Objects;
 use crate::session::cost;
 
 /// The allocators that were found.
 pub(in crate::session) struct Allocators {
     /// What the user has named.
-    wanted: Wanted,
+    wanted: UserHooks,
     /// Whether processes' allocators are told apart.
     tells_apart: bool,
     /// Whether probes are placed for everyone, so that each object matters once.
@@ -36,7 +36,7 @@ pub(in crate::session) struct Allocators {
 
 impl Allocators {
     /// None is known yet.
-    pub(super) fn new(wanted: Wanted, tells_apart: bool) -> Self {
+    pub(super) fn new(wanted: UserHooks, tells_apart: bool) -> Self {
         Self {
             wanted,
             tells_apart,
@@ -65,7 +65,7 @@ impl Allocators {
     }
 
     /// Those in what a process has mapped.
-    pub(super) fn survey(&self, image: &Image) -> Survey {
+    pub(super) fn survey(&self, image: &ProcessImage) -> Survey {
         allocators::survey(image, &self.wanted)
     }
 
@@ -89,7 +89,8 @@ impl Allocators {
             offset: FileOffset(0),
             object: Some(object.clone()),
         };
-        let mut allocators = self.survey(&Image { mappings: vec![mapping], ..Image::default() }).allocators;
+        let mut allocators =
+            self.survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }).allocators;
         allocators.retain(|allocator| allocator.is_supported() && self.is_new(pid, allocator));
         for handle in allocators.iter().filter_map(|new| new.object.handle.as_deref()).filter(|_| self.has_begun) {
             self.late.found(handle);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Followed, News};
-use crate::mmap_events::{FileIdentity, MappingKind, MappingNotice};
-use crate::model::{Mapping, Notice, NoticeKind, Object, Pid, Tick};
+use crate::mmap_events::{FileIdentity, MappingKind, MmapEvent};
+use crate::model::{Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
 use crate::procfs;
 use crate::session::cost;
 
 impl Followed {
     /// Tells the registry, and whoever waits for `news`, what `notice` says.
-    pub(super) fn take(&mut self, notice: MappingNotice, news: &mut News) {
+    pub(super) fn take(&mut self, notice: MmapEvent, news: &mut News) {
         let pid = notice.pid;
         let has_books = self.begun.is_some_and(|begun| Duration::from_nanos(notice.time_ns) >= begun);
         let changes = matches!(notice.kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
@@ -29,35 +29,37 @@ impl Followed {
                     self.look_at(pid, object, &mut news.allocators);
                     self.look_when(pid, object, Duration::from_nanos(notice.time_ns), news);
                 }
-                NoticeKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
+                ProcessEventKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
             }
             MappingKind::Exec { comm } => {
                 self.new_programs.insert(pid);
                 // Whoever starts it gives it its user and its control group before.
                 runs_another = true;
                 if has_books {
-                    NoticeKind::Exec { comm, at }
+                    ProcessEventKind::Exec { comm, at }
                 } else {
                     self.registry.forget(pid);
-                    NoticeKind::Comm { comm }
+                    ProcessEventKind::Comm { comm }
                 }
             }
             // Only the first thread's name is the process'.
             MappingKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
-            MappingKind::Comm { comm } if notice.tid.0 != pid.0 => NoticeKind::Thread { tid: notice.tid, name: comm },
-            MappingKind::Comm { comm } => NoticeKind::Comm { comm },
+            MappingKind::Comm { comm } if notice.tid.0 != pid.0 => {
+                ProcessEventKind::Thread { tid: notice.tid, name: comm }
+            }
+            MappingKind::Comm { comm } => ProcessEventKind::Comm { comm },
             MappingKind::Fork { parent } => {
                 if let Some(traced) =
                     self.traced.as_mut().filter(|traced| self.allocators.shares_probes() && traced.contains(&parent))
                 {
                     traced.insert(pid);
                 }
-                NoticeKind::Forked { parent, at }
+                ProcessEventKind::Forked { parent, at }
             }
             MappingKind::Exit if !has_books => return self.registry.forget(pid),
-            MappingKind::Exit => NoticeKind::Exited { at },
+            MappingKind::Exit => ProcessEventKind::Exited { at },
         };
-        self.registry.apply(Notice { pid, kind });
+        self.registry.apply(ProcessEvent { pid, kind });
         if runs_another {
             self.look(pid);
         }
@@ -69,7 +71,7 @@ impl Followed {
             return None;
         }
         if self.new_programs.remove(&pid) {
-            self.registry.apply(Notice { pid, kind: NoticeKind::Exe { exe: path.to_owned() } });
+            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Exe { exe: path.to_owned() } });
         }
         let (build_id, inode) = match identity {
             FileIdentity::BuildId(build_id) => (Some(build_id), None),
@@ -97,7 +99,7 @@ impl Followed {
             }
             news.changed.insert(pid);
             let at = self.now();
-            self.registry.apply(Notice { pid, kind: NoticeKind::Seen { image, at } });
+            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
-use crate::model::{Bytes, EventClass, Metric, Parts, Pid};
+use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
 use crate::session::error::Error;
 use crate::session::followed::Followed;
@@ -87,7 +87,7 @@ fn options(config: &Config, clock_start: Duration, selection: Selection) -> kern
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         selection,
-        tells_allocators: config.by.parts() == Parts::Allocators,
+        tells_allocators: config.by.parts() == PartitionBy::Allocators,
         page_sample: config.follows(EventClass::Fault).then_some(config.page_sample),
         reclaim: config.follows(EventClass::Reclaim),
         tells_mappings: config.follows(EventClass::Map),

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::eh_frame as unwind;
 use crate::eh_frame::Cache;
 use crate::kernel::Kernel;
-use crate::kernel::unwind::{Wanted, WantedReader};
+use crate::kernel::unwind::{TableRequest, TableRequestReader};
 use crate::model::Pid;
 use crate::session::config::{Config, Target};
 use crate::session::error::Error;
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 48;
 pub(super) struct Tables {
     unwinding: Unwinding,
     /// What the kernel half asks for; `None` where it does not.
-    wanted: Option<WantedReader>,
+    wanted: Option<TableRequestReader>,
     takes_stacks: bool,
 }
 
@@ -74,7 +74,7 @@ impl Tables {
         if let Some(wanted) = &mut self.wanted {
             let mut requests = Vec::new();
             wanted.drain(|wanted| requests.push(wanted));
-            for Wanted { object, pid, range } in requests {
+            for TableRequest { object, pid, range } in requests {
                 let mapped = followed.object(pid, range);
                 // A program maps its libraries next.
                 let libraries = match &mapped {

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::Notify;
 
-use crate::eh_frame::{Built, Cache, Wanted, build_all};
+use crate::eh_frame::{BuildJob, Built, Cache, build_all};
 use crate::model::Object;
 
 /// A thread that builds tables.
@@ -35,7 +35,7 @@ impl Builder {
             while let Ok(object) = requests.recv()
                 && !is_over.load(Ordering::Relaxed)
             {
-                let wanted = vec![Wanted { object, users: 1 }];
+                let wanted = vec![BuildJob { object, users: 1 }];
                 build_all(wanted, 1, cache.as_deref(), |built| {
                     // Whoever does not wait for it any more does not want it.
                     let _ = sender.send(built);

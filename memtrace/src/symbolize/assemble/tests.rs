@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::Symbolizer;
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Ending, FileOffset, LossReason, Mapping, Name, Object, Pid, Snapshot, Stack, StackId, StackKey,
+    AbsAddr, Amount, FileOffset, ImageEnd, LossReason, Mapping, Name, Object, Pid, Snapshot, Stack, StackId, StackKey,
     StackUsage, Stacks, Tid, Usage, User,
 };
 
@@ -57,7 +57,7 @@ fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
 /// The profile of a snapshot where each place has these frames.
 fn profile_by(
     snapshot: &Snapshot,
-    images: &BTreeMap<ImageId, Image>,
+    images: &BTreeMap<ImageId, ProcessImage>,
     nowhere: impl Fn(AbsAddr) -> Vec<Frame>,
     in_object: impl Fn(&str, FileOffset) -> Vec<Frame>,
     window: &Range<Tick>,
@@ -133,13 +133,13 @@ fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
 
 /// An image where `replaced` were mapped until some time, the first being object 1, and the addresses from 10 to 19 are
 /// object 0 now.
-fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> Image {
+fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> ProcessImage {
     let mapping = |start, end, number: u64| {
         let path = number.to_string().into();
         let object = Arc::new(Object { path, handle: None, build_id: None, root: None });
         Mapping { start: AbsAddr(start), end: AbsAddr(end), offset: FileOffset(start), object: Some(object) }
     };
-    let mut image = Image { mappings: vec![mapping(10, 20, 0)], ..Image::default() };
+    let mut image = ProcessImage { mappings: vec![mapping(10, 20, 0)], ..ProcessImage::default() };
     for (number, &(start, end, until)) in (1..).zip(replaced) {
         image.replaced.add(mapping(start, end, number), Duration::from_nanos(until));
     }
@@ -147,7 +147,7 @@ fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> Image {
 }
 
 /// The profile of image 1 where each place has a frame of its own, named after its call and its object.
-fn profile_of_a_past(snapshot: &Snapshot, image: &Image) -> Profile {
+fn profile_of_a_past(snapshot: &Snapshot, image: &ProcessImage) -> Profile {
     let images = BTreeMap::from([(id(1, 0), image.clone())]);
     let nowhere = |call| vec![frame(&format!("{call} of none"))];
     let in_object = |object: &str, offset: FileOffset| vec![frame(&format!("{} of {object}", offset.0))];
@@ -241,7 +241,7 @@ fn allocations_without_frames_are_one_stack_for_each_reason() {
 #[test]
 fn stacks_of_parts_that_are_kept_apart_stay_apart() {
     let of = |tid, bytes| {
-        let part = Part::Thread(Tid(tid));
+        let part = Partition::Thread(Tid(tid));
         (
             StackKey { stack: StackId(10), part },
             StackUsage { usage: usage(bytes), at_peak: Bytes(0), ..StackUsage::default() },
@@ -255,7 +255,7 @@ fn stacks_of_parts_that_are_kept_apart_stay_apart() {
     };
     let profile = profile_of(&snapshot);
     let told: Vec<_> = profile.stacks.iter().map(|stack| (stack.part, stack.usage.live.bytes.0)).collect();
-    assert_eq!(told, [(Part::Thread(Tid(7)), 1), (Part::Thread(Tid(8)), 2)]);
+    assert_eq!(told, [(Partition::Thread(Tid(7)), 1), (Partition::Thread(Tid(8)), 2)]);
 }
 
 #[test]
@@ -270,13 +270,13 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
         ]),
         ..Snapshot::default()
     };
-    let began = |beginning| Image { beginning, ..Image::default() };
+    let began = |beginning| ProcessImage { beginning, ..ProcessImage::default() };
     let images = BTreeMap::from([
-        (id(1, 0), began(Beginning::Unseen)),
-        (id(2, 0), began(Beginning::Fork(Tick(5)))),
-        (id(2, 1), began(Beginning::Exec(Tick(6)))),
+        (id(1, 0), began(ImageStart::Unseen)),
+        (id(2, 0), began(ImageStart::Fork(Tick(5)))),
+        (id(2, 1), began(ImageStart::Exec(Tick(6)))),
         // Between then and the beginning of tracing it may have allocated what it frees.
-        (id(3, 0), began(Beginning::Fork(Tick(4)))),
+        (id(3, 0), began(ImageStart::Fork(Tick(4)))),
     ]);
     let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(5)..Tick(9)));
     let frees: Vec<_> =
@@ -288,17 +288,17 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
 #[test]
 fn a_process_is_traced_while_both_it_and_the_trace_are_there() {
     let of = |beginning, ended: Option<u32>| {
-        let image = Image { beginning, ended: ended.map(Tick), ..Image::default() };
+        let image = ProcessImage { beginning, ended: ended.map(Tick), ..ProcessImage::default() };
         traced(&image, &(Tick(100)..Tick(300)))
     };
     let ticks = |ticks| Tick(ticks).since_start();
-    assert_eq!(of(Beginning::Unseen, None), ticks(200));
-    assert_eq!(of(Beginning::Fork(Tick(40)), None), ticks(200));
-    assert_eq!(of(Beginning::Fork(Tick(150)), None), ticks(150));
-    assert_eq!(of(Beginning::Exec(Tick(150)), Some(160)), ticks(10));
-    assert_eq!(of(Beginning::Unseen, Some(130)), ticks(30));
-    assert_eq!(of(Beginning::Unseen, Some(400)), ticks(200));
-    assert_eq!(of(Beginning::Fork(Tick(40)), Some(50)), ticks(0));
+    assert_eq!(of(ImageStart::Unseen, None), ticks(200));
+    assert_eq!(of(ImageStart::Fork(Tick(40)), None), ticks(200));
+    assert_eq!(of(ImageStart::Fork(Tick(150)), None), ticks(150));
+    assert_eq!(of(ImageStart::Exec(Tick(150)), Some(160)), ticks(10));
+    assert_eq!(of(ImageStart::Unseen, Some(130)), ticks(30));
+    assert_eq!(of(ImageStart::Unseen, Some(400)), ticks(200));
+    assert_eq!(of(ImageStart::Fork(Tick(40)), Some(50)), ticks(0));
 }
 
 #[test]
@@ -306,7 +306,12 @@ fn whose_a_process_is_is_told_with_it() {
     let snapshot = Snapshot { images: BTreeMap::from([(id(1, 0), image(None, &[]))]), ..Snapshot::default() };
     let user = Some(User { uid: 107, name: Some(String::from("redis")) });
     let thread_names = BTreeMap::from([(Tid(2), String::from("worker"))]);
-    let known = Image { user: user.clone(), threads: Some(3), thread_names: thread_names.clone(), ..Image::default() };
+    let known = ProcessImage {
+        user: user.clone(),
+        threads: Some(3),
+        thread_names: thread_names.clone(),
+        ..ProcessImage::default()
+    };
     let images = BTreeMap::from([(id(1, 0), known)]);
     let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(0)..Tick(1)));
     let process = &profile.processes[0];
@@ -325,18 +330,18 @@ fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
     };
     snapshot.losses.add(LossReason::ProbeMissed, 3);
     let first = snapshot.images.get_mut(&id(4, 0)).unwrap();
-    first.ended = Some(Ending::Exec);
+    first.ended = Some(ImageEnd::Exec);
     first.total = usage(50);
     first.discarded = Amount::one(Bytes(50));
     first.unmatched_frees = 2;
     let images = BTreeMap::from([
-        (id(4, 0), Image { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..Image::default() }),
-        (id(9, 0), Image::default()),
+        (id(4, 0), ProcessImage { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
+        (id(9, 0), ProcessImage::default()),
     ]);
     let profile = Symbolizer::new().profile(snapshot.clone(), &images, &(Tick(0)..Tick(1)));
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
-        ended: Some(Ending::Exec),
+        ended: Some(ImageEnd::Exec),
         total: usage(50),
         discarded: Amount::one(Bytes(50)),
         unmatched_frees: 2,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::model::{AbsAddr, FileOffset, Image, Mapping, Object};
+use crate::model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 
 /// A directory that is removed with all its files.
 pub(super) struct Scratch(pub(super) PathBuf);
@@ -126,7 +126,7 @@ impl Program {
     }
 
     /// What ran, with the program to be read from `handle`.
-    pub(super) fn image(&self, handle: Option<PathBuf>, root: Option<PathBuf>) -> Image {
+    pub(super) fn image(&self, handle: Option<PathBuf>, root: Option<PathBuf>) -> ProcessImage {
         let object = Arc::new(Object { path: self.path(), handle, build_id: None, root });
         let mut image = image_of_maps(&self.maps);
         for mapping in &mut image.mappings {
@@ -143,7 +143,7 @@ fn hex(text: &str) -> u64 {
 }
 
 /// The mappings of code that the text of a maps file shows, each file to be read from where it says.
-pub(super) fn image_of_maps(maps: &str) -> Image {
+pub(super) fn image_of_maps(maps: &str) -> ProcessImage {
     let mut mappings = Vec::new();
     for fields in maps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()) {
         let (start, end) = fields[0].split_once('-').unwrap();
@@ -161,5 +161,5 @@ pub(super) fn image_of_maps(maps: &str) -> Image {
             });
         }
     }
-    Image { comm: String::from("program"), mappings, ..Image::default() }
+    ProcessImage { comm: String::from("program"), mappings, ..ProcessImage::default() }
 }

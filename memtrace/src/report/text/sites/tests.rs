@@ -2,7 +2,8 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::model::{
-    Amount, Frame, FrameId, Location, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, Variance, VirtOffset,
+    Amount, Frame, FrameId, Location, Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile, Variance,
+    VirtOffset,
 };
 
 /// A frame whose call is at `offset` and, in the source, at `line`.
@@ -21,7 +22,7 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
     let live = Amount { bytes: Bytes(live), count: 1 };
     StackProfile {
         process,
-        part: Part::Whole,
+        part: Partition::Whole,
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end: StackEnd::Complete,
         usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
@@ -38,7 +39,7 @@ fn process(pid: u32) -> ProcessProfile {
 
 /// Value and blocks of every site, by its root, which is a process.
 fn sites(profile: &Profile, metric: Metric) -> Vec<(usize, u64, u64)> {
-    let sites = ranked(profile, &Frames::new(profile), &Roots::of(profile, Root::Process), metric);
+    let sites = ranked(profile, &Frames::new(profile), &Roots::of(profile, GroupBy::Process), metric);
     sites.iter().map(|site| (site.root, site.value, site.usage.live.count)).collect()
 }
 
@@ -78,7 +79,7 @@ fn what_looks_the_same_under_one_root_is_one_site_whatever_the_process() {
     let stacks = vec![stack(0, &[MAIN, SERVE], 300, None), stack(1, &[MAIN, SERVE_BEHIND], 300, None)];
     let processes = vec![process(1), process(2)];
     let profile = Profile { processes, stacks, frames: frames(), ..Profile::default() };
-    let sites = ranked(&profile, &Frames::new(&profile), &Roots::of(&profile, Root::Comm), Metric::LiveBytes);
+    let sites = ranked(&profile, &Frames::new(&profile), &Roots::of(&profile, GroupBy::Comm), Metric::LiveBytes);
     assert_eq!(sites.iter().map(|site| (site.root, site.value)).collect::<Vec<_>>(), [(0, 600)]);
 }
 
@@ -111,9 +112,9 @@ fn as_many_sites_are_announced_as_there_are_after_joining() {
         stack(0, &[MAIN, SERVE_BELOW], 100, None),
     ];
     let profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
-    let options = Options { metric: Metric::LiveBytes, by: Root::Process, top: 1, subject: String::new() };
+    let options = Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 1, subject: String::new() };
     let mut text = Vec::new();
-    write(&profile, &options, &Roots::of(&profile, Root::Process), &mut text).unwrap();
+    write(&profile, &options, &Roots::of(&profile, GroupBy::Process), &mut text).unwrap();
     assert_eq!(
         String::from_utf8(text).unwrap(),
         "\nTop 1 of 2 sites by live bytes\n\n  1.  80.0%  400 B in 2 blocks\n        \

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Frame, FrameId, Name, Part, Profile, StackEnd, Usage, Variance};
+use crate::model::{Frame, FrameId, Name, Partition, Profile, StackEnd, Usage, Variance};
 
 /// What is shown of a stack of these functions, root to leaf.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
@@ -15,7 +15,7 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
     let ids = (0..names.len()).map(FrameId::new).collect();
     let stack = StackProfile {
         process: 0,
-        part: Part::Whole,
+        part: Partition::Whole,
         frames: ids,
         end,
         usage: Usage::default(),

@@ -13,7 +13,7 @@ pub struct PageFaults {
 
 /// What the kernel has counted of a process since that began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KernelCounts {
+pub struct Rusage {
     /// Its page faults.
     pub faults: PageFaults,
     /// The most that was ever resident, of whatever program it ran.
@@ -22,11 +22,11 @@ pub struct KernelCounts {
 
 /// What the kernel has counted of the process of an image, when the image began or when tracing did, and at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ImageCounts {
+pub struct ImageRusage {
     /// At the beginning, where that is known.
-    pub begin: Option<KernelCounts>,
+    pub begin: Option<Rusage>,
     /// At the end, where that is known.
-    pub end: Option<KernelCounts>,
+    pub end: Option<Rusage>,
 }
 
 impl PageFaults {
@@ -37,7 +37,7 @@ impl PageFaults {
     }
 }
 
-impl ImageCounts {
+impl ImageRusage {
     /// The page faults in between.
     #[must_use]
     pub fn faults(&self) -> Option<PageFaults> {
@@ -63,14 +63,13 @@ mod tests {
 
     #[test]
     fn faults_are_those_in_between_and_are_known_only_where_both_ends_are() {
-        let counts =
-            |minor, major, peak| Some(KernelCounts { faults: PageFaults { minor, major }, peak_rss: Bytes(peak) });
-        let both = ImageCounts { begin: counts(10, 1, 4096), end: counts(17, 3, 0) };
+        let counts = |minor, major, peak| Some(Rusage { faults: PageFaults { minor, major }, peak_rss: Bytes(peak) });
+        let both = ImageRusage { begin: counts(10, 1, 4096), end: counts(17, 3, 0) };
         assert_eq!(both.faults(), Some(PageFaults { minor: 7, major: 2 }));
         assert_eq!(both.peak_rss(), Some(Bytes(4096)));
-        assert_eq!(ImageCounts { begin: None, ..both }.faults(), None);
-        assert_eq!(ImageCounts { end: None, ..both }.faults(), None);
-        assert_eq!(ImageCounts { begin: both.end, end: both.begin }.faults(), None, "of another process");
-        assert_eq!(ImageCounts { begin: None, end: counts(1, 0, 0) }.peak_rss(), None);
+        assert_eq!(ImageRusage { begin: None, ..both }.faults(), None);
+        assert_eq!(ImageRusage { end: None, ..both }.faults(), None);
+        assert_eq!(ImageRusage { begin: both.end, end: both.begin }.faults(), None, "of another process");
+        assert_eq!(ImageRusage { begin: None, end: counts(1, 0, 0) }.peak_rss(), None);
     }
 }

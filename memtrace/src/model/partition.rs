@@ -13,7 +13,7 @@ impl AllocatorId {
 
 /// Whose books they are within a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum Partition {
     /// The process': its parts are not kept apart.
     #[default]
     Whole,
@@ -27,7 +27,7 @@ pub enum Part {
 
 /// Which parts of a process are kept apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Parts {
+pub enum PartitionBy {
     /// None.
     #[default]
     Whole,

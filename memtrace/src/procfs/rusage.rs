@@ -2,15 +2,15 @@
 
 use std::fs;
 
-use super::belonging::field;
 use super::process::{proc_path, stat_fields};
-use crate::model::{Bytes, KernelCounts, PageFaults, Pid};
+use super::process_metadata::field;
+use crate::model::{Bytes, PageFaults, Pid, Rusage};
 
 /// The page faults of all threads of a process since it began, gone ones too, and the most that was ever resident of the
 /// program that it runs; `None` where it is not there any more. A process that has ended and was not waited for has its page
 /// faults still, and no memory.
 #[must_use]
-pub fn kernel_counts(pid: Pid) -> Option<KernelCounts> {
+pub fn kernel_counts(pid: Pid) -> Option<Rusage> {
     let stat = fs::read(proc_path(pid, "stat")).ok()?;
     let fields = stat_fields(&stat)?;
     // Fields are counted from 1 in proc_pid_stat(5), and the state is the third.
@@ -19,7 +19,7 @@ pub fn kernel_counts(pid: Pid) -> Option<KernelCounts> {
     let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let peak = field(&status, "VmHWM:").and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok());
-    Some(KernelCounts { faults, peak_rss: Bytes(peak.map_or(0, |kibibytes: u64| kibibytes * 1024)) })
+    Some(Rusage { faults, peak_rss: Bytes(peak.map_or(0, |kibibytes: u64| kibibytes * 1024)) })
 }
 
 #[cfg(test)]

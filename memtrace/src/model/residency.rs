@@ -33,7 +33,7 @@ pub struct ResidentRange {
 
 /// What is resident of a process, as its page tables say, and how much of that its stacks account for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Residence(pub BTreeMap<MappingKind, ResidentKind>);
+pub struct Residency(pub BTreeMap<MappingKind, ResidentKind>);
 
 /// What is resident of one kind of memory. What neither has a stack nor was there before came without a touch that was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl ResidentKind {
     }
 }
 
-impl Residence {
+impl Residency {
     /// All kinds together.
     #[must_use]
     pub fn sum(&self) -> ResidentKind {

@@ -4,24 +4,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Cgroup, Image, Mapping, Pid, Tick, Tid, User};
+use super::{Cgroup, Mapping, Pid, ProcessImage, Tick, Tid, User};
 
 /// Something that became known of a process. Notices of one process come in the order in which things happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct ProcessEvent {
     /// The process.
     pub pid: Pid,
     /// What became known.
-    pub kind: NoticeKind,
+    pub kind: ProcessEventKind,
 }
 
 /// What became known of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoticeKind {
+pub enum ProcessEventKind {
     /// The process was found running, and this is what it looked like.
     Seen {
         /// Its names and its mappings.
-        image: Image,
+        image: ProcessImage,
         /// When, since tracing began. What it has mapped otherwise than was known is taken to have changed then.
         at: Duration,
     },

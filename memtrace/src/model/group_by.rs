@@ -1,10 +1,10 @@
 //! What stands at the root of a flame graph.
 
-use super::Parts;
+use super::PartitionBy;
 
 /// What stacks are put together under: the root of a flame graph's stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Root {
+pub enum GroupBy {
     /// The process that allocated.
     #[default]
     Process,
@@ -22,7 +22,7 @@ pub enum Root {
     Memory,
 }
 
-impl Root {
+impl GroupBy {
     /// Every root, in the order in which help lists them.
     pub const ALL: &[Self] =
         &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread, Self::Memory];
@@ -57,12 +57,12 @@ impl Root {
 
     /// Which parts of a process must have been kept apart for stacks to be told apart by this.
     #[must_use]
-    pub const fn parts(self) -> Parts {
+    pub const fn parts(self) -> PartitionBy {
         match self {
-            Self::Thread => Parts::Threads,
-            Self::Allocator => Parts::Allocators,
-            Self::Memory => Parts::Memory,
-            Self::Process | Self::Cgroup | Self::User | Self::Comm => Parts::Whole,
+            Self::Thread => PartitionBy::Threads,
+            Self::Allocator => PartitionBy::Allocators,
+            Self::Memory => PartitionBy::Memory,
+            Self::Process | Self::Cgroup | Self::User | Self::Comm => PartitionBy::Whole,
         }
     }
 }

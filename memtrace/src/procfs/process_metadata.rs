@@ -10,14 +10,14 @@ use crate::model::{Cgroup, Pid, Tid, User};
 
 /// Looks up whose processes are. Processes in one control group share what is said of it.
 #[derive(Debug)]
-pub struct Belongings {
+pub struct MetadataReader {
     users: Users,
     last: Option<(String, Arc<Cgroup>)>,
 }
 
 /// Whose a process is, as far as that could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Belonging {
+pub struct ProcessMetadata {
     /// The user that it runs as: the effective one.
     pub user: Option<User>,
     /// The control group that it is in.
@@ -26,13 +26,13 @@ pub struct Belonging {
     pub threads: Option<u32>,
 }
 
-impl Default for Belongings {
+impl Default for MetadataReader {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Belongings {
+impl MetadataReader {
     /// Reads the host's users.
     #[must_use]
     pub fn new() -> Self {
@@ -40,12 +40,12 @@ impl Belongings {
     }
 
     /// Whose `pid` is. What cannot be read, as when the process has ended, is not known.
-    pub fn of(&mut self, pid: Pid) -> Belonging {
+    pub fn of(&mut self, pid: Pid) -> ProcessMetadata {
         let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
         // real, effective, saved and file system uid
         let uid = field(&status, "Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
-        Belonging {
+        ProcessMetadata {
             user: uid.map(|uid| self.users.user(pid, uid)),
             cgroup: self.cgroup(pid),
             threads: field(&status, "Threads:").and_then(|count| count.trim().parse().ok()),
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn ones_own_belonging_is_what_the_kernel_says_elsewhere() {
-        let mut belongings = Belongings::new();
+        let mut belongings = MetadataReader::new();
         let own = belongings.of(own_pid());
         // SAFETY: the call only reads the process' credentials.
         let uid = unsafe { libc::geteuid() };
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_nobody() {
-        assert_eq!(Belongings::new().of(Pid(u32::MAX)), Belonging::default());
+        assert_eq!(MetadataReader::new().of(Pid(u32::MAX)), ProcessMetadata::default());
         assert_eq!(thread_names(Pid(u32::MAX)), []);
     }
 
