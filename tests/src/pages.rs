@@ -45,7 +45,7 @@ impl Said {
     #[must_use]
     pub fn stacks<'report>(&self, report: &'report Report, function: &str) -> Vec<&'report Stack> {
         let own = report.stacks.iter().filter(|stack| stack.pid == self.pid);
-        let own = own.filter(|stack| !stack.names().contains(&"tell"));
+        let own = own.filter(|stack| !stack.names().contains(&"expect_pages"));
         own.filter(|stack| stack.names().contains(&function)).collect()
     }
 

@@ -1,4 +1,5 @@
-/* Eight threads on one processor, each in a recursion of its own, so that a stack that mixed two of them would show. */
+/* Eight threads pinned to one CPU. Each recurses through its own functions, so that a stack mixed from two threads
+ * shows. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -12,22 +13,22 @@
 static pthread_barrier_t start;
 
 #define CHAIN(name)                                                                                                    \
-    NOIPA static void *leaf_##name(size_t size) {                                                                   \
+    NOIPA static void *leaf_##name(size_t size) {                                                                      \
         void *block = malloc(size);                                                                                    \
-        ledger_alloc(NULL, block, size);                                                                                 \
+        ledger_alloc(NULL, block, size);                                                                               \
         return block;                                                                                                  \
     }                                                                                                                  \
-    NOIPA static void *chain_##name(int depth) {                                                                    \
+    NOIPA static void *chain_##name(int depth) {                                                                       \
         volatile char room[16 * sizeof(#name)];                                                                        \
         room[0] = (char)depth;                                                                                         \
         void *block = depth == 0 ? leaf_##name(64) : chain_##name(depth - 1);                                          \
         return room[0] == (char)depth ? block : NULL;                                                                  \
     }                                                                                                                  \
-    NOIPA static void *run_##name(void *depth) {                                                                    \
+    NOIPA static void *run_##name(void *depth) {                                                                       \
         pthread_barrier_wait(&start);                                                                                  \
         for (int i = 0; i < ROUNDS; i++) {                                                                             \
             void *block = chain_##name((int)(intptr_t)depth);                                                          \
-            ledger_free(block);                                                                                          \
+            ledger_free(block);                                                                                        \
             free(block);                                                                                               \
         }                                                                                                              \
         return NULL;                                                                                                   \

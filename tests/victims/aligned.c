@@ -1,4 +1,4 @@
-/* The aligned functions, and the calls that fail. */
+/* Aligned allocation functions, and calls that fail. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -7,11 +7,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Volatile, so that the compiler does not foresee the failures. */
+/* Volatile, so that the compiler cannot predict the failures. */
 static volatile size_t huge = (size_t)PTRDIFF_MAX + 4096, most = SIZE_MAX;
 
-static void expect(int right) {
-    if (!right)
+static void expect(int condition) {
+    if (!condition)
         abort();
 }
 
@@ -45,7 +45,7 @@ int main(void) {
             release(first);
         release(third);
     }
-    /* A stale pointer in the variable must not be taken for a block. */
+    /* A failed posix_memalign leaves the variable unchanged: its old pointer is not a new block. */
     void *stale = recorded(malloc(11), 11);
     void *same = stale;
     expect(posix_memalign(&stale, 3, 100) == EINVAL && stale == same);
@@ -66,7 +66,7 @@ int main(void) {
     expect(malloc(huge) == NULL);
     expect(calloc(most / 2, 4) == NULL);
     expect(calloc(most, most) == NULL);
-    /* The product overflows to something small. */
+    /* The product overflows to a small number. */
     expect(calloc(3, most / 3 + 2) == NULL);
     expect(recorded(calloc(0, 8), 0) != NULL);
     expect(recorded(calloc(33, 3), 99) != NULL);

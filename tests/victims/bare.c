@@ -1,11 +1,11 @@
-/* A program without any C library, and so without an allocator. */
+/* An executable without a C library, hence without an allocator. */
 static long call(long number, long a, long b, long c) {
     long result;
     __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
     return result;
 }
 
-/* The stack is not aligned at the entry as a function expects it. */
+/* At the entry point the stack is not aligned as the ABI requires of a function. */
 __attribute__((force_align_arg_pointer)) void _start(void) {
     char line[32] = "ready ";
     int at = 6;
@@ -17,7 +17,7 @@ __attribute__((force_align_arg_pointer)) void _start(void) {
         line[at++] = (char)('0' + pid / scale % 10);
     line[at++] = '\n';
     call(1, 1, (long)line, at); /* write */
-    call(0, 0, (long)line, 1);  /* read: until the harness lets it go */
+    call(0, 0, (long)line, 1);  /* read: wait for the harness */
     call(60, 0, 0, 0);          /* exit */
     __builtin_unreachable();
 }

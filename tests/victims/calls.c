@@ -1,8 +1,8 @@
-/* Calls every function of the allocator so many times, checks each block, and sums up what came of the calls. The second
- * argument chooses other arguments for them.
+/* `calls ROUNDS SEED` calls every allocator function ROUNDS times with random arguments, checks each block, and prints
+ * a checksum of the results.
  *
- * The sum depends on results, errors and contents, and not on addresses: it is the same in every run with the same C
- * library. */
+ * The checksum depends on results, errors and contents, but not on addresses: it is the same in every run with the same
+ * C library and seed. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -14,11 +14,11 @@
 #define PLACES 64
 #define EDGE 48
 
-/* C23's, which few C libraries have yet. */
+/* C23 functions, which few C libraries have yet. */
 extern void free_sized(void *block, size_t size) __attribute__((weak));
 extern void free_aligned_sized(void *block, size_t alignment, size_t size) __attribute__((weak));
 
-/* A live block: its first and last bytes hold a pattern made of its seed. */
+/* A live block: its first and last bytes hold a pattern derived from its seed. */
 struct place {
     unsigned char *block;
     size_t size;
@@ -39,8 +39,8 @@ static uint32_t next_random(void) {
 
 static void add(uint64_t value) { checksum = (checksum ^ value) * 0x100000001b3u; }
 
-static void expect(int right) {
-    if (!right)
+static void expect(int condition) {
+    if (!condition)
         abort();
 }
 
@@ -57,7 +57,7 @@ static void check(const unsigned char *block, uint32_t seed, size_t first, size_
 
 static size_t tail(size_t size) { return size - edge(size); }
 
-/* Keeps a block that was handed out, after looking at where it lies; null is a result like any other. */
+/* Checks the alignment of a new block and keeps it. Null is a valid result. */
 static void keep(struct place *place, void *block, size_t size, size_t alignment) {
     add(block != NULL);
     if (!block)
@@ -70,7 +70,7 @@ static void keep(struct place *place, void *block, size_t size, size_t alignment
         place->block[at] = pattern(place->seed, at);
 }
 
-/* Frees by whatever name there is. */
+/* Frees the block by one of the functions that the C library has. */
 static void drop(struct place *place) {
     if (!place->block)
         return;
@@ -87,7 +87,7 @@ static void drop(struct place *place) {
     place->block = NULL;
 }
 
-/* Mostly small, sometimes large, sometimes none, and sometimes more than there can be. */
+/* Mostly small, sometimes large, sometimes 0, sometimes too large to succeed. */
 static size_t any_size(void) {
     uint32_t kind = next_random() % 256, size = next_random();
     if (kind == 0)
@@ -110,7 +110,7 @@ static void with_malloc(struct place *place) {
 
 static void with_calloc(struct place *place) {
     size_t size = any_size(), count = next_random() % 5;
-    /* Now and then a product that overflows to something small. */
+    /* Rarely, a product that overflows to a small number. */
     if (next_random() % 200 == 0) {
         count = SIZE_MAX / 16 + 2;
         size = 16;
@@ -122,7 +122,7 @@ static void with_calloc(struct place *place) {
     keep(place, block, count * size, 1);
 }
 
-/* What a realloc by whatever name made of a block. */
+/* Checks the result of realloc or reallocarray. */
 static void moved(struct place *place, struct place old, void *block, size_t size, int failed) {
     if (failed) {
         add(2);
@@ -198,7 +198,7 @@ static void with_pvalloc(struct place *place) {
 }
 #endif
 
-static void with_free_of_nothing(struct place *place) {
+static void with_free_of_null(struct place *place) {
     (void)place;
     free(NULL);
 }
@@ -217,15 +217,15 @@ static call *const calls[] = {
 #ifdef __GLIBC__
     with_pvalloc,
 #endif
-    with_free_of_nothing,
+    with_free_of_null,
 };
 
 int main(int count, char **arguments) {
     expect(count == 3);
     size_t rounds = strtoul(arguments[1], NULL, 10);
     state ^= (uint32_t)strtoul(arguments[2], NULL, 10);
-    /* From 2.42 on, a thread whose first call is a free makes its cache then, and begins the free again with the same
-       block (malloc/malloc.c, `tcache_free_init`); it is seen twice. */
+    /* Since glibc 2.42, if the first call of a thread is a free, it creates the tcache and restarts the free of the
+     * same block (malloc/malloc.c, `tcache_free_init`): a probe would see it twice. */
     free(malloc(16));
     ledger_start();
     for (size_t round = 0; round < rounds; round++) {

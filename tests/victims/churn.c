@@ -1,5 +1,5 @@
-/* Threads that allocate, move and free without a pause until they are told to stop; every block is looked at before it is
- * given up, and must hold what was written into it. */
+/* Threads that allocate, reallocate and free without a pause until the harness stops them. Every block is checked for
+ * its contents before it is freed or reallocated. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -80,11 +80,11 @@ int main(void) {
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], NULL, run, (void *)(i + 1)) != 0)
             abort();
-    int told = wait_for_harness();
+    int released = wait_for_harness();
     stop = 1;
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    if (!told)
+    if (!released)
         return 1;
     ledger_print("");
     return wait_for_harness() ? 0 : 1;

@@ -1,9 +1,8 @@
-/* Stands between a program and glibc's allocator, and books every call of the program, of its libraries and of the
- * dynamic linker in the shared file that COUNT_SHIM_FILE names: a second source of truth, for programs that keep no
- * books. Preload it, or link it first.
+/* Wraps glibc's allocator and records every call of the executable, its libraries and the dynamic linker in the ledger
+ * in the shared file COUNT_SHIM_FILE: reference totals for executables without a ledger. Preload it, or link it first.
  *
- * It sees what goes through the allocator's public names. glibc's own direct calls (a thread's cache given back when it
- * ends) are not among these. */
+ * It sees calls through the public names of the allocator. Direct calls inside glibc (freeing the tcache of an exiting
+ * thread) bypass it. */
 #define _GNU_SOURCE
 #include "ledger.h"
 #include "shared_file.h"
@@ -18,7 +17,7 @@ void *__libc_memalign(size_t, size_t);
 void *__libc_valloc(size_t);
 void *__libc_pvalloc(size_t);
 
-/* The books are the shim's own: they must not be mixed up with those of a victim. */
+/* The ledger's functions stay hidden, so that they do not replace those of a victim. */
 #define PUBLIC __attribute__((visibility("default")))
 
 static int opened;

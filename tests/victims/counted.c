@@ -1,5 +1,5 @@
-/* Processes of which the kernel's own counts are known: one that lives on, one that has run before and ends, one with threads
-   that ends as a whole, and one that runs another program. What it has waited for it tells as wait4 does. */
+/* Processes with a known rusage: one that keeps running, one that started earlier and exits, one that exits with
+ * running threads, and one that calls exec. Prints the rusage that wait4 returned for each child. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -34,7 +34,7 @@ static void *touch_and_stay(void *pages) {
     return NULL;
 }
 
-/* Ends while its other threads are there. */
+/* Exits while its other threads are still running. */
 static void with_threads(void) {
     if (pthread_barrier_init(&touched, NULL, THREADS + 1))
         abort();
@@ -48,13 +48,13 @@ static void with_threads(void) {
     _exit(0);
 }
 
-/* One of its threads ends before it does. */
+/* A thread that exits before the process calls exec. */
 static void *touch_and_end(void *pages) {
     touch((size_t)pages);
     return NULL;
 }
 
-static void with_another_program(char *program) {
+static void with_exec(char *program) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, touch_and_end, (void *)80) || pthread_join(thread, NULL))
         abort();
@@ -63,7 +63,7 @@ static void with_another_program(char *program) {
     abort();
 }
 
-/* Waits for the process, and notes what it had. */
+/* Waits for the process and appends its rusage to the output line. */
 static void wait_for(const char *name, pid_t pid) {
     struct rusage usage;
     int status = 0;
@@ -87,25 +87,25 @@ int main(int count, char **arguments) {
         touch(150);
         return 0;
     }
-    int gate[2];
-    if (pipe(gate))
+    int start[2];
+    if (pipe(start))
         abort();
     pid_t early = forked();
     if (early == 0) {
         char any;
-        if (dup2(gate[0], STDIN_FILENO) < 0 || read(STDIN_FILENO, &any, 1) != 1)
+        if (dup2(start[0], STDIN_FILENO) < 0 || read(STDIN_FILENO, &any, 1) != 1)
             abort();
         touch(700);
         _exit(0);
     }
     print_ready();
-    static char said[sizeof line + 64];
-    snprintf(said, sizeof said, "{\"early\":%d}\n", (int)early);
-    print_text(said);
+    static char output[sizeof line + 64];
+    snprintf(output, sizeof output, "{\"early\":%d}\n", (int)early);
+    print_text(output);
     if (!wait_for_harness())
         return 1;
     touch(1000);
-    if (write(gate[1], "", 1) != 1)
+    if (write(start[1], "", 1) != 1)
         abort();
     wait_for("early", early);
     pid_t pid = forked();
@@ -114,9 +114,9 @@ int main(int count, char **arguments) {
     wait_for("threads", pid);
     pid = forked();
     if (pid == 0)
-        with_another_program(arguments[0]);
+        with_exec(arguments[0]);
     wait_for("programs", pid);
-    snprintf(said, sizeof said, "{%s}\n", line);
-    print_text(said);
+    snprintf(output, sizeof output, "{%s}\n", line);
+    print_text(output);
     return wait_for_harness() ? 0 : 1;
 }

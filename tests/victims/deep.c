@@ -1,5 +1,5 @@
-/* Recursion as deep as its argument says, without frame pointers, through frames of several sizes; at its end a block is
- * allocated and the stack is taken by glibc's backtrace. */
+/* `deep DEPTH` recurses without frame pointers through frames of several sizes. The innermost call allocates a block
+ * and takes the stack with glibc's backtrace. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -32,7 +32,7 @@ NOIPA static void *allocate(size_t size) {
 
 NOIPA static void *narrow(unsigned depth);
 
-/* What lies in the frame has to be looked at, so that there is a frame. */
+/* The buffer is read back, so that the compiler cannot remove the frame. */
 NOIPA static void *wide(unsigned depth) {
     volatile char room[200];
     room[depth % sizeof room] = (char)depth;
@@ -65,7 +65,7 @@ static void describe(void) {
 int main(int argc, char **argv) {
     unsigned depth = argc > 1 ? (unsigned)atoi(argv[1]) : 20;
 #ifdef __GLIBC__
-    /* The first time it loads libgcc. */
+    /* The first call loads libgcc, which allocates. */
     backtrace(callers, MOST);
 #endif
     ledger_start();

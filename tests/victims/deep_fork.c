@@ -1,4 +1,4 @@
-/* A child that allocates through frames of its own, between its parent's allocations through others. */
+/* A parent and its forked children allocate alternately, each through its own chain of functions. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

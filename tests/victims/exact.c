@@ -1,4 +1,4 @@
-/* A deterministic mix of all functions, and three sites whose bytes are known. */
+/* A deterministic mix of all allocator functions, and three call sites with known totals. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

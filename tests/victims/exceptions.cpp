@@ -13,7 +13,7 @@ struct Holder {
     explicit Holder(std::size_t size) : block(std::malloc(size)) {}
     ~Holder() {
         std::free(block);
-        // While the exception passes.
+        // Runs during unwinding.
         std::free(std::malloc(77));
     }
     Holder(const Holder &) = delete;
@@ -24,7 +24,7 @@ struct Holder {
 struct Failing {
     explicit Failing(int number) : holder(50), text(40 + static_cast<std::size_t>(number), 'x') {
         if (number % 2)
-            throw std::runtime_error("it is odd, and that is a message too long to lie in the string itself");
+            throw std::runtime_error("the number is odd; this message is too long for the small string buffer");
     }
     Holder holder;
     std::string text;
@@ -59,7 +59,7 @@ __attribute__((noipa)) int survive(int depth, int number) {
 } // namespace
 
 int main() {
-    // What is done the first time only.
+    // The first exception allocates for good.
     survive(1, 3);
     ledger_start();
     int sum = 0;

@@ -1,4 +1,4 @@
-/* One program, then another in the same process: the first one's heap is gone. */
+/* Allocates, then calls exec: the first heap disappears with the old address space. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

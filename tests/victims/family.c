@@ -1,5 +1,5 @@
-/* Calls every function of an allocator's family so many times and books what came of it. Built with a PREFIX for the names
- * of the standard functions; with JEMALLOC or MIMALLOC it calls those allocators' own functions too. */
+/* `family ROUNDS` calls every function of an allocator and records the results. PREFIX is put before the names of the
+ * standard functions; JEMALLOC and MIMALLOC add the extended functions of these allocators. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -32,12 +32,12 @@ static uint32_t next_random(void) {
     return state;
 }
 
-static void expect(int right) {
-    if (!right)
+static void expect(int condition) {
+    if (!condition)
         abort();
 }
 
-/* Mostly small, sometimes large, sometimes none, and sometimes more than there can be. */
+/* Mostly small, sometimes large, sometimes 0, sometimes too large to succeed. */
 static size_t any_size(void) {
     uint32_t kind = next_random() % 128, size = next_random();
     if (kind == 0)
@@ -117,10 +117,10 @@ extern size_t F(xallocx)(void *block, size_t size, size_t extra, int flags);
 extern void F(dallocx)(void *block, int flags);
 extern void F(sdallocx)(void *block, size_t size, int flags);
 
-/* An alignment of 64, as MALLOCX_LG_ALIGN says it. */
+/* MALLOCX_LG_ALIGN(6): an alignment of 64. */
 #define ALIGNED 6
 
-static void own(int at, uint32_t kind) {
+static void extended(int at, uint32_t kind) {
     size_t size = some_size();
     struct pending_realloc pending;
     void *block;
@@ -179,13 +179,13 @@ extern void *mi_heap_calloc(void *heap, size_t count, size_t size);
 extern void *mi_heap_realloc(void *heap, void *old, size_t size);
 extern void *mi_new(size_t size);
 
-static void *aligned_again(void *old, size_t size) { return mi_realloc_aligned(old, size, 64); }
+static void *realloc_aligned(void *old, size_t size) { return mi_realloc_aligned(old, size, 64); }
 
-static void *three(void *old, size_t size) { return mi_reallocn(old, 3, size / 3); }
+static void *realloc_thrice(void *old, size_t size) { return mi_reallocn(old, 3, size / 3); }
 
-static void *of_heap(void *old, size_t size) { return mi_heap_realloc(mi_heap_get_default(), old, size); }
+static void *realloc_in_heap(void *old, size_t size) { return mi_heap_realloc(mi_heap_get_default(), old, size); }
 
-static void own(int at, uint32_t kind) {
+static void extended(int at, uint32_t kind) {
     size_t size = some_size();
     void *block;
     switch (kind % 14) {
@@ -202,7 +202,7 @@ static void own(int at, uint32_t kind) {
         keep(at, mi_mallocn(size, 3), size * 3);
         break;
     case 3:
-        exchange(at, three, size / 3 * 3);
+        exchange(at, realloc_thrice, size / 3 * 3);
         break;
     case 4:
         exchange(at, mi_rezalloc, size);
@@ -222,7 +222,7 @@ static void own(int at, uint32_t kind) {
     case 8:
         empty(at);
         keep(at, mi_malloc_aligned(size, 64), size);
-        exchange(at, aligned_again, size * 2);
+        exchange(at, realloc_aligned, size * 2);
         break;
     case 9:
         empty(at);
@@ -233,7 +233,7 @@ static void own(int at, uint32_t kind) {
         keep(at, mi_heap_calloc(mi_heap_get_default(), 5, size), 5 * size);
         break;
     case 11:
-        exchange(at, of_heap, size);
+        exchange(at, realloc_in_heap, size);
         break;
     case 12:
         empty(at);
@@ -251,18 +251,18 @@ static void own(int at, uint32_t kind) {
     }
 }
 #else
-static void own(int at, uint32_t kind) { standard(at, kind); }
+static void extended(int at, uint32_t kind) { standard(at, kind); }
 #endif
 
 int main(int count, char **arguments) {
     expect(count == 2);
     size_t rounds = strtoul(arguments[1], NULL, 10);
-    /* What the allocator makes for itself at its first call is not ours. */
+    /* The first call may allocate internal structures; make it before recording starts. */
     F(free)(F(malloc)(16));
     ledger_start();
     for (size_t round = 0; round < rounds; round++) {
         standard(place(), next_random());
-        own(place(), next_random());
+        extended(place(), next_random());
     }
     ledger_print("");
     return wait_for_harness() ? 0 : 1;

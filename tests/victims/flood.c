@@ -1,4 +1,5 @@
-/* Threads that allocate and free as fast as they can: `flood PAIRS`. Counts only, since a table would slow it down. */
+/* `flood PAIRS`: threads that allocate and free as fast as possible. The totals are computed afterwards, since
+ * recording each call would slow the threads down. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -23,7 +24,7 @@ static void *run(void *argument) {
             abort();
     }
     pthread_barrier_wait(&done);
-    /* Ending would free what the C library keeps for the thread. */
+    /* Thread exit would free the tcache; wait until the trace has ended. */
     pthread_barrier_wait(&start);
     return NULL;
 }
@@ -46,9 +47,9 @@ int main(int count, char **arguments) {
     ledger->alloc_bytes = ledger->alloc_count * SIZE;
     ledger->free_bytes = ledger->free_count * SIZE;
     ledger_print("");
-    int right = wait_for_harness();
+    int released = wait_for_harness();
     pthread_barrier_wait(&start);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    return right ? 0 : 1;
+    return released ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-/* A child with a heap of its own, which must not show in its parent's books. */
+/* Forked children allocate and free in their copies of the heap. None of that may count for the parent. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -20,7 +20,7 @@ static void give_back(size_t at) {
 }
 
 static void child(void) {
-    /* The same addresses as the parent's, on a heap of its own. */
+    /* The same addresses as in the parent, in the child's copy of the heap. */
     for (size_t i = 0; i < 100; i++)
         free(blocks[i]);
     for (size_t i = 0; i < 300; i++)

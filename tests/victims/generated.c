@@ -1,5 +1,5 @@
-/* Writes functions at run time and calls back through them, as compilers within programs do: one that keeps a frame
- * pointer, and some that have other things where it would be. */
+/* Generates functions at run time, as a JIT compiler does, and calls back through them. One keeps a frame pointer; the
+ * others use the register for other values. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -15,7 +15,8 @@ static const unsigned char with_frame_pointer[] = {0x55, 0x48, 0x89, 0xe5, 0xff,
 static const unsigned char with_zero[] = {0x55, 0x31, 0xed, 0xff, 0xd7, 0x5d, 0xc3};
 /* push %rbp; mov %rdi,%rbp; call *%rdi; pop %rbp; ret */
 static const unsigned char with_code[] = {0x55, 0x48, 0x89, 0xfd, 0xff, 0xd7, 0x5d, 0xc3};
-/* push %rbp; sub $32,%rsp; lea 8(%rsp),%rbp; mov %rbp,(%rbp); mov %rbp,8(%rbp); call *%rdi; add $32,%rsp; pop %rbp; ret */
+/* push %rbp; sub $32,%rsp; lea 8(%rsp),%rbp; mov %rbp,(%rbp); mov %rbp,8(%rbp); call *%rdi; add $32,%rsp; pop %rbp; ret
+ * */
 static const unsigned char with_data[] = {0x55, 0x48, 0x83, 0xec, 0x20, 0x48, 0x8d, 0x6c, 0x24, 0x08, 0x48, 0x89, 0x6d,
                                           0x00, 0x48, 0x89, 0x6d, 0x08, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x20, 0x5d, 0xc3};
 

@@ -1,4 +1,4 @@
-/* Allocates and frees in several arenas by a fixed pattern, and says what the allocator says of itself. */
+/* `heaps THREADS` allocates and frees in several arenas by a fixed pattern and prints mallinfo2. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -17,7 +17,7 @@
 static pthread_barrier_t arrived, leave;
 static size_t threads;
 
-/* The same sizes in each run; all are touched so that they are resident. */
+/* Touches the block, so that it is resident. */
 static void *sized(size_t size) {
     void *block = malloc(size);
     if (!block)
@@ -28,8 +28,8 @@ static void *sized(size_t size) {
 
 static void *taken(size_t number) { return sized(1 + number * 7919 % 3000); }
 
-/* What is left is as scattered as in a program that ran for a while: free blocks of every list, those of tcache and the
- * fastbins too, lie between blocks in use. */
+/* Fragments the heap as a long run would: free blocks of every bin, including tcache and fastbins, lie between used
+ * ones. */
 static void pattern(size_t times) {
     for (size_t time = 0; time < times; time++) {
         void *blocks[BLOCKS];
@@ -41,7 +41,7 @@ static void pattern(size_t times) {
 }
 
 static void large(void) {
-    /* With mappings of their own, from the beginning or from an alignment on. */
+    /* Blocks in mappings of their own, unaligned first, then aligned. */
     size_t sizes[] = {200000, 1 << 20, 3 << 20};
     for (size_t i = 0; i < 3; i++) {
         char *block = malloc(sizes[i]);
@@ -61,7 +61,7 @@ static void large(void) {
 static void *work(void *argument) {
     size_t number = (size_t)argument;
     pattern(1 + number);
-    /* The last thread's arena is larger than one heap. */
+    /* The arena of the last thread needs more than one heap. */
     if (number + 1 == threads) {
         for (size_t i = 0; i < MANY; i++) {
             void *block = malloc(100000);
@@ -92,7 +92,7 @@ int main(int count, char **words) {
         small[i] = sized(50);
     pattern(5);
     large();
-    /* More than tcache takes: the others go to a fastbin. */
+    /* More than the tcache holds: the rest goes to a fastbin. */
     for (size_t i = 0; i < 60; i++)
         free(small[i]);
     pthread_barrier_wait(&arrived);

@@ -1,4 +1,4 @@
-/* Maps files as code that are not what they seem: `hostile FILE...`. */
+/* `hostile FILE...` maps malformed ELF files as executable code. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

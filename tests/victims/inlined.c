@@ -1,4 +1,4 @@
-/* A call that the compiler puts into its caller. */
+/* A call to malloc in an inlined function. */
 #include "ledger.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Jumps out of deep frames and out of a signal's handler, and allocates before and after. */
+/* Leaves deep frames and a signal handler by siglongjmp, and allocates before and after. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

@@ -1,4 +1,4 @@
-/* See ledger.h. Nothing here calls an allocator, nor any function that might. */
+/* See ledger.h. Nothing here calls an allocator or a function that might. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -10,7 +10,6 @@ static struct ledger own = {.max_size = SIZE_MAX};
 struct ledger *ledger = &own;
 static struct site *sites;
 
-/* Lets the processor know that it waits. */
 static void spin_hint(void) {
 #ifdef __aarch64__
     __asm__ volatile("yield");

@@ -1,7 +1,6 @@
-/* Uses more memory than its memory cgroup allows.
- * `memcg_limit read FILE TIMES` reads a file repeatedly. `memcg_limit eat BYTES FILE` allocates and writes blocks of BYTES
- * until it is killed, and keeps the number of blocks in FILE. `memcg_limit swap BYTES SECONDS` writes to BYTES of memory
- * repeatedly for SECONDS. */
+/* Uses more memory than its memory cgroup allows. `memcg_limit read FILE TIMES` reads a file repeatedly. `memcg_limit
+ * eat BYTES FILE` allocates and writes blocks of BYTES until it is killed, and keeps the number of blocks in FILE.
+ * `memcg_limit swap BYTES SECONDS` writes to BYTES of memory repeatedly for SECONDS. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -24,8 +23,8 @@ __attribute__((noinline)) static void read_all(const char *path) {
     close(file);
 }
 
-/* A number in a file. All that is mapped by then is kept in memory, so that between a call of malloc and counting it nothing
- * takes memory, and so nobody is killed. */
+/* A counter in a file. Existing mappings are locked, so that no page is charged, and no OOM kill can come, between a
+ * malloc and its count. */
 static uint64_t *count_in(const char *path) {
     int file = open(path, O_RDWR | O_CREAT, 0600);
     if (file < 0 || ftruncate(file, sizeof(uint64_t)) != 0)

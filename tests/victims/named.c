@@ -1,4 +1,4 @@
-/* An allocator in a library whose names nobody knows, but that begin alike: each block is mapped by itself. */
+/* A library with an allocator whose functions share the prefix `mine_`. Each block is a mapping of its own. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <string.h>

@@ -1,6 +1,5 @@
-/* The beginning of a program that runs with old versions of glibc too: since 2.34 the usual one asks for a newer one
- * (csu/libc-start.c). Without functions for the beginning and the end of its own, glibc finds them by itself or has none
- * to call. */
+/* A start file for executables that must run with old versions of glibc: the usual one requires the symbol version of
+ * glibc 2.34 (csu/libc-start.c). It passes no init and fini functions; glibc finds them itself or has none to call. */
 __asm__(".symver __libc_start_main, __libc_start_main@GLIBC_2.2.5\n"
         ".globl _start\n"
         ".type _start, @function\n"

@@ -1,5 +1,5 @@
-// Every operator new and delete of C++, many times, beside malloc, and calls that throw: a program that survives them
-// untraced survives them traced.
+// `operators ROUNDS THROWS` calls every operator new and delete of C++, malloc and free, and then operator new with
+// sizes that make it throw. An executable that survives this untraced must survive it traced.
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -11,7 +11,7 @@ extern "C" {
 namespace {
 
 constexpr int PLACES = 64;
-// A multiple of the alignment, since some libraries round up to one.
+// Sizes are multiples of it, since some libraries round up.
 constexpr std::size_t ALIGNMENT = 128;
 
 struct Place {
@@ -92,7 +92,7 @@ void give(const Place &place) {
     }
 }
 
-// How often an exception came through operator new.
+// Returns 1 if operator new threw.
 __attribute__((noinline)) int refused(std::size_t size) {
     try {
         void *block = ::operator new(size);
@@ -110,7 +110,7 @@ int main(int count, char **arguments) {
         return 2;
     std::size_t rounds = std::strtoul(arguments[1], nullptr, 10);
     std::size_t throws = std::strtoul(arguments[2], nullptr, 10);
-    // The memory for exceptions is prepared before anybody looks.
+    // The first throw allocates the memory for exceptions; do it before recording starts.
     int seen = throws ? refused(PTRDIFF_MAX / 2) : 0;
     ::operator delete(::operator new(64));
     ledger_start();
@@ -129,7 +129,7 @@ int main(int count, char **arguments) {
     }
     for (std::size_t round = 0; round < throws; round++) {
         std::size_t size = PTRDIFF_MAX / 2 + round;
-        // What is thrown is a block too, where the allocator itself does not throw a static one.
+        // The exception object is a block too, unless the allocator throws a static one.
         seen += refused(size);
     }
     if (throws && seen != static_cast<int>(throws) + 1)

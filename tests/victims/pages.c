@@ -1,5 +1,5 @@
-/* Maps and touches memory in the way that its argument names, each way in a function of its own, and says how many pages of
- * each function's are resident and mapped, which it knows from what it has done. */
+/* `pages SCENARIO` maps and touches memory in one of several ways and prints the resident and mapped pages that it
+ * expects for each of its functions. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -19,8 +19,8 @@
 
 static char line[1024];
 
-/* A function's pages: those that are resident, and those that are mapped. */
-static void tell(const char *function, unsigned long resident, unsigned long mapped) {
+/* Adds the expected pages of a function to the output line. */
+static void expect_pages(const char *function, unsigned long resident, unsigned long mapped) {
     size_t length = strlen(line);
     snprintf(line + length, sizeof line - length, "%s\"%s\":{\"resident\":%lu,\"mapped\":%lu}", length ? "," : "",
              function, resident, mapped);
@@ -46,16 +46,16 @@ static void read_from(const char *from, size_t bytes) {
         (void)*(const volatile char *)(from + at);
 }
 
-/* Where the next huge page begins, of which the machine may give more than is touched. */
+/* The start of the next huge page: a touch of one may bring in more than one small page. */
 static char *aligned(char *at) { return (char *)(((uintptr_t)at + HUGE - 1) / HUGE * HUGE); }
 
 NOIPA static void reserve_and_touch(void) {
     char *all = map(1024 * MIB);
     write_to(aligned(all + 512 * MIB), 64 * MIB);
-    tell("reserve_and_touch", 64 * MIB / PAGE, 1024 * MIB / PAGE);
+    expect_pages("reserve_and_touch", 64 * MIB / PAGE, 1024 * MIB / PAGE);
 }
 
-/* Each page is touched by itself, though the machine may give huge ones to those who do not ask for them. */
+/* Transparent huge pages are disabled, so that each page faults separately. */
 static void reserve_by_pages(void) {
     if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
         abort();
@@ -70,12 +70,12 @@ NOIPA static char *only_read(void) {
 
 NOIPA static void write_half(char *all) { write_to(all, 8 * MIB); }
 
-/* What is only read are pages of zeros that count as nobody's. */
+/* Reads map the shared zero page, which counts for no process. */
 static void reads(void) {
     char *all = only_read();
     write_half(all);
-    tell("only_read", 0, 16 * MIB / PAGE);
-    tell("write_half", 8 * MIB / PAGE, 0);
+    expect_pages("only_read", 0, 16 * MIB / PAGE);
+    expect_pages("write_half", 8 * MIB / PAGE, 0);
 }
 
 NOIPA static void huge_written(void) {
@@ -85,7 +85,7 @@ NOIPA static void huge_written(void) {
         abort();
     for (int i = 0; i < 4; i++)
         begin[i * HUGE + 77 * PAGE] = 1;
-    tell("huge_written", 8 * MIB / PAGE, 10 * MIB / PAGE);
+    expect_pages("huge_written", 8 * MIB / PAGE, 10 * MIB / PAGE);
 }
 
 NOIPA static void huge_read(void) {
@@ -94,7 +94,7 @@ NOIPA static void huge_read(void) {
     if (madvise(begin, 8 * MIB, MADV_HUGEPAGE))
         abort();
     read_from(begin, 8 * MIB);
-    tell("huge_read", 0, 10 * MIB / PAGE);
+    expect_pages("huge_read", 0, 10 * MIB / PAGE);
 }
 
 NOIPA static void with_a_hole(void) {
@@ -102,7 +102,7 @@ NOIPA static void with_a_hole(void) {
     write_to(all, 64 * PAGE);
     if (munmap(all + 20 * PAGE, 16 * PAGE))
         abort();
-    tell("with_a_hole", 48, 48);
+    expect_pages("with_a_hole", 48, 48);
 }
 
 NOIPA static void given_back(void) {
@@ -110,7 +110,7 @@ NOIPA static void given_back(void) {
     write_to(all, 64 * PAGE);
     if (madvise(all, 32 * PAGE, MADV_DONTNEED))
         abort();
-    tell("given_back", 32, 64);
+    expect_pages("given_back", 32, 64);
 }
 
 NOIPA static char *to_be_moved(void) {
@@ -119,7 +119,7 @@ NOIPA static char *to_be_moved(void) {
     return all;
 }
 
-/* Moves what was touched, and lets it grow. */
+/* Moves the touched pages and grows the mapping. */
 NOIPA static char *mover(char *all) {
     char *elsewhere = map(48 * PAGE);
     return checked(mremap(all, 32 * PAGE, 48 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, elsewhere));
@@ -134,12 +134,12 @@ NOIPA static char *move_again(char *all) {
 
 static void moves(void) {
     char *all = move_again(mover(to_be_moved()));
-    /* A move that fails leaves everything as it is. */
+    /* A failed mremap changes nothing. */
     if (mremap(all, 40 * PAGE, 1ul << 60, MREMAP_MAYMOVE) != MAP_FAILED)
         abort();
-    tell("to_be_moved", 32, 32);
-    tell("mover", 0, 8);
-    tell("move_again", 4, 0);
+    expect_pages("to_be_moved", 32, 32);
+    expect_pages("mover", 0, 8);
+    expect_pages("move_again", 4, 0);
 }
 
 NOIPA static void *shared_file(int fd) {
@@ -155,7 +155,7 @@ NOIPA static void *private_file(int fd) {
     return all;
 }
 
-/* The kernel maps what it has of a file around what is touched, so that the pages are told by the kernel. */
+/* Counts present pages: the kernel maps pages of the page cache around a touched one (fault-around). */
 static unsigned long present(void *at, unsigned long pages) {
     unsigned long count = 0;
     int map = open("/proc/self/pagemap", O_RDONLY);
@@ -179,8 +179,8 @@ static void files(void) {
         if (pwrite(fd, page, PAGE, i * (off_t)PAGE) != (ssize_t)PAGE)
             abort();
     void *shared = shared_file(fd), *private = private_file(fd);
-    tell("shared_file", present(shared, 100), 100);
-    tell("private_file", present(private, 100), 100);
+    expect_pages("shared_file", present(shared, 100), 100);
+    expect_pages("private_file", present(private, 100), 100);
 }
 
 NOIPA static void grow_the_heap(void) {
@@ -189,7 +189,7 @@ NOIPA static void grow_the_heap(void) {
     write_to((char *)sbrk(0) - 40 * PAGE, 40 * PAGE);
     if (sbrk(-(intptr_t)(10 * PAGE)) == (void *)-1)
         abort();
-    tell("grow_the_heap", 30, 30);
+    expect_pages("grow_the_heap", 30, 30);
 }
 
 NOIPA static char *before_the_fork(void) {
@@ -200,32 +200,32 @@ NOIPA static char *before_the_fork(void) {
 
 NOIPA static void write_a_copy(char *all) { write_to(all, 16 * PAGE); }
 
-/* The child goes on as the victim, and has half of what its parent had as its own. */
+/* The child continues as the victim and writes to a quarter of the pages that it shares with its parent. */
 static void forks(void) {
     char *all = before_the_fork();
     pid_t child = fork();
     if (child < 0)
         abort();
     if (child > 0) {
-        /* The parent's own writes change nothing. */
+        /* Writes of the parent do not change the child's pages. */
         write_to(all, 64 * PAGE);
         int status;
         waitpid(child, &status, 0);
         _exit(status ? 1 : 0);
     }
     write_a_copy(all);
-    tell("before_the_fork", 48, 64);
-    tell("write_a_copy", 16, 0);
+    expect_pages("before_the_fork", 48, 64);
+    expect_pages("write_a_copy", 16, 0);
 }
 
-/* The kernel itself touches what read(2) fills. */
+/* read(2) touches the buffer in the kernel. */
 NOIPA static void filled_by_the_kernel(void) {
     char *all = map(40 * PAGE);
     int zero = open("/dev/zero", O_RDONLY);
     if (read(zero, all, 24 * PAGE) != (ssize_t)(24 * PAGE))
         abort();
     close(zero);
-    tell("filled_by_the_kernel", 24, 40);
+    expect_pages("filled_by_the_kernel", 24, 40);
 }
 
 NOIPA static char *swapped_out(void) {
@@ -245,11 +245,11 @@ NOIPA static void swapped_in(char *all) { write_to(all, 512 * PAGE); }
 
 static void swaps(void) {
     swapped_in(swapped_out());
-    tell("swapped_out", 0, 1024);
-    tell("swapped_in", 512, 0);
+    expect_pages("swapped_out", 0, 1024);
+    expect_pages("swapped_in", 512, 0);
 }
 
-/* Of what the disk alone has each page has to be waited for. */
+/* With readahead off, each page that is only on disk is a major fault. */
 NOIPA static void read_from_disk(int fd) {
     char *all = checked(mmap(NULL, 64 * PAGE, PROT_READ, MAP_SHARED, fd, 0));
     if (madvise(all, 64 * PAGE, MADV_RANDOM))
@@ -269,28 +269,28 @@ static void disk(void) {
     if (fsync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
         abort();
     read_from_disk(fd);
-    tell("read_from_disk", 40, 64);
+    expect_pages("read_from_disk", 40, 64);
 }
 
 int main(int argc, char **argv) {
     const struct {
         const char *name;
         void (*run)(void);
-    } ways[] = {
+    } scenarios[] = {
         {"by_pages", reserve_by_pages},
         {"reserve", reserve_and_touch}, {"reads", reads},   {"huge_written", huge_written}, {"huge_read", huge_read},
         {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
         {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
     };
-    /* So that its own code is not touched for the first time while memory is. */
+    /* Faults in its own code now, not during the scenario. */
     if (mlockall(MCL_CURRENT))
         abort();
     print_ready();
     if (!wait_for_harness())
         return 1;
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (argc == 2 && !strcmp(argv[1], ways[i].name))
-            ways[i].run();
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+        if (argc == 2 && !strcmp(argv[1], scenarios[i].name))
+            scenarios[i].run();
     static char all[sizeof line + 64];
     snprintf(all, sizeof all, "{\"pid\":%d,\"functions\":{%s}}\n", (int)getpid(), line);
     print_text(all);

@@ -1,4 +1,4 @@
-/* Rises to a known peak, falls, and rises again to less. */
+/* Live bytes rise to a known peak, fall, and rise again to a lower level. */
 #include "ledger.h"
 
 #include <stdlib.h>

@@ -19,7 +19,7 @@ static int holds(const struct dl_phdr_info *object, uintptr_t offset) {
     return 0;
 }
 
-static int look(struct dl_phdr_info *object, size_t size, void *argument) {
+static int visit_object(struct dl_phdr_info *object, size_t size, void *argument) {
     (void)size;
     struct search *search = argument;
     for (size_t i = 0; i < search->count; i++) {
@@ -34,5 +34,5 @@ void find_places(const uintptr_t *addresses, size_t count, struct place *places)
     for (size_t i = 0; i < count; i++)
         places[i] = (struct place){NULL, addresses[i]};
     struct search search = {addresses, count, places};
-    dl_iterate_phdr(look, &search);
+    dl_iterate_phdr(visit_object, &search);
 }

@@ -1,4 +1,4 @@
-/* Where addresses lie: which loaded object, and where in it. */
+/* Conversion of code addresses to object and offset. */
 #ifndef PLACES_H
 #define PLACES_H
 
@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 struct place {
-    const char *object; /* as the dynamic linker names it: "" is the program; NULL where no object is loaded */
-    uint64_t offset;    /* in the object, as its own symbols count; without an object the address itself */
+    const char *object; /* name in the dynamic linker, "" for the executable; NULL if no object contains the address */
+    uint64_t offset;    /* virtual address in the object as in its symbol table; without an object, the address */
 };
 
-/* Finds the places of `count` addresses, by what the dynamic linker says. Allocates nothing. */
+/* Finds the places of `count` addresses with dl_iterate_phdr. Allocates nothing. */
 void find_places(const uintptr_t *addresses, size_t count, struct place *places);
 
 #endif

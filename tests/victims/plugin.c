@@ -1,4 +1,4 @@
-/* A library to be loaded at run time. What it is called decides how deep it goes, so that two of them differ. */
+/* A library for dlopen. PLUGIN, DEPTH and ROOM set its function names, recursion depth and frame size. */
 #include <stdlib.h>
 
 #define NOIPA __attribute__((noipa))

@@ -1,5 +1,5 @@
-/* Loads two libraries, uses each, and waits in between. With an argument more, the first is unloaded before the second is
- * loaded, which mostly comes to lie where the first lay. */
+/* `plugins LIBRARY LIBRARY [unload]` loads two libraries with dlopen and calls each after the harness has released it.
+ * With `unload`, the first is closed before the second is loaded, which then usually gets the same address. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -19,7 +19,7 @@ NOIPA static void *with(const char *path, size_t size, int keep) {
     void *(*take)(size_t) = library ? (void *(*)(size_t))dlsym(library, "take") : NULL;
     if (!take)
         abort();
-    /* So that memtrace has met it. */
+    /* The first call lets memtrace notice the library. */
     free(take(1));
     print_text("loaded\n");
     if (!wait_for_harness())

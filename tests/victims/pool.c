@@ -1,5 +1,5 @@
-/* A pool of its own over malloc, with functions whose arguments lie where no C library's do, and the program's own mallocs
- * beside it. Blocks of the pool come from chunks and are given back to them, by addresses that malloc never told. */
+/* A memory pool on top of malloc, and direct calls of malloc. The pool's functions have other signatures than those of
+ * a C library, and its blocks start behind a header, at addresses that malloc never returned. */
 #include "ledger.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct pool {
     const char *name;
 };
 
-/* Every block with a header of its own before it. */
+/* Each block has a header in front of it. */
 __attribute__((noinline)) void *pool_take(struct pool *pool, size_t size) {
     char *chunk = malloc(size + HEADER);
     memcpy(chunk, &pool, sizeof pool);

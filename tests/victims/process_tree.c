@@ -1,4 +1,4 @@
-/* A process, the processes that it forks, and the program that one of those runs: each with books of its own. */
+/* A process and three forked children, one of which calls exec. Each prints its own totals. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -28,7 +28,7 @@ static void print(void) {
     ledger_print(pid);
 }
 
-/* So many blocks, of which every third is given up again. */
+/* Allocates `count` blocks and frees every third. */
 static void work(size_t first, size_t count, size_t size) {
     for (size_t i = 0; i < count; i++)
         take(first + i, size + i);
@@ -37,7 +37,7 @@ static void work(size_t first, size_t count, size_t size) {
 }
 
 static void child(size_t number, char *program) {
-    /* What it has from its parent is not in its own books. */
+    /* The ledger of the child starts empty: inherited blocks are not its own. */
     memset(ledger, 0, sizeof *ledger);
     ledger->max_size = SIZE_MAX;
     ledger->counting = 1;

@@ -1,4 +1,4 @@
-/* Has memory of each kind, of sizes that the test knows, and waits. */
+/* `ranges FILE` has memory of each kind, of sizes that the test knows. FILE is 16 MiB long. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -23,7 +23,7 @@ static char *map(size_t size, int flags, int file) {
     char *start = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, file, 0);
     if (start == MAP_FAILED)
         abort();
-    /* Huge pages would bring in more than is touched; a kernel without them refuses. */
+    /* A huge page would make more resident than is touched. Kernels without huge pages refuse the call. */
     madvise(start, size, MADV_NOHUGEPAGE);
     return start;
 }
@@ -36,7 +36,7 @@ static int sized(int file, size_t size) {
 
 static void touch(char *start, size_t size) { memset(start, 1, size); }
 
-static int look(const volatile char *start, size_t size) {
+static int read_pages(const volatile char *start, size_t size) {
     int sum = 0;
     for (size_t at = 0; at < size; at += 4096)
         sum += start[at];
@@ -52,7 +52,6 @@ static void *deep(void *unused) {
     return unused;
 }
 
-/* Its one argument is a file of 16 MiB. */
 int main(int count, char **words) {
     if (count != 2)
         return 2;
@@ -60,16 +59,16 @@ int main(int count, char **words) {
     prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, reserve, 1024 * MIB, "reserve");
     touch(reserve + 100 * MIB, 64 * MIB);
 
-    /* In huge pages, where there are any to be had. */
+    /* In huge pages, if the kernel has any free. */
     char *huge = map(16 * MIB, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     madvise(huge, 16 * MIB, MADV_HUGEPAGE);
     touch((char *)(((uintptr_t)huge + 2 * MIB - 1) / (2 * MIB) * (2 * MIB)), 8 * MIB);
 
     int file = open(words[1], O_RDWR);
     char *own = map(8 * MIB, MAP_PRIVATE, file);
-    int sum = look(own, 8 * MIB);
+    int sum = read_pages(own, 8 * MIB);
     touch(own, 3 * MIB);
-    sum += look(map(16 * MIB, MAP_SHARED, file), 6 * MIB);
+    sum += read_pages(map(16 * MIB, MAP_SHARED, file), 6 * MIB);
 
     touch(map(16 * MIB, MAP_SHARED, sized(memfd_create("pool", 0), 16 * MIB)), 10 * MIB);
     touch(map(8 * MIB, MAP_SHARED | MAP_ANONYMOUS, -1), 4 * MIB);

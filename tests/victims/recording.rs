@@ -1,4 +1,4 @@
-//! A global allocator that books what another one does, and work for it; for the victims in Rust.
+//! A global allocator that records the calls of another one in the ledger, and work for it; for victims in Rust.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
@@ -26,10 +26,10 @@ unsafe extern "C" {
     fn wait_for_harness() -> c_int;
 }
 
-/// Books what `A` does.
+/// Records the calls of `A`.
 pub(crate) struct Recording<A>(pub(crate) A);
 
-// SAFETY: every call is handed on as it is; the books look at addresses, never through them.
+// SAFETY: every call is passed on unchanged; the ledger compares addresses and never dereferences them.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Recording<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps `alloc`'s contract.
@@ -48,18 +48,18 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Recording<A> {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the books look at the address only.
+        // SAFETY: the ledger does not dereference the address.
         unsafe { ledger_free(block.cast()) };
         // SAFETY: the caller keeps `dealloc`'s contract.
         unsafe { self.0.dealloc(block, layout) };
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the books look at the address only.
+        // SAFETY: the ledger does not dereference the address.
         let pending = unsafe { ledger_begin_realloc(block.cast()) };
         // SAFETY: the caller keeps `realloc`'s contract.
         let grown = unsafe { self.0.realloc(block, layout, size) };
-        // SAFETY: `pending` is what ledger_begin_realloc returned; the site may be null.
+        // SAFETY: ledger_begin_realloc returned `pending`; the site may be null.
         unsafe { ledger_end_realloc(ptr::null_mut(), pending, grown.cast(), size) };
         grown
     }
@@ -82,18 +82,18 @@ fn churn() {
     drop(black_box(vec![0u8; 100_000]));
 }
 
-/// Blocks from the C library, beside the global allocator's.
+/// Allocates from the C library instead of the global allocator.
 fn from_c() -> Vec<*mut c_void> {
     let mut kept = Vec::with_capacity(100);
     for size in 1..100 {
-        // SAFETY: any size may be asked for.
+        // SAFETY: any size may be requested.
         let block = unsafe { libc::malloc(size * 7) };
         // SAFETY: the site may be null.
         unsafe { ledger_alloc(ptr::null_mut(), block, size * 7) };
         if size % 3 == 0 {
-            // SAFETY: the books look at the address only.
+            // SAFETY: the ledger does not dereference the address.
             unsafe { ledger_free(block) };
-            // SAFETY: the block is malloc's, and nobody has it.
+            // SAFETY: the block is from malloc and has no other owner.
             unsafe { libc::free(block) };
         } else {
             kept.push(block);
@@ -102,10 +102,10 @@ fn from_c() -> Vec<*mut c_void> {
     kept
 }
 
-/// Waits at the barrier, works, says what was done, and waits again. With `c`, some of it with the C library's blocks.
+/// Waits for the harness, works, prints the totals, and waits again. With `c`, it allocates from the C library too.
 pub(crate) fn run(c: bool) -> ExitCode {
     let early = black_box(vec![1u8; 777]);
-    // SAFETY: called once, by the only thread.
+    // SAFETY: called once, while there is one thread.
     unsafe { ledger_start() };
     let vectors: Vec<Vec<u64>> = black_box((1..40).map(|length| (0..length).collect()).collect());
     let mut map: HashMap<String, Box<[u8]>> =
@@ -117,7 +117,7 @@ pub(crate) fn run(c: bool) -> ExitCode {
     drop(early);
     // SAFETY: the text is a C string.
     unsafe { ledger_print(c"".as_ptr()) };
-    // SAFETY: the gate has no conditions.
+    // SAFETY: reads from standard input only.
     let released = unsafe { wait_for_harness() } != 0;
     black_box((vectors, map, aligned, blocks));
     if released { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,4 +1,4 @@
-//! A victim in Rust that carries jemalloc, as `_rjem_malloc` and so on, and calls the C library's malloc too.
+//! A victim in Rust with jemalloc as `_rjem_malloc` and so on. It also calls malloc of the C library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A victim in Rust that carries mimalloc, and calls the C library's malloc too.
+//! A victim in Rust with mimalloc. It also calls malloc of the C library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A victim in Rust whose global allocator is its own: it never ends in a malloc.
+//! A victim in Rust with a custom global allocator that never calls malloc.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -10,16 +10,16 @@ mod recording;
 
 const SIZE: usize = 16 << 20;
 
-/// Hands out one piece of memory, from its beginning to its end, and takes nothing back.
+/// A bump allocator over one static array; it never reuses memory.
 struct Arena {
     memory: UnsafeCell<[u8; SIZE]>,
     used: AtomicUsize,
 }
 
-// SAFETY: no piece is handed out twice.
+// SAFETY: no part of the array is allocated twice.
 unsafe impl Sync for Arena {}
 
-// SAFETY: pieces are aligned as asked for, lie inside of the memory and never overlap.
+// SAFETY: blocks have the requested alignment, lie inside the array and never overlap.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let base = self.memory.get().cast::<u8>();

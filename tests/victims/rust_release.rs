@@ -1,10 +1,10 @@
-//! A Rust program as it is released: optimized, without frame pointers, its functions inlined into one another.
+//! An optimized Rust executable without frame pointers and with inlined functions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::thread;
 
-/// An expression, of which every part is a block of its own.
+/// An expression tree; each node is a separate block.
 #[derive(Clone, Debug)]
 enum Tree {
     Leaf(u64),

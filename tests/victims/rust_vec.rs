@@ -1,4 +1,4 @@
-//! A victim in Rust whose global allocator is the system's.
+//! A victim in Rust with the system allocator.
 
 use std::alloc::System;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@
 
 static const char *value_of(const char *key) {
     static char environment[1 << 16];
-    /* The first calls come before the C library knows its environment, hence the detour over /proc. */
+    /* The first calls come before the C library has set up `environ`, so it is read from /proc. */
     int from = open("/proc/self/environ", O_RDONLY | O_CLOEXEC);
     ssize_t length = 0, got;
     while ((got = read(from, environment + length, sizeof environment - 1 - (size_t)length)) > 0)

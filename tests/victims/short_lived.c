@@ -1,4 +1,4 @@
-/* Does a few things from its first instruction on, says so, and is gone. */
+/* Allocates in a constructor and in main, prints its totals and exits at once. */
 #include "ledger.h"
 
 #include <stdlib.h>

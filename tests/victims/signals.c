@@ -1,4 +1,4 @@
-/* Handlers that allocate, of signals that come at known places, on the ordinary stack and on one of their own. */
+/* Signal handlers that allocate, for signals raised at known points, on the normal and on an alternate stack. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -20,7 +20,7 @@ NOIPA static void allocate(size_t size) {
 
 NOIPA static void on_signal(int number) { allocate(100 + (size_t)number); }
 
-/* Makes the page writable, so that the instruction that faulted does not fault again. */
+/* Makes the page writable, so that the faulting instruction succeeds when it is restarted. */
 NOIPA static void on_fault(int number) {
     allocate(1000 + (size_t)number);
     if (mprotect(page, 4096, PROT_READ | PROT_WRITE) != 0)
@@ -32,7 +32,7 @@ NOIPA static void by_raise(int number) {
         abort();
 }
 
-/* Without a function of the C library in between. */
+/* No function of the C library is on the stack. */
 NOIPA static void by_system_call(int number) {
     long result;
     __asm__ volatile("syscall"
@@ -46,7 +46,7 @@ NOIPA static void by_system_call(int number) {
 NOIPA static void by_fault(int number) {
     if (mprotect(page, 4096, PROT_NONE) != 0)
         abort();
-    /* A first instruction of a function would be taken for the end of the one before it. */
+    /* Not the first instruction of a function, unlike by_fault_at_once. */
     *(volatile char *)page = (char)number;
 }
 

@@ -1,4 +1,4 @@
-/* Blocks of sizes around two limits: `sizes MIN MAX` books only what lies between them, both included. */
+/* `sizes MIN MAX` allocates blocks of sizes around two limits and records those from MIN to MAX. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -10,7 +10,7 @@ static void *take(size_t size) {
     return block;
 }
 
-static void *again(void *block, size_t size) {
+static void *recorded_realloc(void *block, size_t size) {
     struct pending_realloc pending = ledger_begin_realloc(block);
     void *result = realloc(block, size);
     ledger_end_realloc(NULL, pending, result, size);
@@ -35,10 +35,10 @@ int main(int count, char **arguments) {
             take(sizes[i]);
     for (size_t i = 0; i < many; i++)
         drop(take(sizes[i]));
-    /* Into the limits, through them and out of them. */
+    /* From any size to any other: into, within and out of the limits. */
     for (size_t i = 0; i < many; i++)
         for (size_t j = 1; j < many; j++)
-            again(take(sizes[i]), sizes[j]);
+            recorded_realloc(take(sizes[i]), sizes[j]);
     ledger_print("");
     return wait_for_harness() ? 0 : 1;
 }

@@ -1,8 +1,8 @@
-/* Stands between a program and glibc's allocator, and takes the stack of every so manieth call by libgcc's unwinder: a
- * second source of truth about stacks. What is sampled is in the shared file that STACK_SHIM_FILE names. Preload it.
+/* Wraps glibc's allocator and takes the stack of every Nth call with libgcc's unwinder: reference stacks. The samples
+ * are in the shared file STACK_SHIM_FILE. Preload it.
  *
- * A sampled call reaches the C library from a function of its own, `sampled_…`, so that it can be told from the others by
- * the frame that called the allocator. What does not allocate, and the aligned allocations, pass by the shim. */
+ * A sampled call enters the C library from a function named `sampled_…`, so that the calling frame distinguishes it
+ * from other calls. Frees and aligned allocations are not wrapped. */
 #define _GNU_SOURCE
 #include "ledger.h"
 #include "places.h"
@@ -33,26 +33,26 @@ struct frame {
 
 struct stack {
     uint64_t hash, count, bytes;
-    uint64_t whole; /* 1: its last frame is the outermost one; 0: of its last frame, libgcc knows no caller */
+    uint64_t whole; /* 1: the last frame is the outermost; 0: libgcc found no caller of the last frame */
     uint64_t depth;
     struct frame frames[DEPTH];
 };
 
-/* The harness of tests reads and writes this layout: see oracle.rs. */
+/* The tests read and write this layout: see oracle.rs. */
 struct samples {
-    uint64_t every, skip; /* of the calls after the first so many, every so manieth is sampled; 0: none, and none counted */
-    uint64_t gated;       /* whether the first call that is not skipped waits at a barrier */
-    uint64_t pid;         /* the process, the first that comes; its children are not sampled */
+    uint64_t every, skip; /* skip the first `skip` calls, then sample one in `every`; 0: sample and count none */
+    uint64_t waits;       /* 1: the first call that is not skipped waits for the harness */
+    uint64_t pid;         /* the first process that calls; its children are not sampled */
     uint64_t calls;
-    uint64_t overflowed; /* what did not fit: the samples are worthless */
+    uint64_t overflowed; /* stacks that did not fit: the samples are invalid */
     uint64_t lock;
     uint64_t objects_used, stacks_used;
     char objects[OBJECTS][256];
     struct stack stacks[STACKS];
-    uint32_t buckets[BUCKETS]; /* indices of stacks and one more, by hash */
+    uint32_t buckets[BUCKETS]; /* hash table of stack indices plus 1 */
 };
 
-/* A stack as it is taken, in memory of the thread's own. */
+/* A stack while it is taken, in the thread's own memory. */
 struct taken {
     uintptr_t calls[DEPTH];
     struct place places[DEPTH];
@@ -62,7 +62,7 @@ struct taken {
 
 static struct samples *samples;
 static int opened;
-/* Whether this thread is in here: what it allocates here is not sampled. */
+/* 1 while this thread is inside the shim, whose own allocations are not sampled. */
 static __thread int busy __attribute__((tls_model("initial-exec")));
 
 static void open_samples(void) {
@@ -74,7 +74,7 @@ static void open_samples(void) {
     __atomic_store_n(&samples, shared, __ATOMIC_RELEASE);
 }
 
-/* As a victim does at its barrier, in the midst of whatever the program is doing. */
+/* Waits like a victim, in the middle of the traced work. */
 static void wait_at_barrier(void) {
     busy = 1;
     print_ready();
@@ -83,7 +83,6 @@ static void wait_at_barrier(void) {
     busy = 0;
 }
 
-/* Whether this call is to be sampled. */
 static int is_sampled(void) {
     if (busy)
         return 0;
@@ -92,7 +91,7 @@ static int is_sampled(void) {
     if (!shared || !shared->every)
         return 0;
     uint64_t call = __atomic_fetch_add(&shared->calls, 1, __ATOMIC_RELAXED);
-    if (call == shared->skip && shared->gated)
+    if (call == shared->skip && shared->waits)
         wait_at_barrier();
     return call >= shared->skip && (call - shared->skip) % shared->every == 0 && shared->pid == (uint64_t)getpid();
 }
@@ -105,8 +104,8 @@ static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *argument
     taken->too_deep = !taken->whole && taken->depth == DEPTH;
     if (taken->whole || taken->too_deep)
         return _URC_END_OF_STACK;
-    /* Where a signal came between, the address is that of what was to run next, not of what follows a call; and so is that
-     * of where the signal's handler returns to, which nobody has called either. */
+    /* In an interrupted frame the address is that of the next instruction, not one after a call. The same holds for the
+     * return address of the signal handler, which no call has pushed. */
     if (before && taken->depth > 0)
         taken->calls[taken->depth - 1]++;
     taken->calls[taken->depth++] = before ? ip : ip - 1;
@@ -153,7 +152,7 @@ static struct stack *find(const struct taken *taken, uint64_t hash) {
 static uint64_t hash_of(const struct taken *taken) {
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < taken->depth; i++) {
-        /* An object's name may lie where another's did; its contents tell, and where it lies in the process does not. */
+        /* Hash the contents of the name: its address may be reused for another object. */
         for (const char *at = taken->places[i].object; at && *at; at++)
             hash = (hash ^ (uint64_t)*at) * 0x100000001b3u;
         hash = (hash ^ taken->places[i].offset) * 0x100000001b3u;
@@ -162,12 +161,13 @@ static uint64_t hash_of(const struct taken *taken) {
     return hash;
 }
 
-/* Books the stack of the caller, and outwards from there. */
+/* Records the stack, from the caller outwards. */
 NOINLINE static void sample(size_t bytes) {
     struct taken taken = {.depth = 0};
     busy = 1;
     _Unwind_Backtrace(visit, &taken);
-    /* Before the lock is taken, since this takes one of the dynamic linker's, whose holder may be waiting in here. */
+    /* Before taking the lock: this takes a lock of the dynamic linker, and a thread that holds that may wait for ours.
+     * */
     find_places(taken.calls, taken.depth, taken.places);
     uint64_t hash = hash_of(&taken);
     while (__atomic_exchange_n(&samples->lock, 1, __ATOMIC_ACQUIRE))

@@ -1,5 +1,5 @@
-/* Works a little whenever it is told to, and says after each time what it has done so far.
- * `steady BYTES...` allocates blocks of these sizes in turn, one size a time, ten blocks each; it frees one of them. */
+/* `steady BYTES...` does one step of work per line from the harness and prints its totals after each.
+ * A step allocates ten blocks of the next size and frees one of them. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

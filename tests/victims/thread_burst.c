@@ -1,5 +1,5 @@
-/* Many threads that live for a moment. What the C library allocates for them is not in this program's power to know:
- * count_shim knows. */
+/* Many short-lived threads. It keeps no ledger, since it cannot see the C library's allocations for threads; count_shim
+ * records these. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

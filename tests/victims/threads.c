@@ -1,7 +1,7 @@
-/* Eight threads in a circle: each allocates, and frees what its neighbour allocated. Then the threads end.
+/* Eight threads in a ring: each allocates, and frees blocks of its neighbour. Then the threads exit.
  *
- * They are created before the books begin, with stacks small enough to be kept, since creating a thread and giving back
- * its stack allocate and free on their own account. */
+ * They are created before recording starts, with stacks small enough for the C library's stack cache, since creating a
+ * thread and freeing its stack call the allocator. */
 #define _GNU_SOURCE
 #include "ledger.h"
 

@@ -1,4 +1,4 @@
-// C++: names to demangle, and operator new, which calls malloc and counts once.
+// C++ names to demangle, and operator new, which calls malloc and must count once.
 #include <cstdlib>
 #include <new>
 
@@ -38,7 +38,7 @@ int main() {
     ledger_alloc(nullptr, array, 333);
     ledger_free(array);
     delete[] array;
-    // A multiple of the alignment, since some libraries round up to one.
+    // A multiple of the alignment, since some libraries round up.
     ledger_alloc(nullptr, ::operator new(256, std::align_val_t(128)), 256);
     ledger_print("");
     return wait_for_harness() ? 0 : 1;
