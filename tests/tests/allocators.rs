@@ -1,13 +1,13 @@
-//! Every allocator, however it comes into a program: the trace equals the victim's own books, to the byte and the count.
+//! Traces of every supported allocator, linked in every supported way, match the victim's own totals exactly.
 
 use std::process::Command;
 
 use memtrace_tests::{Books, Report, Trace, Victim, victim};
 
-/// How often a victim in C or C++ calls its allocator.
+/// Number of allocator calls of a victim in C or C++.
 const ROUNDS: &str = "2000";
 
-/// The pool's functions, whose arguments lie where no C library's do.
+/// `--hook` argument for the pool's functions, whose signatures differ from those of a C library.
 const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*arg2)->ret,\
                     alloc=pool_make(size=arg1)->arg2,realloc=pool_grow(old=arg1,size=arg2)->ret,free=pool_give(arg1)";
 
@@ -112,7 +112,8 @@ fn cpp_operators_of_mimalloc() {
     operators("operators.mimalloc");
 }
 
-/// A return probe on an operator that throws would end the program: the exception would not find its way.
+/// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognise its
+/// trampoline.
 #[test]
 fn exceptions_propagate_through_probed_operators() {
     const THROWS: u64 = 20;
@@ -122,7 +123,7 @@ fn exceptions_propagate_through_probed_operators() {
         let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
         let (traced, truth) = (process.totals, books.numbers);
         assert_eq!((traced.live_bytes, traced.live_count), (truth.live_bytes, truth.live_count), "{name}");
-        // What is thrown is a block too. Where it is made inside of the operator only its free is seen.
+        // The exception object is a block too. If the operator itself allocates it, only its free is recorded.
         let thrown = traced.alloc_count - truth.alloc_count + process.unmatched_frees;
         assert_eq!(thrown, THROWS, "{name}");
     }
@@ -135,7 +136,7 @@ fn stack_of_a_throwing_operator_starts_at_its_caller() {
         let caller = |name: &str| name.contains("take");
         let taken = report.stacks.iter().filter(|stack| stack.names().last().is_some_and(|name| caller(name)));
         let count: u64 = taken.map(|stack| stack.numbers.alloc_count).sum();
-        // Over malloc, the operators of libstdc++ are frames themselves.
+        // With libstdc++'s operators, the allocator is malloc, and the operator is a frame of the stack.
         let expected = if name == "operators" { count } else { books.numbers.alloc_count };
         assert_eq!(count, expected, "{name}: {:?}", report.leaves());
         assert!(report.stacks.iter().all(|stack| stack.names().iter().any(|name| caller(name))), "{name}");
@@ -187,7 +188,7 @@ fn command_with_linked_jemalloc_is_traced_from_its_first_call() {
     process.tell("");
     let report = tracer.wait().report();
     report.assert_nothing_lost();
-    // And the one block from before the barrier; what is allocated before main is the C library's own.
+    // Plus the one block allocated before the barrier. Blocks allocated before main belong to the C library.
     let by_main = report.stacks.iter().filter(|stack| stack.names().contains(&"main"));
     assert_eq!(by_main.map(|stack| stack.numbers.alloc_count).sum::<u64>(), books.numbers.alloc_count + 1);
     assert!(report.totals.alloc_count > books.numbers.alloc_count + 1);

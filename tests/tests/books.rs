@@ -1,10 +1,10 @@
-//! The victims' books are themselves compared with a second source, the calls that `count_shim` sees. No root needed.
+//! Checks the victims' own totals against the calls that `count_shim` records. Needs no root.
 
 use std::process::Command;
 
 use memtrace_tests::{Counts, Scratch, Victim, victim};
 
-fn agrees(name: &str, arguments: &[&str]) {
+fn assert_matches_count_shim(name: &str, arguments: &[&str]) {
     let scratch = Scratch::new();
     let counts = Counts::create(&scratch);
     let mut victim = Victim::start(Command::new(victim::path(name)).args(arguments).envs(counts.environment()));
@@ -18,50 +18,50 @@ fn agrees(name: &str, arguments: &[&str]) {
 
 #[test]
 fn exact_totals_match_count_shim() {
-    agrees("exact", &[]);
+    assert_matches_count_shim("exact", &[]);
 }
 
 #[test]
 fn realloc_totals_match_count_shim() {
-    agrees("realloc", &[]);
+    assert_matches_count_shim("realloc", &[]);
 }
 
 #[test]
 fn aligned_totals_match_count_shim() {
-    agrees("aligned", &[]);
+    assert_matches_count_shim("aligned", &[]);
 }
 
 #[test]
 fn threads_totals_match_count_shim() {
-    agrees("threads", &[]);
+    assert_matches_count_shim("threads", &[]);
 }
 
 #[test]
 fn flood_totals_match_count_shim() {
-    agrees("flood", &["5000"]);
+    assert_matches_count_shim("flood", &["5000"]);
 }
 
 #[test]
 fn steady_totals_match_count_shim() {
-    agrees("steady", &["100"]);
+    assert_matches_count_shim("steady", &["100"]);
 }
 
 #[test]
 fn peak_totals_match_count_shim() {
-    agrees("peak", &[]);
+    assert_matches_count_shim("peak", &[]);
 }
 
 #[test]
 fn sizes_totals_without_limits_match_count_shim() {
-    agrees("sizes", &["0", "18446744073709551615"]);
+    assert_matches_count_shim("sizes", &["0", "18446744073709551615"]);
 }
 
 #[test]
 fn widgets_totals_match_count_shim() {
-    agrees("widgets", &[]);
+    assert_matches_count_shim("widgets", &[]);
 }
 
 #[test]
 fn rust_vec_totals_match_count_shim() {
-    agrees("victim-rust-vec", &[]);
+    assert_matches_count_shim("victim-rust-vec", &[]);
 }

@@ -1,5 +1,4 @@
-//! Everything that runs on a busy host, traced at once: nobody fails who does not fail otherwise, and whoever keeps books
-//! is told by them to the byte.
+//! Traces every process of a busy host: no process fails that succeeds untraced, and the victims' totals are exact.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,12 +13,12 @@ use memtrace_tests::process::Process;
 use memtrace_tests::redis::{self, Redis};
 use memtrace_tests::{Books, Scratch, Trace, Victim, memory, victim};
 
-/// How long it is traced.
+/// Duration of the trace.
 const SPAN: Duration = Duration::from_secs(12);
-/// The most that memtrace may take of memory.
+/// Limit for memtrace's own RSS, in bytes.
 const MOST_MEMORY: u64 = 300 << 20;
 
-/// Programs as compilers see them every day.
+/// Source files for the compilers.
 const CPP: &str = "#include <map>\n#include <string>\n\
     int main(int count, char **words) {\n\
         std::map<std::string, int> seen;\n\
@@ -28,10 +27,10 @@ const CPP: &str = "#include <map>\n#include <string>\n\
     }\n";
 const C: &str = "#include <stdio.h>\nint main(void) { return puts(\"hello\"); }\n";
 const SCRIPT: &str = "import json\nprint(sum(len(json.loads(json.dumps(list(range(n))))) for n in range(100)))";
-/// 50 processes a second, in rounds.
+/// Starts 25 processes in a burst.
 const SPAWN: &str = "i=0; while [ $i -lt 25 ]; do /bin/true; i=$((i + 1)); done; echo $i";
 
-/// Victims that work while all else does, with their arguments.
+/// Victims that run at the same time, with their arguments.
 const VICTIMS: &[(&str, &[&str])] = &[
     ("exact", &[]),
     ("realloc", &[]),
@@ -44,14 +43,14 @@ const VICTIMS: &[(&str, &[&str])] = &[
     ("victim-rust-own", &[]),
 ];
 
-/// A command that is run again and again: its words.
+/// Arguments of a command that is run repeatedly.
 type Words = Vec<OsString>;
 
 fn words<const N: usize>(words: [&str; N]) -> Words {
     words.map(Into::into).into()
 }
 
-/// What the host is busy with, and how long each rests before it comes again.
+/// Commands that keep the host busy, with the pause between two runs.
 fn mix(folder: &Path, socket: &Path) -> Vec<(Words, Duration)> {
     let file = |name: &str, text: &str| {
         let path = folder.join(name);
@@ -74,13 +73,13 @@ fn mix(folder: &Path, socket: &Path) -> Vec<(Words, Duration)> {
     commands.into_iter().zip(pauses).collect()
 }
 
-/// Runs it, and tells how it ended and what it wrote.
+/// Runs the command and returns its exit code and standard output.
 fn run(command: &[OsString]) -> (Option<i32>, Vec<u8>) {
     let output = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output().expect("it is installed");
     (output.status.code(), output.stdout)
 }
 
-/// Runs it until it is told to stop, and asserts that it ends and writes each time as `expected`.
+/// Runs the command repeatedly until `stop` is set and asserts the exit code and output of each run.
 fn repeat(command: &Words, expected: &(Option<i32>, Vec<u8>), pause: Duration, stop: &AtomicBool) -> u32 {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -137,7 +136,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     assert!(server.wait().success());
     assert!(rounds.iter().all(|&rounds| rounds > 0), "{rounds:?}");
 
-    // Who begins to use an allocator that nobody had before is named and counted.
+    // A process that maps an allocator which was not known before counts as a loss.
     let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     let lost: BTreeMap<_, _> = report.losses.iter().filter(|(_, count)| **count > 0).collect();
     assert_eq!(outcome.code == Some(20), !lost.is_empty(), "{lost:?}: {}", outcome.errors);

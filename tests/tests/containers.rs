@@ -1,4 +1,4 @@
-//! Targets in mount namespaces of their own, whose files nobody else sees: their libc is another inode than the host's.
+//! Targets in their own mount namespace, whose libc is another inode than the host's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,15 +6,15 @@ use std::process::Command;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Books, Report, Scratch, Trace, Victim, memory, process, victim};
 
-/// Runs what follows in a mount namespace of its own, on a copy of the folder that lies in no other.
+/// Runs a command in its own mount namespace, on a copy of the directory that no other namespace has.
 const CONTAIN: &str = r#"mount -t tmpfs none "$0/root" && cp -a "$0/files/." "$0/root" && exec chroot "$0/root" "$@""#;
 
-/// The same, with the folder under an overlay, as container engines have it.
+/// The same with an overlay over the directory, as in container engines.
 const OVERLAY: &str = r#"mount -t tmpfs none "$0/layer" && mkdir "$0/layer/upper" "$0/layer/work" &&
     mount -t overlay none -o "lowerdir=$0/files,upperdir=$0/layer/upper,workdir=$0/layer/work" "$0/root" &&
     exec chroot "$0/root" "$@""#;
 
-/// A folder with programs, their libraries and their linker at the paths where they look for them.
+/// A directory with executables, their libraries and the dynamic linker at their usual paths.
 struct Files(Scratch);
 
 impl Files {
@@ -28,7 +28,7 @@ impl Files {
             let libraries = process::run(Command::new("ldd").arg(program));
             let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
             for library in libraries {
-                // Links are followed, so that each is a file of its own.
+                // `install` follows links, so that each is a separate file.
                 let target = files.join(library.trim_start_matches('/'));
                 process::run(Command::new("install").args(["-D", "-m", "755", library]).arg(target));
             }
@@ -37,7 +37,7 @@ impl Files {
         Self(scratch)
     }
 
-    /// A victim at its barrier, contained.
+    /// Starts a victim in a container and waits until it is ready.
     fn start(&self, program: &str) -> Victim {
         self.start_by(CONTAIN, program)
     }
@@ -48,13 +48,13 @@ impl Files {
         Victim::start(&mut command)
     }
 
-    /// Where its files would be, were they not in a namespace of their own.
+    /// Path of the container's root directory, which is empty outside its namespace.
     fn root(&self) -> PathBuf {
         self.0.join("root")
     }
 }
 
-/// Asserts that the sites are told by the container's own files, and that the C library is named where it is there.
+/// Asserts that symbols come from the container's files and that objects have the paths of the container.
 fn assert_named(report: &Report, books: &Books, program: &str) {
     assert!(books.sites.len() > 1);
     for site in &books.sites {
@@ -127,7 +127,7 @@ fn first_process_of_a_new_container_is_counted_as_late() {
     let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
     let mut tracer = Trace::of_all().options(&["--comm", &PROGRAM[1..], "--comm", &LATER[1..]]).start();
     let mut first = files.start(PROGRAM);
-    // The container's C library is nobody else's.
+    // No other process maps the container's C library.
     assert!(tracer.process().wait_for_error_line("memtrace: process"));
     let of_first = |what: &str| format!("/proc/{}/{what}", first.pid());
     let mut command = Command::new("nsenter");
@@ -140,6 +140,6 @@ fn first_process_of_a_new_container_is_counted_as_late() {
     let later: Books = serde_json::from_str(output.trim()).expect("books");
     let of = |comm: &str| report.processes.iter().find(|process| process.comm == comm).expect("it is traced");
     assert_eq!(of(&LATER[1..]).totals, later.numbers);
-    // What it had before its barrier was given up behind it.
+    // Blocks from before the barrier are freed after it and count as unmatched.
     assert_eq!(of(&PROGRAM[1..]).totals, books.numbers);
 }

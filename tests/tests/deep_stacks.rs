@@ -1,5 +1,4 @@
-//! Stacks as deep as a number says, through functions without frame pointers, beside those that glibc's `backtrace` took in
-//! the same function.
+//! Deep stacks through functions without frame pointers, compared with glibc's `backtrace` in the same function.
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
@@ -8,10 +7,10 @@ use std::path::Path;
 use memtrace_tests::{Books, Place, Stack, Trace, victim};
 use serde::Deserialize;
 
-/// What the victim says of its work.
+/// Output of the victim.
 #[derive(Debug, Deserialize)]
 struct Work {
-    /// The object and the offset of each call in `backtrace`'s stack, from leaf to root; none where there is no such function.
+    /// Object and offset of each call in the stack of `backtrace`, from leaf to root; empty with musl.
     #[serde(default)]
     callers: Vec<(String, u64)>,
     #[serde(flatten)]
@@ -25,7 +24,7 @@ impl Work {
     }
 }
 
-/// The only stack of the victim's allocation, with the truth about it.
+/// Returns the stack of the victim's only allocation and the victim's output.
 fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
     let mut victim = victim::start_with(name, &[&depth.to_string()]);
     let tracer = Trace::of(&victim).options(options).start();
@@ -39,13 +38,13 @@ fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
     (stack.clone(), work)
 }
 
-/// The names of the victim's own functions, from the first to the one that allocates.
+/// Names of the victim's functions, from `_start` to the one that allocates.
 fn chain(depth: u32) -> Vec<&'static str> {
     let recursion = (0..=depth).map(|level| if level % 2 == 0 { "wide" } else { "narrow" });
     ["_start", "main"].into_iter().chain(recursion).chain(["allocate"]).collect()
 }
 
-/// In the leaf the calls of the allocator and of `backtrace` differ; from there on, all is the same.
+/// The leaf differs, since it calls the allocator and `backtrace` at different addresses.
 fn assert_equal(stack: &Stack, truth: &[Place]) {
     assert_eq!(stack.places()[1..], truth[1..]);
 }
@@ -80,7 +79,7 @@ fn default_max_depth_truncates_at_128_frames() {
     assert_equal(&stack, &work.places(&victim::path("deep"))[..128]);
 }
 
-/// musl's own code has no unwind tables on Debian, and so the function of it that called `main` is the last frame.
+/// Debian's musl has no `.eh_frame`, so the musl function that calls `main` is the last frame.
 #[test]
 fn stack_on_musl_ends_at_code_without_eh_frame() {
     let (stack, _) = trace("deep.musl", 20, &[]);

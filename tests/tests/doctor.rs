@@ -1,4 +1,4 @@
-//! What doctor says of this machine and of targets, compared with what other tools say of them.
+//! Compares the findings of `memtrace doctor` with other tools.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ const UNTRACEABLE: i32 = 8;
 
 const NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-/// What is said so, beside which nothing may be.
+/// Runs doctor and asserts that standard error is empty.
 fn doctor_through(before: &[&str], binary: &Path, pid: Option<u32>) -> Told {
     let told = doctor::through(before, binary, pid);
     assert_eq!(told.errors, "");
@@ -28,19 +28,19 @@ fn doctor(pid: u32) -> Told {
     doctor_through(&[], &tracer::binary(), Some(pid))
 }
 
-/// The file that process `pid` has mapped and whose name ends so.
+/// Path of the mapped file of process `pid` with this suffix.
 fn mapped(pid: u32, end: &str) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the victim runs");
     let path = maps.split_whitespace().find(|word| word.ends_with(end));
     path.expect("the victim has mapped it").to_owned()
 }
 
-/// The C library's functions that are hooked.
+/// Names of the hooked functions of a C library.
 fn standard() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().filter(|function| function.naming == Naming::Standard).map(|function| function.name)
 }
 
-/// The hooked functions that `nm` shows the library to define.
+/// Hooked functions that the library defines according to `nm`.
 fn defined_by_nm(library: &str) -> BTreeSet<String> {
     let symbols = process::run(Command::new("nm").args(["--dynamic", "--defined-only", library]));
     let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)?.split('@').next());
@@ -116,7 +116,7 @@ fn every_allocator_is_listed_with_its_functions() {
     for name in ["operator new(size)", "operator new(size, align)", "operator delete(block, size)"] {
         assert!(followed.detail.contains(name), "{name}: {followed:?}");
     }
-    // What is only passed on is told as such.
+    // Forwarding functions are marked as such.
     let passed_on = told.about("allocator jemalloc").into_iter().find(|found| found.detail.contains("_ZdlPv,"));
     assert!(passed_on.is_some_and(|found| found.detail.contains("only passes its calls on")), "{told:#?}");
     let allocators: Vec<_> = told.findings.iter().filter(|found| found.subject.starts_with("allocator ")).collect();

@@ -1,10 +1,10 @@
-//! Every victim's trace equals its own books: bytes, counts and unknown frees, with nothing lost.
+//! The trace of each victim matches its own totals: bytes, counts and unmatched frees, without losses.
 
 use std::process::Command;
 
 use memtrace_tests::{Books, Report, Trace, Victim, victim};
 
-/// Traces all that the victim does between its barriers.
+/// Traces the victim between its two barriers.
 fn trace(mut victim: Victim) -> (Report, Books) {
     let tracer = Trace::of(&victim).start();
     let books = victim.work();
@@ -60,8 +60,8 @@ fn aligned_blocks_and_failed_calls_on_musl_match() {
     equals("aligned.musl");
 }
 
-/// When a thread ends, glibc frees its cache (malloc/malloc.c, `tcache_thread_shutdown`): the blocks in it, which the
-/// victim has freed before, and the cache itself. With caches of no blocks that is one free of an unknown block a thread.
+/// At thread exit, glibc frees the blocks in the tcache, which the victim has already freed, and the tcache itself
+/// (malloc/malloc.c, `tcache_thread_shutdown`). With an empty tcache that is one unmatched free per thread.
 #[test]
 fn cross_thread_frees_and_thread_exits_match() {
     const THREADS: u64 = 8;

@@ -1,4 +1,4 @@
-//! What `memtrace explain` says of processes, compared with what they, the kernel and other tools say of them.
+//! Compares the output of `memtrace explain` with mallinfo, the kernel and other tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 const MIB: u64 = 1 << 20;
 
-/// What glibc says of itself: mallinfo(3).
+/// mallinfo(3) of glibc.
 #[derive(Debug, Deserialize)]
 struct Mallinfo {
     uordblks: u64,
@@ -35,7 +35,7 @@ fn heaps_of(name: &str, threads: &str) -> (Victim, Mallinfo) {
     (victim, info)
 }
 
-/// What is in use, free and mapped is what glibc itself says, byte for byte.
+/// Asserts that used, free and mapped bytes equal mallinfo.
 fn assert_equal(blocks: Blocks, info: &Mallinfo) {
     let in_arenas = blocks.in_use_bytes - blocks.mapped_bytes;
     assert_eq!(in_arenas + blocks.own_bytes, info.uordblks + info.fsmblks, "{blocks:#?} {info:#?}");
@@ -51,7 +51,7 @@ fn main_arena_blocks_match_mallinfo() {
     let page = explain::of(victim.pid());
     assert_equal(page.blocks(), &info);
     assert_eq!(page.blocks().arenas, 1);
-    // Six large blocks, and free blocks between others, were asked for.
+    // The victim allocates six large blocks and leaves free blocks between others.
     assert_eq!(info.hblks, 6);
     assert!(info.fordblks > 0 && info.fsmblks > 0, "{info:?}");
     victim.finish();
@@ -63,12 +63,12 @@ fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
     let page = explain::of(victim.pid());
     assert_equal(page.blocks(), &info);
     assert_eq!((page.blocks().arenas, page.threads, page.thread_stacks.count), (6, 6, 5));
-    // The last thread's arena has outgrown a heap of 64 MiB.
+    // The arena of the last thread needs more than one heap of 64 MiB.
     assert!(info.arena > 128 * MIB, "{info:?}");
     victim.finish();
 }
 
-/// What is linked statically has its first thread's variables in what `brk` gives out, before malloc's first block.
+/// A static executable has the TLS block of its main thread on the heap of `brk`, before malloc's first block.
 #[test]
 fn blocks_in_a_static_executable_match_mallinfo() {
     for threads in ["0", "3"] {
@@ -77,7 +77,7 @@ fn blocks_in_a_static_executable_match_mallinfo() {
         let blocks = page.blocks();
         assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
         assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
-        // Those variables are none of malloc's, and there is less than a page of them.
+        // The TLS block is not malloc's. It is smaller than a page.
         let ours = blocks.in_use_bytes - blocks.mapped_bytes + blocks.own_bytes;
         let others = ours - (info.uordblks + info.fsmblks);
         assert!(others > 0 && others < 4096, "{others} {blocks:#?} {info:#?}");
@@ -101,13 +101,13 @@ fn unparsed_allocators_are_named_and_have_one_total() {
         assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
         assert!(page.heap.not_told.is_some_and(|why| why.contains(allocator)), "{name}");
     }
-    // Without a table of symbols nothing says whose it is, but glibc's marks are there.
+    // Without symbols the allocator is unknown, but glibc's heap structures are recognised.
     let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
     victim.wait_until_it_reads();
     assert_eq!(explain::of(victim.pid()).blocks().arenas, 1);
 }
 
-/// The marks are where they were in each version of glibc that the set-up fetches, and the victim can run with.
+/// Covers the versions of glibc that `cargo xtask setup` fetches and that the victim can run with.
 #[test]
 fn blocks_of_other_glibc_versions_match_mallinfo() {
     for release in ["trixie", "sid"] {
@@ -127,7 +127,7 @@ fn blocks_of_other_glibc_versions_match_mallinfo() {
     }
 }
 
-/// A file of 16 MiB that is in memory as a whole.
+/// A file of 16 MiB, entirely in the page cache.
 fn file_of_16_mib(scratch: &Scratch) -> PathBuf {
     let path = scratch.join("data");
     fs::write(&path, vec![7; 16 << 20]).expect("the scratch directory is writable");
@@ -142,8 +142,8 @@ fn each_kind_of_memory_matches_the_touched_pages() {
     let victim = victim::start_with("ranges", &[path]);
     victim.wait_until_it_reads();
     let page = explain::of(victim.pid());
-    // Kernels without CONFIG_ANON_VMA_NAME keep no names; there what is asked for in huge pages is beside it, and the C
-    // library's own few pages.
+    // Without CONFIG_ANON_VMA_NAME, the unnamed memory also contains the victim's huge pages and a few pages of the C
+    // library.
     let (reserve, resident, reserved) = match page.anonymous("reserve") {
         Some(named) => (named, 0, 0),
         None => (page.anonymous("without a name").unwrap_or_else(|| panic!("{page:#?}")), 8 * MIB, 16 * MIB),
@@ -154,7 +154,7 @@ fn each_kind_of_memory_matches_the_touched_pages() {
 
     let data = page.files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{page:#?}"));
     assert_eq!((data.copied_bytes, data.held.reserved_bytes), (3 * MIB, 24 * MIB));
-    // The kernel maps pages that are in memory around one that is touched (`do_fault_around`, mm/memory.c), 64 KiB of them.
+    // A fault also maps up to 64 KiB of page cache around it (`do_fault_around`, mm/memory.c).
     let touched = 8 * MIB + 6 * MIB;
     assert!((touched..=touched + MIB / 8).contains(&data.held.resident_bytes), "{data:?}");
 
@@ -165,9 +165,9 @@ fn each_kind_of_memory_matches_the_touched_pages() {
 
     let stacks = &page.thread_stacks;
     assert_eq!((stacks.count, page.threads), (1, 2));
-    // Beside what the thread touched there is its frame's rest and what the C library keeps there.
+    // The thread's stack also has the rest of its frame and data of the C library.
     assert!((20 * MIB..21 * MIB).contains(&stacks.held.resident_bytes), "{stacks:?}");
-    // With the guard.
+    // Includes the guard page.
     assert_eq!(stacks.held.reserved_bytes, 32 * MIB + 4096);
     assert_eq!(stacks.largest_resident_bytes, Some(stacks.held.resident_bytes));
     assert_ne!(stacks.largest_thread, Some(victim.pid()));
@@ -177,7 +177,6 @@ fn each_kind_of_memory_matches_the_touched_pages() {
     victim.finish();
 }
 
-/// The RSS in `ps`, the kernel's own sum, and what is said agree.
 #[test]
 fn rss_matches_ps_and_smaps_rollup() {
     let (victim, _) = heaps("2");
@@ -190,7 +189,7 @@ fn rss_matches_ps_and_smaps_rollup() {
     victim.finish();
 }
 
-/// All that the lines of `smaps` with one of these names say, in bytes.
+/// Sum of the fields of `smaps` with one of these names, in bytes.
 fn sum_of(smaps: &str, names: &[&str]) -> u64 {
     let fields = smaps.lines().filter_map(|line| line.split_once(':'));
     let ours = fields.filter(|(name, _)| names.contains(name));
@@ -209,10 +208,10 @@ fn mapping_kinds_add_up_to_smaps() {
     assert_eq!(sum(|held| held.reserved_bytes), sum_of(&smaps, &["Size"]));
     assert_eq!(sum(|held| held.resident_bytes), sum_of(&smaps, &["Rss"]));
     assert_eq!(sum(|held| held.swap_bytes), sum_of(&smaps, &["Swap"]));
-    // The victim asks for 8 MiB of them; how many it gets depends on how scattered the machine's memory is.
+    // The victim requests 8 MiB of huge pages; fragmentation decides how many it gets.
     let huge = sum_of(&smaps, &["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"]);
     assert_eq!(sum(|held| held.huge_bytes), huge);
-    // Whoever else maps a library or no longer does changes a share in it.
+    // PSS changes when other processes map or unmap a shared library.
     assert!(page.pss_bytes.abs_diff(sum_of(&smaps, &["Pss"])) < MIB / 8, "{page:#?}");
     let kind = |name: &str| page.kinds.iter().find(|kind| kind.kind == name).map(|kind| kind.held.resident_bytes);
     assert_eq!(kind("shmem"), Some(14 * MIB));
@@ -228,7 +227,7 @@ fn explain_does_not_disturb_the_process() {
         let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
         let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
         let faults = fs::read_to_string(format!("/proc/{}/stat", victim.pid())).expect("the victim runs");
-        // Minor and major faults are fields 10 and 12, the second being the name, which has no blank.
+        // Minor and major faults are fields 10 and 12. Field 2 is the name, which has no blank here.
         let fields: Vec<_> = faults.split(' ').map(str::to_owned).collect();
         let smaps = smaps.lines().filter(|line| !line.starts_with("Pss") && !line.starts_with("Referenced:"));
         (
@@ -255,7 +254,7 @@ const NO_SUCH_PROCESS: i32 = 3;
 const NOT_PERMITTED: i32 = 4;
 const UNTRACEABLE: i32 = 8;
 
-/// How `explain` ends for this process, and what it says on standard error.
+/// Returns the exit code and standard error of `explain` for a process that it refuses.
 fn refused(pid: u32) -> (Option<i32>, String) {
     let output = explain(["--pid", &pid.to_string()]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");
@@ -280,8 +279,7 @@ fn kernel_threads_tids_and_dead_pids_are_refused() {
     assert_eq!(code, Some(NO_SUCH_PROCESS), "{text}");
 }
 
-/// Without privileges, another user's process is refused, and one's own is explained but for what takes a look inside where
-/// that is not allowed.
+/// An own process is explained without its heap where ptrace is restricted.
 #[test]
 fn unprivileged_user_can_explain_only_own_processes() {
     let scratch = Scratch::new();
@@ -310,7 +308,7 @@ fn unprivileged_user_can_explain_only_own_processes() {
     assert_eq!(page.unexplained_bytes, 0);
     match page.heap.blocks {
         Some(blocks) => assert_equal(blocks, &info),
-        // Where Yama keeps processes from looking into each other.
+        // Yama may forbid ptrace access.
         None => assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("CAP_SYS_PTRACE")), "{page:#?}"),
     }
     own.finish();

@@ -1,5 +1,5 @@
-//! What `memtrace explain` says of programs that nobody here wrote: nearly all of their RSS is explained, and the parts are
-//! what the kernel counts by its own kinds.
+//! `memtrace explain` on real applications: it accounts for nearly all of their RSS, and the parts match the kernel's
+//! counters.
 
 #![expect(clippy::print_stdout, reason = "the shares are what the tests are there to measure")]
 
@@ -14,7 +14,7 @@ use memtrace_tests::{Page, Scratch, explain};
 
 const MIB: u64 = 1 << 20;
 
-/// At least so much of the RSS is explained.
+/// Minimum explained share of the RSS.
 const SHARE: f64 = 0.97;
 
 fn assert_explained(page: &Page) {
@@ -23,11 +23,11 @@ fn assert_explained(page: &Page) {
     page.assert_adds_up();
 }
 
-/// A program that is told to end when the test does.
+/// A running application, which ends with the test.
 struct Program(Process);
 
 impl Program {
-    /// Starts it and waits until it says a line that holds `ready`.
+    /// Starts the command and waits for an output line that contains `ready`.
     fn start(command: &mut Command, ready: &str) -> Self {
         let mut process = Process::start(command);
         while !process.line().contains(ready) {}
@@ -52,7 +52,7 @@ os.read(0, 1)
     let python = Program::start(Command::new("/usr/bin/python3").args(["-c", program]), "ready");
     let page = python.page();
     assert_explained(&page);
-    // Small objects are in memory that Python maps for itself.
+    // Python maps memory for small objects itself.
     assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
     assert!(page.blocks().in_use_bytes > MIB, "{page:#?}");
 }
@@ -76,7 +76,7 @@ fn redis_with_jemalloc_is_explained() {
     assert_explained(&page);
     assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some("jemalloc"), false));
     assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("jemalloc keeps no marks")), "{page:#?}");
-    // A table of 200,000 names and values, of which no other part of the process knows.
+    // The table has 200,000 names and values.
     assert!(page.heap.held.resident_bytes > 16 * MIB, "{page:#?}");
 }
 
@@ -91,7 +91,7 @@ process.stdin.on('data', () => process.exit(kept.length ? 0 : 1));
     let node = Program::start(Command::new("/usr/bin/node").args(["-e", program]), "ready");
     let page = node.page();
     assert_explained(&page);
-    // glibc keeps the stacks of threads that have ended for others to come.
+    // glibc caches the stacks of exited threads.
     assert!(page.thread_stacks.count >= page.threads - 1, "{page:#?}");
     assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
 }
@@ -121,14 +121,13 @@ fn postgres_with_shared_buffers_is_explained() {
     assert!(process.wait().success());
 }
 
-/// Where Debian puts a program of PostgreSQL's, of whatever version.
+/// Debian's path of an executable of PostgreSQL, of any version.
 fn postgres(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is installed");
     let folders = versions.map(|version| version.expect("a version").path().join("bin").join(name));
     folders.into_iter().find(|path| path.is_file()).expect("a version of PostgreSQL has it")
 }
 
-/// A process that changes its heap all the time is explained all the same, and is not held up.
 #[test]
 fn busy_process_adds_up_despite_torn_reads() {
     let program = "

@@ -1,4 +1,4 @@
-//! What is resident, by the stack that touched it first, equals what victims know and what the kernel says, to the page.
+//! Resident pages by the stack of their first touch match the victim and the kernel exactly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use memtrace_tests::process::page_faults;
 use memtrace_tests::swap::Swap;
 use memtrace_tests::{Report, Scratch, Trace, kernel, victim};
 
-/// What memtrace says of the victim that touches memory in the way `way`, what the victim says, and what the kernel does.
+/// Traces the scenario `way` of the victim. Returns the report, the victim's expected pages, and the RSS in the kernel.
 fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
     let mut victim = victim::start_with("pages", &[way]);
     let tracer = Trace::of(&victim).options(&["--events", "fault"]).options(options).start();
@@ -20,12 +20,12 @@ fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
     (report, said, resident)
 }
 
-/// Waits until the process waits for its standard input, and so touches nothing any more.
+/// Waits until the process blocks on standard input and no longer touches memory.
 fn victim_waits(pid: u32) {
     memtrace_tests::process::wait_until_it_reads(pid);
 }
 
-/// Resident pages by function are as the victim says, all of them together as the kernel does, and none is unexplained.
+/// Asserts that resident pages match the victim by function and the kernel in total, and that all are explained.
 fn equals(way: &str, options: &[&str]) {
     let (report, said, resident) = trace(way, options);
     said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
@@ -51,8 +51,8 @@ fn fault_in_mid_function_has_a_complete_stack() {
     assert_eq!((most.names()[0], most.end.as_str()), ("_start", "complete"));
 }
 
-/// At a fault the kernel can be asked about one mapping only, and each of these stacks goes through two. Those that begin
-/// while unwind tables are still being made are left out.
+/// During a fault, BPF can look up one VMA only, and each of these stacks crosses two. Processes that start while
+/// unwind tables are still being built are left out.
 #[test]
 fn sampled_short_lived_processes_have_complete_stacks() {
     const RUNS: usize = 200;
@@ -68,8 +68,8 @@ fn sampled_short_lived_processes_have_complete_stacks() {
         ends.remove(&pid);
     }
     assert!(ends.len() > RUNS / 4, "{ends:?}");
-    // Seldom what the kernel has said is forgotten before it is needed, since it is kept for so many processes only. Were it not
-    // asked before, it would be one in four.
+    // The map of executable VMAs is bounded, so an entry may be evicted before use. Without prefetching VMAs, one stack
+    // in four would be cut.
     let cut = ends.values().filter(|ends| **ends != BTreeSet::from(["complete"])).count();
     assert!(cut <= ends.len() / 20, "{ends:?}");
 }
@@ -119,7 +119,7 @@ fn forked_child_has_own_and_inherited_pages() {
     equals("forks", &["--children"]);
 }
 
-/// Before Linux 5.15 the kernel's own touches are not seen: what it filled is there, and nothing explains it.
+/// Before Linux 5.15, faults in the kernel are not recorded: the pages are resident and unexplained.
 #[test]
 fn pages_filled_by_read_syscalls_are_resident() {
     if kernel::version() >= kernel::KERNEL_TOUCHES {
@@ -134,7 +134,7 @@ fn pages_filled_by_read_syscalls_are_resident() {
     assert_eq!(unexplained, said.functions["filled_by_the_kernel"].resident * PAGE, "{:#?}", process.resident);
 }
 
-/// Resident pages, and how often touches have waited, are as the victim and the kernel say; returns the latter.
+/// Asserts that resident pages match the victim and major faults match the kernel. Returns the number of major faults.
 fn equals_with_waits(way: &str) -> u64 {
     let mut victim = victim::start_with("pages", &[way]);
     let [_, before] = page_faults(victim.pid());
@@ -155,7 +155,7 @@ fn equals_with_waits(way: &str) -> u64 {
 fn swapped_in_pages_are_resident_again() {
     let scratch = Scratch::new();
     let _swap = Swap::on(&scratch, 32 << 20);
-    // What has been written and is still in memory need not be waited for.
+    // Pages that are still in the swap cache cause no major fault.
     let _ = equals_with_waits("swaps");
 }
 
@@ -171,7 +171,8 @@ fn sampled_estimate_has_an_error_and_the_total_is_exact() {
     let estimate: u64 = stacks.iter().map(|stack| stack.numbers.live_bytes).sum();
     let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("it is estimated");
     let truth = said.functions["reserve_and_touch"].resident * PAGE;
-    // A sixteenth of 16,384 pages: three standard deviations are about a tenth. Twice that is not met by chance.
+    // A sixteenth of 16,384 pages: three standard deviations are about a tenth. An estimate off by twice that is no
+    // chance.
     assert!(estimate.abs_diff(truth) <= 2 * error, "{estimate} ± {error} for {truth}");
     assert!((truth / 20..truth / 7).contains(&error), "{error} of {truth}");
     let process = &report.processes[0];

@@ -1,4 +1,4 @@
-//! What is kept out and what is drawn.
+//! Filters, metrics, and options of the report.
 
 use std::thread;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn older_keeps_only_blocks_of_that_age() {
     let mut victim = victim::start_with("steady", &["1000", "70"]);
     let tracer = Trace::of(&victim).options(&["--older", "3s"]).start();
     let early = victim.work();
-    // The passing of time is what is tried here.
+    // The age of the blocks is the subject of the test.
     thread::sleep(Duration::from_millis(3200));
     let all = victim.work();
     let report = tracer.stop().report();
@@ -52,7 +52,7 @@ fn older_keeps_only_blocks_of_that_age() {
 
 type Value = fn(&Stack) -> u64;
 
-/// Every metric by its name, and where the report has it.
+/// Every metric with its value in the JSON report.
 const METRICS: &[(&str, Value)] = &[
     ("live-bytes", |stack| stack.numbers.live_bytes),
     ("live-count", |stack| stack.numbers.live_count),

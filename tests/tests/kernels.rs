@@ -1,14 +1,14 @@
-//! What each kernel can do, and what it refuses: these tests hold on every supported one.
+//! Features that depend on the kernel. These tests pass on every supported release.
 
 use memtrace_tests::kernel::{BUILD_IDS, MAPPINGS, version};
 use memtrace_tests::{Group, Trace, Victim, doctor, memory, victim};
 
 const KERNEL: i32 = 5;
 
-/// A program can be told which of its probes was hit (`bpf_get_attach_cookie`, include/uapi/linux/bpf.h).
+/// BPF cookies (`bpf_get_attach_cookie`, include/uapi/linux/bpf.h).
 const MARKS: (u32, u32) = (5, 15);
 
-/// A program at a probe can ask for control groups (`bpf_get_current_ancestor_cgroup_id`).
+/// Cgroup IDs in uprobes (`bpf_get_current_ancestor_cgroup_id`).
 const GROUPS: (u32, u32) = (5, 16);
 
 #[test]
@@ -54,7 +54,7 @@ fn target_is_traced_exactly() {
     victim.finish();
 }
 
-/// The trace asks for more than some kernels have: it is there, or refused before anything is touched.
+/// Asserts that the trace works since a release, and is refused without touching the victim before it.
 fn there_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str) {
     if version() >= since {
         let tracer = trace.start();
@@ -97,8 +97,7 @@ fn mapped_files_are_identified_by_build_id_since_linux_5_12() {
     assert_eq!((notices.verdict.as_str(), notices.detail.as_str()), expected);
 }
 
-/// Since Linux 7.0 a program at a tracepoint can be preempted, and is then not run for whoever comes to it on the same
-/// processor.
+/// Since Linux 7.0, a BPF program at a tracepoint can be preempted, and another task on the same CPU then skips it.
 #[test]
 fn no_exec_or_exit_is_missed_under_preemption() {
     const PROCESSES: usize = 100;
@@ -109,6 +108,6 @@ fn no_exec_or_exit_is_missed_under_preemption() {
     let report = outcome.report();
     report.assert_nothing_lost();
     let ended = |how: &str| report.processes.iter().filter(|one| one.ended.as_deref() == Some(how)).count();
-    // Each is a copy of the shell first, and then a program of its own; the shell itself ends too.
+    // Each process is a fork of the shell that calls exec. The shell itself exits too.
     assert_eq!((ended("exec"), ended("exit")), (PROCESSES, PROCESSES + 1));
 }

@@ -1,11 +1,11 @@
-//! However memtrace ends, its targets go on as if nothing had been, and no probe stays.
+//! If memtrace is killed at any moment, its targets continue undisturbed and no probe remains.
 
 use std::thread;
 use std::time::Duration;
 
 use memtrace_tests::{Outcome, Trace, Tracer, memory, victim};
 
-/// Moments that look random and are the same each time (Numerical Recipes' generator).
+/// Reproducible pseudorandom delays (the generator of Numerical Recipes).
 struct Moments(u32);
 
 impl Moments {
@@ -15,7 +15,7 @@ impl Moments {
     }
 }
 
-/// Ends it at once.
+/// Sends SIGKILL.
 fn kill(mut tracer: Tracer) -> Outcome {
     tracer.process().signal(libc::SIGKILL);
     tracer.wait()
@@ -29,22 +29,22 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
     let mut killed = 0;
     for round in 0..50 {
         let trace = Trace::of(&victim);
-        // Not to wait for anything: the moment itself is what is tried.
+        // The delay waits for nothing; the moment is the subject of the test.
         let outcome = match round % 5 {
-            // Both kinds of probe are in place, and records flow.
+            // While tracing.
             3 => {
                 let tracer = trace.start();
                 thread::sleep(moments.below(Duration::from_millis(100)));
                 kill(tracer)
             }
-            // On its way out, or out.
+            // While detaching, or after that.
             4 => {
                 let mut tracer = trace.start();
                 tracer.process().signal(libc::SIGINT);
                 thread::sleep(moments.below(Duration::from_millis(200)));
                 kill(tracer)
             }
-            // Loading, placing, counting.
+            // While loading, attaching or estimating.
             _ => {
                 let tracer = trace.start_without_waiting();
                 thread::sleep(moments.below(Duration::from_millis(1000)));
@@ -55,7 +55,7 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
         memory::wait_until_unprobed(victim.pid());
         assert!(victim.process().is_running(), "round {round}");
     }
-    // The others had ended by themselves.
+    // The other rounds had already ended.
     assert!(killed >= 40, "{killed}");
 
     let newcomer = victim::start_with("steady", &["100"]);
@@ -78,7 +78,7 @@ fn second_sigint_keeps_the_report_and_leaves_no_probe() {
     let outcome = tracer.stop();
     assert_eq!(outcome.code, Some(0), "{}", outcome.errors);
     outcome.report().assert_equals(&books);
-    // Where it did not wait, the kernel goes on.
+    // The kernel may still be removing probes.
     memory::wait_until_unprobed(victim.pid());
     victim.finish();
 }

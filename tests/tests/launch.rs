@@ -1,9 +1,9 @@
-//! Commands that memtrace starts: nothing is missed from the first instruction on.
+//! Commands started by memtrace are traced from their first instruction.
 
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Books, Counts, Overlay, Scratch, Trace, kernel, victim};
 
-/// The books that a command printed.
+/// Parses the totals that a command printed.
 fn books(output: &str) -> Books {
     serde_json::from_str(output).expect("the command printed its books")
 }
@@ -21,11 +21,11 @@ fn command_is_traced_from_first_instruction_to_exit() {
         .filter(|stack| stack.names().contains(&"before_main"))
         .map(|stack| stack.numbers.alloc_bytes)
         .sum();
-    // Where its files cannot be told when it has ended, they have no names.
+    // If mapped files cannot be identified after exit, frames have no names.
     assert_eq!(before_main, if kernel::tells_mapped_files() { 123 } else { 0 });
 }
 
-/// Its stacks are walked by its table from the first one on, where the kernel half finds mappings by itself.
+/// If BPF can look up VMAs, even the first stack is walked with the unwind table.
 #[test]
 fn command_on_overlayfs_is_traced_from_first_instruction() {
     let overlay = Overlay::mount();
@@ -49,8 +49,8 @@ fn exec_by_a_command_is_traced_from_first_instruction() {
     last.assert_equals(&books(&outcome.output));
 }
 
-/// When a thread ends, glibc frees its cache, which no program can see; with caches of no blocks that is one free of an
-/// unknown block for each of the victim's threads.
+/// At thread exit, glibc frees the tcache, which count_shim cannot see. With an empty tcache that is one unmatched free
+/// per thread.
 #[test]
 fn libc_blocks_of_short_lived_threads_are_recorded() {
     const THREADS: u64 = 200;
@@ -64,8 +64,8 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
         command.push(variable);
     }
     command.push(victim::path("thread_burst").into_os_string());
-    // What `env` preloads is not foretold: it is probed when it is mapped, and memtrace says that something may be missing.
-    // Where it cannot be told what is mapped, the library's calls of the C library's functions are all that is seen.
+    // The library preloaded by `env` is probed when it is mapped, and counts as a late allocator. If mapped files
+    // cannot be identified, only its calls to the C library are traced.
     let outcome = Trace::of_command(command).run();
     let report = if kernel::tells_mapped_files() {
         let report = outcome.report_with_code(20);

@@ -1,9 +1,9 @@
-//! The C libraries of several releases of Debian, each probed where its code lets it be: the same calls give the same
-//! results as without probes, and the trace equals the victim's books.
+//! The C libraries of several Debian releases: probed calls return the same results as unprobed ones, and the trace
+//! matches the victim's totals.
 //!
-//! A probe in the wrong place would change what a function does, miss calls, see them twice or read a wrong argument.
-//! `MEMTRACE_ROUNDS` is how often all of it is done, each time with other arguments, where that is to be more often than
-//! the tests have time for: with 20, each function is called a million times.
+//! A misplaced probe would change a function's behaviour, miss calls, record them twice or read a wrong argument.
+//! `MEMTRACE_ROUNDS` sets the number of rounds, each with other arguments; the default is 1. With 20, each function is
+//! called a million times.
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
@@ -14,19 +14,19 @@ use std::process::Command;
 use memtrace_tests::{Books, Trace, Victim, victim};
 use serde::Deserialize;
 
-/// How often each function is called in a round.
+/// Number of calls of each function in a round.
 const CALLS: &str = "50000";
 
-/// What the victim says of its work.
+/// Output of the victim.
 #[derive(Debug, PartialEq, Deserialize)]
 struct Work {
-    /// The sum of what the calls returned and of what the blocks held.
+    /// Checksum of the results of the calls and the contents of the blocks.
     checksum: u64,
     #[serde(flatten)]
     books: Books,
 }
 
-/// The dynamic linker of an unpacked library, which lies beside it and runs programs with it.
+/// Path of the dynamic linker in the same directory as an unpacked C library.
 fn linker(library: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(library);
     let places = ["lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "lib/x86_64-linux-musl/libc.so"];
@@ -35,7 +35,7 @@ fn linker(library: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("there is no dynamic linker in {}: run `cargo xtask setup`", root.display()))
 }
 
-/// The victim, run with the library.
+/// Command that runs the victim with the library.
 fn command(library: &str, round: u32) -> Command {
     let linker = linker(library);
     let name = if library == "musl" { "calls.musl" } else { "calls" };

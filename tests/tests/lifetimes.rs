@@ -1,4 +1,4 @@
-//! How traces and their targets begin and end.
+//! Start and end of traces and targets.
 
 use std::thread;
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn breakpoints_exist_only_during_the_trace() {
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
     let tracer = Trace::of(&victim).start();
     let probes = memory::breakpoints(victim.pid());
-    // memalign and aligned_alloc may be one function.
+    // memalign and aligned_alloc may share an address.
     assert!(probes.len() >= 9 && probes.iter().all(|probe| probe.contains("libc.so.6")), "{probes:?}");
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);
@@ -115,7 +115,7 @@ fn sigkill_during_attach_leaves_the_target_unprobed() {
     victim.work();
     for moment in [0, 5, 10, 20, 40, 60, 80, 120, 160, 240, 320, 500] {
         let mut tracer = Trace::of(&victim).start_without_waiting();
-        // Not to wait for anything: the moment itself is what is tried.
+        // The delay waits for nothing; the moment is the subject of the test.
         thread::sleep(Duration::from_millis(moment));
         tracer.process().signal(libc::SIGKILL);
         tracer.process().wait_with_open_input();

@@ -1,14 +1,14 @@
-//! When rings are too small, everything that was done is seen, lost by name, or filtered.
+//! With too small rings, every call is recorded, counted as a named loss, or filtered.
 
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Books, Report, Trace, victim};
 
-/// The exit code of a report that was written although something was lost.
+/// Exit code of a trace with losses.
 const LOST: i32 = 20;
-/// The size of all blocks of `flood`.
+/// Size of the blocks of `flood`.
 const SIZE: u64 = 48;
 
-/// The balance that must hold exactly, for allocations and for frees.
+/// Asserts that recorded, lost and filtered calls add up to the calls made, for allocations and for frees.
 fn assert_balanced(report: &Report, done: &Books) {
     let lost = |reasons: &[LossReason]| reasons.iter().map(|&reason| report.lost(reason)).sum::<u64>();
     let seen = report.totals;
@@ -23,10 +23,10 @@ fn assert_balanced(report: &Report, done: &Books) {
     assert_eq!(seen.alloc_count + lost_allocs + report.filtered.count, done.numbers.alloc_count, "{report:#?}");
     assert_eq!(seen.alloc_bytes, seen.alloc_count * SIZE);
 
-    // A free that is certain although it was not seen is among those that found their ring full.
+    // A free inferred from reuse of its address is one of those that found the ring full.
     let seen_frees = seen.free_count - report.lost(LossReason::FreeUnseen) + report.unmatched_frees;
     assert_eq!(seen_frees + report.lost(LossReason::RingFullFree), done.numbers.free_count, "{report:#?}");
-    // A missed probe would be a call of which nothing is known, not even its kind.
+    // A missed probe would be a call of unknown kind.
     assert_eq!(report.lost(LossReason::ProbeMissed), 0);
     report.assert_consistent();
 }
@@ -45,9 +45,9 @@ fn recorded_and_lost_events_balance_with_a_tiny_ring() {
     for reason in [LossReason::RingFullAlloc, LossReason::RingFullFree] {
         let count = report.lost(reason).to_string();
         let digits: String = outcome.errors.chars().filter(|&character| character != ',').collect();
-        assert!(digits.contains(&count), "{reason:?} is not told: {}", outcome.errors);
+        assert!(digits.contains(&count), "{reason:?} is not reported: {}", outcome.errors);
     }
-    assert!(outcome.errors.contains("--ring-size"), "no remedy is told: {}", outcome.errors);
+    assert!(outcome.errors.contains("--ring-size"), "no remedy is named: {}", outcome.errors);
 }
 
 #[test]

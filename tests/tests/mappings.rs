@@ -1,4 +1,4 @@
-//! What is mapped, by the stack that mapped it, equals what victims know, to the page.
+//! Mapped pages by the stack that mapped them match the victim exactly.
 
 use memtrace_tests::pages::Said;
 use memtrace_tests::{Report, Trace, victim};
@@ -13,7 +13,7 @@ fn trace(way: &str, options: &[&str]) -> (Report, Said) {
     (report, said)
 }
 
-/// Mapped pages by function are as the victim says.
+/// Asserts that mapped pages by function match the victim.
 fn equals(way: &str, options: &[&str]) {
     let (report, said) = trace(way, options);
     said.assert_pages(&report, |pages| pages.mapped, |stack| stack.numbers.live_bytes);
@@ -23,7 +23,7 @@ fn equals(way: &str, options: &[&str]) {
 fn reservation_has_mapped_and_resident_bytes() {
     let (report, said) = trace("reserve", &[]);
     said.assert_pages(&report, |pages| pages.mapped, |stack| stack.numbers.live_bytes);
-    said.assert_pages(&report, |pages| pages.resident, |stack| stack.resident_bytes.expect("it is told of mappings"));
+    said.assert_pages(&report, |pages| pages.resident, |stack| stack.resident_bytes.expect("mapping stacks have it"));
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Foretelling what tracing costs, and keeping to a limit.
+//! Estimation of the overhead, and `--max-overhead`.
 
 use memtrace_tests::{Trace, Victim, memory, victim};
 
-const TOO_DEAR: i32 = 11;
+const OVER_BUDGET: i32 = 11;
 
-/// A victim that does nothing but allocate and free: tracing makes it many times slower.
+/// A victim that only allocates and frees: tracing makes it many times slower.
 fn flooding() -> Victim {
     let mut victim = victim::start_with("flood", &["1000000000"]);
     victim.process().tell("");
@@ -15,7 +15,7 @@ fn flooding() -> Victim {
 fn trace_above_max_overhead_is_refused_and_detached() {
     let victim = flooding();
     let outcome = Trace::of(&victim).options(&["--max-overhead", "10%"]).run();
-    outcome.assert_refused(TOO_DEAR, &["--max-overhead", "10 %"]);
+    outcome.assert_refused(OVER_BUDGET, &["--max-overhead", "10 %"]);
     assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
 }
 

@@ -1,10 +1,10 @@
-//! Libraries that are loaded while memtrace traces.
+//! Libraries loaded with dlopen during a trace.
 
 use std::process::Command;
 
 use memtrace_tests::{Report, Trace, Victim, victim};
 
-/// How each stack ended in which `size` bytes a block were allocated, its functions from `main` on, and how often.
+/// Stacks that allocated blocks of `size` bytes: end, functions from `main` on, and number of allocations.
 fn chains(report: &Report, size: u64) -> Vec<(&str, Vec<&str>, u64)> {
     let stacks = report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes == stack.numbers.alloc_count * size);
     stacks
@@ -15,13 +15,13 @@ fn chains(report: &Report, size: u64) -> Vec<(&str, Vec<&str>, u64)> {
         .collect()
 }
 
-/// Below `main`, recursion in a library, `depth` functions deep.
+/// A complete stack below `main` with a recursion of `depth` frames in a library.
 fn complete(descend: &'static str, depth: usize, leaf: &'static str) -> [(&'static str, Vec<&'static str>, u64); 1] {
     let chain = [&["main", "with", "use", "take"][..], &vec![descend; depth], &[leaf]].concat();
     [("complete", chain, 50)]
 }
 
-/// Traces the victim, which uses each library only when memtrace has its table.
+/// Traces the victim, which calls each library after memtrace has loaded its unwind table.
 fn load(arguments: &[&str]) -> Report {
     let libraries = ["libone.so", "libother.so"].map(victim::path);
     let mut victim = Victim::start(Command::new(victim::path("plugins")).args(&libraries).args(arguments));
@@ -32,7 +32,7 @@ fn load(arguments: &[&str]) -> Report {
         tracer.wait_for_table(library);
         victim.process().tell("");
     }
-    // Its books, which what the dynamic linker allocates is not in.
+    // The totals, which lack the allocations of the dynamic linker.
     victim.process().line();
     let report = tracer.stop().report();
     victim.finish();
@@ -48,7 +48,7 @@ fn dlopened_library_has_complete_stacks() {
     assert_eq!(chains(&report, 2002), complete("other_descend", 7, "other_leaf"));
 }
 
-/// Mostly the second comes to lie where the first lay.
+/// The second library usually gets the address of the first.
 #[test]
 fn unloaded_library_keeps_its_stacks() {
     let report = load(&["unload"]);

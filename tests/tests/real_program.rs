@@ -1,15 +1,15 @@
-//! A program that nobody here wrote, attached while it runs, and compared with a second source.
+//! Attaches to a running Python and compares the trace with `count_shim`.
 
 use std::process::Command;
 
 use memtrace_tests::{Books, Counts, Scratch, Trace, Victim};
 
-/// The system's own Python, which uses the system's own C library.
+/// The system's Python, which uses the system's C library.
 const PYTHON: &str = "/usr/bin/python3";
 
 const OBJECTS: u64 = 20_000;
 
-/// Waits, builds a dict of a known number of lists, drops a quarter of them, and waits.
+/// Waits, builds a dict of a known number of lists, deletes a quarter of them, and waits.
 const PROGRAM: &str = "
 import os
 os.write(1, b'ready %d\\n' % os.getpid())
@@ -22,7 +22,7 @@ os.read(0, 1)
 os._exit(0)
 ";
 
-/// Python with the program, every object of it being a block of the C library's allocator.
+/// Starts Python with malloc as the allocator of all objects.
 fn start(counts: Option<&Counts>) -> Victim {
     let mut command = Command::new(PYTHON);
     command.args(["-S", "-c", PROGRAM]).env("PYTHONMALLOC", "malloc").env("PYTHONHASHSEED", "0");
@@ -40,7 +40,7 @@ fn work(python: &mut Victim) {
     python.wait_until_it_reads();
 }
 
-/// Of each list that is left, its head and its items.
+/// Each remaining list is two blocks: header and items.
 fn assert_plausible(books: &Books) {
     assert!(books.numbers.live_count >= OBJECTS / 4 * 3 * 2, "{books:?}");
     assert!(books.numbers.free_count >= OBJECTS / 4 * 2, "{books:?}");
@@ -61,7 +61,7 @@ fn running_python_matches_count_shim() {
     assert_plausible(&books);
     let report = outcome.report();
     report.assert_equals(&books);
-    // What stands before the allocator is one too, and each call of both counts once.
+    // count_shim is an allocator too, and a call that passes through both counts once.
     assert_eq!(report.notes, [""; 0]);
 }
 

@@ -1,4 +1,4 @@
-//! Waits for memory, against what the kernel itself writes down and counts.
+//! Stalls on memory, compared with the kernel's tracepoints and counters.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use memtrace_tests::{Cgroup, Group, KernelTrace, Numbers, Report, Scratch, Stack
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
-/// What the victim reads, again and again.
+/// Number of bytes that the victim reads.
 const FILE: u64 = 512 * MIB;
 
-/// Something to read that goes through the page cache, and how often it must be read to be read in all.
+/// Returns a file whose pages go through the page cache, and how many times to read it for [`FILE`] bytes.
 fn file(scratch: &Scratch) -> (PathBuf, u64) {
     let path = scratch.join("file");
     let file = File::create(&path).expect("the scratch directory is ours");
@@ -26,16 +26,16 @@ fn file(scratch: &Scratch) -> (PathBuf, u64) {
         file.set_len(FILE).expect("there may be holes");
         return (path, 1);
     }
-    // A guest writes into memory; what it reads from the host is in its page cache all the same.
+    // In a guest, the scratch directory is in memory. Files of the host still go through the page cache.
     let path = victim::binaries().join("memtrace");
     let length = path.metadata().expect("memtrace is there").len();
     assert!(length > LIMIT, "{} is too short", path.display());
     (path, FILE.div_ceil(length))
 }
 
-/// Whether reading a hole fills the page cache: on every file system that is not memory itself, or a layer over it.
+/// Returns true if reading a hole fills the page cache: on any file system except tmpfs and overlayfs.
 fn keeps_pages_of_holes(file: &File) -> bool {
-    // SAFETY: all zeros are a structure of integers, and the kernel writes at most as much as there is room for.
+    // SAFETY: the structure has integers only, so zeros are valid.
     let mut statistics: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: as above; the descriptor is open.
     let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut statistics) };
@@ -47,23 +47,22 @@ fn sum(passed: &[&Passed], field: &str) -> u64 {
     passed.iter().map(|passed| passed.fields[field]).sum()
 }
 
-/// Those of `name` that thread `tid` has passed.
+/// Hits of tracepoint `name` by thread `tid`.
 fn of<'a>(passed: &'a [Passed], name: &str, tid: u32) -> Vec<&'a Passed> {
     passed.iter().filter(|passed| passed.name == name && passed.tid == tid).collect()
 }
 
-/// Those that `process` spent with looking for pages of its control group that can go. It may have waited for others too: what
-/// is free on the machine is not the test's to say.
+/// Stalls of `process` in memcg reclaim. It may also stall in global reclaim, which depends on the machine.
 fn memcg(process: &ProcessReport) -> &Waits {
     &process.stalls.as_ref().expect("they are of reclaim")["memcg"]
 }
 
-/// How the path of a group ends.
+/// Name of the cgroup's directory.
 fn name(group: &Group) -> &str {
     group.path().file_name().and_then(OsStr::to_str).expect("it has a name")
 }
 
-/// All of `waits` are for the limit of `group`, of whose memory is told what it says itself.
+/// Asserts that all of `waits` are due to the limit of `group`, and that the report has its memory statistics.
 fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
     let groups = report.cgroups.as_ref().expect("it is of reclaim");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
@@ -71,19 +70,19 @@ fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
     let found = for_limits[0];
     assert_eq!((found.id, &found.stalls["memcg"]), (Some(group.number()), waits));
     assert!(found.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", name(group)))), "{found:#?}");
-    // For a group's limit single pages are looked for.
+    // memcg reclaim looks for single pages: order 0.
     assert_eq!(waits.orders, [Order { order: Some(0), count: waits.count }]);
 
     let memory = found.memory.as_ref().expect("it is there");
     assert_eq!((memory.version == 2, memory.limit_bytes), (group.version() == Version::Two, Some(LIMIT)));
     assert!(memory.current_bytes.is_some_and(|used| used > 0 && used <= LIMIT), "{memory:#?}");
     assert_eq!(memory.pressure.is_some(), group.tells_pressure(), "{memory:#?}");
-    // Version 2 is slow to add up what its processors have counted, up to so much of each (`MEMCG_CHARGE_BATCH`).
+    // cgroup v2 flushes per-CPU counters late, each up to 64 pages off (`MEMCG_CHARGE_BATCH`).
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let slack = if group.version() == Version::Two { 64 * processors } else { 0 };
     match (memory.refaulted_pages, group.refaults()) {
         (Some(told), Some(counted)) => assert!(told.abs_diff(counted) <= slack, "{told} of {counted}"),
-        (told, counted) => assert_eq!(told, counted, "a kernel tells or does not"),
+        (told, counted) => assert_eq!(told, counted, "both sides lack refaults, or neither"),
     }
 }
 
@@ -92,7 +91,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     let scratch = Scratch::new();
     let (path, times) = file(&scratch);
     let group = Cgroup::with_memory(LIMIT);
-    // The limit that is met is not that of the group that the victim is in, and it is elsewhere in the end.
+    // The limit is that of the parent cgroup, and the victim leaves the cgroup before the report.
     let inner = group.within();
     let mut victim =
         victim::start_with("memcg_limit", &["read", path.to_str().expect("it is text"), &times.to_string()]);
@@ -119,7 +118,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     let [begun, ended] = ["begin", "end"].map(|part| of(&passed, &format!("mm_vmscan_memcg_reclaim_{part}"), pid));
     let isolated: Vec<_> = of(&passed, "mm_vmscan_lru_isolate", pid);
     let inactive: Vec<_> = isolated.into_iter().filter(|passed| passed.text.contains("lru=inactive")).collect();
-    // All but what fits had to go again.
+    // All pages beyond the limit had to be reclaimed.
     assert!(sum(&inactive, "nr_scanned") * 4096 > FILE - 2 * LIMIT, "{} waits", ended.len());
     assert_eq!((waits.count, begun.len()), (ended.len() as u64, ended.len()), "waits");
     assert_eq!(waits.reclaimed_pages, sum(&ended, "nr_reclaimed"), "freed");
@@ -129,12 +128,12 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     }
     assert_is_of(&group, &report, waits);
 
-    // Whoever else looks for pages is counted too.
+    // The machine's totals include other processes.
     let machine = report.reclaim.expect("it is of reclaim");
     assert!(machine.efforts["memcg"].scanned_pages >= waits.scanned_pages, "{machine:#?}");
     assert!(machine.vmstat.scanned_pages >= waits.scanned_pages, "{machine:#?}");
 
-    // Both clocks are read beside each other, the one before the other.
+    // The two clocks are read shortly after each other.
     let durations: Vec<Duration> = begun.iter().zip(&ended).map(|(begun, ended)| ended.at - begun.at).collect();
     let theirs: Duration = durations.iter().sum();
     let slack = Duration::from_micros(50) * u32::try_from(durations.len()).expect("few") + theirs / 10;
@@ -145,13 +144,13 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     assert_eq!(waits.latencies.iter().map(|latency| latency.count).sum::<u64>(), waits.count);
     assert!(Duration::from_secs_f64(report.duration_s) >= Duration::from_nanos(waits.time_ns));
 
-    // And so it is with what else it waited for.
+    // Other kinds of stall match too.
     for (work, tracepoint) in [("direct", "mm_vmscan_direct_reclaim_end"), ("compaction", "mm_compaction_end")] {
         let told = process.stalls.as_ref().and_then(|stalls| stalls.get(work)).map_or(0, |waits| waits.count);
         assert_eq!(told, of(&passed, tracepoint, pid).len() as u64, "{work}");
     }
 
-    // All that is waited for the group is where the victim reads.
+    // All memcg stalls are in the function that reads.
     let count = |stack: &Stack| stack.stall_count.expect("it is of reclaim");
     let all: u64 = process.stalls.iter().flatten().map(|(_, waits)| waits.count).sum();
     assert_eq!(report.stacks.iter().map(count).sum::<u64>(), all);
@@ -167,7 +166,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
 fn oom_killed_process_keeps_its_last_profile() {
     let group = Cgroup::with_memory(LIMIT);
     let inner = group.within();
-    // Writing to what lies on a disk may take memory too.
+    // Not on a disk: writing there may charge memory.
     let scratch = Scratch::in_memory();
     let count = scratch.join("count");
     let mut victim = victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);
@@ -194,7 +193,7 @@ fn oom_killed_process_keeps_its_last_profile() {
         let ends = |path: &Option<String>, name| path.as_ref().is_some_and(|path| path.ends_with(&format!("/{name}")));
         assert!(ends(&kill.cgroup, name(&inner)) && ends(&kill.full_cgroup, name(&group)), "{kill:#?}");
     }
-    // What it had when it was killed is kept.
+    // The blocks that were live at the OOM kill are kept.
     let (live_bytes, live_count) = (told * MIB, told);
     let expected =
         Numbers { live_bytes, live_count, alloc_bytes: live_bytes, alloc_count: live_count, ..Numbers::default() };
@@ -202,12 +201,12 @@ fn oom_killed_process_keeps_its_last_profile() {
     let eaten: Numbers =
         blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.numbers).sum();
     assert_eq!(eaten, expected);
-    // It looked for memory before, in vain in the end.
+    // The process reclaimed memory before it was killed.
     assert!(memcg(&waits.processes[0]).count > 0);
     assert!(waits.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
 }
 
-/// So much is written to, again and again, for as many seconds.
+/// Bytes written repeatedly, and for how long.
 const WRITTEN: u64 = LIMIT + LIMIT / 2;
 const SECONDS: u64 = 7;
 
@@ -233,12 +232,12 @@ fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
     assert_is_of(&group, &report, memcg(process));
     let machine = report.reclaim.expect("it is of reclaim");
-    // Nobody else has anything in swap, unless memory is short meanwhile.
+    // No other process has pages in swap, unless the machine runs short of memory.
     let told = machine.vmstat.swapped_in_pages;
     assert!((read..=read_all).contains(&told), "{told} of {read} to {read_all}");
-    // Some of it is not there in each round but the first.
+    // From the second round on, some pages are in swap.
     assert!(told * 4096 > LIMIT, "{told} pages");
-    // A touch that waits brings its neighbours along.
+    // A major fault also reads neighbouring pages.
     assert!(waited > 0 && waited <= told && machine.vmstat.major_faults >= waited, "{waited} waits: {machine:#?}");
     let groups = report.cgroups.expect("it is of reclaim");
     let memory = groups.iter().find(|found| found.id == Some(group.number())).and_then(|found| found.memory.as_ref());

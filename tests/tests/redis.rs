@@ -1,9 +1,9 @@
-//! redis-server keeps books of its own: it asks its allocator, jemalloc, how large each block has become.
+//! Compares a trace of redis-server with the memory that Redis itself counts with jemalloc's block sizes.
 
 use memtrace_tests::redis::{self, Redis};
 use memtrace_tests::{Numbers, Report, Scratch, Trace};
 
-/// The size that jemalloc gives a block of `bytes`: multiples of 16 up to 128, then four sizes for each doubling (jemalloc
+/// jemalloc's size class of a block of `bytes`: multiples of 16 up to 128, then four sizes for each doubling (jemalloc
 /// 5.3, `SIZE CLASSES` in jemalloc(3), with pages of 4 KiB).
 fn size_class(bytes: u64) -> u64 {
     match bytes {
@@ -13,10 +13,10 @@ fn size_class(bytes: u64) -> u64 {
     }
 }
 
-/// What is live and redis counts: as it was asked for, and with each block rounded up to its size class.
+/// Live bytes that Redis counts too: as requested, and rounded up to size classes.
 ///
-/// Redis counts what it allocates by functions of its own (zmalloc.c), not what the libraries in it do. A report tells the
-/// blocks of a stack and their bytes: where these are of several sizes, each is taken to be of their mean.
+/// Redis counts allocations of its own functions (zmalloc.c), not those of libraries. A report has only the number and
+/// the bytes of a stack's blocks, so each block is rounded from their mean size.
 fn counted(report: &Report) -> (u64, u64) {
     let own = report.stacks.iter().filter(|stack| {
         let leaf = stack.leaf().and_then(|leaf| leaf.name.as_deref()).unwrap_or_default();
@@ -40,7 +40,7 @@ fn live_bytes_in_size_classes_match_redis_used_memory() {
     let socket = redis::socket_in(&scratch);
     let mut tracer = Trace::of_command(redis::command(&socket)).option("--ring-size").option("64MiB").start();
     let mut redis = Redis::connect(&socket);
-    // Of one size each: blocks of one stack are too, then.
+    // One size per stack, so that the mean is exact.
     let value = "x".repeat(300);
     for number in 0..4000 {
         redis.ask(&["SET", &format!("key:{number:08}"), &value]);
@@ -52,7 +52,7 @@ fn live_bytes_in_size_classes_match_redis_used_memory() {
     let used = redis.used_memory();
     tracer.process().signal(libc::SIGINT);
     assert!(tracer.process().wait_for_error_line("memtrace: wrote"));
-    // It holds memtrace's output open.
+    // The server holds memtrace's output open.
     redis.shut_down();
     let report = tracer.wait().report();
     report.assert_consistent();
@@ -60,7 +60,7 @@ fn live_bytes_in_size_classes_match_redis_used_memory() {
     let (bytes, rounded) = counted(&report);
     let off = |bytes: u64| (bytes as f64 - used as f64) / used as f64;
     assert!(off(rounded).abs() < 0.02, "memtrace: {rounded}, redis: {used}, {:.2} %", off(rounded) * 100.0);
-    // As they were asked for they are fewer by more than that: the rounding is what is tried here.
+    // The requested bytes alone do not match, so the test does depend on the rounding.
     assert!(off(bytes) < -0.02, "{bytes} of {used}");
     println!("{rounded} of {used}: {:.2} %", off(rounded) * 100.0);
 }

@@ -1,4 +1,4 @@
-//! Bad input: a clear error, a distinct exit code, nothing left behind.
+//! Invalid input gives a clear error and a distinct exit code, and leaves nothing behind.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -21,7 +21,7 @@ const NO_COMMAND: i32 = 10;
 
 #[test]
 fn unused_pid_is_refused() {
-    // Pids are below it, always.
+    // All pids are lower.
     let pid = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
     let pid = pid.trim().parse().expect("a number");
     Trace::of_pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
@@ -39,10 +39,10 @@ fn zombie_process_is_refused() {
     let mut victim = victim::start_with("steady", &["100"]);
     let pid = victim.pid();
     victim.process().signal(libc::SIGKILL);
-    // Until it is waited for it is still there, without any memory.
+    // It stays a zombie without memory until the test waits for it.
     let until = Instant::now() + process::PATIENCE;
     while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("it was not waited for").contains(") Z ") {
-        assert!(Instant::now() < until, "it does not end");
+        assert!(Instant::now() < until, "the victim does not exit");
         thread::sleep(Duration::from_millis(1));
     }
     Trace::of_pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
@@ -53,7 +53,7 @@ fn process_exiting_during_attach_is_traced_or_refused() {
     for moment in [0, 10, 20, 30, 40, 60, 80, 100, 150, 200] {
         let mut victim = victim::start_with("steady", &["100"]);
         let tracer = Trace::of(&victim).start_without_waiting();
-        // Not to wait for anything: the moment itself is what is tried.
+        // The delay waits for nothing; the moment is the subject of the test.
         thread::sleep(Duration::from_millis(moment));
         victim.process().signal(libc::SIGKILL);
         let outcome = tracer.wait();
@@ -129,7 +129,7 @@ fn invalid_option_values_are_refused() {
     Trace::of(&victim).options(&["--min-size", "10", "--max-size", "9"]).run().assert_refused(USAGE, &["--max-size"]);
 }
 
-/// Runs memtrace as somebody without any privilege, from where they can reach it.
+/// Runs memtrace as user nobody, from a directory that this user can read.
 fn as_nobody(scratch: &Scratch, trace: Trace) -> memtrace_tests::Outcome {
     let copy = scratch.program(&tracer::binary(), "memtrace");
     trace.binary(&copy).through(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]).run()
@@ -152,7 +152,7 @@ fn process_of_another_user_is_refused() {
     as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_"]);
 }
 
-/// The C library that a victim runs with.
+/// Path of the C library that a victim has mapped.
 fn libc_of(pid: u32) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the victim runs");
     let path = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6"));
@@ -208,7 +208,7 @@ fn damaged_allocator_file_is_refused() {
     let mut command = Command::new(victim::path("steady"));
     let mut victim = Victim::start(command.arg("100").env("LD_LIBRARY_PATH", scratch.as_os_str()));
     assert_eq!(libc_of(victim.pid()), copy.to_str().expect("a plain path"));
-    // Loaded as it is, nobody reads its headers again.
+    // The running process does not read the headers again.
     let file: File = OpenOptions::new().write(true).open(&copy).expect("the copy is ours");
     file.write_all_at(&u64::MAX.to_le_bytes(), 32).expect("the copy is writable");
     file.write_all_at(&u64::MAX.to_le_bytes(), 40).expect("the copy is writable");

@@ -1,4 +1,4 @@
-//! What stacks are put together under, and whose processes are.
+//! Grouping by `--by`, and process metadata.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use memtrace_tests::{Numbers, Trace, Victim, victim};
 
-/// What each of the eight threads of `victims/threads.c` allocates: its blocks, and their bytes.
+/// Expected blocks and bytes of each of the eight threads of `victims/threads.c`.
 fn of_threads() -> Vec<(u64, u64)> {
     const THREADS: u64 = 8;
     const BLOCKS: u64 = 1500;
@@ -65,7 +65,7 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
     expected.sort_unstable();
     assert_eq!(allocated, expected);
 
-    // Every thread has the name that it began with, the victim's own.
+    // Every thread has the name of the executable.
     let mut names: Vec<_> = tasks.iter().map(|tid| format!("threads ({tid})")).collect();
     names.sort_unstable();
     assert_eq!(report.roots.iter().map(|root| &root.name).collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
@@ -73,7 +73,7 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
         let tid = stack.thread.expect("a thread");
         assert_eq!(report.roots[stack.root].name, format!("threads ({tid})"));
     }
-    // The folded stacks have the roots of which something is live.
+    // The folded stacks contain only groups with live blocks.
     let mut live = BTreeMap::new();
     for (stack, value) in outcome.folded() {
         *live.entry(stack.split(';').next().expect("a root").to_owned()).or_default() += value;

@@ -1,5 +1,5 @@
-//! What the kernel counts of processes is told as it is, however few of their pages are followed: of those that live on as
-//! `/proc` says, and of those that end as wait4 does.
+//! Page faults and RSS in the report match the kernel at any sampling rate: `/proc` for running processes, wait4 for
+//! exited ones.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Report, Trace, Victim, victim};
 use serde::Deserialize;
 
-/// The process that the victim has already, when it is ready.
+/// First line of the victim: the child that it has already forked.
 #[derive(Deserialize)]
 struct Ready {
     early: u32,
 }
 
-/// What wait4 says of a process that has ended.
+/// rusage of an exited process, from wait4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 struct Ended {
     pid: u32,
@@ -24,7 +24,7 @@ struct Ended {
     peak: u64,
 }
 
-/// What the report says of the page faults of all programs that the process has run.
+/// Minor and major faults in the report, summed over all process images of the process.
 fn told(report: &Report, pid: u32) -> [u64; 2] {
     let programs = report.programs_of(pid);
     assert!(!programs.is_empty(), "nothing is said of {pid}: {:#?}", report.processes);
@@ -34,8 +34,7 @@ fn told(report: &Report, pid: u32) -> [u64; 2] {
     [sum(|process| process.minor_faults), sum(|process| process.major_faults)]
 }
 
-/// Traces the victim in the way that `trace` gives for it and for its process that is there already; of its pages one in
-/// `one_in`.
+/// Traces the victim with the options of `trace`, which receives it and its first child, sampling one page in `one_in`.
 fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let mut victim = victim::start("counted");
     let line = victim.process().line();

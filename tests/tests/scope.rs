@@ -1,4 +1,4 @@
-//! Who is traced: families, and processes chosen by what they are.
+//! Selection of the traced processes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::Command;
 use memtrace_tests::{Books, Group, Report, Scratch, Trace, Victim, process, victim};
 use serde::Deserialize;
 
-/// What one of several related processes says of itself.
+/// Output of one process of the tree.
 #[derive(Debug, Deserialize)]
 struct Relative {
     pid: u32,
@@ -15,13 +15,13 @@ struct Relative {
     books: Books,
 }
 
-/// What the processes of `process_tree` print: three children, the second of which runs a second program, and the parent.
+/// Output of `process_tree`: three children, the second of which calls exec, and the parent.
 fn relatives(victim: &mut Victim) -> [Relative; 5] {
     victim.process().tell("");
     [(); 5].map(|()| serde_json::from_str(&victim.process().line()).expect("books"))
 }
 
-/// Asserts that every number of every relative is its own, frees of blocks that it had from its parent apart.
+/// Asserts that the totals of each process match, with frees of inherited blocks counted separately.
 fn assert_family(report: &Report, relatives: &[Relative; 5]) {
     report.assert_consistent();
     report.assert_nothing_lost();
@@ -75,13 +75,13 @@ fn children_of_a_command_are_traced_by_default() {
     assert!(!alone.processes.iter().any(|process| process.comm == "short_lived"));
 }
 
-/// A copy of the victim `short_lived` under a name that nobody else has.
+/// Copies the victim `short_lived` to a unique name.
 fn named(scratch: &Scratch, name: &str) -> PathBuf {
     scratch.program(&victim::path("short_lived"), name)
 }
 
-/// Runs the command, which becomes `short_lived`, from its beginning to its end after the trace has begun. Asserts
-/// that this process was traced and no other, from its first instruction.
+/// Starts the trace, then runs the command, which becomes `short_lived`. Asserts that this process alone was traced,
+/// from its first instruction.
 fn joined(trace: Trace, command: &mut Command) {
     let tracer = trace.start();
     let output = process::run(command);
@@ -107,7 +107,7 @@ fn exe_selects_a_process_that_starts_later() {
 
 #[test]
 fn user_selects_a_process_that_starts_later() {
-    // Nobody else has this one.
+    // No other process has this user ID.
     const USER: &str = "54321";
     let mut command = Command::new("setpriv");
     command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(victim::path("short_lived"));
@@ -148,7 +148,7 @@ fn all_processes_except_memtrace_are_traced_by_default() {
     let own = tracer.process().pid();
     let books = victims.each_mut().map(Victim::work);
     let outcome = tracer.stop();
-    // Others on this machine may begin to use an allocator that nobody had before, which is a gap in their books.
+    // Another process may map an allocator that was not known before, which counts as a loss.
     let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     for (victim, books) in victims.iter().zip(&books) {
         let programs = report.programs_of(victim.pid());

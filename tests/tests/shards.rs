@@ -1,10 +1,10 @@
-//! How many shards there are changes no number.
+//! Reports do not depend on the number of shards.
 
 use std::collections::BTreeMap;
 
 use memtrace_tests::{Numbers, Report, Trace, victim};
 
-/// The six numbers by all that names a stack.
+/// Totals by stack.
 fn by_stack(report: &Report) -> BTreeMap<String, Numbers> {
     let mut stacks = BTreeMap::new();
     for stack in &report.stacks {
@@ -14,7 +14,7 @@ fn by_stack(report: &Report) -> BTreeMap<String, Numbers> {
     stacks
 }
 
-/// The reports of the same work of a victim, by one shard and by four; both equal its books.
+/// Traces a victim with one shard and with four at the same time, and asserts that both match its totals.
 fn by_one_and_by_four(victim: &str) -> [Report; 2] {
     let mut victim = victim::start(victim);
     let traces = ["1", "4"].map(|shards| Trace::of(&victim).options(&["--shards", shards]).start());
@@ -35,7 +35,7 @@ fn one_and_four_shards_report_one_process_alike() {
     assert_eq!(one.stack_quality, four.stack_quality);
 }
 
-/// The six numbers by the frame that called the allocator.
+/// Totals by leaf frame.
 fn by_leaf(report: &Report) -> BTreeMap<String, Numbers> {
     let mut leaves = BTreeMap::<_, Numbers>::new();
     for stack in &report.stacks {
@@ -44,8 +44,8 @@ fn by_leaf(report: &Report) -> BTreeMap<String, Numbers> {
     leaves
 }
 
-/// Each trace walks its own stacks, and one of them may find the mappings locked by another thread where the other does
-/// not; so only the leaf is the same for certain.
+/// Compares leaves only: each trace walks its own stacks, and a walk is cut if the VMA lock is contended at that
+/// moment.
 #[test]
 fn one_and_four_shards_report_many_threads_alike() {
     let [one, four] = by_one_and_by_four("threads.musl");

@@ -1,4 +1,4 @@
-//! Programs as people run them, each traced from its first instruction: nearly every allocation has its whole stack.
+//! Common tools, traced from their first instruction: nearly every allocation has a complete stack.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use memtrace_tests::{Report, Scratch, Trace};
 
 const SHARE: f64 = 0.995;
 
-/// So many allocations ended so.
+/// Number of allocations by stack end.
 type Ends = BTreeMap<String, u64>;
 
 fn ends(report: &Report) -> Ends {
@@ -23,13 +23,13 @@ fn ends(report: &Report) -> Ends {
     ends
 }
 
-/// The share of those whose outermost frame was reached.
+/// Share of allocations whose stack reaches the outermost frame.
 fn complete(ends: &Ends) -> f64 {
     let reached: u64 = ["complete", "generated"].iter().filter_map(|end| ends.get(*end)).sum();
     reached as f64 / ends.values().sum::<u64>() as f64
 }
 
-/// A program with its arguments, which are run in `directory`.
+/// Commands to trace. Their files are created in `directory`.
 fn commands(directory: &Path) -> Vec<Vec<OsString>> {
     let source = directory.join("program.cpp");
     let program =

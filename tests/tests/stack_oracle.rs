@@ -1,5 +1,4 @@
-//! memtrace's stacks of programs that nobody here wrote, and of a released one in Rust, equal those that another unwinder
-//! has taken in the programs themselves, frame for frame.
+//! Stacks of real applications equal those that libgcc's unwinder takes in the same process, frame by frame.
 
 #![expect(clippy::print_stdout, reason = "the shares are what the tests are there to measure")]
 
@@ -10,19 +9,19 @@ use std::process::Command;
 use memtrace_tests::process::run;
 use memtrace_tests::{Oracle, Outcome, Scratch, Trace, Victim, victim};
 
-/// So many stacks must have been compared, and this share of them must be equal.
+/// Minimum number of compared stacks, and minimum share of equal ones.
 const SAMPLES: u64 = 1000;
 const SHARE: f64 = 0.995;
 
 const OPTIONS: &[&str] = &["--max-depth", "256", "--ring-size", "64MiB"];
 
-/// A program, what it runs with, and which of its allocations are sampled.
+/// An executable with its arguments and environment, and the sampling of its allocations.
 struct Subject<'words> {
     program: PathBuf,
     arguments: &'words [&'words str],
     variables: &'words [(&'words str, &'words str)],
     every: u64,
-    /// So many allocations are let pass before the first.
+    /// Number of allocations before the first sample.
     skip: u64,
 }
 
@@ -32,8 +31,7 @@ impl Subject<'_> {
         Self { program, arguments: &[], variables: &[], every: 1, skip: 0 }
     }
 
-    /// Attaches to the program at the first allocation that is sampled, when the libraries that it is linked with are
-    /// mapped, and compares the stacks.
+    /// Attaches at the first sampled allocation, when the linked libraries are mapped, and compares the stacks.
     fn stacks_equal(&self) {
         let scratch = Scratch::new();
         let oracle = Oracle::create(&scratch);
@@ -166,8 +164,8 @@ const found = JSON.parse(JSON.stringify([...index])).filter(([hash]) => /^[0-7]/
 console.log(found.length > 0);
 ";
 
-/// Of code that node generates libgcc knows nothing, nor of the code that was generated when node was built. The stacks
-/// through these are compared from the leaf to there; the result says how many they are, some in ten.
+/// libgcc has no unwind information for JIT code and for the builtins that V8 generated when node was built. Stacks
+/// through these, some in ten, are compared from the leaf to that frame; the result has their number.
 #[test]
 fn node_stacks_match_libgcc() {
     Subject { arguments: &["-e", JAVASCRIPT], every: 29, ..Subject::new("/usr/bin/node") }.stacks_equal();

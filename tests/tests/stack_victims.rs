@@ -1,18 +1,18 @@
-//! Stacks through what is not a plain call: signals, jumps, exceptions, threads that preempt one another, forks and code that
-//! is written at run time. The victims are built without frame pointers.
+//! Stacks through signal handlers, longjmp, exceptions, preempted threads, forks and JIT code. The victims are built
+//! without frame pointers.
 
 use std::collections::BTreeMap;
 
 use memtrace_tests::{Report, Traced, victim};
 
-/// Each chain of the victim's own functions below `main`, from root to leaf, with how often it allocates.
+/// Chains of the victim's functions, from root to leaf, with the number of allocations.
 type Chains<'names> = BTreeMap<Vec<&'names str>, u64>;
 
 fn below_main<'names>(chains: impl IntoIterator<Item = (Vec<&'names str>, u64)>) -> Chains<'names> {
     chains.into_iter().map(|(chain, count)| ([&["_start", "main"], &chain[..]].concat(), count)).collect()
 }
 
-/// Traces the victim alone, and asserts that the functions in its stacks are these, and that each stack is complete.
+/// Traces the victim and asserts the functions of its stacks.
 fn has_chains(name: &str, expected: &Chains<'_>) -> Report {
     let Traced { report, books } = Traced::victim(name);
     report.assert_equals(&books);
@@ -20,7 +20,7 @@ fn has_chains(name: &str, expected: &Chains<'_>) -> Report {
     report
 }
 
-/// Traces the victim again, and asserts that each of its stacks is the one that libgcc took, frame for frame.
+/// Traces the victim and asserts that each stack equals libgcc's. Returns the number compared up to JIT code only.
 fn equals_the_oracle(name: &str) -> u64 {
     let (Traced { report, books }, comparison) = Traced::with_oracle(name);
     report.assert_equals(&books);
@@ -78,7 +78,7 @@ fn stacks_during_exceptions_match_libgcc() {
 fn stacks_of_threads_on_one_cpu_do_not_mix() {
     let Traced { report, books } = Traced::victim("affinity");
     report.assert_nothing_lost();
-    // What the threads give back when they end, no book tells of.
+    // Unmatched frees are not compared: threads free their tcache at exit.
     assert_eq!(report.totals, books.numbers);
     let functions = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg", "hhhhhhhh"];
     let names = functions.map(|name| ["run_", "chain_", "leaf_"].map(|prefix| format!("{prefix}{name}")));
@@ -91,7 +91,7 @@ fn stacks_of_threads_on_one_cpu_do_not_mix() {
     report.assert_all_end("complete");
 }
 
-/// A child's events are not its parent's, and are not traced.
+/// Events of children are not traced.
 #[test]
 fn parent_stacks_stay_correct_while_children_allocate() {
     let chain = [&["in_parent"; 13][..], &["allocate"]].concat();
@@ -99,7 +99,7 @@ fn parent_stacks_stay_correct_while_children_allocate() {
     equals_the_oracle("deep_fork");
 }
 
-/// What the victim allocated from below code that it wrote itself, by the first digit of the sizes.
+/// Stacks through the `kind`th generated function: its blocks have `kind` thousand bytes and a few.
 fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
     let kinds =
         report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes / stack.numbers.alloc_count / 1000 == kind);

@@ -1,4 +1,4 @@
-//! Who allocated, by name: inlined functions, mangled names, other roots, and debug information kept apart.
+//! Symbolization: inlined functions, mangled names, other mount namespaces and separate debug information.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -103,8 +103,8 @@ fn unnamed_frame_keeps_its_object_and_offset() {
     assert!(count >= books.sites.len(), "{:?}", report.leaves());
 }
 
-/// The root directory of a victim that sees no other files than these: a file system that exists in its own mount
-/// namespace only, filled from a staging directory.
+/// A root directory for a victim, in a file system that exists only in the victim's mount namespace. It is filled from
+/// a staging directory.
 struct Stage<'scratch> {
     directory: PathBuf,
     root: PathBuf,
@@ -132,7 +132,7 @@ impl<'scratch> Stage<'scratch> {
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("the copy is ours");
     }
 
-    /// Moves the victim's symbols and debug information to where the system keeps such files.
+    /// Moves the victim's symbols and debug information to the system's debug directory.
     fn split_debug_information(&self) {
         let program = self.directory.join("victim");
         let debug = self.directory.join("debug");
