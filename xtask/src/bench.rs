@@ -59,10 +59,10 @@ pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
     UNWIND.run(workspace, options)
 }
 
-/// Writes the last results into the readme.
+/// Writes the last results into the guide.
 pub(crate) fn readme(workspace: &Workspace) -> Result<()> {
-    ui::step("Writing the last results into the readme");
-    let path = workspace.join("README.md");
+    ui::step("Writing the last results into docs/guide/overhead.md");
+    let path = workspace.join("docs/guide/overhead.md");
     let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     for measurement in [OVERHEAD, REAL] {
         let result = measurement.result(workspace);

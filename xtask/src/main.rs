@@ -92,7 +92,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench readme",
-        does: "write the last results of bench overhead and bench real into the readme",
+        does: "write the last results of bench overhead and bench real into docs/guide/overhead.md",
         run: Run::Alone(bench::readme),
     },
 ];

@@ -1,4 +1,4 @@
-//! The sections of the readme that results are written into.
+//! The sections of docs/guide/overhead.md that results are written into.
 
 use anyhow::{Context as _, Result};
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 pub(super) fn with_section(text: &str, name: &str, content: &str) -> Result<String> {
     let begin = format!("<!-- {name}: written by `cargo xtask bench readme` -->\n");
     let end = format!("<!-- {name}: end -->\n");
-    let missing = || format!("the readme has no section {name}");
+    let missing = || format!("the page has no section {name}");
     let (before, rest) = text.split_once(&begin).with_context(missing)?;
     let (_, after) = rest.split_once(&end).with_context(missing)?;
     Ok(format!("{before}{begin}\n{}\n\n{end}{after}", content.trim()))
@@ -26,16 +26,16 @@ mod tests {
     }
 
     #[test]
-    fn a_readme_without_the_section_is_refused() {
+    fn a_page_without_the_section_is_refused() {
         assert!(with_section(TEXT, "overhead", "new").is_err());
         assert!(with_section("<!-- real: end -->\n", "real", "new").is_err());
     }
 
     #[test]
-    fn the_readme_has_both_sections() {
-        let readme = include_str!("../../../README.md");
+    fn the_guide_has_both_sections() {
+        let page = include_str!("../../../docs/guide/overhead.md");
         for name in ["overhead", "real"] {
-            assert!(with_section(readme, name, "").is_ok(), "{name}");
+            assert!(with_section(page, name, "").is_ok(), "{name}");
         }
     }
 }
