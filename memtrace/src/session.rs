@@ -1,31 +1,26 @@
-//! The composition root: it alone knows all the engines, and joins them for one run.
+//! Composition root: joins the engines for one run.
+//!
+//! Submodules import downwards only: `run`, then `sample`, `unwind_tables` and `overhead`, then `select`, then `track`, then
+//! the files that need no engine.
 
+mod clock;
 mod config;
-mod cost;
 mod error;
 pub mod explain;
-mod followed;
-mod forecast;
-mod groups;
-mod leaving;
-mod memory;
+mod malloc_trim;
 mod observer;
 mod outcome;
 mod outputs;
-mod overhead;
-mod pages;
-mod reclaim;
-mod ring_source;
+pub(crate) mod overhead;
 mod run;
-mod selection;
-mod subject;
-pub(crate) mod translate;
-pub(crate) mod traps;
-mod unwinding;
-mod wait;
+mod sample;
+mod select;
+mod track;
+mod unwind_tables;
 
 pub use config::{By, Choice, Config, Destination, Output, Percent, ProbeSite, Target};
 pub use error::Error;
+pub(crate) use error::from_engines;
 pub use observer::{Observer, Progress};
 pub use outcome::{CommandEnd, Outcome};
 pub use run::run;

@@ -6,7 +6,7 @@ use super::kernel::microseconds;
 use super::{Area, Finding};
 use crate::allocators::{Allocator, FoundFunction, SkipReason, Survey, Verdict};
 use crate::model::{FUNCTIONS, Naming};
-use crate::session::traps::Traps;
+use crate::session::overhead::probe_cost::Traps;
 
 /// Says what the survey of a process means, whose program is the object at `program`.
 pub(super) fn examine(survey: &Survey, program: Option<&Path>) -> Vec<Finding> {

@@ -7,7 +7,7 @@ use super::trial::{Refusal, Trial, probe_oneself};
 use super::{Area, Finding, RELEASE, Verdict, numbers, read};
 use crate::kernel::features;
 use crate::mmap_events::MappingEvents;
-use crate::session::traps::Traps;
+use crate::session::overhead::probe_cost::Traps;
 
 const NEWER: &str = "boot Linux 5.10 or newer";
 

@@ -6,8 +6,8 @@ use crate::elf;
 use crate::model::{Object, Pid, ProcessImage};
 use crate::procfs;
 use crate::procfs::{Objects, Process, TargetError};
-use crate::session::traps::Traps;
-use crate::session::{Error, translate};
+use crate::session::overhead::probe_cost::Traps;
+use crate::session::{Error, from_engines};
 
 /// Looks at the process `pid`; says what a run would refuse it for.
 pub(super) fn examine(pid: Pid, traps: Option<Traps>) -> Vec<Finding> {
@@ -53,7 +53,7 @@ fn subject(pid: Pid) -> String {
 }
 
 fn refused(pid: Pid, error: TargetError) -> Finding {
-    let error = translate::target(pid, error);
+    let error = from_engines::target(pid, error);
     let area = match &error {
         Error::Permission { .. } => Area::Permissions,
         Error::Untraceable { .. } => Area::Traceable,

@@ -6,8 +6,8 @@ use super::permissions::{self, Capability, Held, SYS_ADMIN};
 use super::{Area, Finding};
 use crate::kernel::{Kernel, KernelError, Probes};
 use crate::procfs::{Objects, TargetError};
-use crate::session::traps;
-use crate::session::traps::Traps;
+use crate::session::overhead::probe_cost as traps;
+use crate::session::overhead::probe_cost::Traps;
 
 /// Why a trial failed.
 #[derive(Debug)]

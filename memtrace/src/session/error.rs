@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use crate::model::Pid;
 
+pub(crate) mod from_engines;
+
 /// Why a run could not do its work. The text says what is wrong; [`Error::remedy`] says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

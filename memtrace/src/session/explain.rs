@@ -1,9 +1,8 @@
 //! Where a process' memory is, without tracing it.
 
 use super::config::Output;
-use super::error::Error;
+use super::error::{Error, from_engines};
 use super::outputs::Outputs;
-use super::translate;
 use crate::allocators;
 use crate::allocators::UserHooks;
 use crate::explain;
@@ -65,6 +64,6 @@ fn refused(pid: Pid, error: TargetError) -> Error {
             what: format!("process {pid} ended while memtrace looked at it"),
             remedy: String::from("`pgrep -a NAME` finds the pid of one that runs"),
         },
-        error => translate::target(pid, error),
+        error => from_engines::target(pid, error),
     }
 }

@@ -1,26 +1,28 @@
 //! One run, from its configuration to its report.
 
-mod loading;
+mod cost;
+mod detach;
 mod reports;
-mod tables;
+mod ring_source;
+mod setup;
+mod wait;
 
 use std::time::{Duration, Instant};
 
-use self::loading::Loaded;
+use self::detach::Leaving;
 use self::reports::{Reports, Told};
-use self::tables::Tables;
+use self::ring_source::RingSource;
+use self::setup::Loaded;
+use self::wait::{Due, Signals, Stop};
 use super::config::Config;
-use super::error::Error;
-use super::followed::{Followed, News};
-use super::leaving::Leaving;
+use super::error::{Error, from_engines};
 use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
-use super::pages::PageReader;
-use super::reclaim::ReclaimReader;
-use super::ring_source::RingSource;
-use super::subject::{Site, Subject};
-use super::wait::{self, Due, Signals, Stop};
-use super::{cost, memory, selection, translate};
+use super::sample::{PageReader, ReclaimReader};
+use super::select::{Site, Subject, filter};
+use super::track::{Followed, News};
+use super::unwind_tables::Tables;
+use super::{clock, malloc_trim};
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, Selection};
 use crate::ledger;
@@ -41,7 +43,7 @@ const TIMED_EVERY: u32 = 10;
 /// Until the first probe is in place whatever is wrong ends the run. Afterwards only what keeps the report from being
 /// written does; all else shows in the outcome.
 pub fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    memory::prepare();
+    malloc_trim::prepare();
     let reports = Reports::open(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -109,8 +111,8 @@ struct Trace {
 impl Trace {
     /// Finds who is to be traced, places the probes, and lets events count.
     fn begin(config: &Config) -> Result<Self, Error> {
-        kernel::features::require().map_err(|error| translate::kernel(None, error))?;
-        let clock_start = cost::monotonic_clock();
+        kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
+        let clock_start = clock::monotonic();
         let mut followed = Followed::new(clock_start, config.by.parts(), config.wanted.clone());
         let probes_allocators = config.follows(EventClass::Heap);
         let probe_site = probes_allocators.then_some(config.probe_site);
@@ -129,10 +131,10 @@ impl Trace {
             .map_err(|error| Error::Failed(error.to_string()))?;
         let tables = Tables::prepare(config, &mut kernel, &subject, &followed)?;
         for site in &sites {
-            site.place(&mut kernel, &mut probes).map_err(|error| translate::kernel(Some(site.pid), error))?;
+            site.place(&mut kernel, &mut probes).map_err(|error| from_engines::kernel(Some(site.pid), error))?;
         }
-        kernel.open().map_err(|error| translate::kernel(None, error))?;
-        followed.begin_at(cost::monotonic_clock());
+        kernel.open().map_err(|error| from_engines::kernel(None, error))?;
+        followed.begin_at(clock::monotonic());
         // What a command has before it begins is memtrace's own.
         let running = subject.is_running().then(|| followed.running()).into_iter().flatten();
         let pages = PageReader::begin(config, running);
@@ -141,7 +143,7 @@ impl Trace {
             return Err(Error::Ended { pid });
         }
         let opened = Instant::now();
-        let opened_at = Tick::at(cost::monotonic_clock().saturating_sub(clock_start));
+        let opened_at = Tick::at(clock::monotonic().saturating_sub(clock_start));
         let shown = (opened, 0);
         Ok(Self {
             kernel,
@@ -247,7 +249,7 @@ impl Trace {
             self.complete = false;
         }
         let duration = self.opened.elapsed();
-        let now = Tick::at(cost::monotonic_clock().saturating_sub(self.clock_start));
+        let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
         self.follow(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
@@ -255,7 +257,7 @@ impl Trace {
         let programs = self.kernel.program_time();
         let Books { mut snapshots, events } =
             self.shards.finish(now).map_err(|error| Error::Failed(error.to_string()))?;
-        memory::give_back();
+        malloc_trim::give_back();
         for snapshot in snapshots.0.values_mut() {
             snapshot.losses.merge(&counters.losses);
             snapshot.losses.merge(&self.followed.losses());
@@ -291,5 +293,5 @@ impl Trace {
 /// Whether the kernel half chooses `pid`, as far as that is known.
 fn is_chosen(selection: &Selection, followed: &Followed, pid: Pid) -> bool {
     let comm = followed.image(pid).map(|image| image.comm.as_str());
-    selection::chooses(selection, pid, comm)
+    filter::chooses(selection, pid, comm)
 }

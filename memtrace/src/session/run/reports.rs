@@ -3,15 +3,17 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::cost;
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{EventClass, Losses, Profile, Snapshots, Tick};
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::Error;
-use crate::session::followed::Followed;
+use crate::session::malloc_trim;
 use crate::session::observer::Observer;
 use crate::session::outputs::Outputs;
-use crate::session::{cost, groups, memory, reclaim};
+use crate::session::sample::{memcgs, reclaim};
+use crate::session::track::Followed;
 use crate::symbolize::Symbolizer;
 
 /// Reports that can be written.
@@ -54,7 +56,7 @@ impl Reports {
         for (class, outputs) in self.0 {
             let snapshot = snapshots.0.remove(&class).unwrap_or_default();
             let mut profile = symbolizer.profile(snapshot, told.followed.images(), &told.window);
-            memory::give_back();
+            malloc_trim::give_back();
             profile.class = class;
             if class == EventClass::Fault {
                 profile.page_sample = config.page_sample.get();
@@ -64,7 +66,7 @@ impl Reports {
             {
                 reclaim.tell(&mut profile);
             }
-            groups::name_kills(&mut profile);
+            memcgs::name_kills(&mut profile);
             profile.duration = told.duration;
             profile.notes = told.notes.to_vec();
             let hits = if class == EventClass::Heap { profile.total().alloc.count } else { 0 };

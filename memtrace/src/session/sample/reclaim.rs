@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::config::Config;
-use super::groups::{GroupReader, Groups};
+use super::memcgs::{GroupReader, Groups};
 use crate::kernel::{Kernel, ReclaimCounters};
 use crate::model::{EventClass, MachineReclaim, PerSecond, Pressure, PressureTime, Profile, VmCounters};
 use crate::procfs;
+use crate::session::config::Config;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What the kernel's counters were when tracing began, and have come to second by second.
 #[derive(Debug)]
-pub(super) struct ReclaimReader {
+pub(in crate::session) struct ReclaimReader {
     before: VmCounters,
     pressure: Option<Pressure>,
     last: VmCounters,
@@ -24,7 +24,7 @@ pub(super) struct ReclaimReader {
 
 impl ReclaimReader {
     /// Reads the counters. `None` where the search for memory is not followed.
-    pub(super) fn begin(config: &Config) -> Option<Self> {
+    pub(in crate::session) fn begin(config: &Config) -> Option<Self> {
         config.follows(EventClass::Reclaim).then(|| {
             let before = counters();
             let pressure = procfs::machine_pressure();
@@ -40,7 +40,7 @@ impl ReclaimReader {
     }
 
     /// Counts a second where one has passed. Is to be called a few times in each.
-    pub(super) fn tick(&mut self, now: Instant, kernel: &Kernel) {
+    pub(in crate::session) fn tick(&mut self, now: Instant, kernel: &Kernel) {
         let scanned = kernel.scanned_for_groups();
         self.groups.find(&scanned, now);
         if now < self.due {
@@ -55,7 +55,7 @@ impl ReclaimReader {
     }
 
     /// All that was done since the beginning, to be told of in a profile.
-    pub(super) fn end(mut self, kernel: &Kernel) -> Ended {
+    pub(in crate::session) fn end(mut self, kernel: &Kernel) -> Ended {
         let now = Instant::now();
         let scanned = kernel.scanned_for_groups();
         self.groups.find(&scanned, now);
@@ -77,14 +77,14 @@ impl ReclaimReader {
 
 /// What was done while tracing.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(in crate::session) struct Ended {
     machine: MachineReclaim,
     groups: Groups,
 }
 
 impl Ended {
     /// Writes it into the profile of waits.
-    pub(super) fn tell(self, profile: &mut Profile) {
+    pub(in crate::session) fn tell(self, profile: &mut Profile) {
         profile.reclaim = Some(self.machine);
         for group in &mut profile.cgroups {
             let Some((path, memory)) = group.id.and_then(|id| self.groups.get(&id)) else { continue };

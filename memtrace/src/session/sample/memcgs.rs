@@ -12,10 +12,10 @@ use crate::procfs::{GroupReading, MemoryGroups};
 const MAX_AT_ONCE: usize = 512;
 
 /// What is told of each group: its path, and its memory.
-pub(super) type Groups = BTreeMap<CgroupId, (PathBuf, GroupMemory)>;
+pub(in crate::session) type Groups = BTreeMap<CgroupId, (PathBuf, GroupMemory)>;
 
 /// Looks up the paths of the control groups of who was killed.
-pub(super) fn name_kills(profile: &mut Profile) {
+pub(in crate::session) fn name_kills(profile: &mut Profile) {
     let wanted: BTreeSet<_> = profile.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect();
     let hierarchy = if wanted.is_empty() { None } else { MemoryGroups::find() };
     let found = hierarchy.iter().flat_map(MemoryGroups::all).filter(|(id, _)| wanted.contains(id));
@@ -24,7 +24,7 @@ pub(super) fn name_kills(profile: &mut Profile) {
 
 /// Looks at the memory of control groups.
 #[derive(Debug)]
-pub(super) struct GroupReader {
+pub(in crate::session) struct GroupReader {
     /// `None` where no hierarchy with the memory controller is mounted.
     hierarchy: Option<MemoryGroups>,
     watched: BTreeMap<CgroupId, Watched>,
@@ -47,7 +47,7 @@ struct Watched {
 
 impl GroupReader {
     /// Reads what the groups that have limits say: only they can be kept waiting for one.
-    pub(super) fn begin() -> Self {
+    pub(in crate::session) fn begin() -> Self {
         let mut reader = Self {
             hierarchy: MemoryGroups::find(),
             watched: BTreeMap::new(),
@@ -63,7 +63,7 @@ impl GroupReader {
     }
 
     /// Takes up the groups in which something has waited since; they may be gone soon.
-    pub(super) fn find(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) {
+    pub(in crate::session) fn find(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) {
         let Some(hierarchy) = &self.hierarchy else { return };
         let is_new = |id: &CgroupId| !self.watched.contains_key(id) && !self.gone.contains(id);
         let mut new: BTreeSet<CgroupId> = scanned.keys().copied().filter(is_new).collect();
@@ -82,7 +82,7 @@ impl GroupReader {
     }
 
     /// Counts a second, up to which so much was `scanned` for the limit of each group.
-    pub(super) fn second(&mut self, scanned: BTreeMap<CgroupId, u64>) {
+    pub(in crate::session) fn second(&mut self, scanned: BTreeMap<CgroupId, u64>) {
         let Some(hierarchy) = &self.hierarchy else { return };
         for (id, watched) in &mut self.watched {
             let before = self.scanned.get(id).copied().unwrap_or(0);
@@ -95,7 +95,7 @@ impl GroupReader {
     }
 
     /// What has become of each group in which something waited.
-    pub(super) fn end(self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) -> Groups {
+    pub(in crate::session) fn end(self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) -> Groups {
         let Some(hierarchy) = &self.hierarchy else { return Groups::new() };
         let waited = self.watched.into_iter().filter(|(id, _)| scanned.contains_key(id));
         let end = |(id, watched): (CgroupId, Watched)| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use super::publisher::Unwinding;
 use crate::eh_frame as unwind;
 use crate::eh_frame::Cache;
 use crate::kernel::Kernel;
@@ -13,17 +14,16 @@ use crate::kernel::unwind::{TableRequest, TableRequestReader};
 use crate::model::Pid;
 use crate::session::config::{Config, Target};
 use crate::session::error::Error;
-use crate::session::followed::Followed;
-use crate::session::subject::Subject;
-use crate::session::translate;
-use crate::session::unwinding::Unwinding;
+use crate::session::error::from_engines;
+use crate::session::select::Subject;
+use crate::session::track::Followed;
 
 /// Where many processes are traced, so many objects have their unwind tables before events count, those of most use; the
 /// others get theirs beside the run.
 const AT_ONCE: usize = 48;
 
 /// The tables by which the targets' stacks are walked.
-pub(super) struct Tables {
+pub(in crate::session) struct Tables {
     unwinding: Unwinding,
     /// What the kernel half asks for; `None` where it does not.
     wanted: Option<TableRequestReader>,
@@ -32,7 +32,7 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Has the tables in place of what the targets have mapped, or will map as they begin.
-    pub(super) fn prepare(
+    pub(in crate::session) fn prepare(
         config: &Config,
         kernel: &mut Kernel,
         subject: &Subject,
@@ -55,22 +55,22 @@ impl Tables {
                 unwinding.foresee(kernel, later);
             }
         }
-        let wanted = kernel.take_wanted().map_err(|error| translate::kernel(None, error))?;
+        let wanted = kernel.take_wanted().map_err(|error| from_engines::kernel(None, error))?;
         Ok(Self { unwinding, wanted, takes_stacks })
     }
 
     /// Becomes readable when the kernel half asks for something.
-    pub(super) fn wanted_fd(&self) -> Option<RawFd> {
+    pub(in crate::session) fn wanted_fd(&self) -> Option<RawFd> {
         self.wanted.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Tells when a table has been built.
-    pub(super) fn ready(&self) -> Arc<Notify> {
+    pub(in crate::session) fn ready(&self) -> Arc<Notify> {
         self.unwinding.ready()
     }
 
     /// Gives the kernel half the tables that it has asked for, and those that have been built since.
-    pub(super) fn give(&mut self, kernel: &mut Kernel, followed: &mut Followed) {
+    pub(in crate::session) fn give(&mut self, kernel: &mut Kernel, followed: &mut Followed) {
         if let Some(wanted) = &mut self.wanted {
             let mut requests = Vec::new();
             wanted.drain(|wanted| requests.push(wanted));
@@ -89,7 +89,7 @@ impl Tables {
     }
 
     /// The processes `changed` have mapped something, or run another program.
-    pub(super) fn update(&mut self, kernel: &mut Kernel, followed: &Followed, changed: BTreeSet<Pid>) {
+    pub(in crate::session) fn update(&mut self, kernel: &mut Kernel, followed: &Followed, changed: BTreeSet<Pid>) {
         if kernel.tables().finds_mappings() {
             // What the programs remember of the process' addresses may not be there any more.
             changed.into_iter().for_each(|pid| kernel.tables().drop_process(pid));

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::error::Error;
+use super::Error;
 use crate::kernel::KernelError;
 use crate::model::Pid;
 use crate::procfs::TargetError;

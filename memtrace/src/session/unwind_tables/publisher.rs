@@ -3,8 +3,6 @@
 //! A kernel that can be asked what a process has mapped is told which object has which table, and asks for those that it
 //! meets and does not know; any other is told each process' mappings.
 
-mod builder;
-
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use self::builder::Builder;
+use super::builder::Builder;
 use crate::eh_frame::{BuildJob, Built, Cache, Code, Full, Layout, Limits, Plan, Table, build_all};
 use crate::kernel::unwind::{
     self as kernel_tables, MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping,

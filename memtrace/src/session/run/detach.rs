@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::observer::Observer;
 use super::wait::{self, Signals};
 use crate::kernel::{Detaching, Probes};
+use crate::session::observer::Observer;
 
 /// Probes on their way out.
 pub(super) struct Leaving {

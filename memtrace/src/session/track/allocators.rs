@@ -14,7 +14,7 @@ use crate::loader;
 use crate::loader::Candidates;
 use crate::model::{AllocatorId, FileOffset, Mapping, Object, Pid, ProcessImage};
 use crate::procfs::Objects;
-use crate::session::cost;
+use crate::session::clock;
 
 /// The allocators that were found.
 pub(in crate::session) struct Allocators {
@@ -109,7 +109,7 @@ impl Allocators {
     /// An allocator that was new is probed from now on.
     pub(in crate::session) fn placed(&mut self, allocator: &Allocator) {
         if let Some(handle) = &allocator.object.handle {
-            self.late.placed(handle, cost::monotonic_clock());
+            self.late.placed(handle, clock::monotonic());
         }
     }
 

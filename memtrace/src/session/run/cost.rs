@@ -7,16 +7,6 @@ use crate::kernel::ProgramTime;
 use crate::model::{Bytes, Cost, Pid, ProgramCost};
 use crate::procfs;
 
-/// The monotonic clock, which programs in the kernel read too.
-pub(super) fn monotonic_clock() -> Duration {
-    let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: the clock exists on every Linux, and the pointer is to a whole timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
-    // SAFETY: all zeros is a valid timespec, whatever the call did.
-    let time = unsafe { time.assume_init() };
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
 /// What the run has cost until now.
 pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, allocations: u64) -> Cost {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();

@@ -7,10 +7,11 @@ use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
 use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
 use crate::session::error::Error;
-use crate::session::followed::Followed;
+use crate::session::error::from_engines;
 use crate::session::overhead::{self, Overhead};
-use crate::session::subject::{Site, Subject};
-use crate::session::{selection, translate};
+use crate::session::select::filter;
+use crate::session::select::{Site, Subject};
+use crate::session::track::Followed;
 
 /// By default one shard a processor, but no more than this: one already takes millions of events in a second.
 const DEFAULT_SHARDS: usize = 4;
@@ -37,7 +38,7 @@ impl Loaded {
         sites: &[Site],
         followed: &mut Followed,
     ) -> Result<Self, Error> {
-        let (selection, left_out) = selection::of(&config.target, config.events == [EventClass::Heap])?;
+        let (selection, left_out) = filter::of(&config.target, config.events == [EventClass::Heap])?;
         let mut options = options(config, clock_start, selection);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
@@ -65,12 +66,12 @@ impl Loaded {
 
 /// Loads the kernel half, and says who is traced and who is not.
 fn load(options: &kernel::Options, pids: &[Pid], left_out: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
-    let (mut kernel, readers) = Kernel::load(options).map_err(|error| translate::kernel(None, error))?;
+    let (mut kernel, readers) = Kernel::load(options).map_err(|error| from_engines::kernel(None, error))?;
     for &pid in pids {
-        kernel.follow(pid).map_err(|error| translate::kernel(Some(pid), error))?;
+        kernel.follow(pid).map_err(|error| from_engines::kernel(Some(pid), error))?;
     }
     for &pid in left_out {
-        kernel.leave_out(pid).map_err(|error| translate::kernel(Some(pid), error))?;
+        kernel.leave_out(pid).map_err(|error| from_engines::kernel(Some(pid), error))?;
     }
     Ok((kernel, readers))
 }

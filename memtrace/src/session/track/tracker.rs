@@ -1,18 +1,12 @@
 //! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
 
-mod allocators;
-mod late;
-mod notices;
-mod numbers;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::allocators::Allocators;
-use super::cost;
+use super::allocators::Allocators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
@@ -24,44 +18,45 @@ use crate::model::{
 use crate::procfs;
 use crate::procfs::{MetadataReader, Objects, ProcessMetadata, TargetError};
 use crate::registry::Registry;
+use crate::session::clock;
 
 /// Follows the mappings of the traced processes.
-pub(super) struct Followed {
+pub(in crate::session) struct Followed {
     /// `None` where the kernel does not tell; then only what was mapped at the beginning is known.
-    events: Option<MappingEvents>,
-    objects: Objects,
-    registry: Registry,
+    pub(super) events: Option<MappingEvents>,
+    pub(super) objects: Objects,
+    pub(super) registry: Registry,
     /// The processes that are traced; `None`: all.
-    traced: Option<HashSet<Pid>>,
+    pub(super) traced: Option<HashSet<Pid>>,
     /// The allocators in what they have mapped.
-    pub(super) allocators: Allocators,
+    pub(in crate::session) allocators: Allocators,
     /// Processes whose new program is the next file that they map.
-    new_programs: HashSet<Pid>,
-    belongings: MetadataReader,
+    pub(super) new_programs: HashSet<Pid>,
+    pub(super) belongings: MetadataReader,
     /// The monotonic clock from which ticks are counted.
-    clock_start: Duration,
+    pub(super) clock_start: Duration,
     /// Whether the names of threads are kept.
-    names_threads: bool,
-    lost: u64,
+    pub(super) names_threads: bool,
+    pub(super) lost: u64,
     /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
-    begun: Option<Duration>,
+    pub(super) begun: Option<Duration>,
 }
 
 /// What has happened to the traced processes.
 #[derive(Default)]
-pub(super) struct News {
+pub(in crate::session) struct News {
     /// The allocators that they have newly mapped.
-    pub(super) allocators: Vec<(Pid, Allocator)>,
+    pub(in crate::session) allocators: Vec<(Pid, Allocator)>,
     /// Those that had an allocator before it was probed, each as often as it had one.
-    pub(super) late: Vec<Pid>,
+    pub(in crate::session) late: Vec<Pid>,
     /// Those that have mapped something, or run another program.
-    pub(super) changed: BTreeSet<Pid>,
+    pub(in crate::session) changed: BTreeSet<Pid>,
 }
 
 impl Followed {
     /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart; `wanted` is
     /// what the user has named.
-    pub(super) fn new(clock_start: Duration, parts: PartitionBy, wanted: UserHooks) -> Self {
+    pub(in crate::session) fn new(clock_start: Duration, parts: PartitionBy, wanted: UserHooks) -> Self {
         let events = MappingEvents::open()
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
@@ -81,18 +76,18 @@ impl Followed {
     }
 
     /// Events count since `now`, by the monotonic clock.
-    pub(super) fn begin_at(&mut self, now: Duration) {
+    pub(in crate::session) fn begin_at(&mut self, now: Duration) {
         self.begun = Some(now);
         self.allocators.begin();
     }
 
     /// The store of the files that processes have mapped.
-    pub(super) fn objects(&mut self) -> &mut Objects {
+    pub(in crate::session) fn objects(&mut self) -> &mut Objects {
         &mut self.objects
     }
 
     /// From now on hears of what `pid` maps.
-    pub(super) fn follow(&mut self, pid: Pid) {
+    pub(in crate::session) fn follow(&mut self, pid: Pid) {
         if let Some(traced) = &mut self.traced {
             traced.insert(pid);
         }
@@ -103,7 +98,7 @@ impl Followed {
 
     /// From now on hears of what anybody maps; reads what these have mapped already, and returns the allocators in it, each
     /// with one of those who have it.
-    pub(super) fn read_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
+    pub(in crate::session) fn read_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
         self.traced = None;
         if let Some(events) = &mut self.events {
             events.follow_all();
@@ -124,7 +119,7 @@ impl Followed {
     }
 
     /// The objects that processes have mapped, those first that most have.
-    pub(super) fn by_use(&self) -> Vec<Arc<Object>> {
+    pub(in crate::session) fn by_use(&self) -> Vec<Arc<Object>> {
         let mut users: HashMap<&Path, (usize, &Arc<Object>)> = HashMap::new();
         let mappings = self.registry.images().values().flat_map(|image| &image.mappings);
         for object in mappings.filter_map(|mapping| mapping.object.as_ref()) {
@@ -138,23 +133,23 @@ impl Followed {
     }
 
     /// The processes that are traced and run, as far as that was read.
-    pub(super) fn running(&self) -> Vec<Pid> {
+    pub(in crate::session) fn running(&self) -> Vec<Pid> {
         let running = self.registry.images().iter().filter(|(_, image)| image.ended.is_none());
         running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
     }
 
     /// Since ticks began.
-    fn now(&self) -> Duration {
-        cost::monotonic_clock().saturating_sub(self.clock_start)
+    pub(super) fn now(&self) -> Duration {
+        clock::monotonic().saturating_sub(self.clock_start)
     }
 
     /// Whether `pid` is one of those whose mappings are followed.
-    pub(super) fn is_traced(&self, pid: Pid) -> bool {
+    pub(in crate::session) fn is_traced(&self, pid: Pid) -> bool {
         self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
 
     /// Reads what `pid` has mapped already.
-    pub(super) fn read(&mut self, pid: Pid) -> Result<&ProcessImage, TargetError> {
+    pub(in crate::session) fn read(&mut self, pid: Pid) -> Result<&ProcessImage, TargetError> {
         let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
@@ -168,17 +163,17 @@ impl Followed {
     }
 
     /// The allocators in what `pid` has mapped, as far as that was read.
-    pub(super) fn survey(&self, pid: Pid) -> Survey {
+    pub(in crate::session) fn survey(&self, pid: Pid) -> Survey {
         self.image(pid).map_or_else(Survey::default, |image| self.allocators.survey(image))
     }
 
     /// The allocators that a command may come to use.
-    pub(super) fn candidates(&mut self, command: &OsStr) -> Candidates {
+    pub(in crate::session) fn candidates(&mut self, command: &OsStr) -> Candidates {
         self.allocators.candidates(command, &mut self.objects)
     }
 
     /// Looks whose `pid` is, and what its threads are called.
-    fn look(&mut self, pid: Pid) {
+    pub(super) fn look(&mut self, pid: Pid) {
         let belonging = self.belongings.of(pid);
         if belonging == ProcessMetadata::default() {
             return;
@@ -193,7 +188,7 @@ impl Followed {
     }
 
     /// Looks again at all of `snapshot`'s processes that still run: they may have moved, and have other threads.
-    pub(super) fn look_again(&mut self, snapshot: &Snapshot) {
+    pub(in crate::session) fn look_again(&mut self, snapshot: &Snapshot) {
         let runs = |id: &&ImageId| self.image(id.pid).is_some_and(|image| image.ended.is_none());
         let pids: BTreeSet<_> = snapshot.images.keys().filter(runs).map(|id| id.pid).collect();
         for pid in pids {
@@ -202,7 +197,7 @@ impl Followed {
     }
 
     /// Takes up what has happened since the last call.
-    pub(super) fn poll(&mut self) -> News {
+    pub(in crate::session) fn poll(&mut self) -> News {
         let mut notices = Vec::new();
         let drained = match &mut self.events {
             Some(events) => events.drain(|notice| notices.push(notice)),
@@ -221,21 +216,21 @@ impl Followed {
     }
 
     /// Adds the allocators in `object`, which `pid` has mapped, that are new to `found`.
-    fn look_at(&mut self, pid: Pid, object: &Arc<Object>, found: &mut Vec<(Pid, Allocator)>) {
+    pub(super) fn look_at(&mut self, pid: Pid, object: &Arc<Object>, found: &mut Vec<(Pid, Allocator)>) {
         if self.is_traced(pid) {
             found.extend(self.allocators.find(pid, object).into_iter().map(|allocator| (pid, allocator)));
         }
     }
 
     /// Notes whether `pid`, which has mapped `object` at `time`, came before the probes in it.
-    fn look_when(&mut self, pid: Pid, object: &Object, time: Duration, news: &mut News) {
+    pub(super) fn look_when(&mut self, pid: Pid, object: &Object, time: Duration, news: &mut News) {
         if self.is_traced(pid) && self.allocators.is_late(pid, object, time) {
             news.late.push(pid);
         }
     }
 
     /// The object that `pid` has mapped there, or the program that it runs.
-    pub(super) fn object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
+    pub(in crate::session) fn object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
         let Some((start, end)) = range else { return procfs::program_of(pid, &mut self.objects) };
         let mapped = procfs::object_at(pid, start, end, &mut self.objects);
         // Where the process has ended, perhaps it was heard of in time.
@@ -246,12 +241,12 @@ impl Followed {
     }
 
     /// What a process that runs `program` could come to map as it begins.
-    pub(super) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
+    pub(in crate::session) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
         loader::libraries(program, &mut self.objects)
     }
 
     /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.
-    pub(super) fn add_idle(&self, snapshot: &mut Snapshot) {
+    pub(in crate::session) fn add_idle(&self, snapshot: &mut Snapshot) {
         for &pid in self.traced.iter().flatten() {
             let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
             if snapshot.images.range(all.clone()).next().is_none()
@@ -263,18 +258,18 @@ impl Followed {
     }
 
     /// What `pid` runs now, as far as that is known.
-    pub(super) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
+    pub(in crate::session) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         self.registry.images().range(all).next_back().map(|(_, image)| image)
     }
 
     /// Every image seen.
-    pub(super) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
+    pub(in crate::session) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
         self.registry.images()
     }
 
     /// What was lost in following.
-    pub(super) fn losses(&self) -> Losses {
+    pub(in crate::session) fn losses(&self) -> Losses {
         let mut losses = self.registry.losses().clone();
         losses.add(LossReason::MappingsLost, self.lost);
         losses

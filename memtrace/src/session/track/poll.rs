@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Followed, News};
+use super::tracker::{Followed, News};
 use crate::mmap_events::{FileIdentity, MappingKind, MmapEvent};
 use crate::model::{Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
 use crate::procfs;
-use crate::session::cost;
+use crate::session::clock;
 
 impl Followed {
     /// Tells the registry, and whoever waits for `news`, what `notice` says.
@@ -92,7 +92,7 @@ impl Followed {
                 self.lost += lost;
                 continue;
             };
-            let now = cost::monotonic_clock();
+            let now = clock::monotonic();
             for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
                 self.look_at(pid, object, &mut news.allocators);
                 self.look_when(pid, object, now, news);

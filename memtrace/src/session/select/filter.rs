@@ -5,16 +5,16 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-use super::config::{By, Choice, Target};
-use super::error::Error;
 use crate::kernel::{Property, Rule, Selection};
 use crate::model::Pid;
 use crate::procfs;
+use crate::session::config::{By, Choice, Target};
+use crate::session::error::Error;
 
 /// What the kernel half is told, and the processes that it is to leave out.
 ///
 /// Where only probes are placed, and for a single process, whoever runs into one is meant.
-pub(super) fn of(target: &Target, only_probes: bool) -> Result<(Selection, Vec<Pid>), Error> {
+pub(in crate::session) fn of(target: &Target, only_probes: bool) -> Result<(Selection, Vec<Pid>), Error> {
     match target {
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => {
             Ok((if only_probes { Selection::Probed } else { Selection::Listed }, Vec::new()))
@@ -36,7 +36,7 @@ pub(super) fn of(target: &Target, only_probes: bool) -> Result<(Selection, Vec<P
 
 /// Whether the kernel half chooses `pid`, as it can be seen from outside: by what it is now or, where it has ended, by the
 /// name that it had, `comm`.
-pub(super) fn chooses(selection: &Selection, pid: Pid, comm: Option<&str>) -> bool {
+pub(in crate::session) fn chooses(selection: &Selection, pid: Pid, comm: Option<&str>) -> bool {
     let Selection::Selected(rules) = selection else { return true };
     let traits = procfs::traits(pid);
     let comm = traits.as_ref().map(|traits| traits.comm.as_str()).or(comm);
@@ -85,7 +85,7 @@ fn unknown(by: &By, error: &io::Error) -> Error {
 }
 
 /// What the choices come to, in words: `all processes`, `the processes of user www-data`.
-pub(super) fn name(choices: &[Choice]) -> String {
+pub(in crate::session) fn name(choices: &[Choice]) -> String {
     let list = |exclude: bool| {
         let described = choices.iter().filter(|choice| choice.exclude == exclude).map(|choice| described(&choice.by));
         described.collect::<Vec<_>>()

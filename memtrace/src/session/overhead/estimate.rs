@@ -7,24 +7,24 @@ use crate::model::Bytes;
 
 /// What one call costs the thread that makes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Prices {
+pub(in crate::session) struct Prices {
     /// The one trap of an allocation whose calls are only counted.
-    pub(super) count: Duration,
+    pub(in crate::session) count: Duration,
     /// The traps of an allocation and of the free that follows it, whatever their size.
-    pub(super) traps: Duration,
+    pub(in crate::session) traps: Duration,
     /// The programs' work for an allocation that is recorded, its stack and its free included.
-    pub(super) record: Duration,
+    pub(in crate::session) record: Duration,
 }
 
 /// What tracing will cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Forecast {
+pub(in crate::session) struct Forecast {
     /// Allocations in a second, of whatever size.
-    pub(super) calls_per_second: f64,
+    pub(in crate::session) calls_per_second: f64,
     /// How much of one processor tracing will take from the target.
-    pub(super) processors: f64,
+    pub(in crate::session) processors: f64,
     /// How much longer the target will need for the same work, as a share; `None` where it was idle.
-    pub(super) slowdown: Option<f64>,
+    pub(in crate::session) slowdown: Option<f64>,
 }
 
 /// At least this share of what the target took while it was counted is thought to be its own.
@@ -32,7 +32,7 @@ const LEAST_OWN: f64 = 0.02;
 
 /// Foretells the cost where allocations below `min_size` are filtered. `busy` is how much processor time the target took
 /// while its calls were counted.
-pub(super) fn foretell(calls: &Calls, busy: Duration, prices: Prices, min_size: Bytes) -> Forecast {
+pub(in crate::session) fn foretell(calls: &Calls, busy: Duration, prices: Prices, min_size: Bytes) -> Forecast {
     let seconds = calls.during.as_secs_f64().max(f64::EPSILON);
     let all: u64 = calls.by_class.iter().sum();
     let recorded: u64 = classes_from(min_size).filter_map(|class| calls.by_class.get(class)).sum();
@@ -49,7 +49,7 @@ pub(super) fn foretell(calls: &Calls, busy: Duration, prices: Prices, min_size: 
 
 /// The smallest power of two that, as the least size that is traced, keeps the slowdown at or below `limit`; `None` where
 /// the traps alone cost more.
-pub(super) fn narrow(calls: &Calls, busy: Duration, prices: Prices, limit: f64) -> Option<Bytes> {
+pub(in crate::session) fn narrow(calls: &Calls, busy: Duration, prices: Prices, limit: f64) -> Option<Bytes> {
     let sizes = (0..u64::BITS).map(|power| Bytes(if power == 0 { 0 } else { 1 << power }));
     sizes
         .into_iter()

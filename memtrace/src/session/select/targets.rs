@@ -6,11 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::config::{Choice, ProbeSite, Target};
-use super::error::Error;
-use super::followed::Followed;
-use super::outcome::CommandEnd;
-use super::{selection, translate};
+use super::filter;
 use crate::allocators::{Allocator, FoundFunction, SkipReason, Survey, Verdict};
 use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope};
 use crate::launch::{Child, Identity, Launch};
@@ -19,23 +15,28 @@ use crate::model::{AllocatorId, Object, Pid};
 use crate::probe_site::Cost as ProbeCost;
 use crate::procfs;
 use crate::procfs::{Process, TargetError};
+use crate::session::config::{Choice, ProbeSite, Target};
+use crate::session::error::Error;
+use crate::session::error::from_engines;
+use crate::session::outcome::CommandEnd;
+use crate::session::track::Followed;
 
 /// Who is traced.
-pub(super) struct Subject {
+pub(in crate::session) struct Subject {
     /// The processes that were running.
     processes: Vec<Process>,
     /// The command.
     command: Command,
     /// What reports call it: `pid 4711 (redis-server)`.
-    pub(super) name: String,
+    pub(in crate::session) name: String,
     /// What the user should know of it: what is not traced.
-    pub(super) notes: Vec<String>,
+    pub(in crate::session) notes: Vec<String>,
     /// What tracing is expected to cost, in words.
-    pub(super) expected: Vec<String>,
+    pub(in crate::session) expected: Vec<String>,
     /// Which instructions of allocators are probed; `None`: none are.
-    pub(super) probe_site: Option<ProbeSite>,
+    pub(in crate::session) probe_site: Option<ProbeSite>,
     /// What the command could come to map as it begins.
-    pub(super) objects: Vec<Arc<Object>>,
+    pub(in crate::session) objects: Vec<Arc<Object>>,
     /// Whether probes are placed for everyone, and the kernel half chooses whose calls count.
     is_shared: bool,
 }
@@ -67,18 +68,18 @@ enum Command {
 }
 
 /// Where one allocator of one process is to be probed.
-pub(super) struct Site {
+pub(in crate::session) struct Site {
     /// Who is asked about when something goes wrong.
-    pub(super) pid: Pid,
-    pub(super) scope: Scope,
-    pub(super) object: PathBuf,
+    pub(in crate::session) pid: Pid,
+    pub(in crate::session) scope: Scope,
+    pub(in crate::session) object: PathBuf,
     /// Each function's probe, and what a hit of it costs; the function most called comes first.
-    pub(super) probes: Vec<(Probe, ProbeCost)>,
+    pub(in crate::session) probes: Vec<(Probe, ProbeCost)>,
 }
 
 impl Site {
     /// Every function of the allocator; `None` where its file cannot be reached.
-    pub(super) fn of(
+    pub(in crate::session) fn of(
         pid: Pid,
         scope: Scope,
         allocator: &Allocator,
@@ -106,7 +107,7 @@ impl Site {
     }
 
     /// Places those of its probes that are not in place yet.
-    pub(super) fn place(&self, kernel: &mut Kernel, probes: &mut Probes) -> Result<(), KernelError> {
+    pub(in crate::session) fn place(&self, kernel: &mut Kernel, probes: &mut Probes) -> Result<(), KernelError> {
         let sites: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
         kernel.place(probes, self.scope, &self.object, &sites)
     }
@@ -114,7 +115,7 @@ impl Site {
 
 impl Subject {
     /// Finds who is to be traced, and where.
-    pub(super) fn find(
+    pub(in crate::session) fn find(
         target: &Target,
         probe_site: Option<ProbeSite>,
         followed: &mut Followed,
@@ -153,7 +154,7 @@ impl Subject {
         let mut sites = Vec::new();
         let mut notes = Vec::new();
         for &pid in pids {
-            let translated = |error| translate::target(pid, error);
+            let translated = |error| from_engines::target(pid, error);
             let process = procfs::inspect(pid).map_err(translated)?;
             followed.follow(pid);
             followed.read(pid).map_err(translated)?;
@@ -193,7 +194,7 @@ impl Subject {
             Site::of(pid, Scope::Everyone, &allocator, followed.allocators.number(&allocator), probe_site?)
         };
         let sites = allocators.into_iter().filter_map(site).collect();
-        Ok((Self::named(selection::name(choices), probe_site, true), sites))
+        Ok((Self::named(filter::name(choices), probe_site, true), sites))
     }
 
     fn command(
@@ -205,8 +206,8 @@ impl Subject {
         if children {
             followed.allocators.share_probes();
         }
-        let identity = Identity::of_sudo().map_err(translate::launch)?;
-        let launch = Launch::prepare(argv, identity.as_ref()).map_err(translate::launch)?;
+        let identity = Identity::of_sudo().map_err(from_engines::launch)?;
+        let launch = Launch::prepare(argv, identity.as_ref()).map_err(from_engines::launch)?;
         let pid = launch.pid();
         followed.follow(pid);
         let mut sites = Vec::new();
@@ -229,16 +230,16 @@ impl Subject {
     }
 
     /// Lets the command go, where there is one.
-    pub(super) fn release(&mut self) -> Result<(), Error> {
+    pub(in crate::session) fn release(&mut self) -> Result<(), Error> {
         self.command = match std::mem::replace(&mut self.command, Command::None) {
-            Command::Waiting(launch) => Command::Running(launch.release().map_err(translate::launch)?),
+            Command::Waiting(launch) => Command::Running(launch.release().map_err(from_engines::launch)?),
             other => other,
         };
         Ok(())
     }
 
     /// How the command ended, where there is one and it has.
-    pub(super) fn command_end(&mut self) -> Option<CommandEnd> {
+    pub(in crate::session) fn command_end(&mut self) -> Option<CommandEnd> {
         let Command::Running(child) = &mut self.command else { return None };
         let status = child
             .try_wait()
@@ -264,27 +265,27 @@ impl Subject {
     }
 
     /// For whom probes of something that `pid` has mapped are placed.
-    pub(super) fn scope(&self, pid: Pid) -> Scope {
+    pub(in crate::session) fn scope(&self, pid: Pid) -> Scope {
         scope(pid, self.is_shared)
     }
 
     /// Whether the processes were running before, so that it can be seen how often they allocate.
-    pub(super) fn is_running(&self) -> bool {
+    pub(in crate::session) fn is_running(&self) -> bool {
         matches!(self.command, Command::None)
     }
 
     /// The processes that are traced.
-    pub(super) fn pids(&self) -> impl Iterator<Item = Pid> + '_ {
+    pub(in crate::session) fn pids(&self) -> impl Iterator<Item = Pid> + '_ {
         self.processes.iter().map(|process| process.pid).chain(self.command_pid())
     }
 
     /// A process that has ended already.
-    pub(super) fn first_ended(&self) -> Option<Pid> {
+    pub(in crate::session) fn first_ended(&self) -> Option<Pid> {
         self.processes.iter().find(|process| process.has_exited()).map(|process| process.pid)
     }
 
     /// A descriptor for each process that becomes readable when it ends.
-    pub(super) fn pidfds(&self) -> std::io::Result<Vec<OwnedFd>> {
+    pub(in crate::session) fn pidfds(&self) -> std::io::Result<Vec<OwnedFd>> {
         let fds = self.processes.iter().map(Process::pidfd).chain(self.command_fd());
         fds.map(|fd| fd.try_clone_to_owned()).collect()
     }

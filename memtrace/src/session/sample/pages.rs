@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use super::config::Config;
-use super::followed::Followed;
 use crate::model::{EventClass, GroupBy, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick};
 use crate::procfs;
 use crate::reconcile::counts;
 use crate::reconcile::counts::Known;
 use crate::reconcile::residence;
 use crate::reconcile::residence::Pages;
+use crate::session::config::Config;
+use crate::session::track::Followed;
 
 /// What was resident of the processes that ran when tracing began, and how their pages are followed.
 #[derive(Debug)]
-pub(super) struct PageReader {
+pub(in crate::session) struct PageReader {
     before: Resident,
     /// What the kernel had counted of them.
     counted: BTreeMap<Pid, Rusage>,
@@ -25,7 +25,7 @@ pub(super) struct PageReader {
 impl PageReader {
     /// Reads what `pids` have resident; whoever touches a page from now on has it in the books too. `None` where neither
     /// page faults nor mappings are followed.
-    pub(super) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
+    pub(in crate::session) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
         // Who has ended meanwhile had nothing that is still there.
         let read = |&pid: &Pid| Some((pid, procfs::resident(pid).ok()?));
         let follows_pages = config.follows(EventClass::Fault);
@@ -54,7 +54,7 @@ impl PageReader {
 
     /// Holds the books of pages, and those of mappings, against what is resident now and what the kernel has counted since
     /// `began`. Of the processes that are `followed`, `is_traced` says whether one is traced.
-    pub(super) fn settle(
+    pub(in crate::session) fn settle(
         &self,
         snapshots: &mut Snapshots,
         followed: &Followed,
