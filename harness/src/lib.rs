@@ -1,18 +1,19 @@
 //! Support code of the tests and benchmarks: child processes, victims, scratch directories, and a reader of memtrace's JSON.
 //!
-//! A function that cannot do its work panics with a message that names the process or file, which fails the test or ends the
-//! benchmark. Every wait has a time limit.
+//! A function that fails panics with a message that names the process or file. This fails the test or ends the benchmark.
+//! Every wait has a time limit.
 
 #![expect(clippy::panic, reason = "a failure ends the test or the benchmark")]
+#![expect(missing_docs, reason = "used in this workspace only; most fields are those of the JSON format")]
 
-pub mod books;
 pub mod process;
 pub mod report;
 pub mod scratch;
+pub mod totals;
 pub mod victim;
 
-pub use books::{Books, Numbers};
 pub use process::Process;
 pub use report::Report;
 pub use scratch::Scratch;
+pub use totals::{Totals, VictimTotals};
 pub use victim::Victim;

@@ -1,72 +1,62 @@
-//! A child process whose output is read line by line, and for which nothing waits for ever.
+//! Child processes that are driven line by line through their standard streams.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before the test fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Default time limit of every wait.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The output of a command that must succeed.
-///
-/// # Panics
-///
-/// If it doesn't, or writes no text.
+/// Runs `command` and returns its standard output. The command must succeed.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("it writes text")
+    String::from_utf8(output.stdout).expect("the output is UTF-8")
 }
 
-/// The page faults of a process that is there, the minor and the major ones, as the kernel counts them (proc_pid_stat(5)).
-///
-/// # Panics
-///
-/// If the process doesn't run.
+/// Returns the minor and the major page faults of a process as the kernel counts them (proc_pid_stat(5)).
 #[must_use]
 pub fn page_faults(pid: u32) -> [u64; 2] {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-    let (_, behind) = stat.rsplit_once(')').expect("the name is in parentheses");
-    // They are counted from 1, and behind the name is the third.
-    let fields: Vec<&str> = behind.split_whitespace().collect();
-    [10, 12].map(|field| fields[field - 3].parse().expect("a number"))
+    let (_, after_name) = stat.rsplit_once(')').expect("the name is in parentheses");
+    // proc(5) counts fields from 1; the first field after the name is field 3.
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    [10, 12].map(|field| fields[field - 3].parse().expect("a page fault counter is a number"))
 }
 
-/// Waits until the process waits for its standard input.
-///
-/// # Panics
-///
-/// If it doesn't come there.
-pub fn wait_until_it_reads(pid: u32) {
+/// Waits until the process is blocked in a read of its standard input.
+pub fn wait_until_reading_stdin(pid: u32) {
     let path = format!("/proc/{pid}/syscall");
-    let until = Instant::now() + PATIENCE;
-    // The system call's number, then its first argument: read is 0 on x86-64, and so is standard input.
-    while !fs::read_to_string(&path).expect("the process runs, and we are root").starts_with("0 0x0 ") {
-        assert!(Instant::now() < until, "the process does not come to its barrier");
+    let deadline = Instant::now() + TIMEOUT;
+    // The number of the system call, then its first argument. On x86-64 read is 0; standard input is 0.
+    while !fs::read_to_string(&path).expect("the process runs and the test runs as root").starts_with("0 0x0 ") {
+        assert!(Instant::now() < deadline, "process {pid} does not read its standard input");
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A running child, killed when it is dropped.
+/// A running child process; dropping it kills the process.
 pub struct Process {
     name: String,
     child: Child,
-    input: Option<ChildStdin>,
-    output: Lines,
-    errors: Lines,
+    stdin: Option<ChildStdin>,
+    stdout: Lines,
+    stderr: Lines,
+    timeout: Duration,
 }
 
-/// Lines as they come, and those that came.
+/// Lines of a stream, which a thread reads as they arrive.
 struct Lines {
     receiver: Receiver<String>,
-    seen: Vec<String>,
+    received: Vec<String>,
 }
 
 impl Lines {
-    fn of(source: impl Read + Send + 'static) -> Self {
+    fn new(source: impl Read + Send + 'static) -> Self {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let mut source = BufReader::new(source);
@@ -79,166 +69,160 @@ impl Lines {
                 line.clear();
             }
         });
-        Self { receiver, seen: Vec::new() }
+        Self { receiver, received: Vec::new() }
     }
 
-    /// The next line; `None` at the end.
-    fn next(&mut self, until: Instant) -> Result<Option<&str>, RecvTimeoutError> {
-        match self.receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+    /// Returns the next line, or `None` at the end of the stream.
+    fn next(&mut self, deadline: Instant) -> Result<Option<&str>, RecvTimeoutError> {
+        match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
-                self.seen.push(line);
-                Ok(self.seen.last().map(String::as_str))
+                self.received.push(line);
+                Ok(self.received.last().map(String::as_str))
             }
             Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(timeout) => Err(timeout),
         }
     }
+
+    /// Returns all lines, including those that `next` returned.
+    fn read_to_end(&mut self, deadline: Instant) -> String {
+        while let Ok(Some(_)) = self.next(deadline) {}
+        self.received.join("\n")
+    }
 }
 
 impl Process {
-    /// Starts `command` with all three streams in our hands.
-    ///
-    /// # Panics
-    ///
-    /// If it can't be started.
+    /// Starts `command` with pipes for its three standard streams.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
-        let name = format!("{command:?}");
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = started.unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
-        let output = Lines::of(child.stdout.take().expect("standard output is piped"));
-        let errors = Lines::of(child.stderr.take().expect("standard error is piped"));
-        Self { name, input: child.stdin.take(), output, errors, child }
+        Self::spawn(command.stderr(Stdio::piped()))
     }
 
-    /// The process.
+    /// Starts `command` with pipes for its standard input and output. It writes to the standard error of this process.
+    #[must_use]
+    pub fn start_with_inherited_stderr(command: &mut Command) -> Self {
+        Self::spawn(command.stderr(Stdio::inherit()))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let name = format!("{command:?}");
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = spawned.unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
+        let stdout = Lines::new(child.stdout.take().expect("standard output is piped"));
+        let stderr = match child.stderr.take() {
+            Some(stderr) => Lines::new(stderr),
+            None => Lines::new(io::empty()),
+        };
+        Self { name, stdin: child.stdin.take(), stdout, stderr, child, timeout: TIMEOUT }
+    }
+
+    /// Replaces the time limit of [`TIMEOUT`].
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Writes one line to its standard input.
-    ///
-    /// # Panics
-    ///
-    /// If it no longer reads.
-    pub fn tell(&mut self, line: &str) {
-        let input = self.input.as_mut().expect("its standard input is open");
-        let told = input.write_all(line.as_bytes()).and_then(|()| input.write_all(b"\n"));
-        told.unwrap_or_else(|error| panic!("{} does not listen: {error}", self.name));
+    pub fn write_line(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("its standard input is open");
+        let written = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
+        written.unwrap_or_else(|error| panic!("cannot write to {}: {error}", self.name));
     }
 
-    /// The next line of its standard output.
-    ///
-    /// # Panics
-    ///
-    /// If none comes in time or its output has ended.
-    pub fn line(&mut self) -> String {
-        match self.output.next(Instant::now() + PATIENCE) {
+    /// Returns the next line of its standard output.
+    pub fn read_line(&mut self) -> String {
+        match self.stdout.next(Instant::now() + self.timeout) {
             Ok(Some(line)) => line.to_owned(),
             Ok(None) => {
-                let errors = self.rest_of_errors();
-                panic!("{} ended its output; on standard error: {errors}", self.name)
+                let stderr = self.remaining_stderr();
+                panic!("{} closed its standard output; standard error: {stderr}", self.name)
             }
-            Err(_) => panic!("{} said nothing for {PATIENCE:?}; on standard error: {:#?}", self.name, self.errors.seen),
+            Err(_) => self.time_out("write a line"),
         }
     }
 
-    /// Waits for a line on standard error that begins with `beginning`; false if standard error ends without one.
-    ///
-    /// # Panics
-    ///
-    /// If neither comes in time.
-    pub fn wait_for_error_line(&mut self, beginning: &str) -> bool {
-        self.wait_for_error(|line| line.starts_with(beginning))
+    /// Waits for a line on standard error that starts with `prefix`. Returns false if standard error ends first.
+    pub fn wait_for_stderr_line(&mut self, prefix: &str) -> bool {
+        self.wait_for_stderr(|line| line.starts_with(prefix))
     }
 
-    /// Waits for a line on standard error that is as `is_it` says; false if standard error ends without one.
-    ///
-    /// # Panics
-    ///
-    /// If neither comes in time.
-    pub fn wait_for_error(&mut self, is_it: impl Fn(&str) -> bool) -> bool {
-        let until = Instant::now() + PATIENCE;
+    /// Waits for a line on standard error for which `is_expected` returns true. Returns false if standard error ends first.
+    pub fn wait_for_stderr(&mut self, is_expected: impl Fn(&str) -> bool) -> bool {
+        let deadline = Instant::now() + self.timeout;
         loop {
-            match self.errors.next(until) {
-                Ok(Some(line)) if is_it(line) => return true,
+            match self.stderr.next(deadline) {
+                Ok(Some(line)) if is_expected(line) => return true,
                 Ok(Some(_)) => {}
                 Ok(None) => return false,
-                Err(_) => {
-                    panic!("{} did not say what it should in {PATIENCE:?}, but {:#?}", self.name, self.errors.seen)
-                }
+                Err(_) => self.time_out("write the expected line to standard error"),
             }
         }
     }
 
-    /// Sends a signal.
-    ///
-    /// # Panics
-    ///
-    /// If the process is no longer there to be signalled.
     pub fn signal(&self, signal: i32) {
-        let pid = i32::try_from(self.pid()).expect("a pid fits");
-        // SAFETY: kill has no conditions; the child is not reaped before `wait`, so the pid is still its own.
+        let pid = i32::try_from(self.pid()).expect("a pid fits into pid_t");
+        // SAFETY: kill has no conditions. The child is reaped by `wait` only, so the pid is still its own.
         let result = unsafe { libc::kill(pid, signal) };
-        assert_eq!(result, 0, "{} cannot be signalled", self.name);
+        assert_eq!(result, 0, "cannot send signal {signal} to {}", self.name);
     }
 
-    /// Closes its standard input and waits for its end.
-    ///
-    /// # Panics
-    ///
-    /// If it doesn't end in time.
+    /// Closes its standard input and waits until it exits.
     pub fn wait(&mut self) -> ExitStatus {
-        self.input = None;
-        self.wait_with_open_input()
+        self.stdin = None;
+        self.wait_with_open_stdin()
     }
 
-    /// Waits for its end.
-    ///
-    /// # Panics
-    ///
-    /// If it doesn't end in time.
-    pub fn wait_with_open_input(&mut self) -> ExitStatus {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("the child is ours") {
-                return status;
-            }
-            if Instant::now() > until {
-                panic!("{} did not end in {PATIENCE:?}; on standard error: {:#?}", self.name, self.errors.seen);
-            }
-            thread::sleep(Duration::from_millis(2));
+    /// Waits until it exits.
+    pub fn wait_with_open_stdin(&mut self) -> ExitStatus {
+        if self.is_running() && !self.exits_within(self.timeout) {
+            self.time_out("exit");
         }
+        self.child.wait().expect("the process is a child that can be waited for")
     }
 
-    /// Whether it still runs.
-    ///
-    /// # Panics
-    ///
-    /// Never, the child being ours.
+    /// Returns true if it has not exited.
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("the child is ours").is_none()
+        self.child.try_wait().expect("the process is a child that can be waited for").is_none()
     }
 
-    /// All of its standard error, once it has ended.
-    pub fn rest_of_errors(&mut self) -> String {
-        let until = Instant::now() + PATIENCE;
-        while let Ok(Some(_)) = self.errors.next(until) {}
-        self.errors.seen.join("\n")
+    /// Waits on a pidfd, which becomes readable when the process exits (pidfd_open(2)).
+    fn exits_within(&self, timeout: Duration) -> bool {
+        // SAFETY: pidfd_open takes two numbers. The child has not been reaped, so the pid is its own.
+        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid(), 0) };
+        assert!(pidfd >= 0, "no pidfd of {}: {}", self.name, io::Error::last_os_error());
+        let pidfd = i32::try_from(pidfd).expect("a file descriptor fits into an int");
+        // SAFETY: the descriptor was just opened and has no other owner.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+        let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let milliseconds = i32::try_from(timeout.as_millis()).expect("time limits are short");
+        // SAFETY: the pointer is to one pollfd, whose descriptor is open.
+        unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
     }
 
-    /// All of its standard output, once it has ended.
-    pub fn rest_of_output(&mut self) -> String {
-        let until = Instant::now() + PATIENCE;
-        while let Ok(Some(_)) = self.output.next(until) {}
-        self.output.seen.join("\n")
+    /// Returns all of its standard error. It must have exited.
+    pub fn remaining_stderr(&mut self) -> String {
+        self.stderr.read_to_end(Instant::now() + self.timeout)
+    }
+
+    /// Returns all of its standard output. It must have exited.
+    pub fn remaining_stdout(&mut self) -> String {
+        self.stdout.read_to_end(Instant::now() + self.timeout)
+    }
+
+    fn time_out(&self, action: &str) -> ! {
+        panic!("{} did not {action} in {:?}; standard error: {:#?}", self.name, self.timeout, self.stderr.received)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only when it has already ended.
+        // Both fail only if the process has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

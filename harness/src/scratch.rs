@@ -1,4 +1,4 @@
-//! Directories that are gone when a test is over.
+//! Temporary directories.
 
 use std::env;
 use std::fs::{self, Permissions};
@@ -11,54 +11,50 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::process;
 
-/// A directory of its own, which everybody may use, removed when it is dropped.
+/// A new directory that every user may use. Dropping it removes the directory and its content.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes a new directory.
-    ///
-    /// # Panics
-    ///
-    /// If it can't be made.
     #[must_use]
     pub fn new() -> Self {
-        Self::within(&env::temp_dir())
+        Self::create_in(&env::temp_dir())
     }
 
-    /// Makes a new directory whose files are in memory, and on no disk.
-    ///
-    /// # Panics
-    ///
-    /// If it can't be made.
+    /// Creates a directory whose files are in shared memory, not on a disk.
     #[must_use]
     pub fn in_memory() -> Self {
-        Self::within(Path::new("/dev/shm"))
+        Self::create_in(Path::new("/dev/shm"))
     }
 
-    fn within(folder: &Path) -> Self {
+    fn create_in(parent: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // A process with this one's number may have left its own behind, also where guests see the host's.
+        // An earlier process with the same pid may have left its directory, also if guests share the host's file system.
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = folder.join(format!("memtrace-tests-{}-{number}", std::process::id()));
+            let path = parent.join(format!("memtrace-scratch-{}-{number}", std::process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => break path,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => panic!("{} cannot be made: {error}", path.display()),
+                Err(error) => panic!("cannot create {}: {error}", path.display()),
             }
         };
-        fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("the directory is ours");
+        fs::set_permissions(&path, Permissions::from_mode(0o777))
+            .expect("the permissions of a new directory can be set");
         Self(path)
     }
 
-    /// Copies a program, to be run by anybody.
+    /// Creates a subdirectory.
+    #[must_use]
+    pub fn subdirectory(&self, name: &str) -> PathBuf {
+        let path = self.join(name);
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()));
+        path
+    }
+
+    /// Copies an executable; every user may run the copy.
     ///
-    /// Another process does it: a descriptor of our own for writing could be inherited by what another test starts, and
-    /// as long as that is so the copy cannot be run (`ETXTBSY`).
-    ///
-    /// # Panics
-    ///
-    /// If it can't be copied.
+    /// Another process copies it. If this process had the copy open for writing, a child that another test starts could
+    /// inherit the descriptor, and running the copy would fail with `ETXTBSY` until the child exits.
     #[must_use]
     pub fn program(&self, from: &Path, name: &str) -> PathBuf {
         let path = self.join(name);
@@ -83,7 +79,7 @@ impl Deref for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What remains is where such things are looked for, and a test that failed is not to fail twice.
+        // A failed test must not panic again; what cannot be removed stays in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,79 +1,70 @@
-//! Victims: programs that wait at a barrier, work, and say what they did.
+//! Victims: processes that wait at a barrier, do their work, and print its result as JSON.
 
 use std::process::Command;
 
-use crate::books::Books;
-use crate::process::{self, Process};
+use serde::de::DeserializeOwned;
 
-/// A victim that waits at its first barrier, or works.
+use crate::process::{self, Process};
+use crate::totals::VictimTotals;
+
+/// A victim that has reached its first barrier.
 pub struct Victim {
     process: Process,
     pid: u32,
 }
 
 impl Victim {
-    /// Runs a command that becomes a victim, and waits until it is at its barrier.
-    ///
-    /// # Panics
-    ///
-    /// If it doesn't come there.
+    /// Starts `command` and waits until it is at its first barrier.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
-        let mut process = Process::start(command);
-        let line = process.line();
+        Self::wait_for(Process::start(command))
+    }
+
+    /// Waits until `process` is at its first barrier, where it prints `ready PID`.
+    #[must_use]
+    pub fn wait_for(mut process: Process) -> Self {
+        let line = process.read_line();
         let Some(pid) = line.strip_prefix("ready ").and_then(|pid| pid.parse().ok()) else {
-            panic!("{command:?} said `{line}` when it should be ready");
+            panic!("a victim printed `{line}`, not `ready PID`");
         };
         Self { process, pid }
     }
 
-    /// The victim's pid.
+    /// The pid that it printed; a shell that started it has another.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Lets it pass its barrier, and returns its books when it has worked.
-    ///
-    /// # Panics
-    ///
-    /// If it prints no books.
-    pub fn work(&mut self) -> Books {
-        self.process.tell("");
-        self.books()
+    /// Releases it from its barrier and returns its totals when its work is done.
+    pub fn work(&mut self) -> VictimTotals {
+        self.process.write_line("");
+        self.read_totals()
     }
 
-    /// The books that it prints next.
-    ///
-    /// # Panics
-    ///
-    /// If it prints none.
-    pub fn books(&mut self) -> Books {
-        let line = self.process.line();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("books that are none ({error}): {line}"))
+    /// Reads the totals that it prints next.
+    pub fn read_totals(&mut self) -> VictimTotals {
+        self.read_json()
     }
 
-    /// Waits until it waits for its standard input: for programs that still allocate after they have said something.
-    ///
-    /// # Panics
-    ///
-    /// If it doesn't come there.
-    pub fn wait_until_it_reads(&self) {
-        process::wait_until_it_reads(self.pid);
+    /// Reads the next line of its output.
+    pub fn read_json<T: DeserializeOwned>(&mut self) -> T {
+        let line = self.process.read_line();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the victim's line: {line}"))
     }
 
-    /// Lets it pass its last barrier, and waits until it has ended well.
-    ///
-    /// # Panics
-    ///
-    /// If it doesn't end, or not well.
+    /// Waits until it reads its standard input, for programs that allocate after they have printed a line.
+    pub fn wait_until_reading_stdin(&self) {
+        process::wait_until_reading_stdin(self.pid);
+    }
+
+    /// Releases it from its last barrier and waits until it exits, with status 0.
     pub fn finish(mut self) {
-        self.process.tell("");
+        self.process.write_line("");
         let status = self.process.wait();
-        assert!(status.success(), "the victim ended with {status}: {}", self.process.rest_of_errors());
+        assert!(status.success(), "the victim ended with {status}: {}", self.process.remaining_stderr());
     }
 
-    /// The process behind the victim.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }

@@ -4,35 +4,27 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use harness::report::doctor::Told;
+use harness::report::doctor::DoctorReport;
 
 use crate::{root, tracer};
 
-/// What `before... binary doctor --json [--pid PID]` says.
-///
-/// # Panics
-///
-/// Without root, or if it does not write its JSON.
+/// Runs `wrapper... binary doctor --json [--pid PID]`.
 #[must_use]
-pub fn through(before: &[&str], binary: &Path, pid: Option<u32>) -> Told {
-    root::required();
-    let mut words: Vec<&OsStr> = before.iter().map(OsStr::new).collect();
+pub fn run_through(wrapper: &[&str], binary: &Path, pid: Option<u32>) -> DoctorReport {
+    root::require();
+    let mut words: Vec<&OsStr> = wrapper.iter().map(OsStr::new).collect();
     words.extend([binary.as_os_str(), OsStr::new("doctor"), OsStr::new("--json")]);
     let output = Command::new(words[0])
         .args(&words[1..])
         .args(pid.into_iter().flat_map(|pid| [String::from("--pid"), pid.to_string()]))
         .output()
-        .expect("doctor can be run");
-    let told: Told = serde_json::from_slice(&output.stdout).expect("doctor writes its own JSON");
-    Told { code: output.status.code(), errors: String::from_utf8_lossy(&output.stderr).into_owned(), ..told }
+        .expect("memtrace doctor starts");
+    let report: DoctorReport = serde_json::from_slice(&output.stdout).expect("memtrace doctor writes JSON");
+    DoctorReport { code: output.status.code(), stderr: String::from_utf8_lossy(&output.stderr).into_owned(), ..report }
 }
 
-/// What it says of this machine.
-///
-/// # Panics
-///
-/// As [`through`].
+/// Runs `memtrace doctor --json`.
 #[must_use]
-pub fn of_machine() -> Told {
-    through(&[], &tracer::binary(), None)
+pub fn run() -> DoctorReport {
+    run_through(&[], &tracer::binary(), None)
 }

@@ -1,24 +1,21 @@
-//! What the running kernel cannot do, by its release: tests hold that memtrace finds the same by trying.
+//! Features of the running kernel by its release. Tests compare them with the features that memtrace detects by trying.
 
 use std::fs;
 use std::path::Path;
 
 use crate::mounts;
 
-/// A mapping's notice can carry a build-id (`PERF_RECORD_MISC_MMAP_BUILD_ID`, include/uapi/linux/perf_event.h).
+/// mmap events can carry a build ID (`PERF_RECORD_MISC_MMAP_BUILD_ID`, include/uapi/linux/perf_event.h).
 pub const BUILD_IDS: (u32, u32) = (5, 12);
 
-/// A program sees with which registers a thread has entered the kernel (`bpf_task_pt_regs`, include/uapi/linux/bpf.h).
-pub const KERNEL_TOUCHES: (u32, u32) = (5, 15);
+/// BPF programs can read the registers with which a thread entered the kernel (`bpf_task_pt_regs`,
+/// include/uapi/linux/bpf.h).
+pub const TASK_PT_REGS: (u32, u32) = (5, 15);
 
-/// A program can ask what a process has mapped (`bpf_find_vma`, include/uapi/linux/bpf.h).
-pub const MAPPINGS: (u32, u32) = (5, 17);
+/// BPF programs can look up a VMA (`bpf_find_vma`, include/uapi/linux/bpf.h).
+pub const FIND_VMA: (u32, u32) = (5, 17);
 
-/// The first two numbers of its release.
-///
-/// # Panics
-///
-/// If it has none.
+/// Returns the first two numbers of the kernel release.
 #[must_use]
 pub fn version() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel has a release");
@@ -27,24 +24,15 @@ pub fn version() -> (u32, u32) {
     (numbers.next().expect("a first number"), numbers.next().expect("a second number"))
 }
 
-/// Whether the kernel half finds by itself what a process has mapped.
-///
-/// # Panics
-///
-/// As [`version`].
 #[must_use]
-pub fn finds_mappings() -> bool {
-    version() >= MAPPINGS
+pub fn has_find_vma() -> bool {
+    version() >= FIND_VMA
 }
 
-/// Whether files that a process maps while it is traced can be told when it has ended. Without build-ids they are told by
-/// device and inode, which are not those that overlayfs shows.
-///
-/// # Panics
-///
-/// Where no root is mounted.
+/// Returns true if files that a process maps during the trace can be identified after it has exited. Without build IDs they
+/// are identified by device and inode, which differ from those that overlayfs shows.
 #[must_use]
-pub fn tells_mapped_files() -> bool {
-    let root = mounts::all().into_iter().rfind(|mount| mount.point == Path::new("/"));
-    version() >= BUILD_IDS || root.expect("a root is mounted").kind != "overlay"
+pub fn identifies_mapped_files() -> bool {
+    let root = mounts::list().into_iter().rfind(|mount| mount.path == Path::new("/"));
+    version() >= BUILD_IDS || root.expect("a root file system is mounted").fs_type != "overlay"
 }

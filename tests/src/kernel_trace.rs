@@ -1,4 +1,4 @@
-//! What the kernel's own tracing tells: a second witness of tracepoints, by another way than BPF.
+//! Tracepoint records of ftrace, as a reference that does not depend on BPF.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,41 +9,35 @@ use std::time::Duration;
 use crate::process;
 use crate::scratch::Scratch;
 
-/// An instance of tracefs in which some tracepoints are written down; gone when it is dropped.
+/// An instance of tracefs that records tracepoints. Dropping it removes the instance.
 pub struct KernelTrace {
     mount: Scratch,
     instance: PathBuf,
 }
 
-/// A tracepoint that was passed.
+/// One record of a tracepoint.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Passed {
-    /// Its name.
+pub struct TracepointHit {
     pub name: String,
-    /// The thread that passed it.
     pub tid: u32,
-    /// When, by the kernel's trace clock.
+    /// Time of the kernel's trace clock.
     pub at: Duration,
-    /// Its fields, where they are numbers.
+    /// Its numeric fields.
     pub fields: BTreeMap<String, u64>,
-    /// Its fields as they are written.
+    /// All fields as text.
     pub text: String,
 }
 
 impl KernelTrace {
-    /// Has the tracepoints `GROUP/NAME` written down from now on.
-    ///
-    /// # Panics
-    ///
-    /// If the kernel doesn't have one, or can't be told.
+    /// Starts recording the tracepoints, each given as `GROUP/NAME`.
     #[must_use]
-    pub fn of(tracepoints: &[&str]) -> Self {
+    pub fn start(tracepoints: &[&str]) -> Self {
         let mount = Scratch::new();
         process::run(Command::new("mount").args(["-t", "tracefs", "none"]).arg(&*mount));
         let instance = mount.join("instances").join(format!("memtrace-tests-{}", std::process::id()));
         let trace = Self { mount, instance };
-        fs::create_dir(&trace.instance).expect("tracefs takes instances");
-        // Room for some hundred thousand of them.
+        fs::create_dir(&trace.instance).expect("tracefs supports instances");
+        // Enough for several hundred thousand records.
         trace.write(Path::new("buffer_size_kb"), "32768");
         for tracepoint in tracepoints {
             trace.write(&Path::new("events").join(tracepoint).join("enable"), "1");
@@ -53,24 +47,20 @@ impl KernelTrace {
 
     fn write(&self, file: &Path, value: &str) {
         let path = self.instance.join(file);
-        fs::write(&path, value).unwrap_or_else(|error| panic!("{value} to {}: {error}", path.display()));
+        fs::write(&path, value).unwrap_or_else(|error| panic!("cannot write {value} to {}: {error}", path.display()));
     }
 
-    /// What was passed so far, of which nothing may have been lost.
-    ///
-    /// # Panics
-    ///
-    /// If something was, or a line isn't understood.
+    /// Returns the records so far. The kernel must not have dropped any.
     #[must_use]
-    pub fn read(&self) -> Vec<Passed> {
-        for cpu in fs::read_dir(self.instance.join("per_cpu")).expect("there are processors").flatten() {
-            let stats = fs::read_to_string(cpu.path().join("stats")).expect("each has statistics");
+    pub fn read(&self) -> Vec<TracepointHit> {
+        for cpu in fs::read_dir(self.instance.join("per_cpu")).expect("the instance has buffers").flatten() {
+            let stats = fs::read_to_string(cpu.path().join("stats")).expect("each buffer has statistics");
             let overrun = stats.lines().find_map(|line| line.strip_prefix("overrun: "));
-            assert_eq!(overrun, Some("0"), "the kernel's buffer was too small");
+            assert_eq!(overrun, Some("0"), "the buffer of ftrace was too small");
         }
-        let text = fs::read_to_string(self.instance.join("trace")).expect("the trace is text");
+        let text = fs::read_to_string(self.instance.join("trace")).expect("the trace is UTF-8");
         let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-        lines.map(|line| passed(line).unwrap_or_else(|| panic!("not a line of a trace: {line}"))).collect()
+        lines.map(|line| parse(line).unwrap_or_else(|| panic!("not a tracepoint record: {line}"))).collect()
     }
 }
 
@@ -81,17 +71,17 @@ impl Drop for KernelTrace {
     }
 }
 
-/// `COMM-TID [CPU] FLAGS SECONDS.MICROSECONDS: NAME: FIELD=VALUE FIELD=VALUE…`
-fn passed(line: &str) -> Option<Passed> {
+/// Parses `COMM-TID [CPU] FLAGS SECONDS.MICROSECONDS: NAME: FIELD=VALUE FIELD=VALUE…`.
+fn parse(line: &str) -> Option<TracepointHit> {
     let (head, rest) = line.split_once(" [")?;
     let tid = head.rsplit_once('-')?.1.trim_end().parse().ok()?;
-    let (when, rest) = rest.split_once(": ")?;
-    let (seconds, microseconds) = when.rsplit_once(' ')?.1.split_once('.')?;
+    let (time, rest) = rest.split_once(": ")?;
+    let (seconds, microseconds) = time.rsplit_once(' ')?.1.split_once('.')?;
     let at = Duration::new(seconds.parse().ok()?, microseconds.parse::<u32>().ok()? * 1000);
     let (name, text) = rest.split_once(": ")?;
     let fields = text.split(' ').filter_map(|field| {
         let (name, value) = field.split_once('=')?;
         Some((name.to_owned(), value.parse().ok()?))
     });
-    Some(Passed { name: name.to_owned(), tid, at, fields: fields.collect(), text: text.to_owned() })
+    Some(TracepointHit { name: name.to_owned(), tid, at, fields: fields.collect(), text: text.to_owned() })
 }

@@ -1,26 +1,25 @@
-//! What the privileged tests are made of: victims that know the truth, and memtrace run beside them.
+//! Support code of the privileged tests: memtrace attached to victims, and references to compare its reports with.
 //!
-//! A victim keeps its own books of what it asked its allocator for, in memory that it doesn't allocate. It waits at a
-//! barrier until memtrace has attached, works, prints its books, and waits at a second one until the trace is over. So a
-//! trace can be compared with the truth to the byte, without a sleep. Whatever waits has a deadline, so that what hangs
-//! fails.
+//! A victim keeps the totals of its own calls to the allocator, in memory that it does not allocate. It waits at a barrier
+//! until memtrace has attached, works, prints its totals, and waits at a second barrier until the trace has ended. A test can
+//! therefore compare a report with the expected totals to the byte, and needs no sleeps. Every wait has a time limit.
 
-#![expect(clippy::panic, reason = "a test's tools fail the test")]
-#![warn(clippy::missing_panics_doc)]
+#![expect(clippy::panic, reason = "a failure of the support code fails the test")]
+#![expect(missing_docs, reason = "used by the tests of this package only")]
 
+pub mod breakpoints;
 pub mod cgroup;
-pub mod counts;
+pub mod count_shim;
 pub mod doctor;
 pub mod explain;
-pub mod group;
 pub mod kernel;
 pub mod kernel_trace;
-pub mod memory;
+pub mod memory_cgroup;
 pub mod mounts;
 pub mod oracle;
 pub mod outcome;
 pub mod overlay;
-pub mod pages;
+pub mod page_counts;
 pub mod redis;
 pub mod root;
 pub mod swap;
@@ -29,11 +28,11 @@ pub mod tracer;
 pub mod victim;
 
 pub use cgroup::Cgroup;
-pub use counts::Counts;
-pub use group::Group;
-pub use harness::report::{Page, Place, Stack};
-pub use harness::{Books, Numbers, Report, Scratch, Victim, books, process, report, scratch};
+pub use count_shim::CountShim;
+pub use harness::report::{CallSite, Explanation, Stack};
+pub use harness::{Report, Scratch, Totals, Victim, VictimTotals, process, report, scratch, totals};
 pub use kernel_trace::KernelTrace;
+pub use memory_cgroup::MemoryCgroup;
 pub use oracle::Oracle;
 pub use outcome::Outcome;
 pub use overlay::Overlay;

@@ -1,37 +1,29 @@
-//! What is mounted, as proc(5) lists it.
+//! Mounts of this process (proc_pid_mounts(5)).
 
 use std::fs;
 use std::path::PathBuf;
 
-/// A mount.
 pub struct Mount {
-    /// Where it lies.
-    pub point: PathBuf,
-    /// The kind of its file system.
-    pub kind: String,
+    pub path: PathBuf,
+    pub fs_type: String,
     options: String,
 }
 
 impl Mount {
-    /// Whether it was mounted with the option.
     #[must_use]
     pub fn has_option(&self, name: &str) -> bool {
         self.options.split(',').any(|option| option == name)
     }
 }
 
-/// Every mount that this process sees; one that lies over another comes after it.
-///
-/// # Panics
-///
-/// If they cannot be read.
+/// Returns all mounts. A mount that hides another comes after it.
 #[must_use]
-pub fn all() -> Vec<Mount> {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts are listed");
-    let mount = |line: &str| {
+pub fn list() -> Vec<Mount> {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts can be read");
+    let parse = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        let [_, point, kind, options, ..] = words[..] else { panic!("not a mount: {line}") };
-        Mount { point: PathBuf::from(point), kind: kind.to_owned(), options: options.to_owned() }
+        let [_, path, fs_type, options, ..] = words[..] else { panic!("not a mount: {line}") };
+        Mount { path: PathBuf::from(path), fs_type: fs_type.to_owned(), options: options.to_owned() }
     };
-    mounts.lines().map(mount).collect()
+    mounts.lines().map(parse).collect()
 }

@@ -1,64 +1,46 @@
-//! What came of a trace: how it ended, what it said, and its reports.
+//! Result of a run of memtrace: exit code, output and reports.
 
 use std::fs;
 
 use crate::report::Report;
 use crate::scratch::Scratch;
 
-/// What came of a trace.
 pub struct Outcome {
-    /// The exit code; `None` if a signal ended it.
+    /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it wrote to standard error.
-    pub errors: String,
-    /// What it, or the command that it started, wrote to standard output.
-    pub output: String,
+    pub stderr: String,
+    /// Standard output of memtrace and of the command that it started.
+    pub stdout: String,
     pub(crate) scratch: Scratch,
 }
 
 impl Outcome {
-    /// The report of a trace that went well.
-    ///
-    /// # Panics
-    ///
-    /// If the exit code isn't 0 or the report can't be read.
+    /// Returns the report. The exit code must be 0.
     #[must_use]
     pub fn report(&self) -> Report {
         self.report_with_code(0)
     }
 
-    /// The report of a trace that ended with `code`.
-    ///
-    /// # Panics
-    ///
-    /// If it ended with another, or the report can't be read.
+    /// Returns the report. The exit code must be `code`.
     #[must_use]
     pub fn report_with_code(&self, code: i32) -> Report {
         self.assert_code(code);
         self.read("out.json")
     }
 
-    /// The report of one class of the events that were followed in a trace that went well.
-    ///
-    /// # Panics
-    ///
-    /// As [`Outcome::report`].
+    /// Returns the report of one event class, in a trace of several. The exit code must be 0.
     #[must_use]
-    pub fn report_of(&self, events: &str) -> Report {
+    pub fn report_for(&self, event_class: &str) -> Report {
         self.assert_code(0);
-        self.read(&format!("out.{events}.json"))
+        self.read(&format!("out.{event_class}.json"))
     }
 
     fn read(&self, name: &str) -> Report {
         let text = fs::read_to_string(self.scratch.join(name)).expect("the JSON report was written");
-        Report::read(&text).unwrap_or_else(|error| panic!("the JSON report cannot be read: {error}\n{text}"))
+        Report::read(&text).unwrap_or_else(|error| panic!("{error} in the JSON report:\n{text}"))
     }
 
-    /// The folded stacks, line by line: the frames and the value.
-    ///
-    /// # Panics
-    ///
-    /// If they weren't written or aren't folded stacks.
+    /// Returns the folded stacks and their values.
     #[must_use]
     pub fn folded(&self) -> Vec<(String, u64)> {
         let text = fs::read_to_string(self.scratch.join("out.folded")).expect("the folded stacks were written");
@@ -69,28 +51,20 @@ impl Outcome {
         parsed.map(|line| line.unwrap_or_else(|| panic!("not folded stacks: {text}"))).collect()
     }
 
-    /// Asserts how it ended.
-    ///
-    /// # Panics
-    ///
-    /// If it ended with another code.
     pub fn assert_code(&self, code: i32) {
-        assert_eq!(self.code, Some(code), "memtrace said: {}", self.errors);
+        assert_eq!(self.code, Some(code), "standard error of memtrace: {}", self.stderr);
     }
 
-    /// Asserts that it ended with `code` before any probe was in place, wrote no report, and said why in these words.
-    ///
-    /// # Panics
-    ///
-    /// Otherwise.
+    /// Asserts that it exited with `code` before it attached, wrote no report, and that its error message contains all
+    /// `words`.
     pub fn assert_refused(&self, code: i32, words: &[&str]) {
         self.assert_code(code);
-        assert!(!self.errors.lines().any(|line| line.starts_with("attached")), "it attached: {}", self.errors);
+        assert!(!self.stderr.lines().any(|line| line.starts_with("attached")), "memtrace attached: {}", self.stderr);
         for word in words {
-            assert!(self.errors.contains(word), "`{word}` is not in: {}", self.errors);
+            assert!(self.stderr.contains(word), "`{word}` is not in: {}", self.stderr);
         }
         for name in ["out.json", "out.folded"] {
-            assert!(!self.scratch.join(name).exists(), "{name} was left behind");
+            assert!(!self.scratch.join(name).exists(), "{name} was written");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A file system that lies over others, as a container's does.
+//! Overlay file systems, as containers have.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,48 +6,40 @@ use std::process::Command;
 use crate::process;
 use crate::scratch::Scratch;
 
-/// A mounted overlay, unmounted when it is dropped. Its layers are of different file systems, so that it gives its files
-/// inodes and a device of its own.
+/// A mounted overlay, unmounted when this is dropped. Its layers are on different file systems, so that its files have a
+/// device and inodes of the overlay.
 pub struct Overlay(Scratch);
 
 impl Overlay {
-    /// Mounts one that shows an empty folder.
-    ///
-    /// # Panics
-    ///
-    /// If it can't be mounted.
+    /// Mounts an empty overlay.
     #[must_use]
     pub fn mount() -> Self {
         let overlay = Self(Scratch::new());
-        let at = |name: &str| overlay.0.join(name);
-        process::run(Command::new("mkdir").args([at("lower"), at("layer"), at("root")]));
-        process::run(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at("layer")));
-        process::run(Command::new("mkdir").args([at("layer/upper"), at("layer/work")]));
+        let path = |name: &str| overlay.0.join(name);
+        process::run(Command::new("mkdir").args([path("lower"), path("layer"), path("root")]));
+        process::run(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(path("layer")));
+        process::run(Command::new("mkdir").args([path("layer/upper"), path("layer/work")]));
         let layers = ["lowerdir", "upperdir", "workdir"].iter().zip(["lower", "layer/upper", "layer/work"]);
-        let layers: Vec<_> = layers.map(|(option, layer)| format!("{option}={}", at(layer).display())).collect();
-        process::run(Command::new("mount").args(["-t", "overlay", "none", "-o", &layers.join(",")]).arg(at("root")));
+        let layers: Vec<_> = layers.map(|(option, layer)| format!("{option}={}", path(layer).display())).collect();
+        process::run(Command::new("mount").args(["-t", "overlay", "none", "-o", &layers.join(",")]).arg(path("root")));
         overlay
     }
 
-    /// Copies a program into the lower layer; returns where the overlay shows it.
-    ///
-    /// # Panics
-    ///
-    /// If it can't be copied, or is not shown.
+    /// Copies an executable into the lower layer and returns its path in the overlay.
     #[must_use]
     pub fn program(&self, from: &Path, name: &str) -> PathBuf {
-        let below = self.0.program(from, &format!("lower/{name}"));
-        let above = self.0.join("root").join(name);
-        assert!(above.exists(), "{} is not shown", below.display());
-        above
+        let lower = self.0.program(from, &format!("lower/{name}"));
+        let merged = self.0.join("root").join(name);
+        assert!(merged.exists(), "{} is not in the overlay", lower.display());
+        merged
     }
 }
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        for folder in ["root", "layer"] {
-            // What could not be mounted cannot be unmounted, and a test that failed is not to fail twice.
-            let _ = Command::new("umount").arg("--lazy").arg(self.0.join(folder)).output();
+        for mount_point in ["root", "layer"] {
+            // If mounting failed, so does this; the test must not panic again.
+            let _ = Command::new("umount").arg("--lazy").arg(self.0.join(mount_point)).output();
         }
     }
 }

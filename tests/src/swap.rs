@@ -1,4 +1,4 @@
-//! Memory that is not in memory.
+//! Swap space.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -8,22 +8,18 @@ use std::process::Command;
 use crate::process::run;
 use crate::scratch::Scratch;
 
-/// A file to swap to, for as long as this lives.
+/// A swap file in use, until this is dropped.
 pub struct Swap(PathBuf);
 
 impl Swap {
-    /// Makes one of so many bytes, and has the kernel use it.
-    ///
-    /// # Panics
-    ///
-    /// If it can't be made, or the kernel doesn't take it.
+    /// Creates a swap file of this size and enables it.
     #[must_use]
-    pub fn on(scratch: &Scratch, bytes: u64) -> Self {
+    pub fn create_in(scratch: &Scratch, bytes: u64) -> Self {
         let path = scratch.join("swap");
-        let file = File::create(&path).expect("the folder can be written to");
-        // It must have all its blocks.
-        io::copy(&mut io::repeat(0).take(bytes), &mut &file).expect("there is room");
-        file.sync_all().expect("it can be written");
+        let file = File::create(&path).expect("the scratch directory is writable");
+        // A swap file must not be sparse.
+        io::copy(&mut io::repeat(0).take(bytes), &mut &file).expect("there is space for the swap file");
+        file.sync_all().expect("the swap file can be written");
         run(Command::new("chmod").arg("600").arg(&path));
         run(Command::new("mkswap").arg(&path));
         run(Command::new("swapon").arg(&path));
@@ -33,19 +29,15 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        // Nobody has anything there that would keep it.
+        // If this fails, memory is short; the test must not panic again.
         let _ = Command::new("swapoff").arg(&self.0).status();
     }
 }
 
-/// How many pages the machine has read from swap, as the kernel counts (`pswpin` of `/proc/vmstat`).
-///
-/// # Panics
-///
-/// If the kernel doesn't count them.
+/// Returns the number of pages that the machine has read from swap (`pswpin` of `/proc/vmstat`).
 #[must_use]
-pub fn swapped_in() -> u64 {
-    let counters = fs::read_to_string("/proc/vmstat").expect("there are counters");
+pub fn pages_swapped_in() -> u64 {
+    let counters = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat can be read");
     let count = counters.lines().find_map(|line| line.strip_prefix("pswpin "));
-    count.expect("the kernel has swap").parse().expect("a number")
+    count.expect("the kernel supports swap").parse().expect("a number")
 }

@@ -1,69 +1,52 @@
-//! A victim traced between its barriers, with the books and the stacks of others beside memtrace's.
+//! A victim traced between its barriers, with its totals and reference stacks.
 
 use std::process::Command;
 
-use crate::books::Books;
-use crate::counts::Counts;
 use crate::oracle::Comparison;
-use crate::report::Report;
-use crate::{Oracle, Scratch, Trace, Victim, victim};
+use crate::{CountShim, Oracle, Report, Scratch, Trace, Victim, VictimTotals, victim};
 
-/// What memtrace says of a victim, and what the victim says.
+/// memtrace's report on a victim, and the totals that it should have.
 pub struct Traced {
-    /// memtrace's report.
     pub report: Report,
-    /// The victim's books.
-    pub books: Books,
+    pub expected: VictimTotals,
 }
 
 impl Traced {
     /// Traces the victim `name`.
-    ///
-    /// # Panics
-    ///
-    /// If the trace or the victim does not go well.
     #[must_use]
     pub fn victim(name: &str) -> Self {
-        Self::command(&mut Command::new(victim::path(name)), || ())
+        Self::trace(&mut Command::new(victim::path(name)), || ())
     }
 
-    /// Traces the victim `name`, of which libgcc takes the stack of every allocation.
-    ///
-    /// # Panics
-    ///
-    /// If the trace or the victim does not go well.
+    /// Traces the victim `name`, and compares all stacks with those of libgcc's unwinder.
     #[must_use]
     pub fn with_oracle(name: &str) -> (Self, Comparison) {
         let scratch = Scratch::new();
         let oracle = Oracle::create(&scratch);
         let path = victim::path(name);
-        let traced = Self::command(Command::new(&path).envs(oracle.environment()), || oracle.begin(1));
+        let traced = Self::trace(Command::new(&path).envs(oracle.environment()), || oracle.begin(1));
         let comparison = oracle.compare(&path, &traced.report);
         (traced, comparison)
     }
 
-    /// Traces the victim `name`, which keeps no books, with those of the calls that were seen in it.
-    ///
-    /// # Panics
-    ///
-    /// If the trace or the victim does not go well.
+    /// Traces the victim `name`, which counts nothing itself; the shim counts its calls.
     #[must_use]
     pub fn with_counts(name: &str) -> Self {
         let scratch = Scratch::new();
-        let counts = Counts::create(&scratch);
+        let counts = CountShim::create(&scratch);
         let path = victim::path(name);
-        let traced = Self::command(Command::new(&path).envs(counts.environment()), || counts.begin());
-        Self { books: counts.read(), ..traced }
+        let traced = Self::trace(Command::new(&path).envs(counts.environment()), || counts.begin());
+        Self { expected: counts.read(), ..traced }
     }
 
-    /// `begin` is called when memtrace is there and the victim is at its barrier.
-    fn command(command: &mut Command, begin: impl FnOnce()) -> Self {
+    /// Calls `begin` after memtrace has attached, with the victim at its barrier.
+    fn trace(command: &mut Command, begin: impl FnOnce()) -> Self {
         let mut victim = Victim::start(command);
-        let tracer = Trace::of(&victim).start();
+        let tracer = Trace::victim(&victim).start();
         begin();
-        let books = victim.work();
+        let expected = victim.work();
         let report = tracer.stop().report();
         victim.finish();
-        Self { report, books }
+        Self { report, expected }
     }
 }

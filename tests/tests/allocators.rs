@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use memtrace_tests::{Books, Report, Trace, Victim, victim};
+use memtrace_tests::{Report, Trace, Victim, VictimTotals, victim};
 
 /// Number of allocator calls of a victim in C or C++.
 const ROUNDS: &str = "2000";
@@ -11,9 +11,9 @@ const ROUNDS: &str = "2000";
 const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*arg2)->ret,\
                     alloc=pool_make(size=arg1)->arg2,realloc=pool_grow(old=arg1,size=arg2)->ret,free=pool_give(arg1)";
 
-fn trace(name: &str, arguments: &[&str], options: &[&str]) -> (Report, Books) {
+fn trace(name: &str, arguments: &[&str], options: &[&str]) -> (Report, VictimTotals) {
     let mut victim = Victim::start(Command::new(victim::path(name)).args(arguments));
-    let tracer = Trace::of(&victim).option("--ring-size").option("64MiB").options(options).start();
+    let tracer = Trace::victim(&victim).option("--ring-size").option("64MiB").options(options).start();
     let books = victim.work();
     let outcome = tracer.stop();
     victim.finish();
@@ -121,7 +121,7 @@ fn exceptions_propagate_through_probed_operators() {
         let (report, books) = trace(name, &["500", &THROWS.to_string()], &[]);
         report.assert_nothing_lost();
         let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
-        let (traced, truth) = (process.totals, books.numbers);
+        let (traced, truth) = (process.totals, books.totals);
         assert_eq!((traced.live_bytes, traced.live_count), (truth.live_bytes, truth.live_count), "{name}");
         // The exception object is a block too. If the operator itself allocates it, only its free is recorded.
         let thrown = traced.alloc_count - truth.alloc_count + process.unmatched_frees;
@@ -135,9 +135,9 @@ fn stack_of_a_throwing_operator_starts_at_its_caller() {
         let (report, books) = trace(name, &["300", "0"], &[]);
         let caller = |name: &str| name.contains("take");
         let taken = report.stacks.iter().filter(|stack| stack.names().last().is_some_and(|name| caller(name)));
-        let count: u64 = taken.map(|stack| stack.numbers.alloc_count).sum();
+        let count: u64 = taken.map(|stack| stack.totals.alloc_count).sum();
         // With libstdc++'s operators, the allocator is malloc, and the operator is a frame of the stack.
-        let expected = if name == "operators" { count } else { books.numbers.alloc_count };
+        let expected = if name == "operators" { count } else { books.totals.alloc_count };
         assert_eq!(count, expected, "{name}: {:?}", report.leaves());
         assert!(report.stacks.iter().all(|stack| stack.names().iter().any(|name| caller(name))), "{name}");
     }
@@ -171,25 +171,25 @@ fn hook_option_traces_a_pool_together_with_malloc() {
 #[test]
 fn stripped_static_executable_is_refused_with_the_reason() {
     let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("10"));
-    let outcome = Trace::of(&victim).run();
+    let outcome = Trace::victim(&victim).run();
     assert_ne!(outcome.code, Some(0));
-    assert!(outcome.errors.contains("statically linked and stripped"), "{}", outcome.errors);
+    assert!(outcome.stderr.contains("statically linked and stripped"), "{}", outcome.stderr);
 }
 
 #[test]
 fn command_with_linked_jemalloc_is_traced_from_its_first_call() {
-    let outcome = Trace::of_command([victim::path("family.jemalloc_static").as_os_str(), "200".as_ref()]);
+    let outcome = Trace::command([victim::path("family.jemalloc_static").as_os_str(), "200".as_ref()]);
     let mut tracer = outcome.option("--ring-size").option("64MiB").start();
     let process = tracer.process();
-    let ready = process.line();
+    let ready = process.read_line();
     assert!(ready.starts_with("ready "), "{ready}");
-    process.tell("");
-    let books: Books = serde_json::from_str(&process.line()).expect("books");
-    process.tell("");
+    process.write_line("");
+    let books: VictimTotals = serde_json::from_str(&process.read_line()).expect("books");
+    process.write_line("");
     let report = tracer.wait().report();
     report.assert_nothing_lost();
     // Plus the one block allocated before the barrier. Blocks allocated before main belong to the C library.
     let by_main = report.stacks.iter().filter(|stack| stack.names().contains(&"main"));
-    assert_eq!(by_main.map(|stack| stack.numbers.alloc_count).sum::<u64>(), books.numbers.alloc_count + 1);
-    assert!(report.totals.alloc_count > books.numbers.alloc_count + 1);
+    assert_eq!(by_main.map(|stack| stack.totals.alloc_count).sum::<u64>(), books.totals.alloc_count + 1);
+    assert!(report.totals.alloc_count > books.totals.alloc_count + 1);
 }

@@ -2,16 +2,16 @@
 
 use std::process::Command;
 
-use memtrace_tests::{Counts, Scratch, Victim, victim};
+use memtrace_tests::{CountShim, Scratch, Victim, victim};
 
 fn assert_matches_count_shim(name: &str, arguments: &[&str]) {
     let scratch = Scratch::new();
-    let counts = Counts::create(&scratch);
+    let counts = CountShim::create(&scratch);
     let mut victim = Victim::start(Command::new(victim::path(name)).args(arguments).envs(counts.environment()));
     counts.begin();
     let books = victim.work();
     let seen = counts.read();
-    assert_eq!(seen.numbers, books.numbers);
+    assert_eq!(seen.totals, books.totals);
     assert_eq!(seen.unmatched_frees, books.unmatched_frees);
     victim.finish();
 }

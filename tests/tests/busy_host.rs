@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use memtrace_tests::process::Process;
 use memtrace_tests::redis::{self, Redis};
-use memtrace_tests::{Books, Scratch, Trace, Victim, memory, victim};
+use memtrace_tests::{Scratch, Trace, Victim, VictimTotals, breakpoints, victim};
 
 /// Duration of the trace.
 const SPAN: Duration = Duration::from_secs(12);
@@ -103,7 +103,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     assert!(untraced.iter().all(|(code, _)| *code == Some(0)), "{untraced:?}");
 
     let mut victims: Vec<_> = VICTIMS.iter().map(|(name, arguments)| victim::start_with(name, arguments)).collect();
-    let tracer = Trace::of_all().start();
+    let tracer = Trace::system_wide().start();
     let stop = AtomicBool::new(false);
     let (rounds, books, short_lived) = thread::scope(|scope| {
         let running: Vec<_> = commands
@@ -119,7 +119,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
             let child = Command::new(victim::path("short_lived")).stdout(Stdio::piped()).spawn().expect("it was built");
             let pid = child.id();
             let output = child.wait_with_output().expect("it ends");
-            short_lived.insert(pid, serde_json::from_slice::<Books>(&output.stdout).expect("books"));
+            short_lived.insert(pid, serde_json::from_slice::<VictimTotals>(&output.stdout).expect("books"));
             thread::sleep((SPAN / VICTIMS.len() as u32).saturating_sub(Duration::from_millis(100)));
         }
         thread::sleep(SPAN.saturating_sub(begun.elapsed()));
@@ -129,9 +129,9 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     });
     let outcome = tracer.stop();
     for victim in &victims {
-        memory::wait_until_unprobed(victim.pid());
+        breakpoints::wait_until_removed(victim.pid());
     }
-    memory::wait_until_unprobed(server.pid());
+    breakpoints::wait_until_removed(server.pid());
     redis.shut_down();
     assert!(server.wait().success());
     assert!(rounds.iter().all(|&rounds| rounds > 0), "{rounds:?}");
@@ -139,18 +139,18 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     // A process that maps an allocator which was not known before counts as a loss.
     let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     let lost: BTreeMap<_, _> = report.losses.iter().filter(|(_, count)| **count > 0).collect();
-    assert_eq!(outcome.code == Some(20), !lost.is_empty(), "{lost:?}: {}", outcome.errors);
+    assert_eq!(outcome.code == Some(20), !lost.is_empty(), "{lost:?}: {}", outcome.stderr);
     report.assert_consistent();
     for ((victim, books), (name, _)) in victims.iter().zip(&books).zip(VICTIMS) {
-        let programs = report.programs_of(victim.pid());
+        let programs = report.entries_of(victim.pid());
         let [program] = &programs[..] else { panic!("{name} is not one program: {programs:?}; lost: {lost:?}") };
-        assert_eq!(program.totals, books.numbers, "{name}; lost: {lost:?}");
+        assert_eq!(program.totals, books.totals, "{name}; lost: {lost:?}");
         assert_eq!(program.unmatched_frees, books.unmatched_frees, "{name}; lost: {lost:?}");
     }
     for (pid, books) in &short_lived {
-        let programs = report.programs_of(*pid);
+        let programs = report.entries_of(*pid);
         let program = programs.last().expect("it was traced");
-        assert_eq!((&*program.comm, program.totals), ("short_lived", books.numbers), "lost: {lost:?}");
+        assert_eq!((&*program.comm, program.totals), ("short_lived", books.totals), "lost: {lost:?}");
     }
     assert!(report.processes.len() > 200, "{}", report.processes.len());
     assert!(report.cost.peak_rss_bytes < MOST_MEMORY, "{} bytes", report.cost.peak_rss_bytes);

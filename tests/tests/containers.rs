@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memtrace_common::vocabulary::LossReason;
-use memtrace_tests::{Books, Report, Scratch, Trace, Victim, memory, process, victim};
+use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, breakpoints, process, victim};
 
 /// Runs a command in its own mount namespace, on a copy of the directory that no other namespace has.
 const CONTAIN: &str = r#"mount -t tmpfs none "$0/root" && cp -a "$0/files/." "$0/root" && exec chroot "$0/root" "$@""#;
@@ -55,7 +55,7 @@ impl Files {
 }
 
 /// Asserts that symbols come from the container's files and that objects have the paths of the container.
-fn assert_named(report: &Report, books: &Books, program: &str) {
+fn assert_named(report: &Report, books: &VictimTotals, program: &str) {
     assert!(books.sites.len() > 1);
     for site in &books.sites {
         report.assert_site("exact.c", site);
@@ -74,10 +74,10 @@ fn pid_selects_a_process_in_a_container() {
     for script in [CONTAIN, OVERLAY] {
         let mut victim = files.start_by(script, PROGRAM);
         assert!(!files.root().join("lib").exists(), "its files are seen from outside");
-        let tracer = Trace::of(&victim).start();
+        let tracer = Trace::victim(&victim).start();
         let books = victim.work();
         let report = tracer.stop().report();
-        memory::wait_until_unprobed(victim.pid());
+        breakpoints::wait_until_removed(victim.pid());
         victim.finish();
         report.assert_equals(&books);
         report.assert_all_end("complete");
@@ -92,10 +92,10 @@ fn comm_and_exe_select_a_process_in_a_container() {
     for (by, script) in ["--comm", "--exe"].iter().flat_map(|by| [(*by, CONTAIN), (*by, OVERLAY)]) {
         let mut victim = files.start_by(script, PROGRAM);
         let value = if by == "--comm" { PROGRAM[1..].to_owned() } else { format!("/proc/{}/exe", victim.pid()) };
-        let tracer = Trace::of_all().options(&[by, &value]).start();
+        let tracer = Trace::system_wide().options(&[by, &value]).start();
         let books = victim.work();
         let report = tracer.stop().report();
-        memory::wait_until_unprobed(victim.pid());
+        breakpoints::wait_until_removed(victim.pid());
         victim.finish();
         report.assert_equals(&books);
         assert_named(&report, &books, PROGRAM);
@@ -108,7 +108,7 @@ fn new_process_in_a_known_container_is_traced_from_start() {
     const LATER: &str = "/mt-later";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
     let mut first = files.start(PROGRAM);
-    let tracer = Trace::of_all().options(&["--comm", &LATER[1..]]).start();
+    let tracer = Trace::system_wide().options(&["--comm", &LATER[1..]]).start();
     let of_first = |what: &str| format!("/proc/{}/{what}", first.pid());
     let mut command = Command::new("nsenter");
     command.arg(format!("--mount={}", of_first("ns/mnt"))).arg(format!("--root={}", of_first("root")));
@@ -116,7 +116,7 @@ fn new_process_in_a_known_container_is_traced_from_start() {
     let report = tracer.stop().report();
     first.work();
     first.finish();
-    let books: Books = serde_json::from_str(output.trim()).expect("books");
+    let books: VictimTotals = serde_json::from_str(output.trim()).expect("books");
     report.assert_equals(&books);
 }
 
@@ -125,10 +125,10 @@ fn first_process_of_a_new_container_is_counted_as_late() {
     const PROGRAM: &str = "/mt-late";
     const LATER: &str = "/mt-next";
     let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
-    let mut tracer = Trace::of_all().options(&["--comm", &PROGRAM[1..], "--comm", &LATER[1..]]).start();
+    let mut tracer = Trace::system_wide().options(&["--comm", &PROGRAM[1..], "--comm", &LATER[1..]]).start();
     let mut first = files.start(PROGRAM);
     // No other process maps the container's C library.
-    assert!(tracer.process().wait_for_error_line("memtrace: process"));
+    assert!(tracer.process().wait_for_stderr_line("memtrace: process"));
     let of_first = |what: &str| format!("/proc/{}/{what}", first.pid());
     let mut command = Command::new("nsenter");
     command.arg(format!("--mount={}", of_first("ns/mnt"))).arg(format!("--root={}", of_first("root")));
@@ -137,9 +137,9 @@ fn first_process_of_a_new_container_is_counted_as_late() {
     let report = tracer.stop().report_with_code(20);
     first.finish();
     report.assert_only_lost(LossReason::AllocatorLate, 1);
-    let later: Books = serde_json::from_str(output.trim()).expect("books");
+    let later: VictimTotals = serde_json::from_str(output.trim()).expect("books");
     let of = |comm: &str| report.processes.iter().find(|process| process.comm == comm).expect("it is traced");
-    assert_eq!(of(&LATER[1..]).totals, later.numbers);
+    assert_eq!(of(&LATER[1..]).totals, later.totals);
     // Blocks from before the barrier are freed after it and count as unmatched.
-    assert_eq!(of(&PROGRAM[1..]).totals, books.numbers);
+    assert_eq!(of(&PROGRAM[1..]).totals, books.totals);
 }

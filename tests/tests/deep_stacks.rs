@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use memtrace_tests::{Books, Place, Stack, Trace, victim};
+use memtrace_tests::{CallSite, Stack, Trace, VictimTotals, victim};
 use serde::Deserialize;
 
 /// Output of the victim.
@@ -14,22 +14,22 @@ struct Work {
     #[serde(default)]
     callers: Vec<(String, u64)>,
     #[serde(flatten)]
-    books: Books,
+    books: VictimTotals,
 }
 
 impl Work {
-    fn places(&self, program: &Path) -> Vec<Place> {
+    fn places(&self, program: &Path) -> Vec<CallSite> {
         let object = |name: &str| if name.is_empty() { program.to_owned() } else { name.into() };
-        self.callers.iter().map(|(name, offset)| Place::in_object(&object(name), *offset)).collect()
+        self.callers.iter().map(|(name, offset)| CallSite::in_object(&object(name), *offset)).collect()
     }
 }
 
 /// Returns the stack of the victim's only allocation and the victim's output.
 fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
     let mut victim = victim::start_with(name, &[&depth.to_string()]);
-    let tracer = Trace::of(&victim).options(options).start();
-    victim.process().tell("");
-    let line = victim.process().line();
+    let tracer = Trace::victim(&victim).options(options).start();
+    victim.process().write_line("");
+    let line = victim.process().read_line();
     let work: Work = serde_json::from_str(&line).expect("the victim prints its books");
     let report = tracer.stop().report();
     victim.finish();
@@ -45,8 +45,8 @@ fn chain(depth: u32) -> Vec<&'static str> {
 }
 
 /// The leaf differs, since it calls the allocator and `backtrace` at different addresses.
-fn assert_equal(stack: &Stack, truth: &[Place]) {
-    assert_eq!(stack.places()[1..], truth[1..]);
+fn assert_equal(stack: &Stack, truth: &[CallSite]) {
+    assert_eq!(stack.call_sites()[1..], truth[1..]);
 }
 
 fn is_equal_and_complete(name: &str, depth: u32, options: &[&str]) {

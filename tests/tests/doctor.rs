@@ -7,8 +7,8 @@ use std::process::Command;
 
 use memtrace_common::vocabulary::{FUNCTIONS, Naming};
 use memtrace_tests::doctor;
-use memtrace_tests::report::doctor::Told;
-use memtrace_tests::{Scratch, Trace, Victim, memory, process, tracer, victim};
+use memtrace_tests::report::doctor::DoctorReport;
+use memtrace_tests::{Scratch, Trace, Victim, breakpoints, process, tracer, victim};
 
 const NO_SUCH_PROCESS: i32 = 3;
 const NOT_PERMITTED: i32 = 4;
@@ -18,13 +18,13 @@ const UNTRACEABLE: i32 = 8;
 const NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
 /// Runs doctor and asserts that standard error is empty.
-fn doctor_through(before: &[&str], binary: &Path, pid: Option<u32>) -> Told {
-    let told = doctor::through(before, binary, pid);
-    assert_eq!(told.errors, "");
+fn doctor_through(before: &[&str], binary: &Path, pid: Option<u32>) -> DoctorReport {
+    let told = doctor::run_through(before, binary, pid);
+    assert_eq!(told.stderr, "");
     told
 }
 
-fn doctor(pid: u32) -> Told {
+fn doctor(pid: u32) -> DoctorReport {
     doctor_through(&[], &tracer::binary(), Some(pid))
 }
 
@@ -57,7 +57,7 @@ fn allocator_lists_every_hooked_function_that_nm_shows() {
         let library = mapped(victim.pid(), library);
         let told = doctor(victim.pid());
         assert_eq!(told.code, Some(0), "{told:#?}");
-        let [followed, lacking] = told.about(subject)[..] else { panic!("{told:#?}") };
+        let [followed, lacking] = told.findings_on(subject)[..] else { panic!("{told:#?}") };
         let names = followed.detail.strip_prefix(&format!("{library}: ")).expect("the library's path comes first");
         let followed_names: BTreeSet<_> =
             names.split(", ").flat_map(|one| one.split(" = ")).map(str::to_owned).collect();
@@ -75,14 +75,16 @@ fn debug_information_of_a_target_is_reported() {
     let told = doctor(victim.pid());
     // Victims are compiled with -g.
     let expected = format!("{}: in the file itself", victim::path("exact").display());
-    assert!(told.about("debug information").iter().any(|found| found.verdict == "ok" && found.detail == expected));
+    assert!(
+        told.findings_on("debug information").iter().any(|found| found.verdict == "ok" && found.detail == expected)
+    );
 }
 
 #[test]
 fn doctor_leaves_no_breakpoints_in_the_target() {
     let mut victim = victim::start_with("steady", &["100"]);
     assert_eq!(doctor(victim.pid()).code, Some(0));
-    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.work();
     victim.finish();
 }
@@ -96,10 +98,10 @@ fn preloaded_wrapper_is_listed_with_the_allocator() {
     let victim = Victim::start(&mut command);
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(0), "{told:#?}");
-    let shim_found = &told.about("allocator libcount_shim.so")[0];
+    let shim_found = &told.findings_on("allocator libcount_shim.so")[0];
     assert_eq!(shim_found.verdict, "ok");
     assert!(shim_found.detail.starts_with(shim.to_str().expect("a plain path")), "{shim_found:?}");
-    assert_eq!(told.about("allocator glibc")[0].verdict, "ok");
+    assert_eq!(told.findings_on("allocator glibc")[0].verdict, "ok");
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn every_allocator_is_listed_with_its_functions() {
     let victim = Victim::start(Command::new(victim::path("operators.jemalloc")).args(["1", "0"]));
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(0), "{told:#?}");
-    let followed = &told.about("allocator jemalloc")[0];
+    let followed = &told.findings_on("allocator jemalloc")[0];
     assert_eq!(followed.verdict, "ok");
     let names: Vec<_> = followed.detail.split(": ").nth(1).unwrap_or_default().split(", ").collect();
     for name in ["malloc", "free", "mallocx", "rallocx", "xallocx", "dallocx", "sdallocx"] {
@@ -117,7 +119,7 @@ fn every_allocator_is_listed_with_its_functions() {
         assert!(followed.detail.contains(name), "{name}: {followed:?}");
     }
     // Forwarding functions are marked as such.
-    let passed_on = told.about("allocator jemalloc").into_iter().find(|found| found.detail.contains("_ZdlPv,"));
+    let passed_on = told.findings_on("allocator jemalloc").into_iter().find(|found| found.detail.contains("_ZdlPv,"));
     assert!(passed_on.is_some_and(|found| found.detail.contains("only passes its calls on")), "{told:#?}");
     let allocators: Vec<_> = told.findings.iter().filter(|found| found.subject.starts_with("allocator ")).collect();
     let others =
@@ -131,9 +133,9 @@ fn stripped_static_executable_fails_with_inspected_files() {
     let told = doctor(victim.pid());
     assert_eq!(told.code, Some(NO_ALLOCATOR), "{told:#?}");
     assert_eq!(told.subjects("fail"), ["allocator"]);
-    assert!(told.about("allocator")[0].detail.contains("statically linked"), "{told:#?}");
+    assert!(told.findings_on("allocator")[0].detail.contains("statically linked"), "{told:#?}");
     let path = victim::path("family.stripped");
-    let looked_at = told.about("looked at");
+    let looked_at = told.findings_on("looked at");
     assert!(looked_at.iter().any(|found| found.detail.starts_with(&format!("{}: ", path.display()))), "{told:#?}");
 }
 
@@ -151,7 +153,7 @@ fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
         assert_eq!((told.code, told.subjects("fail")), (Some(code), vec![format!("process {pid}").as_str()]));
     }
     let remedy = format!("give --pid {}", threads.pid());
-    assert_eq!(doctor(thread).about(&format!("process {thread}"))[0].remedy, Some(remedy));
+    assert_eq!(doctor(thread).findings_on(&format!("process {thread}"))[0].remedy, Some(remedy));
 }
 
 #[test]
@@ -162,14 +164,14 @@ fn missing_capabilities_are_named_and_untried_checks_warn() {
     assert_eq!(told.code, Some(NOT_PERMITTED), "{told:#?}");
     let process = format!("process {}", victim.pid());
     assert_eq!(told.subjects("fail"), ["CAP_BPF", "CAP_PERFMON", &process]);
-    assert!(told.about(&process)[0].detail.contains("CAP_SYS_PTRACE"), "{told:#?}");
+    assert!(told.findings_on(&process)[0].detail.contains("CAP_SYS_PTRACE"), "{told:#?}");
     for (subject, missing) in [
         ("ring buffers", "CAP_BPF"),
         ("kernel half", "CAP_BPF and CAP_PERFMON"),
         ("probes", "CAP_BPF and CAP_PERFMON"),
         ("mapping notices", "CAP_PERFMON"),
     ] {
-        let [found] = told.about(subject)[..] else { panic!("{subject}: {told:#?}") };
+        let [found] = told.findings_on(subject)[..] else { panic!("{subject}: {told:#?}") };
         assert_eq!(found.verdict, "warn");
         assert_eq!(found.detail, format!("not known: it cannot be tried without {missing}"));
     }
@@ -184,7 +186,7 @@ fn capabilities_named_by_the_remedy_suffice_to_trace() {
     let scratch = Scratch::new();
     let copy = scratch.program(&tracer::binary(), "memtrace");
     let told = doctor_through(&NOBODY, &copy, None);
-    let remedy = told.about("CAP_BPF")[0].remedy.clone().expect("it is missing");
+    let remedy = told.findings_on("CAP_BPF")[0].remedy.clone().expect("it is missing");
     let named = remedy.split("setcap ").nth(1).and_then(|rest| rest.split("=ep ").next()).expect("a call of setcap");
     let given = named.split(',').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
     let (inheritable, ambient) = (format!("--inh-caps={given}"), format!("--ambient-caps={given}"));
@@ -193,7 +195,7 @@ fn capabilities_named_by_the_remedy_suffice_to_trace() {
     let mut victim = victim::start_with("steady", &["100"]);
     let told = doctor_through(&before, &copy, Some(victim.pid()));
     assert_eq!((told.code, told.subjects("fail")), (Some(0), vec![]));
-    let tracer = Trace::of(&victim).binary(&copy).through(&before).start();
+    let tracer = Trace::victim(&victim).binary(&copy).wrapped_in(&before).start();
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);
     victim.finish();

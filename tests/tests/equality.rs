@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use memtrace_tests::{Books, Report, Trace, Victim, victim};
+use memtrace_tests::{Report, Trace, Victim, VictimTotals, victim};
 
 /// Traces the victim between its two barriers.
-fn trace(mut victim: Victim) -> (Report, Books) {
-    let tracer = Trace::of(&victim).start();
+fn trace(mut victim: Victim) -> (Report, VictimTotals) {
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     let outcome = tracer.stop();
     victim.finish();
@@ -25,7 +25,7 @@ fn mixed_calls_match_in_total_and_per_call_site() {
     assert_eq!(books.sites.len(), 3);
     for site in &books.sites {
         report.assert_site("exact.c", site);
-        for stack in report.stacks_at(&site.name) {
+        for stack in report.stacks_with_leaf(&site.name) {
             assert!(stack.names().contains(&"main"), "main is not among {:?}", stack.names());
         }
     }
@@ -93,9 +93,9 @@ fn heap_of_a_forked_child_is_not_counted_for_its_parent() {
 #[test]
 fn exec_discards_the_old_heap_and_starts_new_totals() {
     let mut victim = victim::start("exec");
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let mut first = victim.work();
-    let second = victim.books();
+    let second = victim.read_totals();
     let outcome = tracer.stop();
     victim.finish();
 
@@ -105,14 +105,14 @@ fn exec_discards_the_old_heap_and_starts_new_totals() {
     let [before, after] = &report.processes[..] else { panic!("not two programs: {:#?}", report.processes) };
     assert_eq!((before.ended.as_deref(), after.ended.as_deref()), (Some("exec"), None));
     after.assert_equals(&second);
-    assert_eq!(before.discarded.bytes, first.numbers.live_bytes);
-    assert_eq!(before.discarded.count, first.numbers.live_count);
-    first.numbers.live_bytes = 0;
-    first.numbers.live_count = 0;
+    assert_eq!(before.discarded.bytes, first.totals.live_bytes);
+    assert_eq!(before.discarded.count, first.totals.live_count);
+    first.totals.live_bytes = 0;
+    first.totals.live_count = 0;
     before.assert_equals(&first);
     for (name, books) in [("before_exec", &first), ("after_exec", &second)] {
-        let count: u64 = report.stacks_at(name).map(|stack| stack.numbers.alloc_count).sum();
-        assert_eq!(count, books.numbers.alloc_count, "{name}");
+        let count: u64 = report.stacks_with_leaf(name).map(|stack| stack.totals.alloc_count).sum();
+        assert_eq!(count, books.totals.alloc_count, "{name}");
     }
 }
 

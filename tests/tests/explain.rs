@@ -6,8 +6,8 @@ use std::process::Command;
 
 use memtrace_tests::explain::explain;
 use memtrace_tests::process::run;
-use memtrace_tests::report::explain::{Blocks, Held};
-use memtrace_tests::{Page, Scratch, Victim, explain, tracer, victim};
+use memtrace_tests::report::explain::{Blocks, MemoryUsage};
+use memtrace_tests::{Explanation, Scratch, Victim, explain, tracer, victim};
 use serde::Deserialize;
 
 const MIB: u64 = 1 << 20;
@@ -29,9 +29,9 @@ fn heaps(threads: &str) -> (Victim, Mallinfo) {
 
 fn heaps_of(name: &str, threads: &str) -> (Victim, Mallinfo) {
     let mut victim = victim::start_with(name, &[threads]);
-    let line = victim.process().line();
+    let line = victim.process().read_line();
     let info = serde_json::from_str(&line).expect("the victim says what mallinfo2 does");
-    victim.wait_until_it_reads();
+    victim.wait_until_reading_stdin();
     (victim, info)
 }
 
@@ -48,7 +48,7 @@ fn assert_equal(blocks: Blocks, info: &Mallinfo) {
 #[test]
 fn main_arena_blocks_match_mallinfo() {
     let (victim, info) = heaps("0");
-    let page = explain::of(victim.pid());
+    let page = explain::explain_pid(victim.pid());
     assert_equal(page.blocks(), &info);
     assert_eq!(page.blocks().arenas, 1);
     // The victim allocates six large blocks and leaves free blocks between others.
@@ -60,7 +60,7 @@ fn main_arena_blocks_match_mallinfo() {
 #[test]
 fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
     let (victim, info) = heaps("5");
-    let page = explain::of(victim.pid());
+    let page = explain::explain_pid(victim.pid());
     assert_equal(page.blocks(), &info);
     assert_eq!((page.blocks().arenas, page.threads, page.thread_stacks.count), (6, 6, 5));
     // The arena of the last thread needs more than one heap of 64 MiB.
@@ -73,7 +73,7 @@ fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
 fn blocks_in_a_static_executable_match_mallinfo() {
     for threads in ["0", "3"] {
         let (victim, info) = heaps_of("heaps.static", threads);
-        let page = explain::of(victim.pid());
+        let page = explain::explain_pid(victim.pid());
         let blocks = page.blocks();
         assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
         assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
@@ -95,16 +95,16 @@ fn unparsed_allocators_are_named_and_have_one_total() {
         ("family.musl_static", "musl"),
     ] {
         let victim = Victim::start(Command::new(victim::path(name)).arg("1"));
-        victim.wait_until_it_reads();
-        let page = explain::of(victim.pid());
+        victim.wait_until_reading_stdin();
+        let page = explain::explain_pid(victim.pid());
         page.assert_adds_up();
         assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
         assert!(page.heap.not_told.is_some_and(|why| why.contains(allocator)), "{name}");
     }
     // Without symbols the allocator is unknown, but glibc's heap structures are recognised.
     let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
-    victim.wait_until_it_reads();
-    assert_eq!(explain::of(victim.pid()).blocks().arenas, 1);
+    victim.wait_until_reading_stdin();
+    assert_eq!(explain::explain_pid(victim.pid()).blocks().arenas, 1);
 }
 
 /// Covers the versions of glibc that `cargo xtask setup` fetches and that the victim can run with.
@@ -117,9 +117,9 @@ fn blocks_of_other_glibc_versions_match_mallinfo() {
             let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
             command.arg("--library-path").arg(&libraries).arg(victim::path("heaps")).arg(threads);
             let mut victim = Victim::start(&mut command);
-            let line = victim.process().line();
-            victim.wait_until_it_reads();
-            let page = explain::of(victim.pid());
+            let line = victim.process().read_line();
+            victim.wait_until_reading_stdin();
+            let page = explain::explain_pid(victim.pid());
             assert_equal(page.blocks(), &serde_json::from_str(&line).expect("the victim says what mallinfo2 does"));
             assert_eq!(page.thread_stacks.count.to_string(), threads, "{release}: {page:#?}");
             victim.finish();
@@ -140,8 +140,8 @@ fn each_kind_of_memory_matches_the_touched_pages() {
     let file = file_of_16_mib(&scratch);
     let path = file.to_str().expect("a plain path");
     let victim = victim::start_with("ranges", &[path]);
-    victim.wait_until_it_reads();
-    let page = explain::of(victim.pid());
+    victim.wait_until_reading_stdin();
+    let page = explain::explain_pid(victim.pid());
     // Without CONFIG_ANON_VMA_NAME, the unnamed memory also contains the victim's huge pages and a few pages of the C
     // library.
     let (reserve, resident, reserved) = match page.anonymous("reserve") {
@@ -153,23 +153,23 @@ fn each_kind_of_memory_matches_the_touched_pages() {
     assert!((1024 * MIB + reserved..=1024 * MIB + reserved + slack).contains(&reserve.reserved_bytes), "{reserve:?}");
 
     let data = page.files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{page:#?}"));
-    assert_eq!((data.copied_bytes, data.held.reserved_bytes), (3 * MIB, 24 * MIB));
+    assert_eq!((data.copied_bytes, data.usage.reserved_bytes), (3 * MIB, 24 * MIB));
     // A fault also maps up to 64 KiB of page cache around it (`do_fault_around`, mm/memory.c).
     let touched = 8 * MIB + 6 * MIB;
-    assert!((touched..=touched + MIB / 8).contains(&data.held.resident_bytes), "{data:?}");
+    assert!((touched..=touched + MIB / 8).contains(&data.usage.resident_bytes), "{data:?}");
 
     let pool = page.shmem.iter().find(|named| named.name == "/memfd:pool").unwrap_or_else(|| panic!("{page:#?}"));
-    assert_eq!((pool.held.resident_bytes, pool.held.reserved_bytes), (10 * MIB, 16 * MIB));
+    assert_eq!((pool.usage.resident_bytes, pool.usage.reserved_bytes), (10 * MIB, 16 * MIB));
     let zero = page.shmem.iter().find(|named| named.name == "/dev/zero").unwrap_or_else(|| panic!("{page:#?}"));
-    assert_eq!((zero.held.resident_bytes, zero.held.reserved_bytes), (4 * MIB, 8 * MIB));
+    assert_eq!((zero.usage.resident_bytes, zero.usage.reserved_bytes), (4 * MIB, 8 * MIB));
 
     let stacks = &page.thread_stacks;
     assert_eq!((stacks.count, page.threads), (1, 2));
     // The thread's stack also has the rest of its frame and data of the C library.
-    assert!((20 * MIB..21 * MIB).contains(&stacks.held.resident_bytes), "{stacks:?}");
+    assert!((20 * MIB..21 * MIB).contains(&stacks.usage.resident_bytes), "{stacks:?}");
     // Includes the guard page.
-    assert_eq!(stacks.held.reserved_bytes, 32 * MIB + 4096);
-    assert_eq!(stacks.largest_resident_bytes, Some(stacks.held.resident_bytes));
+    assert_eq!(stacks.usage.reserved_bytes, 32 * MIB + 4096);
+    assert_eq!(stacks.largest_resident_bytes, Some(stacks.usage.resident_bytes));
     assert_ne!(stacks.largest_thread, Some(victim.pid()));
 
     page.assert_adds_up();
@@ -180,7 +180,7 @@ fn each_kind_of_memory_matches_the_touched_pages() {
 #[test]
 fn rss_matches_ps_and_smaps_rollup() {
     let (victim, _) = heaps("2");
-    let page = explain::of(victim.pid());
+    let page = explain::explain_pid(victim.pid());
     let rss = run(Command::new("ps").args(["-o", "rss=", "-p", &victim.pid().to_string()]));
     assert_eq!(page.rss_bytes, rss.trim().parse::<u64>().expect("a number") * 1024);
     let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", victim.pid())).expect("the victim runs");
@@ -201,10 +201,10 @@ fn mapping_kinds_add_up_to_smaps() {
     let scratch = Scratch::new();
     let file = file_of_16_mib(&scratch);
     let victim = victim::start_with("ranges", &[file.to_str().expect("a plain path")]);
-    victim.wait_until_it_reads();
-    let page = explain::of(victim.pid());
+    victim.wait_until_reading_stdin();
+    let page = explain::explain_pid(victim.pid());
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
-    let sum = |of: fn(&Held) -> u64| page.kinds.iter().map(|kind| of(&kind.held)).sum::<u64>();
+    let sum = |of: fn(&MemoryUsage) -> u64| page.kinds.iter().map(|kind| of(&kind.usage)).sum::<u64>();
     assert_eq!(sum(|held| held.reserved_bytes), sum_of(&smaps, &["Size"]));
     assert_eq!(sum(|held| held.resident_bytes), sum_of(&smaps, &["Rss"]));
     assert_eq!(sum(|held| held.swap_bytes), sum_of(&smaps, &["Swap"]));
@@ -213,10 +213,10 @@ fn mapping_kinds_add_up_to_smaps() {
     assert_eq!(sum(|held| held.huge_bytes), huge);
     // PSS changes when other processes map or unmap a shared library.
     assert!(page.pss_bytes.abs_diff(sum_of(&smaps, &["Pss"])) < MIB / 8, "{page:#?}");
-    let kind = |name: &str| page.kinds.iter().find(|kind| kind.kind == name).map(|kind| kind.held.resident_bytes);
+    let kind = |name: &str| page.kinds.iter().find(|kind| kind.kind == name).map(|kind| kind.usage.resident_bytes);
     assert_eq!(kind("shmem"), Some(14 * MIB));
     assert_eq!(kind("stack"), Some(page.main_stack.resident_bytes));
-    assert_eq!(kind("file"), Some(page.files.iter().map(|file| file.held.resident_bytes).sum()));
+    assert_eq!(kind("file"), Some(page.files.iter().map(|file| file.usage.resident_bytes).sum()));
     victim.finish();
 }
 
@@ -244,7 +244,7 @@ fn explain_does_not_disturb_the_process() {
         )
     };
     let before = state();
-    let page = explain::of(victim.pid());
+    let page = explain::explain_pid(victim.pid());
     assert!(page.blocks().in_use_count > 0);
     assert_eq!(state(), before);
     victim.finish();
@@ -299,11 +299,11 @@ fn unprivileged_user_can_explain_only_own_processes() {
 
     let program = scratch.program(&victim::path("heaps"), "heaps");
     let mut own = Victim::start(Command::new("setpriv").args(user).arg(program).arg("0"));
-    let info: Mallinfo = serde_json::from_str(&own.process().line()).expect("the victim says what mallinfo2 does");
-    own.wait_until_it_reads();
+    let info: Mallinfo = serde_json::from_str(&own.process().read_line()).expect("the victim says what mallinfo2 does");
+    own.wait_until_reading_stdin();
     let output = as_nobody(own.pid());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let page: Page = serde_json::from_slice(&output.stdout).expect("explain writes its own JSON");
+    let page: Explanation = serde_json::from_slice(&output.stdout).expect("explain writes its own JSON");
     page.assert_adds_up();
     assert_eq!(page.unexplained_bytes, 0);
     match page.heap.blocks {
@@ -317,7 +317,7 @@ fn unprivileged_user_can_explain_only_own_processes() {
 #[test]
 fn text_output_has_the_figures_of_the_json_output() {
     let (victim, _) = heaps("0");
-    let page = explain::of(victim.pid());
+    let page = explain::explain_pid(victim.pid());
     let output = explain(["--pid", &victim.pid().to_string()]);
     let text = String::from_utf8(output.stdout).expect("the page is text");
     let line = |start: &str| {
@@ -326,7 +326,7 @@ fn text_output_has_the_figures_of_the_json_output() {
     };
     let shown = |bytes: u64| format!("{:.2} MiB", bytes as f64 / MIB as f64);
     assert!(line("RSS ").contains(&shown(page.rss_bytes)), "{text}");
-    assert!(line("heap of glibc").contains(&shown(page.heap.held.resident_bytes)), "{text}");
+    assert!(line("heap of glibc").contains(&shown(page.heap.usage.resident_bytes)), "{text}");
     assert!(line("in use").contains(&shown(page.blocks().in_use_resident_bytes)), "{text}");
     assert!(line("unexplained").contains("0 B"), "{text}");
     assert!(!text.contains('\x1b'), "colours are for terminals");

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use memtrace_tests::process::{Process, run};
-use memtrace_tests::{Page, Scratch, explain};
+use memtrace_tests::{Explanation, Scratch, explain};
 
 const MIB: u64 = 1 << 20;
 
 /// Minimum explained share of the RSS.
 const SHARE: f64 = 0.97;
 
-fn assert_explained(page: &Page) {
+fn assert_explained(page: &Explanation) {
     println!("{:.3}% of {} bytes explained", page.explained * 100.0, page.rss_bytes);
     assert!(page.explained >= SHARE, "{page:#?}");
     page.assert_adds_up();
@@ -30,12 +30,12 @@ impl Program {
     /// Starts the command and waits for an output line that contains `ready`.
     fn start(command: &mut Command, ready: &str) -> Self {
         let mut process = Process::start(command);
-        while !process.line().contains(ready) {}
+        while !process.read_line().contains(ready) {}
         Self(process)
     }
 
-    fn page(&self) -> Page {
-        explain::of(self.0.pid())
+    fn page(&self) -> Explanation {
+        explain::explain_pid(self.0.pid())
     }
 }
 
@@ -77,7 +77,7 @@ fn redis_with_jemalloc_is_explained() {
     assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some("jemalloc"), false));
     assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("jemalloc keeps no marks")), "{page:#?}");
     // The table has 200,000 names and values.
-    assert!(page.heap.held.resident_bytes > 16 * MIB, "{page:#?}");
+    assert!(page.heap.usage.resident_bytes > 16 * MIB, "{page:#?}");
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn postgres_with_shared_buffers_is_explained() {
     command.args(user).arg(server).arg("-D").arg(&data).arg("-k").arg(&*scratch);
     command.args(["-c", "listen_addresses=", "-c", "shared_buffers=64MB", "-c", "logging_collector=off"]);
     let mut process = Process::start(&mut command);
-    assert!(process.wait_for_error(|line| line.contains("ready to accept connections")), "postgres ended");
-    let page = explain::of(process.pid());
+    assert!(process.wait_for_stderr(|line| line.contains("ready to accept connections")), "postgres ended");
+    let page = explain::explain_pid(process.pid());
     assert_explained(&page);
-    let shared: u64 = page.shmem.iter().map(|named| named.held.reserved_bytes).sum();
+    let shared: u64 = page.shmem.iter().map(|named| named.usage.reserved_bytes).sum();
     assert!(shared > 64 * MIB, "{page:#?}");
     process.signal(libc::SIGINT);
     assert!(process.wait().success());
@@ -149,10 +149,10 @@ input()
         let page = python.page();
         assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
         match page.heap.blocks {
-            Some(blocks) => assert!(blocks.in_use_resident_bytes <= page.heap.held.reserved_bytes, "{page:#?}"),
+            Some(blocks) => assert!(blocks.in_use_resident_bytes <= page.heap.usage.reserved_bytes, "{page:#?}"),
             None => assert!(page.heap.not_told.is_some(), "{page:#?}"),
         }
     }
-    python.0.tell("");
-    assert!(python.0.wait().success(), "looking has harmed it: {}", python.0.rest_of_errors());
+    python.0.write_line("");
+    assert!(python.0.wait().success(), "looking has harmed it: {}", python.0.remaining_stderr());
 }

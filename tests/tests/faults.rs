@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memtrace_tests::pages::{PAGE, Said, rss};
+use memtrace_tests::page_counts::{PAGE, PageCounts, rss};
 use memtrace_tests::process::page_faults;
 use memtrace_tests::swap::Swap;
 use memtrace_tests::{Report, Scratch, Trace, kernel, victim};
 
 /// Traces the scenario `way` of the victim. Returns the report, the victim's expected pages, and the RSS in the kernel.
-fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
+fn trace(way: &str, options: &[&str]) -> (Report, PageCounts, u64) {
     let mut victim = victim::start_with("pages", &[way]);
-    let tracer = Trace::of(&victim).options(&["--events", "fault"]).options(options).start();
-    let said = Said::hear(&mut victim);
+    let tracer = Trace::victim(&victim).options(&["--events", "fault"]).options(options).start();
+    let said = PageCounts::read_from(&mut victim);
     victim_waits(said.pid);
     let resident = rss(said.pid);
     let report = tracer.stop().report();
@@ -20,15 +20,15 @@ fn trace(way: &str, options: &[&str]) -> (Report, Said, u64) {
     (report, said, resident)
 }
 
-/// Waits until the process blocks on standard input and no longer touches memory.
+/// StallTotals until the process blocks on standard input and no longer touches memory.
 fn victim_waits(pid: u32) {
-    memtrace_tests::process::wait_until_it_reads(pid);
+    memtrace_tests::process::wait_until_reading_stdin(pid);
 }
 
 /// Asserts that resident pages match the victim by function and the kernel in total, and that all are explained.
 fn equals(way: &str, options: &[&str]) {
     let (report, said, resident) = trace(way, options);
-    said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
+    said.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
     let process = report.processes.iter().find(|process| process.pid == said.pid).expect("the process is there");
     let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
     assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
@@ -46,7 +46,7 @@ fn only_touched_pages_of_a_reservation_are_resident() {
 fn fault_in_mid_function_has_a_complete_stack() {
     let (report, said, _) = trace("reserve", &[]);
     let stacks = said.stacks(&report, "reserve_and_touch");
-    let most = stacks.iter().max_by_key(|stack| stack.numbers.live_bytes).expect("it has touched something");
+    let most = stacks.iter().max_by_key(|stack| stack.totals.live_bytes).expect("it has touched something");
     assert!(most.names().ends_with(&["main", "reserve_and_touch", "write_to"]), "{:?}", most.names());
     assert_eq!((most.names()[0], most.end.as_str()), ("_start", "complete"));
 }
@@ -57,7 +57,7 @@ fn fault_in_mid_function_has_a_complete_stack() {
 fn sampled_short_lived_processes_have_complete_stacks() {
     const RUNS: usize = 200;
     let script = format!("for run in $(seq {RUNS}); do {}; done >/dev/null", victim::path("short_lived").display());
-    let outcome = Trace::of_command(["sh", "-c", &script]).options(&["--events", "fault", "--sample", "16"]).run();
+    let outcome = Trace::command(["sh", "-c", &script]).options(&["--events", "fault", "--sample", "16"]).run();
     let report = outcome.report();
     let mut ends: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for stack in report.stacks.iter().filter(|stack| stack.names().contains(&"main")) {
@@ -122,7 +122,7 @@ fn forked_child_has_own_and_inherited_pages() {
 /// Before Linux 5.15, faults in the kernel are not recorded: the pages are resident and unexplained.
 #[test]
 fn pages_filled_by_read_syscalls_are_resident() {
-    if kernel::version() >= kernel::KERNEL_TOUCHES {
+    if kernel::version() >= kernel::TASK_PT_REGS {
         return equals("kernel", &[]);
     }
     let (report, said, resident) = trace("kernel", &[]);
@@ -138,14 +138,14 @@ fn pages_filled_by_read_syscalls_are_resident() {
 fn equals_with_waits(way: &str) -> u64 {
     let mut victim = victim::start_with("pages", &[way]);
     let [_, before] = page_faults(victim.pid());
-    let tracer = Trace::of(&victim).options(&["--events", "fault"]).start();
-    let said = Said::hear(&mut victim);
+    let tracer = Trace::victim(&victim).options(&["--events", "fault"]).start();
+    let said = PageCounts::read_from(&mut victim);
     victim_waits(said.pid);
     let [_, after] = page_faults(said.pid);
     let report = tracer.stop().report();
     victim.finish();
     report.assert_nothing_lost();
-    said.assert_pages(&report, |pages| pages.resident, |stack| stack.numbers.live_bytes);
+    said.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
     let waited = after - before;
     assert_eq!(report.stacks.iter().filter_map(|stack| stack.major_faults).sum::<u64>(), waited);
     waited
@@ -154,7 +154,7 @@ fn equals_with_waits(way: &str) -> u64 {
 #[test]
 fn swapped_in_pages_are_resident_again() {
     let scratch = Scratch::new();
-    let _swap = Swap::on(&scratch, 32 << 20);
+    let _swap = Swap::create_in(&scratch, 32 << 20);
     // Pages that are still in the swap cache cause no major fault.
     let _ = equals_with_waits("swaps");
 }
@@ -168,7 +168,7 @@ fn major_faults_match_the_kernel() {
 fn sampled_estimate_has_an_error_and_the_total_is_exact() {
     let (report, said, resident) = trace("by_pages", &["--sample", "16"]);
     let stacks = said.stacks(&report, "reserve_and_touch");
-    let estimate: u64 = stacks.iter().map(|stack| stack.numbers.live_bytes).sum();
+    let estimate: u64 = stacks.iter().map(|stack| stack.totals.live_bytes).sum();
     let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("it is estimated");
     let truth = said.functions["reserve_and_touch"].resident * PAGE;
     // A sixteenth of 16,384 pages: three standard deviations are about a tenth. An estimate off by twice that is no
@@ -184,7 +184,7 @@ fn by_memory_separates_file_and_anonymous_pages() {
     let (report, said, _) = trace("files", &["--by", "memory"]);
     let live = |function: &str, kind: &str| {
         let stacks = said.stacks(&report, function).into_iter();
-        stacks.filter(|stack| stack.memory.as_deref() == Some(kind)).map(|stack| stack.numbers.live_bytes).sum::<u64>()
+        stacks.filter(|stack| stack.memory.as_deref() == Some(kind)).map(|stack| stack.totals.live_bytes).sum::<u64>()
     };
     for function in ["shared_file", "private_file"] {
         assert_eq!(live(function, "file"), said.functions[function].resident * 4096);

@@ -1,40 +1,40 @@
 //! Features that depend on the kernel. These tests pass on every supported release.
 
-use memtrace_tests::kernel::{BUILD_IDS, MAPPINGS, version};
-use memtrace_tests::{Group, Trace, Victim, doctor, memory, victim};
+use memtrace_tests::kernel::{BUILD_IDS, FIND_VMA, version};
+use memtrace_tests::{Cgroup, Trace, Victim, breakpoints, doctor, victim};
 
 const KERNEL: i32 = 5;
 
 /// BPF cookies (`bpf_get_attach_cookie`, include/uapi/linux/bpf.h).
 const MARKS: (u32, u32) = (5, 15);
 
-/// Cgroup IDs in uprobes (`bpf_get_current_ancestor_cgroup_id`).
+/// MemoryCgroup IDs in uprobes (`bpf_get_current_ancestor_cgroup_id`).
 const GROUPS: (u32, u32) = (5, 16);
 
 #[test]
 fn features_of_every_supported_kernel_are_found() {
-    let told = doctor::of_machine();
+    let told = doctor::run();
     for subject in ["type information", "uprobes", "ring buffers"] {
-        assert_eq!(told.about(subject)[0].verdict, "ok", "{told:#?}");
+        assert_eq!(told.findings_on(subject)[0].verdict, "ok", "{told:#?}");
     }
 }
 
 #[test]
 fn bpf_programs_load_and_probes_hit() {
-    let told = doctor::of_machine();
+    let told = doctor::run();
     for subject in ["release", "kernel half", "probes"] {
-        assert_eq!(told.about(subject)[0].verdict, "ok", "{told:#?}");
+        assert_eq!(told.findings_on(subject)[0].verdict, "ok", "{told:#?}");
     }
     assert_eq!(told.code, Some(0), "{told:#?}");
 }
 
 #[test]
 fn missing_features_name_the_release_that_adds_them() {
-    let told = doctor::of_machine();
+    let told = doctor::run();
     for (subject, since, named) in
-        [("mappings", MAPPINGS, "5.17"), ("marks of probes", MARKS, "5.15"), ("control groups", GROUPS, "5.16")]
+        [("mappings", FIND_VMA, "5.17"), ("marks of probes", MARKS, "5.15"), ("control groups", GROUPS, "5.16")]
     {
-        let finding = told.about(subject)[0];
+        let finding = told.findings_on(subject)[0];
         if version() >= since {
             assert_eq!((finding.verdict.as_str(), finding.remedy.as_deref()), ("ok", None), "{finding:#?}");
         } else {
@@ -47,10 +47,10 @@ fn missing_features_name_the_release_that_adds_them() {
 #[test]
 fn target_is_traced_exactly() {
     let mut victim = victim::start("exact");
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);
-    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.finish();
 }
 
@@ -62,7 +62,7 @@ fn there_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str
         tracer.stop().report().assert_equals(&books);
     } else {
         trace.run().assert_refused(KERNEL, &[words, "memtrace doctor"]);
-        assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+        assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
         victim.work();
     }
 }
@@ -70,25 +70,25 @@ fn there_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str
 #[test]
 fn by_allocator_requires_linux_5_15() {
     let mut victim = victim::start("exact");
-    let trace = Trace::of(&victim).options(&["--by", "allocator"]);
+    let trace = Trace::victim(&victim).options(&["--by", "allocator"]);
     there_since(MARKS, trace, &mut victim, "takes Linux 5.15");
     victim.finish();
 }
 
 #[test]
 fn cgroup_selection_requires_linux_5_16() {
-    let group = Group::make();
+    let group = Cgroup::new();
     let mut victim = victim::start("exact");
-    group.take(victim.pid());
-    let trace = Trace::of_all().option("--cgroup").option(group.path());
+    group.add_process(victim.pid());
+    let trace = Trace::system_wide().option("--cgroup").option(group.path());
     there_since(GROUPS, trace, &mut victim, "takes Linux 5.16");
     victim.finish();
 }
 
 #[test]
 fn mapped_files_are_identified_by_build_id_since_linux_5_12() {
-    let told = doctor::of_machine();
-    let notices = told.about("mapping notices")[0];
+    let told = doctor::run();
+    let notices = told.findings_on("mapping notices")[0];
     let expected = if version() >= BUILD_IDS {
         ("ok", "files are told by their build-ids")
     } else {
@@ -104,7 +104,7 @@ fn no_exec_or_exit_is_missed_under_preemption() {
     let script = format!(
         "i=0; while [ $i -lt {PROCESSES} ]; do /bin/sh -c : & i=$((i+1)); [ $((i % 8)) = 0 ] && wait; done; wait"
     );
-    let outcome = Trace::of_command(["/bin/sh", "-c", &script]).run();
+    let outcome = Trace::command(["/bin/sh", "-c", &script]).run();
     let report = outcome.report();
     report.assert_nothing_lost();
     let ended = |how: &str| report.processes.iter().filter(|one| one.ended.as_deref() == Some(how)).count();

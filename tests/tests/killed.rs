@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use memtrace_tests::{Outcome, Trace, Tracer, memory, victim};
+use memtrace_tests::{Outcome, Trace, Tracer, breakpoints, victim};
 
 /// Reproducible pseudorandom delays (the generator of Numerical Recipes).
 struct Moments(u32);
@@ -24,11 +24,11 @@ fn kill(mut tracer: Tracer) -> Outcome {
 #[test]
 fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
     let mut victim = victim::start("churn");
-    victim.process().tell("");
+    victim.process().write_line("");
     let mut moments = Moments(1);
     let mut killed = 0;
     for round in 0..50 {
-        let trace = Trace::of(&victim);
+        let trace = Trace::victim(&victim);
         // The delay waits for nothing; the moment is the subject of the test.
         let outcome = match round % 5 {
             // While tracing.
@@ -52,33 +52,33 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
             }
         };
         killed += u32::from(outcome.code.is_none());
-        memory::wait_until_unprobed(victim.pid());
+        breakpoints::wait_until_removed(victim.pid());
         assert!(victim.process().is_running(), "round {round}");
     }
     // The other rounds had already ended.
     assert!(killed >= 40, "{killed}");
 
     let newcomer = victim::start_with("steady", &["100"]);
-    assert_eq!(memory::breakpoints(newcomer.pid()), [""; 0]);
+    assert_eq!(breakpoints::list(newcomer.pid()), [""; 0]);
     newcomer.finish();
 
     let books = victim.work();
-    assert!(books.numbers.alloc_count > 1000, "{books:?}");
-    assert_eq!((books.numbers.live_count, books.numbers.live_bytes, books.unmatched_frees), (0, 0, 0), "{books:?}");
+    assert!(books.totals.alloc_count > 1000, "{books:?}");
+    assert_eq!((books.totals.live_count, books.totals.live_bytes, books.unmatched_frees), (0, 0, 0), "{books:?}");
     victim.finish();
 }
 
 #[test]
 fn second_sigint_keeps_the_report_and_leaves_no_probe() {
     let mut victim = victim::start("exact");
-    let mut tracer = Trace::of(&victim).start();
+    let mut tracer = Trace::victim(&victim).start();
     let books = victim.work();
     tracer.process().signal(libc::SIGINT);
-    assert!(tracer.process().wait_for_error_line("memtrace: wrote"));
+    assert!(tracer.process().wait_for_stderr_line("memtrace: wrote"));
     let outcome = tracer.stop();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.errors);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     outcome.report().assert_equals(&books);
     // The kernel may still be removing probes.
-    memory::wait_until_unprobed(victim.pid());
+    breakpoints::wait_until_removed(victim.pid());
     victim.finish();
 }

@@ -1,38 +1,38 @@
 //! Commands started by memtrace are traced from their first instruction.
 
 use memtrace_common::vocabulary::LossReason;
-use memtrace_tests::{Books, Counts, Overlay, Scratch, Trace, kernel, victim};
+use memtrace_tests::{CountShim, Overlay, Scratch, Trace, VictimTotals, kernel, victim};
 
 /// Parses the totals that a command printed.
-fn books(output: &str) -> Books {
+fn books(output: &str) -> VictimTotals {
     serde_json::from_str(output).expect("the command printed its books")
 }
 
 #[test]
 fn command_is_traced_from_first_instruction_to_exit() {
-    let outcome = Trace::of_command([victim::path("short_lived")]).run();
+    let outcome = Trace::command([victim::path("short_lived")]).run();
     let report = outcome.report();
-    report.assert_equals(&books(&outcome.output));
+    report.assert_equals(&books(&outcome.stdout));
     assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
     assert_eq!(report.processes[0].comm, "short_lived");
     let before_main: u64 = report
         .stacks
         .iter()
         .filter(|stack| stack.names().contains(&"before_main"))
-        .map(|stack| stack.numbers.alloc_bytes)
+        .map(|stack| stack.totals.alloc_bytes)
         .sum();
     // If mapped files cannot be identified after exit, frames have no names.
-    assert_eq!(before_main, if kernel::tells_mapped_files() { 123 } else { 0 });
+    assert_eq!(before_main, if kernel::identifies_mapped_files() { 123 } else { 0 });
 }
 
 /// If BPF can look up VMAs, even the first stack is walked with the unwind table.
 #[test]
 fn command_on_overlayfs_is_traced_from_first_instruction() {
     let overlay = Overlay::mount();
-    let outcome = Trace::of_command([overlay.program(&victim::path("short_lived"), "on_overlay")]).run();
+    let outcome = Trace::command([overlay.program(&victim::path("short_lived"), "on_overlay")]).run();
     let report = outcome.report();
-    report.assert_equals(&books(&outcome.output));
-    if kernel::finds_mappings() {
+    report.assert_equals(&books(&outcome.stdout));
+    if kernel::has_find_vma() {
         report.assert_all_end("complete");
     }
 }
@@ -40,13 +40,13 @@ fn command_on_overlayfs_is_traced_from_first_instruction() {
 #[test]
 fn exec_by_a_command_is_traced_from_first_instruction() {
     let command = ["env".into(), "HUGO=1".into(), victim::path("short_lived").into_os_string()];
-    let outcome = Trace::of_command(command).run();
+    let outcome = Trace::command(command).run();
     let report = outcome.report();
     report.assert_nothing_lost();
     report.assert_consistent();
     let last = report.processes.last().expect("there is a process");
     assert_eq!(last.comm, "short_lived");
-    last.assert_equals(&books(&outcome.output));
+    last.assert_equals(&books(&outcome.stdout));
 }
 
 /// At thread exit, glibc frees the tcache, which count_shim cannot see. With an empty tcache that is one unmatched free
@@ -55,7 +55,7 @@ fn exec_by_a_command_is_traced_from_first_instruction() {
 fn libc_blocks_of_short_lived_threads_are_recorded() {
     const THREADS: u64 = 200;
     let scratch = Scratch::new();
-    let counts = Counts::create(&scratch);
+    let counts = CountShim::create(&scratch);
     counts.begin();
     let mut command = vec!["env".into(), "GLIBC_TUNABLES=glibc.malloc.tcache_count=0".into()];
     for (name, value) in counts.environment() {
@@ -66,8 +66,8 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
     command.push(victim::path("thread_burst").into_os_string());
     // The library preloaded by `env` is probed when it is mapped, and counts as a late allocator. If mapped files
     // cannot be identified, only its calls to the C library are traced.
-    let outcome = Trace::of_command(command).run();
-    let report = if kernel::tells_mapped_files() {
+    let outcome = Trace::command(command).run();
+    let report = if kernel::identifies_mapped_files() {
         let report = outcome.report_with_code(20);
         report.assert_only_lost(LossReason::AllocatorLate, 1);
         report
@@ -78,7 +78,7 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
     };
     report.assert_consistent();
     let mut seen = counts.read();
-    assert!(seen.numbers.alloc_count > THREADS * 3, "{seen:?}");
+    assert!(seen.totals.alloc_count > THREADS * 3, "{seen:?}");
     seen.unmatched_frees += THREADS;
     report.processes.last().expect("there is a process").assert_equals(&seen);
 }
@@ -86,18 +86,18 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
 #[test]
 fn exit_code_option_returns_the_code_of_the_command() {
     let command = || [victim::path("short_lived").into_os_string(), "7".into()];
-    Trace::of_command(command()).run().assert_code(0);
-    let outcome = Trace::of_command(command()).option("--exit-code").run();
-    outcome.report_with_code(7).assert_equals(&books(&outcome.output));
+    Trace::command(command()).run().assert_code(0);
+    let outcome = Trace::command(command()).option("--exit-code").run();
+    outcome.report_with_code(7).assert_equals(&books(&outcome.stdout));
 }
 
 #[test]
 fn command_runs_without_the_privileges_of_sudo() {
-    let outcome = Trace::of_command(["id", "-u"])
+    let outcome = Trace::command(["id", "-u"])
         .environment("SUDO_UID", "65534")
         .environment("SUDO_GID", "65534")
         .environment("SUDO_USER", "nobody")
         .run();
     outcome.assert_code(0);
-    assert_eq!(outcome.output, "65534");
+    assert_eq!(outcome.stdout, "65534");
 }

@@ -11,7 +11,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memtrace_tests::{Books, Trace, Victim, victim};
+use memtrace_tests::{Trace, Victim, VictimTotals, victim};
 use serde::Deserialize;
 
 /// Number of calls of each function in a round.
@@ -23,7 +23,7 @@ struct Work {
     /// Checksum of the results of the calls and the contents of the blocks.
     checksum: u64,
     #[serde(flatten)]
-    books: Books,
+    books: VictimTotals,
 }
 
 /// Path of the dynamic linker in the same directory as an unpacked C library.
@@ -47,8 +47,8 @@ fn command(library: &str, round: u32) -> Command {
 
 fn work(victim: &mut Victim) -> Work {
     let process = victim.process();
-    process.tell("");
-    let line = process.line();
+    process.write_line("");
+    let line = process.read_line();
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("books that are none ({error}): {line}"))
 }
 
@@ -61,7 +61,7 @@ fn probed_calls_do_what_unprobed_ones_do(library: &str) {
 
         let mut victim = Victim::start(&mut command(library, round));
         let options = ["--max-depth", "0", "--ring-size", "64MiB"];
-        let tracer = Trace::of(&victim).options(&options).start();
+        let tracer = Trace::victim(&victim).options(&options).start();
         let probed = work(&mut victim);
         let outcome = tracer.stop();
         victim.finish();

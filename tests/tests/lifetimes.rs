@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use memtrace_tests::{Numbers, Trace, Victim, memory, victim};
+use memtrace_tests::{Totals, Trace, Victim, breakpoints, victim};
 
 #[test]
 fn processes_in_one_trace_have_separate_totals() {
     let mut victims = [victim::start("exact"), victim::start_with("steady", &["300"]), victim::start("realloc.musl")];
     let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
-    let tracer = Trace::of_pids(&pids).start();
+    let tracer = Trace::pids(&pids).start();
     let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
     let report = tracer.stop().report();
     report.assert_nothing_lost();
@@ -19,27 +19,27 @@ fn processes_in_one_trace_have_separate_totals() {
         let process = report.processes.iter().find(|process| process.pid == *pid).expect("every process is listed");
         process.assert_equals(books);
     }
-    assert_eq!(report.totals, books.iter().map(|books| books.numbers).sum());
+    assert_eq!(report.totals, books.iter().map(|books| books.totals).sum());
     victims.into_iter().for_each(Victim::finish);
 }
 
 #[test]
 fn concurrent_traces_of_one_process_are_both_exact() {
     let mut victim = victim::start("exact");
-    let first = Trace::of(&victim).start();
-    let second = Trace::of(&victim).start();
+    let first = Trace::victim(&victim).start();
+    let second = Trace::victim(&victim).start();
     let books = victim.work();
     first.stop().report().assert_equals(&books);
     second.stop().report().assert_equals(&books);
-    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.finish();
 }
 
 #[test]
 fn ending_one_trace_leaves_a_concurrent_trace_attached() {
     let mut victim = victim::start_with("steady", &["100"]);
-    let first = Trace::of(&victim).start();
-    let second = Trace::of(&victim).start();
+    let first = Trace::victim(&victim).start();
+    let second = Trace::victim(&victim).start();
     let early = victim.work();
     first.stop().report().assert_equals(&early);
     let books = victim.work();
@@ -51,37 +51,37 @@ fn ending_one_trace_leaves_a_concurrent_trace_attached() {
 fn trace_counts_only_events_after_attach() {
     let mut victim = victim::start_with("steady", &["100"]);
     let early = victim.work();
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let late = victim.work();
     let report = tracer.stop().report();
     report.assert_nothing_lost();
-    assert_eq!(report.totals, late.numbers - early.numbers);
+    assert_eq!(report.totals, late.totals - early.totals);
     victim.finish();
 }
 
 #[test]
 fn idle_process_is_listed_with_zeros() {
     let victim = victim::start_with("steady", &["100"]);
-    let report = Trace::of(&victim).start().stop().report();
+    let report = Trace::victim(&victim).start().stop().report();
     report.assert_nothing_lost();
-    assert_eq!(report.totals, Numbers::default());
+    assert_eq!(report.totals, Totals::default());
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
     assert_eq!((process.pid, process.comm.as_str()), (victim.pid(), "steady"));
-    assert_eq!((process.totals, process.unmatched_frees), (Numbers::default(), 0));
+    assert_eq!((process.totals, process.unmatched_frees), (Totals::default(), 0));
     victim.finish();
 }
 
 #[test]
 fn breakpoints_exist_only_during_the_trace() {
     let mut victim = victim::start_with("steady", &["100"]);
-    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
-    let tracer = Trace::of(&victim).start();
-    let probes = memory::breakpoints(victim.pid());
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
+    let tracer = Trace::victim(&victim).start();
+    let probes = breakpoints::list(victim.pid());
     // memalign and aligned_alloc may share an address.
     assert!(probes.len() >= 9 && probes.iter().all(|probe| probe.contains("libc.so.6")), "{probes:?}");
     let books = victim.work();
     tracer.stop().report().assert_equals(&books);
-    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.finish();
 }
 
@@ -89,23 +89,23 @@ fn breakpoints_exist_only_during_the_trace() {
 fn other_processes_are_not_probed() {
     let target = victim::start_with("steady", &["100"]);
     let other = victim::start_with("steady", &["100"]);
-    let tracer = Trace::of(&target).start();
-    assert_ne!(memory::breakpoints(target.pid()), [""; 0]);
-    assert_eq!(memory::breakpoints(other.pid()), [""; 0]);
+    let tracer = Trace::victim(&target).start();
+    assert_ne!(breakpoints::list(target.pid()), [""; 0]);
+    assert_eq!(breakpoints::list(other.pid()), [""; 0]);
     tracer.stop().assert_code(0);
 }
 
 #[test]
 fn sigkill_leaves_the_target_running_and_unprobed() {
     let mut victim = victim::start_with("steady", &["100", "5000"]);
-    let mut tracer = Trace::of(&victim).start();
+    let mut tracer = Trace::victim(&victim).start();
     victim.work();
-    assert_ne!(memory::breakpoints(victim.pid()), [""; 0]);
+    assert_ne!(breakpoints::list(victim.pid()), [""; 0]);
     tracer.process().signal(libc::SIGKILL);
-    tracer.process().wait_with_open_input();
-    memory::wait_until_unprobed(victim.pid());
+    tracer.process().wait_with_open_stdin();
+    breakpoints::wait_until_removed(victim.pid());
     let books = victim.work();
-    assert_eq!((books.numbers.alloc_count, books.numbers.alloc_bytes), (20, 51_000));
+    assert_eq!((books.totals.alloc_count, books.totals.alloc_bytes), (20, 51_000));
     victim.finish();
 }
 
@@ -114,12 +114,12 @@ fn sigkill_during_attach_leaves_the_target_unprobed() {
     let mut victim = victim::start_with("steady", &["100"]);
     victim.work();
     for moment in [0, 5, 10, 20, 40, 60, 80, 120, 160, 240, 320, 500] {
-        let mut tracer = Trace::of(&victim).start_without_waiting();
+        let mut tracer = Trace::victim(&victim).start_without_waiting();
         // The delay waits for nothing; the moment is the subject of the test.
         thread::sleep(Duration::from_millis(moment));
         tracer.process().signal(libc::SIGKILL);
-        tracer.process().wait_with_open_input();
-        memory::wait_until_unprobed(victim.pid());
+        tracer.process().wait_with_open_stdin();
+        breakpoints::wait_until_removed(victim.pid());
         victim.work();
     }
     victim.finish();
@@ -128,7 +128,7 @@ fn sigkill_during_attach_leaves_the_target_unprobed() {
 #[test]
 fn target_exit_ends_the_trace_and_keeps_its_live_blocks() {
     let mut victim = victim::start("exact");
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     victim.finish();
     let report = tracer.wait().report();
@@ -143,7 +143,7 @@ fn target_exit_ends_the_trace_and_keeps_its_live_blocks() {
 fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
     let mut short = victim::start("exact");
     let mut long = victim::start_with("steady", &["100"]);
-    let tracer = Trace::of_pids(&[short.pid(), long.pid()]).start();
+    let tracer = Trace::pids(&[short.pid(), long.pid()]).start();
     long.work();
     let short_pid = short.pid();
     let short_books = short.work();
@@ -166,7 +166,7 @@ fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
 #[test]
 fn sigkill_of_the_target_ends_the_trace() {
     let mut victim = victim::start_with("steady", &["100"]);
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     victim.process().signal(libc::SIGKILL);
     let report = tracer.wait().report();
@@ -177,7 +177,7 @@ fn sigkill_of_the_target_ends_the_trace() {
 #[test]
 fn sigterm_ends_the_trace_like_sigint() {
     let mut victim = victim::start("exact");
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     tracer.stop_by(libc::SIGTERM).report().assert_equals(&books);
     victim.finish();
@@ -186,7 +186,7 @@ fn sigterm_ends_the_trace_like_sigint() {
 #[test]
 fn duration_option_ends_the_trace() {
     let mut victim = victim::start_with("steady", &["100"]);
-    let tracer = Trace::of(&victim).options(&["--duration", "1s"]).start();
+    let tracer = Trace::victim(&victim).options(&["--duration", "1s"]).start();
     let books = victim.work();
     let report = tracer.wait().report();
     assert!((1.0..30.0).contains(&report.duration_s), "{}", report.duration_s);

@@ -1,7 +1,7 @@
 //! With too small rings, every call is recorded, counted as a named loss, or filtered.
 
 use memtrace_common::vocabulary::LossReason;
-use memtrace_tests::{Books, Report, Trace, victim};
+use memtrace_tests::{Report, Trace, VictimTotals, victim};
 
 /// Exit code of a trace with losses.
 const LOST: i32 = 20;
@@ -9,8 +9,8 @@ const LOST: i32 = 20;
 const SIZE: u64 = 48;
 
 /// Asserts that recorded, lost and filtered calls add up to the calls made, for allocations and for frees.
-fn assert_balanced(report: &Report, done: &Books) {
-    let lost = |reasons: &[LossReason]| reasons.iter().map(|&reason| report.lost(reason)).sum::<u64>();
+fn assert_balanced(report: &Report, done: &VictimTotals) {
+    let lost = |reasons: &[LossReason]| reasons.iter().map(|&reason| report.loss_count(reason)).sum::<u64>();
     let seen = report.totals;
     let lost_allocs = lost(&[
         LossReason::RingFullAlloc,
@@ -20,40 +20,43 @@ fn assert_balanced(report: &Report, done: &Books) {
         LossReason::LedgerFull,
         LossReason::ProcessesFull,
     ]);
-    assert_eq!(seen.alloc_count + lost_allocs + report.filtered.count, done.numbers.alloc_count, "{report:#?}");
+    assert_eq!(seen.alloc_count + lost_allocs + report.filtered.count, done.totals.alloc_count, "{report:#?}");
     assert_eq!(seen.alloc_bytes, seen.alloc_count * SIZE);
 
     // A free inferred from reuse of its address is one of those that found the ring full.
-    let seen_frees = seen.free_count - report.lost(LossReason::FreeUnseen) + report.unmatched_frees;
-    assert_eq!(seen_frees + report.lost(LossReason::RingFullFree), done.numbers.free_count, "{report:#?}");
+    let seen_frees = seen.free_count - report.loss_count(LossReason::FreeUnseen) + report.unmatched_frees;
+    assert_eq!(seen_frees + report.loss_count(LossReason::RingFullFree), done.totals.free_count, "{report:#?}");
     // A missed probe would be a call of unknown kind.
-    assert_eq!(report.lost(LossReason::ProbeMissed), 0);
+    assert_eq!(report.loss_count(LossReason::ProbeMissed), 0);
     report.assert_consistent();
 }
 
 #[test]
 fn recorded_and_lost_events_balance_with_a_tiny_ring() {
     let mut victim = victim::start_with("flood", &["40000"]);
-    let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "1"]).start();
+    let tracer = Trace::victim(&victim).options(&["--ring-size", "4096", "--shards", "1"]).start();
     let done = victim.work();
     let outcome = tracer.stop();
     victim.finish();
 
     let report = outcome.report_with_code(LOST);
-    assert!(report.lost(LossReason::RingFullAlloc) > 0 && report.lost(LossReason::RingFullFree) > 0, "{report:#?}");
+    assert!(
+        report.loss_count(LossReason::RingFullAlloc) > 0 && report.loss_count(LossReason::RingFullFree) > 0,
+        "{report:#?}"
+    );
     assert_balanced(&report, &done);
     for reason in [LossReason::RingFullAlloc, LossReason::RingFullFree] {
-        let count = report.lost(reason).to_string();
-        let digits: String = outcome.errors.chars().filter(|&character| character != ',').collect();
-        assert!(digits.contains(&count), "{reason:?} is not reported: {}", outcome.errors);
+        let count = report.loss_count(reason).to_string();
+        let digits: String = outcome.stderr.chars().filter(|&character| character != ',').collect();
+        assert!(digits.contains(&count), "{reason:?} is not reported: {}", outcome.stderr);
     }
-    assert!(outcome.errors.contains("--ring-size"), "no remedy is named: {}", outcome.errors);
+    assert!(outcome.stderr.contains("--ring-size"), "no remedy is named: {}", outcome.stderr);
 }
 
 #[test]
 fn recorded_and_lost_events_balance_with_several_shards() {
     let mut victim = victim::start_with("flood", &["20000"]);
-    let tracer = Trace::of(&victim).options(&["--ring-size", "4096", "--shards", "4", "--max-depth", "0"]).start();
+    let tracer = Trace::victim(&victim).options(&["--ring-size", "4096", "--shards", "4", "--max-depth", "0"]).start();
     let done = victim.work();
     let outcome = tracer.stop();
     victim.finish();
@@ -64,11 +67,11 @@ fn recorded_and_lost_events_balance_with_several_shards() {
 fn recorded_lost_and_filtered_events_balance() {
     let mut victim = victim::start_with("flood", &["20000"]);
     let options = ["--ring-size", "4096", "--shards", "1", "--min-size", "49"];
-    let tracer = Trace::of(&victim).options(&options).start();
+    let tracer = Trace::victim(&victim).options(&options).start();
     let done = victim.work();
     let outcome = tracer.stop();
     victim.finish();
     let report = outcome.report_with_code(LOST);
-    assert_eq!((report.filtered.count, report.filtered.bytes), (done.numbers.alloc_count, done.numbers.alloc_bytes));
+    assert_eq!((report.filtered.count, report.filtered.bytes), (done.totals.alloc_count, done.totals.alloc_bytes));
     assert_balanced(&report, &done);
 }

@@ -6,11 +6,11 @@ use memtrace_tests::{Report, Trace, Victim, victim};
 
 /// Stacks that allocated blocks of `size` bytes: end, functions from `main` on, and number of allocations.
 fn chains(report: &Report, size: u64) -> Vec<(&str, Vec<&str>, u64)> {
-    let stacks = report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes == stack.numbers.alloc_count * size);
+    let stacks = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes == stack.totals.alloc_count * size);
     stacks
         .map(|stack| {
             let names = stack.names().into_iter().skip_while(|name| *name != "main").collect();
-            (stack.end.as_str(), names, stack.numbers.alloc_count)
+            (stack.end.as_str(), names, stack.totals.alloc_count)
         })
         .collect()
 }
@@ -25,15 +25,15 @@ fn complete(descend: &'static str, depth: usize, leaf: &'static str) -> [(&'stat
 fn load(arguments: &[&str]) -> Report {
     let libraries = ["libone.so", "libother.so"].map(victim::path);
     let mut victim = Victim::start(Command::new(victim::path("plugins")).args(&libraries).args(arguments));
-    let mut tracer = Trace::of(&victim).option("-vv").start();
-    victim.process().tell("");
+    let mut tracer = Trace::victim(&victim).option("-vv").start();
+    victim.process().write_line("");
     for library in &libraries {
-        assert_eq!(victim.process().line(), "loaded");
+        assert_eq!(victim.process().read_line(), "loaded");
         tracer.wait_for_table(library);
-        victim.process().tell("");
+        victim.process().write_line("");
     }
     // The totals, which lack the allocations of the dynamic linker.
-    victim.process().line();
+    victim.process().read_line();
     let report = tracer.stop().report();
     victim.finish();
     report.assert_nothing_lost();

@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use memtrace_tests::{Books, Counts, Scratch, Trace, Victim};
+use memtrace_tests::{CountShim, Scratch, Trace, Victim, VictimTotals};
 
 /// The system's Python, which uses the system's C library.
 const PYTHON: &str = "/usr/bin/python3";
 
 const OBJECTS: u64 = 20_000;
 
-/// Waits, builds a dict of a known number of lists, deletes a quarter of them, and waits.
+/// StallTotals, builds a dict of a known number of lists, deletes a quarter of them, and waits.
 const PROGRAM: &str = "
 import os
 os.write(1, b'ready %d\\n' % os.getpid())
@@ -23,35 +23,35 @@ os._exit(0)
 ";
 
 /// Starts Python with malloc as the allocator of all objects.
-fn start(counts: Option<&Counts>) -> Victim {
+fn start(counts: Option<&CountShim>) -> Victim {
     let mut command = Command::new(PYTHON);
     command.args(["-S", "-c", PROGRAM]).env("PYTHONMALLOC", "malloc").env("PYTHONHASHSEED", "0");
     if let Some(counts) = counts {
         command.envs(counts.environment());
     }
     let victim = Victim::start(&mut command);
-    victim.wait_until_it_reads();
+    victim.wait_until_reading_stdin();
     victim
 }
 
 fn work(python: &mut Victim) {
-    python.process().tell("");
-    assert_eq!(python.process().line(), "{}");
-    python.wait_until_it_reads();
+    python.process().write_line("");
+    assert_eq!(python.process().read_line(), "{}");
+    python.wait_until_reading_stdin();
 }
 
 /// Each remaining list is two blocks: header and items.
-fn assert_plausible(books: &Books) {
-    assert!(books.numbers.live_count >= OBJECTS / 4 * 3 * 2, "{books:?}");
-    assert!(books.numbers.free_count >= OBJECTS / 4 * 2, "{books:?}");
+fn assert_plausible(books: &VictimTotals) {
+    assert!(books.totals.live_count >= OBJECTS / 4 * 3 * 2, "{books:?}");
+    assert!(books.totals.free_count >= OBJECTS / 4 * 2, "{books:?}");
 }
 
 #[test]
 fn running_python_matches_count_shim() {
     let scratch = Scratch::new();
-    let counts = Counts::create(&scratch);
+    let counts = CountShim::create(&scratch);
     let mut victim = start(Some(&counts));
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     counts.begin();
     work(&mut victim);
     let outcome = tracer.stop();
@@ -68,7 +68,7 @@ fn running_python_matches_count_shim() {
 #[test]
 fn running_python_matches_an_untraced_run() {
     let scratch = Scratch::new();
-    let counts = Counts::create(&scratch);
+    let counts = CountShim::create(&scratch);
     let mut other = start(Some(&counts));
     counts.begin();
     work(&mut other);
@@ -76,7 +76,7 @@ fn running_python_matches_an_untraced_run() {
     other.finish();
 
     let mut victim = start(None);
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     work(&mut victim);
     let report = tracer.stop().report();
     victim.finish();

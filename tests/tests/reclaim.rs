@@ -6,12 +6,12 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use memtrace_tests::cgroup::Version;
-use memtrace_tests::kernel_trace::Passed;
+use memtrace_tests::kernel_trace::TracepointHit;
+use memtrace_tests::memory_cgroup::Version;
 use memtrace_tests::process::page_faults;
-use memtrace_tests::report::{Order, ProcessReport, Waits};
-use memtrace_tests::swap::swapped_in;
-use memtrace_tests::{Cgroup, Group, KernelTrace, Numbers, Report, Scratch, Stack, Swap, Trace, victim};
+use memtrace_tests::report::{OrderCount, ProcessReport, StallTotals};
+use memtrace_tests::swap::pages_swapped_in;
+use memtrace_tests::{Cgroup, KernelTrace, MemoryCgroup, Report, Scratch, Stack, Swap, Totals, Trace, victim};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
@@ -43,40 +43,40 @@ fn keeps_pages_of_holes(file: &File) -> bool {
     !matches!(statistics.f_type, libc::TMPFS_MAGIC | libc::OVERLAYFS_SUPER_MAGIC)
 }
 
-fn sum(passed: &[&Passed], field: &str) -> u64 {
+fn sum(passed: &[&TracepointHit], field: &str) -> u64 {
     passed.iter().map(|passed| passed.fields[field]).sum()
 }
 
 /// Hits of tracepoint `name` by thread `tid`.
-fn of<'a>(passed: &'a [Passed], name: &str, tid: u32) -> Vec<&'a Passed> {
+fn of<'a>(passed: &'a [TracepointHit], name: &str, tid: u32) -> Vec<&'a TracepointHit> {
     passed.iter().filter(|passed| passed.name == name && passed.tid == tid).collect()
 }
 
 /// Stalls of `process` in memcg reclaim. It may also stall in global reclaim, which depends on the machine.
-fn memcg(process: &ProcessReport) -> &Waits {
+fn memcg(process: &ProcessReport) -> &StallTotals {
     &process.stalls.as_ref().expect("they are of reclaim")["memcg"]
 }
 
 /// Name of the cgroup's directory.
-fn name(group: &Group) -> &str {
+fn name(group: &Cgroup) -> &str {
     group.path().file_name().and_then(OsStr::to_str).expect("it has a name")
 }
 
 /// Asserts that all of `waits` are due to the limit of `group`, and that the report has its memory statistics.
-fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
+fn assert_is_of(group: &MemoryCgroup, report: &Report, waits: &StallTotals) {
     let groups = report.cgroups.as_ref().expect("it is of reclaim");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
     assert_eq!(for_limits.len(), 1, "not for one limit: {groups:#?}");
     let found = for_limits[0];
-    assert_eq!((found.id, &found.stalls["memcg"]), (Some(group.number()), waits));
+    assert_eq!((found.id, &found.stalls["memcg"]), (Some(group.id()), waits));
     assert!(found.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", name(group)))), "{found:#?}");
     // memcg reclaim looks for single pages: order 0.
-    assert_eq!(waits.orders, [Order { order: Some(0), count: waits.count }]);
+    assert_eq!(waits.orders, [OrderCount { order: Some(0), count: waits.count }]);
 
     let memory = found.memory.as_ref().expect("it is there");
     assert_eq!((memory.version == 2, memory.limit_bytes), (group.version() == Version::Two, Some(LIMIT)));
     assert!(memory.current_bytes.is_some_and(|used| used > 0 && used <= LIMIT), "{memory:#?}");
-    assert_eq!(memory.pressure.is_some(), group.tells_pressure(), "{memory:#?}");
+    assert_eq!(memory.pressure.is_some(), group.has_pressure(), "{memory:#?}");
     // cgroup v2 flushes per-CPU counters late, each up to 64 pages off (`MEMCG_CHARGE_BATCH`).
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let slack = if group.version() == Version::Two { 64 * processors } else { 0 };
@@ -90,23 +90,23 @@ fn assert_is_of(group: &Cgroup, report: &Report, waits: &Waits) {
 fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     let scratch = Scratch::new();
     let (path, times) = file(&scratch);
-    let group = Cgroup::with_memory(LIMIT);
+    let group = MemoryCgroup::with_memory(LIMIT);
     // The limit is that of the parent cgroup, and the victim leaves the cgroup before the report.
-    let inner = group.within();
+    let inner = group.child();
     let mut victim =
         victim::start_with("memcg_limit", &["read", path.to_str().expect("it is text"), &times.to_string()]);
     let pid = victim.pid();
-    inner.take(pid);
-    let kernel = KernelTrace::of(&[
+    inner.add_process(pid);
+    let kernel = KernelTrace::start(&[
         "vmscan/mm_vmscan_memcg_reclaim_begin",
         "vmscan/mm_vmscan_memcg_reclaim_end",
         "vmscan/mm_vmscan_direct_reclaim_end",
         "compaction/mm_compaction_end",
         "vmscan/mm_vmscan_lru_isolate",
     ]);
-    let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
+    let tracer = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
     victim.work();
-    group.release(pid);
+    group.move_to_root(pid);
     let report = tracer.stop().report();
     let passed = kernel.read();
     let on_the_record = (group.version() == Version::Two).then(|| group.stat("pgscan_direct"));
@@ -164,18 +164,18 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
 
 #[test]
 fn oom_killed_process_keeps_its_last_profile() {
-    let group = Cgroup::with_memory(LIMIT);
-    let inner = group.within();
+    let group = MemoryCgroup::with_memory(LIMIT);
+    let inner = group.child();
     // Not on a disk: writing there may charge memory.
     let scratch = Scratch::in_memory();
     let count = scratch.join("count");
     let mut victim = victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);
     let pid = victim.pid();
-    inner.take(pid);
-    let blocks = Trace::of(&victim).start();
-    let waits = Trace::of(&victim).options(&["--events", "reclaim"]).start();
-    victim.process().tell("");
-    let status = victim.process().wait_with_open_input();
+    inner.add_process(pid);
+    let blocks = Trace::victim(&victim).start();
+    let waits = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
+    victim.process().write_line("");
+    let status = victim.process().wait_with_open_stdin();
     assert!(!status.success(), "it was to be killed, and ended with {status}");
     let blocks = blocks.wait().report();
     let waits = waits.wait().report();
@@ -196,10 +196,10 @@ fn oom_killed_process_keeps_its_last_profile() {
     // The blocks that were live at the OOM kill are kept.
     let (live_bytes, live_count) = (told * MIB, told);
     let expected =
-        Numbers { live_bytes, live_count, alloc_bytes: live_bytes, alloc_count: live_count, ..Numbers::default() };
+        Totals { live_bytes, live_count, alloc_bytes: live_bytes, alloc_count: live_count, ..Totals::default() };
     assert_eq!(blocks.totals, expected);
-    let eaten: Numbers =
-        blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.numbers).sum();
+    let eaten: Totals =
+        blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.totals).sum();
     assert_eq!(eaten, expected);
     // The process reclaimed memory before it was killed.
     assert!(memcg(&waits.processes[0]).count > 0);
@@ -213,19 +213,19 @@ const SECONDS: u64 = 7;
 #[test]
 fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     let scratch = Scratch::new();
-    let _swap = Swap::on(&scratch, 2 * WRITTEN);
-    let group = Cgroup::with_memory_and_swap(LIMIT);
+    let _swap = Swap::create_in(&scratch, 2 * WRITTEN);
+    let group = MemoryCgroup::with_memory_and_swap(LIMIT);
     let mut victim = victim::start_with("memcg_limit", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
-    group.take(victim.pid());
+    group.add_process(victim.pid());
     let [_, waited_before] = page_faults(victim.pid());
-    let read_before = swapped_in();
-    let tracer = Trace::of(&victim).options(&["--events", "reclaim"]).start();
-    let read_within = swapped_in();
+    let read_before = pages_swapped_in();
+    let tracer = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
+    let read_within = pages_swapped_in();
     victim.work();
     let [_, waited_after] = page_faults(victim.pid());
-    let (read, waited) = (swapped_in() - read_within, waited_after - waited_before);
+    let (read, waited) = (pages_swapped_in() - read_within, waited_after - waited_before);
     let report = tracer.stop().report();
-    let read_all = swapped_in() - read_before;
+    let read_all = pages_swapped_in() - read_before;
     victim.finish();
 
     report.assert_nothing_lost();
@@ -240,7 +240,7 @@ fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     // A major fault also reads neighbouring pages.
     assert!(waited > 0 && waited <= told && machine.vmstat.major_faults >= waited, "{waited} waits: {machine:#?}");
     let groups = report.cgroups.expect("it is of reclaim");
-    let memory = groups.iter().find(|found| found.id == Some(group.number())).and_then(|found| found.memory.as_ref());
+    let memory = groups.iter().find(|found| found.id == Some(group.id())).and_then(|found| found.memory.as_ref());
     let reading = if group.refaults().is_some() { "beyond" } else { "near" };
     assert_eq!(memory.map(|memory| memory.reading.as_str()), Some(reading), "{memory:#?}");
     assert_eq!(machine.reading, "beyond", "{machine:#?}");

@@ -1,7 +1,7 @@
 //! Compares a trace of redis-server with the memory that Redis itself counts with jemalloc's block sizes.
 
 use memtrace_tests::redis::{self, Redis};
-use memtrace_tests::{Numbers, Report, Scratch, Trace};
+use memtrace_tests::{Report, Scratch, Totals, Trace};
 
 /// jemalloc's size class of a block of `bytes`: multiples of 16 up to 128, then four sizes for each doubling (jemalloc
 /// 5.3, `SIZE CLASSES` in jemalloc(3), with pages of 4 KiB).
@@ -22,8 +22,8 @@ fn counted(report: &Report) -> (u64, u64) {
         let leaf = stack.leaf().and_then(|leaf| leaf.name.as_deref()).unwrap_or_default();
         ["zmalloc", "zcalloc", "zrealloc", "ztry"].iter().any(|beginning| leaf.starts_with(beginning))
     });
-    let live = own.map(|stack| stack.numbers).filter(|numbers| numbers.live_count > 0);
-    live.fold((0, 0), |(bytes, rounded), Numbers { live_bytes, live_count, .. }| {
+    let live = own.map(|stack| stack.totals).filter(|numbers| numbers.live_count > 0);
+    live.fold((0, 0), |(bytes, rounded), Totals { live_bytes, live_count, .. }| {
         (bytes + live_bytes, rounded + live_count * size_class(live_bytes.div_ceil(live_count)))
     })
 }
@@ -38,20 +38,20 @@ fn size_classes_match_jemalloc() {
 fn live_bytes_in_size_classes_match_redis_used_memory() {
     let scratch = Scratch::new();
     let socket = redis::socket_in(&scratch);
-    let mut tracer = Trace::of_command(redis::command(&socket)).option("--ring-size").option("64MiB").start();
+    let mut tracer = Trace::command(redis::command(&socket)).option("--ring-size").option("64MiB").start();
     let mut redis = Redis::connect(&socket);
     // One size per stack, so that the mean is exact.
     let value = "x".repeat(300);
     for number in 0..4000 {
-        redis.ask(&["SET", &format!("key:{number:08}"), &value]);
-        redis.ask(&["HSET", &format!("hash:{:08}", number % 20), &format!("field:{number:08}"), &value]);
+        redis.send(&["SET", &format!("key:{number:08}"), &value]);
+        redis.send(&["HSET", &format!("hash:{:08}", number % 20), &format!("field:{number:08}"), &value]);
         if number % 5 == 0 {
-            redis.ask(&["DEL", &format!("key:{:08}", number / 2)]);
+            redis.send(&["DEL", &format!("key:{:08}", number / 2)]);
         }
     }
     let used = redis.used_memory();
     tracer.process().signal(libc::SIGINT);
-    assert!(tracer.process().wait_for_error_line("memtrace: wrote"));
+    assert!(tracer.process().wait_for_stderr_line("memtrace: wrote"));
     // The server holds memtrace's output open.
     redis.shut_down();
     let report = tracer.wait().report();

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memtrace_tests::{Scratch, Trace, Victim, memory, process, tracer, victim};
+use memtrace_tests::{Scratch, Trace, Victim, breakpoints, process, tracer, victim};
 
 const FAILED: i32 = 1;
 const USAGE: i32 = 2;
@@ -24,14 +24,14 @@ fn unused_pid_is_refused() {
     // All pids are lower.
     let pid = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
     let pid = pid.trim().parse().expect("a number");
-    Trace::of_pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
+    Trace::pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
 }
 
 #[test]
 fn one_unused_pid_refuses_the_trace_without_probes() {
     let victim = victim::start_with("steady", &["100"]);
-    Trace::of_pids(&[victim.pid(), u32::from(u16::MAX) << 8]).run().assert_refused(NO_SUCH_PROCESS, &[]);
-    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    Trace::pids(&[victim.pid(), u32::from(u16::MAX) << 8]).run().assert_refused(NO_SUCH_PROCESS, &[]);
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
 }
 
 #[test]
@@ -40,24 +40,24 @@ fn zombie_process_is_refused() {
     let pid = victim.pid();
     victim.process().signal(libc::SIGKILL);
     // It stays a zombie without memory until the test waits for it.
-    let until = Instant::now() + process::PATIENCE;
+    let until = Instant::now() + process::TIMEOUT;
     while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("it was not waited for").contains(") Z ") {
         assert!(Instant::now() < until, "the victim does not exit");
         thread::sleep(Duration::from_millis(1));
     }
-    Trace::of_pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
+    Trace::pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
 }
 
 #[test]
 fn process_exiting_during_attach_is_traced_or_refused() {
     for moment in [0, 10, 20, 30, 40, 60, 80, 100, 150, 200] {
         let mut victim = victim::start_with("steady", &["100"]);
-        let tracer = Trace::of(&victim).start_without_waiting();
+        let tracer = Trace::victim(&victim).start_without_waiting();
         // The delay waits for nothing; the moment is the subject of the test.
         thread::sleep(Duration::from_millis(moment));
         victim.process().signal(libc::SIGKILL);
         let outcome = tracer.wait();
-        assert!(matches!(outcome.code, Some(0 | NO_SUCH_PROCESS)), "{:?}: {}", outcome.code, outcome.errors);
+        assert!(matches!(outcome.code, Some(0 | NO_SUCH_PROCESS)), "{:?}: {}", outcome.code, outcome.stderr);
     }
 }
 
@@ -65,7 +65,7 @@ fn process_exiting_during_attach_is_traced_or_refused() {
 fn kernel_thread_is_refused() {
     let name = fs::read_to_string("/proc/2/comm").expect("there is a process 2");
     assert_eq!(name.trim(), "kthreadd");
-    Trace::of_pids(&[2]).run().assert_refused(UNTRACEABLE, &["kernel thread"]);
+    Trace::pids(&[2]).run().assert_refused(UNTRACEABLE, &["kernel thread"]);
 }
 
 #[test]
@@ -75,14 +75,14 @@ fn tid_is_refused_with_the_pid_of_its_process() {
     let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
     let thread = names.map(|name| name.parse().expect("a number")).find(|&id: &u32| id != victim.pid());
     let thread = thread.expect("the victim has threads");
-    Trace::of_pids(&[thread]).run().assert_refused(UNTRACEABLE, &["thread", &victim.pid().to_string()]);
+    Trace::pids(&[thread]).run().assert_refused(UNTRACEABLE, &["thread", &victim.pid().to_string()]);
 }
 
 #[test]
 fn missing_allocator_is_refused_with_inspected_files() {
     let victim = victim::start("bare");
     let path = victim::path("bare");
-    Trace::of(&victim).run().assert_refused(NO_ALLOCATOR, &[path.to_str().expect("a plain path")]);
+    Trace::victim(&victim).run().assert_refused(NO_ALLOCATOR, &[path.to_str().expect("a plain path")]);
 }
 
 #[test]
@@ -92,47 +92,50 @@ fn unwritable_output_is_refused_before_probing() {
     let directory = scratch.join("directory.json");
     fs::create_dir(&directory).expect("the scratch directory is writable");
     for output in [scratch.join("no such directory/out.json"), directory] {
-        let trace = Trace::of(&victim).option("-o").option(&output);
+        let trace = Trace::victim(&victim).option("-o").option(&output);
         trace.run().assert_refused(OUTPUT, &[output.to_str().expect("a plain path")]);
-        assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+        assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     }
 }
 
 #[test]
 fn full_output_is_reported_and_the_target_survives() {
     let mut victim = victim::start_with("steady", &["100"]);
-    let tracer = Trace::of(&victim).options(&["--format", "json", "-o", "/dev/full"]).start();
+    let tracer = Trace::victim(&victim).options(&["--format", "json", "-o", "/dev/full"]).start();
     victim.work();
     let outcome = tracer.stop();
     outcome.assert_code(FAILED);
-    assert!(outcome.errors.contains("/dev/full"), "{}", outcome.errors);
-    assert_eq!(memory::breakpoints(victim.pid()), [""; 0]);
+    assert!(outcome.stderr.contains("/dev/full"), "{}", outcome.stderr);
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.finish();
 }
 
 #[test]
 fn nonexistent_command_is_refused() {
-    Trace::of_command(["/no/such/command"]).run().assert_refused(NO_COMMAND, &["/no/such/command"]);
+    Trace::command(["/no/such/command"]).run().assert_refused(NO_COMMAND, &["/no/such/command"]);
 }
 
 #[test]
 fn non_executable_command_is_refused() {
-    Trace::of_command(["/etc/passwd"]).run().assert_refused(NO_COMMAND, &["/etc/passwd"]);
+    Trace::command(["/etc/passwd"]).run().assert_refused(NO_COMMAND, &["/etc/passwd"]);
 }
 
 #[test]
 fn invalid_option_values_are_refused() {
     let victim = victim::start_with("steady", &["100"]);
     for options in [["--duration", "soon"], ["--min-size", "many"], ["--metric", "beauty"], ["--shards", "0"]] {
-        Trace::of(&victim).options(&options).run().assert_refused(USAGE, &[options[0], options[1]]);
+        Trace::victim(&victim).options(&options).run().assert_refused(USAGE, &[options[0], options[1]]);
     }
-    Trace::of(&victim).options(&["--min-size", "10", "--max-size", "9"]).run().assert_refused(USAGE, &["--max-size"]);
+    Trace::victim(&victim)
+        .options(&["--min-size", "10", "--max-size", "9"])
+        .run()
+        .assert_refused(USAGE, &["--max-size"]);
 }
 
 /// Runs memtrace as user nobody, from a directory that this user can read.
 fn as_nobody(scratch: &Scratch, trace: Trace) -> memtrace_tests::Outcome {
     let copy = scratch.program(&tracer::binary(), "memtrace");
-    trace.binary(&copy).through(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]).run()
+    trace.binary(&copy).wrapped_in(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]).run()
 }
 
 #[test]
@@ -142,14 +145,14 @@ fn missing_capabilities_are_named() {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&steady).arg("100");
     let victim = Victim::start(&mut command);
-    as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_BPF", "CAP_PERFMON"]);
+    as_nobody(&scratch, Trace::victim(&victim)).assert_refused(NOT_PERMITTED, &["CAP_BPF", "CAP_PERFMON"]);
 }
 
 #[test]
 fn process_of_another_user_is_refused() {
     let scratch = Scratch::new();
     let victim = victim::start_with("steady", &["100"]);
-    as_nobody(&scratch, Trace::of(&victim)).assert_refused(NOT_PERMITTED, &["CAP_"]);
+    as_nobody(&scratch, Trace::victim(&victim)).assert_refused(NOT_PERMITTED, &["CAP_"]);
 }
 
 /// Path of the C library that a victim has mapped.
@@ -193,7 +196,7 @@ fn malformed_elf_files_do_not_stop_the_trace() {
         path.into_os_string().into_string().expect("a plain path")
     });
     let mut victim = victim::start_with("hostile", &paths.each_ref().map(String::as_str));
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     let outcome = tracer.stop();
     outcome.report().assert_equals(&books);
@@ -212,7 +215,7 @@ fn damaged_allocator_file_is_refused() {
     let file: File = OpenOptions::new().write(true).open(&copy).expect("the copy is ours");
     file.write_all_at(&u64::MAX.to_le_bytes(), 32).expect("the copy is writable");
     file.write_all_at(&u64::MAX.to_le_bytes(), 40).expect("the copy is writable");
-    Trace::of(&victim).run().assert_refused(DAMAGED, &[copy.to_str().expect("a plain path")]);
+    Trace::victim(&victim).run().assert_refused(DAMAGED, &[copy.to_str().expect("a plain path")]);
     victim.work();
     victim.finish();
 }

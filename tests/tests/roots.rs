@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use memtrace_tests::{Numbers, Trace, Victim, victim};
+use memtrace_tests::{Totals, Trace, Victim, victim};
 
 /// Expected blocks and bytes of each of the eight threads of `victims/threads.c`.
 fn of_threads() -> Vec<(u64, u64)> {
@@ -16,10 +16,10 @@ fn of_threads() -> Vec<(u64, u64)> {
 }
 
 /// What `victims/booked.rs` has of the C library: 99 blocks of 7 bytes to 693, of which it frees every third.
-fn from_c() -> Numbers {
+fn from_c() -> Totals {
     let bytes = |nth: &mut dyn Iterator<Item = u64>| nth.map(|nth| nth * 7).sum::<u64>();
     let (alloc_bytes, free_bytes) = (bytes(&mut (1..100)), bytes(&mut (3..100).step_by(3)));
-    Numbers {
+    Totals {
         live_bytes: alloc_bytes - free_bytes,
         live_count: 66,
         alloc_bytes,
@@ -32,20 +32,20 @@ fn from_c() -> Numbers {
 #[test]
 fn by_allocator_groups_blocks_by_their_allocator() {
     let mut victim = victim::start("victim-rust-jemalloc");
-    let tracer = Trace::of(&victim).options(&["--by", "allocator"]).start();
+    let tracer = Trace::victim(&victim).options(&["--by", "allocator"]).start();
     let books = victim.work();
     let report = tracer.stop().report();
     victim.finish();
     report.assert_equals(&books);
-    let roots: BTreeMap<_, _> = report.roots.iter().map(|root| (root.name.as_str(), root.numbers)).collect();
-    let jemalloc = books.numbers - from_c();
+    let roots: BTreeMap<_, _> = report.roots.iter().map(|root| (root.name.as_str(), root.totals)).collect();
+    let jemalloc = books.totals - from_c();
     assert_eq!(roots, BTreeMap::from([("glibc (libc.so.6)", from_c()), ("jemalloc (victim-rust-jemalloc)", jemalloc)]));
 }
 
 #[test]
 fn by_thread_groups_blocks_by_the_allocating_thread() {
     let mut victim = victim::start("threads");
-    let tracer = Trace::of(&victim).options(&["--by", "thread", "--shards", "4"]).start();
+    let tracer = Trace::victim(&victim).options(&["--by", "thread", "--shards", "4"]).start();
     let tasks: Vec<u32> = fs::read_dir(format!("/proc/{}/task", victim.pid()))
         .expect("the victim runs")
         .map(|task| task.expect("a task").file_name().to_str().and_then(|tid| tid.parse().ok()).expect("a number"))
@@ -59,7 +59,7 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
     report.assert_nothing_lost();
     report.assert_consistent();
     let mut allocated: Vec<_> =
-        report.roots.iter().map(|root| (root.numbers.alloc_count, root.numbers.alloc_bytes)).collect();
+        report.roots.iter().map(|root| (root.totals.alloc_count, root.totals.alloc_bytes)).collect();
     allocated.sort_unstable();
     let mut expected = of_threads();
     expected.sort_unstable();
@@ -78,14 +78,14 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
     for (stack, value) in outcome.folded() {
         *live.entry(stack.split(';').next().expect("a root").to_owned()).or_default() += value;
     }
-    let roots = report.roots.iter().map(|root| (root.name.clone(), root.numbers.live_bytes));
+    let roots = report.roots.iter().map(|root| (root.name.clone(), root.totals.live_bytes));
     assert_eq!(live, roots.filter(|(_, value)| *value > 0).collect::<BTreeMap<_, u64>>());
 }
 
 #[test]
 fn threads_are_not_separated_by_default() {
     let mut victim = victim::start("threads");
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     victim.work();
     let report = tracer.stop().report();
     report.assert_consistent();
@@ -100,13 +100,13 @@ fn by_comm_merges_equal_names_and_by_process_does_not() {
     for (by, roots) in [("comm", 1), ("process", 2)] {
         let mut victims = [victim::start_with("steady", &["300"]), victim::start_with("steady", &["100"])];
         let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
-        let tracer = Trace::of_pids(&pids).options(&["--by", by]).start();
+        let tracer = Trace::pids(&pids).options(&["--by", by]).start();
         let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
         let report = tracer.stop().report();
         report.assert_nothing_lost();
         report.assert_consistent();
         assert_eq!(report.roots.len(), roots, "{by}");
-        assert_eq!(report.totals, books.iter().map(|books| books.numbers).sum());
+        assert_eq!(report.totals, books.iter().map(|books| books.totals).sum());
         victims.into_iter().for_each(Victim::finish);
     }
 }
@@ -118,7 +118,7 @@ fn process_entry_has_user_cgroup_and_traced_time() {
     let mut other =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).uid(NOBODY).spawn().expect("cat can be started");
     let mut victim = Victim::start(&mut Command::new(victim::path("threads")));
-    let tracer = Trace::of_pids(&[victim.pid(), other.id()]).start();
+    let tracer = Trace::pids(&[victim.pid(), other.id()]).start();
     let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", victim.pid())).expect("the victim runs");
     victim.work();

@@ -1,10 +1,10 @@
-//! Page faults and RSS in the report match the kernel at any sampling rate: `/proc` for running processes, wait4 for
+//! Explanation faults and RSS in the report match the kernel at any sampling rate: `/proc` for running processes, wait4 for
 //! exited ones.
 
 use std::collections::BTreeMap;
 
-use memtrace_tests::pages::rss;
-use memtrace_tests::process::{page_faults, wait_until_it_reads};
+use memtrace_tests::page_counts::rss;
+use memtrace_tests::process::{page_faults, wait_until_reading_stdin};
 use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Report, Trace, Victim, victim};
 use serde::Deserialize;
@@ -26,7 +26,7 @@ struct Ended {
 
 /// Minor and major faults in the report, summed over all process images of the process.
 fn told(report: &Report, pid: u32) -> [u64; 2] {
-    let programs = report.programs_of(pid);
+    let programs = report.entries_of(pid);
     assert!(!programs.is_empty(), "nothing is said of {pid}: {:#?}", report.processes);
     let sum = |of: fn(&ProcessReport) -> Option<u64>| {
         programs.iter().map(|process| of(process).expect("it is known")).sum::<u64>()
@@ -37,16 +37,16 @@ fn told(report: &Report, pid: u32) -> [u64; 2] {
 /// Traces the victim with the options of `trace`, which receives it and its first child, sampling one page in `one_in`.
 fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let mut victim = victim::start("counted");
-    let line = victim.process().line();
+    let line = victim.process().read_line();
     let Ready { early } = serde_json::from_str(&line).expect("it says which that is");
-    wait_until_it_reads(early);
-    victim.wait_until_it_reads();
+    wait_until_reading_stdin(early);
+    victim.wait_until_reading_stdin();
     let [before, before_early] = [victim.pid(), early].map(page_faults);
     let tracer = trace(&victim, early).options(&["--events", "fault", "--sample", one_in]).start();
-    victim.process().tell("");
-    let line = victim.process().line();
+    victim.process().write_line("");
+    let line = victim.process().read_line();
     let ended: BTreeMap<String, Ended> = serde_json::from_str(&line).expect("it says what wait4 did");
-    victim.wait_until_it_reads();
+    victim.wait_until_reading_stdin();
     let (after, resident) = (page_faults(victim.pid()), rss(victim.pid()));
     let report = tracer.stop().report();
     let pid = victim.pid();
@@ -56,13 +56,13 @@ fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let since = |after: [u64; 2], before: [u64; 2]| [after[0] - before[0], after[1] - before[1]];
     assert_eq!(told(&report, pid), since(after, before));
     assert!(after[0] - before[0] >= 1000, "it has touched so many pages");
-    let living = report.programs_of(pid);
+    let living = report.entries_of(pid);
     let resident_bytes: Vec<_> = living.iter().map(|process| process.resident_bytes).collect();
     assert_eq!(resident_bytes, [Some(resident)], "of the one program that it runs");
     for (name, Ended { pid, minor, major, peak }) in ended {
         let before = if pid == early { before_early } else { [0; 2] };
-        assert_eq!(told(&report, pid), since([minor, major], before), "{name}: {:#?}", report.programs_of(pid));
-        let last = report.programs_of(pid).into_iter().next_back().expect("there is one");
+        assert_eq!(told(&report, pid), since([minor, major], before), "{name}: {:#?}", report.entries_of(pid));
+        let last = report.entries_of(pid).into_iter().next_back().expect("there is one");
         assert_eq!((last.ended.as_deref(), last.peak_resident_bytes), (Some("exit"), Some(peak)), "{name}: {last:#?}");
         assert_eq!(last.resident_bytes, None);
     }
@@ -70,15 +70,15 @@ fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
 
 #[test]
 fn faults_and_rss_of_a_process_tree_match_the_kernel() {
-    equals("64", |victim, early| Trace::of_pids(&[victim.pid(), early]).option("--children"));
+    equals("64", |victim, early| Trace::pids(&[victim.pid(), early]).option("--children"));
 }
 
 #[test]
 fn faults_and_rss_of_an_executable_match_the_kernel() {
-    equals("64", |_, _| Trace::of_all().option("--exe").option(victim::path("counted")));
+    equals("64", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
 }
 
 #[test]
 fn faults_and_rss_match_with_an_empty_sample() {
-    equals("4000000000", |_, _| Trace::of_all().option("--exe").option(victim::path("counted")));
+    equals("4000000000", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_tests::{Numbers, Report, Trace, victim};
+use memtrace_tests::{Report, Totals, Trace, victim};
 
 /// Totals by stack.
-fn by_stack(report: &Report) -> BTreeMap<String, Numbers> {
+fn by_stack(report: &Report) -> BTreeMap<String, Totals> {
     let mut stacks = BTreeMap::new();
     for stack in &report.stacks {
         let name = format!("{} {} {:?}", stack.process, stack.end, stack.frames);
-        assert!(stacks.insert(name, stack.numbers).is_none(), "a stack is there twice: {stack:?}");
+        assert!(stacks.insert(name, stack.totals).is_none(), "a stack is there twice: {stack:?}");
     }
     stacks
 }
@@ -17,7 +17,7 @@ fn by_stack(report: &Report) -> BTreeMap<String, Numbers> {
 /// Traces a victim with one shard and with four at the same time, and asserts that both match its totals.
 fn by_one_and_by_four(victim: &str) -> [Report; 2] {
     let mut victim = victim::start(victim);
-    let traces = ["1", "4"].map(|shards| Trace::of(&victim).options(&["--shards", shards]).start());
+    let traces = ["1", "4"].map(|shards| Trace::victim(&victim).options(&["--shards", shards]).start());
     let books = victim.work();
     let reports = traces.map(|trace| trace.stop().report());
     victim.finish();
@@ -36,10 +36,10 @@ fn one_and_four_shards_report_one_process_alike() {
 }
 
 /// Totals by leaf frame.
-fn by_leaf(report: &Report) -> BTreeMap<String, Numbers> {
-    let mut leaves = BTreeMap::<_, Numbers>::new();
+fn by_leaf(report: &Report) -> BTreeMap<String, Totals> {
+    let mut leaves = BTreeMap::<_, Totals>::new();
     for stack in &report.stacks {
-        *leaves.entry(format!("{} {:?}", stack.process, stack.leaf())).or_default() += stack.numbers;
+        *leaves.entry(format!("{} {:?}", stack.process, stack.leaf())).or_default() += stack.totals;
     }
     leaves
 }

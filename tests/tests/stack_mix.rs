@@ -17,7 +17,7 @@ type Ends = BTreeMap<String, u64>;
 fn ends(report: &Report) -> Ends {
     let mut ends = Ends::new();
     for stack in &report.stacks {
-        *ends.entry(stack.end.clone()).or_default() += stack.numbers.alloc_count;
+        *ends.entry(stack.end.clone()).or_default() += stack.totals.alloc_count;
     }
     ends.retain(|_, count| *count > 0);
     ends
@@ -74,7 +74,7 @@ fn nearly_all_stacks_of_common_tools_are_complete() {
     let scratch = Scratch::new();
     let mut all = Ends::new();
     for command in commands(&scratch) {
-        let report = Trace::of_command(command).options(&["--max-depth", "256", "--ring-size", "64MiB"]).run().report();
+        let report = Trace::command(command).options(&["--max-depth", "256", "--ring-size", "64MiB"]).run().report();
         report.assert_nothing_lost();
         let ends = ends(&report);
         let last = report.processes.last().expect("there is a process");

@@ -40,11 +40,11 @@ impl Subject<'_> {
         let mut command = Command::new(&self.program);
         command.args(self.arguments).envs(self.variables.iter().copied()).envs(variables);
         let mut victim = Victim::start(&mut command);
-        let tracer = Trace::of(&victim).options(OPTIONS).start();
-        victim.process().tell("");
+        let tracer = Trace::victim(&victim).options(OPTIONS).start();
+        victim.process().write_line("");
         let outcome = tracer.wait();
         let status = victim.process().wait();
-        assert!(status.success(), "{status}: {}", victim.process().rest_of_errors());
+        assert!(status.success(), "{status}: {}", victim.process().remaining_stderr());
         self.compare(&oracle, &outcome);
     }
 

@@ -14,16 +14,16 @@ fn below_main<'names>(chains: impl IntoIterator<Item = (Vec<&'names str>, u64)>)
 
 /// Traces the victim and asserts the functions of its stacks.
 fn has_chains(name: &str, expected: &Chains<'_>) -> Report {
-    let Traced { report, books } = Traced::victim(name);
-    report.assert_equals(&books);
+    let Traced { report, expected: totals } = Traced::victim(name);
+    report.assert_equals(&totals);
     assert_eq!(&report.chains(&victim::path(name)), expected);
     report
 }
 
 /// Traces the victim and asserts that each stack equals libgcc's. Returns the number compared up to JIT code only.
 fn equals_the_oracle(name: &str) -> u64 {
-    let (Traced { report, books }, comparison) = Traced::with_oracle(name);
-    report.assert_equals(&books);
+    let (Traced { report, expected: totals }, comparison) = Traced::with_oracle(name);
+    report.assert_equals(&totals);
     assert_eq!((comparison.sampled, comparison.seen), (report.totals.alloc_count, report.totals.alloc_count));
     assert_eq!(comparison.equal, comparison.sampled, "{}", comparison.differences.join("\n"));
     comparison.to_generated
@@ -57,8 +57,8 @@ fn longjmp_out_of_deep_frames_keeps_stacks_correct() {
 
 #[test]
 fn allocations_during_exceptions_match_count_shim() {
-    let Traced { report, books } = Traced::with_counts("exceptions");
-    report.assert_equals(&books);
+    let Traced { report, expected: totals } = Traced::with_counts("exceptions");
+    report.assert_equals(&totals);
     report.assert_all_end("complete");
 }
 
@@ -70,16 +70,16 @@ fn stacks_during_exceptions_match_libgcc() {
     assert!(comparison.sampled > 200 * 10, "{comparison}");
     assert_eq!((comparison.sampled, comparison.seen), (report.totals.alloc_count, report.totals.alloc_count));
     assert_eq!(comparison.equal, comparison.sampled, "{}", comparison.differences.join("\n"));
-    let bytes: u64 = report.stacks.iter().map(|stack| stack.numbers.alloc_bytes).sum();
+    let bytes: u64 = report.stacks.iter().map(|stack| stack.totals.alloc_bytes).sum();
     assert_eq!(bytes, comparison.bytes);
 }
 
 #[test]
 fn stacks_of_threads_on_one_cpu_do_not_mix() {
-    let Traced { report, books } = Traced::victim("affinity");
+    let Traced { report, expected: totals } = Traced::victim("affinity");
     report.assert_nothing_lost();
     // Unmatched frees are not compared: threads free their tcache at exit.
-    assert_eq!(report.totals, books.numbers);
+    assert_eq!(report.totals, totals.totals);
     let functions = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg", "hhhhhhhh"];
     let names = functions.map(|name| ["run_", "chain_", "leaf_"].map(|prefix| format!("{prefix}{name}")));
     let expected = names.iter().enumerate().map(|(number, [run, chain, leaf])| {
@@ -87,7 +87,7 @@ fn stacks_of_threads_on_one_cpu_do_not_mix() {
         ([&[run.as_str()], &chain[..], &[leaf]].concat(), 3000)
     });
     assert_eq!(report.chains(&victim::path("affinity")), expected.collect::<Chains<'_>>());
-    assert_eq!(report.stacks.iter().filter(|stack| stack.numbers.alloc_count > 0).count(), 8);
+    assert_eq!(report.stacks.iter().filter(|stack| stack.totals.alloc_count > 0).count(), 8);
     report.assert_all_end("complete");
 }
 
@@ -101,15 +101,14 @@ fn parent_stacks_stay_correct_while_children_allocate() {
 
 /// Stacks through the `kind`th generated function: its blocks have `kind` thousand bytes and a few.
 fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
-    let kinds =
-        report.stacks.iter().filter(|stack| stack.numbers.alloc_bytes / stack.numbers.alloc_count / 1000 == kind);
-    kinds.map(|stack| (stack.end.as_str(), stack.names(), stack.numbers.alloc_count)).collect()
+    let kinds = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes / stack.totals.alloc_count / 1000 == kind);
+    kinds.map(|stack| (stack.end.as_str(), stack.names(), stack.totals.alloc_count)).collect()
 }
 
 #[test]
 fn generated_code_is_crossed_only_by_frame_pointer() {
-    let Traced { report, books } = Traced::victim("generated");
-    report.assert_equals(&books);
+    let Traced { report, expected: totals } = Traced::victim("generated");
+    report.assert_equals(&totals);
     let [(end, names, count)] = &through_generated(&report, 1)[..] else { panic!("not one: {:#?}", report.stacks) };
     assert_eq!((*end, *count), ("generated", 30));
     assert_eq!(names[names.len() - 5..], ["main", "through", "?", "called_back", "allocate"]);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memtrace_tests::process::run;
-use memtrace_tests::{Books, Report, Scratch, Trace, Victim, victim};
+use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, victim};
 
-fn trace(mut victim: Victim) -> (Report, Books) {
-    let tracer = Trace::of(&victim).start();
+fn trace(mut victim: Victim) -> (Report, VictimTotals) {
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     let outcome = tracer.stop();
     victim.finish();
@@ -22,7 +22,7 @@ fn trace(mut victim: Victim) -> (Report, Books) {
 fn inlined_function_has_its_own_frame() {
     let (report, books) = trace(victim::start("inlined"));
     report.assert_site("inlined.c", &books.sites[0]);
-    for stack in report.stacks_at("inlined_inner") {
+    for stack in report.stacks_with_leaf("inlined_inner") {
         let [.., main, outer, inner] = &stack.frames[..] else { panic!("too short: {stack:#?}") };
         let names = [main, outer, inner].map(|frame| frame.name.as_deref().unwrap_or_default());
         assert_eq!(names, ["main", "real_outer", "inlined_inner"]);
@@ -34,7 +34,7 @@ fn inlined_function_has_its_own_frame() {
 fn cpp_names_are_demangled() {
     let (report, _) = trace(victim::start("widgets"));
     let name = "widgets::Factory<int>::make_blocks(unsigned long)";
-    let bytes: u64 = report.stacks_at(name).map(|stack| stack.numbers.live_bytes).sum();
+    let bytes: u64 = report.stacks_with_leaf(name).map(|stack| stack.totals.live_bytes).sum();
     assert_eq!(bytes, (1..=8).map(|number| number * 64).sum::<u64>(), "leaves are {:?}", report.leaves());
 }
 
@@ -55,7 +55,7 @@ fn symbols_resolve_in_another_mount_namespace() {
     let (report, books) = trace(stage.start());
     for site in &books.sites {
         report.assert_site("exact.c", site);
-        for stack in report.stacks_at(&site.name) {
+        for stack in report.stacks_with_leaf(&site.name) {
             assert_eq!(stack.leaf().and_then(|leaf| leaf.object.as_deref()), Some("/victim"));
         }
     }
@@ -66,7 +66,7 @@ fn symbols_resolve_in_another_mount_namespace() {
 fn symbols_resolve_after_exit_in_another_mount_namespace() {
     let scratch = Scratch::new();
     let mut victim = Stage::of(&scratch, "exact").start();
-    let tracer = Trace::of(&victim).start();
+    let tracer = Trace::victim(&victim).start();
     let books = victim.work();
     victim.finish();
     let report = tracer.wait().report();

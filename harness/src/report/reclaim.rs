@@ -1,133 +1,104 @@
-//! What the report says of waits for memory.
+//! Memory stalls and reclaim in a report.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Waits for memory.
+/// Memory stalls of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Waits {
-    /// How often.
+pub struct StallTotals {
     pub count: u64,
-    /// How long, all together.
     pub time_ns: u64,
-    /// The longest.
     pub longest_ns: u64,
-    /// Pages that were looked at.
     pub scanned_pages: u64,
-    /// Pages that were freed.
     pub reclaimed_pages: u64,
-    /// How many were how long.
-    pub latencies: Vec<Latency>,
-    /// How many were for how many pages side by side.
-    pub orders: Vec<Order>,
+    pub latencies: Vec<LatencyCount>,
+    pub orders: Vec<OrderCount>,
 }
 
-/// So many waits were for 2^`order` pages side by side.
+/// Number of stalls of allocations of 2^`order` pages.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Order {
-    /// As a power of two.
+pub struct OrderCount {
     pub order: Option<u32>,
-    /// How many.
     pub count: u64,
 }
 
-/// The waits in a control group, or for its limit.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct CgroupWaits {
-    /// The number of its folder.
-    pub id: Option<u64>,
-    /// Its path.
-    pub path: Option<String>,
-    /// Its waits, by what was done meanwhile.
-    pub stalls: BTreeMap<String, Waits>,
-    /// Its memory.
-    pub memory: Option<GroupMemory>,
+/// Number of stalls in a latency range: shorter than `below_us`, and at least half as long.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LatencyCount {
+    pub below_us: Option<u64>,
+    pub count: u64,
 }
 
-/// What is told of a control group's memory.
+/// Stalls in a memory cgroup or because of its limit.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct GroupMemory {
-    /// Of control groups.
+pub struct CgroupStalls {
+    /// Inode of its directory.
+    pub id: Option<u64>,
+    pub path: Option<String>,
+    /// By kind.
+    pub stalls: BTreeMap<String, StallTotals>,
+    pub memory: Option<CgroupMemory>,
+}
+
+/// Memory of a cgroup.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct CgroupMemory {
+    /// cgroup version.
     pub version: u32,
-    /// How much it may use.
     pub limit_bytes: Option<u64>,
-    /// How much it uses.
     pub current_bytes: Option<u64>,
-    /// Pages that came back.
     pub refaulted_pages: Option<u64>,
-    /// How long its tasks waited.
     pub pressure: Option<Pressure>,
-    /// What it comes to.
+    /// memtrace's assessment.
     pub reading: String,
 }
 
-/// How long tasks waited.
+/// PSI of a cgroup.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Pressure {
-    /// At least one, in seconds.
     pub some_s: f64,
 }
 
-/// So many waits were shorter than so much, and no shorter than half of it.
+/// Reclaim of the whole machine.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Latency {
-    /// In microseconds.
-    pub below_us: Option<u64>,
-    /// How many.
-    pub count: u64,
-}
-
-/// What the whole machine has done to find memory.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Machine {
-    /// By what was done.
-    pub efforts: BTreeMap<String, Effort>,
-    /// What the kernel has counted.
+pub struct MachineReclaim {
+    /// By kind of reclaim.
+    pub efforts: BTreeMap<String, ReclaimActivity>,
     pub vmstat: Vmstat,
-    /// What it comes to.
+    /// memtrace's assessment.
     pub reading: String,
-    /// What this kernel does not tell of.
+    /// Tracepoints that this kernel lacks.
     pub missing_tracepoints: Vec<String>,
 }
 
-/// What was done.
+/// Reclaim of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Effort {
-    /// How often.
+pub struct ReclaimActivity {
     pub times: u64,
-    /// Inactive pages that were looked at.
     pub scanned_pages: u64,
-    /// Pages that were freed.
     pub reclaimed_pages: u64,
 }
 
-/// What the kernel has counted.
+/// Counters of `/proc/vmstat`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Vmstat {
-    /// Inactive pages that were looked at.
     pub scanned_pages: u64,
-    /// Pages that were freed.
     pub reclaimed_pages: u64,
-    /// Pages that were read from swap.
     pub swapped_in_pages: u64,
-    /// Touches that waited for a device.
     pub major_faults: u64,
-    /// Processes that were killed.
     pub oom_kills: u64,
 }
 
-/// Who was killed for want of memory.
+/// A process that the OOM killer killed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Kill {
-    /// The victim.
+pub struct OomKill {
     pub pid: u32,
-    /// Its name.
     pub comm: String,
-    /// Who found no memory.
+    /// The process whose allocation failed.
     pub by_pid: u32,
-    /// The control group of the victim.
+    /// The cgroup of the killed process.
     pub cgroup: Option<String>,
-    /// The control group that was full.
+    /// The cgroup at its limit.
     pub full_cgroup: Option<String>,
 }

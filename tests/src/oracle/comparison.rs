@@ -1,104 +1,104 @@
-//! Two multisets of stacks, and what they have in common.
+//! Comparison of two multisets of stacks.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use super::samples::Sample;
-use crate::Place;
+use crate::CallSite;
 
-/// How far memtrace's stacks equal the oracle's, in sampled calls.
+/// Agreement of memtrace's stacks with the oracle's samples, in number of calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The oracle's samples.
     pub sampled: u64,
-    /// The bytes allocated by the sampled calls.
+    /// Bytes that the sampled calls allocated.
     pub bytes: u64,
-    /// Those of them that memtrace has stacks of, right or wrong.
+    /// Sampled calls for which memtrace has a stack.
     pub seen: u64,
-    /// Those of them whose stacks are equal.
+    /// Sampled calls with equal stacks.
     pub equal: u64,
-    /// Of the samples, those that could be compared only from the leaf to what the first code called that is of no loaded
-    /// object, such as code that was generated at run time: the oracle knows no caller of that.
+    /// Samples compared only from the leaf to the first generated code, which belongs to no loaded object: libgcc cannot
+    /// unwind it.
     pub to_generated: u64,
-    /// Of the samples, those that could be compared only to the first frame in code of an object of which the object has no
-    /// unwind information, for the same reason.
+    /// Samples compared only from the leaf to the first code without unwind information.
     pub to_unknown: u64,
-    /// Stacks that differ, in words: some of the oracle's and some of memtrace's.
+    /// Examples of different stacks, of the oracle and of memtrace.
     pub differences: Vec<String>,
 }
 
-/// So many stacks that differ are told of each side.
-const TOLD: usize = 3;
+/// Maximum number of examples of each side.
+const EXAMPLES: usize = 3;
 
 impl Comparison {
-    /// Of the oracle's samples and memtrace's stacks, from leaf to root, with their ends and how often they were seen.
-    pub(super) fn of(
+    /// Compares the samples with memtrace's stacks: call sites from leaf to root, stack end, and number of calls.
+    pub(super) fn new(
         samples: impl Iterator<Item = Sample>,
-        stacks: impl Iterator<Item = (Vec<Place>, String, u64)>,
+        stacks: impl Iterator<Item = (Vec<CallSite>, String, u64)>,
     ) -> Self {
         let mut comparison = Self::default();
-        let mut partial: HashMap<Vec<Place>, u64> = HashMap::new();
-        let mut whole: HashMap<Vec<Place>, u64> = HashMap::new();
+        let mut partial: HashMap<Vec<CallSite>, u64> = HashMap::new();
+        let mut complete: HashMap<Vec<CallSite>, u64> = HashMap::new();
         for mut sample in samples {
             comparison.sampled += sample.count;
             comparison.bytes += sample.bytes;
-            match (sample.whole, sample.places.last()) {
+            match (sample.is_complete, sample.call_sites.last()) {
                 (true, _) => {}
-                (false, Some(Place::At(_))) => {
-                    // Code can be moved away from the object that it was loaded from, as node does with its own; memtrace
-                    // names its object then, and the dynamic linker knows of none.
-                    sample.places.pop();
+                (false, Some(CallSite::Address(_))) => {
+                    // A program can move code out of the object that it was loaded from, as node does. memtrace then names
+                    // the object, which the dynamic linker does not know.
+                    sample.call_sites.pop();
                     comparison.to_generated += sample.count;
                 }
                 (false, _) => comparison.to_unknown += sample.count,
             }
-            *if sample.whole { &mut whole } else { &mut partial }.entry(sample.places).or_default() += sample.count;
+            let samples = if sample.is_complete { &mut complete } else { &mut partial };
+            *samples.entry(sample.call_sites).or_default() += sample.count;
         }
-        let mut others = Vec::new();
-        for (places, end, count) in stacks {
+        let mut unmatched = Vec::new();
+        for (call_sites, end, count) in stacks {
             comparison.seen += count;
-            let is_whole = end == "complete" || end == "generated";
+            let is_complete = end == "complete" || end == "generated";
             let mut left = count;
-            if is_whole && let Some(expected) = whole.get_mut(&places) {
-                left -= comparison.take(expected, left);
+            if is_complete && let Some(expected) = complete.get_mut(&call_sites) {
+                left -= comparison.match_calls(expected, left);
             }
-            for depth in 1..=places.len() {
+            for depth in 1..=call_sites.len() {
                 if left > 0
-                    && let Some(expected) = partial.get_mut(&places[..depth])
+                    && let Some(expected) = partial.get_mut(&call_sites[..depth])
                 {
-                    left -= comparison.take(expected, left);
+                    left -= comparison.match_calls(expected, left);
                 }
             }
             if left > 0 {
-                others.push((left, format!("{left} of memtrace's, {end}"), places));
+                unmatched.push((left, format!("{left} of memtrace's, {end}"), call_sites));
             }
         }
-        let missing =
-            whole.into_iter().map(|stack| ("whole", stack)).chain(partial.into_iter().map(|stack| ("cut", stack)));
+        let complete = complete.into_iter().map(|stack| ("complete", stack));
+        let missing = complete.chain(partial.into_iter().map(|stack| ("partial", stack)));
         let missing = missing.filter(|(_, (_, left))| *left > 0);
-        let missing = missing.map(|(end, (places, left))| (left, format!("{left} of the oracle's, {end}"), places));
-        comparison.tell(missing.collect());
-        comparison.tell(others);
+        let missing = missing.map(|(end, (sites, left))| (left, format!("{left} of the oracle's, {end}"), sites));
+        comparison.add_examples(missing.collect());
+        comparison.add_examples(unmatched);
         comparison
     }
 
-    /// Takes as many of `wanted` as are left in `expected`.
-    fn take(&mut self, expected: &mut u64, wanted: u64) -> u64 {
-        let taken = wanted.min(*expected);
-        *expected -= taken;
-        self.equal += taken;
-        taken
+    /// Matches up to `count` calls with the `expected` ones that are left; returns the number of matches.
+    fn match_calls(&mut self, expected: &mut u64, count: u64) -> u64 {
+        let matched = count.min(*expected);
+        *expected -= matched;
+        self.equal += matched;
+        matched
     }
 
-    fn tell(&mut self, mut stacks: Vec<(u64, String, Vec<Place>)>) {
+    fn add_examples(&mut self, mut stacks: Vec<(u64, String, Vec<CallSite>)>) {
         stacks.sort_unstable_by(|one, other| other.cmp(one));
-        for (_, head, places) in stacks.into_iter().take(TOLD) {
-            let lines = places.iter().map(|place| format!("\n    {place}"));
-            self.differences.push(format!("{head}:{}", lines.collect::<String>()));
+        for (_, title, call_sites) in stacks.into_iter().take(EXAMPLES) {
+            let lines = call_sites.iter().map(|site| format!("\n    {site}"));
+            self.differences.push(format!("{title}:{}", lines.collect::<String>()));
         }
     }
 
-    /// The share of samples whose stacks are equal.
+    /// Returns the share of samples with equal stacks.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.sampled == 0 { 0.0 } else { self.equal as f64 / self.sampled as f64 }
@@ -110,8 +110,8 @@ impl fmt::Display for Comparison {
         let Self { sampled, seen, equal, to_generated, to_unknown, .. } = self;
         write!(
             out,
-            "{:.2} % equal ({equal} of {sampled} sampled, {seen} seen; compared only up to generated code {to_generated}, only up \
-             to code without unwind information {to_unknown})",
+            "{:.2} % equal ({equal} of {sampled} sampled, {seen} seen; {to_generated} compared up to generated code, \
+             {to_unknown} up to code without unwind information)",
             self.share() * 100.0
         )
     }

@@ -1,12 +1,12 @@
-//! The shim's file: `struct samples` of stack_shim.c.
+//! The file of the shim: `struct samples` of stack_shim.c.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::Place;
+use crate::CallSite;
 
-const HEAD: u64 = 9 * 8;
+const HEADER_BYTES: u64 = 9 * 8;
 const OVERFLOWED: usize = 5;
 const OBJECTS_USED: usize = 7;
 const STACKS_USED: usize = 8;
@@ -19,56 +19,55 @@ const STACK: usize = 5 * 8 + DEPTH * FRAME;
 const STACKS: u64 = 1 << 15;
 const BUCKETS: u64 = 2 * STACKS;
 
-const STACKS_AT: u64 = HEAD + OBJECTS * NAME as u64;
-pub(super) const FILE_BYTES: u64 = STACKS_AT + STACKS * STACK as u64 + BUCKETS * 4;
+const STACKS_OFFSET: u64 = HEADER_BYTES + OBJECTS * NAME as u64;
+pub(super) const FILE_BYTES: u64 = STACKS_OFFSET + STACKS * STACK as u64 + BUCKETS * 4;
 
-/// A stack as libgcc's unwinder took it.
+/// A stack of libgcc's unwinder, with the calls that had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Where its calls are, from leaf to root.
-    pub places: Vec<Place>,
-    /// Whether the last is the outermost; if not, libgcc has no unwind information about it.
-    pub whole: bool,
-    /// How often it was taken.
+    /// From leaf to root.
+    pub call_sites: Vec<CallSite>,
+    /// True if the stack ends at the root; otherwise libgcc has no unwind information for its last call site.
+    pub is_complete: bool,
     pub count: u64,
-    /// How many bytes were allocated there.
+    /// Bytes that the calls allocated.
     pub bytes: u64,
 }
 
 pub(super) fn read(file: &File, program: &Path) -> Vec<Sample> {
-    let head = words(&bytes(file, 0, HEAD as usize));
-    assert_eq!(head[OVERFLOWED], 0, "the shim's samples did not fit");
-    let names = bytes(file, HEAD, head[OBJECTS_USED] as usize * NAME);
+    let header = to_words(&read_bytes(file, 0, HEADER_BYTES as usize));
+    assert_eq!(header[OVERFLOWED], 0, "the samples exceed the file of the shim");
+    let names = read_bytes(file, HEADER_BYTES, header[OBJECTS_USED] as usize * NAME);
     let objects: Vec<&Path> = names
         .chunks_exact(NAME)
         .map(|name| {
-            let end = name.iter().position(|&byte| byte == 0).expect("a name ends in a zero");
-            match str::from_utf8(&name[..end]).expect("the objects here have names in UTF-8") {
+            let end = name.iter().position(|&byte| byte == 0).expect("a name ends with a zero byte");
+            match str::from_utf8(&name[..end]).expect("the names of objects are UTF-8") {
                 "" => program,
                 "linux-vdso.so.1" => Path::new("[vdso]"),
                 name => Path::new(name),
             }
         })
         .collect();
-    let stacks = bytes(file, STACKS_AT, head[STACKS_USED] as usize * STACK);
-    stacks.chunks_exact(STACK).map(|stack| sample(&words(stack), &objects)).collect()
+    let stacks = read_bytes(file, STACKS_OFFSET, header[STACKS_USED] as usize * STACK);
+    stacks.chunks_exact(STACK).map(|stack| parse_sample(&to_words(stack), &objects)).collect()
 }
 
-fn sample(stack: &[u64], objects: &[&Path]) -> Sample {
-    let &[_, count, bytes, whole, depth, ref frames @ ..] = stack else { unreachable!("a stack has a head") };
-    let places = frames.chunks_exact(2).take(depth as usize).map(|frame| match objects.get(frame[0] as usize) {
-        Some(object) => Place::in_object(object, frame[1]),
-        None => Place::At(frame[1]),
+fn parse_sample(stack: &[u64], objects: &[&Path]) -> Sample {
+    let &[_, count, bytes, is_complete, depth, ref frames @ ..] = stack else { unreachable!("a stack has a header") };
+    let call_sites = frames.chunks_exact(2).take(depth as usize).map(|frame| match objects.get(frame[0] as usize) {
+        Some(object) => CallSite::in_object(object, frame[1]),
+        None => CallSite::Address(frame[1]),
     });
-    Sample { places: places.collect(), whole: whole == 1, count, bytes }
+    Sample { call_sites: call_sites.collect(), is_complete: is_complete == 1, count, bytes }
 }
 
-fn bytes(file: &File, at: u64, length: usize) -> Vec<u8> {
+fn read_bytes(file: &File, offset: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, at).expect("the samples can be read");
+    file.read_exact_at(&mut bytes, offset).expect("the samples can be read");
     bytes
 }
 
-fn words(bytes: &[u8]) -> Vec<u64> {
+fn to_words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|&word| u64::from_ne_bytes(word)).collect()
 }

@@ -1,56 +1,48 @@
-//! The books of `count_shim`, in memory shared with a program that keeps none of its own.
+//! Totals of programs that are no victims: `libcount_shim.so`, preloaded, counts their calls in shared memory.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::books::{Books, Numbers};
+use crate::totals::{Totals, VictimTotals};
 use crate::victim;
 
-/// `struct ledger` of ledger.h: how many words come before the slots, and the size of all.
+/// Layout of `struct ledger` in ledger.h: the number of words before the slots, and the slots.
 const WORDS: usize = 13;
 const SLOT_BYTES: u64 = 24;
 const SLOTS: u64 = 1 << 16;
 const MAX_SIZE_WORD: u64 = 10;
 
-/// The shared file that a shim books in.
-pub struct Counts {
+/// The file with the totals.
+pub struct CountShim {
     file: File,
     path: PathBuf,
 }
 
-impl Counts {
-    /// Lays the file into `directory`; nothing is booked before [`Counts::begin`].
-    ///
-    /// # Panics
-    ///
-    /// If the file can't be written.
+impl CountShim {
+    /// Creates the file in `directory`. Calls count from [`CountShim::begin`] on.
     #[must_use]
     pub fn create(directory: &Path) -> Self {
         let path = directory.join("counts");
-        let opened = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = opened.expect("the scratch directory is writable");
-        file.set_len(WORDS as u64 * 8 + SLOTS * SLOT_BYTES).expect("the file can be made longer");
-        let counts = Self { file, path };
-        counts.put(MAX_SIZE_WORD, u64::MAX);
-        counts
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let file = file.expect("the scratch directory is writable");
+        file.set_len(WORDS as u64 * 8 + SLOTS * SLOT_BYTES).expect("the file can be extended");
+        let shim = Self { file, path };
+        shim.put(MAX_SIZE_WORD, u64::MAX);
+        shim
     }
 
-    /// From now on, every call is booked. The program must not be running: blocked at its barrier, or not yet started.
-    ///
-    /// # Panics
-    ///
-    /// If the file can't be written.
+    /// Starts counting. The program must be at its barrier or not yet started.
     pub fn begin(&self) {
         self.put(0, 1);
     }
 
     fn put(&self, word: u64, value: u64) {
-        self.file.write_all_at(&value.to_ne_bytes(), word * 8).expect("the counts can be written");
+        self.file.write_all_at(&value.to_ne_bytes(), word * 8).expect("the file can be written");
     }
 
-    /// The environment that makes a program book here.
+    /// Returns the environment with which a program is counted.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [
@@ -59,15 +51,11 @@ impl Counts {
         ]
     }
 
-    /// The books as they are now. The program must not be running.
-    ///
-    /// # Panics
-    ///
-    /// If the file can't be read, or there were more live blocks than the books can hold.
+    /// Returns the totals. The program must not be running.
     #[must_use]
-    pub fn read(&self) -> Books {
+    pub fn read(&self) -> VictimTotals {
         let mut bytes = [0; WORDS * 8];
-        self.file.read_exact_at(&mut bytes, 0).expect("the counts can be read");
+        self.file.read_exact_at(&mut bytes, 0).expect("the file can be read");
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|&word| u64::from_ne_bytes(word)).collect();
         let [_, alloc_bytes, alloc_count, free_bytes, free_count, unmatched, filtered_bytes, filtered_count, peak, ..] =
             words[..]
@@ -75,7 +63,7 @@ impl Counts {
             unreachable!("there are {WORDS} words");
         };
         assert_eq!(words[11], 0, "the shim's table of live blocks was full");
-        let numbers = Numbers {
+        let totals = Totals {
             live_bytes: alloc_bytes - free_bytes,
             live_count: alloc_count - free_count,
             alloc_bytes,
@@ -83,8 +71,8 @@ impl Counts {
             free_bytes,
             free_count,
         };
-        Books {
-            numbers,
+        VictimTotals {
+            totals,
             unmatched_frees: unmatched,
             filtered_bytes,
             filtered_count,

@@ -1,29 +1,23 @@
-//! A victim's own books, as it prints them.
+//! Totals of allocations and frees, as a victim prints them and as memtrace reports them.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 
 use serde::Deserialize;
 
-/// The six numbers of a site, a process or a whole trace.
+/// Allocations and frees of a stack, a process or a whole trace. Frees are counted if their allocation was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Numbers {
-    /// Bytes allocated and not freed.
+pub struct Totals {
     pub live_bytes: u64,
-    /// Blocks allocated and not freed.
     pub live_count: u64,
-    /// Bytes allocated.
     pub alloc_bytes: u64,
-    /// Blocks allocated.
     pub alloc_count: u64,
-    /// Bytes freed, of those allocated.
     pub free_bytes: u64,
-    /// Blocks freed, of those allocated.
     pub free_count: u64,
 }
 
-impl Numbers {
-    /// The six numbers of `count` blocks of `bytes` together that are all live.
+impl Totals {
+    /// Returns the totals of `count` live blocks with a total size of `bytes`.
     #[must_use]
     pub const fn live(bytes: u64, count: u64) -> Self {
         Self {
@@ -37,7 +31,7 @@ impl Numbers {
     }
 }
 
-impl AddAssign for Numbers {
+impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.live_bytes += other.live_bytes;
         self.live_count += other.live_count;
@@ -48,7 +42,7 @@ impl AddAssign for Numbers {
     }
 }
 
-impl Add for Numbers {
+impl Add for Totals {
     type Output = Self;
 
     fn add(mut self, other: Self) -> Self {
@@ -57,7 +51,7 @@ impl Add for Numbers {
     }
 }
 
-impl Sub for Numbers {
+impl Sub for Totals {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
@@ -72,38 +66,33 @@ impl Sub for Numbers {
     }
 }
 
-impl Sum for Numbers {
-    fn sum<I: Iterator<Item = Self>>(numbers: I) -> Self {
-        numbers.fold(Self::default(), Self::add)
+impl Sum for Totals {
+    fn sum<I: Iterator<Item = Self>>(totals: I) -> Self {
+        totals.fold(Self::default(), Self::add)
     }
 }
 
-/// What a victim says it has done since the first barrier.
+/// The totals that a victim prints: its activity since its first barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Books {
-    /// The six numbers.
+pub struct VictimTotals {
     #[serde(flatten)]
-    pub numbers: Numbers,
-    /// Frees of blocks that were allocated before the barrier, or that the size limits kept out.
+    pub totals: Totals,
+    /// Frees of blocks that were allocated before the barrier or that the size filter excludes.
     pub unmatched_frees: u64,
-    /// Bytes of allocations outside the size limits.
+    /// Bytes of allocations that the size filter excludes.
     pub filtered_bytes: u64,
-    /// Allocations outside the size limits.
     pub filtered_count: u64,
-    /// The highest that the live bytes ever were.
+    /// High-water mark of the live bytes.
     pub peak_bytes: u64,
-    /// The victim's named places.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteTotals>,
 }
 
-/// A named place in a victim's source.
+/// Totals of one call to the allocator in the source of a victim.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Site {
-    /// The function.
+pub struct SiteTotals {
+    /// The calling function.
     pub name: String,
-    /// The line of the call to the allocator.
     pub line: u32,
-    /// The six numbers.
     #[serde(flatten)]
-    pub numbers: Numbers,
+    pub totals: Totals,
 }

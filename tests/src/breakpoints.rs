@@ -1,4 +1,4 @@
-//! Looks into a process' code for breakpoints.
+//! Breakpoints in the code of a process.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,21 +6,17 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::process::PATIENCE;
+use crate::process::TIMEOUT;
 
 /// `int3`, which the kernel writes where a uprobe is (arch/x86/include/asm/uprobes.h, `UPROBE_SWBP_INSN`).
 const BREAKPOINT: u8 = 0xcc;
 
-/// The places in the code of process `pid` that differ from the file they were mapped from, as `path+file offset`.
-///
-/// # Panics
-///
-/// If the process can't be looked into, or a place differs by anything but a breakpoint.
+/// Returns the breakpoints in the code of process `pid`, as `path+file offset`. Code must not differ from its file otherwise.
 #[must_use]
-pub fn breakpoints(pid: u32) -> Vec<String> {
+pub fn list(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process runs");
-    let memory = File::open(format!("/proc/{pid}/mem")).expect("the process runs and we are root");
-    let mut found = Vec::new();
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("the process runs and the test runs as root");
+    let mut breakpoints = Vec::new();
     for line in maps.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let &[range, flags, offset, _, _, path] = &fields[..] else { continue };
@@ -32,35 +28,31 @@ pub fn breakpoints(pid: u32) -> Vec<String> {
         let code = read(&memory, start, end - start).expect("code can be read");
         let file = File::open(format!("/proc/{pid}/map_files/{range}")).expect("the mapped file can be opened");
         let original = read(&file, offset, end - start).expect("the mapped file can be read");
-        for (at, (now, then)) in code.iter().zip(&original).enumerate() {
-            if now != then {
-                let place = format!("{path}+{:#x}", offset + at as u64);
-                assert_eq!(*now, BREAKPOINT, "{place} was changed");
-                found.push(place);
+        for (index, (byte, original)) in code.iter().zip(&original).enumerate() {
+            if byte != original {
+                let location = format!("{path}+{:#x}", offset + index as u64);
+                assert_eq!(*byte, BREAKPOINT, "{location} was changed");
+                breakpoints.push(location);
             }
         }
     }
-    found
+    breakpoints
 }
 
-/// Waits until there is no breakpoint in `pid` any more.
-///
-/// # Panics
-///
-/// If some remain.
-pub fn wait_until_unprobed(pid: u32) {
-    let until = Instant::now() + PATIENCE;
+/// Waits until process `pid` has no breakpoints.
+pub fn wait_until_removed(pid: u32) {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let remaining = breakpoints(pid);
+        let remaining = list(pid);
         if remaining.is_empty() {
             return;
         }
-        assert!(Instant::now() < until, "breakpoints remain: {remaining:?}");
+        assert!(Instant::now() < deadline, "breakpoints remain: {remaining:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// As many bytes as there are from `offset` on, `length` at most.
+/// Reads up to `length` bytes from `offset` on; fewer at the end of the file.
 fn read(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     let mut done = 0;

@@ -1,0 +1,89 @@
+//! Assertions on reports.
+
+use std::collections::BTreeMap;
+
+use memtrace_common::vocabulary::LossReason;
+
+use super::Report;
+use super::process::{Amount, ProcessReport};
+use crate::totals::{SiteTotals, Totals, VictimTotals};
+
+impl Report {
+    /// Asserts that one process was traced, its totals equal those of the victim, and no event was lost.
+    pub fn assert_equals(&self, expected: &VictimTotals) {
+        let [process] = &self.processes[..] else { panic!("not one process: {:#?}", self.processes) };
+        process.assert_equals(expected);
+        let filtered = Amount { bytes: expected.filtered_bytes, count: expected.filtered_count };
+        assert_eq!(self.filtered, filtered, "filtered");
+        self.assert_consistent();
+        self.assert_nothing_lost();
+    }
+
+    /// Asserts that the sums agree: stacks, processes, groups and totals; allocated, freed, live and discarded.
+    pub fn assert_consistent(&self) {
+        assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
+        let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
+        assert_eq!(self.unmatched_frees, unmatched, "unmatched frees");
+        let mut by_process = vec![Totals::default(); self.processes.len()];
+        let mut by_root = vec![Totals::default(); self.roots.len()];
+        for stack in &self.stacks {
+            by_process[stack.process] += stack.totals;
+            by_root[stack.root] += stack.totals;
+        }
+        for (process, stacks) in self.processes.iter().zip(by_process) {
+            let Totals { live_bytes, live_count, alloc_bytes, alloc_count, free_bytes, free_count } = process.totals;
+            assert_eq!(alloc_bytes, free_bytes + live_bytes + process.discarded.bytes, "bytes of {}", process.pid);
+            assert_eq!(alloc_count, free_count + live_count + process.discarded.count, "blocks of {}", process.pid);
+            assert_eq!(stacks, process.totals, "stacks of {}", process.pid);
+        }
+        assert_eq!(self.totals, self.roots.iter().map(|root| root.totals).sum(), "roots and totals");
+        for (root, stacks) in self.roots.iter().zip(by_root) {
+            assert_eq!(stacks, root.totals, "stacks of {}", root.name);
+        }
+    }
+
+    /// Asserts that all loss counters are listed and are 0.
+    pub fn assert_nothing_lost(&self) {
+        let none: BTreeMap<String, u64> = LossReason::ALL.iter().map(|reason| (reason.name().to_owned(), 0)).collect();
+        assert_eq!(self.losses, none);
+    }
+
+    /// Asserts that the counter of `reason` is `count` and all others are 0.
+    pub fn assert_only_lost(&self, reason: LossReason, count: u64) {
+        let lost: BTreeMap<_, _> = self.losses.iter().filter(|(_, count)| **count > 0).collect();
+        assert_eq!(lost, BTreeMap::from([(&reason.name().to_owned(), &count)]));
+    }
+
+    /// Returns the loss counter of `reason`, which must be listed.
+    #[must_use]
+    pub fn loss_count(&self, reason: LossReason) -> u64 {
+        *self.losses.get(reason.name()).unwrap_or_else(|| panic!("{} is not listed", reason.name()))
+    }
+
+    /// Asserts that the stacks with the victim's site as leaf have its totals, source file and line.
+    pub fn assert_site(&self, source: &str, site: &SiteTotals) {
+        let totals: Totals = self.stacks_with_leaf(&site.name).map(|stack| stack.totals).sum();
+        assert_eq!(totals, site.totals, "{}; leaves are {:?}", site.name, self.leaves());
+        for leaf in self.stacks_with_leaf(&site.name).filter_map(super::Stack::leaf) {
+            let file = leaf.file.as_deref().unwrap_or_default();
+            assert!(file == source || file.ends_with(&format!("/{source}")), "{leaf:?} is not in {source}");
+            assert_eq!(leaf.line, Some(site.line), "{leaf:?}");
+        }
+    }
+
+    /// Asserts that all stacks have the stack end `end`.
+    pub fn assert_all_end(&self, end: &str) {
+        for stack in self.stacks.iter().filter(|stack| stack.totals.alloc_count > 0) {
+            assert_eq!(stack.end, end, "{:?}", stack.names());
+        }
+        assert!((self.stack_quality[end] - 1.0).abs() < f64::EPSILON, "{:?}", self.stack_quality);
+    }
+}
+
+impl ProcessReport {
+    /// Asserts that the totals and the unmatched frees equal those of the victim.
+    pub fn assert_equals(&self, expected: &VictimTotals) {
+        assert_eq!(self.totals, expected.totals, "the totals of {self:?}");
+        assert_eq!(self.unmatched_frees, expected.unmatched_frees, "the unmatched frees of {self:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The stacks of a report.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::totals::Totals;
+
+/// One stack of one process.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Stack {
+    pub pid: u32,
+    /// Index into the processes of the report.
+    pub process: usize,
+    /// Index into the groups of `--by`.
+    pub root: usize,
+    /// The allocating thread, in reports that separate threads.
+    pub thread: Option<u32>,
+    /// The stack end: the reason why the walk stopped.
+    pub end: String,
+    /// From root to leaf.
+    #[serde(skip)]
+    pub frames: Vec<Arc<Frame>>,
+    /// Indices into the frame table; [`Report::read`](super::Report::read) replaces them with `frames`.
+    #[serde(rename = "frames")]
+    pub frame_indices: Vec<usize>,
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Live bytes at the high-water mark of the process.
+    pub peak_bytes: Option<u64>,
+    /// Reclaim only.
+    pub stall_count: Option<u64>,
+    /// Page faults only.
+    pub major_faults: Option<u64>,
+    /// Standard error of `live_bytes`, if it is an estimate.
+    pub live_error_bytes: Option<u64>,
+    /// Standard error of `alloc_bytes`, if it is an estimate.
+    pub alloc_error_bytes: Option<u64>,
+    /// Mappings only.
+    pub resident_bytes: Option<u64>,
+    /// True if an allocator made the mapping; mappings only.
+    pub by_allocator: Option<bool>,
+    /// The kind of memory.
+    pub memory: Option<String>,
+}
+
+/// One frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Frame {
+    pub name: Option<String>,
+    /// Path of the object.
+    pub object: Option<String>,
+    /// Offset of the call in the object.
+    pub offset: Option<u64>,
+    /// Address of the call, if it is in no object.
+    pub address: Option<u64>,
+    /// Path of the source file.
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    /// True if the compiler inlined the function into its caller.
+    #[serde(default)]
+    pub inlined: bool,
+}
+
+impl Stack {
+    /// Returns the frame that called the allocator.
+    #[must_use]
+    pub fn leaf(&self) -> Option<&Frame> {
+        self.frames.last().map(AsRef::as_ref)
+    }
+
+    /// Returns the number of frames without inlined functions.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.frames.iter().filter(|frame| !frame.inlined).count()
+    }
+
+    /// Returns the functions of `object` from root to leaf, `?` for a function without a name.
+    #[must_use]
+    pub fn names_in(&self, object: &Path) -> Vec<&str> {
+        let frames = self.frames.iter().filter(|frame| frame.object.as_deref() == object.to_str());
+        frames.map(|frame| frame.name.as_deref().unwrap_or("?")).collect()
+    }
+
+    /// Returns the functions from root to leaf, `?` for a function without a name.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.frames.iter().map(|frame| frame.name.as_deref().unwrap_or("?")).collect()
+    }
+}

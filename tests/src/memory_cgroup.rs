@@ -1,0 +1,157 @@
+//! Memory cgroups with a limit, of version 1 or 2.
+
+use std::fs;
+use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cgroup::Cgroup;
+use crate::mounts;
+use crate::process;
+use crate::scratch::Scratch;
+
+/// A memory cgroup with a limit.
+pub struct MemoryCgroup {
+    // Dropped before the hierarchy, which can be unmounted only without cgroups in it.
+    cgroup: Cgroup,
+    version: Version,
+    _hierarchy: Option<MountedHierarchy>,
+}
+
+/// The cgroup version that has the memory controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// Its `memory.stat` has no reclaim counters.
+    One,
+    /// Its `memory.stat` has reclaim counters.
+    Two,
+}
+
+/// A hierarchy of version 2, which is unmounted when this is dropped.
+struct MountedHierarchy(Scratch);
+
+impl MountedHierarchy {
+    fn mount() -> Self {
+        let scratch = Scratch::new();
+        process::run(Command::new("mount").args(["-t", "cgroup2", "none"]).arg(&*scratch));
+        Self(scratch)
+    }
+}
+
+impl Drop for MountedHierarchy {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&*self.0).status();
+    }
+}
+
+impl MemoryCgroup {
+    /// Creates a cgroup with `bytes` of memory and no swap.
+    #[must_use]
+    pub fn with_memory(bytes: u64) -> Self {
+        let cgroup = Self::with_memory_and_swap(bytes);
+        // Swap accounting is optional in the kernel.
+        let _ = match cgroup.version {
+            Version::One => fs::write(cgroup.path().join("memory.memsw.limit_in_bytes"), bytes.to_string()),
+            Version::Two => fs::write(cgroup.path().join("memory.swap.max"), "0"),
+        };
+        cgroup
+    }
+
+    /// Creates a cgroup with `bytes` of memory and unlimited swap.
+    #[must_use]
+    pub fn with_memory_and_swap(bytes: u64) -> Self {
+        let (root, version, hierarchy) = hierarchy();
+        if version == Version::Two {
+            fs::write(root.join("cgroup.subtree_control"), "+memory").expect("the memory controller can be delegated");
+        }
+        let cgroup = Cgroup::create_in(&root);
+        match version {
+            Version::One => cgroup.write("memory.limit_in_bytes", &bytes.to_string()),
+            Version::Two => cgroup.write("memory.max", &bytes.to_string()),
+        }
+        Self { cgroup, version, _hierarchy: hierarchy }
+    }
+
+    /// Creates a child without a limit of its own.
+    #[must_use]
+    pub fn child(&self) -> Cgroup {
+        if self.version == Version::Two {
+            self.write("cgroup.subtree_control", "+memory");
+        }
+        Cgroup::create_in(self.path())
+    }
+
+    /// Returns its id, the inode of its directory.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.path().metadata().expect("the cgroup exists").ino()
+    }
+
+    /// Returns the number of refaulted pages of this cgroup and its descendants, or `None` if the kernel does not count them.
+    #[must_use]
+    pub fn refaults(&self) -> Option<u64> {
+        let prefix = match self.version {
+            Version::One => "total_workingset_refault_",
+            Version::Two => "workingset_refault_",
+        };
+        let text = fs::read_to_string(self.path().join("memory.stat")).ok()?;
+        let counters =
+            text.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(' ')?.1.parse::<u64>().ok());
+        counters.reduce(|sum, counter| sum + counter)
+    }
+
+    /// Returns true if the kernel reports PSI for it.
+    #[must_use]
+    pub fn has_pressure(&self) -> bool {
+        fs::read_to_string(self.path().join("memory.pressure")).is_ok()
+    }
+
+    /// Moves a process to the root of the hierarchy.
+    pub fn move_to_root(&self, pid: u32) {
+        let root = self.path().ancestors().filter(|folder| folder.join("cgroup.procs").exists()).last();
+        let path = root.expect("the cgroup is in a hierarchy").join("cgroup.procs");
+        fs::write(&path, pid.to_string())
+            .unwrap_or_else(|error| panic!("cannot write {pid} to {}: {error}", path.display()));
+    }
+
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Returns a counter of its `memory.stat`.
+    #[must_use]
+    pub fn stat(&self, name: &str) -> u64 {
+        let text = fs::read_to_string(self.path().join("memory.stat")).expect("the cgroup has a memory.stat");
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_else(|| panic!("{name} is not in memory.stat:\n{text}"))
+    }
+}
+
+impl Deref for MemoryCgroup {
+    type Target = Cgroup;
+
+    fn deref(&self) -> &Cgroup {
+        &self.cgroup
+    }
+}
+
+/// Returns the hierarchy with the memory controller. Mounts version 2 if neither version is mounted.
+fn hierarchy() -> (PathBuf, Version, Option<MountedHierarchy>) {
+    let mounts = mounts::list();
+    if let Some(mount) = mounts.iter().find(|mount| mount.fs_type == "cgroup" && mount.has_option("memory")) {
+        return (mount.path.clone(), Version::One, None);
+    }
+    if let Some(mount) = mounts.iter().find(|mount| mount.fs_type == "cgroup2" && has_memory(&mount.path)) {
+        return (mount.path.clone(), Version::Two, None);
+    }
+    let mounted = MountedHierarchy::mount();
+    assert!(has_memory(&mounted.0), "no cgroup hierarchy has the memory controller");
+    (mounted.0.to_path_buf(), Version::Two, Some(mounted))
+}
+
+fn has_memory(hierarchy: &Path) -> bool {
+    let controllers = fs::read_to_string(hierarchy.join("cgroup.controllers")).unwrap_or_default();
+    controllers.split_whitespace().any(|name| name == "memory")
+}
