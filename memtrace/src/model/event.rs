@@ -1,6 +1,6 @@
 //! What happened in a target: decoded and owned.
 
-use super::{AbsAddr, AllocatorId, Bytes, CgroupId, Pid, Rusage, Stack, StackId, Stall, Tick, Tid};
+use crate::model::{AbsAddr, AllocatorId, Bytes, CgroupId, Pid, Rusage, Stack, StackId, Stall, Tick, Tid};
 
 /// Something that happened in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

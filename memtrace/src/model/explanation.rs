@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::path::PathBuf;
 
-use super::{Bytes, MappingKind, Pid, Pressure, Tid};
+use crate::model::{Bytes, MappingKind, Pid, Pressure, Tid};
 
 /// Where a process' memory is. Its [`held`](Self::held) adds up to what `/proc/PID/smaps` shows as resident.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! What a picture or a ranking is drawn by.
 
-use super::{EventClass, StackProfile, Usage};
+use crate::model::{EventClass, StackProfile, Usage};
 
 /// Which number of a stack is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

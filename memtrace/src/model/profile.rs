@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
+use crate::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, EventClass, GroupProfile, ImageEnd, Losses,
     MachineReclaim, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid, Usage,
     User, Variance, VirtOffset,

@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
+use crate::model::{
     Amount, Bytes, EventClass, ImageEnd, ImageId, ImageRusage, Losses, OomKill, Partition, Pid, Residency, StackEnd,
     StackId, Stacks, StallKey, StallStats, StallTotals, Touched, Usage, Variance,
 };

@@ -1,6 +1,6 @@
 //! Parts of a process whose books are kept apart, where that was asked for.
 
-use super::{MappingKind, Tid};
+use crate::model::{MappingKind, Tid};
 
 /// An allocator, as the kernel half numbers the objects that it has probes in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! How many pages side by side were wanted.
 
-use super::{Bytes, PAGE, StallTotals};
+use crate::model::{Bytes, PAGE, StallTotals};
 
 /// A number of pages side by side, as a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,8 +62,8 @@ impl Orders {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Nanoseconds;
     use super::*;
+    use crate::model::Nanoseconds;
 
     #[test]
     fn an_order_is_a_power_of_two_of_pages() {

@@ -1,6 +1,6 @@
 //! Processes that the kernel has killed for want of memory.
 
-use super::{CgroupId, ImageId, Pid, Tick};
+use crate::model::{CgroupId, ImageId, Pid, Tick};
 
 /// The kernel has killed a process, since no memory was to be found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

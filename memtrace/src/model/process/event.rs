@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Cgroup, Mapping, Pid, ProcessImage, Tick, Tid, User};
+use crate::model::{Cgroup, Mapping, Pid, ProcessImage, Tick, Tid, User};
 
 /// Something that became known of a process. Notices of one process come in the order in which things happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Bytes, PerSecond, PressureTime, ReclaimKind, StallStats};
+use crate::model::{Bytes, PerSecond, PressureTime, ReclaimKind, StallStats};
 
 /// A control group of the memory controller: the number of its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

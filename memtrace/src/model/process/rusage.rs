@@ -1,6 +1,6 @@
 //! What the kernel itself counts of processes, whatever is traced and sampled.
 
-use super::Bytes;
+use crate::model::Bytes;
 
 /// Page faults, as the kernel counts them (`min_flt` and `maj_flt`, proc_pid_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

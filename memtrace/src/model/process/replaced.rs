@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{AbsAddr, Mapping};
+use crate::model::{AbsAddr, Mapping};
 
 /// Mappings that others have replaced, and when. Replaced parts of mappings are mappings of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

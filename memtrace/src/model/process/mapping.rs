@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{AbsAddr, Cgroup, FileOffset, Replaced, Tick, Tid, User, Version};
+use crate::model::{AbsAddr, Cgroup, FileOffset, Replaced, Tick, Tid, User, Version};
 
 /// The hash by which a linker names an object's exact contents (`NT_GNU_BUILD_ID`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use super::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
+use crate::model::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 
 /// Stacks by their identity.
 ///

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
 
-use super::{CgroupId, Order, Orders, StackId};
+use crate::model::{CgroupId, Order, Orders, StackId};
 
 /// A number of nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! What stands at the root of a flame graph.
 
-use super::PartitionBy;
+use crate::model::PartitionBy;
 
 /// What stacks are put together under: the root of a flame graph's stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{AbsAddr, Bytes, MappingKind, StackKey};
+use crate::model::{AbsAddr, Bytes, MappingKind, StackKey};
 
 /// The size of the smallest pages.
 pub const PAGE: Bytes = Bytes(1 << memtrace_common::wire::PAGE_SHIFT);

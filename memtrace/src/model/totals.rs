@@ -1,0 +1,11 @@
+//! Totals and the keys that they are kept by.
+
+mod group_by;
+mod partition;
+mod usage;
+mod variance;
+
+pub use group_by::GroupBy;
+pub use partition::{AllocatorId, Partition, PartitionBy};
+pub use usage::{Amount, Bytes, ImageEnd, Usage};
+pub use variance::Variance;
