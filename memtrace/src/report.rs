@@ -1,27 +1,32 @@
 //! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
 
 mod allocators;
+mod class_labels;
+mod escape;
 mod estimate;
 mod explain;
 mod fold;
 mod folded;
+mod format;
+mod groups;
 mod json;
-mod known;
-mod label;
-mod phrase;
-mod roots;
+mod json_lines;
+mod kernel_reported;
+mod options;
 mod stalls;
 mod svg;
+mod table;
 mod text;
-mod words;
+mod tool;
+mod wrap;
 
+pub(crate) use escape::plain;
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
-pub(crate) use label::plain;
+pub use options::Options;
 
-use std::cmp::Reverse;
 use std::io::{self, Write as _};
 
-use crate::model::{Bytes, GroupBy, Metric, Profile, StackProfile};
+use crate::model::Profile;
 
 /// The formats that a profile can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,19 +57,6 @@ impl Format {
     }
 }
 
-/// How a profile is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// What is drawn, and what stacks are ranked by.
-    pub metric: Metric,
-    /// What stacks are put together under.
-    pub by: GroupBy,
-    /// How many sites, processes and other roots the text lists.
-    pub top: usize,
-    /// What was traced, for titles: `pid 4711 (redis-server)`.
-    pub subject: String,
-}
-
 /// Writes `profile` to `out` as `format`. Equal profiles with equal options give equal bytes.
 ///
 /// # Errors
@@ -79,20 +71,4 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
         Format::Text => text::write(profile, options, &mut out)?,
     }
     out.flush()
-}
-
-/// The stacks by `metric`, with their index, the greatest first, equal ones in the profile's own order.
-fn ranked(profile: &Profile, metric: Metric) -> Vec<(usize, &StackProfile)> {
-    let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
-    stacks.sort_by_key(|(_, stack)| Reverse(metric.of(stack)));
-    stacks
-}
-
-/// The peak of everything, which is known only where everything is one program run by one process: the peaks of several
-/// are of different moments.
-fn sole_peak(profile: &Profile) -> Option<Bytes> {
-    match profile.processes.as_slice() {
-        [process] => process.peak,
-        _ => None,
-    }
 }

@@ -280,6 +280,15 @@ impl Profile {
         })
     }
 
+    /// The peak of the live bytes if the profile has one process only: peaks of several are of different moments.
+    #[must_use]
+    pub fn sole_peak(&self) -> Option<Bytes> {
+        match self.processes.as_slice() {
+            [process] => process.peak,
+            _ => None,
+        }
+    }
+
     /// Frees of blocks that are not in the books, of all processes together.
     #[must_use]
     pub fn unmatched_frees(&self) -> u64 {

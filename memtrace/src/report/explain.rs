@@ -2,21 +2,21 @@
 
 mod advice;
 mod bars;
-mod beside;
-mod parts;
+mod outside_rss;
+mod painter;
+mod rss_parts;
 mod schema;
 
 use std::io;
 
 use serde::Serialize as _;
 
-use self::bars::Painter;
-use super::json::Lines;
-use super::text::{table, wrapped};
-use super::{label, phrase};
+use self::painter::Painter;
 use crate::model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory};
-use parts::Part;
-use table::Column;
+use crate::report::json_lines::Lines;
+use crate::report::table::{self, Column};
+use crate::report::wrap::wrapped;
+use crate::report::{escape, format};
 
 /// How the page is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,23 +34,23 @@ pub struct PageOptions {
 /// What `out` returns.
 pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let painter = Painter::new(options.colour);
-    let threads = phrase::counted(page.threads.into(), "thread", "threads");
+    let threads = format::counted(page.threads.into(), "thread", "threads");
     let exe = page.exe.to_string_lossy();
-    writeln!(out, "memtrace: pid {} ({}), {}, {threads}\n", page.pid, label::shown(&page.comm), label::shown(&exe))?;
+    writeln!(out, "memtrace: pid {} ({}), {}, {threads}\n", page.pid, escape::shown(&page.comm), escape::shown(&exe))?;
     writeln!(out, "{}\n", painter.strong(&headline(page)))?;
     let mut drawn = Vec::new();
-    bars::write(page, &parts::of(page), &mut drawn)?;
+    bars::write(page, &rss_parts::of(page), &mut drawn)?;
     out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
     writeln!(out, "\n{}", painter.strong("What this says"))?;
     for advice in advice::of(page) {
-        let text = wrapped(&label::plain(&advice.text), 4);
+        let text = wrapped(&escape::plain(&advice.text), 4);
         writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
         if let Some(command) = advice.command {
             writeln!(out, "      {}", painter.strong(&command))?;
         }
     }
     lists(page, options, &painter, out)?;
-    beside::write(page, &painter, out)
+    outside_rss::write(page, &painter, out)
 }
 
 /// Writes all of it for programs. `docs/json.md` says what each field means.
@@ -65,7 +65,7 @@ pub fn write_json(page: &Explanation, mut out: &mut dyn io::Write) -> io::Result
 }
 
 fn headline(page: &Explanation) -> String {
-    let mut text = format!("  RSS {}, of which {} is explained", page.counted.rss, phrase::percent(page.explained()));
+    let mut text = format!("  RSS {}, of which {} is explained", page.counted.rss, format::percent(page.explained()));
     if page.counted.peak > page.counted.rss {
         text += &format!("; at most it was {}", page.counted.peak);
     }
@@ -79,10 +79,10 @@ type Line = (Bytes, String, String, String);
 fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let named = |named: &NamedMemory| {
         let MemorySizes { resident, reserved, .. } = named.held;
-        (resident, reserved.to_string(), phrase::grouped(named.mappings.into()), label::shown(&named.name))
+        (resident, reserved.to_string(), format::grouped(named.mappings.into()), escape::shown(&named.name))
     };
     let file = |file: &FileMemory| {
-        (file.held.resident, file.copied.to_string(), file.held.reserved.to_string(), label::shown(&file.path))
+        (file.held.resident, file.copied.to_string(), file.held.reserved.to_string(), escape::shown(&file.path))
     };
     let lists: [(&str, [&'static str; 2], Vec<Line>); 3] = [
         ("Other anonymous memory", ["RESERVED", "MAPPINGS"], page.anonymous.iter().map(named).collect()),
@@ -119,7 +119,7 @@ fn list(
             Column::numbers("RESIDENT", shown.iter().map(|(resident, ..)| resident.to_string())),
             Column::numbers(second, shown.iter().map(|(_, second, ..)| second.clone())),
             Column::numbers(third, shown.iter().map(|(_, _, third, _)| third.clone())),
-            Column::text("NAME", shown.iter().map(|(.., name)| phrase::end_of(name, NAME))),
+            Column::text("NAME", shown.iter().map(|(.., name)| format::end_of(name, NAME))),
         ],
         out,
     )

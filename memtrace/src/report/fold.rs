@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use rustc_hash::FxHashMap;
 
-use super::roots::Roots;
-use super::{Options, label};
 use crate::model::{Frame, Node, Profile, Tree};
+use crate::report::escape;
+use crate::report::groups::Roots;
+use crate::report::options::Options;
 
 /// How stacks are spelt.
 pub(super) struct Spelling {
@@ -53,7 +54,7 @@ impl Entries {
 pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) -> Fold {
     let roots = Roots::of(profile, options.by);
     let mut entries = Entries::default();
-    let mut numbered = |text: &str| entries.number(label::entry(text));
+    let mut numbered = |text: &str| entries.number(escape::entry(text));
     let of_roots: Vec<_> = roots.all().iter().map(|root| numbered(&root.label)).collect();
     let of_frames: Vec<_> = profile.frames.iter().map(|frame| numbered(&(spelling.frame)(frame))).collect();
 
@@ -67,7 +68,7 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
         path.push(of_roots[roots.of_stack(index)]);
         path.extend(stack.frames.iter().map(|frame| of_frames[frame.index()]));
         if stack.frames.is_empty() {
-            path.push(entries.number(String::from(label::no_frames(stack.end))));
+            path.push(entries.number(String::from(escape::no_frames(stack.end))));
         }
         disarm(&mut path, &mut entries);
         let sum = values.entry(path.into()).or_default();

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::Options;
-use super::fold::{Spelling, fold};
 use crate::model::{Frame, Profile};
+use crate::report::fold::{Spelling, fold};
+use crate::report::options::Options;
 
 /// Writes the stacks ordered by their bytes, which is what tools expect that do not sort for themselves.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {

@@ -1,22 +1,18 @@
 //! Everything, for programs. `docs/json.md` says what each field means; a field that is there stays, and a change that
 //! would break a reader raises `schema_version`.
 
-mod groups;
-mod layout;
+mod memcg;
 mod numbers;
 mod reclaim;
 mod schema;
-mod tool;
 
 use std::io;
 
 use serde::Serialize;
 
-pub(super) use layout::Lines;
-pub(super) use tool::Tool;
-
-use super::Options;
 use crate::model::Profile;
+use crate::report::json_lines::Lines;
+use crate::report::options::Options;
 
 /// Writes the report as it is turned over, a stack a line, never holding more than one.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {

@@ -1,28 +1,25 @@
 //! The flame graph: stacks root to leaf, each frame as wide as its share.
 
 mod colour;
+mod entry;
 
 use std::io;
 
 use inferno::flamegraph::color::BackgroundColor;
 
-use super::fold::{Spelling, fold};
-use super::words::Words;
-use super::{Options, estimate, label, phrase};
+use self::entry::{INLINED, SEPARATOR};
 use crate::model::{Frame, LossReason, Metric, Profile, Variance};
+use crate::report::class_labels::Words;
+use crate::report::fold::{Spelling, fold};
+use crate::report::options::Options;
+use crate::report::{escape, estimate, format};
 
 /// What fits in one line of the picture at its initial width of 1200 pixels, between the buttons in the corners.
 const TITLE_CHARACTERS: usize = 96;
 /// The subtitle is in a smaller font and has its line for itself.
 const SUBTITLE_CHARACTERS: usize = 160;
-/// Lower than any character of a name, so that the order of the text is that of the tree: with `;` a sibling `f.cold`
-/// would come between `f` and `f;g`, and `f` would be drawn in two parts.
-const SEPARATOR: char = '\0';
 /// Narrower than one part in so many of the whole, nothing is drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
 const LEAST_PARTS: u64 = 10_000;
-/// By this inferno knows an inlined function; it does not show it.
-const INLINED: &str = "_[i]";
-
 /// Writes the picture; where there is nothing to draw, one that says so.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
     let spelling = Spelling { separator: SEPARATOR, frame };
@@ -30,7 +27,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     let title = title(profile, options);
     let subtitle = subtitle(profile, options.metric, &stacks);
     if stacks.is_empty() {
-        return write_empty(&title, &subtitle, &phrase::nothing(profile, options), out);
+        return write_empty(&title, &subtitle, &format::nothing(profile, options), out);
     }
 
     let mut drawing = inferno::flamegraph::Options::default();
@@ -70,33 +67,33 @@ fn excess_bits(stacks: &[(String, u64)]) -> u32 {
 }
 
 fn title(profile: &Profile, options: &Options) -> String {
-    let title = format!("memtrace: {} of {}", phrase::what(profile, options.metric), label::plain(&options.subject));
-    phrase::shortened(&title, TITLE_CHARACTERS)
+    let title = format!("memtrace: {} of {}", format::what(profile, options.metric), escape::plain(&options.subject));
+    format::shortened(&title, TITLE_CHARACTERS)
 }
 
 /// What the picture's widths add up to, how long was traced, what was lost, and how far the stacks can be trusted.
 fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
     let mut before =
-        vec![phrase::value(profile.class, metric, sum), format!("in {}", phrase::duration(profile.duration))];
+        vec![format::value(profile.class, metric, sum), format!("in {}", format::duration(profile.duration))];
     // The peaks of processes are of different moments; their sum was never there.
     if metric == Metric::PeakBytes && profile.processes.len() > 1 {
         before.remove(0);
     }
     if let Some((whole, tenth)) = errors(profile, metric) {
         before[0].push_str(&whole);
-        let sampled = phrase::grouped(profile.page_sample.into());
+        let sampled = format::grouped(profile.page_sample.into());
         before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
     }
     let before = before.join(" ");
-    let after = phrase::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
+    let after = format::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
     let room = SUBTITLE_CHARACTERS.saturating_sub(before.chars().count() + after.chars().count());
     let losses = if profile.losses.total() == 0 {
         String::from("nothing lost")
     } else {
         format!("lost: {}", losses(profile, room))
     };
-    phrase::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
+    format::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
 }
 
 /// How far the whole may be off, and a frame of a tenth of it; `None` where it is counted.
@@ -117,7 +114,7 @@ fn losses(profile: &Profile, room: usize) -> String {
     let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
     occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let all: Vec<_> =
-        occurred.iter().map(|(reason, count)| format!("{} {}", phrase::grouped(*count), reason.name())).collect();
+        occurred.iter().map(|(reason, count)| format!("{} {}", format::grouped(*count), reason.name())).collect();
     (1..=all.len())
         .rev()
         .map(|shown| match all.len() - shown {
@@ -127,7 +124,7 @@ fn losses(profile: &Profile, room: usize) -> String {
         .find(|text| text.len() <= room)
         .unwrap_or_else(|| match all.len() {
             0 => String::from("nothing"),
-            _ => phrase::counted(profile.losses.total(), "event", "events"),
+            _ => format::counted(profile.losses.total(), "event", "events"),
         })
 }
 

@@ -1,9 +1,9 @@
 //! What the numbers mean, and what to do next, in sentences. The first says where most of it is.
 
-use super::bars::share;
-use super::parts::{self, PartKind};
-use super::phrase;
+use super::painter::Weight;
+use super::rss_parts::{self, PartKind, share};
 use crate::model::{Bytes, CgroupLimit, Explanation, HeapSource};
+use crate::report::format;
 
 /// A sentence or two.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,14 +12,6 @@ pub(super) struct Advice {
     pub(super) text: String,
     /// What to run next.
     pub(super) command: Option<String>,
-}
-
-/// How much a sentence matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
-    Plain,
-    Warning,
-    Alarm,
 }
 
 /// What an allocator keeps free is worth a sentence from this share of the RSS, and this size, on.
@@ -59,7 +51,7 @@ fn warning(text: String) -> Advice {
 /// The part where most of it is, and how to look further.
 fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     let rss = page.counted.rss;
-    let all = parts::of(page);
+    let all = rss_parts::of(page);
     // A part that has parts of its own is told by those.
     let whole = |kind| matches!(kind, PartKind::Heap | PartKind::Files);
     let most = all.iter().filter(|part| !whole(part.kind)).max_by_key(|part| part.resident)?;
@@ -67,7 +59,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
         return None;
     }
     let pid = page.pid;
-    let lead = format!("{} of the RSS ({})", phrase::percent(share(most.resident, rss)), most.resident);
+    let lead = format!("{} of the RSS ({})", format::percent(share(most.resident, rss)), most.resident);
     let trace = Some(format!("sudo memtrace --pid {pid} -d 1m"));
     let touches = Some(format!("sudo memtrace faults --pid {pid} -d 1m"));
     let (text, command) = match most.kind {
@@ -149,7 +141,7 @@ fn runtime(page: &Explanation) -> Option<&'static str> {
 }
 
 fn free(page: &Explanation) -> Option<Advice> {
-    let all = parts::of(page);
+    let all = rss_parts::of(page);
     let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
     let share = share(free.resident, page.counted.rss);
     let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;
@@ -162,7 +154,7 @@ fn free(page: &Explanation) -> Option<Advice> {
         warning(format!(
             "{} ({}) is heap that is free and that glibc has not given back: malloc_trim(3) does{arenas}.",
             free.resident,
-            phrase::percent(share)
+            format::percent(share)
         ))
     })
 }
@@ -195,7 +187,7 @@ fn limit(page: &Explanation) -> Option<Advice> {
         text: format!(
             "The control group {path} uses {} of its limit: {current} of {most}. At the limit its processes wait for the \
              kernel to take memory back, and one is killed when there is none.",
-            phrase::percent(used)
+            format::percent(used)
         ),
         command: None,
     })

@@ -2,18 +2,14 @@
 
 use std::io;
 
-use super::super::phrase;
-use super::super::text::table::{self, Column};
-use super::Part;
-use super::advice::Weight;
+use super::painter::{INNER, OUTER};
+use super::rss_parts::{Part, share};
 use crate::model::{Bytes, Explanation};
+use crate::report::format;
+use crate::report::table::{self, Column};
 
 /// So long is the bar of all.
 const LENGTH: usize = 24;
-/// What bars are made of: of parts, and of parts of parts.
-const OUTER: char = '#';
-const INNER: char = '-';
-
 /// Writes the picture as a table.
 pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write) -> io::Result<()> {
     let rss = page.counted.rss;
@@ -61,7 +57,7 @@ impl Row {
         Self {
             name: format!("{indent}{}", part.name),
             resident: part.resident.to_string(),
-            share: phrase::percent(share),
+            share: format::percent(share),
             bar: bar(share, ink),
             reserved: beyond(|held| held.reserved),
             swap: beyond(|held| held.swap),
@@ -75,7 +71,7 @@ impl Row {
         Self {
             name: String::from("unexplained"),
             resident: format!("{sign}{size}"),
-            share: format!("{sign}{}", phrase::percent(share)),
+            share: format!("{sign}{}", format::percent(share)),
             bar: bar(share, OUTER),
             reserved: String::new(),
             swap: String::new(),
@@ -87,62 +83,10 @@ fn shown(bytes: Bytes) -> String {
     bytes.to_string()
 }
 
-/// The part of the RSS that `bytes` is.
-pub(super) fn share(bytes: Bytes, rss: Bytes) -> f64 {
-    if rss.0 == 0 { 0.0 } else { bytes.0 as f64 / rss.0 as f64 }
-}
-
 /// A bar; what is there at all has a mark.
 fn bar(share: f64, ink: char) -> String {
     // A mark for each step that is at least half full.
     let marks = (0..LENGTH).filter(|mark| share * LENGTH as f64 >= *mark as f64 + 0.5).count();
     let marks = if share > 0.005 { marks.max(1) } else { marks };
     std::iter::repeat_n(ink, marks).collect()
-}
-
-/// Sets text off, as a terminal knows it (ECMA-48, SGR), or leaves it as it is.
-pub(super) struct Painter {
-    colour: bool,
-}
-
-impl Painter {
-    pub(super) const fn new(colour: bool) -> Self {
-        Self { colour }
-    }
-
-    /// Headings and commands.
-    pub(super) fn strong(&self, text: &str) -> String {
-        self.set_off(text, "1")
-    }
-
-    /// A sentence that matters more, or less.
-    pub(super) fn by_weight(&self, text: &str, weight: Weight) -> String {
-        match weight {
-            Weight::Plain => text.to_owned(),
-            Weight::Warning => self.set_off(text, "33"),
-            Weight::Alarm => self.set_off(text, "1;31"),
-        }
-    }
-
-    /// The bars in a picture whose other text has none of what they are made of next to each other.
-    pub(super) fn bars(&self, picture: &str) -> String {
-        if !self.colour {
-            return picture.to_owned();
-        }
-        let mut painted = String::with_capacity(picture.len() * 2);
-        for line in picture.split_inclusive('\n') {
-            painted += &[(OUTER, "36"), (INNER, "2")].iter().fold(line.to_owned(), |line, (ink, code)| {
-                let Some(start) = line.find(&format!("  {ink}")).map(|at| at + 2) else { return line };
-                let length = line[start..].chars().take_while(|letter| letter == ink).count();
-                let (before, rest) = line.split_at(start);
-                let (bar, behind) = rest.split_at(length);
-                format!("{before}{}{behind}", self.set_off(bar, code))
-            });
-        }
-        painted
-    }
-
-    fn set_off(&self, text: &str, code: &str) -> String {
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
 }

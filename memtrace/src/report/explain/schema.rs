@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::super::json::Tool;
 use crate::model::{
     CgroupMemory, Explanation, FileMemory, HeapSource, HeapStats, MappingKind, MemorySizes, NamedMemory, Pressure,
     Stalled,
 };
+use crate::report::tool::Tool;
 
 const SCHEMA_VERSION: u32 = 1;
 

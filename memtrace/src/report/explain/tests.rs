@@ -1,4 +1,4 @@
-use super::advice::Weight;
+use super::painter::Weight;
 use super::*;
 use crate::model::{
     CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Stalled, StatusCounters, ThreadStacks,

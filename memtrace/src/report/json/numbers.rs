@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::estimate;
-use super::super::known::{self, Known};
 use crate::model::{Amount, EventClass, Metric, Profile, Residency, ResidentKind, Usage, Variance};
+use crate::report::estimate;
+use crate::report::kernel_reported::{self, Known};
 
 #[derive(Serialize)]
 pub(super) struct Numbers {
@@ -55,7 +55,7 @@ struct Errors {
 
 impl Errors {
     fn of(profile: &Profile, usage: &Usage, variance: Variance, known: Option<Known>) -> Option<Self> {
-        let live = known::live_error(known, profile, usage, variance)?;
+        let live = kernel_reported::live_error(known, profile, usage, variance)?;
         let alloc = estimate::error(profile, Metric::AllocCount, usage, variance)?;
         let free = estimate::of_released(profile, Metric::LiveCount, usage, variance)?;
         let [live_error_bytes, alloc_error_bytes, free_error_bytes] = [live, alloc, free].map(|n| estimate::bytes(n).0);

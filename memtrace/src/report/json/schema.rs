@@ -1,19 +1,21 @@
 //! The report's fields, apart from the model's, so that the model can change without changing what others read.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::super::known::Known;
-use super::super::roots::{Group, Roots};
-use super::super::{Options, allocators, estimate, phrase, ranked, sole_peak};
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
-use super::tool::Tool;
-use super::{groups, reclaim};
+use super::{memcg, reclaim};
 use crate::model::{
     Amount, Cost, EventClass, Frame, FrameId, ImageEnd, Losses, Metric, Partition, ProcessProfile, Profile, StackEnd,
     StackProfile, StackQuality, Variance,
 };
+use crate::report::groups::{Group, Roots};
+use crate::report::kernel_reported::Known;
+use crate::report::options::Options;
+use crate::report::tool::Tool;
+use crate::report::{allocators, estimate, format};
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -38,7 +40,7 @@ pub(super) struct Report<'a> {
     processes: Vec<Process<'a>>,
     roots: Vec<RootFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cgroups: Option<Vec<groups::Group<'a>>>,
+    cgroups: Option<Vec<memcg::Group<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reclaim: Option<reclaim::Machine<'a>>,
     oom_kills: Vec<reclaim::Kill<'a>>,
@@ -70,7 +72,7 @@ impl<'a> Report<'a> {
             totals: Numbers::of(profile, total, variance, Some(Known::of_all(profile))),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
-            peak_bytes: sole_peak(profile).map(|peak| peak.0),
+            peak_bytes: profile.sole_peak().map(|peak| peak.0),
             filtered: profile.filtered.into(),
             discarded: discarded.into(),
             processes: profile
@@ -81,7 +83,7 @@ impl<'a> Report<'a> {
                 .collect(),
             roots: roots.all().iter().map(|root| RootFields::new(profile, root)).collect(),
             cgroups: (profile.class == EventClass::Reclaim)
-                .then(|| profile.cgroups.iter().map(groups::Group::from).collect()),
+                .then(|| profile.cgroups.iter().map(memcg::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
             oom_kills: profile.oom_kills.iter().map(|kill| reclaim::Kill::new(profile, kill)).collect(),
             losses: &profile.losses,
@@ -133,7 +135,7 @@ impl<'a> Process<'a> {
         let user = process.user.as_ref();
         let cgroup = process.cgroup.as_deref();
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
-        let rates = phrase::rates(process.total.alloc, process.traced);
+        let rates = format::rates(process.total.alloc, process.traced);
         Self {
             pid: process.pid.0,
             comm: &process.comm,
@@ -271,6 +273,13 @@ impl<'a> Stack<'a> {
             frames: &stack.frames,
         }
     }
+}
+
+/// The stacks by `metric`, with their index, the greatest first, equal ones in the profile's own order.
+fn ranked(profile: &Profile, metric: Metric) -> Vec<(usize, &StackProfile)> {
+    let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
+    stacks.sort_by_key(|(_, stack)| Reverse(metric.of(stack)));
+    stacks
 }
 
 fn indices<S: Serializer>(frames: &&[FrameId], serializer: S) -> Result<S::Ok, S::Error> {

@@ -3,7 +3,7 @@
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 
-use super::{INLINED, SEPARATOR};
+use super::entry::{INLINED, SEPARATOR};
 
 /// The two ends between which a name's hash chooses.
 type Shades = [[u8; 3]; 2];

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::super::{label, phrase};
 use super::library::{self, Library};
 use crate::model::{Frame, FrameId, Location, Profile};
+use crate::report::{escape, format};
 
 const NAME_CHARACTERS: usize = 100;
 
@@ -68,7 +68,7 @@ impl<'profile> Frames<'profile> {
 }
 
 fn name(frame: &Frame) -> String {
-    phrase::shortened(&label::shown(&frame.label()), NAME_CHARACTERS)
+    format::shortened(&escape::shown(&frame.label()), NAME_CHARACTERS)
 }
 
 /// The source line where known, or else the object; for a frame without a name, why it has none.
@@ -82,7 +82,7 @@ fn place(frame: &Frame) -> String {
         (Ok(_), None, None) => String::new(),
     };
     let inlined = if frame.inlined { " (inlined)" } else { "" };
-    format!("{}{inlined}", label::plain(&place))
+    format!("{}{inlined}", escape::plain(&place))
 }
 
 /// The last components of a long path are those that tell files apart.

@@ -1,175 +1,77 @@
-//! Control groups in which, or for whose limits, something waited for memory.
+//! The table of roots, where stacks are put together under something other than processes.
 
+use super::cells;
 use std::cmp::Reverse;
 use std::io;
-use std::time::Duration;
 
-use super::super::{Options, label, phrase};
-use super::reclaim::{pressure_time, quantile, times};
-use super::table::{self, Column};
-use super::wrapped;
-use crate::model::{
-    Assessment, GroupMemory, GroupProfile, Metric, Nanoseconds, PerSecond, Profile, ReclaimKind, StallStats,
-};
+use super::page_columns::{self, Memory};
+use crate::model::{Amount, Bytes, EventClass, GroupBy, Metric, Profile, Usage};
+use crate::report::class_labels::Words;
+use crate::report::groups::{Group, Roots};
+use crate::report::kernel_reported::Known;
+use crate::report::options::Options;
+use crate::report::table::{self, Column};
+use crate::report::{escape, format};
 
-/// What the numbers leave of a line.
-const NAME: usize = 24;
-
-/// A group that was looked at for all the time but that is one that was from the beginning.
-const SLACK: Duration = Duration::from_secs(1);
-const LATE: &str =
-    "The memory of a group that had no limit when tracing began is told from where something first waited in it.";
-
-/// A group with all of its waits.
-struct Row<'a> {
-    name: String,
-    waits: StallStats,
-    group: &'a GroupProfile,
-}
-
-/// Writes who waited, what their memory is like, and what that means.
-pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    if options.top == 0 || profile.cgroups.iter().all(|group| group.id.is_none()) {
+/// Writes the roots, the greatest by the metric first, as many as are asked for, and the others as one.
+pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
+    if options.top == 0 || options.by == GroupBy::Process || roots.all().is_empty() {
         return Ok(());
     }
-    let mut rows: Vec<_> = profile.cgroups.iter().map(Row::new).collect();
-    rows.sort_by_key(|row| Reverse(row.waits.stalls.time));
-    let all = rows.len();
-    rows.truncate(options.top);
-    let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
-    writeln!(out, "\nControl groups by {}{of_all}\n", phrase::what(profile, Metric::StallTime))?;
-    table::write(&waits(&rows), out)?;
-    let meaning = "Waits FOR LIMIT count for the group whose limit was met, all others for the group of who waited.";
-    writeln!(out, "\n{}", wrapped(meaning, 0))?;
-    memory(&rows, profile.duration, out)
-}
+    let metric = options.metric;
+    let mut groups: Vec<_> = roots.all().iter().collect();
+    groups.sort_by_key(|group| Reverse(group.value(metric)));
+    let (shown, others) = groups.split_at(options.top.min(groups.len()));
+    let rest = rest(others);
+    let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
 
-impl<'a> Row<'a> {
-    fn new(group: &'a GroupProfile) -> Self {
-        let name = match (&group.path, group.id) {
-            (Some(path), _) => label::shown(path),
-            (None, Some(id)) => format!("[not found, number {}]", id.number()),
-            (None, None) => String::from("[not known]"),
-        };
-        Self { name, waits: group.all(), group }
-    }
-
-    fn shown(&self) -> String {
-        phrase::end_of(&self.name, NAME)
-    }
-}
-
-fn waits(rows: &[Row<'_>]) -> Vec<Column> {
-    let books = || rows.iter().map(|row| &row.waits);
-    let for_limit =
-        |row: &Row<'_>| row.group.stalls.get(&ReclaimKind::Memcg).map_or(Nanoseconds(0), |book| book.stalls.time);
-    let [stalled, times] = times(books());
-    vec![
-        stalled,
-        Column::numbers("FOR LIMIT", rows.iter().map(|row| for_limit(row).to_string())),
-        times,
-        quantile("HALF", books(), 0.5),
-        quantile("99%", books(), 0.99),
-        Column::numbers("LONGEST", books().map(|book| book.longest.to_string())),
-        Column::numbers("SCANNED", books().map(|book| phrase::compact(book.scanned))),
-        Column::text("CGROUP", rows.iter().map(Row::shown)),
-    ]
-}
-
-fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::Result<()> {
-    let known: Vec<_> = rows.iter().filter_map(|row| Some((row, row.group.memory.as_ref()?))).collect();
-    if known.is_empty() {
-        return Ok(());
-    }
-    let memories = || known.iter().map(|(_, memory)| *memory);
-    let dash = || String::from("-");
-    let of_all = |count: u64, memory: &GroupMemory| match memory.seconds.all {
-        0 => dash(),
-        all => format!("{count} of {all} s"),
-    };
-    let pressure =
-        |memory: &GroupMemory| memory.pressure.map_or_else(dash, |found| pressure_time(found.some, memory.watched));
-    writeln!(out, "\nTheir memory\n")?;
-    table::write(
-        &[
-            Column::numbers("LIMIT", memories().map(limit)),
-            Column::numbers("USED", memories().map(|memory| memory.current.map_or_else(dash, |used| used.to_string()))),
-            Column::numbers("REFAULTED", memories().map(|memory| memory.refaults.map_or_else(dash, phrase::compact))),
-            Column::numbers("WAITED (PSI)", memories().map(pressure)),
-            Column::numbers("SCANNING", memories().map(|memory| of_all(memory.seconds.scanning, memory))),
-            Column::numbers(
-                "PAGING",
-                memories().map(|memory| match memory.refaults {
-                    Some(_) => of_all(memory.seconds.paging, memory),
-                    None => dash(),
-                }),
-            ),
-            Column::text("CGROUP", known.iter().map(|(row, _)| row.shown())),
-        ],
-        out,
-    )?;
-    let untold = untold(memories());
-    let late = memories().any(|memory| memory.watched + SLACK < duration);
-    let late = late.then(|| String::from(LATE));
-    let readings = known.iter().filter_map(|(row, memory)| reading(&row.name, memory));
-    for (nth, text) in untold.into_iter().chain(late).chain(readings).enumerate() {
-        let gap = if nth == 0 { "\n" } else { "" };
-        writeln!(out, "{gap}{}", wrapped(&text, 0))?;
-    }
-    Ok(())
-}
-
-fn limit(memory: &GroupMemory) -> String {
-    match memory.least() {
-        None => String::from("none"),
-        Some(least) if memory.limit != Some(least) => format!("{least} (high)"),
-        Some(least) => least.to_string(),
-    }
-}
-
-/// What is not told, which is not nothing.
-fn untold<'a>(memories: impl Iterator<Item = &'a GroupMemory>) -> Option<String> {
-    let (mut pressure, mut refaults, mut version_2) = (false, false, false);
-    for memory in memories {
-        pressure |= memory.pressure.is_none();
-        refaults |= memory.refaults.is_none();
-        version_2 |= memory.version_2;
-    }
-    let who = if version_2 { "by this kernel" } else { "by control groups of version 1" };
-    match (pressure, refaults) {
-        (true, true) => Some(format!("Not told {who}: the pressure (PSI) of a group, and what came back (refaults).")),
-        (true, false) => Some(format!("Not told {who}: the pressure (PSI) of a group.")),
-        (false, true) => Some(format!("Not told {who}: what came back (refaults) of a group.")),
-        (false, false) => None,
-    }
-}
-
-/// What the seconds say of the size of what a group uses; nothing where they are too few, or nothing happened in them.
-fn reading(name: &str, memory: &GroupMemory) -> Option<String> {
-    let PerSecond { all, scanning, paging } = memory.seconds;
-    let limit = memory.least().map_or_else(|| String::from("its limit"), |limit| format!("its limit of {limit}"));
-    let scans = format!("pages were scanned for its limit in {scanning} of {all} seconds");
-    let pages = format!("1 MiB or more was brought back in {paging} of {all} seconds");
-    let is_scanned = scanning * 2 >= all;
-    let text = match memory.seconds.reading() {
-        Assessment::TooShort | Assessment::Quiet => return None,
-        Assessment::Bursts => format!("{scans}, less than half of them: it was at {limit} now and then, not for long."),
-        Assessment::Near if memory.refaults.is_none() => format!(
-            "{scans}, at least half of them: its working set is near {limit}, or beyond it; what came back is not told."
-        ),
-        Assessment::Near => format!(
-            "{scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is not, so its \
-             working set is near {limit}."
-        ),
-        Assessment::Beyond if is_scanned => {
-            format!(
-                "{scans}, and {pages}, at least half of them: paging is sustained, so its working set is beyond {limit}."
-            )
+    let amount = |amount: Amount| cells::amount(metric, amount);
+    let [live, alloc, free, _] = Words::of(profile.class).heads;
+    let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
+    let mut columns = match profile.class {
+        EventClass::Reclaim => Vec::from(cells::stalls(rows.iter().map(|row| row.usage.stalls))),
+        EventClass::Fault => {
+            let memory = |row: &&Group| Memory { known: row.known, usage: row.usage, variance: row.variance };
+            page_columns::columns(&rows.iter().map(memory).collect::<Vec<_>>(), profile, metric)
         }
-        Assessment::Beyond => format!(
-            "{pages}, at least half of them, and {scans}, less than half: paging is sustained, and not for its own limit; \
-             memory of the machine, or of a group above, is short."
-        ),
+        EventClass::Heap | EventClass::Map => vec![sums(live, |usage| usage.live)],
     };
-    Some(format!("Reading of {name}: {text}"))
+    if metric == Metric::PeakBytes {
+        let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), format::compact_bytes);
+        columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
+    }
+    if matches!(profile.class, EventClass::Heap | EventClass::Map) {
+        columns.push(sums(alloc, |usage| usage.alloc));
+        columns.push(sums(free, |usage| usage.free));
+    }
+    columns.push(Column::text(head(options.by), rows.iter().map(|row| escape::shown(&row.label))));
+    writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), format::what(profile, metric))?;
+    table::write(&columns, out)
+}
+
+fn rest(others: &[&Group]) -> Option<Group> {
+    let (first, more) = others.split_first()?;
+    let label = format::counted(others.len() as u64, "other", "others");
+    let start =
+        Group { label, at_peak: first.at_peak, usage: first.usage, variance: first.variance, known: first.known };
+    Some(more.iter().fold(start, |mut sum, group| {
+        sum.usage += group.usage;
+        sum.variance += group.variance;
+        sum.known = Known::of_both(sum.known, group.known);
+        let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
+        sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
+        sum
+    }))
+}
+
+const fn head(by: GroupBy) -> &'static str {
+    match by {
+        GroupBy::Process => "PROCESS",
+        GroupBy::Cgroup => "CGROUP",
+        GroupBy::User => "USER",
+        GroupBy::Comm => "COMMAND",
+        GroupBy::Allocator => "ALLOCATOR",
+        GroupBy::Thread => "THREAD",
+        GroupBy::Memory => "MEMORY",
+    }
 }

@@ -1,16 +1,18 @@
 //! The table of processes.
 
+use super::cells;
 use std::cmp::Reverse;
 use std::io;
 
-use super::super::known::Known;
-use super::super::words::Words;
-use super::super::{Options, estimate, label, phrase, stalls};
-use super::memory::{self, Memory};
-use super::table::{self, Column};
+use super::page_columns::{self, Memory};
 use crate::model::{
     Amount, Bytes, Cgroup, EventClass, ImageEnd, Metric, ProcessProfile, Profile, StallStats, Usage, Variance,
 };
+use crate::report::class_labels::Words;
+use crate::report::kernel_reported::Known;
+use crate::report::options::Options;
+use crate::report::table::{self, Column};
+use crate::report::{escape, estimate, format, stalls};
 
 /// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
 const COMMAND_COLUMNS: usize = 15;
@@ -54,7 +56,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let shown = processes;
     let rows: Vec<_> = shown.iter().map(row).chain(rest(&others)).collect();
 
-    writeln!(out, "\nProcesses by {}\n", phrase::what(profile, metric))?;
+    writeln!(out, "\nProcesses by {}\n", format::what(profile, metric))?;
     table::write(&columns(&rows, profile, metric), out)
 }
 
@@ -65,13 +67,13 @@ fn value(process: &ProcessProfile, metric: Metric) -> u64 {
 fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
     Row {
         pid: process.pid.to_string(),
-        command: phrase::shortened(&label::shown(&process.comm), COMMAND_COLUMNS),
-        user: process.user.as_ref().map(|user| phrase::shortened(&label::shown(&user.to_string()), USER_COLUMNS)),
+        command: format::shortened(&escape::shown(&process.comm), COMMAND_COLUMNS),
+        user: process.user.as_ref().map(|user| format::shortened(&escape::shown(&user.to_string()), USER_COLUMNS)),
         sums: Sums::of(process, *variance),
         peak: process.peak,
         threads: process.threads,
         ended: process.ended,
-        cgroup: process.cgroup.as_ref().map(|cgroup| label::shown(&place(cgroup))),
+        cgroup: process.cgroup.as_ref().map(|cgroup| escape::shown(&place(cgroup))),
     }
 }
 
@@ -79,7 +81,7 @@ fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
 fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
-        command: phrase::counted(others.len() as u64, "other", "others"),
+        command: format::counted(others.len() as u64, "other", "others"),
         user: Some(String::new()),
         sums: others
             .iter()
@@ -96,7 +98,7 @@ fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
 /// The columns, without those of which nothing is known.
 fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     let class = profile.class;
-    let amount = |amount: Amount| table::amount(metric, amount);
+    let amount = |amount: Amount| cells::amount(metric, amount);
     let [live, alloc, free, rate] = Words::of(class).heads;
     let sums = |head, of: fn(&Usage) -> Amount| {
         Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))
@@ -116,19 +118,19 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
         EventClass::Reclaim => columns.extend(of_waits(rows)),
         EventClass::Fault => {
             let memory: Vec<_> = rows.iter().map(|row| row.sums.memory).collect();
-            columns.extend(memory::columns(&memory, profile, metric));
+            columns.extend(page_columns::columns(&memory, profile, metric));
         }
         EventClass::Heap | EventClass::Map => columns.push(sums(live, |usage| usage.live)),
     }
     if rows.iter().any(|row| row.peak.is_some()) {
-        let peak = |row: &Row| row.peak.map_or_else(dash, phrase::compact_bytes);
+        let peak = |row: &Row| row.peak.map_or_else(dash, format::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if matches!(class, EventClass::Heap | EventClass::Map) {
         columns.push(sums(alloc, |usage| usage.alloc));
         columns.push(sums(free, |usage| usage.free));
-        columns.push(Column::numbers(rate, rows.iter().map(|row| phrase::compact_rate(row.sums.blocks_a_second))));
-        let bytes = |row: &Row| phrase::compact_byte_rate(row.sums.bytes_a_second);
+        columns.push(Column::numbers(rate, rows.iter().map(|row| format::compact_rate(row.sums.blocks_a_second))));
+        let bytes = |row: &Row| format::compact_byte_rate(row.sums.bytes_a_second);
         columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
     }
     if rows.iter().any(|row| row.threads.is_some()) {
@@ -147,10 +149,10 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
 
 /// The columns of processes' waits for memory.
 fn of_waits(rows: &[Row]) -> Vec<Column> {
-    let mut columns = Vec::from(table::stalls(rows.iter().map(|row| row.sums.waits.stalls)));
+    let mut columns = Vec::from(cells::stalls(rows.iter().map(|row| row.sums.waits.stalls)));
     columns.push(Column::numbers("LONGEST", rows.iter().map(|row| row.sums.waits.longest.to_string())));
-    columns.push(Column::numbers("SCANNED", rows.iter().map(|row| phrase::compact(row.sums.waits.scanned))));
-    columns.push(Column::numbers("FREED", rows.iter().map(|row| phrase::compact(row.sums.waits.reclaimed))));
+    columns.push(Column::numbers("SCANNED", rows.iter().map(|row| format::compact(row.sums.waits.scanned))));
+    columns.push(Column::numbers("FREED", rows.iter().map(|row| format::compact(row.sums.waits.reclaimed))));
     columns
 }
 
@@ -178,7 +180,7 @@ fn place(cgroup: &Cgroup) -> String {
 
 impl Sums {
     fn of(process: &ProcessProfile, variance: Variance) -> Self {
-        let (blocks_a_second, bytes_a_second) = phrase::rates(process.total.alloc, process.traced).unwrap_or_default();
+        let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc, process.traced).unwrap_or_default();
         let memory = Memory { known: Some(Known::of(process)), usage: process.total, variance };
         Self { memory, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
     }

@@ -1,16 +1,19 @@
 //! Waiting for memory: how often and how long, of whom, and what the machine did meanwhile.
 
+use super::cells;
 use std::io;
 use std::time::Duration;
 
-use super::super::{Options, label, phrase, stalls};
-use super::groups;
-use super::table::{self, Column};
-use super::wrapped;
+use super::memcg;
+use super::stall_columns::{microseconds, pressure_time, quantile, times};
 use crate::model::{
-    Assessment, EventClass, KernelThread, Latencies, MachineReclaim, Nanoseconds, PerSecond, PressureTime, Profile,
-    ReclaimActivity, ReclaimKind, StallStats,
+    Assessment, EventClass, KernelThread, Latencies, MachineReclaim, PerSecond, PressureTime, Profile, ReclaimActivity,
+    ReclaimKind, StallStats,
 };
+use crate::report::options::Options;
+use crate::report::table::{self, Column};
+use crate::report::wrap::wrapped;
+use crate::report::{escape, format, stalls};
 
 /// The longest bar of a histogram.
 const BAR: u64 = 40;
@@ -21,7 +24,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         return Ok(());
     }
     waits(profile, out)?;
-    groups::write(profile, options, out)?;
+    memcg::write(profile, options, out)?;
     match &profile.reclaim {
         Some(machine) => of_machine(machine, profile.duration, out),
         None => Ok(()),
@@ -50,34 +53,15 @@ fn histogram(latencies: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
         let head = below.map_or_else(|| String::from("longer"), |below| format!("< {}", microseconds(below)));
         // What there is some of is seen.
         let bar = (count.saturating_mul(BAR) / most).max(1) as usize;
-        writeln!(out, "  {head:>12}{:>12}  {}", phrase::grouped(count), "#".repeat(bar))?;
+        writeln!(out, "  {head:>12}{:>12}  {}", format::grouped(count), "#".repeat(bar))?;
     }
     Ok(())
-}
-
-fn microseconds(number: u64) -> String {
-    Nanoseconds(number.saturating_mul(1000)).to_string()
-}
-
-/// Below which time so large a share of all waits stayed.
-fn below(latencies: &Latencies, share: f64) -> String {
-    latencies.below(share).map_or_else(|| String::from("-"), |below| format!("< {}", microseconds(below)))
-}
-
-/// The columns of how long was waited, and how often.
-pub(super) fn times<'a>(books: impl Iterator<Item = &'a StallStats> + Clone) -> [Column; 2] {
-    table::stalls(books.map(|book| book.stalls))
-}
-
-/// The column of the time below which so large a share of all waits stayed.
-pub(super) fn quantile<'a>(head: &'static str, books: impl Iterator<Item = &'a StallStats>, share: f64) -> Column {
-    Column::numbers(head, books.map(|book| below(&book.latencies, share)))
 }
 
 /// The columns of the table of waits by what was done meanwhile.
 fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
     let books = || rows.iter().map(|(_, book)| *book);
-    let count = |head, of: fn(&StallStats) -> u64| Column::numbers(head, books().map(|book| phrase::compact(of(book))));
+    let count = |head, of: fn(&StallStats) -> u64| Column::numbers(head, books().map(|book| format::compact(of(book))));
     let [stalled, times] = times(books());
     vec![
         stalled,
@@ -101,7 +85,7 @@ fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<(
         return writeln!(out, "\n{}", wrapped("All of it was for single pages (order 0).", 0));
     }
     let dash = || String::from("-");
-    let [stalled, times] = table::stalls(beyond.iter().map(|(.., stalls)| *stalls));
+    let [stalled, times] = cells::stalls(beyond.iter().map(|(.., stalls)| *stalls));
     writeln!(out, "\nOf that, for memory in one piece (order above 0)\n")?;
     table::write(
         &[
@@ -140,7 +124,7 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
         table::write(&threads(&machine.threads), out)?;
     }
     let counters = &machine.counters;
-    let pages = |count| phrase::counted(count, "page", "pages");
+    let pages = |count| format::counted(count, "page", "pages");
     writeln!(
         out,
         "\n{}",
@@ -152,8 +136,8 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
                 pages(counters.refaults),
                 pages(counters.swapped_in),
                 pages(counters.swapped_out),
-                phrase::counted(counters.major_faults, "major fault", "major faults"),
-                phrase::counted(counters.oom_kills, "OOM kill", "OOM kills"),
+                format::counted(counters.major_faults, "major fault", "major faults"),
+                format::counted(counters.oom_kills, "OOM kill", "OOM kills"),
             ),
             0
         )
@@ -176,15 +160,9 @@ fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
     format!("Pressure (PSI): some task waited for memory {}{full}.", shown(pressure.some))
 }
 
-/// A time with its share of all the time.
-pub(super) fn pressure_time(time: Duration, duration: Duration) -> String {
-    let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
-    format!("{} ({})", phrase::duration(time), phrase::percent(share))
-}
-
 fn efforts(rows: &[(&str, &ReclaimActivity)]) -> Vec<Column> {
     let count = |head, of: fn(&ReclaimActivity) -> u64| {
-        Column::numbers(head, rows.iter().map(|(_, effort)| phrase::compact(of(effort))))
+        Column::numbers(head, rows.iter().map(|(_, effort)| format::compact(of(effort))))
     };
     vec![
         count("TIMES", |effort| effort.times),
@@ -201,7 +179,7 @@ fn efforts(rows: &[(&str, &ReclaimActivity)]) -> Vec<Column> {
 
 fn threads(threads: &[KernelThread]) -> Vec<Column> {
     let count = |head, of: fn(&ReclaimActivity) -> u64| {
-        Column::numbers(head, threads.iter().map(|thread| phrase::compact(of(&thread.effort))))
+        Column::numbers(head, threads.iter().map(|thread| format::compact(of(&thread.effort))))
     };
     vec![
         count("TIMES", |effort| effort.times),
@@ -209,7 +187,7 @@ fn threads(threads: &[KernelThread]) -> Vec<Column> {
         count("SCANNED", |effort| effort.scanned),
         count("FREED", |effort| effort.reclaimed),
         Column::text("DOES", threads.iter().map(|thread| thread.work.words().to_owned())),
-        Column::text("THREAD", threads.iter().map(|thread| label::shown(&thread.name))),
+        Column::text("THREAD", threads.iter().map(|thread| escape::shown(&thread.name))),
     ]
 }
 
@@ -227,7 +205,7 @@ fn reading(machine: &MachineReclaim) -> String {
     match machine.seconds.reading() {
         Assessment::TooShort => format!(
             "Reading: none, since {} is too short to tell what is sustained; it takes {} seconds.",
-            phrase::counted(all, "second", "seconds"),
+            format::counted(all, "second", "seconds"),
             PerSecond::LEAST
         ),
         Assessment::Quiet => format!("Reading: {scans}; memory was not short."),

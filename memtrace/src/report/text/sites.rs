@@ -7,13 +7,14 @@ use std::io;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-use super::super::roots::Roots;
-use super::super::words::Words;
-use super::super::{Options, allocators, estimate, label, phrase};
 use super::frames::Frames;
 use super::stack;
-use super::table;
 use crate::model::{Bytes, EventClass, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
+use crate::report::class_labels::Words;
+use crate::report::groups::Roots;
+use crate::report::options::Options;
+use crate::report::table;
+use crate::report::{allocators, escape, estimate, format};
 
 /// So much of a root's name is shown at least.
 const LEAST_ROOT: usize = 24;
@@ -39,9 +40,9 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     let metric = options.metric;
     let frames = Frames::new(profile);
     let sites = ranked(profile, &frames, roots, metric);
-    let what = phrase::what(profile, metric);
+    let what = format::what(profile, metric);
     if sites.is_empty() {
-        return writeln!(out, "\nNo sites to list: {}.", phrase::nothing(profile, options));
+        return writeln!(out, "\nNo sites to list: {}.", format::nothing(profile, options));
     }
     if options.top == 0 {
         return Ok(());
@@ -49,12 +50,12 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     let all = sites.iter().fold(0_u64, |sum, site| sum.saturating_add(site.value));
     match sites.len() {
         1 => writeln!(out, "\nThe one site by {what}")?,
-        many if many <= options.top => writeln!(out, "\nAll {} sites by {what}", phrase::grouped(many as u64))?,
+        many if many <= options.top => writeln!(out, "\nAll {} sites by {what}", format::grouped(many as u64))?,
         many => writeln!(
             out,
             "\nTop {} of {} sites by {what}",
-            phrase::grouped(options.top as u64),
-            phrase::grouped(many as u64)
+            format::grouped(options.top as u64),
+            format::grouped(many as u64)
         )?,
     }
     let names_roots = options.by != GroupBy::Process || profile.processes.len() > 1;
@@ -118,11 +119,11 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
     let error = estimate::shown(error, metric);
     let live = Words::of(class).live;
     let aside = match metric {
-        Metric::LiveBytes => format!(" in {}", phrase::blocks(class, usage.live.count)),
-        Metric::AllocBytes => format!(" in {}", phrase::blocks(class, usage.alloc.count)),
+        Metric::LiveBytes => format!(" in {}", format::blocks(class, usage.live.count)),
+        Metric::AllocBytes => format!(" in {}", format::blocks(class, usage.alloc.count)),
         Metric::LiveCount => format!(" of {}", usage.live.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
-        Metric::StallTime => format!(" in {}", phrase::blocks(class, usage.stalls.count)),
+        Metric::StallTime => format!(" in {}", format::blocks(class, usage.stalls.count)),
         Metric::StallCount => format!(" of {}", usage.stalls.time),
         Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", nothing of it {live} at the end"),
         Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
@@ -135,11 +136,11 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         aside.push_str(", an allocator's");
     }
     let heading =
-        format!("{rank:>3}. {:>6}  {}{error}{aside}", phrase::percent(share), phrase::value(class, metric, site.value));
+        format!("{rank:>3}. {:>6}  {}{error}{aside}", format::percent(share), format::value(class, metric, site.value));
     let Some(root) = root else { return heading };
     // A control group's path may be longer than what is left of the line, and still most of it is worth showing.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);
-    format!("{heading}, {}", phrase::shortened(&label::shown(root), room))
+    format!("{heading}, {}", format::shortened(&escape::shown(root), room))
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use super::super::label;
 use super::frames::{Frames, Shown, ShownId};
 use super::library::Library;
 use crate::model::{FrameId, StackEnd, StackProfile};
+use crate::report::escape;
 
 /// Of a deeper stack the lines in the middle are left out: the leaf says what, the root says who.
 const LEAF_LINES: usize = 16;
@@ -32,7 +32,7 @@ pub(super) enum Line {
 /// so that the user's own functions are seen first.
 pub(super) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     if stack.frames.is_empty() {
-        return vec![Line::Empty(label::no_frames(stack.end))];
+        return vec![Line::Empty(escape::no_frames(stack.end))];
     }
     let all = &stack.frames[..];
     let mut root: Vec<_> =

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::known::Known;
-use super::label;
 use crate::model::{
     AllocatorId, Bytes, EventClass, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, Variance,
 };
+use crate::report::escape;
+use crate::report::kernel_reported::Known;
 
 /// All roots of a profile.
 pub(super) struct Roots {
@@ -105,7 +105,7 @@ fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), Known)> {
 fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> String {
     let process = &profile.processes[process];
     match by {
-        GroupBy::Process => label::process(process),
+        GroupBy::Process => escape::process(process),
         GroupBy::Comm => process.comm.clone(),
         GroupBy::User => process.user.as_ref().map_or_else(|| unknown("user"), ToString::to_string),
         GroupBy::Cgroup => {
@@ -118,7 +118,7 @@ fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> Stri
         GroupBy::Thread => match part {
             // A thread says little where there are many processes.
             Partition::Thread(tid) if profile.processes.len() > 1 => {
-                format!("{} of {}", thread(process, tid), label::process(process))
+                format!("{} of {}", thread(process, tid), escape::process(process))
             }
             Partition::Thread(tid) => thread(process, tid),
             Partition::Whole | Partition::Allocator(_) | Partition::Memory(_) => unknown("thread"),

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 /// The field `tool`.
 #[derive(Serialize)]
-pub(in crate::report) struct Tool {
+pub(super) struct Tool {
     name: &'static str,
     version: &'static str,
 }
 
 impl Tool {
     /// This program.
-    pub(in crate::report) const THIS: Self = Self { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") };
+    pub(super) const THIS: Self = Self { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION") };
 }

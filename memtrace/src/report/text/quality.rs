@@ -2,15 +2,15 @@
 
 use std::io;
 
-use super::super::phrase;
-use super::wrapped;
 use crate::model::{Amount, Cost, Profile, StackEnd};
+use crate::report::format;
+use crate::report::wrap::wrapped;
 
 /// Writes the losses, the stacks' quality, what was kept out, and the cost.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out)?;
     losses(profile, out)?;
-    if let Some(quality) = phrase::quality(profile, StackEnd::ALL.len()) {
+    if let Some(quality) = format::quality(profile, StackEnd::ALL.len()) {
         writeln!(out, "{}", wrapped(&format!("Stacks: {quality}."), 0))?;
     }
     for sentence in left_out(profile) {
@@ -25,7 +25,7 @@ fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     }
     writeln!(out, "Lost:")?;
     for (reason, count) in profile.losses.iter().filter(|(_, count)| *count > 0) {
-        writeln!(out, "{:>14}  {}", phrase::grouped(count), reason.name())?;
+        writeln!(out, "{:>14}  {}", format::grouped(count), reason.name())?;
         writeln!(out, "{}", wrapped(reason.explanation(), 16))?;
     }
     writeln!(out)
@@ -35,19 +35,19 @@ fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
 fn left_out(profile: &Profile) -> Vec<String> {
     let mut sentences = Vec::new();
     if profile.filtered != Amount::default() {
-        let allocations = phrase::counted(profile.filtered.count, "allocation", "allocations");
+        let allocations = format::counted(profile.filtered.count, "allocation", "allocations");
         sentences.push(format!("Filtered: {allocations} of {} kept out by size.", profile.filtered.bytes));
     }
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {
-        let frees = phrase::counted(unmatched, "free", "frees");
+        let frees = format::counted(unmatched, "free", "frees");
         sentences.push(format!(
             "Unmatched: {frees} of blocks that are not in the books, allocated before tracing began or filtered."
         ));
     }
     let inherited = profile.inherited_frees();
     if inherited > 0 {
-        let frees = phrase::counted(inherited, "free", "frees");
+        let frees = format::counted(inherited, "free", "frees");
         let or = if profile.filtered == Amount::default() { "" } else { ", or that were filtered" };
         sentences.push(format!(
             "Inherited: {frees} of blocks that processes had from those that they were forked from{or}."
@@ -57,7 +57,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
     if discarded != Amount::default() {
         sentences.push(format!(
             "Discarded: {}, live when their program was replaced by exec.",
-            phrase::amount(profile.class, discarded)
+            format::amount(profile.class, discarded)
         ));
     }
     sentences.extend(profile.notes.iter().map(|note| format!("Note: {note}.")));
@@ -73,16 +73,16 @@ fn cost(profile: &Profile) -> String {
     };
     let nested = match nested {
         0 => String::new(),
-        some => format!(", {} inside others not counted twice", phrase::counted(some, "call", "calls")),
+        some => format!(", {} inside others not counted twice", format::counted(some, "call", "calls")),
     };
     let programs = programs.map_or_else(String::new, |programs| {
         let nanoseconds = programs.time.as_nanos() / u128::from(programs.hits.max(1));
-        let hits = phrase::counted(programs.hits, "probe hit", "probe hits");
+        let hits = format::counted(programs.hits, "probe hit", "probe hits");
         format!(" In the targets: about {hits} with {nanoseconds} ns of memtrace's programs each, beside the traps.")
     });
     format!(
         "Cost: {}{nested}; {} of processor time{share}, {peak_rss} of memory at most.{programs}",
-        phrase::counted(events, "event", "events"),
-        phrase::duration(cpu),
+        format::counted(events, "event", "events"),
+        format::duration(cpu),
     )
 }

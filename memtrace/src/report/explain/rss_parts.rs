@@ -65,6 +65,11 @@ pub(super) fn of(page: &Explanation) -> Vec<Part> {
     parts
 }
 
+/// The part of the RSS that `bytes` is.
+pub(super) fn share(bytes: Bytes, rss: Bytes) -> f64 {
+    if rss.0 == 0 { 0.0 } else { bytes.0 as f64 / rss.0 as f64 }
+}
+
 fn heap(page: &Explanation) -> Vec<Part> {
     let held = page.heap.held;
     let name =

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Options;
-use super::words::Words;
 use crate::model::{Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, Profile, StackEnd};
+use crate::report::class_labels::Words;
+use crate::report::options::Options;
 
 /// `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {

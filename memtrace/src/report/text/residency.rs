@@ -1,11 +1,12 @@
 //! What is resident, as the kernel counts it, and how much of that the stacks account for.
 
+use super::cells;
 use std::io;
 
-use super::super::{estimate, phrase};
-use super::table::{self, Column};
-use super::wrapped;
 use crate::model::{Bytes, MappingKind, Metric, Profile, Residency, ResidentKind};
+use crate::report::table::{self, Column};
+use crate::report::wrap::wrapped;
+use crate::report::{estimate, format};
 
 /// Writes a table by kind of memory, and in words what is left.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
@@ -27,13 +28,13 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
         .chain([("all", total)])
         .collect();
     let column = |head, of: fn(&ResidentKind) -> Bytes| {
-        Column::numbers(head, rows.iter().map(|(_, resident)| phrase::compact_bytes(of(resident))))
+        Column::numbers(head, rows.iter().map(|(_, resident)| format::compact_bytes(of(resident))))
     };
     // What is left is as far off as what is taken from the whole.
     let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
         let cell = |(_, resident): &(&str, ResidentKind)| {
             let pages = estimate::of_kind(profile, resident);
-            phrase::compact_bytes(of(resident)) + &table::error(Metric::LiveBytes, pages)
+            format::compact_bytes(of(resident)) + &cells::error(Metric::LiveBytes, pages)
         };
         Column::numbers(head, rows.iter().map(cell))
     };
@@ -45,7 +46,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
         estimated("OTHER", ResidentKind::other),
     ];
     table::write(&columns, out)?;
-    let share = |bytes: Bytes| phrase::percent(bytes.0 as f64 / total.total.0 as f64);
+    let share = |bytes: Bytes| format::percent(bytes.0 as f64 / total.total.0 as f64);
     let error = estimate::of_kind(profile, &total).map(estimate::bytes);
     let off = error.map(|error| format!(" ± {}", share(error))).unwrap_or_default();
     let about = if off.is_empty() { "" } else { "about " };
@@ -57,5 +58,5 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if total.other() > error.unwrap_or_default() {
         sentence.push_str(&format!(", {} came without a touch that was seen", share(total.other())));
     }
-    writeln!(out, "\n{}", wrapped(&format!("{}.", phrase::capitalised(&sentence)), 0))
+    writeln!(out, "\n{}", wrapped(&format!("{}.", format::capitalised(&sentence)), 0))
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::super::{label, phrase};
-use super::wrapped;
 use crate::model::{CgroupId, ImageEnd, OomKill, Profile};
+use crate::report::wrap::wrapped;
+use crate::report::{escape, format};
 
 /// Writes a sentence for each.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
@@ -24,22 +24,22 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
         profile.processes.iter().find(|process| process.pid == pid && process.ended == Some(ImageEnd::OomKill));
     let comm = victim.map(|victim| victim.comm.as_str()).filter(|comm| *comm != "?");
     let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
-    let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| label::shown(path));
+    let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| escape::shown(path));
     // The group of a process is the one in which it was first seen.
-    let of_process = || victim.and_then(|victim| victim.cgroup.as_ref()).map(|cgroup| label::shown(&cgroup.path));
+    let of_process = || victim.and_then(|victim| victim.cgroup.as_ref()).map(|cgroup| escape::shown(&cgroup.path));
     let place = kill.group.and_then(path).or_else(of_process).map_or_else(String::new, |path| format!(" of {path}"));
     let full = kill.full.map_or_else(String::new, |id| match path(id) {
         Some(path) => format!("; its control group {path} was full"),
         None => format!("; its control group (not found, number {}) was full", id.number()),
     });
-    let at = phrase::duration(kill.at.since_start());
+    let at = format::duration(kill.at.since_start());
     let by = match kill.by == pid {
         true => format!("it found no memory itself{full}"),
-        false => format!("{} ({}) found no memory{full}", label::shown(&kill.by_comm), kill.by),
+        false => format!("{} ({}) found no memory{full}", escape::shown(&kill.by_comm), kill.by),
     };
     let books = match victim {
         Some(_) => "what is known of it until then is in this report",
         None => "nothing of it is in this report",
     };
-    format!("{} ({pid}){place}, {at} after memtrace began: {by}; {books}.", label::shown(name))
+    format!("{} ({pid}){place}, {at} after memtrace began: {by}; {books}.", escape::shown(name))
 }

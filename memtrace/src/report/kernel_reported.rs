@@ -1,7 +1,7 @@
 //! What the kernel says of processes' memory, beside what their stacks come to: it is exact, whatever was sampled.
 
-use super::estimate;
 use crate::model::{Bytes, Metric, PageFaults, ProcessProfile, Profile, ResidentKind, Usage, Variance};
+use crate::report::estimate;
 
 /// Of a process, of a kind of its memory, or of several of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde_json::ser::Formatter;
 
 /// Breaks lines between the keys of the outermost object and between the elements of their lists, nowhere else.
 #[derive(Default)]
-pub(in crate::report) struct Lines {
+pub(super) struct Lines {
     depth: usize,
 }
 

@@ -2,17 +2,16 @@
 
 use std::io;
 
-use super::super::{estimate, phrase};
-use crate::model::{Amount, Measure, Metric, StallTotals};
+use crate::report::format;
 
 /// No line of a table is longer, unless its last column is at its least.
-pub(in crate::report) const COLUMNS: usize = 100;
+pub(super) const COLUMNS: usize = 100;
 /// The last column, which takes what the others leave, is at least this wide.
 const LEAST: usize = 12;
 const GAP: &str = "  ";
 
 /// A column of a table.
-pub(in crate::report) struct Column {
+pub(super) struct Column {
     head: &'static str,
     right: bool,
     cells: Vec<String>,
@@ -20,12 +19,12 @@ pub(in crate::report) struct Column {
 
 impl Column {
     /// A column of text.
-    pub(in crate::report) fn text(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
+    pub(super) fn text(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
         Self { head, right: false, cells: cells.into_iter().collect() }
     }
 
     /// A column of numbers.
-    pub(in crate::report) fn numbers(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
+    pub(super) fn numbers(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
         Self { head, right: true, cells: cells.into_iter().collect() }
     }
 
@@ -34,30 +33,8 @@ impl Column {
     }
 }
 
-/// An amount as a table of `metric` shows it.
-pub(super) fn amount(metric: Metric, amount: Amount) -> String {
-    match metric.measure() {
-        Measure::Bytes => phrase::compact_bytes(amount.bytes),
-        Measure::Count | Measure::Time => phrase::compact(amount.count),
-    }
-}
-
-/// ` ±1.31M`, as a table of `metric` shows an error of so many pages; nothing where the numbers are counted, or certain.
-pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
-    let shown = |pages| amount(metric, Amount { bytes: estimate::bytes(pages), count: pages });
-    pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
-}
-
-/// The columns of waits: how long, and how often.
-pub(super) fn stalls(cells: impl Iterator<Item = StallTotals> + Clone) -> [Column; 2] {
-    [
-        Column::numbers("STALLED", cells.clone().map(|stalls| stalls.time.to_string())),
-        Column::numbers("TIMES", cells.map(|stalls| phrase::compact(stalls.count))),
-    ]
-}
-
 /// Writes the table; the last column is cut where it does not fit.
-pub(in crate::report) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
     let Some((last, others)) = columns.split_last() else { return Ok(()) };
     let mut widths: Vec<_> = others.iter().map(Column::width).collect();
     let taken = widths.iter().map(|width| width + GAP.len()).sum::<usize>() + GAP.len();
@@ -75,7 +52,7 @@ pub(in crate::report) fn write(columns: &[Column], out: &mut dyn io::Write) -> i
 fn line<'cell>(columns: &[Column], widths: &[usize], cells: impl Iterator<Item = &'cell str>) -> String {
     let mut line = String::new();
     for ((column, &width), cell) in columns.iter().zip(widths).zip(cells) {
-        let cell = phrase::shortened(cell, width);
+        let cell = format::shortened(cell, width);
         line.push_str(GAP);
         line.push_str(&if column.right { format!("{cell:>width$}") } else { format!("{cell:<width$}") });
     }

@@ -1,11 +1,12 @@
 //! What tables show of processes' pages: first what the kernel says itself, then what stacks have touched, with its error where
 //! that is estimated.
 
-use super::super::known::{self, Known};
-use super::super::words::Words;
-use super::super::{estimate, phrase};
-use super::table::{self, Column};
+use super::cells;
 use crate::model::{Amount, Metric, PageFaults, Profile, Usage, Variance};
+use crate::report::class_labels::Words;
+use crate::report::kernel_reported::{self, Known};
+use crate::report::table::Column;
+use crate::report::{estimate, format};
 
 /// A row: a process, or several, or what else stacks are put together under.
 #[derive(Clone, Copy, Default)]
@@ -35,24 +36,24 @@ pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec
     let mut columns = Vec::new();
     if rows.iter().any(|row| row.known.is_some_and(|known| known.resident.is_some())) {
         let resident = |row: &Memory| row.known.and_then(|known| known.resident);
-        let cell = |row| resident(row).map_or_else(dash, phrase::compact_bytes);
+        let cell = |row| resident(row).map_or_else(dash, format::compact_bytes);
         columns.push(Column::numbers("RSS", rows.iter().map(cell)));
     }
     if rows.iter().any(|row| row.faults().is_some()) {
         let number = |head, of: fn(&PageFaults) -> u64| {
-            let cell = |row: &Memory| row.faults().map_or_else(dash, |faults| phrase::compact(of(&faults)));
+            let cell = |row: &Memory| row.faults().map_or_else(dash, |faults| format::compact(of(&faults)));
             Column::numbers(head, rows.iter().map(cell))
         };
         columns.extend([number("FAULTS", PageFaults::total), number("MAJOR", |faults| faults.major)]);
     }
     let estimated = |head, of: fn(&Usage) -> Amount, error: fn(&Profile, &Memory) -> Option<u64>| {
-        let cell = |row: &Memory| table::amount(metric, of(&row.usage)) + &table::error(metric, error(profile, row));
+        let cell = |row: &Memory| cells::amount(metric, of(&row.usage)) + &cells::error(metric, error(profile, row));
         Column::numbers(head, rows.iter().map(cell))
     };
     columns.push(estimated(
         live,
         |usage| usage.live,
-        |profile, row| known::live_error(row.known, profile, &row.usage, row.variance),
+        |profile, row| kernel_reported::live_error(row.known, profile, &row.usage, row.variance),
     ));
     columns.push(estimated(
         alloc,

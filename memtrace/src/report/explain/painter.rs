@@ -1,0 +1,60 @@
+//! Colours of the page on a terminal.
+
+/// What bars are made of: of parts, and of parts of parts.
+pub(super) const OUTER: char = '#';
+pub(super) const INNER: char = '-';
+
+/// How much a sentence matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    Plain,
+    Warning,
+    Alarm,
+}
+
+/// Sets text off, as a terminal knows it (ECMA-48, SGR), or leaves it as it is.
+pub(super) struct Painter {
+    colour: bool,
+}
+
+impl Painter {
+    pub(super) const fn new(colour: bool) -> Self {
+        Self { colour }
+    }
+
+    /// Headings and commands.
+    pub(super) fn strong(&self, text: &str) -> String {
+        self.set_off(text, "1")
+    }
+
+    /// A sentence that matters more, or less.
+    pub(super) fn by_weight(&self, text: &str, weight: Weight) -> String {
+        match weight {
+            Weight::Plain => text.to_owned(),
+            Weight::Warning => self.set_off(text, "33"),
+            Weight::Alarm => self.set_off(text, "1;31"),
+        }
+    }
+
+    /// The bars in a picture whose other text has none of what they are made of next to each other.
+    pub(super) fn bars(&self, picture: &str) -> String {
+        if !self.colour {
+            return picture.to_owned();
+        }
+        let mut painted = String::with_capacity(picture.len() * 2);
+        for line in picture.split_inclusive('\n') {
+            painted += &[(OUTER, "36"), (INNER, "2")].iter().fold(line.to_owned(), |line, (ink, code)| {
+                let Some(start) = line.find(&format!("  {ink}")).map(|at| at + 2) else { return line };
+                let length = line[start..].chars().take_while(|letter| letter == ink).count();
+                let (before, rest) = line.split_at(start);
+                let (bar, behind) = rest.split_at(length);
+                format!("{before}{}{behind}", self.set_off(bar, code))
+            });
+        }
+        painted
+    }
+
+    fn set_off(&self, text: &str, code: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
