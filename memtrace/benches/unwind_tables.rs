@@ -24,10 +24,10 @@ fn tables(criterion: &mut Criterion) {
     for (name, path) in [("libc", Some(PathBuf::from(LIBC))), ("libLLVM", llvm())] {
         let Some(path) = path else { continue };
         let open = || File::open(&path).expect("an object that can be read");
-        let table = eh_frame::read(open()).expect("an object with a table");
-        group.bench_function(format!("{name}/build"), |bencher| bencher.iter(|| eh_frame::read(open())));
+        let table = eh_frame::read(&open()).expect("an object with a table");
+        group.bench_function(format!("{name}/build"), |bencher| bencher.iter(|| eh_frame::read(&open())));
         group.bench_function(format!("{name}/from the cache"), |bencher| {
-            bencher.iter(|| cache.table(open(), None));
+            bencher.iter(|| cache.table(&open(), None));
         });
         group.bench_function(format!("{name}/place"), |bencher| {
             bencher.iter(|| Layout::new(Limits { blobs: 256, pages: 1 << 20 }).place(&table));

@@ -9,7 +9,7 @@
 
 mod build;
 mod cache;
-mod elf;
+mod contents;
 mod error;
 mod frames;
 mod intern;
@@ -30,6 +30,5 @@ pub use cache::{Cache, CacheError, directory};
 pub use error::Error;
 pub use intern::Interner;
 pub use layout::{Chunk, Full, Layout, Limits, Plan};
-pub use machine::Machine;
 pub use read::read;
 pub use table::{Code, Stats, Table};

@@ -21,7 +21,6 @@ use std::fmt;
 use crate::model::FileOffset;
 
 pub(crate) use elsewhere::Window;
-pub(crate) use instruction::Machine;
 pub(crate) use paths::{Lead, Surroundings, passes_on, returns};
 pub use reason::Reason;
 pub(crate) use rules::{Choice, Code, Needs, choose};

@@ -1,9 +1,10 @@
 //! Where the probes of an allocator's functions go: what the rules are told of its file.
 
 use super::functions::Place;
+use crate::elf::Machine;
 use crate::elf::{Elf, ElfError, Source};
 use crate::model::FileOffset;
-use crate::probe_site::{Choice, Code, Cost, Machine, Needs, Reason, Site, Window, choose as choose_in};
+use crate::probe_site::{Choice, Code, Cost, Needs, Reason, Site, Window, choose as choose_in};
 
 /// The longest function that is looked at; glibc's have up to 5 KiB.
 const LONGEST: u64 = 1 << 18;

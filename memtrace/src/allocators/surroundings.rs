@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::functions::Place;
 use super::names;
+use crate::elf::Machine;
 use crate::elf::{Elf, Source};
-use crate::probe_site::{Lead, Machine, Surroundings};
+use crate::probe_site::{Lead, Surroundings};
 
 /// How much code is read at once, and how much more so that no instruction is cut off.
 const PIECE: u64 = 4096;

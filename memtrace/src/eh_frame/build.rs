@@ -62,8 +62,8 @@ fn build(object: &Object, cache: Option<&Cache>) -> Result<Table, Error> {
     let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let file = File::open(handle)?;
     match cache {
-        Some(cache) => cache.table(file, object.build_id.as_ref()),
-        None => read(file),
+        Some(cache) => cache.table(&file, object.build_id.as_ref()),
+        None => read(&file),
     }
 }
 

@@ -52,10 +52,9 @@ impl Cache {
     /// # Errors
     ///
     /// Why there is no table. A cache that cannot be read or written is none; the table is built without it.
-    pub fn table(&self, file: File, build_id: Option<&BuildId>) -> Result<Table, Error> {
+    pub fn table(&self, file: &File, build_id: Option<&BuildId>) -> Result<Table, Error> {
         let path = self.folder.join(name(&file.metadata()?, build_id));
-        let cache = read::open(file)?;
-        let contents = read::contents(&cache)?;
+        let contents = read::contents(file)?;
         let fingerprint = encoding::fingerprint(&contents);
         match load(&path, fingerprint) {
             Ok(Some(table)) => return Ok(table),
@@ -63,7 +62,7 @@ impl Cache {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => log::debug!("cannot read {}: {error}", path.display()),
         }
-        let table = Table::build(contents)?;
+        let table = Table::build(&contents)?;
         if let Err(error) = self.store(&path, &encoding::encode(&table, fingerprint)) {
             log::debug!("cannot write {}: {error}", path.display());
         }

@@ -9,9 +9,9 @@ use gimli::{AArch64, X86_64};
 use memtrace_common::unwind::MAX_RULES;
 
 use super::layout::{Layout, Limits};
-use super::machine::Machine;
 use super::synthetic::{Found, Object, expression};
 use super::table::Table;
+use crate::elf::Machine;
 use crate::model::VirtOffset;
 
 /// Far more than any of these takes; what takes longer hangs.

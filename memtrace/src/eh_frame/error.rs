@@ -1,26 +1,39 @@
-//! Why there is no table.
+//! Reasons why an object has no unwind table.
 
 use std::io;
 
-/// Why an object has no table.
+use crate::elf::ElfError;
+
+/// Reason why an object has no unwind table.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no ELF file that can be run or loaded.
+    /// The file is not an ELF program or library.
     #[error("not a program or a library: {0}")]
     NotLoadable(&'static str),
-    /// It is for a kind of machine that is not known.
+    /// The object is for another architecture.
     #[error("made for another machine ({0})")]
     Foreign(&'static str),
-    /// It has no call frame information.
+    /// The object has no call frame information.
     #[error("without call frame information")]
     NoFrames,
-    /// It contradicts itself.
+    /// The headers or the call frame information are damaged.
     #[error("damaged: {0}")]
     Malformed(&'static str),
-    /// It claims more than a file of its size can hold.
+    /// The file claims more than a file of its size can hold.
     #[error("more than can be: {0}")]
     TooMuch(&'static str),
-    /// It cannot be read.
+    /// Reading the file failed.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
+}
+
+impl From<ElfError> for Error {
+    fn from(error: ElfError) -> Self {
+        match error {
+            ElfError::NotElf => Self::NotLoadable("not an ELF file"),
+            ElfError::Foreign(reason) => Self::Foreign(reason),
+            ElfError::Malformed(reason) => Self::Malformed(reason),
+            ElfError::Io(error) => Self::Io(error),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use gimli::{
 use memtrace_common::unwind::{Rule, cfa, fp};
 use rustc_hash::FxHashMap;
 
-use super::elf::Contents;
+use super::contents::Contents;
 use super::error::Error;
 use super::rule::{Rules, Section, UNTABLED};
 use super::table::{Code, Row, Stats};
@@ -47,7 +47,7 @@ pub(super) struct Frames {
 
 /// What reading goes by, and what came of it so far.
 struct Walk<'data, 'a> {
-    contents: &'a Contents<'data>,
+    contents: &'a Contents,
     origin: u64,
     section: &'a Section<'data>,
     bases: &'a BaseAddresses,
@@ -65,8 +65,8 @@ impl Frames {
     ///
     /// A description that cannot be read is left out and counted; only a section whose entries do not follow one
     /// another is refused.
-    pub(super) fn read(contents: &Contents<'_>, origin: u64) -> Result<Self, Error> {
-        let mut section = EhFrame::new(contents.eh_frame, LittleEndian);
+    pub(super) fn read(contents: &Contents, origin: u64) -> Result<Self, Error> {
+        let mut section = EhFrame::new(&contents.eh_frame, LittleEndian);
         section.set_address_size(8);
         section.set_vendor(contents.machine.vendor());
         let mut bases = BaseAddresses::default().set_eh_frame(contents.address);
@@ -87,7 +87,7 @@ impl Frames {
         };
         let mut context = UnwindContext::new();
         let mut at = 0;
-        while let Some(entry) = Entry::at(contents.eh_frame, at)? {
+        while let Some(entry) = Entry::at(&contents.eh_frame, at)? {
             at = entry.end;
             match entry.kind {
                 Kind::Common => walk.take_common(&entry),

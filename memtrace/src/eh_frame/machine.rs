@@ -1,15 +1,8 @@
-//! The machines that call frame information can be for: which of their registers matter.
+//! Registers and vendor extensions of call frame information by architecture.
 
 use gimli::{AArch64, Register, Vendor, X86_64};
 
-/// A kind of machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Machine {
-    /// x86-64.
-    X86_64,
-    /// aarch64, little-endian.
-    Aarch64,
-}
+use crate::elf::Machine;
 
 impl Machine {
     pub(super) const fn stack_pointer(self) -> Register {
@@ -26,7 +19,7 @@ impl Machine {
         }
     }
 
-    /// Whose encoding of call frame instructions is meant where vendors differ.
+    /// The vendor whose call frame instructions are decoded.
     pub(super) const fn vendor(self) -> Vendor {
         match self {
             Self::X86_64 => Vendor::Default,

@@ -9,7 +9,7 @@ use gimli::{
 };
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
 
-use super::machine::Machine;
+use crate::elf::Machine;
 
 /// The call frame information that rows are of: expressions lie in it.
 pub(super) type Section<'data> = EhFrame<EndianSlice<'data, LittleEndian>>;

@@ -5,7 +5,7 @@ use gimli::write::{
 };
 use gimli::{AArch64, Encoding, Format, LittleEndian, Register, X86_64};
 
-use super::machine::Machine;
+use crate::elf::Machine;
 
 /// Where the code of all objects here is loaded, and lies in their files.
 pub(super) const TEXT: u64 = 0x1000;

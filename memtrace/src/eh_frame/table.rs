@@ -1,13 +1,12 @@
 //! What one object says of its frames.
 
 use memtrace_common::unwind::{PAGE_BITS, Rule};
-use object::read::ReadRef;
 
-use super::elf::Contents;
+use super::contents::Contents;
 use super::error::Error;
 use super::frames::Frames;
-use super::machine::Machine;
 use super::merge;
+use crate::elf::Machine;
 use crate::model::{FileOffset, VirtOffset};
 
 /// A part of an object's file that is loaded as code.
@@ -83,20 +82,16 @@ impl Table {
     ///
     /// Why there is none. What is merely unreadable in parts has a table, in which those parts say so.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Self::find(bytes)
+        Self::build(&Contents::find(bytes)?)
     }
 
-    pub(super) fn find<'data>(data: impl ReadRef<'data>) -> Result<Self, Error> {
-        Self::build(Contents::find(data)?)
-    }
-
-    pub(super) fn build(contents: Contents<'_>) -> Result<Self, Error> {
-        let frames = Frames::read(&contents, origin(&contents.code).0)?;
+    pub(super) fn build(contents: &Contents) -> Result<Self, Error> {
+        let frames = Frames::read(contents, origin(&contents.code).0)?;
         let stats = frames.stats;
         let entry = Code::holding(&contents.code, contents.entry.0).map(|_| contents.entry);
         let entry = entry.and_then(|entry| u32::try_from(entry.0 - origin(&contents.code).0).ok());
         let (rows, rules) = merge::merge(frames, entry);
-        Ok(Self { machine: contents.machine, code: contents.code, rows, rules, stats })
+        Ok(Self { machine: contents.machine, code: contents.code.clone(), rows, rules, stats })
     }
 
     /// The machine that the object is for.

@@ -4,7 +4,9 @@ use object::LittleEndian;
 use object::elf::{DT_GNU_HASH, DT_HASH, DT_SYMTAB, GnuHashHeader, HashHeader, SHN_UNDEF, Sym64};
 use object::pod;
 
-use super::{BEYOND, Elf, ElfError, LE, Machine, Source};
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::source::{LE, Source};
 use crate::model::{FileOffset, VirtOffset};
 
 /// The most symbols that an object defines for others; the largest libraries have some 100,000.
@@ -13,11 +15,6 @@ const MAX_SYMBOLS: u64 = 1 << 20;
 const PIECE: u64 = 1 << 20;
 
 impl<S: Source> Elf<S> {
-    /// The machine that the code is for.
-    pub(crate) fn machine(&self) -> Machine {
-        self.machine
-    }
-
     /// Where in the file the `size` bytes of code at `virt` lie; `None` where they are not all code of this file.
     pub(crate) fn code_offset(&self, virt: VirtOffset, size: u64) -> Option<FileOffset> {
         self.loaded().filter(|segment| segment.executable).find_map(|segment| {

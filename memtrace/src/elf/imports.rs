@@ -4,7 +4,10 @@ use object::LittleEndian;
 use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, DynamicTag, Rela64, SHN_UNDEF, Sym64};
 use object::pod;
 
-use super::{BEYOND, Elf, ElfError, LE, Machine, Source};
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::machine::Machine;
+use super::source::{LE, Source};
 
 /// The most bytes of relocations; glibc's have under 50,000.
 const MAX_RELOCATIONS: u64 = 1 << 24;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use crate::elf::Elf;
+use super::file::Elf;
 use crate::model::Object;
 
 /// Whether the object is Go's, whose heap is made of memory mapped by the program itself. False where the file cannot be

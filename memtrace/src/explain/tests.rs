@@ -30,7 +30,7 @@ fn a_waiting_programs_memory_adds_up_and_its_blocks_are_told() {
 }
 
 fn brk_size(pid: Pid) -> u64 {
-    let areas = crate::procfs::smaps::areas(pid).unwrap();
+    let areas = smaps::areas(pid).unwrap();
     areas.iter().filter(|area| area.entry.path.to_str() == Some("[heap]")).map(|area| area.sizes.reserved.0).sum()
 }
 

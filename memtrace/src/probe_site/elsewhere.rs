@@ -1,6 +1,6 @@
 //! Other code of the object that may jump behind a function's entry.
 
-use super::instruction::Machine;
+use crate::elf::Machine;
 
 /// Addresses that nothing may jump to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,7 @@
 //! What the rules need to know of an instruction, whatever the machine.
 
 use super::{Cost, aarch64, x86_64};
-
-/// The machine that code is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Machine {
-    /// x86-64.
-    X86_64,
-    /// 64-bit ARM.
-    Aarch64,
-}
+use crate::elf::Machine;
 
 /// Where an instruction leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 
-use super::instruction::{Flow, Machine};
+use super::instruction::Flow;
+use crate::elf::Machine;
 
 /// The most instructions that are looked at for one function, and what it calls.
 const MOST: u32 = 8192;

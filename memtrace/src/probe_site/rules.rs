@@ -1,7 +1,8 @@
 //! The rules by which an instruction is chosen: what lies in the function itself.
 
-use super::instruction::{Arguments, Flow, Machine, Stack};
+use super::instruction::{Arguments, Flow, Stack};
 use super::{Cost, Reason, Window};
+use crate::elf::Machine;
 use crate::model::Shape;
 
 /// How far behind the entry an instruction is looked for, in bytes. Where none is emulated so far, the arguments have

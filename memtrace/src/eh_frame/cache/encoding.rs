@@ -5,9 +5,9 @@
 
 use memtrace_common::unwind::Rule;
 
-use crate::eh_frame::elf::Contents;
-use crate::eh_frame::machine::Machine;
+use crate::eh_frame::contents::Contents;
 use crate::eh_frame::table::{Code, Row, Stats, Table};
+use crate::elf::Machine;
 use crate::model::{FileOffset, VirtOffset};
 
 /// What a file begins with. The last byte is the version, which changes with the encoding and whenever the same call
@@ -15,14 +15,14 @@ use crate::model::{FileOffset, VirtOffset};
 const MAGIC: [u8; 8] = *b"mt-uwt\0\x02";
 
 /// What makes a table what it is, in one number: entries made of anything else are stale.
-pub(super) fn fingerprint(contents: &Contents<'_>) -> u64 {
+pub(super) fn fingerprint(contents: &Contents) -> u64 {
     let mut out = Writer::default();
     out.u64(machine_number(contents.machine));
     out.u64(contents.address);
     out.u64(contents.entry.0);
     out.u64(contents.text.map_or(u64::MAX, |text| text));
     out.code(&contents.code);
-    out.u64(checksum(contents.eh_frame));
+    out.u64(checksum(&contents.eh_frame));
     checksum(&out.0)
 }
 

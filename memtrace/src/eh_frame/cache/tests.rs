@@ -4,8 +4,8 @@ use std::time::Duration;
 use gimli::write::CallFrameInstruction as Instruction;
 
 use super::*;
-use crate::eh_frame::machine::Machine;
 use crate::eh_frame::synthetic::{Found, Object, first};
+use crate::elf::Machine;
 
 /// A folder that is removed in the end.
 struct Scratch(PathBuf);
@@ -61,14 +61,14 @@ fn built(path: &Path) -> Table {
 }
 
 fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
-    cache.table(File::open(path).unwrap(), build_id).unwrap()
+    cache.table(&File::open(path).unwrap(), build_id).unwrap()
 }
 
 /// Replaces the only entry by one that was made of the same information, but tells something else, so that it can be seen
 /// whether it was used.
 fn mark(entry: &Path, path: &Path) -> Table {
     let bytes = fs::read(path).unwrap();
-    let contents = crate::eh_frame::elf::Contents::find(bytes.as_slice()).unwrap();
+    let contents = crate::eh_frame::contents::Contents::find(bytes.as_slice()).unwrap();
     let mut marked = built(path);
     marked.stats.outside = 4711;
     fs::write(entry, encoding::encode(&marked, encoding::fingerprint(&contents))).unwrap();

@@ -1,9 +1,9 @@
 use gimli::write::CallFrameInstruction as Instruction;
 
 use super::*;
-use crate::eh_frame::machine::Machine;
 use crate::eh_frame::synthetic::{Found, Object, TEXT, file, first};
 use crate::eh_frame::table::Table;
+use crate::elf::Machine;
 
 /// The section of two functions of 64 bytes each, without the zeroes at its end.
 fn section() -> Vec<u8> {

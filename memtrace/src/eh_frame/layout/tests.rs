@@ -2,8 +2,8 @@ use gimli::write::CallFrameInstruction as Instruction;
 use memtrace_common::unwind::{RULE_BITS, Rule};
 
 use super::*;
-use crate::eh_frame::machine::Machine;
 use crate::eh_frame::synthetic::{Found, Object, TEXT, first};
+use crate::elf::Machine;
 
 const ROOM: Limits = Limits { blobs: 8, pages: 1 << 16 };
 

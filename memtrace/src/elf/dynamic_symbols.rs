@@ -6,7 +6,9 @@ use object::elf::{
 };
 use object::{LittleEndian, U32};
 
-use super::{BEYOND, Elf, ElfError, LE, Source};
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::source::{LE, Source};
 use crate::model::VirtOffset;
 
 /// The most entries of a hash chain; real ones have under 20.

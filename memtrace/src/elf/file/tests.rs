@@ -1,5 +1,5 @@
 use std::cell::Cell;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
 use object::elf::{DT_GNU_HASH, DT_SYMTAB};
@@ -18,6 +18,10 @@ struct Counted<'a> {
 }
 
 impl Source for &Counted<'_> {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.read.set(self.read.get() + into.len());
         self.bytes.read_at(offset, into)

@@ -3,7 +3,8 @@
 
 use object::elf::PT_GNU_EH_FRAME;
 
-use super::{Elf, Source};
+use super::file::Elf;
+use super::source::Source;
 
 /// The most functions that are looked at; the largest libraries have some 200,000.
 const MAX_FUNCTIONS: u64 = 1 << 22;
@@ -33,7 +34,7 @@ impl<S: Source> Elf<S> {
     }
 
     fn read_starts(&self) -> Option<Vec<u64>> {
-        let segment = self.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
+        let segment = self.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
         let head = self.bytes(segment.offset, 12).ok()?;
         // Version, then how the pointer to the descriptions, the number of entries and the entries are written.
         let [1, _, UNSIGNED_4, SIGNED_4_FROM_TABLE] = head[..4] else { return None };

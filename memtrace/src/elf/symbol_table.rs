@@ -1,17 +1,15 @@
 //! The table of all symbols, by which debuggers name functions. Unlike the one for the dynamic linker it also lists what is
 //! linked in for the object's own use, and it may be stripped.
 
-use object::elf::{
-    FileHeader64, SHN_UNDEF, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64, Sym64,
-};
+use object::elf::{SHN_UNDEF, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64, Sym64};
 use object::{LittleEndian, pod};
 
-use super::symbols::{Symbol, SymbolKind};
-use super::{BEYOND, Elf, ElfError, LE, Source, read};
+use super::dynamic_symbols::{Symbol, SymbolKind};
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::source::{LE, Source};
 use crate::model::VirtOffset;
 
-/// The most section headers; those of objects with a section for each function are not linked.
-const MAX_SECTIONS: u64 = 65536;
 /// The most bytes of symbols and of their names; the largest browsers have some 100 MB.
 const MAX_TABLE: u64 = 1 << 28;
 
@@ -76,15 +74,8 @@ impl<S: Source> Elf<S> {
     /// The table of all symbols and that of their names.
     fn symbol_tables(&self) -> Result<Option<(Table, Table)>, ElfError> {
         type Section = SectionHeader64<LittleEndian>;
-        let header: FileHeader64<LittleEndian> = read(&self.source, 0)?;
-        let count = u64::from(header.e_shnum.get(LE));
-        if count == 0 || u64::from(header.e_shentsize.get(LE)) != size_of::<Section>() as u64 || count > MAX_SECTIONS {
-            return Ok(None);
-        }
-        let bytes = self.bytes(header.e_shoff.get(LE), count * size_of::<Section>() as u64);
-        // Whoever strips an object may cut off its sections' headers and leave their number.
-        let Ok(bytes) = bytes else { return Ok(None) };
-        let sections: &[Section] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
+        let Some(sections) = self.sections() else { return Ok(None) };
+        let sections = sections.headers();
         let Some(symbols) = sections.iter().find(|section| section.sh_type.get(LE) == SHT_SYMTAB) else {
             return Ok(None);
         };

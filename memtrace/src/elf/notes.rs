@@ -1,0 +1,75 @@
+//! Notes: build ID, Go's mark, ABI tags.
+
+use object::LittleEndian;
+use object::elf::{FileHeader64, NT_GNU_BUILD_ID, NoteType, PT_NOTE, SHT_NOTE};
+use object::read::elf::NoteIterator;
+
+use super::error::ElfError;
+use super::file::Elf;
+use super::sections::Sections;
+use super::source::{LE, Source};
+use crate::model::BuildId;
+
+/// The most bytes of one note segment; real ones have under 200.
+const MAX_NOTES: u64 = 65536;
+/// The longest accepted build ID; linkers write 8 to 32 bytes.
+const MAX_BUILD_ID: usize = 64;
+
+impl<S: Source> Elf<S> {
+    /// Returns the build ID, found by the program headers.
+    pub(crate) fn build_id(&self) -> Result<Option<BuildId>, ElfError> {
+        for segment in self.segments().iter().filter(|segment| segment.kind == PT_NOTE) {
+            let data = self.bytes(segment.offset, segment.file_size.min(MAX_NOTES))?;
+            if let Some(id) = build_id(&data, segment.align) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the build ID, found by the section headers: the program headers of separate debug files are those of the
+    /// original object and lead nowhere.
+    pub(crate) fn build_id_of_sections(&self, sections: &Sections) -> Result<Option<BuildId>, ElfError> {
+        for section in sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE) {
+            let data = self.bytes(section.sh_offset.get(LE), section.sh_size.get(LE).min(MAX_NOTES))?;
+            if let Some(id) = build_id(&data, section.sh_addralign.get(LE)) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns true if Go's linker made the object: it leaves a note of this name and type (`ELF_NOTE_GOBUILDID_TAG`,
+    /// cmd/link/internal/ld/elf.go), even if the C linker runs last.
+    pub(crate) fn is_go(&self) -> Result<bool, ElfError> {
+        for segment in self.segments().iter().filter(|segment| segment.kind == PT_NOTE) {
+            let data = self.bytes(segment.offset, segment.file_size.min(MAX_NOTES))?;
+            if find_note(&data, segment.align, b"Go", NoteType(4), |_| true).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn build_id(notes: &[u8], align: u64) -> Option<BuildId> {
+    let has_valid_length = |content: &[u8]| (1..=MAX_BUILD_ID).contains(&content.len());
+    find_note(notes, align, b"GNU", NT_GNU_BUILD_ID, has_valid_length).map(|content| BuildId(content.into()))
+}
+
+/// Returns the content of the first note of this owner and type that `is_valid` accepts.
+fn find_note<'data>(
+    notes: &'data [u8],
+    align: u64,
+    owner: &[u8],
+    kind: NoteType,
+    is_valid: impl Fn(&[u8]) -> bool,
+) -> Option<&'data [u8]> {
+    let mut notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LE, align, notes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == owner && note.n_type(LE) == kind && is_valid(note.desc()) {
+            return Some(note.desc());
+        }
+    }
+    None
+}
