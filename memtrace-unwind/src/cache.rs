@@ -1,42 +1,42 @@
-//! Which rule an address had, remembered in two words that cannot lie.
+//! Lock-free cache of unwind rules by address, with entries of two words.
 //!
-//! The words are written one after the other, and whoever preempts the writer may write the same two. So the second
-//! carries the rule, the first the exclusive or of that and the key: a pair whose halves are not of one writing does not
-//! give the key back (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002).
+//! The two words are written separately, and a writer can be preempted by another one of the same entry. The second
+//! word holds the rule, the first its XOR with the key, so that halves of two different writes do not match the key
+//! (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002).
 
 use memtrace_common::unwind::MAX_RULES;
 
-/// How many entries a cache has.
+/// Number of entries of a cache.
 pub const ENTRIES: usize = 1 << ENTRY_BITS;
 const ENTRY_BITS: u32 = 12;
 
 /// User addresses with four levels of page tables (Documentation/arch/x86/x86_64/mm.rst).
 const ADDRESS_BITS: u32 = 47;
 
-/// An entry; zeros remember nothing.
+/// Cache entry; all zeros is an empty entry.
 pub type Entry = [u64; 2];
 
-/// Where `pc` is remembered.
+/// Returns the index of the entry of `pc`.
 #[inline(always)]
 #[must_use]
 pub const fn index(pc: u64) -> u32 {
     ((pc ^ (pc >> ENTRY_BITS)) & (ENTRIES as u64 - 1)) as u32
 }
 
-/// Remembers that `pc` has the rule number `rule` in a process' mappings of this generation; `None` where that does not
-/// fit into an entry.
+/// Returns the entry for rule number `rule` at `pc`, in this generation of a process's mappings; `None` if a value is
+/// too large for an entry.
 #[inline(always)]
 #[must_use]
 pub const fn remember(pc: u64, generation: u32, rule: u32) -> Option<Entry> {
     if pc >> ADDRESS_BITS != 0 || rule >= MAX_RULES as u32 {
         return None;
     }
-    // Within a generation the halves differ in bits that the key has zeros in: rule above, address below.
+    // Within a generation, rule and address use different bits: the rule the upper ones, the address the lower ones.
     let value = generation as u64 | (rule as u64) << ADDRESS_BITS;
     Some([key(pc, generation) ^ value, value])
 }
 
-/// The rule that `entry` remembers for `pc` in this generation. A generation is never 0.
+/// Returns the rule number in `entry` if it belongs to `pc` and this generation, which must not be 0.
 #[inline(always)]
 #[must_use]
 pub const fn recall(entry: Entry, pc: u64, generation: u32) -> Option<u32> {

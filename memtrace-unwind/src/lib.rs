@@ -1,11 +1,11 @@
-//! From a stack frame to its caller by tables.
+//! Stack unwinding with tables made from `.eh_frame`.
 //!
-//! The same code runs in the kernel half and in tests outside of the kernel: it reads the stack through [`Memory`] and
-//! asks a [`Table`] what holds at an address. [`Walk::step`] goes from one frame to the next; [`lookup`] finds an
-//! address' rule in tables as they lie in the maps, [`cache`] remembers it in two words, and [`Window`] reads the stack
-//! in pieces.
+//! The same code runs in BPF programs and in user-space tests: it reads the stack through [`Memory`] and finds the rule
+//! of an address through [`Table`]. [`Walk::step`] goes from one frame to its caller; [`lookup`] finds the rule of an
+//! address in tables as stored in BPF maps, [`cache`] keeps found rules in two words each, and [`Window`] reads the
+//! stack in chunks.
 //!
-//! Nothing here allocates, panics or loops without a bound, whatever the stack and the tables say.
+//! Nothing here allocates, panics or loops without a bound, for any stack and any table.
 
 #![no_std]
 
@@ -23,31 +23,31 @@ pub use window::{Read, WINDOW_WORDS, Window, Windowed};
 use memtrace_common::unwind::Rule;
 use memtrace_common::wire::End;
 
-/// The memory of the process whose stack is walked.
+/// Memory of the process that is unwound.
 pub trait Memory {
-    /// The word at `address`; `None` if it cannot be read.
+    /// Returns the word at `address`; `None` if it is unreadable.
     fn word(&mut self, address: u64) -> Option<u64>;
 }
 
-/// What is known about addresses of code.
+/// Unwind rules and replaced return addresses of the process that is unwound.
 pub trait Table {
-    /// What to do at `pc`.
+    /// Returns the unwind rule at `pc`.
     fn at(&mut self, pc: u64) -> Lookup;
 
-    /// The return address that belongs at `slot` of the stack, if somebody has put another one there to see the return.
+    /// Returns the original return address of stack slot `slot` if a uretprobe has replaced it.
     fn original_return(&mut self, slot: u64) -> Option<u64>;
 }
 
-/// What to do at an address.
+/// Unwind rule at an address.
 ///
-/// All of it always has a value: the kernel refuses a program that so much as moves the field of a variant that is not
-/// there, which compilers do.
+/// A structure with a kind, not an enum: compilers move fields of inactive variants, and the verifier rejects a program
+/// that copies uninitialised memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
     kind: Kind,
-    /// [`Rule::default`] where there is none.
+    /// [`Rule::default`] unless the kind is [`Kind::Rule`].
     rule: Rule,
-    /// [`End::NoRow`] where the walk goes on.
+    /// [`End::NoRow`] unless the kind is [`Kind::Cut`].
     end: End,
 }
 
@@ -59,7 +59,7 @@ enum Kind {
 }
 
 impl Lookup {
-    /// Follow the frame pointer: the code was generated at run time.
+    /// Follow the frame pointer: the address is in JIT code.
     pub const GENERATED: Self = Self { kind: Kind::Generated, ..Self::cut(End::NoRow) };
 
     /// Apply this rule.

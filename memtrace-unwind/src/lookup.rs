@@ -1,32 +1,32 @@
-//! From an address to its rule, in tables as they lie in the maps.
+//! Lookup of the unwind rule of an address, in tables as stored in BPF maps.
 //!
-//! Whatever the tables say, a lookup ends: both searches have a bound.
+//! Lookups terminate for any table content, since both binary searches have a fixed number of steps.
 
 use memtrace_common::unwind::{
     BLOB_BITS, BLOB_ROWS, MAPPING_STEPS, Mapping, ObjectTable, PAGE_BITS, Process, RULE_BITS, SEARCH_STEPS, mapping,
 };
 use memtrace_common::wire::End;
 
-/// Where the tables lie.
+/// Storage of unwind tables.
 pub trait Store {
-    /// The page at `index`, counted through all objects'.
+    /// Returns the page at `index` among the pages of all objects.
     fn page(&self, index: u32) -> Option<u64>;
-    /// The blob at `index`.
+    /// Returns the blob at `index`.
     fn blob(&self, index: u32) -> Option<&[u32; BLOB_ROWS]>;
 }
 
-/// What was found.
+/// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The number of a rule.
     Rule(u32),
-    /// Code that was generated at run time.
+    /// The address is in JIT code.
     Generated,
-    /// Nothing, and why.
+    /// No rule, with the reason.
     Nothing(End),
 }
 
-/// Finds what holds at `pc`, which lies in `mapping`.
+/// Finds the rule at `pc`, which must lie in `mapping`.
 #[inline(always)]
 pub fn find(store: &impl Store, mapping: &Mapping, pc: u64) -> Found {
     match (mapping.pages_and_kind >> 24) as u8 {
@@ -49,20 +49,20 @@ pub fn find(store: &impl Store, mapping: &Mapping, pc: u64) -> Found {
     }
 }
 
-/// Whether `pc` lies in `mapping`.
+/// Returns true if `pc` lies in `mapping`.
 #[inline(always)]
 #[must_use]
 pub const fn holds(mapping: &Mapping, pc: u64) -> bool {
     pc >= mapping.begin && pc < mapping.end
 }
 
-/// Searches the mappings of `process` for the one that `pc` lies in; `at` gives them by their index, counted through all
-/// processes'.
+/// Searches the mappings of `process` for the one that contains `pc`. `at` returns the mapping at an index among those
+/// of all processes.
 #[inline(always)]
 pub fn search<'maps>(process: &Process, pc: u64, at: impl Fn(u32) -> Option<&'maps Mapping>) -> Option<&'maps Mapping> {
     let mut low = process.base;
     let mut high = process.base.wrapping_add(process.count);
-    // One step more than halvings: the last looks at the one that is left.
+    // One step more than halvings: the last one examines the remaining mapping.
     for _ in 0..=MAPPING_STEPS {
         if low >= high {
             break;
@@ -80,23 +80,23 @@ pub fn search<'maps>(process: &Process, pc: u64, at: impl Fn(u32) -> Option<&'ma
     None
 }
 
-/// What of a process' addresses shows a file, and from where on.
+/// VMA that maps a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// The first address.
+    /// Start address.
     pub begin: u64,
-    /// The address behind the last.
+    /// End address, exclusive.
     pub end: u64,
-    /// The offset in the file of what is at the first address.
+    /// File offset of the start address.
     pub offset: u64,
 }
 
-/// The mapping that `object`'s part around `pc` makes in `area`; one without a table where the object has none, or has no
-/// code there.
+/// Returns the part of `area` that is mapped from the segment of `object` around `pc`. The result is marked as unusable
+/// if the object has no code at `pc`, and has the object's kind if it has no table.
 #[inline(always)]
 #[must_use]
 pub fn mapping(object: &ObjectTable, area: &Area, pc: u64) -> Mapping {
-    let mut made = Mapping {
+    let mut result = Mapping {
         begin: area.begin,
         end: area.end,
         bias: 0,
@@ -104,36 +104,36 @@ pub fn mapping(object: &ObjectTable, area: &Area, pc: u64) -> Mapping {
         pages_and_kind: object.pages_and_kind,
     };
     if (object.pages_and_kind >> 24) as u8 != mapping::TABLE {
-        return made;
+        return result;
     }
-    let at = pc.wrapping_sub(area.begin).wrapping_add(area.offset);
+    let file_offset = pc.wrapping_sub(area.begin).wrapping_add(area.offset);
     for segment in &object.segments {
-        if at >= segment.offset && at < segment.end {
-            let behind = pc.wrapping_add(segment.end - at);
-            let before = pc.wrapping_sub(at - segment.offset);
-            if before > area.begin {
-                made.begin = before;
+        if file_offset >= segment.offset && file_offset < segment.end {
+            let segment_end = pc.wrapping_add(segment.end - file_offset);
+            let segment_begin = pc.wrapping_sub(file_offset - segment.offset);
+            if segment_begin > area.begin {
+                result.begin = segment_begin;
             }
-            if behind < area.end {
-                made.end = behind;
+            if segment_end < area.end {
+                result.end = segment_end;
             }
-            made.bias = area.begin.wrapping_sub(area.offset).wrapping_sub(segment.shift);
-            return made;
+            result.bias = area.begin.wrapping_sub(area.offset).wrapping_sub(segment.shift);
+            return result;
         }
     }
-    made.pages_and_kind = u32::from(mapping::UNUSABLE) << 24;
-    // Behind `pc` there may be code again.
-    made.begin = pc;
-    made.end = pc.wrapping_add(1);
-    made
+    result.pages_and_kind = u32::from(mapping::UNUSABLE) << 24;
+    // There may be code again after `pc`.
+    result.begin = pc;
+    result.end = pc.wrapping_add(1);
+    result
 }
 
-/// The rule of the last row at or before `offset` of a page.
+/// Returns the rule of the last row at or before `offset` in a page.
 #[inline(always)]
 fn rule_at(store: &impl Store, page: u64, offset: u32) -> Option<u32> {
     const MASK: u32 = BLOB_ROWS as u32 - 1;
     let first = page as u32;
-    // A page that was never written is zero; the first row of a blob is before every page of it.
+    // An unwritten page is 0. The first row of a blob precedes all its pages, so no written page starts at row 0.
     if first == 0 {
         return None;
     }

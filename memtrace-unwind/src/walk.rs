@@ -1,4 +1,4 @@
-//! The step itself.
+//! State of a stack walk, and the step from a frame to its caller.
 
 use core::hint::black_box;
 use core::ops::ControlFlow;
@@ -8,53 +8,53 @@ use memtrace_common::wire::{End, MAX_FRAMES};
 
 use crate::{Kind, Memory, Table};
 
-/// No frame is larger: the stack's own default limit (`_STK_LIM`, include/uapi/linux/resource.h).
+/// Limit for the size of a frame: the default stack size (`_STK_LIM`, include/uapi/linux/resource.h).
 const MAX_FRAME_BYTES: u64 = 8 << 20;
-/// In code that was generated at run time a frame pointer is this near.
+/// Limit for the distance to the frame pointer in JIT code.
 const MAX_GENERATED_BYTES: u64 = 1 << 20;
 
-/// How far the registers lie above the stack pointer in a signal frame: `uc_mcontext` in `struct ucontext`
-/// (include/uapi/asm-generic/ucontext.h), at which the handler's return leaves the stack pointer.
+/// Offset of the saved registers from the stack pointer in a signal frame: `uc_mcontext` in `struct ucontext`
+/// (include/uapi/asm-generic/ucontext.h), to which the stack pointer points after the handler's return.
 const SIGNAL_CONTEXT: u64 = 40;
-/// Where they lie in there (`struct sigcontext_64`, arch/x86/include/uapi/asm/sigcontext.h).
+/// Offsets of registers in it (`struct sigcontext_64`, arch/x86/include/uapi/asm/sigcontext.h).
 const CONTEXT_FP: u64 = 80;
 const CONTEXT_SP: u64 = 120;
 const CONTEXT_IP: u64 = 128;
 
-/// DWARF's numbers for x86-64 registers (System V ABI, AMD64 supplement, figure 3.36).
+/// DWARF register numbers of x86-64 (System V ABI, AMD64 supplement, figure 3.36).
 const FRAME_POINTER: u32 = 6;
 const STACK_POINTER: u32 = 7;
 const NUMBERED: usize = 16;
 
-/// The instruction pointer is a return address: the call is before it.
+/// The instruction pointer is a return address, so the call is before it.
 const RETURN: u32 = 1 << 0;
 /// The frame pointer is known.
 const FP_KNOWN: u32 = 1 << 1;
-/// The frame was found by the frame pointer of generated code, and whether it is one has yet to show.
+/// The frame was found with the frame pointer of JIT code and is not confirmed yet.
 const GUESSED: u32 = 1 << 2;
-/// Some frame was found so.
+/// A frame was found with the frame pointer of JIT code.
 const GENERATED: u32 = 1 << 3;
-/// All registers are those of the leaf frame.
+/// The current frame is the leaf, whose registers are all known.
 const LEAF: u32 = 1 << 4;
 
-/// Where a walk begins.
+/// Registers at the start of a walk.
 pub trait Begin {
     /// The instruction pointer.
     fn ip(&self) -> u64;
-    /// Whether that is a return address, as it is where a return was probed; else it is the instruction to run next.
+    /// True if the instruction pointer is a return address, as in a return probe; else it is the next instruction.
     fn ip_is_return(&self) -> bool;
-    /// Another register, by DWARF's number below 16; of these 6 is the frame pointer and 7 the stack pointer.
+    /// Returns a register by its DWARF number, which is below 16; 6 is the frame pointer and 7 the stack pointer.
     fn register(&self, number: usize) -> u64;
 }
 
-/// Registers where a walk begins, as values.
+/// Registers at the start of a walk, as values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// The instruction pointer.
     pub ip: u64,
-    /// Whether that is a return address, as it is where a return was probed; else it is the instruction to run next.
+    /// True if the instruction pointer is a return address, as in a return probe; else it is the next instruction.
     pub ip_is_return: bool,
-    /// The others by DWARF's numbers; of these 6 is the frame pointer and 7 the stack pointer.
+    /// Registers by DWARF number; 6 is the frame pointer and 7 the stack pointer.
     pub numbered: [u64; NUMBERED],
 }
 
@@ -87,11 +87,11 @@ pub struct Walk {
     leaf: [u64; NUMBERED],
 }
 
-/// What a rule comes to.
+/// Result of applying a rule.
 enum Caller {
-    /// The frame of a call.
+    /// The caller, after a call.
     Call { cfa: u64, return_address: u64 },
-    /// What a signal interrupted.
+    /// The code that a signal interrupted.
     Interrupted { ip: u64, sp: u64 },
 }
 
@@ -99,7 +99,7 @@ impl Walk {
     /// Begins a walk of `depth` frames at most, or [`MAX_FRAMES`]. The hash begins with `seed`.
     #[inline(always)]
     pub fn begin(&mut self, from: &impl Begin, depth: u32, seed: u64) {
-        // One by one: sixteen registers at once would take as many words of a stack that has few.
+        // One at a time: a copy of 16 registers at once would go through the BPF stack, which has 512 bytes.
         macro_rules! keep {
             ($($number:literal)*) => { $(self.leaf[$number] = from.register($number);)* };
         }
@@ -113,28 +113,28 @@ impl Walk {
         self.flags = FP_KNOWN | LEAF | if from.ip_is_return() { RETURN } else { 0 };
     }
 
-    /// How many frames have been found.
+    /// Returns the number of frames found.
     #[inline(always)]
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// A hash of the seed, the frames in their order, and of how the walk ended: an [`End`].
+    /// Returns a hash of the seed, the frames in order, and `end`, which is an [`End`].
     #[inline(always)]
     #[must_use]
     pub fn hash(&self, end: u32) -> u64 {
         mix(self.hash, u64::from(end))
     }
 
-    /// Puts the next frame into `frames` and goes on to its caller.
+    /// Appends the current frame to `frames` and goes on to its caller.
     ///
-    /// A frame is the address behind the call's last byte: where the frame's instruction pointer is no return address,
-    /// because of a signal, one more than that. So what was running is always in the byte before.
+    /// A frame is stored as its return address. For an interrupted frame, the instruction pointer plus one is stored,
+    /// so that the executing instruction always contains the byte before the stored address.
     ///
     /// # Errors
     ///
-    /// `Break` with the reason for which the walk is at its end.
+    /// `Break` with the reason when the walk has ended.
     #[inline(always)]
     pub fn step(
         &mut self,
@@ -147,14 +147,14 @@ impl Walk {
         }
         let is_return = self.flags & RETURN != 0;
         let found = table.at(if is_return { self.ip.wrapping_sub(1) } else { self.ip });
-        // Only where no file's code is can an exchanged return address lead.
-        if is_return && found.kind != Kind::Rule && self.take_original(table) {
+        // A replaced return address points to a trampoline, which is not in a file.
+        if is_return && found.kind != Kind::Rule && self.restore_original_return(table) {
             return ControlFlow::Continue(());
         }
         if found.kind == Kind::Cut {
             return self.dead_end(frames, found.end);
         }
-        // The kernel makes a signal handler return to an instruction that nobody has called.
+        // A signal handler's return address is set by the kernel, not by a call.
         let is_signal = found.rule.cfa_kind == cfa::SIGNAL;
         self.push(frames, is_return && !is_signal);
         let caller = match found.kind {
@@ -179,9 +179,9 @@ impl Walk {
         }
     }
 
-    /// Goes on with the return address that belongs where the last one was read, if that is another one.
+    /// Replaces the current return address by the original one if a uretprobe had changed it.
     #[inline(always)]
-    fn take_original(&mut self, table: &mut impl Table) -> bool {
+    fn restore_original_return(&mut self, table: &mut impl Table) -> bool {
         match table.original_return(self.sp.wrapping_sub(8)) {
             Some(original) if original != self.ip => {
                 self.ip = original;
@@ -191,7 +191,7 @@ impl Walk {
         }
     }
 
-    /// Nothing is known about the address.
+    /// Ends the walk at an address without a rule.
     #[inline(always)]
     fn dead_end(&mut self, frames: &mut [u64; MAX_FRAMES], end: End) -> ControlFlow<End> {
         if self.flags & GUESSED != 0 {
@@ -204,7 +204,7 @@ impl Walk {
     #[inline(always)]
     fn push(&mut self, frames: &mut [u64; MAX_FRAMES], is_return: bool) {
         let frame = if is_return { self.ip } else { self.ip.wrapping_add(1) };
-        // The mask changes nothing; it lets the verifier see the bound.
+        // The mask changes nothing, but shows the bound to the verifier.
         frames[self.count as usize & (MAX_FRAMES - 1)] = frame;
         self.count += 1;
         self.hash = mix(self.hash, frame);
@@ -221,7 +221,7 @@ impl Walk {
         let cfa = match rule.cfa_kind {
             cfa::SP => plus(self.sp, rule.cfa_offset),
             cfa::FP => plus(self.known_fp()?, rule.cfa_offset),
-            cfa::PLT => self.plt(rule.cfa_offset),
+            cfa::PLT => self.plt_cfa(rule.cfa_offset),
             cfa::DEREF_SP => plus(word(memory, plus(self.sp, rule.cfa_offset))?, rule.extra),
             cfa::DEREF_FP => plus(word(memory, plus(self.known_fp()?, rule.cfa_offset))?, rule.extra),
             cfa::SIGNAL => return self.interrupted(memory),
@@ -230,7 +230,7 @@ impl Walk {
             cfa::NONE => return Err(End::NoRow),
             _ => return Err(End::Untabled),
         };
-        check(self.sp, cfa, MAX_FRAME_BYTES)?;
+        check_cfa(self.sp, cfa, MAX_FRAME_BYTES)?;
         let source = match rule.ra_kind {
             ra::AT_CFA_MINUS_8 => cfa.wrapping_sub(8),
             ra::AT_CFA => plus(cfa, rule.extra),
@@ -241,14 +241,14 @@ impl Walk {
             }
             _ => return Err(End::RegisterLost),
         };
-        // The frame pointer lies below the return address, so that reading it first reads both.
+        // The frame pointer is stored below the return address: reading it first brings both into the window.
         self.restore_fp(rule, cfa, memory)?;
         Ok(Caller::Call { cfa, return_address: word(memory, source)? })
     }
 
-    /// A PLT entry pushes its number in its upper part (System V ABI, AMD64 supplement, section 5.2).
+    /// CFA in a PLT entry, which pushes its index in its second part (System V ABI, AMD64 supplement, section 5.2).
     #[inline(always)]
-    const fn plt(&self, threshold: i32) -> u64 {
+    const fn plt_cfa(&self, threshold: i32) -> u64 {
         let pc = if self.flags & RETURN != 0 { self.ip.wrapping_sub(1) } else { self.ip };
         let pushed = if (pc & 15) as i32 >= threshold { 8 } else { 0 };
         self.sp.wrapping_add(8 + pushed)
@@ -280,13 +280,13 @@ impl Walk {
         Ok(())
     }
 
-    /// As every function with a frame pointer leaves them: the caller's, and above it the return address.
+    /// Finds the caller with the frame pointer: it points to the caller's frame pointer, with the return address above.
     #[inline(always)]
     fn by_frame_pointer(&mut self, memory: &mut impl Memory) -> Result<Caller, End> {
         self.flags |= GUESSED | GENERATED;
         let pointer = self.known_fp().map_err(|_| End::GeneratedCut)?;
         let cfa = pointer.wrapping_add(16);
-        check(self.sp, cfa, MAX_GENERATED_BYTES).map_err(|_| End::GeneratedCut)?;
+        check_cfa(self.sp, cfa, MAX_GENERATED_BYTES).map_err(|_| End::GeneratedCut)?;
         if pointer < self.sp {
             return Err(End::GeneratedCut);
         }
@@ -306,8 +306,8 @@ impl Walk {
             STACK_POINTER => Ok(self.sp),
             FRAME_POINTER => self.known_fp(),
             number if self.flags & LEAF != 0 && number < NUMBERED as u32 => {
-                // The compiler knows that the mask changes nothing, and would leave it out. But it compares another copy
-                // of the number, of which the verifier of Linux 6.1 does not see that it is the same.
+                // Without `black_box`, the compiler drops the mask as redundant. The bounds check is on another copy of
+                // the number, which the verifier of Linux 6.1 does not relate to this one.
                 Ok(self.leaf[black_box(number as usize) & (NUMBERED - 1)])
             }
             _ => Err(End::RegisterLost),
@@ -325,13 +325,13 @@ fn word(memory: &mut impl Memory, address: u64) -> Result<u64, End> {
     memory.word(address).ok_or(End::Unreadable)
 }
 
-/// A caller's frame begins above its callee's, on the same stack.
+/// Checks that the caller's frame is above the callee's, aligned and not too far away.
 #[inline(always)]
-const fn check(sp: u64, cfa: u64, most: u64) -> Result<(), End> {
-    if cfa > sp && cfa - sp < most && cfa.is_multiple_of(8) { Ok(()) } else { Err(End::BadFrame) }
+const fn check_cfa(sp: u64, cfa: u64, limit: u64) -> Result<(), End> {
+    if cfa > sp && cfa - sp < limit && cfa.is_multiple_of(8) { Ok(()) } else { Err(End::BadFrame) }
 }
 
-/// Mixes a word into a hash. The multiplier is that of Steele and Vigna, "Computationally easy, spectrally good
+/// Mixes a word into a hash. The multiplier is from Steele and Vigna, "Computationally easy, spectrally good
 /// multipliers" (2021), for 64 bits.
 #[inline(always)]
 #[must_use]

@@ -1,28 +1,28 @@
-//! Reading the stack in pieces: one read of 256 bytes costs hardly more than one of 8, and serves about three frames.
+//! Buffered stack reads: a read of 256 bytes costs hardly more than one of 8 and serves about three frames.
 
 use crate::Memory;
 
-/// How many words are read at once.
+/// Number of words per read.
 pub const WINDOW_WORDS: usize = 32;
 
-/// Words of the stack that have been read.
+/// Buffer with words of the stack.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Window {
-    /// Where the first lies, aligned.
+    /// Address of the first word, aligned.
     base: u64,
-    /// How many bytes have been read: all or none.
+    /// Number of valid bytes: all or none.
     bytes: u64,
     words: [u64; WINDOW_WORDS],
 }
 
-/// Reads a process' memory.
+/// Access to the memory of a process.
 pub trait Read {
-    /// Fills `into` with the words from `address` on; says whether all of them could be read.
+    /// Fills `into` with the words from `address` on. Returns true if all of them were read.
     fn read(&mut self, address: u64, into: &mut [u64]) -> bool;
 }
 
-/// Memory that is read through a window.
+/// Memory read through a window.
 #[derive(Debug)]
 pub struct Windowed<'window, R> {
     window: &'window mut Window,
@@ -30,7 +30,7 @@ pub struct Windowed<'window, R> {
 }
 
 impl Window {
-    /// Forgets what was read: another walk begins, and the stack has changed.
+    /// Empties the buffer before the next walk, since the stack has changed.
     #[inline(always)]
     pub fn forget(&mut self) {
         self.bytes = 0;
@@ -38,7 +38,7 @@ impl Window {
 }
 
 impl<'window, R: Read> Windowed<'window, R> {
-    /// Memory that `source` reads and `window` keeps.
+    /// Returns memory that is read from `source` and buffered in `window`.
     #[inline(always)]
     pub fn new(window: &'window mut Window, source: R) -> Self {
         Self { window, source }
@@ -52,7 +52,7 @@ impl<R: Read> Memory for Windowed<'_, R> {
         if address.is_multiple_of(8) {
             let offset = address.wrapping_sub(window.base);
             if offset < window.bytes {
-                // The mask changes nothing; it lets the verifier see the bound.
+                // The mask changes nothing, but shows the bound to the verifier.
                 return Some(window.words[(offset / 8) as usize & (WINDOW_WORDS - 1)]);
             }
             if self.source.read(address, &mut window.words) {
@@ -60,7 +60,8 @@ impl<R: Read> Memory for Windowed<'_, R> {
                 window.bytes = WINDOW_WORDS as u64 * 8;
                 return Some(window.words[0]);
             }
-            // A read that fails half-way may have overwritten the words. Near the stack's end a single one is left.
+            // A failed read may have overwritten part of the words. Near the end of the stack, one word may still be
+            // readable.
             window.bytes = 0;
         }
         let mut word = [0];
@@ -72,7 +73,7 @@ impl<R: Read> Memory for Windowed<'_, R> {
 mod tests {
     use super::*;
 
-    /// Words from `base` on whose values are their addresses; counts reads.
+    /// A stack from `base` on in which each word holds its own address. Counts reads.
     struct Stack {
         base: u64,
         words: u64,
@@ -112,7 +113,7 @@ mod tests {
         }
         assert_eq!(memory.word(0x1000 + 40 * 8), None);
         assert_eq!(memory.word(0xff8), None);
-        assert_eq!(memory.word(0x1000), Some(0x1000), "after what cannot be read");
+        assert_eq!(memory.word(0x1000), Some(0x1000), "after an unreadable word");
         assert_eq!(memory.word(0x1008), Some(0x1008));
     }
 

@@ -36,8 +36,8 @@ fn mapping(begin: u64, pages: u64, bias: u64, page_base: u32, kind: u8) -> Mappi
     Mapping { begin, end: begin + (pages << PAGE_BITS), bias, page_base, pages_and_kind }
 }
 
-/// Two objects: one of two pages at 0x10000, the other, of one page, at 0x40000; in between generated code. The second
-/// object's rows are in the second blob. Another process' mapping is before and behind them.
+/// Two objects: one of two pages at 0x10000 and one of one page at 0x40000, whose rows are in the second blob. JIT code
+/// is between them. Mappings of other processes come before and after these.
 fn tables() -> (Tables, Process) {
     let second = BLOB_ROWS as u32;
     let tables = Tables {
@@ -54,7 +54,7 @@ fn tables() -> (Tables, Process) {
             let mut pages = vec![0; 22];
             pages[10] = page(1, 3);
             pages[11] = page(4, 0);
-            // The mapping begins with the object's second page.
+            // The mapping starts at the object's second page.
             pages[21] = page(second + 1, 2);
             pages
         },
@@ -66,7 +66,7 @@ fn tables() -> (Tables, Process) {
     (tables, Process { base: 1, count: 5, generation: 1, code_pages: 0 })
 }
 
-/// `None` where `pc` is in no mapping.
+/// Looks up `pc`; `None` if it is in no mapping.
 fn find_in(tables: &Tables, process: &Process, pc: u64) -> Option<Found> {
     let mapping = search(process, pc, |index| tables.mappings.get(index as usize))?;
     assert!(holds(mapping, pc));
@@ -88,7 +88,7 @@ fn address_gets_the_rule_of_the_last_row_at_or_before_it() {
         (0x10200, 6),
         (0x10ffe, 6),
         (0x10fff, 7),
-        // The second page has no rows of its own: what held at the first one's end goes on.
+        // The second page has no rows: the last row of the first page applies.
         (0x11000, 7),
         (0x11fff, 7),
     ] {
@@ -99,7 +99,7 @@ fn address_gets_the_rule_of_the_last_row_at_or_before_it() {
 #[test]
 fn rows_in_a_second_blob_are_found() {
     let (mut tables, process) = tables();
-    // The object's addresses are those in the process less the bias; its second page begins at 0x40000.
+    // An address in the object is the process's address minus the bias: the object's second page is at 0x40000.
     tables.mappings[5].pages_and_kind = 2;
     for (pc, rule) in [(0x40000, 9), (0x407ff, 9), (0x40800, 10), (0x40fff, 10)] {
         assert_eq!(find_in(&tables, &process, pc), Some(Found::Rule(rule)), "{pc:#x}");
@@ -122,7 +122,7 @@ fn addresses_outside_mappings_are_not_found() {
 
 #[test]
 fn page_beyond_the_object_has_no_row() {
-    // The second object has one page, and the mapping begins behind it.
+    // The second object has one page, and the mapping starts after it.
     assert_eq!(found(0x40000), Some(Found::Nothing(End::NoRow)));
 }
 
@@ -162,7 +162,7 @@ fn maximum_number_of_rows_is_searched() {
     }
 }
 
-/// Two parts of code: at 0x1000 of the file and at 0x5800, which lie 0x10000 and 0x20000 higher.
+/// Two segments of code at file offsets 0x1000 and 0x5800, with virtual addresses that are 0x10000 and 0x20000 higher.
 fn object(kind: u8) -> ObjectTable {
     let mut object = ObjectTable { page_base: 7, pages_and_kind: 40 | u32::from(kind) << 24, ..ObjectTable::default() };
     object.segments[0] = Segment { offset: 0x1000, end: 0x3000, shift: 0x1_0000 };
@@ -185,7 +185,7 @@ fn vma_gives_the_mapping_of_the_segment_around_pc() {
         assert_eq!((made.page_base, made.pages_and_kind), (7, 40), "{pc:#x}");
         assert_eq!(pc.wrapping_sub(made.bias), address, "{pc:#x}");
     }
-    // Where a part goes on before and behind what is mapped of it.
+    // A segment of which only the middle is mapped.
     let part = Area { begin: 0x1000, end: 0x2000, offset: 0x2000 };
     let made = super::mapping(&object, &part, 0x1234);
     assert_eq!((made.begin, made.end, 0x1234u64.wrapping_sub(made.bias)), (0x1000, 0x2000, 0x1_2234));

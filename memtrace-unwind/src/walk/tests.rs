@@ -6,11 +6,11 @@ use std::vec::Vec;
 use super::*;
 use crate::Lookup;
 
-mod anything;
-mod cuts;
-mod kinds;
+mod arbitrary;
+mod ends;
+mod rule_kinds;
 
-/// Words by their addresses.
+/// Words by address.
 type Stack = BTreeMap<u64, u64>;
 
 impl Memory for &Stack {
@@ -19,11 +19,11 @@ impl Memory for &Stack {
     }
 }
 
-/// Ranges of code and what holds there; elsewhere there is no mapping.
+/// Rules by range of addresses; other addresses are unmapped.
 #[derive(Clone, Default)]
 struct Code {
     ranges: Vec<(Range<u64>, Lookup)>,
-    hijacked: BTreeMap<u64, u64>,
+    replaced_returns: BTreeMap<u64, u64>,
 }
 
 impl Table for &Code {
@@ -33,11 +33,11 @@ impl Table for &Code {
     }
 
     fn original_return(&mut self, slot: u64) -> Option<u64> {
-        self.hijacked.get(&slot).copied()
+        self.replaced_returns.get(&slot).copied()
     }
 }
 
-/// Frames as they were found, and how it ended.
+/// Frames and end of a walk.
 type Found = (Vec<u64>, End);
 
 fn walk_to(depth: u32, registers: &Registers, stack: &Stack, code: &Code) -> Found {
@@ -49,24 +49,24 @@ fn walk_to(depth: u32, registers: &Registers, stack: &Stack, code: &Code) -> Fou
             return (frames[..walk.count() as usize].to_vec(), end);
         }
     }
-    panic!("the walk does not end");
+    panic!("the walk does not terminate");
 }
 
 fn walk(registers: &Registers, stack: &Stack, code: &Code) -> Found {
     walk_to(MAX_FRAMES as u32, registers, stack, code)
 }
 
-/// Behind a call.
-fn behind_a_call(ip: u64, sp: u64, fp: u64) -> Registers {
+/// Registers with a return address as instruction pointer.
+fn after_call(ip: u64, sp: u64, fp: u64) -> Registers {
     let mut numbered = [0; NUMBERED];
     numbered[STACK_POINTER as usize] = sp;
     numbered[FRAME_POINTER as usize] = fp;
     Registers { ip, ip_is_return: true, numbered }
 }
 
-/// Before an instruction.
-fn before(ip: u64, sp: u64, fp: u64) -> Registers {
-    Registers { ip_is_return: false, ..behind_a_call(ip, sp, fp) }
+/// Registers with the next instruction as instruction pointer.
+fn before_instruction(ip: u64, sp: u64, fp: u64) -> Registers {
+    Registers { ip_is_return: false, ..after_call(ip, sp, fp) }
 }
 
 fn sp(offset: i32) -> Rule {
@@ -77,19 +77,19 @@ fn end() -> Rule {
     Rule { cfa_kind: cfa::END, ..Rule::default() }
 }
 
-/// Code in which `rule` holds from 0x1000 to 0x1fff, and which is called by the outermost frame, at 0x9000.
+/// Code with `rule` from 0x1000 to 0x1fff, called by the outermost frame at 0x9000.
 fn code(rule: Rule) -> Code {
-    with(&[(0x1000, rule)])
+    code_with_rules(&[(0x1000, rule)])
 }
 
-/// Rules that hold for 0x1000 bytes each; the outermost frame is at 0x9000.
-fn with(rules: &[(u64, Rule)]) -> Code {
+/// Code with rules for 0x1000 bytes each, and the outermost frame at 0x9000.
+fn code_with_rules(rules: &[(u64, Rule)]) -> Code {
     let outermost = [(0x9000, end())];
     let ranges = rules.iter().chain(&outermost).map(|&(begin, rule)| (begin..begin + 0x1000, Lookup::rule(rule)));
-    Code { ranges: ranges.collect(), hijacked: BTreeMap::new() }
+    Code { ranges: ranges.collect(), replaced_returns: BTreeMap::new() }
 }
 
-/// Where the stack pointer is.
+/// Initial stack pointer.
 const SP: u64 = 0x7ff0_0000;
 /// A return address in the outermost frame.
 const OUTERMOST: u64 = 0x9010;

@@ -1,19 +1,19 @@
-//! Every reason for which a walk can end before the outermost frame.
+//! Every reason for a walk to end before the outermost frame.
 
 use super::*;
 
-fn cut(rule: Rule, stack: &Stack) -> Found {
-    walk(&behind_a_call(0x1010, SP, SP + 0x100), stack, &code(rule))
+fn walk_one_frame(rule: Rule, stack: &Stack) -> Found {
+    walk(&after_call(0x1010, SP, SP + 0x100), stack, &code(rule))
 }
 
-fn cut_at_once(end: End) -> Found {
+fn ended_at_leaf(end: End) -> Found {
     (vec![0x1010], end)
 }
 
 #[test]
 fn unmapped_address_is_the_last_frame() {
     let stack = Stack::from([(SP, 0xdead_0000)]);
-    assert_eq!(cut(sp(8), &stack), (vec![0x1010, 0xdead_0000], End::NoMapping));
+    assert_eq!(walk_one_frame(sp(8), &stack), (vec![0x1010, 0xdead_0000], End::NoMapping));
 }
 
 #[test]
@@ -21,16 +21,19 @@ fn address_without_a_rule_is_the_last_frame() {
     for end in [End::TablePending, End::NoTable, End::NoRow] {
         let mut code = code(sp(8));
         code.ranges.push((0x5000..0x6000, Lookup::cut(end)));
-        let found = walk(&behind_a_call(0x1010, SP, 0), &Stack::from([(SP, 0x5010)]), &code);
+        let found = walk(&after_call(0x1010, SP, 0), &Stack::from([(SP, 0x5010)]), &code);
         assert_eq!(found, (vec![0x1010, 0x5010], end));
     }
 }
 
 #[test]
 fn empty_rules_end_the_walk() {
-    assert_eq!(cut(Rule::default(), &Stack::new()), cut_at_once(End::NoRow));
+    assert_eq!(walk_one_frame(Rule::default(), &Stack::new()), ended_at_leaf(End::NoRow));
     for kind in [cfa::UNTABLED, 10, 255] {
-        assert_eq!(cut(Rule { cfa_kind: kind, ..Rule::default() }, &Stack::new()), cut_at_once(End::Untabled));
+        assert_eq!(
+            walk_one_frame(Rule { cfa_kind: kind, ..Rule::default() }, &Stack::new()),
+            ended_at_leaf(End::Untabled)
+        );
     }
 }
 
@@ -45,57 +48,57 @@ fn unreadable_words_end_the_walk() {
         Rule { cfa_kind: cfa::DEREF_FP, ..Rule::default() },
     ];
     for rule in rules {
-        assert_eq!(cut(rule, &Stack::new()), cut_at_once(End::Unreadable), "{rule:?}");
+        assert_eq!(walk_one_frame(rule, &Stack::new()), ended_at_leaf(End::Unreadable), "{rule:?}");
     }
     let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
-    assert_eq!(cut(signal, &Stack::new()), (vec![0x1011], End::Unreadable));
+    assert_eq!(walk_one_frame(signal, &Stack::new()), (vec![0x1011], End::Unreadable));
 }
 
 #[test]
 fn cfa_not_above_the_stack_pointer_is_rejected() {
     for offset in [0, -8, i32::MIN] {
-        assert_eq!(cut(sp(offset), &Stack::new()), cut_at_once(End::BadFrame), "{offset}");
+        assert_eq!(walk_one_frame(sp(offset), &Stack::new()), ended_at_leaf(End::BadFrame), "{offset}");
     }
 }
 
 #[test]
 fn cfa_too_far_away_is_rejected() {
-    assert_eq!(cut(sp(8 << 20), &Stack::new()), cut_at_once(End::BadFrame));
+    assert_eq!(walk_one_frame(sp(8 << 20), &Stack::new()), ended_at_leaf(End::BadFrame));
     let stack = Stack::from([(SP + (8 << 20) - 16, OUTERMOST)]);
-    assert_eq!(cut(sp((8 << 20) - 8), &stack), (vec![0x1010, OUTERMOST], End::Complete));
+    assert_eq!(walk_one_frame(sp((8 << 20) - 8), &stack), (vec![0x1010, OUTERMOST], End::Complete));
 }
 
 #[test]
 fn unaligned_cfa_is_rejected() {
     for offset in 9..16 {
-        assert_eq!(cut(sp(offset), &Stack::new()), cut_at_once(End::BadFrame), "{offset}");
+        assert_eq!(walk_one_frame(sp(offset), &Stack::new()), ended_at_leaf(End::BadFrame), "{offset}");
     }
 }
 
 #[test]
 fn unknown_frame_pointer_ends_the_walk_only_if_needed() {
-    let forgets = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
+    let loses_fp = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
     let below_itself = Rule { fp_kind: fp::AT_FP, ..sp(8) };
     let stack = Stack::from([(SP, 0x2010), (SP + 8, 0x3010), (SP + 16, 0x4010), (SP + 24, OUTERMOST)]);
-    let registers = behind_a_call(0x1010, SP, SP + 0x100);
+    let registers = after_call(0x1010, SP, SP + 0x100);
     for needs in [cfa::FP, cfa::DEREF_FP] {
         let needs = Rule { cfa_kind: needs, cfa_offset: 16, ..Rule::default() };
-        let code = with(&[(0x1000, forgets), (0x2000, below_itself), (0x3000, needs)]);
+        let code = code_with_rules(&[(0x1000, loses_fp), (0x2000, below_itself), (0x3000, needs)]);
         assert_eq!(walk(&registers, &stack, &code), (vec![0x1010, 0x2010, 0x3010], End::RegisterLost));
     }
-    let indifferent = with(&[(0x1000, forgets), (0x2000, below_itself), (0x3000, sp(8)), (0x4000, sp(8))]);
+    let without_fp = code_with_rules(&[(0x1000, loses_fp), (0x2000, below_itself), (0x3000, sp(8)), (0x4000, sp(8))]);
     let all = vec![0x1010, 0x2010, 0x3010, 0x4010, OUTERMOST];
-    assert_eq!(walk(&registers, &stack, &indifferent), (all, End::Complete));
+    assert_eq!(walk(&registers, &stack, &without_fp), (all, End::Complete));
 }
 
 #[test]
 fn saved_frame_pointer_becomes_known_again() {
-    let forgets = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
+    let loses_fp = Rule { fp_kind: fp::UNDEFINED, ..sp(8) };
     let saved = Rule { fp_kind: fp::AT_CFA, fp_offset: -16, ..sp(16) };
     let needs = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
     let stack = Stack::from([(SP, 0x2010), (SP + 8, SP + 0x80), (SP + 16, 0x3010), (SP + 0x88, OUTERMOST)]);
-    let code = with(&[(0x1000, forgets), (0x2000, saved), (0x3000, needs)]);
-    let found = walk(&behind_a_call(0x1010, SP, 0), &stack, &code);
+    let code = code_with_rules(&[(0x1000, loses_fp), (0x2000, saved), (0x3000, needs)]);
+    let found = walk(&after_call(0x1010, SP, 0), &stack, &code);
     assert_eq!(found, (vec![0x1010, 0x2010, 0x3010, OUTERMOST], End::Complete));
 }
 
@@ -104,10 +107,10 @@ fn other_registers_are_known_only_in_the_leaf() {
     let by_register = Rule { cfa_kind: cfa::REGISTER, extra: 10, cfa_offset: 8, ..Rule::default() };
     let from_register = Rule { ra_kind: ra::REGISTER, extra: 5, ..sp(8) };
     let stack = Stack::from([(SP, 0x1010)]);
-    let mut registers = behind_a_call(0x2010, SP, 0);
+    let mut registers = after_call(0x2010, SP, 0);
     registers.numbered = [SP; NUMBERED];
     for rule in [by_register, from_register] {
-        let code = with(&[(0x1000, rule), (0x2000, sp(8))]);
+        let code = code_with_rules(&[(0x1000, rule), (0x2000, sp(8))]);
         assert_eq!(walk(&registers, &stack, &code), (vec![0x2010, 0x1010], End::RegisterLost));
     }
 }
@@ -116,15 +119,18 @@ fn other_registers_are_known_only_in_the_leaf() {
 fn nonexistent_registers_end_the_walk() {
     for number in [-1, 16, 17, i32::MAX, i32::MIN] {
         let rule = Rule { cfa_kind: cfa::REGISTER, extra: number, cfa_offset: 8, ..Rule::default() };
-        assert_eq!(cut(rule, &Stack::new()), cut_at_once(End::RegisterLost), "{number}");
+        assert_eq!(walk_one_frame(rule, &Stack::new()), ended_at_leaf(End::RegisterLost), "{number}");
     }
-    assert_eq!(cut(Rule { ra_kind: ra::LINK_REGISTER, ..sp(8) }, &Stack::new()), cut_at_once(End::RegisterLost));
+    assert_eq!(
+        walk_one_frame(Rule { ra_kind: ra::LINK_REGISTER, ..sp(8) }, &Stack::new()),
+        ended_at_leaf(End::RegisterLost)
+    );
 }
 
 #[test]
 fn walk_ends_at_the_requested_depth() {
     let stack: Stack = (0..400).map(|index| (SP + index * 8, 0x1010)).collect();
-    let registers = behind_a_call(0x1010, SP, 0);
+    let registers = after_call(0x1010, SP, 0);
     for depth in [0, 1, 2, 128, 256] {
         let (frames, end) = walk_to(depth, &registers, &stack, &code(sp(8)));
         assert_eq!((frames.len(), end), (depth as usize, End::Truncated));
@@ -136,27 +142,27 @@ fn walk_ends_at_the_requested_depth() {
 #[test]
 fn stack_exactly_as_deep_as_requested_is_complete() {
     let stack = Stack::from([(SP, 0x1020), (SP + 8, OUTERMOST)]);
-    let registers = behind_a_call(0x1010, SP, 0);
+    let registers = after_call(0x1010, SP, 0);
     assert_eq!(walk_to(3, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020, OUTERMOST], End::Complete));
     assert_eq!(walk_to(2, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020], End::Truncated));
 }
 
 fn in_generated_code(fp: u64, stack: &Stack) -> Found {
-    let code = Code { ranges: vec![(0x1000..0x2000, Lookup::GENERATED)], hijacked: BTreeMap::new() };
-    walk(&behind_a_call(0x1010, SP, fp), stack, &code)
+    let code = Code { ranges: vec![(0x1000..0x2000, Lookup::GENERATED)], replaced_returns: BTreeMap::new() };
+    walk(&after_call(0x1010, SP, fp), stack, &code)
 }
 
 #[test]
 fn invalid_frame_pointers_of_generated_code_are_rejected() {
-    let anywhere: Stack = [SP - 16, SP - 8, SP, SP + 8, SP + (1 << 20), SP + (1 << 20) + 8]
+    let stack: Stack = [SP - 16, SP - 8, SP, SP + 8, SP + (1 << 20), SP + (1 << 20) + 8]
         .into_iter()
         .map(|address| (address, 0x1020))
         .collect();
     for fp in [0, SP - 8, SP + 1, SP + 4, SP + (1 << 20), u64::MAX, u64::MAX - 15] {
-        assert_eq!(in_generated_code(fp, &anywhere), cut_at_once(End::GeneratedCut), "{fp:#x}");
+        assert_eq!(in_generated_code(fp, &stack), ended_at_leaf(End::GeneratedCut), "{fp:#x}");
     }
-    assert_eq!(in_generated_code(SP, &Stack::from([(SP, 0), (SP + 8, 0)])), cut_at_once(End::GeneratedCut));
-    assert_eq!(in_generated_code(SP, &Stack::new()), cut_at_once(End::Unreadable));
+    assert_eq!(in_generated_code(SP, &Stack::from([(SP, 0), (SP + 8, 0)])), ended_at_leaf(End::GeneratedCut));
+    assert_eq!(in_generated_code(SP, &Stack::new()), ended_at_leaf(End::Unreadable));
 }
 
 #[test]
@@ -169,6 +175,6 @@ fn guessed_frame_outside_code_is_dropped() {
 fn generated_code_needs_a_known_frame_pointer() {
     let mut code = code(Rule { fp_kind: fp::UNDEFINED, ..sp(8) });
     code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
-    let found = walk(&behind_a_call(0x1010, SP, SP), &Stack::from([(SP, 0x5010)]), &code);
+    let found = walk(&after_call(0x1010, SP, SP), &Stack::from([(SP, 0x5010)]), &code);
     assert_eq!(found, (vec![0x1010, 0x5010], End::GeneratedCut));
 }

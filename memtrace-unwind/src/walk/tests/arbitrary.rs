@@ -1,12 +1,12 @@
-//! Whatever tables and stacks say, a walk ends, without a panic, and what it says hangs together.
+//! Walks over arbitrary tables and stacks terminate without a panic, with consistent results.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Words and rules by a hash of their addresses: few, so that chains and loops come about.
+/// Words and rules chosen by a hash of the address. There are few, so that chains and loops occur.
 #[derive(Debug)]
-struct Anything {
+struct Arbitrary {
     words: Vec<Option<u64>>,
     found: Vec<Lookup>,
     originals: Vec<Option<u64>>,
@@ -16,13 +16,13 @@ fn pick<T: Copy>(from: &[T], by: u64) -> T {
     from[(by.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % from.len()]
 }
 
-impl Memory for &Anything {
+impl Memory for &Arbitrary {
     fn word(&mut self, address: u64) -> Option<u64> {
         pick(&self.words, address)
     }
 }
 
-impl Table for &Anything {
+impl Table for &Arbitrary {
     fn at(&mut self, pc: u64) -> Lookup {
         pick(&self.found, pc)
     }
@@ -53,14 +53,14 @@ fn lookups() -> impl Strategy<Value = Lookup> {
     ]
 }
 
-fn anything() -> impl Strategy<Value = Anything> {
+fn arbitrary() -> impl Strategy<Value = Arbitrary> {
     let some = |chance| prop::option::weighted(chance, words());
     (
         prop::collection::vec(some(0.95), 1..40),
         prop::collection::vec(lookups(), 1..12),
         prop::collection::vec(some(0.3), 1..4),
     )
-        .prop_map(|(words, found, originals)| Anything { words, found, originals })
+        .prop_map(|(words, found, originals)| Arbitrary { words, found, originals })
 }
 
 proptest! {
@@ -68,7 +68,7 @@ proptest! {
 
     #[test]
     fn walk_over_arbitrary_input_terminates(
-        world in anything(),
+        world in arbitrary(),
         ip in words(),
         numbered in prop::array::uniform16(words()),
         ip_is_return: bool,
@@ -77,14 +77,14 @@ proptest! {
         let mut walk = Walk::default();
         let mut frames = [0; MAX_FRAMES];
         walk.begin(&Registers { ip, ip_is_return, numbered }, depth, 7);
-        // A return address that somebody has exchanged costs a step of its own.
+        // A replaced return address takes an extra step.
         let end = (0..2 * MAX_FRAMES).find_map(|_| walk.step(&mut frames, &mut &world, &mut &world).break_value());
         let count = walk.count();
         prop_assert!(count <= depth && count as usize <= MAX_FRAMES);
         match end {
             Some(End::Truncated) => prop_assert_eq!(count as usize, MAX_FRAMES.min(depth as usize)),
             Some(_) => prop_assert!(count > 0),
-            None => prop_assert!(false, "the walk does not end"),
+            None => prop_assert!(false, "the walk does not terminate"),
         }
         let hash = frames[..count as usize].iter().fold(mix(0, 7), |hash, &frame| mix(hash, frame));
         prop_assert_eq!(walk.hash(End::Complete as u32), mix(hash, End::Complete as u64));

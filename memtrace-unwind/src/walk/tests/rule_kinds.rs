@@ -1,4 +1,4 @@
-//! Every kind of rule, on a stack that was written by hand.
+//! Every kind of rule, on hand-written stacks.
 
 use super::*;
 
@@ -9,14 +9,14 @@ fn complete(frames: &[u64]) -> Found {
 #[test]
 fn cfa_from_the_stack_pointer() {
     let stack = Stack::from([(SP + 24, OUTERMOST)]);
-    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(sp(32))), complete(&[0x1010, OUTERMOST]));
+    assert_eq!(walk(&after_call(0x1010, SP, 0), &stack, &code(sp(32))), complete(&[0x1010, OUTERMOST]));
 }
 
 #[test]
 fn cfa_from_the_frame_pointer_which_is_restored() {
     let rule = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
     let stack = Stack::from([(SP + 0x100, SP + 0x200), (SP + 0x108, 0x1020), (SP + 0x200, 0), (SP + 0x208, OUTERMOST)]);
-    let found = walk(&behind_a_call(0x1010, SP, SP + 0x100), &stack, &code(rule));
+    let found = walk(&after_call(0x1010, SP, SP + 0x100), &stack, &code(rule));
     assert_eq!(found, complete(&[0x1010, 0x1020, OUTERMOST]));
 }
 
@@ -24,7 +24,8 @@ fn cfa_from_the_frame_pointer_which_is_restored() {
 fn unchanged_frame_pointer_survives_other_frames() {
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
     let stack = Stack::from([(SP, 0x2010), (SP + 0x108, OUTERMOST)]);
-    let found = walk(&behind_a_call(0x1010, SP, SP + 0x100), &stack, &with(&[(0x1000, sp(8)), (0x2000, by_fp)]));
+    let found =
+        walk(&after_call(0x1010, SP, SP + 0x100), &stack, &code_with_rules(&[(0x1000, sp(8)), (0x2000, by_fp)]));
     assert_eq!(found, complete(&[0x1010, 0x2010, OUTERMOST]));
 }
 
@@ -32,10 +33,10 @@ fn unchanged_frame_pointer_survives_other_frames() {
 fn cfa_of_a_plt_entry_grows_after_its_push() {
     let plt = Rule { cfa_kind: cfa::PLT, cfa_offset: 11, ..Rule::default() };
     let before_the_push = Stack::from([(SP, OUTERMOST), (SP + 8, 1)]);
-    let behind_it = Stack::from([(SP, 1), (SP + 8, OUTERMOST)]);
+    let after_the_push = Stack::from([(SP, 1), (SP + 8, OUTERMOST)]);
     for ip in 0x1000..0x1010 {
-        let stack = if ip < 0x100b { &before_the_push } else { &behind_it };
-        assert_eq!(walk(&before(ip, SP, 0), stack, &code(plt)), complete(&[ip + 1, OUTERMOST]), "{ip:#x}");
+        let stack = if ip < 0x100b { &before_the_push } else { &after_the_push };
+        assert_eq!(walk(&before_instruction(ip, SP, 0), stack, &code(plt)), complete(&[ip + 1, OUTERMOST]), "{ip:#x}");
     }
 }
 
@@ -43,18 +44,18 @@ fn cfa_of_a_plt_entry_grows_after_its_push() {
 fn cfa_from_a_pointer_on_the_stack() {
     let rule = Rule { cfa_kind: cfa::DEREF_SP, cfa_offset: 16, extra: 8, ..Rule::default() };
     let stack = Stack::from([(SP + 16, SP + 0x40), (SP + 0x40, OUTERMOST)]);
-    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
+    assert_eq!(walk(&after_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
 }
 
 #[test]
 fn cfa_of_a_realigned_frame_is_read_below_the_frame_pointer() {
-    // What gcc makes of a function with an aligned local: DW_CFA_def_cfa_expression (DW_OP_breg6 -8; DW_OP_deref), and
+    // gcc's output for a function with an aligned local: DW_CFA_def_cfa_expression (DW_OP_breg6 -8; DW_OP_deref) and
     // DW_CFA_expression (rbp; DW_OP_breg6 0).
     let rule = Rule { cfa_kind: cfa::DEREF_FP, cfa_offset: -8, fp_kind: fp::AT_FP, ..Rule::default() };
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
     let fp = SP + 0x100;
     let stack = Stack::from([(fp - 8, SP + 0x120), (fp, SP + 0x200), (SP + 0x118, 0x2010), (SP + 0x208, OUTERMOST)]);
-    let found = walk(&behind_a_call(0x1010, SP, fp), &stack, &with(&[(0x1000, rule), (0x2000, by_fp)]));
+    let found = walk(&after_call(0x1010, SP, fp), &stack, &code_with_rules(&[(0x1000, rule), (0x2000, by_fp)]));
     assert_eq!(found, complete(&[0x1010, 0x2010, OUTERMOST]));
 }
 
@@ -62,7 +63,7 @@ fn cfa_of_a_realigned_frame_is_read_below_the_frame_pointer() {
 fn signal_frame_restores_the_interrupted_registers() {
     let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
-    // The handler runs on a stack of its own, above the one that was interrupted.
+    // The handler runs on an alternate stack above the interrupted one.
     let (interrupted_sp, interrupted_fp) = (SP - 0x8000, SP - 0x7f00);
     let context = SP + 8 + 40;
     let stack = Stack::from([
@@ -72,11 +73,11 @@ fn signal_frame_restores_the_interrupted_registers() {
         (context + 128, 0x3000),
         (interrupted_fp + 8, OUTERMOST),
     ]);
-    // The handler returns to the restorer's first instruction, and the rule holds from the byte before.
-    let code = with(&[(0x1000, sp(8)), (0x3000, by_fp), (0x4fff, signal)]);
-    let found = walk(&behind_a_call(0x1010, SP, 1), &stack, &code);
-    // What was running is always in the byte before: in the handler behind a call, at the restorer's first instruction
-    // and at the interrupted one, which may be its function's first.
+    // The handler returns to the restorer's first instruction; the rule starts one byte before it.
+    let code = code_with_rules(&[(0x1000, sp(8)), (0x3000, by_fp), (0x4fff, signal)]);
+    let found = walk(&after_call(0x1010, SP, 1), &stack, &code);
+    // Stored frames are one byte after the executing instruction: after a call in the handler, and one byte into the
+    // restorer's first instruction and the interrupted one, which may be its function's first.
     assert_eq!(found, complete(&[0x1010, 0x5001, 0x3001, OUTERMOST]));
 }
 
@@ -91,14 +92,14 @@ fn interrupted_pc_is_looked_up_without_subtracting_one() {
         (SP + 0x400, OUTERMOST),
         (SP + 0x410, 0x1234),
     ]);
-    let code = with(&[(0x2000, sp(24)), (0x3000, sp(8)), (0x1000, signal)]);
-    assert_eq!(walk(&before(0x1000, SP, 0), &stack, &code), complete(&[0x1001, 0x3001, OUTERMOST]));
+    let code = code_with_rules(&[(0x2000, sp(24)), (0x3000, sp(8)), (0x1000, signal)]);
+    assert_eq!(walk(&before_instruction(0x1000, SP, 0), &stack, &code), complete(&[0x1001, 0x3001, OUTERMOST]));
 }
 
 #[test]
 fn cfa_from_any_register_in_the_leaf() {
     let rule = Rule { cfa_kind: cfa::REGISTER, extra: 10, cfa_offset: 8, ..Rule::default() };
-    let mut registers = before(0x1010, SP, 0);
+    let mut registers = before_instruction(0x1010, SP, 0);
     registers.numbered[10] = SP + 0x20;
     let stack = Stack::from([(SP + 0x20, OUTERMOST)]);
     assert_eq!(walk(&registers, &stack, &code(rule)), complete(&[0x1011, OUTERMOST]));
@@ -109,16 +110,19 @@ fn cfa_from_numbered_stack_and_frame_pointers() {
     for (number, fp) in [(7, 0), (6, SP)] {
         let rule = Rule { cfa_kind: cfa::REGISTER, extra: number, cfa_offset: 8, ..Rule::default() };
         let stack = Stack::from([(SP - 8, 0x1010), (SP, OUTERMOST)]);
-        let code = with(&[(0x1000, rule), (0x2000, sp(8))]);
-        assert_eq!(walk(&before(0x2010, SP - 8, fp), &stack, &code), complete(&[0x2011, 0x1010, OUTERMOST]));
+        let code = code_with_rules(&[(0x1000, rule), (0x2000, sp(8))]);
+        assert_eq!(
+            walk(&before_instruction(0x2010, SP - 8, fp), &stack, &code),
+            complete(&[0x2011, 0x1010, OUTERMOST])
+        );
     }
 }
 
 #[test]
 fn return_address_in_a_register_of_the_leaf() {
-    // vfork of glibc keeps it in rdi over its system call (sysdeps/unix/sysv/linux/x86_64/vfork.S).
+    // glibc's vfork keeps it in rdi during the system call (sysdeps/unix/sysv/linux/x86_64/vfork.S).
     let rule = Rule { ra_kind: ra::REGISTER, extra: 5, ..sp(8) };
-    let mut registers = before(0x1010, SP, 0);
+    let mut registers = before_instruction(0x1010, SP, 0);
     registers.numbered[5] = OUTERMOST;
     assert_eq!(walk(&registers, &Stack::new(), &code(rule)), complete(&[0x1011, OUTERMOST]));
 }
@@ -127,13 +131,13 @@ fn return_address_in_a_register_of_the_leaf() {
 fn return_address_at_another_offset_from_the_cfa() {
     let rule = Rule { ra_kind: ra::AT_CFA, extra: -48, ..sp(64) };
     let stack = Stack::from([(SP + 16, OUTERMOST)]);
-    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
+    assert_eq!(walk(&after_call(0x1010, SP, 0), &stack, &code(rule)), complete(&[0x1010, OUTERMOST]));
 }
 
 #[test]
 fn zero_return_address_ends_the_walk() {
     let stack = Stack::from([(SP, 0)]);
-    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code(sp(8))), complete(&[0x1010]));
+    assert_eq!(walk(&after_call(0x1010, SP, 0), &stack, &code(sp(8))), complete(&[0x1010]));
 }
 
 #[test]
@@ -142,32 +146,32 @@ fn generated_code_is_walked_by_frame_pointers() {
     code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
     let fp = SP + 0x40;
     let stack = Stack::from([(SP, 0x5010), (fp, fp + 0x40), (fp + 8, 0x5020), (fp + 0x40, 0), (fp + 0x48, OUTERMOST)]);
-    let found = walk(&behind_a_call(0x1010, SP, fp), &stack, &code);
+    let found = walk(&after_call(0x1010, SP, fp), &stack, &code);
     assert_eq!(found, (vec![0x1010, 0x5010, 0x5020, OUTERMOST], End::Generated));
 }
 
 #[test]
 fn uretprobe_trampoline_is_replaced_by_the_return_address() {
     const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
-    let mut code = with(&[(0x1000, sp(8)), (0x2000, sp(16))]);
-    code.hijacked = BTreeMap::from([(SP, 0x2010), (SP + 16, OUTERMOST)]);
+    let mut code = code_with_rules(&[(0x1000, sp(8)), (0x2000, sp(16))]);
+    code.replaced_returns = BTreeMap::from([(SP, 0x2010), (SP + 16, OUTERMOST)]);
     let stack = Stack::from([(SP, TRAMPOLINE), (SP + 16, TRAMPOLINE)]);
-    assert_eq!(walk(&behind_a_call(0x1010, SP, 0), &stack, &code), complete(&[0x1010, 0x2010, OUTERMOST]));
+    assert_eq!(walk(&after_call(0x1010, SP, 0), &stack, &code), complete(&[0x1010, 0x2010, OUTERMOST]));
 }
 
 #[test]
 fn call_at_the_end_of_a_function_has_its_own_rule() {
-    // The callee never returns, so that the return address is already in the next function.
+    // The callee never returns, so the return address is already in the next function.
     let stack = Stack::from([(SP, 0x2000), (SP + 24, OUTERMOST), (SP + 8, 0x1234)]);
-    let code = with(&[(0x1000, sp(24)), (0x2000, sp(8)), (0x5000, sp(8))]);
-    assert_eq!(walk(&behind_a_call(0x5010, SP, 0), &stack, &code), complete(&[0x5010, 0x2000, OUTERMOST]));
+    let code = code_with_rules(&[(0x1000, sp(24)), (0x2000, sp(8)), (0x5000, sp(8))]);
+    assert_eq!(walk(&after_call(0x5010, SP, 0), &stack, &code), complete(&[0x5010, 0x2000, OUTERMOST]));
 }
 
 #[test]
 fn hash_depends_on_frames_their_order_and_the_end() {
     let hash = |seed, ips: &[u64], end| {
         let mut walk = Walk::default();
-        walk.begin(&behind_a_call(0, 0, 0), 10, seed);
+        walk.begin(&after_call(0, 0, 0), 10, seed);
         for &ip in ips {
             walk.ip = ip;
             walk.push(&mut [0; MAX_FRAMES], true);
