@@ -1,4 +1,4 @@
-//! Making events of records: how many a second.
+//! Decoding of records to events, per second.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use memtrace::kernel::decode::decode;
 use memtrace_common::wire::{End, Kind};
 
-/// A record as it lies in a ring: kind, thread, process and tick, each half a word, and then whole words.
+/// Returns a record in ring format: kind, thread, process and tick with 32 bits each, then 64-bit words.
 fn record(kind: Kind, words: &[u64]) -> Vec<u8> {
     let header = [kind as u32, 4712, 4711, 9];
     let header = header.iter().flat_map(|half| half.to_ne_bytes());
@@ -30,7 +30,7 @@ fn decoding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode");
     group.throughput(Throughput::Elements(1));
     for (name, record) in records {
-        assert!(decode(&record).is_ok(), "{name} is no record");
+        assert!(decode(&record).is_ok(), "{name} is not a valid record");
         group.bench_with_input(BenchmarkId::from_parameter(name), &record, |bencher, record| {
             bencher.iter(|| decode(black_box(record)));
         });

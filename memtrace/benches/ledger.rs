@@ -1,4 +1,4 @@
-//! Booking events on a ledger of a million live blocks: how many a second, and at how much memory a block.
+//! Applying events to a ledger of a million live blocks: events per second, and bytes per block.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -8,12 +8,12 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
 
-/// Counts what is allocated.
+/// Counts allocated bytes.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
@@ -42,7 +42,7 @@ const SETTINGS: Settings = Settings {
     parts: PartitionBy::Whole,
 };
 
-/// A generator of random numbers that is fast, small and the same everywhere (Steele et al., `SplitMix64`, 2014).
+/// Pseudorandom numbers (Steele et al., `SplitMix64`, 2014).
 struct Random(u64);
 
 impl Random {
@@ -77,7 +77,8 @@ fn free(address: u64) -> Event {
 
 fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
     let mut random = Random(1);
-    // Two sets of distinct 16-byte aligned addresses in 64 GiB: one is live, and goes block by block over to the other.
+    // Two sets of distinct 16-byte aligned addresses in 64 GiB. The live blocks move from one to the other, one at a
+    // time.
     let mut next = 0x7f00_0000_0000;
     let mut addresses: Vec<u64> = (0..2 * BLOCKS)
         .map(|_| {
@@ -93,13 +94,13 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
     for &address in &live {
         ledger.apply(alloc(address));
     }
-    let held = |when: &str, ledger: &Ledger| {
+    let print_memory = |when: &str, ledger: &Ledger| {
         assert_eq!(ledger.live().count, BLOCKS as u64);
         assert_eq!(ledger.losses().total(), 0);
         let bytes = ALLOCATED.load(Ordering::Relaxed) - before;
         eprintln!("{name}: {:.1} bytes a live block {when}", bytes as f64 / BLOCKS as f64);
     };
-    held("when filled", &ledger);
+    print_memory("when filled", &ledger);
 
     let mut group = criterion.benchmark_group("ledger");
     group.throughput(Throughput::Elements(2 * BLOCKS as u64)).sample_size(20);
@@ -121,7 +122,7 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
         });
     });
     group.finish();
-    held("after all that", &ledger);
+    print_memory("after the benchmark", &ledger);
 }
 
 fn ledger(criterion: &mut Criterion) {

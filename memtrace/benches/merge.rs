@@ -1,4 +1,4 @@
-//! Merging and settling the snapshots of four shards that have seen the same stacks.
+//! Merging the snapshots of four shards that share their stacks.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const SETTINGS: Settings = Settings {
     parts: PartitionBy::Whole,
 };
 
-/// A shard's snapshot: each stack has allocated in each shard, and its frames came to one of them.
+/// Snapshot of a shard. Each stack has allocations in every shard, and frames in one.
 fn snapshot(shard: u64) -> Snapshot {
     let mut ledger = Ledger::new(SETTINGS);
     let mut apply = |kind| ledger.apply(Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind });

@@ -1,4 +1,4 @@
-//! How long the writers take for a large profile: 20,000 stacks of 30 frames, 5,000 functions.
+//! Time to write each report format for a large profile: 20,000 stacks of 30 frames, 5,000 functions.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const STACKS: usize = 20_000;
 const DEPTH: usize = 30;
 const FRAMES: usize = 5_000;
 
-/// Stacks that share their roots and part towards their leaves, as those of a service do.
+/// Stacks with common root frames that diverge towards their leaves, as in a service.
 fn profile() -> Profile {
     let object = ObjectName { path: PathBuf::from("/usr/bin/service"), build_id: None };
     let frames = (0..FRAMES).map(|index| Frame {

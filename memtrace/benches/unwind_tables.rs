@@ -1,4 +1,4 @@
-//! How long it takes until an object's table is there: built, and from the cache.
+//! Time to get the unwind table of an object: built from `.eh_frame`, and read from the cache.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -10,21 +10,21 @@ use memtrace::eh_frame::{self, Cache, Layout, Limits};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-/// Where the largest library that is installed nearly everywhere may lie.
+/// Directories in which libLLVM, the largest common library, may be.
 const FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/llvm-22/lib"];
 
 fn tables(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("unwind_tables");
     group.sample_size(10).measurement_time(Duration::from_secs(5));
     let folder = std::env::temp_dir().join(format!("memtrace-bench-{}", std::process::id()));
-    fs::create_dir(&folder).expect("a folder for the cache");
-    let user = fs::metadata(&folder).expect("the folder that was just made").uid();
-    let cache = Cache::open(&folder.join("cache"), user).expect("a cache in a folder of one's own");
+    fs::create_dir(&folder).expect("the cache directory can be created");
+    let user = fs::metadata(&folder).expect("the cache directory exists").uid();
+    let cache = Cache::open(&folder.join("cache"), user).expect("the cache can be opened");
 
     for (name, path) in [("libc", Some(PathBuf::from(LIBC))), ("libLLVM", llvm())] {
         let Some(path) = path else { continue };
-        let open = || File::open(&path).expect("an object that can be read");
-        let table = eh_frame::read(&open()).expect("an object with a table");
+        let open = || File::open(&path).expect("the object is readable");
+        let table = eh_frame::read(&open()).expect("the object has a table");
         group.bench_function(format!("{name}/build"), |bencher| bencher.iter(|| eh_frame::read(&open())));
         group.bench_function(format!("{name}/from the cache"), |bencher| {
             bencher.iter(|| cache.table(&open(), None));
@@ -34,10 +34,10 @@ fn tables(criterion: &mut Criterion) {
         });
     }
     group.finish();
-    fs::remove_dir_all(&folder).expect("the folder that was made before");
+    fs::remove_dir_all(&folder).expect("the cache directory can be removed");
 }
 
-/// The largest `libLLVM` there is.
+/// Path of the largest installed `libLLVM`.
 fn llvm() -> Option<PathBuf> {
     let entries = FOLDERS.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     let paths = entries.filter_map(|entry| entry.ok()?.path().canonicalize().ok());

@@ -1,4 +1,4 @@
-//! What a ledger costs: at most 80 bytes of memory a live block, everything included, while it grows too.
+//! Memory use of a ledger: at most 80 bytes per live block in total, including while it grows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
 
-/// Counts what is allocated, and the most that ever was.
+/// Counts allocated bytes and their peak.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(now, Ordering::Relaxed);
+        PEAK.fetch_max(now, Ordering::Relaxed);
         // SAFETY: the caller keeps the allocator's contract.
         unsafe { System.alloc(layout) }
     }
@@ -39,7 +39,7 @@ fn event(kind: EventKind) -> Event {
     Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind }
 }
 
-/// The nth of many distinct addresses, in no order: the factor is odd, so no two collide.
+/// Returns the nth of many distinct addresses in pseudorandom order. The factor is odd, so no two are equal.
 fn address(nth: u64) -> AbsAddr {
     AbsAddr(0x7000_0000_0000 + (nth.wrapping_mul(0x9E37_79B1) % (1 << 32)) * 16)
 }
@@ -67,9 +67,9 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
     let mut ledger = Ledger::new(settings);
     for nth in 0..BLOCKS {
         ledger.apply(alloc(nth));
-        let most = MOST.load(Ordering::Relaxed) as u64 - before;
-        // Below, what a ledger costs whether it is large or small would be divided among few.
-        assert!(nth < 1 << 17 || most <= LIMIT * (nth + 1), "{most} bytes at {nth} blocks");
+        let peak = PEAK.load(Ordering::Relaxed) as u64 - before;
+        // With fewer blocks, the fixed cost of a ledger dominates.
+        assert!(nth < 1 << 17 || peak <= LIMIT * (nth + 1), "{peak} bytes at {nth} blocks");
     }
     for nth in 0..BLOCKS {
         ledger.apply(event(EventKind::Free { address: address(nth) }));
@@ -77,6 +77,6 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
     }
     assert_eq!(ledger.live().count, BLOCKS);
     assert_eq!(ledger.losses().total(), 0);
-    let most = MOST.load(Ordering::Relaxed) as u64 - before;
-    assert!(most <= LIMIT * BLOCKS, "{most} bytes");
+    let peak = PEAK.load(Ordering::Relaxed) as u64 - before;
+    assert!(peak <= LIMIT * BLOCKS, "{peak} bytes");
 }

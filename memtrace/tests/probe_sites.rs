@@ -1,8 +1,6 @@
-//! Where probes go in the C libraries of several releases of Debian, held against a file that people have read, and
-//! against what `objdump` says of the same code.
+//! Probe sites in the C libraries of several Debian releases, compared with a reviewed golden file and with `objdump`.
 //!
-//! `cargo xtask setup` fetches the libraries. The golden file is never made by a passing test: with `MEMTRACE_BLESS=1` it
-//! is rewritten and the test fails.
+//! `cargo xtask setup` fetches the libraries. With `MEMTRACE_BLESS=1`, the golden file is rewritten and the test fails.
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
@@ -17,7 +15,7 @@ use memtrace::allocators::{Allocator, FoundFunction, UserHooks, survey};
 use memtrace::model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 use memtrace::probe_site::Cost;
 
-/// The folders that the libraries are in, and what they are.
+/// Directories of the libraries, and their descriptions.
 const LIBRARIES: &[(&str, &str)] = &[
     ("bullseye", "glibc of Debian 11"),
     ("bookworm", "glibc of Debian 12"),
@@ -30,8 +28,7 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The library's file. What its name links to is resolved, so that the link of a package that is not installed does not
-/// lead to the file of one that is.
+/// Path of the library, with links resolved. A link of an unpacked package must not lead to a file of the host.
 fn library(name: &str) -> PathBuf {
     let root = package().join("../target/libc").join(name);
     let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
@@ -41,7 +38,7 @@ fn library(name: &str) -> PathBuf {
     let found = fs::canonicalize(found).expect("it exists");
     assert!(
         found.starts_with(fs::canonicalize(root).expect("it exists")),
-        "{} is not the fetched one",
+        "{} is not the fetched library",
         found.display()
     );
     found
@@ -55,7 +52,7 @@ fn allocator(path: &Path) -> Allocator {
     found.allocators.remove(0)
 }
 
-/// What is the same for two builds of the same source: no addresses and no distances within the function.
+/// Describes a probe site by its properties that are the same for two builds of the same source, without addresses.
 fn line(found: &FoundFunction) -> String {
     let names: Vec<_> = found.functions.iter().map(|function| function.name).collect();
     let site = &found.site;
@@ -71,7 +68,7 @@ fn line(found: &FoundFunction) -> String {
     )
 }
 
-/// The operands of an instruction, with a sign in place of each address.
+/// Replaces the addresses among the operands of an instruction.
 fn without_addresses(operands: &str) -> String {
     let digits = |text: &str| text.chars().take_while(char::is_ascii_hexdigit).count();
     let mut parts = operands.split("0x");
@@ -106,7 +103,7 @@ fn probe_sites_in_every_libc_match_the_golden_file() {
     assert_eq!(printed, expected, "for {versions:?}; MEMTRACE_BLESS=1 rewrites {}", path.display());
 }
 
-/// The instructions of an object by their addresses, as objdump writes them.
+/// Instructions of an object by address, as printed by objdump.
 fn disassembled(path: &Path) -> BTreeMap<u64, String> {
     let mut objdump = Command::new("objdump");
     let output = objdump.args(["-d", "--no-show-raw-insn"]).arg(path).output().expect("objdump can be run");
@@ -119,7 +116,7 @@ fn disassembled(path: &Path) -> BTreeMap<u64, String> {
     text.lines().filter_map(instruction).collect()
 }
 
-/// The address that a direct jump or call names.
+/// Target address of a direct jump or call.
 fn target(instruction: &str) -> Option<u64> {
     let words: Vec<_> = instruction.split_whitespace().collect();
     let at =
@@ -153,7 +150,7 @@ fn objdump_confirms_instructions_and_branch_targets() {
             let Some(to) = target(instruction) else { continue };
             let hit =
                 functions.iter().find(|found| (found.virt.0 + 1..=found.virt.0 + found.site.offset).contains(&to));
-            assert!(hit.is_none(), "{what}: {instruction} at {from:#x} jumps behind the entry of {hit:?}");
+            assert!(hit.is_none(), "{what}: {instruction} at {from:#x} jumps between entry and site of {hit:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Any bytes, taken for an ELF file: reading them ends without a panic, and what comes of it can be placed and looked up.
+//! Parses arbitrary bytes as an ELF file. Parsing must not panic, and the resulting table must support lookups and layout.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,6 +15,6 @@ fuzz_target!(|bytes: &[u8]| {
     for address in [0, 1, u64::MAX] {
         let _ = table.rule_at(VirtOffset(address));
     }
-    let plan = Layout::new(Limits { blobs: 64, pages: 1 << 20 }).place(&table).expect("room for what is so small");
+    let plan = Layout::new(Limits { blobs: 64, pages: 1 << 20 }).place(&table).expect("a small table fits");
     assert_eq!(plan.pages.len(), table.pages() as usize);
 });

@@ -1,4 +1,4 @@
-//! Which files are compared.
+//! Selection of the compared files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use object::LittleEndian;
 use object::elf::{ET_DYN, ET_EXEC, FileHeader64};
 use object::read::elf::FileHeader as _;
 
-/// What everyone runs, as far as it is installed: the libraries that stacks go through, and large programs.
-const KNOWN: [&str; 16] = [
+/// Common libraries and large executables, used if installed.
+const COMMON: [&str; 16] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/x86_64-linux-gnu/libm.so.6",
@@ -27,18 +27,21 @@ const KNOWN: [&str; 16] = [
     "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0",
 ];
 
-/// Where the rest comes from.
+/// Directories for the remaining files.
 const FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/bin"];
 
-/// Larger files than this are taken from [`KNOWN`] only, so that the test does not take minutes.
+/// Size limit for files that are not in [`COMMON`], so that the test does not take minutes.
 const MAX_SIZE: u64 = 4 << 20;
 
-/// `count` different programs and libraries of this machine: the known ones, and from each folder as many as fit.
+/// Returns `count` different executables and libraries of this machine: the common ones, then some of each directory.
 pub(crate) fn find(count: usize) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = KNOWN.iter().filter_map(|path| usable(Path::new(path), u64::MAX)).collect();
+    let mut found: Vec<PathBuf> = COMMON.iter().filter_map(|path| usable(Path::new(path), u64::MAX)).collect();
     let mut others: Vec<Vec<PathBuf>> = FOLDERS.iter().map(|folder| list(Path::new(folder))).collect();
     while found.len() < count {
-        assert!(others.iter().any(|others| !others.is_empty()), "there are not {count} programs and libraries here");
+        assert!(
+            others.iter().any(|others| !others.is_empty()),
+            "this machine has fewer than {count} executables and libraries"
+        );
         for path in others.iter_mut().filter_map(Vec::pop).filter_map(|path| usable(&path, MAX_SIZE)) {
             if found.len() < count && !found.contains(&path) {
                 found.push(path);
@@ -54,7 +57,7 @@ fn list(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Where `path` leads, if that is a 64-bit ELF file with call frame information.
+/// Resolves `path` if it is a 64-bit ELF file with call frame information.
 fn usable(path: &Path, max_size: u64) -> Option<PathBuf> {
     let path = path.canonicalize().ok()?;
     let metadata = path.metadata().ok()?;

@@ -1,21 +1,21 @@
 //! A frame with arbitrary registers in arbitrary memory.
 
-/// What is known of a frame that is to be unwound. Registers and memory are whatever a hash says, so that two evaluations
-/// that read the same thing see the same, and those that read different things do not.
+/// A frame to unwind. Registers and memory are derived from a hash, so that two evaluations agree if and only if they
+/// read the same registers and addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) pc: u64,
     seed: u64,
 }
 
-/// What unwinding finds.
+/// Result of unwinding a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// A caller, with the CFA, its stack pointer, its frame pointer, where that is known, and the return address.
+    /// A caller, with CFA, stack pointer, frame pointer if known, and return address.
     Found { cfa: u64, sp: u64, fp: Option<u64>, ra: u64 },
-    /// There is none: this is the outermost frame.
+    /// The frame is the outermost one.
     None,
-    /// There is no call frame information.
+    /// The address has no call frame information.
     Unknown,
 }
 
@@ -24,18 +24,18 @@ impl Frame {
         Self { pc, seed: mix(pc ^ 0x5EED) }
     }
 
-    /// The register of that DWARF number (System V ABI, AMD64 supplement, figure 3.36).
+    /// Returns a register by its DWARF number (System V ABI, AMD64 supplement, figure 3.36).
     pub(crate) fn register(&self, number: u16) -> u64 {
         if number == 16 { self.pc } else { mix(self.seed ^ u64::from(number)) }
     }
 
-    /// The eight bytes at `address`.
+    /// Returns the eight bytes at `address`.
     pub(crate) fn memory(&self, address: u64) -> u64 {
         mix(address.wrapping_add(self.seed))
     }
 }
 
-/// A mixture in which any change of `number` changes half of the bits (Steele et al., `SplitMix64`, 2014).
+/// A hash in which any change of `number` changes about half of the bits (Steele et al., `SplitMix64`, 2014).
 fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,4 +1,4 @@
-//! What gimli says.
+//! Evaluation by gimli.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EndianSlice, EvaluationResult, Expression, LittleEndian, Location, Register,
@@ -13,26 +13,26 @@ const LE: object::LittleEndian = object::LittleEndian;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The call frame information of a file.
-pub(crate) struct Truth<'a> {
+/// Call frame information of a file.
+pub(crate) struct Reference<'a> {
     section: EhFrame<Slice<'a>>,
     bases: BaseAddresses,
-    /// Where descriptions begin and end, in order.
-    described: Vec<(u64, u64)>,
+    /// Address ranges of the FDEs, in order.
+    fde_ranges: Vec<(u64, u64)>,
 }
 
-/// A row of it.
+/// A row of an FDE.
 pub(crate) struct Row<'a> {
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// Where another description begins that begins after this row's own.
-    pub(crate) hidden_from: Option<u64>,
+    /// Start of the next FDE, which takes precedence from there on.
+    pub(crate) overridden_from: Option<u64>,
     section: &'a EhFrame<Slice<'a>>,
     row: &'a UnwindTableRow<usize>,
 }
 
-impl<'a> Truth<'a> {
-    pub(crate) fn of(bytes: &'a [u8]) -> Self {
+impl<'a> Reference<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Self {
         let header = FileHeader64::<object::LittleEndian>::parse(bytes).unwrap();
         let sections = header.sections(LE, bytes).unwrap();
         let named = |name| sections.section_by_name(LE, name).map(|(_, section)| section);
@@ -42,16 +42,15 @@ impl<'a> Truth<'a> {
             bases = bases.set_text(text.sh_addr(LE));
         }
         let section = EhFrame::new(section.data(LE, bytes).unwrap(), LittleEndian);
-        let mut truth = Self { section, bases, described: Vec::new() };
-        let mut described = Vec::new();
-        truth
-            .each_description(|description| described.push((description.initial_address(), description.end_address())));
-        described.sort_unstable();
-        truth.described = described;
-        truth
+        let mut reference = Self { section, bases, fde_ranges: Vec::new() };
+        let mut fde_ranges = Vec::new();
+        reference.each_fde(|fde| fde_ranges.push((fde.initial_address(), fde.end_address())));
+        fde_ranges.sort_unstable();
+        reference.fde_ranges = fde_ranges;
+        reference
     }
 
-    fn each_description(&self, mut each: impl FnMut(&gimli::FrameDescriptionEntry<Slice<'a>>)) {
+    fn each_fde(&self, mut each: impl FnMut(&gimli::FrameDescriptionEntry<Slice<'a>>)) {
         let mut common = std::collections::HashMap::new();
         let mut entries = self.section.entries(&self.bases);
         while let Some(entry) = entries.next().unwrap() {
@@ -60,9 +59,9 @@ impl<'a> Truth<'a> {
                     common.insert(entry.offset(), entry);
                 }
                 gimli::CieOrFde::Fde(entry) => {
-                    let description = entry.parse(|_, _, offset| Ok(common[&offset.0].clone())).unwrap();
-                    if description.initial_address() != 0 && description.len() != 0 {
-                        each(&description);
+                    let fde = entry.parse(|_, _, offset| Ok(common[&offset.0].clone())).unwrap();
+                    if fde.initial_address() != 0 && fde.len() != 0 {
+                        each(&fde);
                     }
                 }
             }
@@ -71,28 +70,28 @@ impl<'a> Truth<'a> {
 
     pub(crate) fn each_row(&self, mut each: impl FnMut(&Row<'_>)) {
         let mut context = UnwindContext::new();
-        self.each_description(|description| {
-            let own = description.initial_address();
-            let after = self.described.partition_point(|(begin, _)| *begin <= own);
-            let hidden_from = self.described.get(after).map(|(begin, _)| *begin);
-            let mut rows = description.rows(&self.section, &self.bases, &mut context).unwrap();
+        self.each_fde(|fde| {
+            let own = fde.initial_address();
+            let after = self.fde_ranges.partition_point(|(begin, _)| *begin <= own);
+            let overridden_from = self.fde_ranges.get(after).map(|(begin, _)| *begin);
+            let mut rows = fde.rows(&self.section, &self.bases, &mut context).unwrap();
             while let Some(row) = rows.next_row().unwrap() {
-                let (begin, end) = (row.start_address(), row.end_address().min(description.end_address()));
+                let (begin, end) = (row.start_address(), row.end_address().min(fde.end_address()));
                 if begin < end {
-                    each(&Row { begin, end, hidden_from, section: &self.section, row });
+                    each(&Row { begin, end, overridden_from, section: &self.section, row });
                 }
             }
         });
     }
 
-    /// What lies between descriptions, and describes no code.
+    /// Address ranges without an FDE between two FDEs.
     pub(crate) fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.described.windows(2).map(|pair| (pair[0].1, pair[1].0)).filter(|(begin, end)| begin < end)
+        self.fde_ranges.windows(2).map(|pair| (pair[0].1, pair[1].0)).filter(|(begin, end)| begin < end)
     }
 }
 
 impl Row<'_> {
-    /// What gimli finds in `frame`.
+    /// Unwinds `frame` with gimli.
     pub(crate) fn evaluate(&self, frame: &Frame) -> Caller {
         let cfa = match self.row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => frame.register(register.0).wrapping_add_signed(*offset),
@@ -102,12 +101,12 @@ impl Row<'_> {
             return Caller::None;
         }
         let ra = self.register(X86_64::RA, cfa, frame).expect("a return address");
-        // Unless it is said otherwise, the caller's stack pointer is the CFA (DWARF 5, section 6.4.1).
+        // Without a rule, the caller's stack pointer is the CFA (DWARF 5, section 6.4.1).
         let sp = self.row.register(X86_64::RSP).and_then(|_| self.register(X86_64::RSP, cfa, frame)).unwrap_or(cfa);
         Caller::Found { cfa, sp, fp: self.register(X86_64::RBP, cfa, frame), ra }
     }
 
-    /// The caller's value of a register, by DWARF 5, section 6.4.1.
+    /// Returns the caller's value of a register (DWARF 5, section 6.4.1).
     fn register(&self, register: Register, cfa: u64, frame: &Frame) -> Option<u64> {
         Some(match self.row.register(register) {
             Some(RegisterRule::Undefined) => return None,
@@ -121,7 +120,7 @@ impl Row<'_> {
         })
     }
 
-    /// The value of an expression, which begins with the CFA on its stack where it is a register's.
+    /// Evaluates an expression. That of a register starts with the CFA on its stack.
     fn expression(&self, expression: UnwindExpression<usize>, frame: &Frame, cfa: Option<u64>) -> u64 {
         let expression: Expression<Slice<'_>> = expression.get(self.section).unwrap();
         let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };

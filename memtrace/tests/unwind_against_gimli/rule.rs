@@ -1,4 +1,4 @@
-//! What a rule says, read from the words of `memtrace_common::unwind` alone.
+//! Evaluation of a rule, written from the documentation of `memtrace_common::unwind` only.
 
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
 
@@ -7,7 +7,7 @@ use crate::frame::{Caller, Frame};
 const RBP: u16 = 6;
 const RSP: u16 = 7;
 
-/// What `rule` finds in `frame`, a leaf frame: all registers are known.
+/// Applies `rule` to `frame`, which is a leaf frame: all registers are known.
 pub(crate) fn evaluate(rule: Rule, frame: &Frame) -> Caller {
     let (sp, bp) = (frame.register(RSP), frame.register(RBP));
     let plus = |base: u64, offset: i32| base.wrapping_add_signed(offset.into());
@@ -21,7 +21,7 @@ pub(crate) fn evaluate(rule: Rule, frame: &Frame) -> Caller {
         cfa::PLT => plus(sp, 8),
         cfa::DEREF_SP => plus(frame.memory(plus(sp, rule.cfa_offset)), rule.extra),
         cfa::DEREF_FP => plus(frame.memory(plus(bp, rule.cfa_offset)), rule.extra),
-        // `struct ucontext`, arch/x86/include/uapi/asm/sigcontext.h: rbp, rsp and rip lie in this order.
+        // `struct ucontext`, arch/x86/include/uapi/asm/sigcontext.h: rbp, rsp and rip, in this order.
         cfa::SIGNAL => {
             let [fp, cfa, ra] = [120, 160, 168].map(|offset| frame.memory(plus(sp, offset)));
             return Caller::Found { cfa, sp: cfa, fp: Some(fp), ra };
