@@ -1,79 +1,79 @@
-//! Finds the BPF objects that memtrace carries, and refuses those that were built from other sources.
+//! Locates the BPF objects to embed, and fails if they are older than their sources.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-use bpf_artifact::{Machine, Object, Variant, Workspace};
+use bpf_artifact::{Artifacts, BpfVariant, Freshness, Machine};
 
-/// What names the object to the compiler. A builder of packages names objects of its own by the same variables, both of
-/// them; they are taken as they are.
-const fn variable(variant: Variant) -> &'static str {
+/// Name of the environment variable that passes an object's path to the compiler. A packager may set the variables of
+/// both variants to objects built elsewhere, which are used without a freshness check.
+const fn variable(variant: BpfVariant) -> &'static str {
     match variant {
-        Variant::Usual => "MEMTRACE_BPF_OBJECT",
-        Variant::Plain => "MEMTRACE_BPF_OBJECT_PLAIN",
+        BpfVariant::Atomics => "MEMTRACE_BPF_OBJECT",
+        BpfVariant::Legacy => "MEMTRACE_BPF_OBJECT_PLAIN",
     }
 }
 
 fn main() {
     match find() {
         Ok(objects) => {
-            for (variant, object) in Variant::ALL.into_iter().zip(objects) {
+            for (variant, object) in BpfVariant::ALL.into_iter().zip(objects) {
                 println!("cargo:rerun-if-changed={}", object.display());
                 println!("cargo:rustc-env={}={}", variable(variant), object.display());
             }
         }
-        // This alone fails the build, and without all that the script has written before.
+        // Cargo prints only this line, without the script's other output.
         Err(reason) => println!("cargo::error={reason}"),
     }
 }
 
 fn find() -> Result<[PathBuf; 2], String> {
-    match Variant::ALL.map(named) {
+    match BpfVariant::ALL.map(named) {
         [Some(usual), Some(plain)] => Ok([usual?, plain?]),
         [None, None] => built(),
-        _ => Err(format!(
-            "of {} and {}, both name an object or none does",
-            variable(Variant::Usual),
-            variable(Variant::Plain)
-        )),
+        _ => {
+            Err(format!("set both {} and {}, or neither", variable(BpfVariant::Atomics), variable(BpfVariant::Legacy)))
+        }
     }
 }
 
-/// The object that the variant's variable names.
-fn named(variant: Variant) -> Option<Result<PathBuf, String>> {
+/// Returns the object that the variant's variable names, if it is set.
+fn named(variant: BpfVariant) -> Option<Result<PathBuf, String>> {
     let variable = variable(variant);
     println!("cargo:rerun-if-env-changed={variable}");
     let named = env::var_os(variable).filter(|value| !value.is_empty())?;
     Some(
         PathBuf::from(&named)
             .canonicalize()
-            .map_err(|error| format!("{variable} names {}, which cannot be used: {error}", named.display())),
+            .map_err(|error| format!("cannot use {}, the value of {variable}: {error}", named.display())),
     )
 }
 
-/// Those that were built here, for the machine that memtrace is built for.
+/// Returns the objects that `cargo xtask bpf` built for the target architecture.
 fn built() -> Result<[PathBuf; 2], String> {
-    let package = env::var_os("CARGO_MANIFEST_DIR").ok_or("cargo did not say where the package lies")?;
-    let root = Path::new(&package).parent().ok_or("the package lies in no workspace")?;
-    let name = env::var("CARGO_CFG_TARGET_ARCH").map_err(|_| "cargo did not say what is built for")?;
-    let machine = Machine::named(&name).ok_or_else(|| format!("there is no kernel half for {name}"))?;
-    let workspace = Workspace::at(root);
-    for path in [workspace.source_folders(), vec![workspace.stamp(machine)]].concat() {
+    let package = env::var_os("CARGO_MANIFEST_DIR").ok_or("cargo did not set CARGO_MANIFEST_DIR")?;
+    let root = Path::new(&package).parent().ok_or("the package is in no workspace")?;
+    let name = env::var("CARGO_CFG_TARGET_ARCH").map_err(|_| "cargo did not set CARGO_CFG_TARGET_ARCH")?;
+    let machine = Machine::from_name(&name).ok_or_else(|| format!("there are no BPF objects for {name}"))?;
+    let artifacts = Artifacts::at(root);
+    for path in [artifacts.source_folders(), vec![artifacts.stamp(machine)]].concat() {
         println!("cargo:rerun-if-changed={}", path.display());
     }
-    let unreadable = |error| format!("the sources of the BPF objects cannot be read: {error}");
-    for path in workspace.sources().map_err(unreadable)? {
+    let unreadable = |error| format!("cannot read the sources of the BPF objects: {error}");
+    for path in artifacts.sources().map_err(unreadable)? {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     let command = if machine == Machine::OWN { "cargo xtask bpf" } else { "cargo xtask bpf --machine aarch64" };
-    for variant in Variant::ALL {
-        match workspace.object_state(machine, variant).map_err(unreadable)? {
-            Object::Fresh => {}
-            Object::Stale => {
-                return Err(format!("the BPF objects were built from other sources; build them anew: {command}"));
+    for variant in BpfVariant::ALL {
+        match artifacts.freshness(machine, variant).map_err(unreadable)? {
+            Freshness::Fresh => {}
+            Freshness::Stale => {
+                return Err(format!("the BPF objects are older than their sources; rebuild them: {command}"));
             }
-            Object::Missing => return Err(format!("the BPF objects have not been built yet; build them: {command}")),
+            Freshness::Missing => {
+                return Err(format!("the BPF objects have not been built; build them: {command}"));
+            }
         }
     }
-    Ok(Variant::ALL.map(|variant| workspace.object(machine, variant)))
+    Ok(BpfVariant::ALL.map(|variant| artifacts.object(machine, variant)))
 }

@@ -1,38 +1,38 @@
-//! Where memtrace's BPF objects lie, and whether they were built from the sources as they are.
+//! Location and freshness of memtrace's BPF objects.
 //!
-//! `cargo xtask bpf` builds the objects and stamps them with [`Workspace::fingerprint`]; memtrace's build script takes
-//! objects only when their stamps still match. So an object that is out of date is never embedded unnoticed.
+//! `cargo xtask bpf` builds the objects and writes [`Artifacts::fingerprint`] to a stamp file. memtrace's build script
+//! accepts only objects with a matching stamp, so it never embeds an outdated object.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The packages that the objects are built from, as folders of the workspace.
+/// The packages that contain the sources of the objects, as folders of the workspace.
 const PACKAGES: [&str; 3] = ["memtrace-ebpf", "memtrace-common", "memtrace-unwind"];
 
-/// What counts of a package besides its `src`. Those that a package does not have are passed over.
+/// The files of a package, in addition to its `src`, that affect the objects. They are optional.
 const PACKAGE_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "build.rs", ".cargo/config.toml"];
 
-/// The processors that objects are built for: programs read their registers.
+/// Processor architecture of an object. BPF programs read the registers of one architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// x86_64.
+    /// Named amd64 by Debian.
     X86_64,
-    /// arm64.
+    /// Named arm64 by Debian.
     Aarch64,
 }
 
 impl Machine {
-    /// The one that this program runs on.
+    /// The machine that this program runs on.
     pub const OWN: Self = if cfg!(target_arch = "aarch64") { Self::Aarch64 } else { Self::X86_64 };
 
-    /// The machine that Rust calls `name`.
+    /// Returns the machine by Rust's name of its architecture.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::X86_64, Self::Aarch64].into_iter().find(|machine| machine.name() == name)
     }
 
-    /// Its name, as Rust has it.
+    /// Rust's name of the architecture.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,96 +42,96 @@ impl Machine {
     }
 }
 
-/// What an object asks of kernels.
+/// Variant of the BPF object, by the kernel features that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// Atomic instructions (Linux 5.12), and that it calls programs back (5.17).
-    Usual,
-    /// Neither: the feature `plain`.
-    Plain,
+pub enum BpfVariant {
+    /// Needs atomic instructions (Linux 5.12) and `bpf_loop` (5.17).
+    Atomics,
+    /// Needs neither; built with the feature `plain`.
+    Legacy,
 }
 
-impl Variant {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Usual, Self::Plain];
+impl BpfVariant {
+    /// Both variants.
+    pub const ALL: [Self; 2] = [Self::Atomics, Self::Legacy];
 
-    /// How its object is called.
+    /// File name of the object, without its extension.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Usual => "memtrace",
-            Self::Plain => "memtrace-plain",
+            Self::Atomics => "memtrace",
+            Self::Legacy => "memtrace-plain",
         }
     }
 }
 
-/// A checkout of memtrace.
+/// The BPF objects of a checkout of memtrace.
 #[derive(Clone, Debug)]
-pub struct Workspace {
+pub struct Artifacts {
     root: PathBuf,
 }
 
-/// What there is of an object.
+/// State of an object relative to its sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Object {
-    /// There is none, or it has no stamp.
+pub enum Freshness {
+    /// The object or its stamp does not exist.
     Missing,
-    /// It was built from other sources than those that lie here now.
+    /// The sources have changed since the build.
     Stale,
-    /// It was built from the sources as they are.
+    /// The object was built from the current sources.
     Fresh,
 }
 
-impl Workspace {
-    /// The checkout whose top folder is `root`.
+impl Artifacts {
+    /// Returns the objects of the checkout at `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Where the objects for a machine are built.
+    /// Returns the build folder of the objects for a machine.
     #[must_use]
     pub fn folder(&self, machine: Machine) -> PathBuf {
         self.root.join("target/bpf").join(machine.name())
     }
 
-    /// An object.
+    /// Returns the path of an object.
     #[must_use]
-    pub fn object(&self, machine: Machine, variant: Variant) -> PathBuf {
+    pub fn object(&self, machine: Machine, variant: BpfVariant) -> PathBuf {
         self.folder(machine).join(format!("{}.bpf.o", variant.name()))
     }
 
-    /// The object of programs that do next to nothing, which the benchmarks compare memtrace with. It is built together with
-    /// the objects.
+    /// Returns the path of the object with nearly empty programs, the baseline of the benchmarks. It is built together
+    /// with the other objects.
     #[must_use]
     pub fn floor(&self) -> PathBuf {
         self.folder(Machine::OWN).join("floor.bpf.o")
     }
 
-    /// The file that says which sources the objects for a machine were built from.
+    /// Returns the path of the stamp: a file with the fingerprint of the sources that the objects were built from.
     #[must_use]
     pub fn stamp(&self, machine: Machine) -> PathBuf {
         self.folder(machine).join("sources")
     }
 
-    /// What there is of an object.
+    /// Compares the stamp of an object with the current sources.
     ///
     /// # Errors
     ///
-    /// When the sources cannot be read.
-    pub fn object_state(&self, machine: Machine, variant: Variant) -> io::Result<Object> {
-        let Ok(stamp) = fs::read_to_string(self.stamp(machine)) else { return Ok(Object::Missing) };
+    /// If the sources cannot be read.
+    pub fn freshness(&self, machine: Machine, variant: BpfVariant) -> io::Result<Freshness> {
+        let Ok(stamp) = fs::read_to_string(self.stamp(machine)) else { return Ok(Freshness::Missing) };
         if !self.object(machine, variant).is_file() {
-            return Ok(Object::Missing);
+            return Ok(Freshness::Missing);
         }
-        Ok(if stamp.trim() == self.fingerprint()? { Object::Fresh } else { Object::Stale })
+        Ok(if stamp.trim() == self.fingerprint()? { Freshness::Fresh } else { Freshness::Stale })
     }
 
-    /// A hash of the sources' paths and contents, in hexadecimal.
+    /// Returns a hash of the paths and contents of the sources, in hexadecimal.
     ///
     /// # Errors
     ///
-    /// When the sources cannot be read.
+    /// If the sources cannot be read.
     pub fn fingerprint(&self) -> io::Result<String> {
         let mut hash = Fnv::new();
         for file in self.sources()? {
@@ -142,11 +142,11 @@ impl Workspace {
         Ok(format!("{:016x}", hash.0))
     }
 
-    /// Every file that the objects are built from, in an order that does not depend on the file system.
+    /// Returns every file that the objects are built from, sorted by path.
     ///
     /// # Errors
     ///
-    /// When a package or a folder of it is missing or cannot be read.
+    /// If a package or one of its folders is missing or cannot be read.
     pub fn sources(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for package in PACKAGES {
@@ -158,7 +158,7 @@ impl Workspace {
         Ok(files)
     }
 
-    /// The folders in which a new file would be a new source.
+    /// Returns the folders in which a new file would be a new source.
     #[must_use]
     pub fn source_folders(&self) -> Vec<PathBuf> {
         PACKAGES.iter().map(|package| self.root.join(package).join("src")).collect()
@@ -177,7 +177,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// FNV-1a, 64 bits: stable over releases of Rust, which the standard library's hashers are not.
+/// 64-bit FNV-1a. Unlike the standard library's hashers it is stable across Rust releases.
 struct Fnv(u64);
 
 impl Fnv {
@@ -191,7 +191,7 @@ impl Fnv {
         }
     }
 
-    /// Writes the length first, so that bytes cannot move from one field to the next unnoticed.
+    /// Writes the length first, so that moving bytes between fields changes the hash.
     fn write_field(&mut self, bytes: &[u8]) {
         self.write(&bytes.len().to_le_bytes());
         self.write(bytes);
@@ -202,7 +202,7 @@ impl Fnv {
 mod tests {
     use super::*;
 
-    /// A checkout in a folder of its own, removed at the end of the test.
+    /// A checkout in a temporary folder that is removed on drop.
     struct Checkout {
         root: PathBuf,
     }
@@ -225,17 +225,17 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        fn workspace(&self) -> Workspace {
-            Workspace::at(&self.root)
+        fn artifacts(&self) -> Artifacts {
+            Artifacts::at(&self.root)
         }
 
         fn stamp(&self) {
             self.write("target/bpf/x86_64/memtrace.bpf.o", "ELF");
-            self.write("target/bpf/x86_64/sources", &self.workspace().fingerprint().unwrap());
+            self.write("target/bpf/x86_64/sources", &self.artifacts().fingerprint().unwrap());
         }
 
-        fn state(&self) -> Object {
-            self.workspace().object_state(Machine::X86_64, Variant::Usual).unwrap()
+        fn state(&self) -> Freshness {
+            self.artifacts().freshness(Machine::X86_64, BpfVariant::Atomics).unwrap()
         }
     }
 
@@ -246,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_published_fnv_1a() {
-        // The test vectors of the reference implementation (draft-eastlake-fnv, appendix C).
+    fn fnv_1a_matches_its_test_vectors() {
+        // Test vectors of the reference implementation (draft-eastlake-fnv, appendix C).
         let hash = |bytes: &[u8]| {
             let mut hash = Fnv::new();
             hash.write(bytes);
@@ -259,52 +259,52 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_fresh_until_a_source_changes() {
+    fn object_is_fresh_until_a_source_changes() {
         let checkout = Checkout::new("change");
-        assert_eq!(checkout.state(), Object::Missing);
+        assert_eq!(checkout.state(), Freshness::Missing);
         checkout.stamp();
-        assert_eq!(checkout.state(), Object::Fresh);
+        assert_eq!(checkout.state(), Freshness::Fresh);
         checkout.write("memtrace-ebpf/src/probes/heap.rs", "fn calloc() {}");
-        assert_eq!(checkout.state(), Object::Stale);
+        assert_eq!(checkout.state(), Freshness::Stale);
     }
 
     #[test]
-    fn a_new_source_makes_the_object_stale_and_a_build_product_does_not() {
+    fn new_source_makes_objects_stale_but_build_output_does_not() {
         let checkout = Checkout::new("new");
         checkout.stamp();
         checkout.write("memtrace-ebpf/target/debug/anything.rs", "");
-        assert_eq!(checkout.state(), Object::Fresh);
+        assert_eq!(checkout.state(), Freshness::Fresh);
         checkout.write("memtrace-common/src/wire.rs", "");
-        assert_eq!(checkout.state(), Object::Stale);
+        assert_eq!(checkout.state(), Freshness::Stale);
     }
 
     #[test]
-    fn an_object_without_a_stamp_counts_as_missing() {
+    fn object_without_a_stamp_is_missing() {
         let checkout = Checkout::new("stampless");
         checkout.write("target/bpf/x86_64/memtrace.bpf.o", "ELF");
-        assert_eq!(checkout.state(), Object::Missing);
+        assert_eq!(checkout.state(), Freshness::Missing);
     }
 
     #[test]
-    fn each_object_must_be_there() {
+    fn each_object_has_its_own_freshness() {
         let checkout = Checkout::new("each");
         checkout.stamp();
-        let of = |machine, variant| checkout.workspace().object_state(machine, variant).unwrap();
-        assert_eq!(of(Machine::X86_64, Variant::Plain), Object::Missing);
-        assert_eq!(of(Machine::Aarch64, Variant::Usual), Object::Missing);
+        let of = |machine, variant| checkout.artifacts().freshness(machine, variant).unwrap();
+        assert_eq!(of(Machine::X86_64, BpfVariant::Legacy), Freshness::Missing);
+        assert_eq!(of(Machine::Aarch64, BpfVariant::Atomics), Freshness::Missing);
         checkout.write("target/bpf/x86_64/memtrace-plain.bpf.o", "ELF");
-        assert_eq!(of(Machine::X86_64, Variant::Plain), Object::Fresh);
+        assert_eq!(of(Machine::X86_64, BpfVariant::Legacy), Freshness::Fresh);
     }
 
     #[test]
-    fn machines_have_the_names_that_rust_gives_them() {
-        assert_eq!(Machine::named("aarch64"), Some(Machine::Aarch64));
-        assert_eq!(Machine::named(std::env::consts::ARCH), Some(Machine::OWN));
-        assert_eq!(Machine::named("riscv64"), None);
+    fn machine_names_are_those_of_rust() {
+        assert_eq!(Machine::from_name("aarch64"), Some(Machine::Aarch64));
+        assert_eq!(Machine::from_name(std::env::consts::ARCH), Some(Machine::OWN));
+        assert_eq!(Machine::from_name("riscv64"), None);
     }
 
     #[test]
-    fn a_checkout_without_the_bpf_package_is_an_error() {
-        assert!(Workspace::at("/nonexistent").fingerprint().is_err());
+    fn checkout_without_the_bpf_package_is_an_error() {
+        assert!(Artifacts::at("/nonexistent").fingerprint().is_err());
     }
 }

@@ -1,7 +1,6 @@
-//! Packages of other releases of Debian, for the tests: fetched and unpacked, never installed.
+//! Downloads and unpacks packages of other Debian releases for the tests, without installing them.
 //!
-//! It is the machine's own apt, with its proxies, its credentials and its mirror: only the release is another, and
-//! everything that apt writes goes into a folder of its own.
+//! Uses the machine's apt with its proxies, credentials and mirrors, but another release and separate state folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,22 +10,22 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::command;
 
-/// The keys of Debian's own releases (package debian-archive-keyring), where a source does not name its keys.
+/// Keys of Debian's releases (package debian-archive-keyring), for sources without `signed-by`.
 const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Index files that apt may be configured to fetch, and that say nothing about packages.
+/// Index files that apt may be configured to download but that contain no packages.
 const NEEDLESS: &[&str] = &["DEP-11", "DEP-11-icons", "DEP-11-icons-small", "Contents-deb", "CNF"];
 
-/// Where the machine gets Debian's packages from.
+/// A source of Debian packages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
     uri: String,
-    /// The keys that sign it, where its source names them.
+    /// File of the keys that sign it, if the source names one.
     signed_by: Option<String>,
 }
 
 impl Mirror {
-    /// A line of apt's for one of its suites (sources.list(5)).
+    /// Returns the line of sources.list(5) for one of its suites.
     pub(crate) fn source(&self, suite: &str) -> String {
         let named = self.signed_by.as_deref();
         let keys = named.or_else(|| Path::new(DEBIAN_KEYS).exists().then_some(DEBIAN_KEYS));
@@ -35,19 +34,19 @@ impl Mirror {
     }
 }
 
-/// What Debian calls the machine's own release.
+/// Returns the code name of the machine's Debian release.
 pub(crate) fn codename() -> Result<String> {
-    let release = fs::read_to_string("/etc/os-release").context("cannot tell this machine's release")?;
+    let release = fs::read_to_string("/etc/os-release").context("cannot read the machine's release")?;
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).unwrap_or_default();
     Ok(codename.trim_matches('"').to_owned())
 }
 
-/// The sources of the machine's own release, by apt's own account of its configuration.
+/// Returns the sources of the machine's release as configured in apt.
 pub(crate) fn mirrors() -> Result<Vec<Mirror>> {
     Ok(sources(&targets()?, &codename()?))
 }
 
-/// All sources of the machine's own release as lines of apt's, those of its updates too.
+/// Returns all sources of the machine's release and its updates as lines of sources.list(5).
 pub(crate) fn own_sources() -> Result<String> {
     let (targets, codename) = (targets()?, codename()?);
     let updates = ["", "-updates", "-security"].map(|end| format!("{codename}{end}"));
@@ -58,7 +57,7 @@ pub(crate) fn own_sources() -> Result<String> {
 fn targets() -> Result<String> {
     let mut apt = Command::new("apt-get");
     apt.args(["indextargets", "--format", "$(CREATED_BY) $(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)"]);
-    command::answer(&mut apt).context("apt-get, which fetches them, cannot be asked for its sources")
+    command::answer(&mut apt).context("cannot list the sources of apt-get")
 }
 
 fn sources(targets: &str, codename: &str) -> Vec<Mirror> {
@@ -70,7 +69,7 @@ fn sources(targets: &str, codename: &str) -> Vec<Mirror> {
         else {
             continue;
         };
-        // apt leaves a variable that has no value as it is.
+        // apt prints a variable without a value verbatim.
         let signed_by = fields.next().filter(|keys| !keys.is_empty() && !keys.starts_with("$(")).map(str::to_owned);
         let mirror = Mirror { uri: uri.to_owned(), signed_by };
         if release == codename && !mirrors.contains(&mirror) {
@@ -80,21 +79,19 @@ fn sources(targets: &str, codename: &str) -> Vec<Mirror> {
     mirrors
 }
 
-/// apt with sources and folders of its own.
+/// apt with separate sources and state folders.
 pub(crate) struct Apt {
     folder: PathBuf,
     architecture: Option<&'static str>,
 }
 
 impl Apt {
-    /// Nothing is fetched yet.
-    ///
-    /// `sources` are lines of apt's, as [`Mirror::source`] makes them.
+    /// Creates the folders. `sources` are lines of sources.list(5), see [`Mirror::source`].
     pub(crate) fn prepare(folder: &Path, sources: &str) -> Result<Self> {
         for part in ["state/lists/partial", "cache/archives/partial", "sources", "packages"] {
             fs::create_dir_all(folder.join(part)).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        fs::write(folder.join("sources/one.list"), sources).context("cannot write a source for apt")?;
+        fs::write(folder.join("sources/one.list"), sources).context("cannot write apt sources")?;
         Ok(Self { folder: folder.to_path_buf(), architecture: None })
     }
 
@@ -103,7 +100,7 @@ impl Apt {
         let folder = self.folder.display();
         for option in [
             format!("Dir::State={folder}/state"),
-            // As if nothing were installed: else what is installed could be preferred.
+            // An empty status, else apt may prefer installed versions.
             String::from("Dir::State::status=/dev/null"),
             format!("Dir::Cache={folder}/cache"),
             String::from("Dir::Etc::sourcelist=/dev/null"),
@@ -111,7 +108,7 @@ impl Apt {
             String::from("Dir::Etc::preferences=/dev/null"),
             String::from("Dir::Etc::preferencesparts=/dev/null"),
             String::from("Acquire::Languages=none"),
-            // The folders are this user's, and apt's own user may not write there.
+            // Only this user may write to the folders, not apt's sandbox user.
             String::from("APT::Sandbox::User="),
         ] {
             command.args(["-o", &option]);
@@ -127,30 +124,30 @@ impl Apt {
         command
     }
 
-    /// Packages for another machine than this one.
+    /// Selects packages for another architecture.
     pub(crate) fn for_architecture(self, architecture: &'static str) -> Self {
         Self { architecture: Some(architecture), ..self }
     }
 
-    /// Fetches the lists of packages.
+    /// Downloads the package lists.
     pub(crate) fn update(&self) -> Result<()> {
         command::run(self.command("apt-get").args(["-q", "update"]))
     }
 
-    /// The names of all packages that begin so.
-    pub(crate) fn names(&self, beginning: &str) -> Vec<String> {
-        let names = command::answer(self.command("apt-cache").args(["pkgnames", beginning])).unwrap_or_default();
+    /// Returns the names of all packages with a prefix.
+    pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
+        let names = command::answer(self.command("apt-cache").args(["pkgnames", prefix])).unwrap_or_default();
         names.lines().map(str::to_owned).collect()
     }
 
-    /// The packages that `package` depends on.
+    /// Returns the packages that `package` depends on.
     pub(crate) fn dependencies(&self, package: &str) -> Vec<String> {
         let text = command::answer(self.command("apt-cache").args(["depends", package])).unwrap_or_default();
         text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned).collect()
     }
 
-    /// Unpacks the package into `folder`, which is there, and returns its name with its version. `package` may say which
-    /// version, as in `name=version`.
+    /// Downloads a package, unpacks it to the existing `folder`, and returns its name with its version. `package` may
+    /// select a version: `name=version`.
     pub(crate) fn unpack(&self, package: &str, folder: &Path) -> Result<String> {
         command::run(self.command("apt-get").args(["-q", "download", package]))?;
         let file = self.downloaded(package.split('=').next().unwrap_or(package))?;
@@ -160,16 +157,16 @@ impl Apt {
         Ok(name)
     }
 
-    /// The package's file: `NAME_VERSION_ARCHITECTURE.deb`.
+    /// Returns the package's file: `NAME_VERSION_ARCHITECTURE.deb`.
     fn downloaded(&self, package: &str) -> Result<PathBuf> {
-        let beginning = format!("{package}_");
-        for entry in fs::read_dir(self.folder.join("packages")).context("cannot look for what was fetched")? {
-            let path = entry.context("cannot look for what was fetched")?.path();
-            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&beginning)) {
+        let prefix = format!("{package}_");
+        for entry in fs::read_dir(self.folder.join("packages")).context("cannot list the downloaded packages")? {
+            let path = entry.context("cannot list the downloaded packages")?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)) {
                 return Ok(path);
             }
         }
-        bail!("apt fetched no {package}")
+        bail!("apt did not download {package}")
     }
 }
 
@@ -178,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sources_of_the_own_release_are_taken_without_its_updates_and_without_others() {
+    fn mirrors_are_main_sources_of_the_release_without_updates() {
         let targets = "\
 Packages http://mirror.example/debian/ bookworm main $(SIGNED_BY)
 DEP-11 http://mirror.example/debian/ bookworm main $(SIGNED_BY)

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the benchmarks, of memtrace's own parts and of what tracing costs its targets.
+//! `cargo xtask bench`: the microbenchmarks, and measurements of the tracing overhead.
 
 mod format;
 mod overhead;
@@ -19,14 +19,14 @@ use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{bpf, command, setup, ui};
 
-/// When the measuring is given up: a target that never comes to its barrier must not hold everything up.
+/// Time limit of a measurement, in case that a target hangs.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
-/// What tracing costs its targets, measured one way and another.
+/// A measurement of the tracing overhead.
 struct Measurement {
-    /// As `memtrace-bench` calls it; its result is called so too, and its section of the readme if it has one.
+    /// Name of the command of `memtrace-bench`, the result file and the section of the document.
     name: &'static str,
-    /// Makes text of its result.
+    /// Formats its result.
     table: fn(&Value) -> Result<String>,
 }
 
@@ -34,26 +34,26 @@ const OVERHEAD: Measurement = Measurement { name: "overhead", table: overhead::t
 const REAL: Measurement = Measurement { name: "real", table: real::table };
 const UNWIND: Measurement = Measurement { name: "unwind", table: unwind::table };
 
-/// Builds what the benchmarks of memtrace's own parts need and runs them.
+/// Builds and runs the microbenchmarks.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
-    ui::step("Running the benchmarks");
+    ui::step("Running the microbenchmarks");
     command::run(command::cargo().current_dir(workspace.root()).args(["bench", "--package", "memtrace"]))
 }
 
-/// Measures what a pair of malloc and free takes.
+/// Measures the time of a pair of malloc and free.
 pub(crate) fn overhead(workspace: &Workspace, options: &[String]) -> Result<()> {
     setup::for_building()?;
     OVERHEAD.run(workspace, options)
 }
 
-/// Measures how much slower real programs run.
+/// Measures the slowdown of real programs.
 pub(crate) fn real(workspace: &Workspace, options: &[String]) -> Result<()> {
     setup::for_real_programs()?;
     REAL.run(workspace, options)
 }
 
-/// Measures what a stack takes by its depth.
+/// Measures the time of a stack walk by depth.
 pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
     setup::for_building()?;
     UNWIND.run(workspace, options)
@@ -67,10 +67,10 @@ pub(crate) fn readme(workspace: &Workspace) -> Result<()> {
     for measurement in [OVERHEAD, REAL] {
         let result = measurement.result(workspace);
         let json = fs::read_to_string(&result)
-            .with_context(|| format!("no result; first: cargo xtask bench {}", measurement.name))?;
+            .with_context(|| format!("no result; run first: cargo xtask bench {}", measurement.name))?;
         let table = measurement.show(&json)?;
         text = readme::with_section(&text, measurement.name, &table)?;
-        ui::note(&format!("{} is from {}", measurement.name, result.display()));
+        ui::note(&format!("{} from {}", measurement.name, result.display()));
     }
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -86,7 +86,7 @@ impl Measurement {
     }
 
     fn run(&self, workspace: &Workspace, options: &[String]) -> Result<()> {
-        let root = Root::obtain().context("memtrace is measured as root")?;
+        let root = Root::obtain().context("memtrace traces as root")?;
         bpf::run(workspace)?;
         ui::step("Building memtrace and the benchmarks");
         command::run(command::cargo().current_dir(workspace.root()).args([
@@ -97,22 +97,22 @@ impl Measurement {
             "--package",
             "memtrace-bench",
         ]))?;
-        ui::step("Measuring; the machine should have nothing else to do");
+        ui::step("Measuring; the machine should be idle otherwise");
         let json = self.measure(workspace, root, options)?;
         let result = self.result(workspace);
         if let Some(folder) = result.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         fs::write(&result, &json).with_context(|| format!("cannot write {}", result.display()))?;
         ui::result(&format!("\n{}\n\nAs JSON: {}", self.show(&json)?, result.display()));
         Ok(())
     }
 
-    /// Only the measuring itself is done as root; its result comes through standard output, so that the file is the user's.
+    /// Runs the measurement as root. It prints the result, so that this process writes the file as the user.
     fn measure(&self, workspace: &Workspace, root: Root, options: &[String]) -> Result<String> {
         let mut command = root.command("timeout");
-        // In the foreground Ctrl-C reaches everyone; whatever is still there when the measuring ends has lost its input or
-        // its target, and ends too.
+        // In the foreground, Ctrl-C reaches all processes. Processes left at the end exit by themselves, because their
+        // input is closed or their target has exited.
         command.args(["--foreground", "--kill-after=10", &DEADLINE.as_secs().to_string()]);
         command.arg(workspace.join("target/release/memtrace-bench")).arg(self.name);
         command.args([OsStr::new("--memtrace"), workspace.join("target/release/memtrace").as_os_str()]);
@@ -125,8 +125,8 @@ impl Measurement {
             .output()
             .with_context(|| format!("cannot run {shown}"))?;
         if !output.status.success() {
-            bail!("failed, with {}: {shown}", output.status);
+            bail!("failed with {}: {shown}", output.status);
         }
-        String::from_utf8(output.stdout).context("the result is no text")
+        String::from_utf8(output.stdout).context("the result is not UTF-8")
     }
 }

@@ -1,35 +1,35 @@
-//! `cargo xtask bpf`: builds the BPF objects, and stamps them with the sources that they were built from.
+//! `cargo xtask bpf`: builds the BPF objects and stamps them with the fingerprint of their sources.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_artifact::{Machine, Variant};
+use bpf_artifact::{BpfVariant, Machine};
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
 use crate::{command, kernels, setup, ui, verifier};
 
-/// Debug information becomes BTF, without which the kernel half cannot be loaded; v3 has instructions on halves of
-/// registers (Linux 5.1).
+/// The linker makes BTF of debug information; the programs cannot be loaded without it. `v3` enables 32-bit ALU and jump
+/// instructions (Linux 5.1).
 const RUSTFLAGS: &str = "-Cdebuginfo=2 -Clink-arg=--btf -Ctarget-cpu=v3";
 
-/// How often the sources may change under a running build before it is given up.
+/// Number of builds to try if the sources change during the build.
 const ATTEMPTS: usize = 3;
 
-/// Says for which machine's registers to build (aya-build).
+/// Selects the architecture of the registers (read by aya-build).
 const REGISTERS_OF: &str = "AYA_BPF_TARGET_ARCH";
 
-/// Builds the objects; with `--kernels` it asks the verifiers of other kernels too, and with `--machine` it builds for
-/// another machine.
+/// Builds the objects: with `--kernels`, runs the verifiers of these kernels on them; with `--machine`, builds them for
+/// another architecture.
 pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {
     if let [option, name] = options
         && option == "--machine"
     {
-        let machine = Machine::named(name).with_context(|| format!("there are no objects for {name}"))?;
+        let machine = Machine::from_name(name).with_context(|| format!("there are no objects for {name}"))?;
         return build_for(workspace, machine);
     }
-    let kernels = kernels::asked_for(options)?;
+    let kernels = kernels::from_options(options)?;
     run(workspace)?;
     match kernels {
         Some(kernels) => {
@@ -40,7 +40,7 @@ pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> 
     }
 }
 
-/// Builds the objects for this machine, and asks its verifier.
+/// Builds the objects for this machine and checks the verified instruction counts.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     build_for(workspace, Machine::OWN)?;
     verifier::check(workspace)
@@ -52,27 +52,27 @@ pub(crate) fn build_for(workspace: &Workspace, machine: Machine) -> Result<()> {
     ui::step(&format!("Building the BPF objects for {}", machine.name()));
     for _ in 0..ATTEMPTS {
         let before = fingerprint(workspace)?;
-        for variant in Variant::ALL {
+        for variant in BpfVariant::ALL {
             build(workspace, &toolchain, machine, variant)?;
         }
-        // Cargo writes a missing lock file, and somebody may be editing: only what stayed the same is what was built.
+        // Cargo may write a missing lock file, and sources may be edited during the build.
         if fingerprint(workspace)? == before {
             return stamp(workspace, machine, &before);
         }
     }
-    bail!("the sources of the BPF objects keep changing while it is built")
+    bail!("the sources of the BPF objects keep changing during the build")
 }
 
 fn fingerprint(workspace: &Workspace) -> Result<String> {
-    workspace.bpf().fingerprint().context("the sources of the BPF objects cannot be read")
+    workspace.bpf().fingerprint().context("cannot read the sources of the BPF objects")
 }
 
-fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant: Variant) -> Result<()> {
+fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant: BpfVariant) -> Result<()> {
     let files = workspace.bpf();
     let target = files.folder(machine);
     let (features, floor): (&[&str], _) = match variant {
-        Variant::Usual => (&[], Some(files.floor())),
-        Variant::Plain => (&["--features", "plain"], None),
+        BpfVariant::Atomics => (&[], Some(files.floor())),
+        BpfVariant::Legacy => (&["--features", "plain"], None),
     };
     command::run(
         toolchain
@@ -82,7 +82,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant
             .args(features)
             .env(REGISTERS_OF, machine.name())
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_RUSTFLAGS", RUSTFLAGS)
-            // These would take the place of the target's own flags.
+            // These override the target's flags.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .current_dir(workspace.join("memtrace-ebpf")),
@@ -93,7 +93,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant
     }
     let object = files.object(machine, variant);
     copy(&built.join("memtrace-ebpf"), &object)?;
-    ui::note(&format!("an object is {}", object.display()));
+    ui::note(&format!("BPF object: {}", object.display()));
     Ok(())
 }
 
@@ -105,7 +105,7 @@ fn stamp(workspace: &Workspace, machine: Machine, sources: &str) -> Result<()> {
     Ok(())
 }
 
-/// An unchanged object keeps its time, so that memtrace is not built again for nothing.
+/// Copies `built` unless `object` is identical: a new modification time would rebuild memtrace.
 fn copy(built: &Path, object: &Path) -> Result<()> {
     let unchanged = fs::read(object).is_ok_and(|old| fs::read(built).is_ok_and(|new| old == new));
     if !unchanged {

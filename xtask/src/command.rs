@@ -1,4 +1,4 @@
-//! Running programs: each is named before it runs, and a failure names it again.
+//! Runs programs. Each command line is printed before it runs and repeated in errors.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,42 +9,42 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::ui;
 
-/// The cargo that runs this program.
+/// Returns a command of the cargo that runs this program.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
 
-/// Says what is run, runs it, and fails when it fails. Standard input is closed: nothing here may wait for an answer.
+/// Prints the command, runs it, and fails if it fails. Standard input is closed, so no command waits for an answer.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     ui::note(&shown);
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot run {shown}"))?;
     if !status.success() {
-        bail!("failed, with {status}: {shown}");
+        bail!("failed with {status}: {shown}");
     }
     Ok(())
 }
 
-/// What `command` writes to standard output, when it can be run and succeeds.
+/// Returns the standard output of `command`, or `None` if it cannot be run or fails.
 pub(crate) fn answer(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Where in `PATH` programs called `name` lie, the first first.
+/// Returns the files called `name` in the folders of `PATH`, in their order.
 pub(crate) fn in_path(name: &str) -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).map(|folder| folder.join(name)).filter(|file| file.is_file()).collect()
 }
 
-/// `PATH` with `folder` in front.
+/// Returns `PATH` with `folder` prepended.
 pub(crate) fn path_with(folder: &std::path::Path) -> Result<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.to_path_buf()).chain(env::split_paths(&path));
-    env::join_paths(folders).context("a folder of PATH has a colon in its name")
+    env::join_paths(folders).context("a folder in PATH has a colon in its name")
 }
 
-/// The command as one would type it: the variables it sets, the program, the arguments.
+/// Returns the command as typed in a shell: variables, program, arguments.
 pub(crate) fn shown(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
@@ -70,20 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_shown_as_one_would_type_it() {
+    fn command_is_shown_in_shell_syntax() {
         let mut command = Command::new("cargo");
         command.env("RUSTC_BOOTSTRAP", "1").env("FLAGS", "-C a").arg("build").arg("it's");
         assert_eq!(shown(&command), r"FLAGS='-C a' RUSTC_BOOTSTRAP=1 cargo build 'it'\''s'");
     }
 
     #[test]
-    fn a_program_that_fails_is_an_error_that_names_it() {
+    fn error_of_a_failing_program_names_it() {
         let error = run(&mut Command::new("false")).unwrap_err().to_string();
         assert!(error.contains("exit status: 1") && error.ends_with(": false"), "{error}");
     }
 
     #[test]
-    fn a_program_that_is_not_there_has_no_answer() {
+    fn missing_or_failing_program_has_no_answer() {
         assert_eq!(answer(&mut Command::new("no-such-program-at-all")), None);
         assert_eq!(answer(&mut Command::new("false")), None);
     }

@@ -1,4 +1,4 @@
-//! Installing packages where there is apt.
+//! Installation of packages with apt.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use crate::privilege::Root;
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// The release whose own emulator is too old beside its neighbours: to install it would remove qemu-utils where those of
-/// the backports are there.
+/// The release for which the emulator comes from backports: installing its own version would remove qemu-utils from
+/// backports.
 const BACKPORTED: &str = "bookworm";
 
-/// Installs `packages` by apt, or says which are to be installed by hand. `why` completes "installed for ...".
+/// Installs `packages` with apt, or fails with the list of packages to install by hand. `why` completes "needed for ...".
 pub(crate) fn install(packages: &[&str], why: &str) -> Result<()> {
     install_from(packages, why, &[])
 }
 
-/// Installs the package of an emulator that guests run in; on Debian 12 the one of its backports, by the machine's own
-/// mirror. The machine's list of sources stays as it is.
+/// Installs the package of a guest emulator, on Debian 12 from backports on the machine's own mirror. The machine's apt
+/// sources are not changed.
 pub(crate) fn install_emulator(workspace: &Workspace, package: &str) -> Result<()> {
-    const WHY: &str = "the tests on other kernels";
+    const WHY: &str = "the guest tests";
     let packages = &[package];
     if apt::codename()? != BACKPORTED {
         return install(packages, WHY);
@@ -44,13 +44,13 @@ pub(crate) fn install_emulator(workspace: &Workspace, package: &str) -> Result<(
 fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> {
     let list = packages.join(" ");
     if command::in_path("apt-get").is_empty() {
-        bail!("needed for {why}, to be installed by hand (names of Debian's packages): {list}");
+        bail!("needed for {why}; there is no apt, so install by hand (Debian package names): {list}");
     }
     let root = Root::obtain().with_context(|| format!("needed for {why}: apt-get install {list}"))?;
     ui::step(&format!("Installing packages for {why}: {list}"));
     let apt = || {
         let mut apt = root.command("apt-get");
-        // A new machine's own upgrades may hold the lock for a while.
+        // Unattended upgrades of a new machine may hold the lock for a while.
         apt.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", "DPkg::Lock::Timeout=300"]);
         for option in options {
             apt.args(["-o", option]);
@@ -58,19 +58,19 @@ fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> 
         apt
     };
     if let Err(error) = command::run(apt().args(["-q", "update"])) {
-        // One broken source among many is no reason to stop: whether the packages can be had shows next.
+        // One source may be broken; the installation below shows whether the packages are available.
         ui::warning(&format!("{error:#}"));
     }
-    // Nothing that the user has may be removed to make room.
+    // Never remove an installed package.
     command::run(apt().args(["-q", "install", "-y", "--no-install-recommends", "--no-remove"]).args(packages))
         .with_context(|| format!("needed for {why}: {list}"))
 }
 
-/// A folder of sources: the machine's mirrors with its own release, and with `suite`.
+/// Writes a folder of apt sources: the machine's mirrors with its release and with `suite`.
 fn sources_with(folder: &Path, suite: &str) -> Result<PathBuf> {
     let sources = folder.join("sources");
     for part in [&sources, &folder.join("lists/partial")] {
-        fs::create_dir_all(part).with_context(|| format!("cannot make {}", part.display()))?;
+        fs::create_dir_all(part).with_context(|| format!("cannot create {}", part.display()))?;
     }
     let mut lines = String::new();
     for mirror in apt::mirrors()? {
@@ -78,6 +78,6 @@ fn sources_with(folder: &Path, suite: &str) -> Result<PathBuf> {
             lines.push_str(&mirror.source(suite));
         }
     }
-    fs::write(sources.join("all.list"), lines).context("cannot write sources for apt")?;
+    fs::write(sources.join("all.list"), lines).context("cannot write apt sources")?;
     Ok(sources)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: from nothing to a flame graph of a service that leaks.
+//! `cargo xtask demo`: traces a leaking service and writes its flame graph.
 
 mod report;
 mod service;
@@ -12,22 +12,22 @@ use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{bpf, command, setup, ui};
 
-/// How long memtrace looks at the service.
+/// Duration of the trace.
 const DURATION: &str = "10s";
 
-/// The function whose memory only ever grows.
+/// The function that leaks.
 const GROWING_SITE: &str = "session_table_remember";
 
 const PICTURE: &str = "memtrace-demo.svg";
 const NUMBERS: &str = "memtrace-demo.json";
 
-/// Sets up, builds, traces the service by its pid, and says which site holds most.
+/// Sets up, builds, traces the service, and prints the sites with the most live bytes.
 ///
 /// # Errors
 ///
-/// When a step fails, or when the widest site is not the one that grows.
+/// If a step fails, or if the site with the most live bytes is not the leaking function.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let root = Root::obtain().context("memtrace is demonstrated as root")?;
+    let root = Root::obtain().context("memtrace traces as root")?;
     setup::for_demo()?;
     bpf::run(workspace)?;
 
@@ -45,14 +45,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         cargo()
             .args(["build", "--release", "--package", "memtrace-demo", "--target-dir"])
             .arg(&target)
-            // Stacks are walked by frame pointers. A target folder of its own keeps everything else from being built
-            // again because of the flag.
+            // The flag needs a separate target folder, else it would rebuild everything else.
             .env("RUSTFLAGS", "-Cforce-frame-pointers=yes"),
     )?;
 
     ui::step("Starting the demo service");
     let service = Service::start(&target.join("release/demo-service"))?;
-    ui::note(&format!("it runs as process {}", service.pid()));
+    ui::note(&format!("its PID is {}", service.pid()));
 
     ui::step(&format!("Attaching memtrace to process {} for {DURATION}", service.pid()));
     let memtrace = workspace.join("target/release/memtrace");
@@ -66,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
     let numbers = workspace.join(NUMBERS);
     let text = fs::read_to_string(&numbers).with_context(|| format!("cannot read {}", numbers.display()))?;
-    let summary = report::judge(&text, GROWING_SITE)?;
+    let summary = report::summarize(&text, GROWING_SITE)?;
     ui::result(&format!("\n{summary}\n\nThe flame graph: {}", workspace.join(PICTURE).display()));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Tests on other kernels, in guests under software emulation.
 //!
-//! A guest sees this machine's files, with a layer over them that takes what it writes; so what was built here runs there
-//! as it is. A guest of another machine ([`arm64`]) has files of its own.
+//! A guest has this machine's files through an overlay that takes its writes, so it runs the test binaries built here. A
+//! guest of another architecture ([`arm64`]) has its own files.
 
 mod arm64;
 mod boot;
@@ -25,23 +25,22 @@ use bpf_artifact::Machine;
 pub(crate) use features::write as write_table;
 pub(crate) use guest::emulator;
 use selection::Share;
-pub(crate) use supported::{Kernel, asked_for};
+pub(crate) use supported::{Kernel, from_options};
 pub(crate) use verify::verify;
 
-use crate::test::{Binary, Group, Tally};
+use crate::test::{Binary, Group, Results};
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
-/// For guests like this machine optimised, since they are slow; in a folder of its own, since the tests look for another memtrace
-/// beside them.
+/// Optimised because emulation is slow. The tests on this machine run the memtrace of the profile that they are built in.
 const PROFILE: &str = "release";
 
-/// The kernel that is always tested on.
-pub(crate) fn usual() -> Vec<&'static Kernel> {
-    supported::ALL.iter().filter(|kernel| kernel.name == supported::USUAL).collect()
+/// Returns the kernel that `cargo xtask test` always runs on.
+pub(crate) fn default_kernels() -> Vec<&'static Kernel> {
+    supported::ALL.iter().filter(|kernel| kernel.name == supported::DEFAULT).collect()
 }
 
-/// Makes the kernels ready; those that cannot be had are told when they are tested on.
+/// Downloads the kernels. A failure is only a warning here; it is an error when the kernel is booted.
 pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     for kernel in kernels {
         images::busybox(workspace, kernel)?;
@@ -52,53 +51,53 @@ pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resul
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) { arm64::fetch(workspace) } else { Ok(()) }
 }
 
-/// Runs the tests for guests on each of the kernels, in as many guests at a time as there are processors.
+/// Runs the guest tests on each of the kernels, with one guest per processor at a time.
 ///
 /// # Errors
 ///
-/// When nothing can be run. What goes wrong with a kernel is in the tally.
+/// If no guest can run. Problems of a kernel are added to `results`.
 pub(crate) fn run_tests(
     workspace: &Workspace,
     kernels: &[&'static Kernel],
     binaries: &[Binary],
-    tally: &mut Tally,
+    results: &mut Results,
 ) -> Result<()> {
     let memtrace = build_for(workspace, kernels)?;
     let shares: Vec<_> = kernels.iter().flat_map(|kernel| Share::all(kernel)).collect();
-    let begun = Instant::now();
-    let outcomes = parallel::each(&shares, |share| {
-        let name = format!("part {} of the tests for guests on Linux {}", share.number, share.kernel.name);
+    let start = Instant::now();
+    let outcomes = parallel::map(&shares, |share| {
+        let name = format!("part {} of the guest tests on Linux {}", share.number, share.kernel.name);
         ui::step(&format!("Running {name}"));
-        let begun = Instant::now();
+        let start = Instant::now();
         let outcome = match share.kernel.machine {
             Machine::X86_64 => guest_tests::run(workspace, share, &memtrace, binaries),
             Machine::Aarch64 => guest_tests::trace(workspace, share.kernel),
         };
-        ui::note(&format!("{name} took {} s", begun.elapsed().as_secs()));
+        ui::note(&format!("{name} took {} s", start.elapsed().as_secs()));
         outcome
     });
-    ui::note(&format!("the tests for guests took {} s", begun.elapsed().as_secs()));
+    ui::note(&format!("the guest tests took {} s", start.elapsed().as_secs()));
     for (kernel, outcome) in shares.iter().map(|share| share.kernel).zip(outcomes) {
         let problems = match outcome {
             Ok(outcome) => {
-                for (name, ran) in outcome.rows {
-                    tally.add_required(Group::Guests, &format!("Linux {} {name}", kernel.name), ran);
+                for (name, result) in outcome.rows {
+                    results.add_required(Group::Guests, &format!("Linux {} {name}", kernel.name), result);
                 }
                 outcome.problems
             }
             Err(error) => vec![format!("{error:#}")],
         };
-        problems.into_iter().for_each(|problem| tally.problem(format!("Linux {}: {problem}", kernel.name)));
+        problems.into_iter().for_each(|problem| results.problem(format!("Linux {}: {problem}", kernel.name)));
     }
     Ok(())
 }
 
-/// Builds what guests run; returns the memtrace of those that are like this machine.
+/// Builds the programs for the guests; returns the memtrace for x86_64.
 fn build_for(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<PathBuf> {
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         arm64::build(workspace)?;
     }
-    ui::step("Building the memtrace that guests run");
+    ui::step("Building memtrace for the guests");
     let mut cargo = command::cargo();
     cargo.current_dir(workspace.root()).args(["build", "--package", "memtrace", "--profile", PROFILE]);
     command::run(&mut cargo)?;
@@ -106,5 +105,5 @@ fn build_for(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<PathB
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} cannot be handed to a guest", path.display()))
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, and the project's own rules.
+//! `cargo xtask lint`: formatting, clippy and tidy rules.
 
 use std::process::Command;
 
@@ -7,19 +7,19 @@ use anyhow::{Context as _, Result, bail};
 use crate::workspace::Workspace;
 use crate::{bpf, command, tidy, ui};
 
-/// Builds what the checks need and runs them.
+/// Builds the BPF objects and runs the checks.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
     check(workspace)
 }
 
-/// Runs the checks; the BPF object must be there, since clippy compiles memtrace.
+/// Runs the checks. The BPF objects must exist, since clippy compiles memtrace.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     ensure_components()?;
     ui::step("Checking the formatting");
     command::run(command::cargo().current_dir(workspace.root()).args(["fmt", "--all", "--check"]))?;
     command::run(command::cargo().current_dir(workspace.join("memtrace-ebpf")).args(["fmt", "--check"]))?;
-    ui::step("Checking clippy's lints");
+    ui::step("Running clippy");
     command::run(command::cargo().current_dir(workspace.root()).args([
         "clippy",
         "--workspace",
@@ -31,7 +31,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     tidy::run(workspace)
 }
 
-/// Adds the parts of the Rust toolchain that a minimal installation leaves out.
+/// Adds rustfmt and clippy to a minimal Rust toolchain.
 fn ensure_components() -> Result<()> {
     let missing: Vec<&str> = ["fmt", "clippy"]
         .into_iter()
@@ -42,7 +42,7 @@ fn ensure_components() -> Result<()> {
         return Ok(());
     }
     if command::in_path("rustup").is_empty() {
-        bail!("missing from the Rust toolchain, and there is no rustup to add it: {}", missing.join(" "));
+        bail!("the Rust toolchain lacks {}, and rustup is not in PATH to add it", missing.join(" "));
     }
     ui::step(&format!("Adding to the Rust toolchain: {}", missing.join(" ")));
     command::run(Command::new("rustup").args(["component", "add"]).args(&missing))

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask help` lists them.
+//! Development commands. `cargo xtask help` lists them.
 
 mod apt;
 mod bench;
@@ -23,15 +23,15 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use workspace::Workspace;
 
-/// A row of the table of commands.
+/// A row of the command table.
 struct Task {
-    /// One word or several.
+    /// One or more words.
     name: &'static str,
     does: &'static str,
     run: Run,
 }
 
-/// What a command does, and whether it can be told more.
+/// Entry point of a command.
 enum Run {
     Alone(fn(&Workspace) -> Result<()>),
     WithOptions(fn(&Workspace, &[String]) -> Result<()>),
@@ -40,54 +40,50 @@ enum Run {
 const TASKS: &[Task] = &[
     Task {
         name: "demo",
-        does: "set up, build, start a leaky service and draw who holds its memory",
+        does: "set up, build, trace a leaking service and write its flame graph",
         run: Run::Alone(demo::run),
     },
     Task {
         name: "test",
-        does: "set up and run every check and every test, the privileged ones too (--kernels LIST|all: on those alone)",
+        does: "set up, run all checks and tests as user and as root (--kernels LIST|all: only on these kernels)",
         run: Run::WithOptions(test::run),
     },
-    Task { name: "setup", does: "find or install what the builds and tests need", run: Run::Alone(setup::run) },
+    Task { name: "setup", does: "find or install the dependencies of builds and tests", run: Run::Alone(setup::run) },
     Task {
         name: "bpf",
-        does: "build the BPF object that memtrace carries (--kernels LIST|all: and ask their verifiers)",
+        does: "build the BPF objects that memtrace embeds (--kernels LIST|all: also run their verifiers)",
         run: Run::WithOptions(bpf::run_with),
     },
     Task {
-        name: "bpf verified",
-        does: "ask the running kernel's verifier how much of the object it walks through",
-        run: Run::Alone(verifier::tell),
+        name: "bpf verify",
+        does: "print the number of instructions that the running kernel's verifier processes",
+        run: Run::Alone(verifier::print_verdicts),
     },
     Task {
         name: "kernels table",
-        does: "write what the last tests on other kernels found into the documentation",
+        does: "write the kernel features found by the last guest tests into the documentation",
         run: Run::Alone(kernels::write_table),
     },
-    Task {
-        name: "lint",
-        does: "check formatting, clippy's lints and the project's own rules",
-        run: Run::Alone(lint::run),
-    },
+    Task { name: "lint", does: "check formatting, clippy lints and tidy rules", run: Run::Alone(lint::run) },
     Task {
         name: "tidy",
-        does: "check the project's own rules alone (--cycles: list files that import each other)",
+        does: "check only the tidy rules (--cycles: list files that import each other)",
         run: Run::WithOptions(tidy::run_with),
     },
-    Task { name: "bench", does: "run the benchmarks of memtrace's own parts", run: Run::Alone(bench::run) },
+    Task { name: "bench", does: "run the microbenchmarks", run: Run::Alone(bench::run) },
     Task {
         name: "bench overhead",
-        does: "measure what tracing adds to malloc and free (--rounds N, --slice-ms N)",
+        does: "measure the tracing overhead of malloc and free (--rounds N, --slice-ms N)",
         run: Run::WithOptions(bench::overhead),
     },
     Task {
         name: "bench real",
-        does: "measure how much slower real programs run (--rounds N, --scale PERCENT)",
+        does: "measure the slowdown of real programs (--rounds N, --scale PERCENT)",
         run: Run::WithOptions(bench::real),
     },
     Task {
         name: "bench unwind",
-        does: "measure what stacks of many depths take, beside the kernel's own walk (--rounds N, --slice-ms N)",
+        does: "measure stack walks by depth, compared with the kernel's (--rounds N, --slice-ms N)",
         run: Run::WithOptions(bench::unwind),
     },
     Task {
@@ -124,7 +120,7 @@ fn dispatch(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     }
 }
 
-/// The command with the most words that the arguments begin with, and the arguments that follow.
+/// Returns the longest command that is a prefix of the arguments, and the remaining arguments.
 fn find(arguments: &[String]) -> Result<(&'static Task, &[String])> {
     let rest_of = |task: &Task| {
         let mut rest = arguments;
@@ -136,8 +132,8 @@ fn find(arguments: &[String]) -> Result<(&'static Task, &[String])> {
     let found = TASKS.iter().filter_map(|task| Some((task, rest_of(task)?))).min_by_key(|(_, rest)| rest.len());
     match (found, arguments.first()) {
         (Some(found), _) => Ok(found),
-        (None, Some(name)) => bail!("there is no command {name:?}\n\n{}", usage()),
-        (None, None) => bail!("a command is wanted\n\n{}", usage()),
+        (None, Some(name)) => bail!("unknown command {name:?}\n\n{}", usage()),
+        (None, None) => bail!("no command given\n\n{}", usage()),
     }
 }
 
@@ -157,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_command_that_fits_is_meant() {
+    fn longest_matching_command_is_selected() {
         assert_eq!(found(&["bench"]), Some(("bench", vec![])));
         let options = vec![String::from("--rounds"), String::from("3")];
         assert_eq!(found(&["bench", "real", "--rounds", "3"]), Some(("bench real", options)));

@@ -1,4 +1,4 @@
-//! Becoming root: directly where it is so already, else by sudo.
+//! Runs commands as root: directly if this process is root, else with sudo.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,19 +8,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-/// How programs are run as root.
+/// Method of running programs as root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
     /// This process is root.
     Direct,
-    /// Through sudo, which has agreed.
+    /// sudo permits it.
     Sudo,
 }
 
 impl Root {
-    /// Finds a way; sudo may ask for a password when there is a terminal to ask on.
+    /// Finds a method. sudo asks for a password only if standard input is a terminal.
     pub(crate) fn obtain() -> Result<Self> {
-        // The owner of a process' directory is its effective user (proc(5)).
+        // The owner of /proc/self is the effective user (proc(5)).
         if fs::metadata("/proc/self")?.uid() == 0 {
             return Ok(Self::Direct);
         }
@@ -35,7 +35,7 @@ impl Root {
         }
     }
 
-    /// A command that runs `program` as root.
+    /// Returns a command that runs `program` as root.
     pub(crate) fn command(self, program: impl AsRef<OsStr>) -> Command {
         match self {
             Self::Direct => Command::new(program),

@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: finds or installs what the builds and the tests need.
+//! `cargo xtask setup`: finds or installs the dependencies of builds and tests.
 
 use std::path::Path;
 
@@ -9,112 +9,112 @@ use crate::kernels::{self, Kernel};
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, toolchain, ui};
 
-/// A program that is needed, or another file, and Debian's package with it.
-pub(crate) struct Program {
-    /// Its name, or its path where another of that name will not do.
+/// A required program or file, and the Debian package that contains it.
+pub(crate) struct Requirement {
+    /// Name of a program in `PATH`, or an absolute path.
     pub(crate) name: &'static str,
     pub(crate) package: &'static str,
 }
 
-/// What the demo and the build itself need.
-const BUILD: &[Program] = &[Program { name: "gcc", package: "gcc" }];
+/// Requirements of the demo and the build.
+const BUILD: &[Requirement] = &[Requirement { name: "gcc", package: "gcc" }];
 
-/// What the victims of the tests are built and looked at with.
-const TESTS: &[Program] = &[
-    Program { name: "gcc", package: "gcc" },
-    Program { name: "g++", package: "g++" },
-    Program { name: "musl-gcc", package: "musl-tools" },
-    Program { name: "objcopy", package: "binutils" },
-    Program { name: "python3", package: "python3" },
-    Program { name: "redis-benchmark", package: "redis-tools" },
-    Program { name: "ps", package: "procps" },
-    Program { name: "setpriv", package: "util-linux" },
-    // Programs that nobody here wrote, whose memory is explained.
-    Program { name: "/usr/bin/redis-server", package: "redis-server" },
-    Program { name: "/usr/bin/node", package: "nodejs" },
-    Program { name: "/usr/bin/pg_createcluster", package: "postgresql" },
-    Program { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
-    Program { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
-    Program { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
+/// Requirements of the tests' victims.
+const TESTS: &[Requirement] = &[
+    Requirement { name: "gcc", package: "gcc" },
+    Requirement { name: "g++", package: "g++" },
+    Requirement { name: "musl-gcc", package: "musl-tools" },
+    Requirement { name: "objcopy", package: "binutils" },
+    Requirement { name: "python3", package: "python3" },
+    Requirement { name: "redis-benchmark", package: "redis-tools" },
+    Requirement { name: "ps", package: "procps" },
+    Requirement { name: "setpriv", package: "util-linux" },
+    // Third-party programs for the tests of `memtrace explain`.
+    Requirement { name: "/usr/bin/redis-server", package: "redis-server" },
+    Requirement { name: "/usr/bin/node", package: "nodejs" },
+    Requirement { name: "/usr/bin/pg_createcluster", package: "postgresql" },
+    Requirement { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
+    Requirement { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
+    Requirement { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
 ];
 
-/// What kernels are unpacked and booted with.
-const GUESTS: &[Program] = &[
-    Program { name: "depmod", package: "kmod" },
-    Program { name: "xz", package: "xz-utils" },
-    Program { name: "zstd", package: "zstd" },
+/// Requirements for unpacking kernels.
+const GUESTS: &[Requirement] = &[
+    Requirement { name: "depmod", package: "kmod" },
+    Requirement { name: "xz", package: "xz-utils" },
+    Requirement { name: "zstd", package: "zstd" },
 ];
 
-/// What is built with for arm64.
-const CROSS: &[Program] = &[
-    Program { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
-    Program { name: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
+/// Requirements for building for arm64.
+const CROSS: &[Requirement] = &[
+    Requirement { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
+    Requirement { name: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
 ];
 
-/// The programs that are measured, as Debian has them, and what measures them.
-const REAL_PROGRAMS: &[Program] = &[
-    Program { name: "gcc", package: "gcc" },
-    Program { name: "g++", package: "g++" },
-    Program { name: "/usr/bin/python3", package: "python3" },
-    Program { name: "/usr/bin/sqlite3", package: "sqlite3" },
+/// Programs that `cargo xtask bench real` measures, and the compiler of its tools.
+const REAL_PROGRAMS: &[Requirement] = &[
+    Requirement { name: "gcc", package: "gcc" },
+    Requirement { name: "g++", package: "g++" },
+    Requirement { name: "/usr/bin/python3", package: "python3" },
+    Requirement { name: "/usr/bin/sqlite3", package: "sqlite3" },
 ];
 
-/// Everything: for the builds, the demo and the tests.
+/// Installs the requirements of the builds, the demo and the tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for_tests(workspace)?;
-    for_guests(workspace, &kernels::usual())?;
+    for_guests(workspace, &kernels::default_kernels())?;
     toolchain::obtain(workspace)?;
-    ui::result("everything needed is there");
+    ui::result("all requirements are installed");
     Ok(())
 }
 
-/// What the demo needs besides the BPF toolchain.
+/// Installs the requirements of the demo, except the BPF toolchain.
 pub(crate) fn for_demo() -> Result<()> {
     for_building()
 }
 
-/// What is built with, besides the BPF toolchain.
+/// Installs the requirements of builds, except the BPF toolchain.
 pub(crate) fn for_building() -> Result<()> {
     ensure(BUILD, "building")
 }
 
-/// The programs that `cargo xtask bench real` measures.
+/// Installs the programs that `cargo xtask bench real` measures.
 pub(crate) fn for_real_programs() -> Result<()> {
     ensure(REAL_PROGRAMS, "the benchmarks of real programs")
 }
 
-/// What the tests need besides the BPF toolchain.
+/// Installs the requirements of the tests, except the BPF toolchain.
 pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
     ensure(TESTS, "the tests")?;
     libraries::ensure(workspace)
 }
 
-/// What the tests on other kernels need: an emulator, and those kernels.
+/// Installs the emulators and downloads the kernels for guest tests.
 pub(crate) fn for_guests(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
-    const WHY: &str = "the tests on other kernels";
+    const WHY: &str = "the guest tests";
     ensure(GUESTS, WHY)?;
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         ensure(CROSS, WHY)?;
     }
     for kernel in kernels {
-        let Program { name, package } = kernels::emulator(kernel.machine);
-        if !is_there(name) {
+        let Requirement { name, package } = kernels::emulator(kernel.machine);
+        if !exists(name) {
             debian::install_emulator(workspace, package)?;
         }
     }
     kernels::fetch(workspace, kernels)
 }
 
-/// By its path where it is one, else anywhere in `PATH`.
-fn is_there(name: &str) -> bool {
+/// Returns true if the absolute path, or the program in `PATH`, exists.
+fn exists(name: &str) -> bool {
     if name.starts_with('/') { Path::new(name).is_file() } else { !command::in_path(name).is_empty() }
 }
 
-fn ensure(programs: &[Program], why: &str) -> Result<()> {
+fn ensure(requirements: &[Requirement], why: &str) -> Result<()> {
     let mut packages: Vec<&str> = Vec::new();
-    for program in programs {
-        if !is_there(program.name) && !packages.contains(&program.package) {
-            packages.push(program.package);
+    for requirement in requirements {
+        if !exists(requirement.name) && !packages.contains(&requirement.package) {
+            packages.push(requirement.package);
         }
     }
     if packages.is_empty() { Ok(()) } else { debian::install(&packages, why) }

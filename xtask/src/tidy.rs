@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the project's own rules, checked on every source file. It also runs as a test.
+//! `cargo xtask tidy`: project rules for source files. A test of this package checks them too.
 
 mod attributes;
 mod bpf_side;
@@ -19,11 +19,11 @@ use tree::{Source, Tree};
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// A rule that is broken somewhere.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
-    /// The line, from 1; 0 where it is about the whole file.
+    /// The line, from 1; 0 for the whole file.
     line: usize,
     message: String,
 }
@@ -43,7 +43,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Rules that are reported on request only.
+/// Rules that are checked only with their option.
 const ON_REQUEST: &[(&str, fn(&Tree) -> Vec<Violation>)] = &[("--cycles", cycles::check)];
 
 /// Runs `cargo xtask tidy`: all rules, or the one that an option selects.
@@ -61,9 +61,9 @@ pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> 
     if violations.is_empty() { Ok(()) } else { bail!("{} violations", violations.len()) }
 }
 
-/// Checks the checkout.
+/// Checks all rules.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    ui::step("Checking the project's own rules");
+    ui::step("Checking the tidy rules");
     let tree = Tree::read(workspace.root())?;
     for warning in shape::warnings(&tree) {
         ui::warning(&warning.to_string());
@@ -73,9 +73,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         ui::failure(&violation.to_string());
     }
     if !violations.is_empty() {
-        bail!("{} breaches of the project's own rules (CONTRIBUTING.md has them)", violations.len());
+        bail!("{} violations of the tidy rules (see CONTRIBUTING.md)", violations.len());
     }
-    ui::note(&format!("{} files are tidy", tree.sources.len()));
+    ui::note(&format!("{} files checked", tree.sources.len()));
     Ok(())
 }
 
@@ -93,15 +93,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_is_tidy() {
+    fn tree_is_tidy() {
         let tree = Tree::read(Workspace::find().unwrap().root()).unwrap();
-        assert!(tree.sources.len() > 30, "the sources were not found");
-        let found: Vec<String> = violations(&tree).iter().map(ToString::to_string).collect();
-        assert!(found.is_empty(), "\n{}", found.join("\n"));
+        assert!(tree.sources.len() > 30, "cannot find the sources");
+        let violations: Vec<String> = violations(&tree).iter().map(ToString::to_string).collect();
+        assert!(violations.is_empty(), "\n{}", violations.join("\n"));
     }
 
     #[test]
-    fn a_violation_names_its_place() {
+    fn violation_is_shown_with_file_and_line() {
         let violation = Violation { path: String::from("a.rs"), line: 3, message: String::from("no") };
         assert_eq!(violation.to_string(), "a.rs:3: no");
         assert_eq!(Violation { line: 0, ..violation }.to_string(), "a.rs: no");

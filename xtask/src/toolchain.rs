@@ -1,5 +1,4 @@
-//! What the BPF side is built with, found by looking: a compiler that can make core for BPF, and a linker that reads
-//! the bitcode of that compiler.
+//! The toolchain of the BPF programs: a compiler with `core` for BPF, and a linker that reads this compiler's bitcode.
 
 mod compiler;
 mod linker;
@@ -14,17 +13,17 @@ use compiler::Compiler;
 use crate::workspace::Workspace;
 use crate::{command, debian, ui};
 
-/// Debian's compiler with core for BPF: no nightly, no sources of the standard library.
+/// Debian's stable compiler with a compiled `core` for BPF.
 const COMPILER_PACKAGES: &[&str] = &["rustc-web", "libstd-rust-web-dev-bpf"];
 
-/// A compiler and a linker that fit each other.
+/// A compatible pair of compiler and linker.
 pub(crate) struct Toolchain {
     compiler: Compiler,
     linker: PathBuf,
 }
 
 impl Toolchain {
-    /// A `cargo build` that compiles and links for BPF; package and folders are still to be named.
+    /// Returns a `cargo build` for BPF, without package and folders.
     pub(crate) fn cargo_build(&self) -> Command {
         let mut cargo = self.compiler.cargo_build();
         cargo.args(["--target", "bpfel-unknown-none"]);
@@ -33,23 +32,23 @@ impl Toolchain {
     }
 }
 
-/// Finds a toolchain, or installs what is missing of one, saying so.
+/// Finds a toolchain, or installs the missing parts of one.
 ///
 /// # Errors
 ///
-/// When something is missing and cannot be installed; the error says what to install by hand.
+/// If a part is missing and cannot be installed. The error says how to install it by hand.
 pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
     let mut compilers = compiler::find();
     if compilers.is_empty() {
         debian::install(COMPILER_PACKAGES, "a Rust compiler that can build for BPF").with_context(
-            || "no Rust compiler can build for BPF. By rustup: rustup toolchain install nightly --component rust-src",
+            || "no Rust compiler can build for BPF. With rustup: rustup toolchain install nightly --component rust-src",
         )?;
         compilers = compiler::find();
     }
     let Some(first) = compilers.first() else {
-        bail!("no Rust compiler can build for BPF, though packages for it were installed: {COMPILER_PACKAGES:?}");
+        bail!("no Rust compiler can build for BPF, although these packages are installed: {COMPILER_PACKAGES:?}");
     };
-    // Two compilers may be there and the linker of one only: a pair that fits goes before the order of preference.
+    // An installed pair is preferred to the first compiler, which may have no linker.
     let ready = compilers.iter().find_map(|compiler| Some((compiler, linker::find(workspace, compiler.llvm)?)));
     let (compiler, linker) = match ready {
         Some(pair) => pair,
@@ -57,7 +56,7 @@ pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
             Some((compiler, llvm)) => (compiler, linker::install(workspace, &llvm)?),
             None => {
                 llvm::install(first.llvm)?;
-                let llvm = llvm::find(first.llvm).context("LLVM was installed, but its llvm-config is not found")?;
+                let llvm = llvm::find(first.llvm).context("LLVM is installed, but its llvm-config was not found")?;
                 (first, linker::install(workspace, &llvm)?)
             }
         },
@@ -67,12 +66,12 @@ pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
     Ok(Toolchain { compiler: compiler.clone(), linker })
 }
 
-/// What a compiler says about itself: the number behind `LLVM version: `, up to its first point.
+/// Returns the number before the first dot of a version.
 fn llvm_major(version: &str) -> Option<u32> {
     version.split('.').next()?.trim().parse().ok()
 }
 
-/// The answer of a program called `name` to one argument.
+/// Returns the output of a program called with one argument.
 fn ask(program: &std::path::Path, argument: &str) -> Option<String> {
     command::answer(Command::new(program).arg(argument))
 }

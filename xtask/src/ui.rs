@@ -1,37 +1,37 @@
-//! What the commands tell the user: progress on standard error, results on standard output.
+//! Output of the commands: progress on standard error, results on standard output.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-/// A step begins.
-pub(crate) fn step(what: &str) {
-    line("==>", "1;34", what);
+/// Prints the title of a step.
+pub(crate) fn step(text: &str) {
+    line("==>", "1;34", text);
 }
 
-/// Something worth knowing within a step.
-pub(crate) fn note(what: &str) {
-    eprintln!("    {what}");
+/// Prints a detail of the current step.
+pub(crate) fn note(text: &str) {
+    eprintln!("    {text}");
 }
 
-/// Something that the user should look at, though it fails nothing.
-pub(crate) fn warning(what: &str) {
-    line("warning:", "1;33", what);
+/// Prints a problem that does not fail the command.
+pub(crate) fn warning(text: &str) {
+    line("warning:", "1;33", text);
 }
 
-/// Why the command fails.
-pub(crate) fn failure(what: &str) {
-    line("error:", "1;31", what);
+/// Prints the reason why the command fails.
+pub(crate) fn failure(text: &str) {
+    line("error:", "1;31", text);
 }
 
-/// What the command was run for. A reader who has gone away misses it, and that fails nothing.
-pub(crate) fn result(what: &str) {
+/// Prints a result. A closed pipe is not an error.
+pub(crate) fn result(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{what}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-fn line(mark: &str, color: &str, what: &str) {
+fn line(mark: &str, color: &str, text: &str) {
     if io::stderr().is_terminal() {
-        eprintln!("\x1b[{color}m{mark}\x1b[0m {what}");
+        eprintln!("\x1b[{color}m{mark}\x1b[0m {text}");
     } else {
-        eprintln!("{mark} {what}");
+        eprintln!("{mark} {text}");
     }
 }

@@ -1,6 +1,7 @@
-//! Where things lie in the checkout.
+//! Paths of the checkout.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -11,11 +12,11 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// The checkout that this program was built from, or the one that cargo runs it in.
+    /// Returns the checkout that cargo runs this program in, or else the one that it was built from.
     pub(crate) fn find() -> Result<Self> {
         let package =
             env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-        let root = package.parent().context("xtask lies in no workspace")?;
+        let root = package.parent().context("xtask is in no workspace")?;
         Ok(Self { root: root.to_path_buf() })
     }
 
@@ -24,13 +25,21 @@ impl Workspace {
         &self.root
     }
 
-    /// A file or folder by its path from the top.
+    /// Returns the path of a file or folder by its path from the top folder.
     pub(crate) fn join(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// Where the BPF object lies, and what it is built from.
-    pub(crate) fn bpf(&self) -> bpf_artifact::Workspace {
-        bpf_artifact::Workspace::at(&self.root)
+    /// Returns the paths of the BPF objects and their sources.
+    pub(crate) fn bpf(&self) -> bpf_artifact::Artifacts {
+        bpf_artifact::Artifacts::at(&self.root)
     }
+}
+
+/// Creates a folder, or removes all its content.
+pub(crate) fn create_empty(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
 }

@@ -1,4 +1,4 @@
-//! The result of `cargo xtask bench overhead` as a table.
+//! Formats the result of `cargo xtask bench overhead` as a table.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -8,11 +8,11 @@ use super::format::{self, list, number, short};
 /// The variants, in the order of the rows.
 const VARIANTS: &[(&str, &str)] = &[
     ("bare", "untraced"),
-    ("floor", "the floor: empty BPF programs where memtrace has its own"),
+    ("floor", "floor: empty BPF programs at memtrace's probes"),
     ("memtrace-without-stacks", "memtrace, no stacks (`--max-depth 0`)"),
     ("memtrace", "memtrace, stacks of 5 frames"),
     ("memtrace-at-entry", "memtrace, stacks of 5 frames, probing each function's first instruction"),
-    ("bpftrace", "bpftrace keeping the same books"),
+    ("bpftrace", "bpftrace with the same totals"),
     ("heaptrack", "heaptrack, preloaded, whole stacks"),
 ];
 
@@ -20,7 +20,7 @@ const VARIANTS: &[(&str, &str)] = &[
 const MODES: &[(&str, &str)] =
     &[("loop", "one block after the other"), ("live", "20,000 live blocks"), ("threads", "4 threads")];
 
-/// The table, with what belongs to it.
+/// Returns the table and the conditions of the measurement.
 pub(super) fn table(result: &Value) -> Result<String> {
     let mut text = String::from("| ns a pair (× floor, × untraced) |");
     for (_, title) in MODES {
@@ -37,8 +37,8 @@ pub(super) fn table(result: &Value) -> Result<String> {
     }
     let (rounds, slice) = (number(result, "rounds")?, number(result, "slice_ms")?);
     text.push_str(&format!(
-        "\n\nNanoseconds of a processor's time for a `malloc` and a `free`; medians of {rounds} rounds of {slice} ms, all \
-         variants in turn. {}; the target and the tracer have processors of their own, the 4 threads {}. {}{}{}",
+        "\n\nNanoseconds of CPU time per pair of `malloc` and `free`; medians of {rounds} rounds of {slice} ms, all \
+         variants in turn. {}; the target and the tracer run on separate processors, the 4 threads on {}. {}{}{}",
         format::machine(result)?,
         threads(result)?,
         sites(result)?,
@@ -49,17 +49,17 @@ pub(super) fn table(result: &Value) -> Result<String> {
 }
 
 fn title(name: &str) -> String {
-    let known = VARIANTS.iter().find(|(known, _)| *known == name);
-    known.map_or(name, |(_, title)| title).to_owned()
+    let row = VARIANTS.iter().find(|(variant, _)| *variant == name);
+    row.map_or(name, |(_, title)| title).to_owned()
 }
 
 fn mode<'a>(result: &'a Value, name: &str) -> Result<&'a Value> {
-    let mode = list(&result["modes"]).iter().find(|known| known["name"] == name);
+    let mode = list(&result["modes"]).iter().find(|entry| entry["name"] == name);
     mode.with_context(|| format!("the result lacks the mode {name}"))
 }
 
 fn variant<'a>(result: &'a Value, mode_name: &str, name: &str) -> Result<Option<&'a Value>> {
-    Ok(list(&mode(result, mode_name)?["variants"]).iter().find(|known| known["name"] == name))
+    Ok(list(&mode(result, mode_name)?["variants"]).iter().find(|entry| entry["name"] == name))
 }
 
 fn cell(result: &Value, mode: &str, name: &str) -> Result<Option<String>> {
@@ -72,7 +72,7 @@ fn cell(result: &Value, mode: &str, name: &str) -> Result<Option<String>> {
     }))
 }
 
-/// How many processors the threads have: `one` or `2`.
+/// Returns the number of processors of the threads: `one` or `2`.
 fn threads(result: &Value) -> Result<String> {
     let processors = mode(result, "threads")?["processors"].as_str().context("a mode has no processors")?;
     Ok(match processors.split(',').count() {
@@ -81,22 +81,22 @@ fn threads(result: &Value) -> Result<String> {
     })
 }
 
-/// Where the probes are: `malloc + 0`, and so on.
+/// Returns the offsets of the probes: `malloc +0` etc.
 fn sites(result: &Value) -> Result<String> {
     let sites = list(&result["sites"]).iter().map(|site| {
         let function = site["function"].as_str().context("a site has no function")?;
-        let what = if site["event"] == "return" { "'s return, by" } else { "" };
-        let behind = number(site, "behind")?;
-        Ok(format!("{function}{what} +{behind}"))
+        let event = if site["event"] == "return" { " return" } else { "" };
+        let offset = number(site, "behind")?;
+        Ok(format!("{function}{event} +{offset}"))
     });
     let sites = sites.collect::<Result<Vec<_>>>()?;
     if sites.is_empty() {
-        bail!("the result does not say where the probes were");
+        bail!("the result has no probe sites");
     }
-    Ok(format!("memtrace's probes, and so the floor's: {}.", sites.join(", ")))
+    Ok(format!("Probe offsets of memtrace and the floor: {}.", sites.join(", ")))
 }
 
-/// A tool that loses events is spared the work that they are.
+/// Returns sentences about lost events, which make a tool look faster than it is.
 fn losses(result: &Value) -> String {
     let mut sentences = String::new();
     for (mode, mode_title) in MODES {
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_are_in_a_fixed_order_and_the_ratios_beside_the_times() {
+    fn rows_have_a_fixed_order_and_ratios() {
         let text = table(&result(0)).unwrap();
         let rows: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).skip(2).collect();
         assert_eq!(
             rows,
             [
                 "| untraced | 10 | 10 | 10 |",
-                "| the floor: empty BPF programs where memtrace has its own \
+                "| floor: empty BPF programs at memtrace's probes \
                  | 1,000 (1.00, 100) | 1,000 (1.00, 100) | 1,000 (1.00, 100) |",
                 "| memtrace, stacks of 5 frames | 1,500 (1.50, 150) | 1,500 (1.50, 150) | 1,500 (1.50, 150) |",
             ]
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn the_conditions_are_said_below() {
+    fn conditions_are_below_the_table() {
         let text = table(&result(0)).unwrap();
         let conditions = text.lines().last().unwrap();
         for part in [
             "medians of 15 rounds of 400 ms",
-            "C, 2 processors, no virtual machine, S, Linux 6.1;",
-            "the 4 threads one.",
-            "malloc +0, malloc's return, by +0, free +3.",
+            "C, 2 processors, not a virtual machine, S, Linux 6.1;",
+            "the 4 threads on one.",
+            "malloc +0, malloc return +0, free +3.",
             "memtrace lost no event.",
             "Not measured: heaptrack, preloaded, whole stacks (it is not installed).",
         ] {
@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_said() {
+    fn losses_are_reported() {
         let text = table(&result(1234)).unwrap();
         assert!(text.contains("Lost events (4 threads; memtrace, stacks of 5 frames): 1,234."), "{text}");
         assert!(!text.contains("lost no event"), "{text}");
     }
 
     #[test]
-    fn what_is_no_result_is_refused() {
+    fn other_json_is_an_error() {
         assert!(table(&json!({})).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! The sections of docs/guide/overhead.md that results are written into.
+//! The sections of docs/guide/overhead.md that contain results.
 
 use anyhow::{Context as _, Result};
 
-/// `text` with `content` as the section `name`, which lies between two comments.
+/// Replaces the section `name`, which is between two comments.
 pub(super) fn with_section(text: &str, name: &str, content: &str) -> Result<String> {
     let begin = format!("<!-- {name}: written by `cargo xtask bench readme` -->\n");
     let end = format!("<!-- {name}: end -->\n");
@@ -19,20 +19,20 @@ mod tests {
     const TEXT: &str = "above\n<!-- real: written by `cargo xtask bench readme` -->\nold\n<!-- real: end -->\nbelow\n";
 
     #[test]
-    fn a_section_is_replaced_and_nothing_else() {
+    fn only_the_section_is_replaced() {
         let new = "above\n<!-- real: written by `cargo xtask bench readme` -->\n\nnew\n\n<!-- real: end -->\nbelow\n";
         assert_eq!(with_section(TEXT, "real", "new\n").unwrap(), new);
         assert_eq!(with_section(new, "real", "new").unwrap(), new);
     }
 
     #[test]
-    fn a_page_without_the_section_is_refused() {
+    fn missing_section_is_an_error() {
         assert!(with_section(TEXT, "overhead", "new").is_err());
         assert!(with_section("<!-- real: end -->\n", "real", "new").is_err());
     }
 
     #[test]
-    fn the_guide_has_both_sections() {
+    fn document_has_both_sections() {
         let page = include_str!("../../../docs/guide/overhead.md");
         for name in ["overhead", "real"] {
             assert!(with_section(page, name, "").is_ok(), "{name}");

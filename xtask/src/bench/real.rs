@@ -1,11 +1,11 @@
-//! The result of `cargo xtask bench real` as a table.
+//! Formats the result of `cargo xtask bench real` as a table.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::format::{self, list, number, short};
 
-/// The table, with what belongs to it.
+/// Returns the table and the conditions of the measurement.
 pub(super) fn table(result: &Value) -> Result<String> {
     let mut text = String::from("| program | untraced | allocations a second | memtrace | heaptrack |\n");
     text.push_str("|---|---:|---:|---:|---:|");
@@ -29,8 +29,8 @@ pub(super) fn table(result: &Value) -> Result<String> {
         losses.push_str(" memtrace lost no event.");
     }
     text.push_str(&format!(
-        "\n\nTimes as long as untraced: medians, and the least and the most, of {} rounds, all variants in turn; memtrace \
-         with its default options, and so with whole stacks. {}; the target and the tracer have processors of their own.{losses}{}",
+        "\n\nRun time relative to untraced: median (minimum–maximum) of {} rounds, all variants in turn; memtrace with its \
+         default options, that is, with complete stacks. {}; the target and the tracer run on separate processors.{losses}{}",
         number(result, "rounds")?,
         format::machine(result)?,
         format::left_out(result, str::to_owned),
@@ -39,18 +39,18 @@ pub(super) fn table(result: &Value) -> Result<String> {
     Ok(text)
 }
 
-/// What following page faults takes.
+/// Returns a paragraph about the overhead of tracing page faults.
 fn faults(faults: &Value) -> Result<String> {
-    let times = |name: &str, what: &str| -> Result<String> {
-        let of = |part: &str| number(&faults[name][what], part);
+    let times = |mode: &str, quantity: &str| -> Result<String> {
+        let of = |part: &str| number(&faults[mode][quantity], part);
         Ok(format!("{:.3} ({:.3}–{:.3})", of("median")?, of("min")?, of("max")?))
     };
     let lost = faults["lost"].as_object().context("page faults have no losses")?;
     let lost: Vec<String> = lost.iter().map(|(name, count)| format!("{count} of `{name}`")).collect();
     Ok(format!(
-        "\n\nPage faults of the whole machine, while it {}, on processors that memtrace has to share with it: with one page in \
-         {}, {} times as long, and {} times the processor time, memtrace's included; with each of {} pages, {} and {} times. Of \
-         the ten largest sites of each round, {} of {} were off by no more than was shown. Events lost: {}.",
+        "\n\nPage faults of the whole machine while it {}, on processors shared with memtrace: with one page in {} sampled, {} \
+         times the run time and {} times the CPU time including memtrace's; with all of {} pages, {} and {} times. Of the ten \
+         largest sites of each round, {} of {} estimates were within the reported error. Lost events: {}.",
         field(faults, "does")?,
         number(faults, "sample")?,
         times("sampled", "time")?,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn each_program_is_a_row() {
+    fn each_program_has_a_row() {
         let text = table(&result(0)).unwrap();
         let rows: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).skip(2).collect();
         assert_eq!(
@@ -118,16 +118,19 @@ mod tests {
             ]
         );
         assert!(text.contains("memtrace lost no event. Not measured: redis-server (another allocator)."), "{text}");
-        assert!(text.contains("one page in 64, 1.500 (1.000–2.000) times as long, and 1.250 (0.750–1.750)"), "{text}");
-        assert!(text.contains("each of 500,000 pages, 2.500 (2.000–3.000) and 2.000 (1.500–2.500) times"), "{text}");
         assert!(
-            text.ends_with("69 of 70 were off by no more than was shown. Events lost: 5 of `ring_full_fault`."),
+            text.contains("one page in 64 sampled, 1.500 (1.000–2.000) times the run time and 1.250 (0.750–1.750)"),
+            "{text}"
+        );
+        assert!(text.contains("all of 500,000 pages, 2.500 (2.000–3.000) and 2.000 (1.500–2.500) times"), "{text}");
+        assert!(
+            text.ends_with("69 of 70 estimates were within the reported error. Lost events: 5 of `ring_full_fault`."),
             "{text}"
         );
     }
 
     #[test]
-    fn losses_are_said() {
+    fn losses_are_reported() {
         let text = table(&result(1234)).unwrap();
         assert!(text.contains(" memtrace lost 1,234 events of sqlite3."), "{text}");
         assert!(!text.contains("lost no event"), "{text}");

@@ -1,4 +1,4 @@
-//! The result of `cargo xtask bench unwind` as a table.
+//! Formats the result of `cargo xtask bench unwind` as a table.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -8,25 +8,25 @@ use super::format::{self, list, number, short};
 /// The variants, in the order of the rows.
 const VARIANTS: &[(&str, &str)] = &[
     ("empty", "an empty program"),
-    ("helper", "`bpf_get_stack` and nothing else, of a program with frame pointers"),
+    ("helper", "only `bpf_get_stack`, target with frame pointers"),
     ("without-stacks", "memtrace, no stacks (`--max-depth 0`)"),
-    ("tables", "memtrace, stacks by unwind tables, of a program without frame pointers"),
-    ("cold", "memtrace, stacks by unwind tables, of frames that were not met for long"),
+    ("tables", "memtrace, stacks by unwind tables, target without frame pointers"),
+    ("cold", "memtrace, stacks by unwind tables, frames not in the cache"),
 ];
 
 /// The ratios, in the order of the rows.
 const RATIOS: &[(&str, &str)] = &[
-    ("ratio", "memtrace by unwind tables / `bpf_get_stack` and nothing else"),
-    ("ratio_of_stacks", "memtrace by unwind tables less no stacks / `bpf_get_stack` less an empty program"),
+    ("ratio", "memtrace by unwind tables / only `bpf_get_stack`"),
+    ("ratio_of_stacks", "(memtrace by unwind tables − no stacks) / (`bpf_get_stack` − an empty program)"),
 ];
 
-/// memtrace's event with a walk by tables is to take at most so many times what the kernel's own walk alone takes.
-const MOST: f64 = 1.2;
+/// Maximum accepted ratio of memtrace's program with a walk by tables to the kernel's walk alone.
+const MAX_RATIO: f64 = 1.2;
 
-/// The table, with what belongs to it.
+/// Returns the table and the conditions of the measurement.
 pub(super) fn table(result: &Value) -> Result<String> {
     let depths = list(&result["depths"]);
-    let mut text = String::from("| ns at malloc's return (ns a pair of malloc and free) |");
+    let mut text = String::from("| ns at malloc's return (ns per pair of malloc and free) |");
     for depth in depths {
         text.push_str(&format!(" {} frames |", number(depth, "frames")?));
     }
@@ -42,12 +42,12 @@ pub(super) fn table(result: &Value) -> Result<String> {
     }
     let (rounds, slice) = (number(result, "rounds")?, number(result, "slice_ms")?);
     text.push_str(&format!(
-        "\n\nNanoseconds that the program at malloc's return runs, by the kernel's own account, which is in them; in \
-         brackets those of the target for a `malloc` and a `free` with all their probes, by its own clock. Medians of \
-         {rounds} rounds of {slice} ms, all variants in turn; the ratios are of what was measured in the same round, with \
-         the least and the most. memtrace's reports tell that every stack had just so many frames, down to the first of \
-         the program, and so does `bpf_get_stack`. A stack's frames were all met by the stack before, \
-         but in the row of those not met for long: there only main's and its callers' were. {} {}.",
+        "\n\nRun time of the program at malloc's return in nanoseconds, measured by the kernel and including the time of \
+         this measurement; in parentheses the time of a `malloc` and a `free` with all their probes, measured by the target. \
+         Medians of {rounds} rounds of {slice} ms, all variants in turn; ratios within a round, with minimum and maximum. \
+         memtrace and `bpf_get_stack` both report complete stacks with exactly this number of frames. All frames of a stack \
+         occurred in the previous stack, except in the row of frames not in the cache: there only main and its callers did. \
+         {} {}.",
         verdict(depths)?,
         format::machine(result)?,
     ));
@@ -55,7 +55,7 @@ pub(super) fn table(result: &Value) -> Result<String> {
 }
 
 fn cell(depth: &Value, name: &str) -> Result<String> {
-    let variant = list(&depth["variants"]).iter().find(|known| known["name"] == name);
+    let variant = list(&depth["variants"]).iter().find(|entry| entry["name"] == name);
     let variant = variant.with_context(|| format!("the result lacks {name}"))?;
     let median = |spread: &str| number(&variant[spread], "median").map(short);
     Ok(format!("{} ({})", median("program_ns")?, median("pair_ns")?))
@@ -69,13 +69,13 @@ fn ratio(depth: &Value, name: &str) -> Result<String> {
 fn verdict(depths: &[Value]) -> Result<String> {
     let mut above = Vec::new();
     for depth in depths {
-        if number(&depth["ratio"], "median")? > MOST {
+        if number(&depth["ratio"], "median")? > MAX_RATIO {
             above.push(format!("{} frames", number(depth, "frames")?));
         }
     }
     Ok(match above.as_slice() {
-        [] => format!("The first ratio is to be at most {MOST}, and is."),
-        above => format!("The first ratio is to be at most {MOST}, and is MORE at {}.", above.join(", ")),
+        [] => format!("The first ratio is within the limit of {MAX_RATIO}."),
+        above => format!("The first ratio EXCEEDS the limit of {MAX_RATIO} at {}.", above.join(", ")),
     })
 }
 
@@ -107,37 +107,37 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_a_depth_and_the_ratios_come_last() {
+    fn columns_are_depths_and_last_rows_are_ratios() {
         let text = table(&result(0.8)).unwrap();
         let rows: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
         assert_eq!(
             rows,
             [
-                "| ns at malloc's return (ns a pair of malloc and free) | 5 frames | 50 frames |",
+                "| ns at malloc's return (ns per pair of malloc and free) | 5 frames | 50 frames |",
                 "|---|---:|---:|",
                 "| an empty program | 50 (2,050) | 50 (2,050) |",
-                "| `bpf_get_stack` and nothing else, of a program with frame pointers | 800 (2,800) | 800 (2,800) |",
+                "| only `bpf_get_stack`, target with frame pointers | 800 (2,800) | 800 (2,800) |",
                 "| memtrace, no stacks (`--max-depth 0`) | 200 (2,200) | 200 (2,200) |",
-                "| memtrace, stacks by unwind tables, of a program without frame pointers \
+                "| memtrace, stacks by unwind tables, target without frame pointers \
                  | 600 (2,600) | 600 (2,600) |",
-                "| memtrace, stacks by unwind tables, of frames that were not met for long \
+                "| memtrace, stacks by unwind tables, frames not in the cache \
                  | 1,000 (3,000) | 1,000 (3,000) |",
-                "| memtrace by unwind tables / `bpf_get_stack` and nothing else \
+                "| memtrace by unwind tables / only `bpf_get_stack` \
                  | **0.60** (0.30–1.20) | **0.80** (0.40–1.60) |",
-                "| memtrace by unwind tables less no stacks / `bpf_get_stack` less an empty program \
+                "| (memtrace by unwind tables − no stacks) / (`bpf_get_stack` − an empty program) \
                  | **0.50** (0.25–1.00) | **0.50** (0.25–1.00) |",
             ]
         );
     }
 
     #[test]
-    fn a_ratio_above_the_limit_is_told_with_its_depth() {
-        assert!(table(&result(1.2)).unwrap().contains("at most 1.2, and is."));
-        assert!(table(&result(1.21)).unwrap().contains("and is MORE at 50 frames."));
+    fn depth_of_an_excessive_ratio_is_reported() {
+        assert!(table(&result(1.2)).unwrap().contains("within the limit of 1.2."));
+        assert!(table(&result(1.21)).unwrap().contains("EXCEEDS the limit of 1.2 at 50 frames."));
     }
 
     #[test]
-    fn a_variant_that_is_missing_is_an_error() {
+    fn missing_variant_is_an_error() {
         let mut result = result(1.0);
         result["depths"][0]["variants"].as_array_mut().unwrap().pop();
         assert!(table(&result).is_err());

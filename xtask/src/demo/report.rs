@@ -1,34 +1,34 @@
-//! Reads memtrace's JSON, as any program would, and says which site holds most.
+//! Finds the sites with the most live bytes in memtrace's JSON report.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-/// How many sites the summary shows.
+/// Number of sites in the summary.
 const SHOWN: usize = 5;
 
-/// The summary, when `expected` is the widest site.
+/// Returns a summary of the sites.
 ///
 /// # Errors
 ///
-/// When it is not, or when `report` is not what memtrace writes.
-pub(super) fn judge(report: &str, expected: &str) -> Result<String> {
+/// If the largest site is not `expected`, or if `report` is not a report of memtrace.
+pub(super) fn summarize(report: &str, expected: &str) -> Result<String> {
     let sites = sites(report)?;
-    let (widest, bytes) = sites.first().context("memtrace saw no live memory at all")?;
-    if widest != expected {
-        bail!("the widest site should be {expected}, but is {widest}\n{}", table(&sites));
+    let (largest, bytes) = sites.first().context("the report has no live memory")?;
+    if largest != expected {
+        bail!("the largest site should be {expected}, but is {largest}\n{}", table(&sites));
     }
-    let all: u64 = sites.iter().map(|(_, bytes)| bytes).sum();
-    let share = *bytes as f64 / all as f64 * 100.0;
+    let total: u64 = sites.iter().map(|(_, bytes)| bytes).sum();
+    let share = *bytes as f64 / total as f64 * 100.0;
     Ok(format!(
-        "Live bytes by site, of what was allocated while memtrace looked:\n{}\n\n\
-         {widest} is the widest site, with {share:.1} % of all live bytes: it is the one that grows.",
+        "Live bytes by site, of allocations during the trace:\n{}\n\n\
+         {largest} is the largest site, with {share:.1} % of all live bytes: it is the leak.",
         table(&sites)
     ))
 }
 
-/// The sites of all stacks, each with the live bytes of all its stacks, the widest first.
+/// Returns the sites of all stacks with the sum of their live bytes, largest first.
 fn sites(report: &str) -> Result<Vec<(String, u64)>> {
     let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
     let stacks = report["stacks"].as_array().context("the report has no stacks")?;
@@ -45,7 +45,7 @@ fn sites(report: &str) -> Result<Vec<(String, u64)>> {
     Ok(sites)
 }
 
-/// The innermost function that is not a part of the language's own library, as vectors and strings are.
+/// Returns the innermost function outside of Rust's standard library.
 fn site(frames: &[&Value]) -> String {
     let own = frames.iter().rfind(|frame| !frame["name"].as_str().is_some_and(is_library));
     own.or(frames.last()).map_or_else(|| String::from("(no stack)"), |frame| label(frame))
@@ -89,27 +89,27 @@ mod tests {
     }
 
     #[test]
-    fn a_site_is_the_sum_of_the_stacks_that_end_in_it_or_in_the_library_below_it() {
+    fn sites_are_summed_without_library_frames() {
         let expected = [("remember", 1400), ("render", 1000), ("(no stack)", 100)];
         assert_eq!(sites(&report()).unwrap(), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
     }
 
     #[test]
-    fn the_summary_names_the_widest_site() {
-        let summary = judge(&report(), "remember").unwrap();
-        assert!(summary.contains("remember is the widest site, with 56.0 % of all live bytes"), "{summary}");
+    fn summary_names_the_largest_site() {
+        let summary = summarize(&report(), "remember").unwrap();
+        assert!(summary.contains("remember is the largest site, with 56.0 % of all live bytes"), "{summary}");
     }
 
     #[test]
-    fn another_widest_site_is_a_failure() {
-        let error = judge(&report(), "render").unwrap_err().to_string();
-        assert!(error.starts_with("the widest site should be render, but is remember"), "{error}");
+    fn unexpected_largest_site_is_an_error() {
+        let error = summarize(&report(), "render").unwrap_err().to_string();
+        assert!(error.starts_with("the largest site should be render, but is remember"), "{error}");
     }
 
     #[test]
-    fn what_is_no_report_is_a_failure() {
-        assert!(judge("", "remember").is_err());
-        assert!(judge("{}", "remember").is_err());
-        assert!(judge("{\"stacks\": []}", "remember").is_err());
+    fn other_json_is_an_error() {
+        assert!(summarize("", "remember").is_err());
+        assert!(summarize("{}", "remember").is_err());
+        assert!(summarize("{\"stacks\": []}", "remember").is_err());
     }
 }

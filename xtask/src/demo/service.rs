@@ -1,4 +1,4 @@
-//! The demo service as a child, which never outlives the demo.
+//! The demo service as a child process.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// What the service may run for should nobody end it; longer than the demo takes.
+/// Time after which the service exits by itself. The demo is shorter.
 const LIMIT: &str = "120s";
 
-/// The running service; ended when dropped.
+/// The running service, killed on drop.
 pub(super) struct Service {
     child: Child,
 }
 
 impl Service {
-    /// Starts `program` and waits for its line `ready pid N`.
+    /// Starts `program` and waits until it prints `ready pid N`.
     pub(super) fn start(program: &Path) -> Result<Self> {
         let child = Command::new(program)
             .args(["--for", LIMIT])
@@ -26,10 +26,10 @@ impl Service {
         let mut service = Self { child };
         let mut line = String::new();
         if let Some(stdout) = service.child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line).context("cannot read what the demo service writes")?;
+            BufReader::new(stdout).read_line(&mut line).context("cannot read the output of the demo service")?;
         }
         if line.trim() != format!("ready pid {}", service.pid()) {
-            bail!("the demo service did not get ready; it wrote {:?}", line.trim());
+            bail!("the demo service is not ready; it wrote {:?}", line.trim());
         }
         Ok(service)
     }
@@ -41,7 +41,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It may have ended by itself, and then there is nothing to end.
+        // Fails if it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

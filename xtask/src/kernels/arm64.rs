@@ -1,38 +1,37 @@
-//! The arm64 guest: what is built for it, the files that it has, and what must come of a trace there.
+//! The arm64 guest: its builds, its files and the check of a trace in it.
 //!
-//! This machine's files are for another processor, so the guest has files of its own, in memory: memtrace and a victim,
-//! built here, and the C library of Debian's arm64 packages. What is asked of it is that the programs load, and that what
-//! they count is what the victim's books say.
+//! This machine's files are for another architecture, so the guest has its own files in memory: memtrace and a victim,
+//! cross-compiled here, and the C library of Debian's arm64 packages. The BPF programs must load, and their counts must
+//! equal the victim's ledger.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_artifact::{Machine, Variant};
+use bpf_artifact::{BpfVariant, Machine};
 use serde_json::Value;
 
-use super::images;
 use crate::apt::{self, Apt};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, create_empty};
 use crate::{bpf, command, ui};
 
-/// Rust's name of the machine, with its system.
+/// Rust's target triple.
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 const ARCHITECTURE: &str = "arm64";
 
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 
-/// Debian's compiler, which reads its own standard library for other machines.
+/// Debian's compiler, which accepts the standard library from Debian's packages.
 const DEBIANS_COMPILER: &str = "/usr/bin/rustc";
 
-/// Its standard library.
+/// Debian's package of the standard library.
 const LIBRARY_PACKAGE: &str = "libstd-rust-web-dev";
 
-/// What runs there besides what is built here.
+/// Packages with the libraries that memtrace and the victim load.
 const SYSTEM_PACKAGES: [&str; 2] = ["libc6", "libgcc-s1"];
 
-/// What programs there load.
+/// Files of these packages that programs in the guest load.
 const SYSTEM_FILES: [&str; 4] = [
     "lib/ld-linux-aarch64.so.1",
     "lib/aarch64-linux-gnu/libc.so.6",
@@ -40,19 +39,19 @@ const SYSTEM_FILES: [&str; 4] = [
     "lib/aarch64-linux-gnu/libgcc_s.so.1",
 ];
 
-/// Where the guest has what asks its verifier, and the objects.
-pub(super) const CHECKOUT: &str = "/checkout/xtask";
+/// Folder of the package xtask in the guest. The BPF objects are in the `target` folder of its workspace.
+pub(super) const PACKAGE: &str = "/checkout/xtask";
 
-/// As [`CHECKOUT`].
-pub(super) const ASKER: &str = "/bin/xtask";
+/// Path of xtask in the guest.
+pub(super) const XTASK: &str = "/bin/xtask";
 
-/// memtrace there.
+/// Path of memtrace in the guest.
 pub(super) const MEMTRACE: &str = "/bin/memtrace";
 
-/// What traces a victim there.
+/// Command that traces a victim in the guest.
 pub(super) const TRACE: [&str; 2] = ["sh", "/trace.sh"];
 
-/// Fetches what the builds and the guest need.
+/// Downloads the requirements of the builds and the guest.
 pub(super) fn fetch(workspace: &Workspace) -> Result<()> {
     let folder = folder(workspace);
     let system = folder.join("system");
@@ -61,8 +60,9 @@ pub(super) fn fetch(workspace: &Workspace) -> Result<()> {
     }
     if !has_target("rustc")? && !library(workspace).is_dir() {
         let shown = ["-W", "-f", "${Version}", LIBRARY_PACKAGE];
-        let version = command::answer(Command::new("dpkg-query").args(shown))
-            .with_context(|| format!("no Rust compiler here has {TARGET}. By rustup: rustup target add {TARGET}"))?;
+        let version = command::answer(Command::new("dpkg-query").args(shown)).with_context(|| {
+            format!("the Rust compiler has no target {TARGET}. With rustup: rustup target add {TARGET}")
+        })?;
         unpack(&folder, &folder.join("std"), &[format!("{LIBRARY_PACKAGE}={version}")])?;
     }
     Ok(())
@@ -78,19 +78,19 @@ fn library(workspace: &Workspace) -> PathBuf {
 
 fn unpack(folder: &Path, into: &Path, packages: &[String]) -> Result<()> {
     let apt = Apt::prepare(&folder.join("apt"), &apt::own_sources()?)?.for_architecture(ARCHITECTURE);
-    images::renew(into)?;
+    create_empty(into)?;
     apt.update()?;
     packages.iter().try_for_each(|package| apt.unpack(package, into).map(drop))
 }
 
-/// Whether a compiler can build for the machine by itself.
+/// Returns true if the compiler has the standard library for arm64.
 fn has_target(compiler: &str) -> Result<bool> {
     let root = command::answer(Command::new(compiler).args(["--print", "sysroot"]))
-        .with_context(|| format!("{compiler} cannot be asked where it lies"))?;
+        .with_context(|| format!("cannot run {compiler}"))?;
     Ok(Path::new(&root).join("lib/rustlib").join(TARGET).is_dir())
 }
 
-/// Builds all that the guest runs.
+/// Builds the programs that the guest runs.
 pub(super) fn build(workspace: &Workspace) -> Result<()> {
     bpf::build_for(workspace, Machine::Aarch64)?;
     ui::step("Building memtrace for arm64");
@@ -111,46 +111,46 @@ pub(super) fn build(workspace: &Workspace) -> Result<()> {
     command::run(gcc.arg(victims.join("exact.c")).arg(victims.join("ledger.c")))
 }
 
-/// The guest's files: where each lies there, and here.
+/// Returns the guest's files: path in the guest, path on this machine.
 pub(super) fn files(workspace: &Workspace) -> Vec<(String, PathBuf)> {
     let folder = folder(workspace);
-    // Not optimised: for one trace that would take longer than it saves.
+    // Unoptimised: for one trace, optimisation takes longer than it saves.
     let built = folder.join("target").join(TARGET).join("debug");
     let system = SYSTEM_FILES.iter().map(|file| ((*file).to_owned(), folder.join("system").join(file)));
-    let objects = Variant::ALL.map(|variant| {
+    let objects = BpfVariant::ALL.map(|variant| {
         let object = workspace.bpf().object(Machine::Aarch64, variant);
         (format!("checkout/target/bpf/{}/{}.bpf.o", Machine::Aarch64.name(), variant.name()), object)
     });
     let own = [
         (MEMTRACE[1..].to_owned(), built.join("memtrace")),
-        (ASKER[1..].to_owned(), built.join("xtask")),
+        (XTASK[1..].to_owned(), built.join("xtask")),
         (String::from("victim/exact"), folder.join("exact")),
         (String::from("trace.sh"), workspace.join("xtask/src/kernels/trace.sh")),
-        (CHECKOUT[1..].to_owned() + "/Cargo.toml", workspace.join("xtask/Cargo.toml")),
+        (PACKAGE[1..].to_owned() + "/Cargo.toml", workspace.join("xtask/Cargo.toml")),
     ];
     system.chain(objects).chain(own).collect()
 }
 
-/// Compares the report of a trace with the victim's books, as [`TRACE`] writes both.
-pub(super) fn compare(told: &str) -> Result<()> {
+/// Compares the report of a trace with the victim's ledger, both from the output of [`TRACE`].
+pub(super) fn compare(output: &str) -> Result<()> {
     let line = |name: &str| -> Result<Value> {
-        let text = told.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-        serde_json::from_str(text).with_context(|| format!("{name}is no JSON"))
+        let text = output.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+        serde_json::from_str(text).with_context(|| format!("{name}is not JSON"))
     };
-    let (books, report) = (line("books ")?, line("report ")?);
+    let (ledger, report) = (line("ledger ")?, line("report ")?);
     let [process] = report["processes"].as_array().map_or(&[][..], Vec::as_slice) else {
-        bail!("the report is not of one process");
+        bail!("the report does not have exactly one process");
     };
     let numbers = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
     for number in numbers {
-        let (has, had) = (&process["totals"][number], &books[number]);
-        if has != had || !had.is_u64() {
-            bail!("the report's {number} is {has}, and the books' {had}");
+        let (reported, expected) = (&process["totals"][number], &ledger[number]);
+        if reported != expected || !expected.is_u64() {
+            bail!("{number} is {reported} in the report and {expected} in the ledger");
         }
     }
-    let losses = report["losses"].as_object().context("the report does not say what was lost")?;
-    if losses.values().any(|count| *count != 0) || books["alloc_count"] == 0 {
-        bail!("something was lost, or nothing was done: {}, {books}", report["losses"]);
+    let losses = report["losses"].as_object().context("the report has no losses")?;
+    if losses.values().any(|count| *count != 0) || ledger["alloc_count"] == 0 {
+        bail!("events were lost, or nothing was allocated: {}, {ledger}", report["losses"]);
     }
     Ok(())
 }
@@ -159,19 +159,19 @@ pub(super) fn compare(told: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    const BOOKS: &str =
+    const LEDGER: &str =
         r#"{"live_bytes":1,"live_count":1,"alloc_bytes":3,"alloc_count":2,"free_bytes":2,"free_count":1}"#;
 
-    fn told(totals: &str, losses: &str) -> String {
-        format!("attached\nbooks {BOOKS}\nreport {{\"processes\":[{{\"totals\":{totals}}}],\"losses\":{losses}}}")
+    fn output(totals: &str, losses: &str) -> String {
+        format!("attached\nledger {LEDGER}\nreport {{\"processes\":[{{\"totals\":{totals}}}],\"losses\":{losses}}}")
     }
 
     #[test]
-    fn a_report_must_have_the_numbers_of_the_books_and_no_losses() {
-        compare(&told(BOOKS, r#"{"probe_missed":0}"#)).unwrap();
-        assert!(compare(&told(&BOOKS.replace('3', "4"), "{}")).unwrap_err().to_string().contains("alloc_bytes"));
-        assert!(compare(&told(BOOKS, r#"{"probe_missed":1}"#)).unwrap_err().to_string().contains("probe_missed"));
-        assert!(compare(&told("{}", "{}")).is_err());
-        assert!(compare("books {}").is_err());
+    fn report_must_equal_the_ledger_without_losses() {
+        compare(&output(LEDGER, r#"{"probe_missed":0}"#)).unwrap();
+        assert!(compare(&output(&LEDGER.replace('3', "4"), "{}")).unwrap_err().to_string().contains("alloc_bytes"));
+        assert!(compare(&output(LEDGER, r#"{"probe_missed":1}"#)).unwrap_err().to_string().contains("probe_missed"));
+        assert!(compare(&output("{}", "{}")).is_err());
+        assert!(compare("ledger {}").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Booting a kernel that is supported, to run a script in its guest.
+//! Boots a supported kernel and runs a script in its guest.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::{arm64, images};
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Runs the script in a guest, which is told from those beside it by its `name`. What it wrote comes with why it did not come to
-/// its end, if it did not.
+/// Runs the script in a guest. `name` distinguishes parallel guests. Returns its output, and the reason if the script did
+/// not finish.
 pub(super) fn boot(
     workspace: &Workspace,
     kernel: &Kernel,
@@ -30,11 +30,11 @@ pub(super) fn boot(
     let folder = workspace.join("target/kernels/guest").join(name);
     let guest = Guest { image: &image, busybox: &busybox, files: &files, folder: &folder };
     let mut transcript = Transcript::default();
-    let ended = guest::run(&guest, &script.finish(), deadline, |line| {
-        // Guests run beside one another.
+    let exit = guest::run(&guest, &script.finish(), deadline, |line| {
+        // Output of parallel guests is interleaved.
         ui::result(&format!("{name:<9} {line}"));
         transcript.read_line(line);
     })?;
-    let trouble = (ended.told != Some(0) || !transcript.is_whole()).then(|| ended.explain(deadline));
-    Ok((transcript, trouble))
+    let problem = (exit.status != Some(0) || !transcript.is_complete()).then(|| exit.explain(deadline));
+    Ok((transcript, problem))
 }

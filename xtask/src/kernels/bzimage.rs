@@ -1,28 +1,28 @@
-//! The kernel inside Debian's `vmlinuz`: it boots some seconds sooner under emulation when nothing has to be unpacked.
+//! Unpacks the kernel in Debian's `vmlinuz`, which saves some seconds of each boot under emulation.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// How a kernel begins that is compressed so, and what unpacks it.
+/// Magic number of a compression format, and the command that unpacks it.
 const FORMATS: &[(&[u8], &str, &[&str])] = &[(b"\xfd7zXZ", "xz", &["-dc"]), (b"\x28\xb5\x2f\xfd", "zstd", &["-dcq"])];
 
-/// How an unpacked kernel begins.
+/// Magic number of an unpacked kernel.
 const ELF: &[u8] = b"\x7fELF";
 
-/// Unpacks the kernel. What is not compressed in a known way is booted as it is.
+/// Unpacks the kernel. An image in an unknown format is returned as it is.
 pub(super) fn unpack(image: Vec<u8>) -> Result<Vec<u8>> {
     let Some(payload) = payload(&image) else { return Ok(image) };
     let Some((_, program, arguments)) = FORMATS.iter().find(|(magic, ..)| payload.starts_with(magic)) else {
         return Ok(image);
     };
     let unpacked = filter(program, arguments, payload)?;
-    if unpacked.starts_with(ELF) { Ok(unpacked) } else { bail!("what {program} unpacked of the kernel is no program") }
+    if unpacked.starts_with(ELF) { Ok(unpacked) } else { bail!("{program} did not unpack an ELF file from the kernel") }
 }
 
-/// The compressed kernel, by the setup header (Documentation/arch/x86/boot.rst: `setup_sects`, `payload_offset`,
-/// `payload_length`); without the size that is appended to it.
+/// Returns the compressed kernel, located by the setup header (Documentation/arch/x86/boot.rst: `setup_sects`,
+/// `payload_offset`, `payload_length`), without the appended size.
 fn payload(image: &[u8]) -> Option<&[u8]> {
     let word = |at: usize| Some(u32::from_le_bytes(*image.get(at..)?.first_chunk()?) as usize);
     (image.get(0x202..0x206)? == b"HdrS").then_some(())?;
@@ -37,13 +37,13 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot run {program}, which unpacks the kernel"))?;
+        .with_context(|| format!("cannot run {program} to unpack the kernel"))?;
     let mut stdin = child.stdin.take();
     std::thread::scope(|scope| {
-        // Written beside the reading: else both would wait for each other. What is not taken shows in the result.
+        // On another thread, since both pipes have a limited size. A failed write shows in the exit status.
         scope.spawn(move || stdin.take().map(|mut stdin| stdin.write_all(input)));
         let output = child.wait_with_output().with_context(|| format!("cannot wait for {program}"))?;
-        if output.status.success() { Ok(output.stdout) } else { bail!("{program} could not unpack the kernel") }
+        if output.status.success() { Ok(output.stdout) } else { bail!("{program} failed to unpack the kernel") }
     })
 }
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_payload_lies_where_the_header_says() {
+    fn payload_is_located_by_the_setup_header() {
         let mut image = vec![0; 0x600 + 12];
         image[0x1f1] = 1;
         image[0x202..0x206].copy_from_slice(b"HdrS");
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_compressed_stays_as_it_is() {
+    fn uncompressed_image_is_unchanged() {
         assert_eq!(unpack(b"\x7fELF and so on".to_vec()).unwrap(), b"\x7fELF and so on");
     }
 }

@@ -1,7 +1,6 @@
-//! The archive that a kernel unpacks as its first file system: "newc" (Documentation/driver-api/early-userspace/
-//! buffer-format.rst).
+//! Writer of an initramfs archive in the "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst).
 
-/// An archive in the making.
+/// An archive under construction.
 #[derive(Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -18,7 +17,7 @@ impl Archive {
         self.entry(path, DIRECTORY | 0o755, &[]);
     }
 
-    /// Adds a file that can be run.
+    /// Adds an executable file.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, FILE | 0o755, content);
     }
@@ -28,7 +27,7 @@ impl Archive {
         self.entry(path, LINK | 0o777, to.as_bytes());
     }
 
-    /// The archive, with the entry that ends it.
+    /// Returns the archive with its trailer.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
@@ -36,9 +35,8 @@ impl Archive {
 
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         self.entries += 1;
-        let number = |length: usize| u32::try_from(length).expect("a file of an archive is below 4 GiB");
-        // Number, mode, user, group, links, time, size, device (2), device of a device file (2), length of the name with
-        // its end, checksum.
+        let number = |length: usize| u32::try_from(length).expect("files in an archive are smaller than 4 GiB");
+        // Inode, mode, uid, gid, links, mtime, size, device (2), rdev (2), size of the name with its NUL, checksum.
         let size = number(content.len());
         let fields = [self.entries, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, number(path.len() + 1), 0];
         self.bytes.extend(b"070701");
@@ -60,12 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_is_what_the_format_says() {
+    fn archive_matches_the_format() {
         let mut archive = Archive::default();
         archive.directory("bin");
         archive.file("a", b"hello");
         let text = String::from_utf8(archive.finish()).unwrap();
-        // Written by hand: a header of 110 characters, the name with its end, padded to 4.
+        // By hand: a header of 110 characters, the name with its NUL, padded to 4.
         let zeros = "0".repeat(8);
         let directory = format!(
             "07070100000001000041ed{zeros}{zeros}00000001{zeros}{zeros}{zeros}{zeros}{zeros}{zeros}00000004{zeros}bin\0\0\0"

@@ -1,4 +1,4 @@
-//! What kernels have and lack, as `memtrace doctor` found in guests, and the document that tells it.
+//! Kernel features as found by `memtrace doctor` in guests, and their table in the documentation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use super::supported::{self, Kernel};
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Where the document has the table.
+/// The document with the table.
 const DOCUMENT: &str = "docs/kernels.md";
 const BEGIN: &str = "<!-- written by `cargo xtask kernels table` -->";
 const END: &str = "<!-- end -->";
 
-/// The subjects of doctor's that tell what a kernel has.
+/// The subjects of doctor's findings that depend on the kernel.
 const SUBJECTS: &[&str] = &[
     "type information",
     "uprobes",
@@ -29,31 +29,31 @@ const SUBJECTS: &[&str] = &[
     "mapping notices",
 ];
 
-/// What one kernel has: doctor's subjects, its verdict and, where that is not good, what it says.
+/// Features of a kernel: verdict and detail by subject. The detail of a good verdict is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Features(BTreeMap<String, (String, String)>);
 
 impl Features {
-    /// What `memtrace doctor --json` wrote.
-    pub(super) fn read(json: &str) -> Result<Self> {
-        let told: Value = serde_json::from_str(json).context("doctor wrote no JSON")?;
-        let findings = told["findings"].as_array().context("doctor has no findings")?;
+    /// Parses the output of `memtrace doctor --json`.
+    pub(super) fn parse(json: &str) -> Result<Self> {
+        let output: Value = serde_json::from_str(json).context("doctor's output is not JSON")?;
+        let findings = output["findings"].as_array().context("doctor's output has no findings")?;
         let text = |finding: &Value, field: &str| finding[field].as_str().unwrap_or_default().to_owned();
         let mut rows = BTreeMap::new();
         for finding in findings.iter().filter(|finding| SUBJECTS.iter().any(|subject| finding["subject"] == *subject)) {
             let verdict = text(finding, "verdict");
-            // What is good is told with what it costs, which is another at every run.
+            // The detail of a good verdict has measured times, which vary.
             let detail = if verdict == "ok" { String::new() } else { text(finding, "detail") };
             rows.insert(text(finding, "subject"), (verdict, detail));
         }
         match SUBJECTS.iter().find(|subject| !rows.contains_key(**subject)) {
-            Some(missing) => bail!("doctor says nothing of {missing}"),
+            Some(missing) => bail!("doctor has no finding about {missing}"),
             None => Ok(Self(rows)),
         }
     }
 
-    /// Keeps what doctor wrote for the table.
-    pub(super) fn keep(workspace: &Workspace, kernel: &Kernel, json: &str) -> Result<()> {
+    /// Saves doctor's output for the table.
+    pub(super) fn save(workspace: &Workspace, kernel: &Kernel, json: &str) -> Result<()> {
         let path = workspace.join("target/kernels").join(format!("{}.json", kernel.name));
         fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -63,19 +63,20 @@ impl Features {
             Some("ok") => "yes",
             Some("warn") => "in part",
             Some("fail") => "no",
-            _ => "not tried",
+            _ => "not tested",
         }
     }
 }
 
-/// Writes the table into the document.
+/// Writes the table to the document.
 pub(crate) fn write(workspace: &Workspace) -> Result<()> {
     let mut columns = Vec::new();
     for kernel in supported::ALL {
         let path = workspace.join("target/kernels").join(format!("{}.json", kernel.name));
-        let json = fs::read_to_string(&path)
-            .with_context(|| format!("nothing is known of {}: run cargo xtask test --kernels all", kernel.name))?;
-        columns.push((kernel.name, Features::read(&json)?));
+        let json = fs::read_to_string(&path).with_context(|| {
+            format!("no features of Linux {} are saved: run cargo xtask test --kernels all", kernel.name)
+        })?;
+        columns.push((kernel.name, Features::parse(&json)?));
     }
     let path = workspace.join(DOCUMENT);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -86,16 +87,15 @@ pub(crate) fn write(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// What the document says otherwise than what was found.
-pub(super) fn compare(workspace: &Workspace, kernel: &Kernel, found: &Features) -> Result<Vec<String>> {
+/// Returns the differences between the features of a kernel and the table in the document.
+pub(super) fn compare(workspace: &Workspace, kernel: &Kernel, features: &Features) -> Result<Vec<String>> {
     let text = fs::read_to_string(workspace.join(DOCUMENT)).with_context(|| format!("cannot read {DOCUMENT}"))?;
     let written = column(split(&text)?.1, kernel.name);
     let mut problems = Vec::new();
-    for subject in found.0.keys() {
-        let cell = found.cell(subject);
+    for subject in features.0.keys() {
+        let cell = features.cell(subject);
         if written.get(subject.as_str()) != Some(&cell) {
-            problems
-                .push(format!("{DOCUMENT} does not say {cell:?} of {subject}; cargo xtask kernels table writes it"));
+            problems.push(format!("{DOCUMENT} does not have {cell:?} for {subject}; run cargo xtask kernels table"));
         }
     }
     Ok(problems)
@@ -103,11 +103,11 @@ pub(super) fn compare(workspace: &Workspace, kernel: &Kernel, found: &Features) 
 
 fn split(text: &str) -> Result<(&str, &str, &str)> {
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?)));
-    let (before, (table, after)) = parts.with_context(|| format!("{DOCUMENT} has no place for the table"))?;
+    let (before, (table, after)) = parts.with_context(|| format!("{DOCUMENT} has no markers of the table"))?;
     Ok((before, table, after))
 }
 
-/// A table of subjects by kernel, and below it what is not good, in doctor's words.
+/// Returns a table of subjects by kernel, followed by the details of verdicts that are not good.
 fn table(columns: &[(&str, Features)]) -> String {
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let mut text = format!("| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
@@ -124,7 +124,7 @@ fn table(columns: &[(&str, Features)]) -> String {
     text
 }
 
-/// The subjects and cells of a kernel's column.
+/// Returns the cells of a kernel's column by subject.
 fn column<'table>(table: &'table str, kernel: &str) -> BTreeMap<&'table str, &'table str> {
     let rows = || table.lines().filter(|line| line.starts_with('|'));
     let cells = |line: &'table str| line.trim_matches('|').split('|').map(str::trim);
@@ -144,11 +144,11 @@ mod tests {
             serde_json::json!({ "subject": subject, "verdict": verdict, "detail": "as it is" })
         };
         let rows: Vec<_> = SUBJECTS.iter().map(row).collect();
-        Features::read(&serde_json::json!({ "findings": rows }).to_string()).unwrap()
+        Features::parse(&serde_json::json!({ "findings": rows }).to_string()).unwrap()
     }
 
     #[test]
-    fn the_table_says_what_doctor_found_and_is_read_back() {
+    fn table_of_features_is_parsed_again() {
         let written = table(&[("5.10", features("fail")), ("6.1", features("ok"))]);
         let expected = "\
 | | 5.10 | 6.1 |
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_doctors_is_refused() {
-        assert!(Features::read("no JSON").is_err());
-        assert!(Features::read(r#"{"findings": []}"#).is_err());
+    fn other_json_is_an_error() {
+        assert!(Features::parse("no JSON").is_err());
+        assert!(Features::parse(r#"{"findings": []}"#).is_err());
     }
 }

@@ -1,5 +1,4 @@
-//! One boot of a guest: a machine under emulation that has this one's files, with a layer over them that takes its writes,
-//! or files of its own.
+//! Boots a guest: an emulated machine with this machine's files through an overlay, or with its own files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,101 +12,106 @@ use bpf_artifact::Machine;
 
 use super::cpio::Archive;
 use super::images::Image;
-use crate::setup::Program;
+use crate::setup::Requirement;
 use crate::{command, ui};
 
-/// What guests run in, and its package.
-pub(crate) const fn emulator(machine: Machine) -> Program {
+/// Returns the emulator of a machine and its package.
+pub(crate) const fn emulator(machine: Machine) -> Requirement {
     match machine {
-        Machine::X86_64 => Program { name: "qemu-system-x86_64", package: "qemu-system-x86" },
-        Machine::Aarch64 => Program { name: "qemu-system-aarch64", package: "qemu-system-arm" },
+        Machine::X86_64 => Requirement { name: "qemu-system-x86_64", package: "qemu-system-x86" },
+        Machine::Aarch64 => Requirement { name: "qemu-system-aarch64", package: "qemu-system-arm" },
     }
 }
 
 /// The memory of a guest, in MiB.
 const MEMORY: &str = "2048";
 
-/// What the guest's first file system has folders for.
+/// Folders of the guest's initramfs.
 const FOLDERS: &[&str] = &["bin", "proc", "sys", "dev", "modules", "lower", "layer", "new", "etc"];
 
-/// The files that a guest has.
+/// Files of a guest.
 pub(super) enum Files {
     /// This machine's.
     Host,
-    /// These: where each lies there, and here.
+    /// These files: path in the guest, path on this machine.
     Own(Vec<(String, PathBuf)>),
 }
 
-/// What is booted.
+/// Configuration of a guest.
 pub(super) struct Guest<'a> {
     pub(super) image: &'a Image,
     pub(super) busybox: &'a Path,
     pub(super) files: &'a Files,
-    /// Where its ports lie.
+    /// Folder of the files behind its serial ports.
     pub(super) folder: &'a Path,
 }
 
-/// How a guest ended.
+/// End of a guest.
 #[derive(Debug)]
-pub(super) struct Ended {
-    /// The exit status of what was run in it; `None` where none was told.
-    pub(super) told: Option<i32>,
-    /// How the emulator ended.
+pub(super) struct GuestExit {
+    /// Exit status of its script, if the guest reported one.
+    pub(super) status: Option<i32>,
+    /// Exit status of the emulator.
     emulator: ExitStatus,
-    /// What the kernel wrote to its console.
+    /// Output of the kernel's console.
     console: String,
-    /// What the emulator complained about.
-    complaints: String,
+    /// Standard error of the emulator.
+    errors: String,
 }
 
-impl Ended {
-    /// Why there is no exit status, with what the guest and the emulator said last.
+impl GuestExit {
+    /// Describes why there is no exit status, with the last output of guest and emulator.
     pub(super) fn explain(&self, deadline: Duration) -> String {
         const LINES: usize = 30;
         let reason = if self.emulator.code() == Some(124) {
-            format!("the guest did not end in {} s", deadline.as_secs())
+            format!("the guest did not finish in {} s", deadline.as_secs())
         } else {
-            format!("the guest ended without a result (emulator: {})", self.emulator)
+            format!("the guest finished without a result (emulator: {})", self.emulator)
         };
         let lines: Vec<_> = self.console.lines().filter(|line| !line.trim().is_empty()).collect();
         let last = lines[lines.len().saturating_sub(LINES)..].join("\n    ");
-        format!("{reason}\n{}    its console:\n    {last}", self.complaints)
+        format!("{reason}\n{}    its console:\n    {last}", self.errors)
     }
 }
 
-/// Boots the guest, runs the shell's `commands` in it, and gives each line of output to `line`.
+/// Boots the guest, runs the shell commands in it, and passes each line of output to `line`.
 ///
 /// # Errors
 ///
-/// When the emulator cannot be run. How the guest fared is in what is returned.
-pub(super) fn run(guest: &Guest<'_>, commands: &str, deadline: Duration, mut line: impl FnMut(&str)) -> Result<Ended> {
+/// If the emulator cannot run. Errors of the guest are in the returned value.
+pub(super) fn run(
+    guest: &Guest<'_>,
+    commands: &str,
+    deadline: Duration,
+    mut line: impl FnMut(&str),
+) -> Result<GuestExit> {
     let folder = guest.folder;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let file = |name: &str| folder.join(name);
-    fs::write(file("initrd"), first_files(guest, commands)?).context("cannot write the guest's first files")?;
-    for name in ["console", "status", "complaints"] {
-        fs::write(file(name), "").context("cannot make the guest's ports")?;
+    fs::write(file("initrd"), initramfs(guest, commands)?).context("cannot write the guest's initramfs")?;
+    for name in ["console", "status", "errors"] {
+        fs::write(file(name), "").context("cannot create the files of the guest's ports")?;
     }
     let mut emulator = machine(guest, deadline);
-    emulator.stderr(fs::File::create(file("complaints"))?);
+    emulator.stderr(fs::File::create(file("errors"))?);
     ui::note(&command::shown(&emulator));
-    let mut child = emulator.spawn().context("the emulator cannot be run")?;
+    let mut child = emulator.spawn().context("cannot run the emulator")?;
     if let Some(stdout) = child.stdout.take() {
         for text in BufReader::new(stdout).split(b'\n') {
-            line(String::from_utf8_lossy(&text.context("cannot read what the guest writes")?).trim_end_matches('\r'));
+            line(String::from_utf8_lossy(&text.context("cannot read the guest's output")?).trim_end_matches('\r'));
         }
     }
     let emulator = child.wait().context("cannot wait for the emulator")?;
     let read = |name| fs::read(file(name)).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default();
-    Ok(Ended {
-        told: read("status").trim().parse().ok(),
+    Ok(GuestExit {
+        status: read("status").trim().parse().ok(),
         emulator,
         console: read("console"),
-        complaints: read("complaints"),
+        errors: read("errors"),
     })
 }
 
-fn first_files(guest: &Guest<'_>, commands: &str) -> Result<Vec<u8>> {
+fn initramfs(guest: &Guest<'_>, commands: &str) -> Result<Vec<u8>> {
     let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let mut archive = Archive::default();
     FOLDERS.iter().for_each(|folder| archive.directory(folder));
@@ -140,7 +144,7 @@ fn first_files(guest: &Guest<'_>, commands: &str) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-/// Emulation is asked for by name: where `/dev/kvm` opens it may still run other kernels than these.
+/// Returns the emulator's command. It never uses `/dev/kvm`, which may fail with these kernels even if it can be opened.
 fn machine(guest: &Guest<'_>, deadline: Duration) -> Command {
     let Guest { image, folder, files, .. } = guest;
     let mut command = Command::new("timeout");
@@ -159,7 +163,7 @@ fn machine(guest: &Guest<'_>, deadline: Duration) -> Command {
             "ttyS0"
         }
         Machine::Aarch64 => {
-            // Signed pointers take long to emulate.
+            // Pointer authentication is slow to emulate.
             command.args(["-machine", "virt", "-cpu", "max,pauth=off"]);
             command.args(["-device", "pci-serial,chardev=output", "-device", "pci-serial,chardev=status"]);
             "ttyAMA0"
@@ -169,7 +173,7 @@ fn machine(guest: &Guest<'_>, deadline: Duration) -> Command {
         command.args(["-virtfs", "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"]);
     }
     command.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(folder.join("initrd"));
-    // A kernel that is in trouble ends, and with it the emulator.
+    // The emulator exits if the kernel panics.
     command.args(["-append", &format!("console={console} quiet panic=-1 oops=panic softlockup_panic=0")]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command
@@ -181,19 +185,19 @@ mod tests {
 
     use super::*;
 
-    fn ended(status: i32, console: &str) -> String {
+    fn explanation(status: i32, console: &str) -> String {
         let emulator = ExitStatus::from_raw(status << 8);
-        let ended = Ended { told: None, emulator, console: console.to_owned(), complaints: String::new() };
-        ended.explain(Duration::from_secs(9))
+        let exit = GuestExit { status: None, emulator, console: console.to_owned(), errors: String::new() };
+        exit.explain(Duration::from_secs(9))
     }
 
     #[test]
-    fn a_guest_without_a_result_is_explained_by_the_end_of_its_console() {
+    fn missing_result_is_explained_with_the_end_of_the_console() {
         let console = format!("{}Kernel panic - not syncing\n", "line\n".repeat(100));
-        let text = ended(0, &console);
-        assert!(text.starts_with("the guest ended without a result"), "{text}");
+        let text = explanation(0, &console);
+        assert!(text.starts_with("the guest finished without a result"), "{text}");
         assert!(text.ends_with("Kernel panic - not syncing"), "{text}");
         assert_eq!(text.lines().count(), 32);
-        assert!(ended(124, "").starts_with("the guest did not end in 9 s"));
+        assert!(explanation(124, "").starts_with("the guest did not finish in 9 s"));
     }
 }

@@ -1,4 +1,4 @@
-//! Debian's kernels, fetched and made ready to boot; what is ready is kept.
+//! Downloads Debian's kernels and prepares them for booting; kept in `target/kernels`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,53 +10,52 @@ use bpf_artifact::Machine;
 use super::bzimage;
 use super::supported::Kernel;
 use crate::apt::{self, Apt, Mirror};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, create_empty};
 use crate::{command, ui};
 
-/// What a guest needs that Debian's kernels have as modules: the host's files by 9p, and a layer over them.
+/// Modules of Debian's kernels that a guest needs: the host's files by 9p, and an overlay on them.
 const MODULES: &[&str] = &["virtio_pci", "9p", "9pnet_virtio", "overlay"];
 
-/// Written last: names the packages in their versions.
+/// File with the packages' versions, written last.
 const COMPLETE: &str = "VERSION";
 
-/// What a guest is booted from.
+/// A kernel ready to boot.
 pub(super) struct Image {
     folder: PathBuf,
-    /// What it runs on.
     pub(super) machine: Machine,
 }
 
 impl Image {
-    /// The kernel.
+    /// Path of the kernel.
     pub(super) fn kernel(&self) -> PathBuf {
         self.folder.join("vmlinux")
     }
 
-    /// The modules to load, in their order.
+    /// Returns the modules to load, in order.
     pub(super) fn modules(&self) -> Result<Vec<PathBuf>> {
         files(&self.folder.join("modules"))
     }
 }
 
-/// Fetches the kernel unless it is there.
+/// Downloads the kernel if it is missing.
 pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
     let all = workspace.join("target/kernels");
     let folder = all.join(kernel.name);
     if !folder.join(COMPLETE).exists() {
-        ui::step(&format!("Fetching Debian's Linux {}", kernel.name));
-        let why = || format!("Linux {} cannot be had", kernel.name);
-        renew(&folder)?;
+        ui::step(&format!("Downloading Debian's Linux {}", kernel.name));
+        let why = || format!("cannot download Linux {}", kernel.name);
+        create_empty(&folder)?;
         let unpacked = folder.join("unpacked");
         fs::create_dir_all(&unpacked)?;
         let version = fetch(&all, kernel, &unpacked).with_context(why)?;
         prepare(&unpacked, &folder, kernel.machine).with_context(why)?;
-        fs::remove_dir_all(&unpacked).context("cannot clean up behind a kernel")?;
-        fs::write(folder.join(COMPLETE), version + "\n").context("cannot mark a kernel as complete")?;
+        fs::remove_dir_all(&unpacked).context("cannot remove the unpacked packages")?;
+        fs::write(folder.join(COMPLETE), version + "\n").context("cannot write the version file")?;
     }
     Ok(Image { folder, machine: kernel.machine })
 }
 
-/// The program that is everything in the first file system of the kernel's guest.
+/// Returns the busybox for the initramfs of the kernel's guest; downloads it if it is missing.
 pub(super) fn busybox(workspace: &Workspace, kernel: &Kernel) -> Result<PathBuf> {
     let all = workspace.join("target/kernels");
     let folder = match kernel.machine {
@@ -70,15 +69,15 @@ pub(super) fn busybox(workspace: &Workspace, kernel: &Kernel) -> Result<PathBuf>
         return Ok(program);
     }
     let mirrors = apt::mirrors()?;
-    let mirror = mirrors.first().context("apt has no source of Debian's own release")?;
+    let mirror = mirrors.first().context("apt has no source of the machine's Debian release")?;
     let apt = apt_for(&all, mirror, "bookworm", kernel)?;
-    renew(&folder)?;
+    create_empty(&folder)?;
     apt.update()?;
-    apt.unpack("busybox-static", &folder).context("busybox cannot be had, which guests are begun with")?;
-    program(&folder).context("there is no busybox in its package")
+    apt.unpack("busybox-static", &folder).context("cannot download busybox, the init program of guests")?;
+    program(&folder).context("its package does not contain busybox")
 }
 
-/// apt for the packages of a suite for what the kernel runs on.
+/// Returns apt for the packages of a suite and the kernel's architecture.
 fn apt_for(all: &Path, mirror: &Mirror, suite: &str, kernel: &Kernel) -> Result<Apt> {
     let name = match kernel.machine {
         Machine::X86_64 => suite.to_owned(),
@@ -87,14 +86,7 @@ fn apt_for(all: &Path, mirror: &Mirror, suite: &str, kernel: &Kernel) -> Result<
     Ok(Apt::prepare(&all.join("apt").join(name), &mirror.source(suite))?.for_architecture(kernel.architecture()))
 }
 
-pub(super) fn renew(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
-    }
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
-}
-
-/// Unpacks the packages of the newest kernel of the number, from the first mirror and suite that has one.
+/// Unpacks the newest kernel with this version number from the first mirror and suite that has one.
 fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path) -> Result<String> {
     let mut problem = None;
     for mirror in apt::mirrors()? {
@@ -106,18 +98,18 @@ fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path) -> Result<String> {
             }
         }
     }
-    Err(problem.unwrap_or_else(|| anyhow::anyhow!("apt has no source of Debian's own release")))
+    Err(problem.unwrap_or_else(|| anyhow::anyhow!("apt has no source of the machine's Debian release")))
 }
 
 fn fetch_from(apt: &Apt, kernel: &Kernel, unpacked: &Path) -> Result<String> {
-    let beginning = format!("linux-image-{}.", kernel.number());
-    let names = apt.names(&beginning);
+    let prefix = format!("linux-image-{}.", kernel.number());
+    let names = apt.names(&prefix);
     let architecture = kernel.architecture();
-    let Some(image) = newest(&names, &beginning, architecture) else {
-        bail!("there is no package {beginning}*-{architecture}")
+    let Some(image) = newest(&names, &prefix, architecture) else {
+        bail!("there is no package {prefix}*-{architecture}")
     };
     let mut versions = apt.unpack(image, unpacked)?;
-    // Since Linux 7, the image is a package of nothing but dependencies.
+    // Since Linux 7, the image package contains only dependencies.
     let parts = ["linux-binary-", "linux-modules-", "linux-base-"];
     for part in apt.dependencies(image).iter().filter(|name| parts.iter().any(|part| name.starts_with(part))) {
         versions.push(' ');
@@ -126,23 +118,23 @@ fn fetch_from(apt: &Apt, kernel: &Kernel, unpacked: &Path) -> Result<String> {
     Ok(versions)
 }
 
-/// The newest of the packages that begin so, of the plain flavour.
-fn newest<'names>(names: &'names [String], beginning: &str, architecture: &str) -> Option<&'names str> {
+/// Returns the newest of the packages with this prefix, without a flavour such as cloud or rt.
+fn newest<'names>(names: &'names [String], prefix: &str, architecture: &str) -> Option<&'names str> {
     let numbers = |name: &str| -> Vec<u32> {
-        let parts = name[beginning.len()..].split(|letter: char| !letter.is_ascii_digit());
+        let parts = name[prefix.len()..].split(|letter: char| !letter.is_ascii_digit());
         parts.filter_map(|part| part.parse().ok()).collect()
     };
     let end = format!("-{architecture}");
-    let plain = names.iter().filter(|name| {
-        let rest = name.strip_prefix(beginning).and_then(|rest| rest.strip_suffix(&end));
+    let without_flavour = names.iter().filter(|name| {
+        let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(&end));
         rest.is_some_and(|rest| {
             rest.starts_with(|first: char| first.is_ascii_digit()) && !rest.contains("-cloud") && !rest.contains("-rt")
         })
     });
-    plain.max_by_key(|name| numbers(name)).map(String::as_str)
+    without_flavour.max_by_key(|name| numbers(name)).map(String::as_str)
 }
 
-/// Puts the kernel and the modules that a guest needs into `folder`.
+/// Unpacks the kernel and the modules that a guest needs to `folder`.
 fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
     // From Debian 13 on, modules are below `usr`.
     let below_usr = unpacked.join("usr");
@@ -150,16 +142,16 @@ fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
     let releases = files(&base.join("lib/modules"))?;
     let [modules] = &releases[..] else { bail!("the packages have modules of {} kernels", releases.len()) };
     let release = modules.file_name().unwrap_or_default();
-    let mut places = files(modules)?;
-    places.extend(files(&unpacked.join("boot")).unwrap_or_default());
+    let mut candidates = files(modules)?;
+    candidates.extend(files(&unpacked.join("boot")).unwrap_or_default());
     let is_kernel =
         |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
-    let image = places.iter().find(is_kernel).context("there is no kernel in the packages")?;
+    let image = candidates.iter().find(is_kernel).context("the packages contain no kernel")?;
     let image = fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
     fs::write(folder.join("vmlinux"), bzimage::unpack(image)?).context("cannot write the kernel")?;
 
     fs::create_dir_all(folder.join("modules"))?;
-    // What has files of its own needs no modules to come by them.
+    // A guest with its own files needs no modules.
     if machine == Machine::Aarch64 {
         return Ok(());
     }
@@ -173,15 +165,14 @@ fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
         };
         let output = Command::new(unpack[0]).args(&unpack[1..]).arg(module).output()?;
         if !output.status.success() {
-            bail!("{} could not unpack {}", unpack[0], module.display());
+            bail!("{} failed to unpack {}", unpack[0], module.display());
         }
         fs::write(folder.join("modules").join(format!("{index:02}-{name}")), output.stdout)?;
     }
     Ok(())
 }
 
-/// The files of the modules and of what they need, each once, as they must be loaded. What the kernel has built in has
-/// no file.
+/// Returns the files of the modules and their dependencies in load order. A built-in module has no file.
 fn in_order(base: &Path, release: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for name in MODULES {
@@ -199,7 +190,7 @@ fn in_order(base: &Path, release: &str) -> Result<Vec<PathBuf>> {
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let why = || format!("cannot look into {}", folder.display());
+    let why = || format!("cannot list {}", folder.display());
     let entries = fs::read_dir(folder).with_context(why)?;
     let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>().with_context(why)?;
     files.sort();
@@ -211,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_plain_kernel_of_the_number_is_taken() {
+    fn newest_kernel_without_a_flavour_is_selected() {
         let names = [
             "linux-image-6.12.9+deb13-amd64",
             "linux-image-6.12.107+deb13-amd64",

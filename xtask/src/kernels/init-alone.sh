@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first program of a guest that has files of its own. Runs /command, and tells its output on one serial port and its
-# exit status on another.
+# Init of a guest with its own files. Runs /command, and writes its output to one serial port and its exit status to
+# another.
 B=/bin/busybox
 $B mount -t proc proc /proc
 $B mount -t sysfs sysfs /sys

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first program of a guest. Lays a layer that takes all writes over the host's files, runs /command there, and tells
-# its output on one serial port and its exit status on another.
+# Init of a guest with the host's files. Mounts an overlay on them, runs /command there, and writes its output to one
+# serial port and its exit status to another.
 B=/bin/busybox
 $B mount -t proc proc /proc
 $B mount -t sysfs sysfs /sys
@@ -11,11 +11,11 @@ done
 $B mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 hostroot /lower &&
     $B mount -t tmpfs tmpfs /layer && $B mkdir /layer/upper /layer/work &&
     $B mount -t overlay -o lowerdir=/lower,upperdir=/layer/upper,workdir=/layer/work overlay /new || {
-    echo "the host's files cannot be had by 9p, or no layer be laid over them" >/dev/console
+    echo "cannot mount the host's files by 9p or the overlay on them" >/dev/console
     $B poweroff -f
 }
 $B mkdir -p /new/proc /new/sys /new/dev /new/run /new/tmp
-for place in proc sys dev; do $B mount --move /$place /new/$place; done
+for folder in proc sys dev; do $B mount --move /$folder /new/$folder; done
 $B mount -t tmpfs tmpfs /new/run
 $B cp /command /new/run/command
 for each in "tracefs sys/kernel/tracing" "debugfs sys/kernel/debug" "bpf sys/fs/bpf" "cgroup2 sys/fs/cgroup"; do

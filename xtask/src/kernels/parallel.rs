@@ -1,18 +1,18 @@
-//! Guests beside one another: each has one processor, and mostly waits for nothing else.
+//! Runs guests in parallel: each has one processor.
 
 use std::sync::Mutex;
 use std::thread;
 
-/// Does `work` with each of `items`, with as many at a time as there are processors; the results are in the items' order.
-pub(super) fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let at_a_time = thread::available_parallelism().map_or(1, usize::from);
+/// Applies `work` to the items on one thread per processor, and returns the results in the items' order.
+pub(super) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
     let next = Mutex::new(items.iter().enumerate());
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..at_a_time.min(items.len()) {
+        for _ in 0..threads.min(items.len()) {
             scope.spawn(|| {
                 loop {
-                    // Whoever panics with the lock has been told of already.
+                    // A poisoned lock comes from a panic that is reported already.
                     let Some((index, item)) = lock(&next).next() else { return };
                     let result = work(item);
                     lock(&done).push((index, result));
@@ -34,9 +34,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_the_order_of_the_items() {
+    fn results_are_in_the_order_of_the_items() {
         let items: Vec<u64> = (0..50).collect();
-        assert_eq!(each(&items, |item| item * 2), (0..100).step_by(2).collect::<Vec<_>>());
-        assert_eq!(each(&[0; 0], |item: &u64| *item), [0; 0]);
+        assert_eq!(map(&items, |item| item * 2), (0..100).step_by(2).collect::<Vec<_>>());
+        assert_eq!(map(&[0; 0], |item: &u64| *item), [0; 0]);
     }
 }

@@ -1,7 +1,6 @@
-//! Which tests run in guests.
+//! Selection of the tests that run in guests.
 //!
-//! Emulation is slow: a trace takes about three seconds. So what is run there is what depends on the kernel, and not on
-//! files that only the host has.
+//! Emulation is slow: a trace takes about three seconds. So guests run only tests that depend on the kernel.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,107 +12,106 @@ use bpf_artifact::Machine;
 use super::supported::Kernel;
 use crate::command;
 
-/// A file of tests that runs in guests.
-pub(super) struct File {
+/// A file of integration tests that runs in guests.
+pub(super) struct TestFile {
     pub(super) name: &'static str,
-    /// Those of its tests that do not.
-    pub(super) omitted: &'static [Omitted],
+    /// Its tests that do not run in guests.
+    pub(super) omitted: &'static [OmittedTest],
 }
 
 /// A test that does not run in guests.
-pub(super) struct Omitted {
+pub(super) struct OmittedTest {
     pub(super) test: &'static str,
-    /// Why not; said when it is looked into.
-    pub(super) because: &'static str,
+    /// The reason, a clause for messages.
+    pub(super) reason: &'static str,
 }
 
-const SLOW: &str = "it traces again and again, which takes long under emulation, and asks little of the kernel";
+const SLOW: &str = "it traces repeatedly, which is slow under emulation, and depends little on the kernel";
 
-const FILES_ALONE: &str = "it looks at files of a process, which every kernel shows alike";
+const FILES_ALONE: &str = "it reads files of a process, which do not depend on the kernel";
 
-const GLIBC: &str = "the kernel takes glibc's calls as it takes these";
+const GLIBC: &str = "the same calls of glibc are tested";
 
-const NOT_THE_KERNEL: &str =
-    "it asks for what memtrace makes of it, and the kernel tells as much as for the other tests";
+const NOT_THE_KERNEL: &str = "it tests processing in user space, and the other tests cover the events from the kernel";
 
-const NO_DISK: &str = "it waits for a disk, and a guest has none";
+const NO_DISK: &str = "it waits for a disk, and guests have none";
 
-/// All of them, those of a [`Share`] together, which take about as long as the others. What a kernel lacks the tests themselves
-/// know, and hold what is said or done instead.
-pub(super) const FILES: &[File] = &[
-    File { name: "kernels", omitted: &[] },
-    File {
+/// The test files of the guests, ordered so that the [`Share`]s take about the same time. Where a kernel lacks a feature,
+/// the tests check the error or the fallback.
+pub(super) const FILES: &[TestFile] = &[
+    TestFile { name: "kernels", omitted: &[] },
+    TestFile {
         name: "doctor",
         omitted: &[
-            Omitted { test: "allocator_lists_every_hooked_function_that_nm_shows", because: FILES_ALONE },
-            Omitted { test: "debug_information_of_a_target_is_reported", because: FILES_ALONE },
-            Omitted { test: "every_allocator_is_listed_with_its_functions", because: FILES_ALONE },
-            Omitted { test: "stripped_static_executable_fails_with_inspected_files", because: FILES_ALONE },
-            Omitted { test: "untraceable_pid_fails_with_the_exit_code_of_a_run", because: FILES_ALONE },
+            OmittedTest { test: "allocator_lists_every_hooked_function_that_nm_shows", reason: FILES_ALONE },
+            OmittedTest { test: "debug_information_of_a_target_is_reported", reason: FILES_ALONE },
+            OmittedTest { test: "every_allocator_is_listed_with_its_functions", reason: FILES_ALONE },
+            OmittedTest { test: "stripped_static_executable_fails_with_inspected_files", reason: FILES_ALONE },
+            OmittedTest { test: "untraceable_pid_fails_with_the_exit_code_of_a_run", reason: FILES_ALONE },
         ],
     },
-    File {
+    TestFile {
         name: "equality",
         omitted: &[
-            Omitted { test: "every_realloc_outcome_on_musl_matches", because: GLIBC },
-            Omitted { test: "aligned_blocks_and_failed_calls_on_musl_match", because: GLIBC },
-            Omitted { test: "cross_thread_frees_on_musl_match", because: GLIBC },
+            OmittedTest { test: "every_realloc_outcome_on_musl_matches", reason: GLIBC },
+            OmittedTest { test: "aligned_blocks_and_failed_calls_on_musl_match", reason: GLIBC },
+            OmittedTest { test: "cross_thread_frees_on_musl_match", reason: GLIBC },
         ],
     },
-    File {
+    TestFile {
         name: "faults",
         omitted: &[
-            Omitted { test: "by_memory_separates_file_and_anonymous_pages", because: NOT_THE_KERNEL },
-            Omitted { test: "sampled_estimate_has_an_error_and_the_total_is_exact", because: NOT_THE_KERNEL },
-            Omitted {
+            OmittedTest { test: "by_memory_separates_file_and_anonymous_pages", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "sampled_estimate_has_an_error_and_the_total_is_exact", reason: NOT_THE_KERNEL },
+            OmittedTest {
                 test: "sampled_short_lived_processes_have_complete_stacks",
-                because: "it starts hundreds of programs, which takes long under emulation, and is about how many stacks are cut",
+                reason: "it starts hundreds of processes, which is slow under emulation, and checks the number of truncated stacks",
             },
-            Omitted { test: "swapped_in_pages_are_resident_again", because: NO_DISK },
-            Omitted { test: "major_faults_match_the_kernel", because: NO_DISK },
+            OmittedTest { test: "swapped_in_pages_are_resident_again", reason: NO_DISK },
+            OmittedTest { test: "major_faults_match_the_kernel", reason: NO_DISK },
         ],
     },
-    File {
+    TestFile {
         name: "reclaim",
         omitted: &[
-            Omitted {
+            OmittedTest {
                 test: "memcg_reclaim_stalls_match_kernel_tracepoints",
-                because: "it holds times against times, and nothing is timed under emulation",
+                reason: "it compares times, which are meaningless under emulation",
             },
-            Omitted {
+            OmittedTest {
                 test: "swap_reads_match_vmstat_and_are_assessed_as_paging",
-                because: "there is no disk to swap to",
+                reason: "guests have no disk to swap to",
             },
         ],
     },
-    File { name: "launch", omitted: &[] },
-    File {
+    TestFile { name: "launch", omitted: &[] },
+    TestFile {
         name: "lifetimes",
         omitted: &[
-            Omitted { test: "sigkill_during_attach_leaves_the_target_unprobed", because: SLOW },
-            Omitted { test: "duration_option_ends_the_trace", because: SLOW },
-            Omitted { test: "sigterm_ends_the_trace_like_sigint", because: SLOW },
-            Omitted { test: "concurrent_traces_of_one_process_are_both_exact", because: SLOW },
+            OmittedTest { test: "sigkill_during_attach_leaves_the_target_unprobed", reason: SLOW },
+            OmittedTest { test: "duration_option_ends_the_trace", reason: SLOW },
+            OmittedTest { test: "sigterm_ends_the_trace_like_sigint", reason: SLOW },
+            OmittedTest { test: "concurrent_traces_of_one_process_are_both_exact", reason: SLOW },
         ],
     },
-    File { name: "mappings", omitted: &[] },
-    File { name: "refusals", omitted: &[] },
+    TestFile { name: "mappings", omitted: &[] },
+    TestFile { name: "refusals", omitted: &[] },
 ];
 
-/// So many guests share the tests of a kernel, so that not one processor is left with them while the others are done.
+/// Number of guests that share the tests of a kernel, so that no processor is idle at the end.
 const SHARES: usize = 2;
 
-/// What one guest runs of the tests of a kernel.
+/// The part of a kernel's tests that one guest runs.
 pub(super) struct Share {
     pub(super) kernel: &'static Kernel,
-    /// From 1 on.
+    /// Counted from 1.
     pub(super) number: usize,
-    /// None in a guest of another machine, which has no tests: it traces a victim.
-    pub(super) files: &'static [File],
+    /// Empty in a guest of another architecture, which traces a victim instead.
+    pub(super) files: &'static [TestFile],
 }
 
 impl Share {
-    /// All of a kernel's.
+    /// Returns all shares of a kernel.
     pub(super) fn all(kernel: &'static Kernel) -> Vec<Self> {
         let share = |(number, files)| Self { kernel, number, files };
         match kernel.machine {
@@ -123,29 +121,29 @@ impl Share {
     }
 }
 
-impl File {
-    /// The arguments that leave out what is omitted.
+impl TestFile {
+    /// Returns the arguments that skip the omitted tests.
     pub(super) fn arguments(&self) -> Vec<&'static str> {
         let skipped = self.omitted.iter().flat_map(|omitted| ["--skip", omitted.test]);
         ["--test-threads=1", "--exact"].into_iter().chain(skipped).collect()
     }
 
-    /// The names of the tests that must run, as `program` has them.
+    /// Returns the names of the tests in `program` that must run.
     ///
     /// # Errors
     ///
-    /// When it cannot be asked, or has no test of an omitted name.
+    /// If `program` cannot run, or if an omitted test does not exist.
     pub(super) fn expected(&self, program: &Path) -> Result<BTreeSet<String>> {
         let listed = command::answer(Command::new(program).args(["--list", "--format", "terse"]))
-            .with_context(|| format!("{} cannot be asked for its tests", program.display()))?;
+            .with_context(|| format!("cannot list the tests of {}", program.display()))?;
         let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
         self.without_omitted(names.map(str::to_owned).collect())
     }
 
     fn without_omitted(&self, mut names: BTreeSet<String>) -> Result<BTreeSet<String>> {
-        for Omitted { test, because } in self.omitted {
+        for OmittedTest { test, reason } in self.omitted {
             if !names.remove(*test) {
-                bail!("{} has no test {test}, which guests omit since {because}", self.name);
+                bail!("{} has no test {test}, which guests omit because {reason}", self.name);
             }
         }
         Ok(names)
@@ -158,18 +156,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guests_share_all_tests_of_a_kernel() {
+    fn shares_cover_all_tests_of_a_kernel() {
         for kernel in supported::ALL.iter().filter(|kernel| kernel.machine == Machine::X86_64) {
             let shares = Share::all(kernel);
             assert_eq!(shares.iter().map(|share| share.number).collect::<Vec<_>>(), [1, 2]);
-            let names = |files: &[File]| files.iter().map(|file| file.name).collect::<Vec<_>>();
+            let names = |files: &[TestFile]| files.iter().map(|file| file.name).collect::<Vec<_>>();
             assert_eq!(shares.iter().flat_map(|share| names(share.files)).collect::<Vec<_>>(), names(FILES));
         }
     }
 
     #[test]
-    fn an_omitted_test_must_be_there() {
-        let file = File { name: "x", omitted: &[Omitted { test: "a", because: "it is slow" }] };
+    fn omitted_tests_must_exist() {
+        let file = TestFile { name: "x", omitted: &[OmittedTest { test: "a", reason: "it is slow" }] };
         let names = |names: &[&str]| file.without_omitted(names.iter().map(ToString::to_string).collect());
         assert_eq!(names(&["a", "b"]).unwrap().len(), 1);
         assert!(names(&["b"]).unwrap_err().to_string().contains("no test a"));

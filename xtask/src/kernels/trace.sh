@@ -1,23 +1,23 @@
-# Traces a victim of a guest, from its barrier to its end, and prints its books and memtrace's report, each in a line.
+# Traces a victim from its barrier to its end; prints its ledger and memtrace's report, one line each.
 mkfifo /tmp/go
-/victim/exact </tmp/go >/tmp/books &
+/victim/exact </tmp/go >/tmp/ledger &
 victim=$!
 exec 3>/tmp/go
-until grep -q ready /tmp/books; do sleep 0.1; done
-memtrace --pid $victim -o /tmp/report.json 2>/tmp/told &
+until grep -q ready /tmp/ledger; do sleep 0.1; done
+memtrace --pid $victim -o /tmp/report.json 2>/tmp/messages &
 tracer=$!
-until grep -q attached /tmp/told; do
-    kill -0 $tracer 2>/dev/null || { cat /tmp/told; exit 1; }
+until grep -q attached /tmp/messages; do
+    kill -0 $tracer 2>/dev/null || { cat /tmp/messages; exit 1; }
     sleep 0.1
 done
 echo go >&3
-until grep -q '}' /tmp/books; do sleep 0.1; done
+until grep -q '}' /tmp/ledger; do sleep 0.1; done
 kill -INT $tracer
 wait $tracer
 code=$?
 echo go >&3
 wait $victim
-echo "books $(grep '}' /tmp/books)"
+echo "ledger $(grep '}' /tmp/ledger)"
 echo "report $(tr -d '\n' </tmp/report.json)"
-cat /tmp/told
+cat /tmp/messages
 exit $code

@@ -1,28 +1,28 @@
-//! What is run in a guest, as one script, and what it wrote, taken apart again.
+//! The script that a guest runs, and the parser of its output.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use crate::test::Ran;
+use crate::test::BinaryResult;
 
-/// Begins the lines that stand between the parts.
+/// Start of the lines that separate the parts.
 const MARK: &str = "@@guest";
 
-/// The last line: everything was run.
+/// Marks the last line.
 const DONE: &str = "done";
 
-/// A script in the making.
+/// A script under construction.
 pub(super) struct Script(String);
 
 impl Script {
-    /// Sets variables for all that is run.
+    /// Creates a script that exports these variables.
     pub(super) fn with(variables: &[(&str, &str)]) -> Self {
         let exports = variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
         Self(exports.collect())
     }
 
-    /// Runs a program in a folder, for so many seconds at most.
+    /// Adds a program that runs in a folder with a time limit.
     pub(super) fn part(&mut self, name: &str, folder: &str, seconds: u64, words: &[&str]) {
         let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
         let (folder, words) = (quoted(folder), words.join(" "));
@@ -33,7 +33,7 @@ impl Script {
         ));
     }
 
-    /// The whole.
+    /// Returns the complete script.
     pub(super) fn finish(self) -> String {
         self.0 + &format!("echo '{MARK} {DONE}'\n")
     }
@@ -43,16 +43,16 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// What one part wrote.
+/// Output of one part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) lines: Vec<String>,
-    /// Its exit status, where it was told.
+    /// Exit status, if it finished.
     pub(super) status: Option<i32>,
 }
 
-/// What a guest wrote.
+/// Output of a guest.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     parts: Vec<Part>,
@@ -60,60 +60,60 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Takes the next line.
+    /// Parses the next line.
     pub(super) fn read_line(&mut self, line: &str) {
-        // A program may have left its last line open.
-        let Some((before, told)) = line.split_once(MARK) else {
-            self.keep(line);
+        // The last line of a program may lack a newline.
+        let Some((before, mark)) = line.split_once(MARK) else {
+            self.add_line(line);
             return;
         };
         if !before.is_empty() {
-            self.keep(before);
+            self.add_line(before);
         }
-        match told.trim().split_once(' ') {
+        match mark.trim().split_once(' ') {
             Some(("begin", name)) => self.parts.push(Part { name: name.to_owned(), ..Part::default() }),
             Some(("end", status)) => {
                 if let Some(part) = self.parts.last_mut() {
                     part.status = status.parse().ok();
                 }
             }
-            _ => self.done |= told.trim() == DONE,
+            _ => self.done |= mark.trim() == DONE,
         }
     }
 
-    fn keep(&mut self, line: &str) {
+    fn add_line(&mut self, line: &str) {
         if let Some(part) = self.parts.last_mut() {
             part.lines.push(line.to_owned());
         }
     }
 
-    /// Whether it came to its end.
-    pub(super) const fn is_whole(&self) -> bool {
+    /// Returns true if the script finished.
+    pub(super) const fn is_complete(&self) -> bool {
         self.done
     }
 
-    /// The part called so.
+    /// Returns a part by name.
     pub(super) fn part(&self, name: &str) -> Option<&Part> {
         self.parts.iter().find(|part| part.name == name)
     }
 }
 
 impl Part {
-    /// All that it wrote.
+    /// Returns the complete output.
     pub(super) fn text(&self) -> String {
         self.lines.join("\n")
     }
 
-    /// The results of a test program.
-    pub(super) fn ran(&self) -> Ran {
-        let mut ran = Ran::default();
-        self.lines.iter().for_each(|line| ran.read_line(line));
-        // What was killed with the guest did not succeed.
-        ran.end(ExitStatus::from_raw(self.status.unwrap_or(255) << 8));
-        ran
+    /// Returns the result of a test binary.
+    pub(super) fn result(&self) -> BinaryResult {
+        let mut result = BinaryResult::default();
+        self.lines.iter().for_each(|line| result.read_line(line));
+        // A program without a status was killed with the guest.
+        result.end(ExitStatus::from_raw(self.status.unwrap_or(255) << 8));
+        result
     }
 
-    /// What is wrong with the tests that ran, compared with those that had to.
+    /// Compares the tests that ran with the expected ones and returns the differences.
     pub(super) fn compare(&self, expected: &BTreeSet<String>) -> Vec<String> {
         let results = ["ok", "FAILED"];
         let ran: BTreeSet<String> = self
@@ -124,8 +124,8 @@ impl Part {
             .map(|(name, _)| name.to_owned())
             .collect();
         let missing = expected.difference(&ran).map(|name| format!("{name} did not run"));
-        let more = ran.difference(expected).map(|name| format!("{name} ran, and nobody knows of it"));
-        missing.chain(more).collect()
+        let unexpected = ran.difference(expected).map(|name| format!("{name} ran unexpectedly"));
+        missing.chain(unexpected).collect()
     }
 }
 
@@ -140,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_script_runs_as_the_shell_reads_it_and_its_output_is_taken_apart() {
+    fn output_of_a_script_is_split_into_parts() {
         let mut script = Script::with(&[("NAME", "it's")]);
         script.part("first", "/", 5, &["sh", "-c", "echo $NAME; pwd; printf open"]);
         script.part("second", "/tmp", 5, &["false"]);
         let output = std::process::Command::new("sh").arg("-c").arg(script.finish()).output().unwrap();
         let transcript = read(&String::from_utf8(output.stdout).unwrap().lines().collect::<Vec<_>>());
-        assert!(transcript.is_whole());
+        assert!(transcript.is_complete());
         let first = transcript.part("first").unwrap();
         assert_eq!((first.text().as_str(), first.status), ("it's\n/\nopen", Some(0)));
         let second = transcript.part("second").unwrap();
@@ -155,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn lost_output_is_noticed() {
+    fn lost_output_is_an_incomplete_transcript() {
         let transcript = read(&["@@guest begin a", "test b ... ok"]);
-        assert!(!transcript.is_whole());
+        assert!(!transcript.is_complete());
         assert_eq!(transcript.part("a").unwrap().status, None);
-        assert_ne!(transcript.part("a").unwrap().ran(), Ran::default());
+        assert_ne!(transcript.part("a").unwrap().result(), BinaryResult::default());
     }
 
     #[test]
-    fn exactly_the_expected_tests_must_have_run() {
+    fn missing_and_unexpected_tests_are_reported() {
         let part = read(&["@@guest begin a", "test b ... ok", "test c ... FAILED", "test d ... ignored"]);
         let part = part.part("a").unwrap();
         let compare = |names: &[&str]| part.compare(&names.iter().map(ToString::to_string).collect());
         assert_eq!(compare(&["b", "c"]), [""; 0]);
         assert_eq!(compare(&["b", "c", "d"]), ["d did not run"]);
-        assert_eq!(compare(&["b"]), ["c ran, and nobody knows of it"]);
+        assert_eq!(compare(&["b"]), ["c ran unexpectedly"]);
     }
 }

@@ -1,9 +1,9 @@
-//! What other kernels' verifiers say of the programs.
+//! Runs the verifiers of other kernels on the BPF programs.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_artifact::{Machine, Variant};
+use bpf_artifact::{BpfVariant, Machine};
 
 use super::boot::boot;
 use super::guest_tests::PART_SECONDS;
@@ -14,35 +14,35 @@ use crate::ui;
 use crate::verifier::{self, Verdict, Verdicts};
 use crate::workspace::Workspace;
 
-/// When a guest is ended that asks its verifier.
+/// Time limit of a guest.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The most instructions that a verifier may walk through: the kernel gives up at 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`,
-/// include/linux/bpf.h), and the next compiler or kernel may need more.
-const MOST_VERIFIED: u64 = 600_000;
+/// Limit of verified instructions, with a margin for other compilers and kernels. The kernel's limit is 1,000,000
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h).
+const MAX_VERIFIED: u64 = 600_000;
 
-/// Prints what the verifier of each kernel walks through, program by program.
+/// Prints each kernel's verdict on each program.
 ///
 /// # Errors
 ///
-/// Where a kernel cannot be had, refuses a program, or walks through too much.
+/// If a kernel cannot boot, or if a verdict is not the expected one.
 pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     let mut problems = Vec::new();
     let mut columns = Vec::new();
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         arm64::build(workspace)?;
     }
-    let answers = parallel::each(kernels, |kernel| ask(workspace, kernel));
+    let answers = parallel::map(kernels, |kernel| verify_on(workspace, kernel));
     for (kernel, answer) in kernels.iter().zip(answers) {
         match answer {
             Err(error) => problems.push(format!("Linux {}: {error:#}", kernel.name)),
-            Ok((transcript, trouble)) => {
-                problems.extend(trouble.map(|trouble| format!("Linux {}: {trouble}", kernel.name)));
+            Ok((transcript, problem)) => {
+                problems.extend(problem.map(|problem| format!("Linux {}: {problem}", kernel.name)));
                 let part = transcript.part(PART).cloned().unwrap_or_default();
                 if part.status != Some(0) {
-                    problems.push(format!("Linux {} does not tell of the programs; its words are above", kernel.name));
+                    problems.push(format!("Linux {}: cargo xtask bpf verify failed; its output is above", kernel.name));
                 }
-                columns.push((*kernel, verifier::read(&part.text())));
+                columns.push((*kernel, verifier::parse_verdicts(&part.text())));
             }
         }
     }
@@ -50,8 +50,8 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
         for (program, verdict) in verdicts {
             let shown = match verdict {
                 Verdict::Accepted(Some(count)) => count.to_string(),
-                Verdict::Accepted(None) => String::from(verifier::UNTOLD),
-                Verdict::Refused(words) => format!("refused: {words}"),
+                Verdict::Accepted(None) => String::from(verifier::NO_COUNT),
+                Verdict::Refused(log) => format!("refused: {log}"),
             };
             ui::result(&format!("{:<9} {program:<32} {shown:>8}", kernel.name));
         }
@@ -62,44 +62,45 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
 
 const PART: &str = "verifier";
 
-fn ask(workspace: &Workspace, kernel: &Kernel) -> Result<(Transcript, Option<String>)> {
-    ui::step(&format!("Asking the verifier of Linux {}", kernel.name));
+fn verify_on(workspace: &Workspace, kernel: &Kernel) -> Result<(Transcript, Option<String>)> {
+    ui::step(&format!("Running the verifier of Linux {}", kernel.name));
     let mut script = Script::with(&[]);
     match kernel.machine {
         Machine::X86_64 => {
-            let program = std::env::current_exe().context("this program does not know where it lies")?;
+            let program = std::env::current_exe().context("cannot find the path of this program")?;
             let folder = workspace.join("xtask");
-            script.part(PART, text(&folder)?, PART_SECONDS, &[text(&program)?, "bpf", "verified"]);
+            script.part(PART, text(&folder)?, PART_SECONDS, &[text(&program)?, "bpf", "verify"]);
         }
-        Machine::Aarch64 => script.part(PART, arm64::CHECKOUT, PART_SECONDS, &[arm64::ASKER, "bpf", "verified"]),
+        Machine::Aarch64 => script.part(PART, arm64::PACKAGE, PART_SECONDS, &[arm64::XTASK, "bpf", "verify"]),
     }
     boot(workspace, kernel, kernel.name, script, DEADLINE)
 }
 
-/// What is wrong with a verifier's verdicts.
+/// Compares a kernel's verdicts with the expected ones and returns the differences.
 fn unexpected(kernel: &Kernel, verdicts: &Verdicts) -> Vec<String> {
     let name = kernel.name;
-    let is_of = |program: &str, variant| program.starts_with(verifier::PLAIN) == (variant == Variant::Plain);
+    let is_of =
+        |program: &str, variant| program.starts_with(verifier::LEGACY_PREFIX) == (variant == BpfVariant::Legacy);
     let refusals = || {
         verdicts.iter().filter_map(|(program, verdict)| match verdict {
-            Verdict::Refused(words) => Some((program, words)),
+            Verdict::Refused(log) => Some((program, log)),
             Verdict::Accepted(_) => None,
         })
     };
     let mut problems = Vec::new();
-    for (program, words) in refusals() {
-        if !kernel.refuses.iter().any(|(variant, known)| is_of(program, *variant) && words.contains(known)) {
-            problems.push(format!("Linux {name} refuses {program}: {words}"));
+    for (program, log) in refusals() {
+        if !kernel.refuses.iter().any(|(variant, part)| is_of(program, *variant) && log.contains(part)) {
+            problems.push(format!("Linux {name} refuses {program}: {log}"));
         }
     }
-    for (variant, known) in kernel.refuses {
-        if !refusals().any(|(program, words)| is_of(program, *variant) && words.contains(known)) {
-            problems.push(format!("Linux {name} refuses no program with {known:?}, as it is said to"));
+    for (variant, part) in kernel.refuses {
+        if !refusals().any(|(program, log)| is_of(program, *variant) && log.contains(part)) {
+            problems.push(format!("Linux {name} should refuse a program with {part:?}"));
         }
     }
     for (program, verdict) in verdicts {
-        if matches!(verdict, Verdict::Accepted(Some(count)) if *count > MOST_VERIFIED) {
-            problems.push(format!("Linux {name}: {program} takes more than {MOST_VERIFIED} instructions"));
+        if matches!(verdict, Verdict::Accepted(Some(count)) if *count > MAX_VERIFIED) {
+            problems.push(format!("Linux {name}: {program} has more than {MAX_VERIFIED} verified instructions"));
         }
     }
     problems
@@ -110,16 +111,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_must_take_or_refuse_the_programs_as_it_is_said_to() {
+    fn unexpected_verdicts_are_reported() {
         let kernel = |refuses| Kernel { name: "1.0", machine: Machine::X86_64, suites: &[], refuses };
-        let told = |text| verifier::read(text);
-        let (takes, refuses) = (kernel(&[]), kernel(&[(Variant::Usual, "no atomics")]));
-        assert_eq!(unexpected(&takes, &told("free 1\nplain_free -")), [""; 0]);
-        assert_eq!(unexpected(&takes, &told("free 600001")).len(), 1);
-        assert_eq!(unexpected(&takes, &told("free refused: no atomics")).len(), 1);
-        assert_eq!(unexpected(&refuses, &told("free refused: no atomics\nplain_free 1")), [""; 0]);
-        assert_eq!(unexpected(&refuses, &told("free refused: out of memory")).len(), 2);
-        assert_eq!(unexpected(&refuses, &told("plain_free refused: no atomics")).len(), 2);
-        assert_eq!(unexpected(&refuses, &told("free 1")).len(), 1);
+        let parse = |text| verifier::parse_verdicts(text);
+        let (takes, refuses) = (kernel(&[]), kernel(&[(BpfVariant::Atomics, "no atomics")]));
+        assert_eq!(unexpected(&takes, &parse("free 1\nplain_free -")), [""; 0]);
+        assert_eq!(unexpected(&takes, &parse("free 600001")).len(), 1);
+        assert_eq!(unexpected(&takes, &parse("free refused: no atomics")).len(), 1);
+        assert_eq!(unexpected(&refuses, &parse("free refused: no atomics\nplain_free 1")), [""; 0]);
+        assert_eq!(unexpected(&refuses, &parse("free refused: out of memory")).len(), 2);
+        assert_eq!(unexpected(&refuses, &parse("plain_free refused: no atomics")).len(), 2);
+        assert_eq!(unexpected(&refuses, &parse("free 1")).len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The test programs that cargo builds, so that each can be run with or without privileges.
+//! Builds the test binaries, so that each can run with or without root.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,55 +11,54 @@ use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
-/// One test program.
+/// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
-    /// The package that it tests.
+    /// Name of its package.
     pub(crate) package: String,
-    /// The library, program or file of tests.
+    /// Name of the library, program or test file.
     pub(crate) target: String,
-    /// Whether it is a file of tests alone, which has no reason to be empty.
+    /// True for a file of integration tests, which must contain a test.
     pub(super) is_test_file: bool,
-    /// The program.
     pub(crate) program: PathBuf,
-    /// The package's folder, in which tests run.
+    /// The package's folder, the working directory of its tests.
     pub(crate) folder: PathBuf,
 }
 
 impl Binary {
-    /// As the tally shows it.
+    /// Name in the summary.
     pub(super) fn name(&self) -> String {
         if self.package == self.target { self.package.clone() } else { format!("{} {}", self.package, self.target) }
     }
 
-    /// A command that runs it.
+    /// Returns a command that runs it.
     pub(super) fn command(&self) -> Command {
-        self.as_cargo_does(Command::new(&self.program))
+        self.with_cargo_environment(Command::new(&self.program))
     }
 
-    /// A command that runs it as root, one test at a time: a probe on a shared library slows everyone who uses it.
-    /// After `deadline` it is ended with all that it started.
+    /// Returns a command that runs it as root, one test at a time since a probe on a shared library slows all its users.
+    /// After `deadline` it is killed.
     pub(super) fn privileged_command(&self, root: Root, deadline: Duration) -> Command {
         let mut command = root.command("timeout");
         command.args(["--kill-after=10", &deadline.as_secs().to_string()]).arg(&self.program).arg("--test-threads=1");
-        self.as_cargo_does(command)
+        self.with_cargo_environment(command)
     }
 
-    fn as_cargo_does(&self, mut command: Command) -> Command {
+    fn with_cargo_environment(&self, mut command: Command) -> Command {
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command
     }
 }
 
-/// Builds the test programs of the packages that `which` tells cargo of, in the order of their names.
-pub(super) fn build(workspace: &Workspace, which: &[&str]) -> Result<Vec<Binary>> {
+/// Builds the test binaries of the packages selected by `arguments`, and returns them sorted by name.
+pub(super) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Binary>> {
     let mut cargo = command::cargo();
-    cargo.current_dir(workspace.root()).args(["test", "--no-run"]).args(which);
+    cargo.current_dir(workspace.root()).args(["test", "--no-run"]).args(arguments);
     cargo.arg("--message-format=json-render-diagnostics").stdin(Stdio::null()).stderr(Stdio::inherit());
     ui::note(&command::shown(&cargo));
     let output = cargo.output().context("cannot run cargo")?;
     if !output.status.success() {
-        bail!("the tests could not be built");
+        bail!("cannot build the tests");
     }
     let mut binaries: Vec<Binary> = String::from_utf8_lossy(&output.stdout)
         .lines()
@@ -69,7 +68,7 @@ pub(super) fn build(workspace: &Workspace, which: &[&str]) -> Result<Vec<Binary>
     Ok(binaries)
 }
 
-/// The test program that a message of cargo's tells of, if it does
+/// Returns the test binary of a message of cargo, if it is an artifact message of one
 /// (the Cargo Book, "External tools", "Artifact messages").
 fn parse(message: &Value) -> Option<Binary> {
     (message["reason"] == "compiler-artifact" && message["profile"]["test"] == true).then_some(())?;
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_program_is_taken_from_cargos_message() {
+    fn test_binary_is_parsed_from_an_artifact_message() {
         let binary = parse(&message()).unwrap();
         assert_eq!(binary.name(), "memtrace-tests exact");
         assert!(binary.is_test_file);
@@ -120,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_no_test_is_passed_over() {
+    fn binary_without_tests_is_skipped() {
         let mut message = message();
         message["profile"]["test"] = json!(false);
         assert_eq!(parse(&message), None);
     }
 
     #[test]
-    fn a_package_may_be_named_by_its_folder_alone() {
+    fn package_id_may_omit_the_name() {
         let name = package_name("path+file:///checkout/memtrace#0.1.0", Path::new("/checkout/memtrace"));
         assert_eq!(name.as_deref(), Some("memtrace"));
     }

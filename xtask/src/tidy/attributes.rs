@@ -1,4 +1,4 @@
-//! What the compiler is told to overlook has a reason, and no test is told not to run.
+//! Every `allow` and `expect` has a reason, no test is ignored, and no `dbg!` remains.
 
 use proc_macro2::TokenTree;
 use syn::spanned::Spanned as _;
@@ -38,17 +38,17 @@ impl<'ast> Visit<'ast> for Checker<'_> {
         let line = attribute.span().start().line;
         let path = attribute.path();
         if path.is_ident("ignore") {
-            self.report(line, "a test that does not run is no test");
+            self.report(line, "a test must not be ignored");
         }
         if (path.is_ident("allow") || path.is_ident("expect")) && !has_reason(attribute) {
-            self.report(line, "a lint is overlooked without a reason");
+            self.report(line, "a lint is allowed without a reason");
         }
         visit::visit_attribute(self, attribute);
     }
 
     fn visit_macro(&mut self, item: &'ast Macro) {
         if item.path.is_ident("dbg") {
-            self.report(item.span().start().line, "a leftover of debugging");
+            self.report(item.span().start().line, "remove dbg!");
         }
         visit::visit_macro(self, item);
     }
@@ -69,22 +69,22 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_test_is_a_violation() {
-        assert_eq!(messages("#[test] #[ignore] fn f() {}"), ["a test that does not run is no test"]);
-        assert_eq!(messages("#[test] #[ignore = \"slow\"] fn f() {}"), ["a test that does not run is no test"]);
+    fn ignored_test_is_a_violation() {
+        assert_eq!(messages("#[test] #[ignore] fn f() {}"), ["a test must not be ignored"]);
+        assert_eq!(messages("#[test] #[ignore = \"slow\"] fn f() {}"), ["a test must not be ignored"]);
     }
 
     #[test]
-    fn a_lint_is_overlooked_with_a_reason_only() {
-        let message = "a lint is overlooked without a reason";
+    fn allowed_lint_needs_a_reason() {
+        let message = "a lint is allowed without a reason";
         assert_eq!(messages("#![allow(dead_code)]"), [message]);
         assert_eq!(messages("#[expect(dead_code)] fn f() {}"), [message]);
-        assert_eq!(messages("#[allow(dead_code, reason = \"only half of it is used here\")] fn f() {}"), [""; 0]);
+        assert_eq!(messages("#[allow(dead_code, reason = \"only a part is used here\")] fn f() {}"), [""; 0]);
     }
 
     #[test]
-    fn a_leftover_of_debugging_is_a_violation() {
+    fn dbg_is_a_violation() {
         let text = ["fn f() { db", "g!(1); }"].concat();
-        assert_eq!(messages(&text), ["a leftover of debugging"]);
+        assert_eq!(messages(&text), ["remove dbg!"]);
     }
 }

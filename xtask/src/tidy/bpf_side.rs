@@ -1,4 +1,4 @@
-//! The rooms of the BPF side: probes know nothing of each other, and one room alone touches the rings.
+//! Rules for the BPF programs: probes do not import each other, and only one module accesses the rings.
 
 use proc_macro2::{TokenStream, TokenTree};
 
@@ -8,10 +8,10 @@ use super::{Violation, paths};
 const SOURCES: &str = "memtrace-ebpf/src/";
 const PROBES: &str = "memtrace-ebpf/src/probes/";
 
-/// The one room that declares the rings and writes into them.
+/// The module that declares the rings and writes to them.
 const EMIT: &str = "memtrace-ebpf/src/emit.rs";
 
-/// How a ring is named: the map, its type and the kernel's functions.
+/// Prefixes of ring identifiers: the map, its type and the BPF helpers.
 const RING_NAMES: [&str; 3] = ["RINGS", "RingBuf", "bpf_ringbuf_"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -30,7 +30,11 @@ fn probe_imports(source: &Source) -> Vec<Violation> {
         .filter(|path| path.segments.starts_with(&["crate", "probes"].map(String::from)))
         .filter(|path| path.segments.get(2).is_some_and(|other| other != probe))
         .map(|path| {
-            Violation::new(source, path.line, format!("no probe may import another: {}", path.segments.join("::")))
+            Violation::new(
+                source,
+                path.line,
+                format!("a probe must not import another probe: {}", path.segments.join("::")),
+            )
         })
         .collect()
 }
@@ -43,7 +47,7 @@ fn ring_names(source: &Source) -> Vec<Violation> {
     let mut found = Vec::new();
     each_ident(tokens, &mut |name, line| {
         if RING_NAMES.iter().any(|ring| name.starts_with(ring)) {
-            found.push(Violation::new(source, line, format!("only emit may touch a ring: {name}")));
+            found.push(Violation::new(source, line, format!("only emit may access a ring: {name}")));
         }
     });
     found
@@ -68,22 +72,22 @@ mod tests {
     }
 
     #[test]
-    fn no_probe_imports_another() {
+    fn probes_do_not_import_each_other() {
         let text = "use super::process::exit;";
         assert_eq!(
             messages("memtrace-ebpf/src/probes/heap.rs", text),
-            ["no probe may import another: crate::probes::process::exit"]
+            ["a probe must not import another probe: crate::probes::process::exit"]
         );
         assert_eq!(messages("memtrace-ebpf/src/probes/heap.rs", "use crate::emit::alloc;"), [""; 0]);
     }
 
     #[test]
-    fn only_emit_names_rings() {
+    fn only_emit_accesses_rings() {
         let text = "use crate::maps::RINGS;";
-        assert_eq!(messages("memtrace-ebpf/src/stack.rs", text), ["only emit may touch a ring: RINGS"]);
+        assert_eq!(messages("memtrace-ebpf/src/stack.rs", text), ["only emit may access a ring: RINGS"]);
         assert_eq!(
             messages("memtrace-ebpf/src/loss.rs", "fn f() { unsafe { bpf_ringbuf_submit(p, 0) } }"),
-            ["only emit may touch a ring: bpf_ringbuf_submit"]
+            ["only emit may access a ring: bpf_ringbuf_submit"]
         );
         assert_eq!(messages("memtrace-ebpf/src/emit.rs", text), [""; 0]);
     }

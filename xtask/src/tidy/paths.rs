@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_uses_is_taken_apart() {
+    fn use_group_is_expanded() {
         let found = paths("use crate::{model::{Bytes, Pid as P}, ledger::*};", &["report"]);
         assert_eq!(found, ["crate::model::Bytes", "crate::model::Pid", "crate::ledger"]);
     }
@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn a_nested_module_is_one_level_deeper() {
+    fn nested_module_is_one_level_deeper() {
         assert_eq!(paths("mod tests { use super::super::x; }", &["report", "svg"]), ["crate::report::x"]);
     }
 
     #[test]
-    fn types_expressions_and_macro_arguments_are_seen() {
+    fn types_expressions_and_macro_arguments_are_collected() {
         let text = "fn f(a: aya::Ebpf) { tokio::spawn(1); assert_eq!(g(crate::kernel::N), vec![object::read::X]); }";
         let found = paths(text, &["report"]);
         for path in ["aya::Ebpf", "tokio::spawn", "crate::kernel::N", "object::read::X"] {
@@ -208,18 +208,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_derived_is_seen_and_a_variable_is_no_crate() {
+    fn derives_are_collected_but_not_variables() {
         assert_eq!(paths("#[derive(serde::Serialize)] struct S;", &["model"]), ["serde::Serialize"]);
         assert_eq!(paths("fn f(object: u8) -> u8 { object }", &["report"]), [""; 0]);
     }
 
     #[test]
-    fn a_module_of_the_file_hides_a_crate() {
+    fn module_of_the_file_hides_a_crate() {
         assert_eq!(paths("mod object; use object::Elf;", &["target"]), [""; 0]);
     }
 
     #[test]
-    fn a_path_has_its_line() {
+    fn path_has_its_line() {
         assert_eq!(in_text("\n\nuse aya::Ebpf;", &[]).unwrap()[0].line, 3);
     }
 }

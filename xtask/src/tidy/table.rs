@@ -1,32 +1,32 @@
-//! Who may import whom: the table of ARCHITECTURE.md, as data.
+//! The import rules of memtrace's modules as data. ARCHITECTURE.md documents them.
 
-/// A room of memtrace: a module at the top of the crate.
-pub(super) struct Room {
+/// A top-level module of memtrace.
+pub(super) struct Module {
     pub(super) name: &'static str,
-    /// The rooms, or single items of rooms, that it may import; itself always.
+    /// Modules, or single items of modules, that it may import.
     pub(super) imports: &'static [&'static str],
 }
 
-/// The modules, in the order of their levels: each imports modules above it only.
-pub(super) const ROOMS: &[Room] = &[
-    Room { name: "model", imports: &[] },
-    Room { name: "elf", imports: &["model"] },
-    Room { name: "procfs", imports: &["model", "elf"] },
-    Room { name: "kernel", imports: &["model", "procfs"] },
-    Room { name: "mmap_events", imports: &["model"] },
-    Room { name: "probe_site", imports: &["model", "elf"] },
-    Room { name: "allocators", imports: &["model", "elf", "probe_site", "procfs"] },
-    Room { name: "launch", imports: &["model", "procfs"] },
-    Room { name: "loader", imports: &["model", "elf", "procfs", "allocators", "launch"] },
-    Room { name: "eh_frame", imports: &["model", "elf"] },
-    Room { name: "explain", imports: &["model", "procfs", "elf", "allocators"] },
-    Room { name: "ledger", imports: &["model"] },
-    Room { name: "pipeline", imports: &["model", "ledger"] },
-    Room { name: "registry", imports: &["model"] },
-    Room { name: "reconcile", imports: &["model"] },
-    Room { name: "symbolize", imports: &["model", "elf"] },
-    Room { name: "report", imports: &["model"] },
-    Room {
+/// The modules in dependency order: each may import only modules above it.
+pub(super) const MODULES: &[Module] = &[
+    Module { name: "model", imports: &[] },
+    Module { name: "elf", imports: &["model"] },
+    Module { name: "procfs", imports: &["model", "elf"] },
+    Module { name: "kernel", imports: &["model", "procfs"] },
+    Module { name: "mmap_events", imports: &["model"] },
+    Module { name: "probe_site", imports: &["model", "elf"] },
+    Module { name: "allocators", imports: &["model", "elf", "probe_site", "procfs"] },
+    Module { name: "launch", imports: &["model", "procfs"] },
+    Module { name: "loader", imports: &["model", "elf", "procfs", "allocators", "launch"] },
+    Module { name: "eh_frame", imports: &["model", "elf"] },
+    Module { name: "explain", imports: &["model", "procfs", "elf", "allocators"] },
+    Module { name: "ledger", imports: &["model"] },
+    Module { name: "pipeline", imports: &["model", "ledger"] },
+    Module { name: "registry", imports: &["model"] },
+    Module { name: "reconcile", imports: &["model"] },
+    Module { name: "symbolize", imports: &["model", "elf"] },
+    Module { name: "report", imports: &["model"] },
+    Module {
         name: "session",
         imports: &[
             "model",
@@ -48,7 +48,7 @@ pub(super) const ROOMS: &[Room] = &[
             "report",
         ],
     },
-    Room {
+    Module {
         name: "doctor",
         imports: &[
             "model",
@@ -63,42 +63,42 @@ pub(super) const ROOMS: &[Room] = &[
             "report",
         ],
     },
-    Room { name: "cli", imports: &["model", "session", "doctor", "report::Format"] },
+    Module { name: "cli", imports: &["model", "session", "doctor", "report::Format"] },
 ];
 
-/// Another crate, or a part of one, and the rooms that may name it.
-pub(super) struct Foreign {
+/// A dependency, or a part of one, and the modules that may use it.
+pub(super) struct Dependency {
     pub(super) path: &'static str,
-    pub(super) rooms: Rooms,
+    pub(super) users: Users,
 }
 
-/// Which rooms may name something.
-pub(super) enum Rooms {
-    /// All of them.
-    Any,
-    /// These alone.
+/// The modules that may use a dependency.
+pub(super) enum Users {
+    /// All modules.
+    All,
+    /// Only these modules.
     Only(&'static [&'static str]),
-    /// The first may name all of it; the second constants alone, which are written in capitals.
+    /// The modules in the first list, and those in the second list for constants (names in capitals).
     ConstantsFor(&'static [&'static str], &'static [&'static str]),
 }
 
-/// Every crate that memtrace depends on. The longest path that fits counts.
-pub(super) const FOREIGN: &[Foreign] = &[
-    Foreign { path: "aya", rooms: Rooms::Only(&["kernel"]) },
-    Foreign { path: "aya_log", rooms: Rooms::Only(&["kernel"]) },
-    Foreign { path: "aya_obj", rooms: Rooms::Only(&["kernel"]) },
-    Foreign { path: "blazesym", rooms: Rooms::Only(&["symbolize"]) },
-    Foreign { path: "clap", rooms: Rooms::Only(&["cli"]) },
-    Foreign { path: "clap_complete", rooms: Rooms::Only(&["cli"]) },
-    Foreign { path: "clap_mangen", rooms: Rooms::Only(&["cli"]) },
-    Foreign { path: "env_logger", rooms: Rooms::Only(&["cli"]) },
-    Foreign { path: "gimli", rooms: Rooms::Only(&["eh_frame"]) },
-    Foreign { path: "hashbrown", rooms: Rooms::Any },
-    Foreign { path: "iced_x86", rooms: Rooms::Only(&["probe_site"]) },
-    Foreign { path: "inferno", rooms: Rooms::Only(&["report"]) },
-    Foreign {
+/// All dependencies of memtrace. The longest matching path applies.
+pub(super) const DEPENDENCIES: &[Dependency] = &[
+    Dependency { path: "aya", users: Users::Only(&["kernel"]) },
+    Dependency { path: "aya_log", users: Users::Only(&["kernel"]) },
+    Dependency { path: "aya_obj", users: Users::Only(&["kernel"]) },
+    Dependency { path: "blazesym", users: Users::Only(&["symbolize"]) },
+    Dependency { path: "clap", users: Users::Only(&["cli"]) },
+    Dependency { path: "clap_complete", users: Users::Only(&["cli"]) },
+    Dependency { path: "clap_mangen", users: Users::Only(&["cli"]) },
+    Dependency { path: "env_logger", users: Users::Only(&["cli"]) },
+    Dependency { path: "gimli", users: Users::Only(&["eh_frame"]) },
+    Dependency { path: "hashbrown", users: Users::All },
+    Dependency { path: "iced_x86", users: Users::Only(&["probe_site"]) },
+    Dependency { path: "inferno", users: Users::Only(&["report"]) },
+    Dependency {
         path: "libc",
-        rooms: Rooms::Only(&[
+        users: Users::Only(&[
             "kernel",
             "procfs",
             "mmap_events",
@@ -111,71 +111,75 @@ pub(super) const FOREIGN: &[Foreign] = &[
             "cli",
         ]),
     },
-    Foreign { path: "log", rooms: Rooms::Any },
-    Foreign { path: "memtrace_common", rooms: Rooms::Only(&["kernel", "model"]) },
-    Foreign { path: "memtrace_common::unwind", rooms: Rooms::Only(&["kernel", "eh_frame"]) },
-    // The model gives its types the values that the wire gives them: ids that stand for no stack, the length of a tick.
-    Foreign { path: "memtrace_common::wire", rooms: Rooms::ConstantsFor(&["kernel"], &["model"]) },
-    // The pipeline's tests split events over the shards as the kernel half does.
-    Foreign { path: "memtrace_common::wire::ring_of", rooms: Rooms::Only(&["kernel", "pipeline"]) },
-    Foreign { path: "memtrace_common::wire::ring_of_memory", rooms: Rooms::Only(&["kernel", "pipeline"]) },
-    Foreign { path: "object", rooms: Rooms::Only(&["elf", "eh_frame", "symbolize"]) },
-    Foreign { path: "rustc_hash", rooms: Rooms::Any },
-    Foreign { path: "serde", rooms: Rooms::Only(&["report", "session", "cli"]) },
-    Foreign { path: "serde_json", rooms: Rooms::Only(&["report", "session", "cli"]) },
-    Foreign { path: "thiserror", rooms: Rooms::Any },
-    Foreign { path: "tokio", rooms: Rooms::Only(&["session"]) },
+    Dependency { path: "log", users: Users::All },
+    Dependency { path: "memtrace_common", users: Users::Only(&["kernel", "model"]) },
+    Dependency { path: "memtrace_common::unwind", users: Users::Only(&["kernel", "eh_frame"]) },
+    // The model's types have special values from the wire format, such as the id of an absent stack.
+    Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
+    // The pipeline's tests distribute events to shards like the BPF programs.
+    Dependency { path: "memtrace_common::wire::ring_of", users: Users::Only(&["kernel", "pipeline"]) },
+    Dependency { path: "memtrace_common::wire::ring_of_memory", users: Users::Only(&["kernel", "pipeline"]) },
+    Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
+    Dependency { path: "rustc_hash", users: Users::All },
+    Dependency { path: "serde", users: Users::Only(&["report", "session", "cli"]) },
+    Dependency { path: "serde_json", users: Users::Only(&["report", "session", "cli"]) },
+    Dependency { path: "thiserror", users: Users::All },
+    Dependency { path: "tokio", users: Users::Only(&["session"]) },
 ];
 
-/// The room called `name`.
-pub(super) fn room(name: &str) -> Option<&'static Room> {
-    ROOMS.iter().find(|room| room.name == name)
+/// Returns the row of a top-level module.
+pub(super) fn module(name: &str) -> Option<&'static Module> {
+    MODULES.iter().find(|module| module.name == name)
 }
 
-/// The longest entry of [`FOREIGN`] that `path` lies in.
-pub(super) fn foreign(path: &[String]) -> Option<&'static Foreign> {
-    FOREIGN.iter().filter(|foreign| starts_with(path, foreign.path)).max_by_key(|foreign| foreign.path.len())
+/// Returns the row of [`DEPENDENCIES`] with the longest path that is a prefix of `path`.
+pub(super) fn dependency(path: &[String]) -> Option<&'static Dependency> {
+    DEPENDENCIES.iter().filter(|row| starts_with(path, row.path)).max_by_key(|row| row.path.len())
 }
 
-/// Whether `path` is `prefix`, written with colons, or lies in it.
+/// Returns true if `prefix`, a path with colons, is a prefix of `path`.
 pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
     let mut segments = path.iter();
-    prefix.split("::").all(|wanted| segments.next().is_some_and(|segment| segment == wanted))
+    prefix.split("::").all(|expected| segments.next().is_some_and(|segment| segment == expected))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ENGINES: [&str; 6] = ["kernel", "target", "unwind", "ledger", "symbolize", "report"];
+    const PURE: [&str; 5] = ["ledger", "mmap_events", "reconcile", "registry", "report"];
 
     #[test]
-    fn engines_import_the_model_and_nothing_else() {
-        for engine in ENGINES {
-            assert_eq!(room(engine).unwrap().imports, ["model"], "{engine}");
+    fn pure_modules_import_only_the_model() {
+        for name in PURE {
+            assert_eq!(module(name).unwrap().imports, ["model"], "{name}");
         }
     }
 
     #[test]
-    fn every_import_is_a_room() {
-        for import in ROOMS.iter().flat_map(|room| room.imports) {
-            assert!(room(import.split("::").next().unwrap()).is_some(), "{import}");
+    fn imports_are_modules_above_the_importing_one() {
+        for (index, row) in MODULES.iter().enumerate() {
+            for import in row.imports {
+                let name = import.split("::").next().unwrap();
+                assert!(MODULES[..index].iter().any(|above| above.name == name), "{} imports {import}", row.name);
+            }
         }
     }
 
     #[test]
-    fn every_room_is_in_the_documents_table() {
+    fn modules_are_documented() {
         let document = include_str!("../../../ARCHITECTURE.md");
-        for Room { name, .. } in ROOMS {
-            assert!(document.contains(&format!("| `memtrace::{name}` |")), "{name}");
+        for Module { name, .. } in MODULES {
+            let documented = ["", "memtrace::"].iter().any(|prefix| document.contains(&format!("`{prefix}{name}`")));
+            assert!(documented, "{name}");
         }
     }
 
     #[test]
-    fn the_longest_entry_counts() {
+    fn longest_dependency_path_applies() {
         let path = ["memtrace_common", "wire", "Kind"].map(String::from);
-        assert_eq!(foreign(&path).unwrap().path, "memtrace_common::wire");
-        assert_eq!(foreign(&path[..1]).unwrap().path, "memtrace_common");
-        assert!(foreign(&[String::from("std")]).is_none());
+        assert_eq!(dependency(&path).unwrap().path, "memtrace_common::wire");
+        assert_eq!(dependency(&path[..1]).unwrap().path, "memtrace_common");
+        assert!(dependency(&[String::from("std")]).is_none());
     }
 }

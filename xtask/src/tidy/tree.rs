@@ -1,4 +1,4 @@
-//! The files that the rules are about.
+//! The source files that the rules apply to.
 
 use std::fs;
 use std::path::Path;
@@ -8,23 +8,23 @@ use anyhow::{Context as _, Result};
 
 use crate::command;
 
-/// Where nothing lies that people write.
+/// Folders without sources.
 const SKIPPED: [&str; 3] = ["target", "memtrace-ebpf/target", ".git"];
 
-/// Every text file of the checkout but those that git is told to ignore.
+/// All text files of the checkout that git does not ignore.
 pub(super) struct Tree {
     pub(super) sources: Vec<Source>,
 }
 
-/// One text file.
+/// A text file.
 pub(super) struct Source {
-    /// From the top of the checkout, with slashes.
+    /// Relative to the top folder of the checkout, with slashes.
     pub(super) path: String,
     pub(super) text: String,
 }
 
 impl Tree {
-    /// Reads the checkout at `root`, passing over what is not text.
+    /// Reads the checkout at `root`. Skips files that are not UTF-8.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut paths = match listed_by_git(root) {
             Some(paths) => paths,
@@ -38,12 +38,12 @@ impl Tree {
         let mut sources = Vec::new();
         for path in paths {
             let file = root.join(&path);
-            // Git lists what has just been deleted, and links, which are read where they lead to.
+            // Git lists deleted files, and symbolic links, whose targets are listed too.
             if !file.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
                 continue;
             }
             let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            // Objects, archives and the like are no sources.
+            // Other files, such as objects and archives, are not sources.
             if let Ok(text) = String::from_utf8(bytes) {
                 sources.push(Source { path, text });
             }
@@ -51,12 +51,12 @@ impl Tree {
         Ok(Self { sources })
     }
 
-    /// The Rust files below `folder`.
+    /// Returns the Rust files below `folder`.
     pub(super) fn rust_below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a Source> {
         self.sources.iter().filter(move |source| source.is_rust() && source.path.starts_with(folder))
     }
 
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub(super) fn at(&self, path: &str) -> Option<&Source> {
         self.sources.iter().find(|source| source.path == path)
     }
@@ -67,16 +67,16 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// The name without its folders.
+    /// Returns the name without the folder.
     pub(super) fn file_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 }
 
-/// `None` where this is no checkout of git, but the contents of an archive.
+/// Returns `None` for an unpacked archive without a git repository.
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     root.join(".git").exists().then_some(())?;
-    // Root may look at a checkout that belongs to somebody else, which git refuses unless told.
+    // Root may run this on another user's checkout, which git refuses by default.
     let files =
         command::answer(
             Command::new("git")
@@ -105,7 +105,7 @@ fn walk(folder: &Path, prefix: &str, paths: &mut Vec<String>) -> Result<()> {
 
 #[cfg(test)]
 impl Tree {
-    /// A made-up checkout.
+    /// Creates a checkout of these paths and texts.
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
         let source = |&(path, text): &(&str, &str)| Source { path: path.to_owned(), text: text.to_owned() };
         Self { sources: files.iter().map(source).collect() }
@@ -118,13 +118,13 @@ mod tests {
     use crate::workspace::Workspace;
 
     #[test]
-    fn a_checkout_is_read_with_git_and_without() {
+    fn checkout_is_read_with_and_without_git() {
         let workspace = Workspace::find().unwrap();
         let mut walked = Vec::new();
         walk(workspace.root(), "", &mut walked).unwrap();
         for path in ["xtask/src/tidy/tree.rs", "Cargo.toml", ".gitignore"] {
-            assert!(walked.iter().any(|walked| walked == path), "{path} was not found by walking");
-            assert!(Tree::read(workspace.root()).unwrap().at(path).is_some(), "{path} was not found");
+            assert!(walked.iter().any(|walked| walked == path), "{path} was not found without git");
+            assert!(Tree::read(workspace.root()).unwrap().at(path).is_some(), "{path} was not found with git");
         }
         assert!(!walked.iter().any(|path| path.starts_with("target/")));
     }

@@ -1,15 +1,15 @@
-//! Words that say something is unfinished, and names of one machine.
+//! Forbidden words: markers of unfinished work, paths of one machine, hosts of package registries.
 
 use super::Violation;
 use super::tree::{Source, Tree};
 
-/// Written in two parts, so that this table is not its own violation.
+/// Markers of unfinished work, written in two parts so that this table is not a violation.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// Folders that only one machine has.
+/// Folders of one machine.
 const FOLDERS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
-/// Where a crate or a package is fetched from is a matter of the machine that fetches it.
+/// Hosts of package registries: the machine's configuration selects them.
 const HOSTS: [&str; 4] = [
     concat!("://index.", "crates.io"),
     concat!("://static.", "crates.io"),
@@ -17,7 +17,7 @@ const HOSTS: [&str; 4] = [
     concat!("://deb.", "debian.org"),
 ];
 
-/// Where cargo says a crate came from when it came from where everyone gets it.
+/// Source of a crate from the public registry in a lock file.
 const PUBLIC_REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -26,38 +26,38 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 
 fn check_file(source: &Source) -> Vec<Violation> {
     let lock = source.file_name() == "Cargo.lock";
-    // A picture carries the script that makes it a flame graph to click into, in its author's words.
+    // A flame graph contains a third-party script.
     let picture = source.path.ends_with(".svg");
     let mut found = Vec::new();
     for (index, line) in source.text.lines().enumerate() {
         let mut report = |message: String| found.push(Violation::new(source, index + 1, message));
-        for folder in FOLDERS.into_iter().filter(|folder| has_path(line, folder)) {
-            report(format!("a folder of one machine: {folder}"));
+        for folder in FOLDERS.into_iter().filter(|folder| contains_path(line, folder)) {
+            report(format!("path of one machine: {folder}"));
         }
         for host in HOSTS.into_iter().filter(|host| line.contains(host)) {
-            report(format!("a host to fetch from: {host}"));
+            report(format!("host of a package registry: {host}"));
         }
         if lock {
             if line.starts_with("source = ") && !line.contains(PUBLIC_REGISTRY) {
-                report(String::from("a crate that does not come from the public registry"));
+                report(String::from("crate from another registry"));
             }
         } else if !picture {
-            for word in UNFINISHED.into_iter().filter(|word| has_word(line, word)) {
-                report(format!("something is unfinished: {word}"));
+            for word in UNFINISHED.into_iter().filter(|word| contains_word(line, word)) {
+                report(format!("marker of unfinished work: {word}"));
             }
         }
     }
     found
 }
 
-/// Whether a path in `line` begins with `folder`, rather than having it further on as `/proc/7/root/usr` has.
-fn has_path(line: &str, folder: &str) -> bool {
+/// Returns true if a path in `line` starts with `folder`. A path such as `/proc/7/root/usr` contains it elsewhere.
+fn contains_path(line: &str, folder: &str) -> bool {
     let continues = |c: char| c.is_alphanumeric() || "_-.*}>)]$~".contains(c);
     line.match_indices(folder).any(|(start, _)| !line[..start].ends_with(continues))
 }
 
-/// Whether `line` has `word` standing alone, not as a part of a longer one such as `mkstemp`'s row of capitals.
-fn has_word(line: &str, word: &str) -> bool {
+/// Returns true if `line` contains `word`, but not as a part of a longer word such as a template for `mkstemp`.
+fn contains_word(line: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(start, _)| {
         let end = start + word.len();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfinished_is_a_violation_in_any_file() {
+    fn marker_of_unfinished_work_is_a_violation_in_any_file() {
         for word in UNFINISHED {
             assert_eq!(count("README.md", &format!("a\n{word}: more")), 1);
             assert_eq!(count("tests/victims/exact.c", &format!("/* {word} */")), 1);
@@ -82,19 +82,19 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_may_carry_the_words_of_others_but_no_folder_of_one_machine() {
+    fn flame_graph_may_have_markers_but_no_path_of_a_machine() {
         assert_eq!(count("docs/demo.svg", UNFINISHED[0]), 0);
         assert_eq!(count("docs/demo.svg", &format!("\"{}main\"", FOLDERS[0])), 1);
     }
 
     #[test]
-    fn a_part_of_a_name_is_no_word() {
+    fn part_of_a_longer_word_is_permitted() {
         assert_eq!(count("a.rs", &format!("\"/tmp/name-{0}{0}\"", UNFINISHED[2])), 0);
         assert_eq!(count("a.rs", &format!("MAS{}S", UNFINISHED[0])), 0);
     }
 
     #[test]
-    fn a_folder_of_one_machine_is_a_violation_where_a_path_begins() {
+    fn path_of_a_machine_is_a_violation_at_its_start() {
         for folder in FOLDERS {
             assert_eq!(count(".ci/run", &format!("cd {folder}main")), 1);
             assert_eq!(count("a.rs", &format!("\"{folder}main\"")), 1);
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_to_fetch_from_is_a_violation() {
+    fn registry_host_is_a_violation() {
         for host in HOSTS {
             assert_eq!(count("Dockerfile", &format!("https{host}/")), 1);
         }
     }
 
     #[test]
-    fn locked_crates_come_from_the_public_registry() {
+    fn locked_crates_are_from_the_public_registry() {
         assert_eq!(count("Cargo.lock", &format!("source = \"{PUBLIC_REGISTRY}\"")), 0);
         assert_eq!(count("Cargo.lock", "source = \"registry+https://mirror.example/index\""), 1);
     }

@@ -14,31 +14,31 @@ use crate::command;
 pub(super) struct Compiler {
     kind: Kind,
     version: String,
-    /// The major version of its LLVM, whose bitcode the linker has to read.
+    /// Major version of its LLVM; the linker must read its bitcode.
     pub(super) llvm: u32,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A rustup nightly with the sources of core, which cargo then builds.
+    /// A rustup nightly with rust-src: cargo builds `core`.
     Nightly { toolchain: String },
-    /// A compiler that came with a compiled core for BPF.
+    /// A compiler with a compiled `core` for BPF.
     Compiled { rustc: PathBuf },
 }
 
 impl Compiler {
-    /// A `cargo build` that uses this compiler.
+    /// Returns a `cargo build` with this compiler.
     pub(super) fn cargo_build(&self) -> Command {
         match &self.kind {
             Kind::Nightly { toolchain } => {
                 let mut command = Command::new("rustup");
-                // Cargo tells its children which compiler it uses, which is not the one wanted here.
+                // The cargo that runs this program sets RUSTC to its own compiler.
                 command.args(["run", toolchain, "cargo", "build", "-Zbuild-std=core"]).env_remove("RUSTC");
                 command
             }
             Kind::Compiled { rustc } => {
                 let mut command = command::cargo();
-                // The crates for BPF use features that are unstable outside of nightly compilers.
+                // The BPF crates use unstable features.
                 command.arg("build").env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
                 command
             }
@@ -49,13 +49,13 @@ impl Compiler {
 impl fmt::Display for Compiler {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Nightly { toolchain } => write!(out, "{} with rust-src, of {toolchain}", self.version),
+            Kind::Nightly { toolchain } => write!(out, "{} of {toolchain}, with rust-src", self.version),
             Kind::Compiled { rustc } => write!(out, "{} at {}", self.version, rustc.display()),
         }
     }
 }
 
-/// Every compiler that can build for BPF, the one to prefer first.
+/// Returns the compilers that can build for BPF, in order of preference.
 pub(super) fn find() -> Vec<Compiler> {
     nightlies().into_iter().chain(compiled()).collect()
 }
@@ -105,7 +105,7 @@ fn has_compiled_core(folder: &Path) -> bool {
     })
 }
 
-/// The first line of `rustc -vV`, and LLVM's major version.
+/// Returns the first line of `rustc -vV` and the major version of LLVM.
 fn versions(verbose: &str) -> Option<(String, u32)> {
     let llvm = verbose.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     Some((verbose.lines().next()?.to_owned(), llvm_major(llvm)?))
@@ -116,14 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compiler_says_its_version_and_that_of_its_llvm() {
+    fn versions_are_parsed_from_verbose_output() {
         let verbose = "rustc 1.96.0 (ac68faa20 2026-05-25)\nbinary: rustc\nrelease: 1.96.0\nLLVM version: 22.1.8";
         assert_eq!(versions(verbose), Some((String::from("rustc 1.96.0 (ac68faa20 2026-05-25)"), 22)));
         assert_eq!(versions("rustc 1.96.0"), None);
     }
 
     #[test]
-    fn a_folder_without_core_is_no_target() {
+    fn folder_without_core_is_not_accepted() {
         assert!(!has_compiled_core(Path::new("/nonexistent")));
         assert!(!has_compiled_core(Path::new("/")));
     }

@@ -1,4 +1,4 @@
-//! Installed LLVM libraries, against which the linker is built.
+//! Installed LLVM libraries, required for building the linker.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,10 @@ use anyhow::Result;
 use super::{ask, llvm_major};
 use crate::{command, debian};
 
-/// The versions of LLVM that bpf-linker has a feature for.
+/// Versions of LLVM that bpf-linker has a feature for.
 pub(super) const SUPPORTED: RangeInclusive<u32> = 21..=23;
 
-/// What building the linker needs besides LLVM itself.
+/// Packages required for building the linker, except LLVM.
 const BUILD_PACKAGES: [&str; 6] = ["libzstd-dev", "zlib1g-dev", "pkg-config", "gcc", "g++", "make"];
 
 /// An installed LLVM with its development files.
@@ -25,16 +25,16 @@ pub(super) struct Llvm {
     pub(super) bin: PathBuf,
 }
 
-/// The oldest installed LLVM that reads the bitcode of version `compiler`: bitcode is read by its own and later ones.
+/// Returns the oldest installed LLVM that reads bitcode of version `compiler`: the same version or later.
 pub(super) fn find(compiler: u32) -> Option<Llvm> {
     choose(&installed(), compiler)
 }
 
-/// Installs the LLVM of version `compiler`, and what building the linker against it needs.
+/// Installs LLVM of version `compiler` and the packages required for building the linker.
 pub(super) fn install(compiler: u32) -> Result<()> {
     let llvm = [format!("llvm-{compiler}-dev"), format!("libpolly-{compiler}-dev")];
     let packages: Vec<&str> = llvm.iter().map(String::as_str).chain(BUILD_PACKAGES).collect();
-    debian::install(&packages, "building bpf-linker (or put a bpf-linker of the right version into PATH)")
+    debian::install(&packages, "building bpf-linker (or put a compatible bpf-linker in PATH)")
 }
 
 fn choose(installed: &BTreeSet<Llvm>, compiler: u32) -> Option<Llvm> {
@@ -43,7 +43,7 @@ fn choose(installed: &BTreeSet<Llvm>, compiler: u32) -> Option<Llvm> {
 
 fn installed() -> BTreeSet<Llvm> {
     let mut configs = command::in_path("llvm-config");
-    // Debian and its children put every version into a folder of its own.
+    // Debian installs each version in a separate folder.
     for entry in fs::read_dir("/usr/lib").into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with("llvm-") {
             configs.push(entry.path().join("bin/llvm-config"));
@@ -54,7 +54,7 @@ fn installed() -> BTreeSet<Llvm> {
 
 fn inspect(config: &Path) -> Option<Llvm> {
     let major = llvm_major(&ask(config, "--version")?)?;
-    // Without headers only tools were installed, and nothing can be built.
+    // Only the tools are installed if there are no headers.
     let headers = PathBuf::from(ask(config, "--includedir")?).join("llvm-c/Core.h");
     headers.is_file().then_some(())?;
     Some(Llvm { major, bin: config.parent()?.to_path_buf() })
@@ -73,18 +73,18 @@ mod tests {
     }
 
     #[test]
-    fn the_compilers_own_version_is_preferred() {
+    fn version_of_the_compiler_is_preferred() {
         assert_eq!(chosen(&[14, 22, 23], 22), Some(22));
     }
 
     #[test]
-    fn a_later_version_does_and_an_earlier_one_does_not() {
+    fn later_version_is_accepted_and_earlier_is_not() {
         assert_eq!(chosen(&[23], 22), Some(23));
         assert_eq!(chosen(&[21], 22), None);
     }
 
     #[test]
-    fn a_version_that_the_linker_does_not_know_is_passed_over() {
+    fn version_unsupported_by_the_linker_is_skipped() {
         assert_eq!(chosen(&[14], 14), None);
         assert_eq!(chosen(&[24], 22), None);
     }
