@@ -3,27 +3,29 @@
 //! An allocator is told by what it defines, for others or, where its table of all symbols was left to it, for itself. What
 //! is said of an object depends on its bytes alone and on what the user has named.
 
+mod error;
 mod functions;
 mod kind;
 mod names;
 mod sites;
 mod surroundings;
+mod verdict;
 mod wanted;
 mod wrappers;
 
-use std::fmt;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::elf::{Elf, ElfError, Source};
 use crate::model::{Naming, Object, ProcessImage, Shape};
-use crate::procfs::error::TargetError;
 
+pub use error::AllocatorError;
 use functions::Place;
 pub use functions::{FoundFunction, SkipReason, Skipped};
 pub use kind::{Kind, Kinds};
 use names::{Listed, Named};
+pub use verdict::{ExaminedObject, Verdict};
 pub use wanted::{Hooks, Named as NamedAllocator, UserHooks};
 
 /// An object that defines the functions of an allocator.
@@ -48,65 +50,6 @@ impl Allocator {
     }
 }
 
-/// What an object turned out to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// An allocator that is traced.
-    Traced(Kinds),
-    /// An allocator, but what it does of this (allocating, freeing) cannot be probed.
-    Unprobeable(Kinds, &'static str),
-    /// No allocator: it does not define this function.
-    Lacks(&'static str),
-    /// glibc's dynamic linker.
-    DynamicLinker,
-    /// No table of symbols at all: a statically linked program that was stripped.
-    NoSymbols,
-    /// Made by Go.
-    Go,
-    /// Not an ELF file.
-    NotElf,
-    /// For another kind of machine.
-    Foreign(&'static str),
-    /// The file could not be opened.
-    NotOpened,
-    /// The file is damaged or could not be read.
-    Bad(String),
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Traced(kinds) => write!(out, "the allocator of {kinds}"),
-            Self::Unprobeable(kinds, what) => write!(out, "the allocator of {kinds}, whose {what} cannot be probed"),
-            Self::Lacks(function) => write!(out, "no allocator, does not define {function}"),
-            Self::DynamicLinker => out.write_str("glibc's dynamic linker, whose allocator serves only itself"),
-            Self::NoSymbols => out.write_str("statically linked and stripped, so that its allocator cannot be found"),
-            Self::Go => {
-                out.write_str("made by Go, whose own heap is not followed: a return probe would break its stacks")
-            }
-            Self::NotElf => out.write_str("not an ELF file"),
-            Self::Foreign(what) => write!(out, "for another machine ({what})"),
-            Self::NotOpened => out.write_str("could not be opened"),
-            Self::Bad(why) => out.write_str(why),
-        }
-    }
-}
-
-/// An object that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExaminedObject {
-    /// The file, as the target sees it.
-    pub path: PathBuf,
-    /// What it turned out to be.
-    pub verdict: Verdict,
-}
-
-impl fmt::Display for ExaminedObject {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path.display(), self.verdict)
-    }
-}
-
 /// What was found in a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
@@ -121,17 +64,17 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// [`TargetError::BadObject`] or [`TargetError::NoAllocator`] where there is none.
-    pub fn supported(&self) -> Result<Vec<&Allocator>, TargetError> {
+    /// [`AllocatorError::BadObject`] or [`AllocatorError::NotFound`] where there is none.
+    pub fn supported(&self) -> Result<Vec<&Allocator>, AllocatorError> {
         let supported: Vec<_> = self.allocators.iter().filter(|allocator| allocator.is_supported()).collect();
         if !supported.is_empty() {
             return Ok(supported);
         }
         let bad = self.looked_at.iter().find_map(|looked| match &looked.verdict {
-            Verdict::Bad(why) => Some(TargetError::BadObject { path: looked.path.clone(), why: why.clone() }),
+            Verdict::Bad(why) => Some(AllocatorError::BadObject { path: looked.path.clone(), reason: why.clone() }),
             _ => None,
         });
-        Err(bad.unwrap_or_else(|| TargetError::NoAllocator { looked_at: self.looked_at.clone() }))
+        Err(bad.unwrap_or_else(|| AllocatorError::NotFound { examined: self.looked_at.clone() }))
     }
 
     /// Looks at one more object.

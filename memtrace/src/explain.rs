@@ -19,7 +19,7 @@ use self::span::Span;
 use crate::allocators::Survey;
 use crate::elf::Elf;
 use crate::model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
-use crate::procfs::error::TargetError;
+use crate::procfs::error::ProcessError;
 use crate::procfs::objects::Objects;
 use crate::procfs::page_map;
 use crate::procfs::peek::Peek;
@@ -35,7 +35,7 @@ const ATTEMPTS: u32 = 5;
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at. Where only its memory may not be read, that is said in the result.
-pub fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, TargetError> {
+pub fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, ProcessError> {
     let pid = process.pid;
     let peek = Peek::open(pid);
     let tmpfs = Tmpfs::of(pid);
@@ -73,7 +73,7 @@ pub fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Res
 }
 
 /// The mappings, and what the kernel counts before and after they are read; read again where that is not the same.
-fn steadily(process: &Process) -> Result<(Vec<Area>, StatusCounters, StatusCounters), TargetError> {
+fn steadily(process: &Process) -> Result<(Vec<Area>, StatusCounters, StatusCounters), ProcessError> {
     let pid = process.pid;
     let mut before = counted(pid)?;
     let mut attempt = 1;

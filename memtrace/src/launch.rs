@@ -5,6 +5,7 @@
 //! child ends too. Once released, the command is on its own: it goes on even when memtrace is killed.
 
 mod child;
+mod error;
 mod identity;
 pub(crate) mod path;
 mod wait;
@@ -16,10 +17,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::Pid;
-use crate::procfs::error::TargetError;
 use crate::procfs::pidfd;
 use child::{Failure, Plan, Step, Strings};
 
+pub use error::LaunchError;
 pub use identity::Identity;
 pub use wait::Child;
 
@@ -43,21 +44,21 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// [`TargetError::CommandNotFound`], [`TargetError::CommandNotRunnable`] for a file that is no program, and
-    /// [`TargetError::Start`] where the child cannot be made.
-    pub fn prepare(argv: &[OsString], identity: Option<&Identity>) -> Result<Self, TargetError> {
+    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`] for a file that is no program, and
+    /// [`LaunchError::Start`] where the child cannot be made.
+    pub fn prepare(argv: &[OsString], identity: Option<&Identity>) -> Result<Self, LaunchError> {
         let command = argv.first().filter(|command| !command.is_empty());
-        let command = command.ok_or_else(|| TargetError::CommandNotFound { command: OsString::new() })?.clone();
-        let start = |what| move |source| TargetError::Start { what, source };
+        let command = command.ok_or_else(|| LaunchError::NotFound { command: OsString::new() })?.clone();
+        let start = |step| move |source| LaunchError::Start { step, source };
         let path = std::env::var_os("PATH");
         let paths = path::candidates(&command, path.as_deref());
         if path::find(&command, path.as_deref()).is_none() {
             // Said now, before anything is probed; the kernel may still refuse it for reasons of its own.
             return Err(if paths.iter().any(|path| path.exists()) {
                 let source = io::Error::from(io::ErrorKind::PermissionDenied);
-                TargetError::CommandNotRunnable { command, source }
+                LaunchError::NotRunnable { command, source }
             } else {
-                TargetError::CommandNotFound { command }
+                LaunchError::NotFound { command }
             });
         }
         let plan = Plan {
@@ -93,42 +94,40 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// [`TargetError::CommandNotFound`], [`TargetError::CommandNotRunnable`], or [`TargetError::Start`] where the child
-    /// could not change its identity; [`TargetError::Ended`] where somebody ended it at the barrier. The child has been
+    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] where the child
+    /// could not change its identity; [`LaunchError::Exited`] where somebody ended it at the barrier. The child has been
     /// collected then.
-    pub fn release(self) -> Result<Child, TargetError> {
+    pub fn release(self) -> Result<Child, LaunchError> {
         let Self { command, mut child, mut barrier, failures } = self;
         if barrier.write_all(&[child::GO]).is_err() {
-            return Err(TargetError::Ended(child.pid()));
+            return Err(LaunchError::Exited(child.pid()));
         }
         // The pipe closes without a word when the command has been started: it is close-on-exec.
         let mut report = Vec::new();
         let read = failures.take(Failure::SIZE as u64).read_to_end(&mut report);
-        read.map_err(|source| TargetError::Start { what: "read", source })?;
+        read.map_err(|source| LaunchError::Start { step: "read", source })?;
         let Some(failure) = Failure::decode(&report) else { return Ok(child) };
-        child.wait().map_err(|source| TargetError::Start { what: "waitpid", source })?;
+        child.wait().map_err(|source| LaunchError::Start { step: "waitpid", source })?;
         Err(explain(command, failure))
     }
 }
 
-fn explain(command: OsString, failure: Failure) -> TargetError {
+fn explain(command: OsString, failure: Failure) -> LaunchError {
     let source = io::Error::from_raw_os_error(failure.errno);
     if failure.step == Step::Identity {
-        return TargetError::Start { what: "giving up root's privileges", source };
+        return LaunchError::Start { step: "giving up root's privileges", source };
     }
     let is_there = path::candidates(&command, std::env::var_os("PATH").as_deref()).iter().any(|path| path.exists());
     match source.kind() {
         // The kernel says the same of a missing interpreter as of a missing program (execve(2), ENOENT).
         io::ErrorKind::NotFound if is_there => {
             let source = io::Error::new(source.kind(), "the interpreter that it asks for is missing");
-            TargetError::CommandNotRunnable { command, source }
+            LaunchError::NotRunnable { command, source }
         }
-        io::ErrorKind::NotFound => TargetError::CommandNotFound { command },
+        io::ErrorKind::NotFound => LaunchError::NotFound { command },
         // Only a directory of PATH may not be entered.
-        io::ErrorKind::PermissionDenied if !is_there && !path::has_slash(&command) => {
-            TargetError::CommandNotFound { command }
-        }
-        _ => TargetError::CommandNotRunnable { command, source },
+        io::ErrorKind::PermissionDenied if !is_there && !path::has_slash(&command) => LaunchError::NotFound { command },
+        _ => LaunchError::NotRunnable { command, source },
     }
 }
 

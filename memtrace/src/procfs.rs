@@ -23,7 +23,7 @@ pub(crate) mod tmpfs;
 pub(crate) mod users;
 pub(crate) mod vmstat;
 
-pub use error::TargetError;
+pub use error::ProcessError;
 pub use maps::{object_at, program_of, read_image, vdso};
 pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::cgroup_memory;

@@ -209,7 +209,7 @@ fn a_damaged_libc_is_an_error_of_its_own_unless_there_is_another() {
     let cut = scratch.write("libc.so.6", &whole[..whole.len() / 2]);
     let image = image_of(&[&cut]);
     let error = survey(&image.1, &UserHooks::default()).supported().unwrap_err();
-    assert!(matches!(&error, TargetError::BadObject { path, .. } if *path == cut), "{error}");
+    assert!(matches!(&error, AllocatorError::BadObject { path, .. } if *path == cut), "{error}");
     let image = image_of(&[&cut, Path::new(MUSL)]);
     assert_eq!(survey(&image.1, &UserHooks::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::Musl));
 }

@@ -1,11 +1,11 @@
 //! What a target allows: whether it is there, what it runs, and what of its memory can be followed.
 
 use super::{Area, Finding, allocators, naming};
-use crate::allocators::UserHooks;
+use crate::allocators::{AllocatorError, UserHooks};
 use crate::elf;
 use crate::model::{Object, Pid, ProcessImage};
 use crate::procfs;
-use crate::procfs::{Objects, Process, TargetError};
+use crate::procfs::{Objects, Process, ProcessError};
 use crate::session::overhead::probe_cost::Traps;
 use crate::session::{Error, from_engines};
 
@@ -13,12 +13,12 @@ use crate::session::{Error, from_engines};
 pub(super) fn examine(pid: Pid, traps: Option<Traps>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Err(error) = look(pid, traps, &mut findings) {
-        findings.push(refused(pid, error));
+        findings.push(refused(pid, &from_engines::process(pid, error)));
     }
     findings
 }
 
-fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(), TargetError> {
+fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(), ProcessError> {
     let process = procfs::inspect(pid)?;
     findings.push(Finding::ok(
         Area::Process,
@@ -42,8 +42,8 @@ fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(
         "walked by unwind tables (.eh_frame), which compilers write by default; code made at run time by frame pointers",
     ));
     // What is damaged is worth its own exit code in a run, so it is said as a run would.
-    if let Err(error @ TargetError::BadObject { .. }) = survey.supported() {
-        findings.push(refused(pid, error));
+    if let Err(error @ AllocatorError::BadObject { .. }) = survey.supported() {
+        findings.push(refused(pid, &from_engines::allocators(pid, error)));
     }
     Ok(())
 }
@@ -52,9 +52,8 @@ fn subject(pid: Pid) -> String {
     format!("process {pid}")
 }
 
-fn refused(pid: Pid, error: TargetError) -> Finding {
-    let error = from_engines::target(pid, error);
-    let area = match &error {
+fn refused(pid: Pid, error: &Error) -> Finding {
+    let area = match error {
         Error::Permission { .. } => Area::Permissions,
         Error::Untraceable { .. } => Area::Traceable,
         Error::NoAllocator { .. } | Error::BadObject { .. } => Area::Allocator,
@@ -114,24 +113,27 @@ mod tests {
     fn a_refusal_belongs_where_a_run_would_count_it() {
         let pid = Pid(12);
         let proc =
-            || TargetError::Proc { path: PathBuf::from("/proc/12/stat"), source: io::ErrorKind::NotFound.into() };
+            || ProcessError::Proc { path: PathBuf::from("/proc/12/stat"), source: io::ErrorKind::NotFound.into() };
         let errors = [
-            (TargetError::NoSuchProcess(pid), Area::Process),
-            (TargetError::Ended(pid), Area::Process),
+            (ProcessError::NoSuchProcess(pid), Area::Process),
+            (ProcessError::Exited(pid), Area::Process),
             (proc(), Area::Process),
-            (TargetError::Permission(pid), Area::Permissions),
-            (TargetError::KernelThread { pid, comm: "kswapd0".into() }, Area::Traceable),
-            (TargetError::Thread { pid, of: Pid(10) }, Area::Traceable),
-            (TargetError::MainThreadEnded(pid), Area::Traceable),
-            (TargetError::BadObject { path: "/lib/libc.so.6".into(), why: "damaged".into() }, Area::Allocator),
+            (ProcessError::Permission(pid), Area::Permissions),
+            (ProcessError::KernelThread { pid, comm: "kswapd0".into() }, Area::Traceable),
+            (ProcessError::Thread { pid, of: Pid(10) }, Area::Traceable),
+            (ProcessError::MainThreadExited(pid), Area::Traceable),
         ];
         for (error, area) in errors {
-            let told = error.to_string();
-            let found = refused(pid, error);
-            assert_eq!((found.area, found.verdict), (area, Verdict::Fail), "{told}");
-            assert!(found.remedy.is_some(), "{told}");
+            let message = error.to_string();
+            let finding = refused(pid, &from_engines::process(pid, error));
+            assert_eq!((finding.area, finding.verdict), (area, Verdict::Fail), "{message}");
+            assert!(finding.remedy.is_some(), "{message}");
         }
-        let thread = refused(pid, TargetError::Thread { pid, of: Pid(10) });
+        let damaged = AllocatorError::BadObject { path: "/lib/libc.so.6".into(), reason: "damaged".into() };
+        let finding = refused(pid, &from_engines::allocators(pid, damaged));
+        assert_eq!((finding.area, finding.verdict), (Area::Allocator, Verdict::Fail));
+        assert!(finding.remedy.is_some());
+        let thread = refused(pid, &from_engines::process(pid, ProcessError::Thread { pid, of: Pid(10) }));
         assert_eq!(thread.remedy.as_deref(), Some("give --pid 10"));
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use super::permissions::{self, Capability, Held, SYS_ADMIN};
 use super::{Area, Finding};
 use crate::kernel::{Kernel, KernelError, Probes};
-use crate::procfs::{Objects, TargetError};
+use crate::procfs::{Objects, ProcessError};
 use crate::session::overhead::probe_cost as traps;
 use crate::session::overhead::probe_cost::Traps;
 
@@ -36,8 +36,8 @@ impl Refusal {
     }
 }
 
-impl From<TargetError> for Refusal {
-    fn from(error: TargetError) -> Self {
+impl From<ProcessError> for Refusal {
+    fn from(error: ProcessError) -> Self {
         Self::Failed(error.to_string())
     }
 }

@@ -5,7 +5,7 @@ use crate::procfs::maps::read_image;
 use crate::procfs::process::inspect;
 use crate::scratch::Running;
 
-fn look(pid: Pid) -> Result<Explanation, TargetError> {
+fn look(pid: Pid) -> Result<Explanation, ProcessError> {
     let process = inspect(pid)?;
     let mut objects = Objects::new();
     let image = read_image(pid, &mut objects)?;
@@ -44,5 +44,5 @@ fn ones_own_memory_can_be_looked_at_while_it_changes() {
 
 #[test]
 fn nobodys_memory_is_nowhere() {
-    assert!(matches!(look(Pid(u32::MAX)), Err(TargetError::NoSuchProcess(_))));
+    assert!(matches!(look(Pid(u32::MAX)), Err(ProcessError::NoSuchProcess(_))));
 }

@@ -5,7 +5,7 @@ use std::mem;
 use std::os::unix::ffi::OsStringExt;
 use std::ptr;
 
-use crate::procfs::TargetError;
+use super::error::LaunchError;
 
 /// The most memory for one line of the user database.
 const MAX_RECORD: usize = 1 << 20;
@@ -31,9 +31,9 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// [`TargetError::BadIdentity`] where sudo's variables hold no ids: the command must not keep root's privileges
+    /// [`LaunchError::BadIdentity`] where sudo's variables hold no ids: the command must not keep root's privileges
     /// because of a typing error.
-    pub fn of_sudo() -> Result<Option<Self>, TargetError> {
+    pub fn of_sudo() -> Result<Option<Self>, LaunchError> {
         // SAFETY: geteuid(2) takes nothing and cannot fail.
         let euid = unsafe { libc::geteuid() };
         let ids = sudo_ids(euid, std::env::var_os("SUDO_UID"), std::env::var_os("SUDO_GID"))?;
@@ -57,17 +57,17 @@ fn sudo_ids(
     euid: libc::uid_t,
     uid: Option<OsString>,
     gid: Option<OsString>,
-) -> Result<Option<(libc::uid_t, libc::gid_t)>, TargetError> {
+) -> Result<Option<(libc::uid_t, libc::gid_t)>, LaunchError> {
     let (0, Some(uid)) = (euid, uid) else { return Ok(None) };
     let uid = id("SUDO_UID", uid)?;
     let gid = id("SUDO_GID", gid.unwrap_or_default())?;
     Ok((uid != 0).then_some((uid, gid)))
 }
 
-fn id(variable: &'static str, value: OsString) -> Result<u32, TargetError> {
+fn id(variable: &'static str, value: OsString) -> Result<u32, LaunchError> {
     // The highest number stands for "leave it as it is" in setresuid(2).
     let number = value.to_str().and_then(|text| text.parse().ok()).filter(|&number| number != u32::MAX);
-    number.ok_or(TargetError::BadIdentity { variable, value })
+    number.ok_or(LaunchError::BadIdentity { variable, value })
 }
 
 /// The environment as `NAME=VALUE`: with an identity, its own home and name in place of root's.
@@ -133,7 +133,7 @@ fn groups(name: &CStr, gid: libc::gid_t) -> Vec<libc::gid_t> {
 mod tests {
     use super::*;
 
-    fn ids(euid: u32, uid: Option<&str>, gid: Option<&str>) -> Result<Option<(u32, u32)>, TargetError> {
+    fn ids(euid: u32, uid: Option<&str>, gid: Option<&str>) -> Result<Option<(u32, u32)>, LaunchError> {
         sudo_ids(euid, uid.map(Into::into), gid.map(Into::into))
     }
 
@@ -150,9 +150,9 @@ mod tests {
         for (uid, gid) in
             [("", "1"), ("x", "1"), ("-1", "1"), ("4294967295", "1"), ("4294967296", "1"), ("1", ""), ("1", "y")]
         {
-            assert!(matches!(ids(0, Some(uid), Some(gid)), Err(TargetError::BadIdentity { .. })), "{uid} {gid}");
+            assert!(matches!(ids(0, Some(uid), Some(gid)), Err(LaunchError::BadIdentity { .. })), "{uid} {gid}");
         }
-        assert!(matches!(ids(0, Some("1"), None), Err(TargetError::BadIdentity { variable: "SUDO_GID", .. })));
+        assert!(matches!(ids(0, Some("1"), None), Err(LaunchError::BadIdentity { variable: "SUDO_GID", .. })));
     }
 
     #[test]

@@ -90,31 +90,28 @@ fn a_child_that_is_killed_at_the_barrier_is_seen() {
     assert_eq!(unsafe { libc::kill(i32::try_from(launch.pid().0).unwrap(), libc::SIGKILL) }, 0);
     launch.child.wait().unwrap();
     let result = launch.release();
-    assert!(matches!(result, Err(TargetError::Ended(_))), "{result:?}");
+    assert!(matches!(result, Err(LaunchError::Exited(_))), "{result:?}");
 }
 
 #[test]
 fn a_command_that_does_not_exist_is_not_found() {
     for command in ["memtrace-no-such-command", "/no/such/command"] {
         let result = Launch::prepare(&argv(&[command, "x"]), None);
-        assert!(
-            matches!(&result, Err(TargetError::CommandNotFound { command: name }) if name == command),
-            "{result:?}"
-        );
+        assert!(matches!(&result, Err(LaunchError::NotFound { command: name }) if name == command), "{result:?}");
     }
-    assert!(matches!(Launch::prepare(&[], None), Err(TargetError::CommandNotFound { .. })));
-    assert!(matches!(Launch::prepare(&argv(&[""]), None), Err(TargetError::CommandNotFound { .. })));
+    assert!(matches!(Launch::prepare(&[], None), Err(LaunchError::NotFound { .. })));
+    assert!(matches!(Launch::prepare(&argv(&[""]), None), Err(LaunchError::NotFound { .. })));
 }
 
 #[test]
 fn a_file_that_cannot_be_run_is_told_apart() {
     let result = Launch::prepare(&argv(&["/etc/passwd"]), None);
-    let Err(TargetError::CommandNotRunnable { source, .. }) = result else { panic!("{result:?}") };
+    let Err(LaunchError::NotRunnable { source, .. }) = result else { panic!("{result:?}") };
     assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
     let scratch = Scratch::new();
     let script = scratch.program("script", "#!/no/such/interpreter\n");
     let result = prepare(&[script.to_str().unwrap()]).release();
-    let Err(TargetError::CommandNotRunnable { source, .. }) = result else { panic!("{result:?}") };
+    let Err(LaunchError::NotRunnable { source, .. }) = result else { panic!("{result:?}") };
     assert!(source.to_string().contains("interpreter"));
 }
 
@@ -130,7 +127,7 @@ fn scripts_run_with_and_without_a_first_line() {
 #[test]
 fn arguments_with_a_nul_are_refused() {
     let result = Launch::prepare(&argv(&["true", "a\0b"]), None);
-    assert!(matches!(result, Err(TargetError::Start { what: "its arguments", .. })));
+    assert!(matches!(result, Err(LaunchError::Start { step: "its arguments", .. })));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::TargetError;
+use super::error::ProcessError;
 use super::objects::{Objects, regular};
 use super::process::{failure, proc_path, program};
 use crate::model::{AbsAddr, FileOffset, Mapping, Object, Pid, ProcessImage};
@@ -45,11 +45,11 @@ const KERNEL_CODE: &[&str] = &["[vdso]", "[vsyscall]", "[uprobes]"];
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, TargetError> {
+pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, ProcessError> {
     let entries = entries(pid)?;
     if entries.is_empty() {
         // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
-        return Err(TargetError::Ended(pid));
+        return Err(ProcessError::Exited(pid));
     }
     let path = proc_path(pid, "comm");
     let comm = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
@@ -111,7 +111,7 @@ pub(crate) fn is_kernel_code(name: &Path) -> bool {
 
 /// Every line of `/proc/PID/maps`. The kernel writes them ordered by address and none overlapping another, even while
 /// the process maps and unmaps (Documentation/filesystems/proc.rst, `/proc/PID/maps`).
-pub(crate) fn entries(pid: Pid) -> Result<Vec<Entry>, TargetError> {
+pub(crate) fn entries(pid: Pid) -> Result<Vec<Entry>, ProcessError> {
     let path = proc_path(pid, "maps");
     let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
     let mut entries = Vec::new();

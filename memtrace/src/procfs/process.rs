@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::error::TargetError;
+use super::error::ProcessError;
 use super::pidfd;
 use crate::model::Pid;
 
@@ -52,15 +52,15 @@ impl Process {
 ///
 /// # Errors
 ///
-/// Where there is no such process, or it cannot be traced: [`TargetError`] says which and why.
-pub fn inspect(pid: Pid) -> Result<Process, TargetError> {
+/// Where there is no such process, or it cannot be traced: [`ProcessError`] says which and why.
+pub fn inspect(pid: Pid) -> Result<Process, ProcessError> {
     // The descriptor comes first: if the process still lives when all has been read, the pid meant it all the time.
     let pidfd = open(pid)?;
     let read = read(pid);
     // While a process ends, its main thread is a zombie a little before the others are.
-    let patience = if matches!(read, Err(TargetError::MainThreadEnded(_))) { ENDING } else { Duration::ZERO };
+    let patience = if matches!(read, Err(ProcessError::MainThreadExited(_))) { ENDING } else { Duration::ZERO };
     if pidfd::exits_within(pidfd.as_fd(), patience) {
-        return Err(TargetError::Ended(pid));
+        return Err(ProcessError::Exited(pid));
     }
     let (stat, exe) = read?;
     Ok(Process {
@@ -74,34 +74,34 @@ pub fn inspect(pid: Pid) -> Result<Process, TargetError> {
     })
 }
 
-fn open(pid: Pid) -> Result<OwnedFd, TargetError> {
+fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
     pidfd::open(pid).map_err(|error| match error.raw_os_error() {
         // A thread's number is refused with EINVAL, and with ENOENT since 6.15 (`pidfd_prepare`, kernel/fork.c).
         Some(libc::EINVAL | libc::ENOENT) => match process_of(pid) {
-            Some(of) if of != pid => TargetError::Thread { pid, of },
-            _ => TargetError::NoSuchProcess(pid),
+            Some(of) if of != pid => ProcessError::Thread { pid, of },
+            _ => ProcessError::NoSuchProcess(pid),
         },
-        Some(libc::ESRCH) => TargetError::NoSuchProcess(pid),
-        _ => TargetError::Hold { pid, source: error },
+        Some(libc::ESRCH) => ProcessError::NoSuchProcess(pid),
+        _ => ProcessError::Pidfd { pid, source: error },
     })
 }
 
-fn read(pid: Pid) -> Result<(Stat, PathBuf), TargetError> {
+fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
     let path = proc_path(pid, "stat");
     let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
     let stat = Stat::parse(&text).ok_or_else(|| failure(pid, &path, io::ErrorKind::InvalidData.into()))?;
     if stat.flags & PF_KTHREAD != 0 {
-        return Err(TargetError::KernelThread { pid, comm: stat.comm });
+        return Err(ProcessError::KernelThread { pid, comm: stat.comm });
     }
     // The caller has seen that some thread lives; a zombie here is the main thread alone.
     if matches!(stat.state, b'Z' | b'X') {
-        return Err(TargetError::MainThreadEnded(pid));
+        return Err(ProcessError::MainThreadExited(pid));
     }
     Ok((stat, program(pid)?))
 }
 
 /// The program that a process runs, by the path that it sees itself.
-pub(crate) fn program(pid: Pid) -> Result<PathBuf, TargetError> {
+pub(crate) fn program(pid: Pid) -> Result<PathBuf, ProcessError> {
     let path = proc_path(pid, "exe");
     let exe = fs::read_link(&path).map_err(|error| failure(pid, &path, error))?;
     Ok(inside_root(pid, &exe))
@@ -120,19 +120,19 @@ pub(crate) fn proc_path(pid: Pid, name: &str) -> PathBuf {
 }
 
 /// What it means that a file of a process in `/proc` could not be read.
-pub(crate) fn failure(pid: Pid, path: &Path, error: io::Error) -> TargetError {
+pub(crate) fn failure(pid: Pid, path: &Path, error: io::Error) -> ProcessError {
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => TargetError::Permission(pid),
-        Some(libc::ENOENT | libc::ESRCH) => TargetError::Ended(pid),
-        _ => TargetError::Proc { path: path.to_owned(), source: error },
+        Some(libc::EACCES | libc::EPERM) => ProcessError::Permission(pid),
+        Some(libc::ENOENT | libc::ESRCH) => ProcessError::Exited(pid),
+        _ => ProcessError::Proc { path: path.to_owned(), source: error },
     }
 }
 
-fn foreign_namespace(pid: Pid, kind: &str) -> Result<bool, TargetError> {
+fn foreign_namespace(pid: Pid, kind: &str) -> Result<bool, ProcessError> {
     let path = proc_path(pid, &format!("ns/{kind}"));
     let theirs = fs::read_link(&path).map_err(|error| failure(pid, &path, error))?;
     let path = Path::new("/proc/self/ns").join(kind);
-    let ours = fs::read_link(&path).map_err(|source| TargetError::Proc { path, source })?;
+    let ours = fs::read_link(&path).map_err(|source| ProcessError::Proc { path, source })?;
     Ok(theirs != ours)
 }
 

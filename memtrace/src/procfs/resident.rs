@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 
 use self::frames::{Joining, Zeros};
-use super::error::TargetError;
+use super::error::ProcessError;
 use super::maps::{self, Entry};
 use super::process::{failure, proc_path};
 use crate::model::{AbsAddr, MappingKind, Pid, ResidentRange};
@@ -61,7 +61,7 @@ struct Region {
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, TargetError> {
+pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let path = proc_path(pid, "pagemap");
     let map = PageMap::open(pid).map_err(|error| failure(pid, &path, error))?;
     let mut ranges = Vec::new();

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader};
 use std::ops::AddAssign;
 
 use crate::model::{Bytes, MemorySizes, Pid};
-use crate::procfs::error::TargetError;
+use crate::procfs::error::ProcessError;
 use crate::procfs::maps::Entry;
 use crate::procfs::process::{failure, proc_path};
 
@@ -65,11 +65,11 @@ impl Sizes {
 }
 
 /// Reads every mapping with its sizes, one after the other, ordered by address.
-pub(crate) fn areas(pid: Pid) -> Result<Vec<Area>, TargetError> {
+pub(crate) fn areas(pid: Pid) -> Result<Vec<Area>, ProcessError> {
     let mut areas = Vec::new();
     read_file(pid, "smaps", |area| areas.push(area))?;
     // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
-    if areas.is_empty() { Err(TargetError::Ended(pid)) } else { Ok(areas) }
+    if areas.is_empty() { Err(ProcessError::Exited(pid)) } else { Ok(areas) }
 }
 
 /// Reads the sizes of all mappings together. It costs the kernel the same walk through all pages as the mappings one by
@@ -78,13 +78,13 @@ pub(crate) fn areas(pid: Pid) -> Result<Vec<Area>, TargetError> {
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn rollup(pid: Pid) -> Result<Sizes, TargetError> {
+pub fn rollup(pid: Pid) -> Result<Sizes, ProcessError> {
     let mut sum = None;
     read_file(pid, "smaps_rollup", |area| sum = Some(area.sizes))?;
-    sum.ok_or(TargetError::Ended(pid))
+    sum.ok_or(ProcessError::Exited(pid))
 }
 
-fn read_file(pid: Pid, name: &str, each: impl FnMut(Area)) -> Result<(), TargetError> {
+fn read_file(pid: Pid, name: &str, each: impl FnMut(Area)) -> Result<(), ProcessError> {
     let path = proc_path(pid, name);
     let failed = |error| failure(pid, &path, error);
     let file = File::open(&path).map_err(failed)?;

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::smaps::kilobytes;
 use crate::model::{Pid, StatusCounters};
-use crate::procfs::error::TargetError;
+use crate::procfs::error::ProcessError;
 use crate::procfs::process::{failure, proc_path};
 
 /// Reads what the kernel counts. From Linux 6.2 to 6.16 it may be some pages a processor off
@@ -13,11 +13,11 @@ use crate::procfs::process::{failure, proc_path};
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn counted(pid: Pid) -> Result<StatusCounters, TargetError> {
+pub fn counted(pid: Pid) -> Result<StatusCounters, ProcessError> {
     let path = proc_path(pid, "status");
     let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
     // What ends has given up its memory, and its lines are missing (`proc_pid_status`, fs/proc/array.c).
-    parse(&text).ok_or(TargetError::Ended(pid))
+    parse(&text).ok_or(ProcessError::Exited(pid))
 }
 
 /// `None` without an RSS, as for a kernel thread.
@@ -96,6 +96,6 @@ Threads:\t3
         // The kernel adds the three up itself (`task_mem`, fs/proc/task_mmu.c).
         assert_eq!(own.rss.0, own.anonymous.0 + own.file.0 + own.shmem.0);
         assert!(own.page_tables.0 > 0 && own.virtual_size >= own.rss && own.peak.0 > 0);
-        assert!(matches!(counted(Pid(u32::MAX)), Err(TargetError::Ended(_))));
+        assert!(matches!(counted(Pid(u32::MAX)), Err(ProcessError::Exited(_))));
     }
 }

@@ -8,7 +8,7 @@ use crate::allocators::UserHooks;
 use crate::explain;
 use crate::model::{Explanation, Pid};
 use crate::procfs;
-use crate::procfs::{Objects, TargetError};
+use crate::procfs::{Objects, ProcessError};
 use crate::report::{self, Format, PageOptions};
 
 /// What `explain` is asked to do.
@@ -42,7 +42,7 @@ pub fn run(config: &Config) -> Result<(), Error> {
     failure.map_or(Ok(()), Err)
 }
 
-fn look(pid: Pid) -> Result<Explanation, TargetError> {
+fn look(pid: Pid) -> Result<Explanation, ProcessError> {
     let process = procfs::inspect(pid)?;
     // Keeps the files open that the image's objects are read from.
     let mut objects = Objects::new();
@@ -50,20 +50,20 @@ fn look(pid: Pid) -> Result<Explanation, TargetError> {
     let survey = allocators::survey(&image, &UserHooks::default());
     let page = explain::explain(&process, &survey, &mut objects)?;
     // What was read of a pid after its process' end may be another's.
-    if process.has_exited() { Err(TargetError::Ended(pid)) } else { Ok(page) }
+    if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(page) }
 }
 
 /// Nothing is attached and no program is loaded, so less is needed than for tracing.
-fn refused(pid: Pid, error: TargetError) -> Error {
+fn refused(pid: Pid, error: ProcessError) -> Error {
     match error {
-        TargetError::Permission(pid) => Error::Permission {
+        ProcessError::Permission(pid) => Error::Permission {
             action: format!("to look at process {pid}"),
             capability: String::from("CAP_SYS_PTRACE, or the process' own user with no fewer capabilities"),
         },
-        TargetError::Ended(pid) => Error::NothingSelected {
+        ProcessError::Exited(pid) => Error::NothingSelected {
             what: format!("process {pid} ended while memtrace looked at it"),
             remedy: String::from("`pgrep -a NAME` finds the pid of one that runs"),
         },
-        error => from_engines::target(pid, error),
+        error => from_engines::process(pid, error),
     }
 }

@@ -109,5 +109,5 @@ fn mappings_are_ordered_and_do_not_overlap() {
 fn a_process_without_memory_has_ended() {
     let nobody = Pid((1 << 22) + 1);
     let result = read_image(nobody, &mut Objects::new());
-    assert!(matches!(result, Err(TargetError::Ended(pid)) if pid == nobody), "{result:?}");
+    assert!(matches!(result, Err(ProcessError::Exited(pid)) if pid == nobody), "{result:?}");
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::{Stat, inspect};
 use crate::model::Pid;
-use crate::procfs::TargetError;
+use crate::procfs::ProcessError;
 use crate::scratch::assert_root;
 
 fn own_pid() -> Pid {
@@ -41,9 +41,9 @@ fn one_can_inspect_oneself() {
 fn a_pid_that_nobody_has_is_named() {
     // Above the kernel's own limit of 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
     let nobody = Pid((1 << 22) + 1);
-    assert!(matches!(inspect(nobody), Err(TargetError::NoSuchProcess(pid)) if pid == nobody));
-    assert!(matches!(inspect(Pid(0)), Err(TargetError::NoSuchProcess(Pid(0)))));
-    assert!(matches!(inspect(Pid(u32::MAX)), Err(TargetError::NoSuchProcess(_))));
+    assert!(matches!(inspect(nobody), Err(ProcessError::NoSuchProcess(pid)) if pid == nobody));
+    assert!(matches!(inspect(Pid(0)), Err(ProcessError::NoSuchProcess(Pid(0)))));
+    assert!(matches!(inspect(Pid(u32::MAX)), Err(ProcessError::NoSuchProcess(_))));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_threads_number_leads_to_its_process() {
     let result = inspect(tid);
     drop(done);
     thread.join().unwrap();
-    assert!(matches!(result, Err(TargetError::Thread { pid, of }) if pid == tid && of == own_pid()), "{result:?}");
+    assert!(matches!(result, Err(ProcessError::Thread { pid, of }) if pid == tid && of == own_pid()), "{result:?}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn an_ended_process_that_nobody_collected_is_said_to_have_ended() {
     assert_eq!(waited, 0, "{}", io::Error::last_os_error());
     let result = inspect(pid);
     child.wait().unwrap();
-    assert!(matches!(result, Err(TargetError::Ended(ended)) if ended == pid), "{result:?}");
+    assert!(matches!(result, Err(ProcessError::Exited(ended)) if ended == pid), "{result:?}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_kernel_thread_is_refused_by_name() {
     let result = inspect(Pid(2));
     assert_eq!(fs::read_to_string("/proc/2/comm").unwrap(), "kthreadd\n", "this test needs the root pid namespace");
     assert!(
-        matches!(&result, Err(TargetError::KernelThread { pid: Pid(2), comm }) if comm == "kthreadd"),
+        matches!(&result, Err(ProcessError::KernelThread { pid: Pid(2), comm }) if comm == "kthreadd"),
         "{result:?}"
     );
 }
@@ -114,7 +114,7 @@ fn privileged_a_process_of_another_user_is_refused_with_the_capability_to_get() 
     drop(child.stdin.take());
     child.wait().unwrap();
     let error = result.unwrap().unwrap_err();
-    assert!(matches!(error, TargetError::Permission(refused) if refused == pid), "{error}");
+    assert!(matches!(error, ProcessError::Permission(refused) if refused == pid), "{error}");
     assert!(error.to_string().contains("CAP_SYS_PTRACE"));
 }
 

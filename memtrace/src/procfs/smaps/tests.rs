@@ -111,5 +111,5 @@ fn ones_own_mappings_add_up_to_the_kernels_own_sum() {
     assert!(area.sizes.resident >= Bytes(8 << 20), "{area:?}");
     assert!(areas.windows(2).all(|pair| pair[0].entry.end <= pair[1].entry.start));
     assert!(rollup(own).unwrap().resident >= Bytes(8 << 20));
-    assert!(matches!(rollup(Pid(u32::MAX)), Err(TargetError::Ended(_))));
+    assert!(matches!(rollup(Pid(u32::MAX)), Err(ProcessError::Exited(_))));
 }

@@ -3,9 +3,11 @@
 use std::io;
 
 use super::Error;
+use crate::allocators::AllocatorError;
 use crate::kernel::KernelError;
+use crate::launch::LaunchError;
 use crate::model::Pid;
-use crate::procfs::TargetError;
+use crate::procfs::ProcessError;
 
 /// What the kernel said, about `pid` where it is about one.
 pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
@@ -26,45 +28,53 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
     }
 }
 
-/// What was wrong with the process `pid`.
-pub(crate) fn target(pid: Pid, error: TargetError) -> Error {
+/// Converts an error about the process `pid`.
+pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
     let untraceable = |pid, reason: &str, remedy: String| Error::Untraceable { pid, reason: reason.to_owned(), remedy };
     match error {
-        TargetError::NoSuchProcess(pid) => Error::NoSuchProcess { pid },
-        TargetError::Ended(pid) => Error::Ended { pid },
-        TargetError::KernelThread { pid, comm } => untraceable(
+        ProcessError::NoSuchProcess(pid) => Error::NoSuchProcess { pid },
+        ProcessError::Exited(pid) => Error::Ended { pid },
+        ProcessError::KernelThread { pid, comm } => untraceable(
             pid,
             &format!("it is the kernel thread {comm}, which has no memory of its own"),
             String::from("choose a process"),
         ),
-        TargetError::Thread { pid, of } => {
+        ProcessError::Thread { pid, of } => {
             untraceable(pid, &format!("it is a thread of process {of}"), format!("give --pid {of}"))
         }
-        TargetError::MainThreadEnded(pid) => untraceable(
+        ProcessError::MainThreadExited(pid) => untraceable(
             pid,
-            "its main thread has ended while others go on",
+            "its main thread has exited while others run",
             String::from("such a process cannot be traced"),
         ),
-        TargetError::Permission(pid) => Error::Permission {
-            action: format!("to look at process {pid}"),
-            capability: String::from("CAP_SYS_PTRACE, beside CAP_BPF and CAP_PERFMON"),
+        ProcessError::Permission(_) => Error::Permission {
+            action: format!("to read process {pid}"),
+            capability: String::from("CAP_SYS_PTRACE, in addition to CAP_BPF and CAP_PERFMON"),
         },
-        TargetError::NoAllocator { looked_at } => {
-            Error::NoAllocator { pid, looked_at: looked_at.iter().map(|looked| looked.to_string().into()).collect() }
-        }
-        TargetError::BadObject { path, why } => Error::BadObject { path, reason: why },
-        other => launch(other),
+        error @ (ProcessError::Proc { .. } | ProcessError::Pidfd { .. }) => Error::Failed(error.to_string()),
     }
 }
 
-/// What was wrong with a command.
-pub(crate) fn launch(error: TargetError) -> Error {
+/// Converts an error about the allocators of the process `pid`.
+pub(crate) fn allocators(pid: Pid, error: AllocatorError) -> Error {
     match error {
-        TargetError::CommandNotFound { command } => {
+        AllocatorError::NotFound { examined } => {
+            Error::NoAllocator { pid, looked_at: examined.iter().map(|object| object.to_string().into()).collect() }
+        }
+        AllocatorError::BadObject { path, reason } => Error::BadObject { path, reason },
+    }
+}
+
+/// Converts an error about a command.
+pub(crate) fn launch(error: LaunchError) -> Error {
+    match error {
+        LaunchError::NotFound { command } => {
             let source = io::Error::new(io::ErrorKind::NotFound, "there is no such program");
             Error::Command { program: command, source }
         }
-        TargetError::CommandNotRunnable { command, source } => Error::Command { program: command, source },
-        other => Error::Failed(other.to_string()),
+        LaunchError::NotRunnable { command, source } => Error::Command { program: command, source },
+        error @ (LaunchError::Start { .. } | LaunchError::Exited(_) | LaunchError::BadIdentity { .. }) => {
+            Error::Failed(error.to_string())
+        }
     }
 }

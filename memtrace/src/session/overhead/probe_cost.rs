@@ -8,7 +8,7 @@ use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes, Scope};
 use crate::model::{AbsAddr, AllocatorId, FileOffset, Pid, Shape};
 use crate::probe_site::Cost as ProbeCost;
 use crate::procfs;
-use crate::procfs::{Objects, TargetError};
+use crate::procfs::{Objects, ProcessError};
 
 /// What a call costs that is probed at its entry and its return, the programs having nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Traps {
 pub(crate) enum Error {
     /// memtrace could not look at itself.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Target(#[from] ProcessError),
     /// The kernel did not place a probe.
     #[error(transparent)]
     Kernel(#[from] KernelError),

@@ -14,7 +14,7 @@ use crate::loader::Candidates;
 use crate::model::{AllocatorId, Object, Pid};
 use crate::probe_site::Cost as ProbeCost;
 use crate::procfs;
-use crate::procfs::{Process, TargetError};
+use crate::procfs::Process;
 use crate::session::config::{Choice, ProbeSite, Target};
 use crate::session::error::Error;
 use crate::session::error::from_engines;
@@ -154,7 +154,7 @@ impl Subject {
         let mut sites = Vec::new();
         let mut notes = Vec::new();
         for &pid in pids {
-            let translated = |error| from_engines::target(pid, error);
+            let translated = |error| from_engines::process(pid, error);
             let process = procfs::inspect(pid).map_err(translated)?;
             followed.follow(pid);
             followed.read(pid).map_err(translated)?;
@@ -168,7 +168,9 @@ impl Subject {
             };
             notes.extend(gaps(pid, &survey));
             // The files of a process that has ended meanwhile could not be opened: that is not to be said of them.
-            let missing = |error| translated(if process.has_exited() { TargetError::Ended(pid) } else { error });
+            let missing = |error| {
+                if process.has_exited() { Error::Ended { pid } } else { from_engines::allocators(pid, error) }
+            };
             for allocator in survey.supported().map_err(missing)? {
                 if followed.allocators.is_new(pid, allocator) {
                     let number = followed.allocators.number(allocator);

@@ -16,7 +16,7 @@ use crate::model::{
     ProcessImage, Snapshot,
 };
 use crate::procfs;
-use crate::procfs::{MetadataReader, Objects, ProcessMetadata, TargetError};
+use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
 use crate::registry::Registry;
 use crate::session::clock;
 
@@ -149,7 +149,7 @@ impl Followed {
     }
 
     /// Reads what `pid` has mapped already.
-    pub(in crate::session) fn read(&mut self, pid: Pid) -> Result<&ProcessImage, TargetError> {
+    pub(in crate::session) fn read(&mut self, pid: Pid) -> Result<&ProcessImage, ProcessError> {
         let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
@@ -159,7 +159,7 @@ impl Followed {
             .range(ImageId { pid, ordinal: 0 }..)
             .next()
             .map(|(_, image)| image)
-            .ok_or(TargetError::Ended(pid))
+            .ok_or(ProcessError::Exited(pid))
     }
 
     /// The allocators in what `pid` has mapped, as far as that was read.
