@@ -27,8 +27,8 @@ pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, PAGE, Residency, ResidentKind, ResidentRange, Touched};
 pub use metric::{Measure, Metric};
 pub use process::{
-    BuildId, Cgroup, Container, ImageId, ImageRusage, ImageStart, Mapping, Object, PageFaults, Pid, ProcessEvent,
-    ProcessEventKind, ProcessImage, Replaced, Rusage, StackId, Tid, User, Version,
+    BuildId, Cgroup, Container, FilterRule, ImageId, ImageRusage, ImageStart, Mapping, Object, PageFaults, Pid,
+    ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage, Replaced, Rusage, StackId, Tid, User, Version,
 };
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,

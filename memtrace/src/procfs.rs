@@ -35,7 +35,7 @@ pub use process_metadata::{MetadataReader, ProcessMetadata, thread_names};
 pub use processor_time::processor_time;
 pub use resident::resident;
 pub use rusage::kernel_counts;
-pub use select::{all_processes, cgroup_id, is_in_cgroup, traits, user_id};
+pub use select::{Traits, all_processes, cgroup_id, is_in_cgroup, traits, user_id};
 pub use smaps::{Sizes, rollup};
 pub use status::counted;
 pub use vmstat::vm_counters;

@@ -18,7 +18,7 @@ mod select;
 mod track;
 mod unwind_tables;
 
-pub use config::{By, Choice, Config, Destination, Output, Percent, ProbeSite, Target};
+pub use config::{Config, Destination, Output, Percent, ProbeSite, Target};
 pub use error::Error;
 pub(crate) use error::from_engines;
 pub use observer::{Observer, Progress};

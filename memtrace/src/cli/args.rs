@@ -13,9 +13,9 @@ use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 pub(super) use lesser::{Doctor, Explain, Help};
 
 use super::{choices, help, hooks, units};
-use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
+use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
-use crate::session::{Choice, Hooks, NamedAllocator, Percent, ProbeSite};
+use crate::session::{Hooks, NamedAllocator, Percent, ProbeSite};
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -118,7 +118,7 @@ pub(super) struct Trace {
     ///
     /// By comm, exe, cgroup, user or pid. May be given more than once. It overrules whatever else is given.
     #[arg(long, value_name = "KIND=VALUE", value_parser = choices::excluded, help_heading = TARGET)]
-    pub(super) exclude: Vec<Choice>,
+    pub(super) exclude: Vec<FilterRule>,
 
     /// Trace also the processes that --pid's start
     ///

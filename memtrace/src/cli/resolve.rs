@@ -177,9 +177,9 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::{EventClass, GroupBy, Pid};
+    use crate::model::{EventClass, FilterRule, GroupBy, Pid, ProcessAttribute};
     use crate::report::Format;
-    use crate::session::{By, Choice, Destination, Output, ProbeSite};
+    use crate::session::{Destination, Output, ProbeSite};
 
     fn resolved(line: &str) -> Result<Config, String> {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());
@@ -257,11 +257,11 @@ mod tests {
     fn one_kind_of_target_is_given_or_all_are_traced() {
         let target = |line: &str| resolved(line).map(|config| config.target);
         assert_eq!(target(""), Ok(Target::Selected(vec![])));
-        let choice = |by, exclude| Choice { by, exclude };
+        let choice = |attribute, exclude| FilterRule { attribute, exclude };
         let chosen = vec![
-            choice(By::Comm(String::from("nginx")), false),
-            choice(By::User(String::from("www-data")), false),
-            choice(By::Pid(Pid(9)), true),
+            choice(ProcessAttribute::Comm(String::from("nginx")), false),
+            choice(ProcessAttribute::User(String::from("www-data")), false),
+            choice(ProcessAttribute::Pid(Pid(9)), true),
         ];
         assert_eq!(target("--user www-data --exclude pid=9 --comm nginx"), Ok(Target::Selected(chosen)));
         assert!(refused("--exit-code").starts_with("--exit-code passes on a command's exit code"));

@@ -7,8 +7,8 @@ use super::error::KernelError;
 use super::load::Kernel;
 use super::multi;
 use super::object::Programs;
+use super::process_filter::ProcessFilter;
 use super::rings::RingReader;
-use super::selection::Selection;
 use super::settings::{self, Options};
 use crate::model::Bytes;
 
@@ -23,7 +23,7 @@ const TRIAL: Options = Options {
     min_size: Bytes(1),
     max_size: Bytes(u64::MAX - 1),
     start_ns: 0,
-    selection: Selection::Selected(Vec::new()),
+    filter: ProcessFilter::Matching(Vec::new()),
     tells_allocators: false,
     page_sample: None,
     reclaim: false,

@@ -91,7 +91,7 @@ impl Kernel {
             log::info!("nobody is seen to be killed for want of memory: {error}");
         }
         tracepoints::follow_calls(&mut kernel, settings.calls)?;
-        options.selection.tell(&mut kernel.ebpf, Pid(std::process::id()))?;
+        options.filter.write(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
     }
 

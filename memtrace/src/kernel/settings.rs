@@ -7,7 +7,7 @@ use memtrace_common::wire::{AreaLayout, CountsLayout, GroupLayout, MAX_FRAMES, M
 
 use super::btf::{self, Btf};
 use super::error::KernelError;
-use super::selection::Selection;
+use super::process_filter::ProcessFilter;
 use super::tracepoints;
 use crate::model::Bytes;
 
@@ -30,7 +30,7 @@ pub struct Options {
     /// The monotonic clock, in nanoseconds, from which ticks are counted.
     pub start_ns: u64,
     /// Who is traced.
-    pub selection: Selection,
+    pub filter: ProcessFilter,
     /// Whether events say which allocator has handed a block out (Linux 5.15).
     pub tells_allocators: bool,
     /// Touches of pages are told of, of one page in so many; `None`: they are not.
@@ -98,9 +98,9 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         task_leader: member("task_struct", "group_leader")?,
         task_comm: member("task_struct", "comm")?,
         memory_exe: member("mm_struct", "exe_file")?,
-        scope: options.selection.scope(),
-        by_default: options.selection.by_default().into(),
-        by_cgroup: options.selection.by_cgroup().into(),
+        scope: options.filter.scope(),
+        by_default: options.filter.by_default().into(),
+        by_cgroup: options.filter.by_cgroup().into(),
         allocators: options.tells_allocators.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
         // What one in so many pages of a process tells is not to be mixed with what was told of another's.

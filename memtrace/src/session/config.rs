@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::allocators::UserHooks;
-use crate::model::{Bytes, EventClass, GroupBy, Metric, Pid};
+use crate::model::{Bytes, EventClass, FilterRule, GroupBy, Metric, Pid};
 use crate::report::Format;
 
 /// What a run is asked to do.
@@ -102,31 +102,7 @@ pub enum Target {
         children: bool,
     },
     /// All processes, or those that have something in common, those that start later among them.
-    Selected(Vec<Choice>),
-}
-
-/// Which processes are included, or excluded whatever else they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// What they have in common.
-    pub by: By,
-    /// Whether they are excluded.
-    pub exclude: bool,
-}
-
-/// What processes can have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum By {
-    /// Their name, as `ps -o comm` shows it.
-    Comm(String),
-    /// The program that they run.
-    Exe(PathBuf),
-    /// A control group (version 2) that they are in or below: its directory, or its path below the root of all.
-    Cgroup(PathBuf),
-    /// The user whom they run as: name or number.
-    User(String),
-    /// Their pid. Only to be excluded.
-    Pid(Pid),
+    Selected(Vec<FilterRule>),
 }
 
 /// One file to write.

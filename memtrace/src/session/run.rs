@@ -19,12 +19,12 @@ use super::error::{Error, from_engines};
 use super::observer::{Observer, Progress};
 use super::outcome::Outcome;
 use super::sample::{PageReader, ReclaimReader};
-use super::select::{Site, Subject, filter};
+use super::select::{Site, Subject};
 use super::track::{Followed, News};
 use super::unwind_tables::Tables;
 use super::{clock, malloc_trim};
 use crate::allocators::Allocator;
-use crate::kernel::{self, Kernel, Probes, Selection};
+use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick};
 use crate::pipeline::{Books, Shards};
@@ -96,7 +96,7 @@ struct Trace {
     /// Reads what is resident; `None` where page faults are not followed.
     pages: Option<PageReader>,
     subject: Subject,
-    selection: Selection,
+    selection: ProcessFilter,
     /// The monotonic clock from which ticks are counted.
     clock_start: Duration,
     opened: Instant,
@@ -291,7 +291,7 @@ impl Trace {
 }
 
 /// Whether the kernel half chooses `pid`, as far as that is known.
-fn is_chosen(selection: &Selection, followed: &Followed, pid: Pid) -> bool {
+fn is_chosen(selection: &ProcessFilter, followed: &Followed, pid: Pid) -> bool {
     let comm = followed.image(pid).map(|image| image.comm.as_str());
-    filter::chooses(selection, pid, comm)
+    selection.selects(pid, comm)
 }

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::kernel::{Kernel, Options, Selection};
+use crate::kernel::{Kernel, Options, ProcessFilter};
 use crate::model::{AllocatorId, Bytes};
 
 /// Nobody calls it, and nobody else probes it.
@@ -54,7 +54,7 @@ fn own() -> Scope {
 
 fn kernel() -> Kernel {
     let ring_size = Bytes(1 << 16);
-    let selection = Selection::Probed;
+    let filter = ProcessFilter::Probed;
     let (min_size, max_size) = (Bytes(0), Bytes(1));
     let options = Options {
         rings: 1,
@@ -63,7 +63,7 @@ fn kernel() -> Kernel {
         min_size,
         max_size,
         start_ns: 0,
-        selection,
+        filter,
         tells_allocators: false,
         page_sample: None,
         reclaim: false,

@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::kernel::{Selection, multi};
+use crate::kernel::{ProcessFilter, multi};
 
 /// What the kernel takes is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); other kernels' verifiers
 /// look at up to twice as many as this one's.
@@ -16,7 +16,7 @@ fn privileged_no_program_is_long_to_verify() {
         min_size: Bytes(1),
         max_size: Bytes(1 << 40),
         start_ns: 0,
-        selection: Selection::Selected(Vec::new()),
+        filter: ProcessFilter::Matching(Vec::new()),
         tells_allocators: true,
         page_sample: NonZeroU32::new(2),
         reclaim: true,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memtrace_common::unwind::{cfa, fp, mapping, page, row};
 
-use super::super::{Kernel, Options, Probe, Probes, RingReader, Scope, Selection};
+use super::super::{Kernel, Options, Probe, Probes, ProcessFilter, RingReader, Scope};
 use super::*;
 use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Shape, StackEnd};
 use chain::{Function, address, here};
@@ -92,7 +92,7 @@ impl Trace {
             min_size: Bytes(0),
             max_size: Bytes(u64::MAX),
             start_ns: 0,
-            selection: Selection::Probed,
+            filter: ProcessFilter::Probed,
             tells_allocators: false,
             page_sample: None,
             reclaim: false,

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::kernel::{self, Kernel, Probes, RingReader, Selection};
+use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
 use crate::session::error::Error;
@@ -21,7 +21,7 @@ pub(super) struct Loaded {
     pub(super) kernel: Kernel,
     pub(super) readers: Vec<RingReader>,
     /// Who is traced, as the kernel half was told.
-    pub(super) selection: Selection,
+    pub(super) selection: ProcessFilter,
     /// The first of the targets' probes.
     pub(super) probes: Probes,
     /// Those in memtrace itself.
@@ -38,12 +38,12 @@ impl Loaded {
         sites: &[Site],
         followed: &mut Followed,
     ) -> Result<Self, Error> {
-        let (selection, left_out) = filter::of(&config.target, config.events == [EventClass::Heap])?;
+        let selection = filter::of(&config.target, config.events == [EventClass::Heap])?;
         let mut options = options(config, clock_start, selection);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
         let pids: Vec<_> = subject.pids().collect();
-        let (mut kernel, mut readers) = load(&options, &pids, &left_out)?;
+        let (mut kernel, mut readers) = load(&options, &pids)?;
         if subject.is_running() && config.follows(EventClass::Heap) {
             let takes_stacks = config.max_depth > 0;
             let prices = overhead::prices(&mut kernel, &mut own_probes, followed, sites, takes_stacks)?;
@@ -56,27 +56,24 @@ impl Loaded {
                     // What the programs filter is fixed when they are loaded.
                     options.min_size = size;
                     probes = Probes::default();
-                    (kernel, readers) = load(&options, &pids, &left_out)?;
+                    (kernel, readers) = load(&options, &pids)?;
                 }
             }
         }
-        Ok(Self { kernel, readers, selection: options.selection, probes, own_probes })
+        Ok(Self { kernel, readers, selection: options.filter, probes, own_probes })
     }
 }
 
-/// Loads the kernel half, and says who is traced and who is not.
-fn load(options: &kernel::Options, pids: &[Pid], left_out: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
+/// Loads the BPF programs, and lists the processes to trace.
+fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
     let (mut kernel, readers) = Kernel::load(options).map_err(|error| from_engines::kernel(None, error))?;
     for &pid in pids {
         kernel.follow(pid).map_err(|error| from_engines::kernel(Some(pid), error))?;
     }
-    for &pid in left_out {
-        kernel.leave_out(pid).map_err(|error| from_engines::kernel(Some(pid), error))?;
-    }
     Ok((kernel, readers))
 }
 
-fn options(config: &Config, clock_start: Duration, selection: Selection) -> kernel::Options {
+fn options(config: &Config, clock_start: Duration, selection: ProcessFilter) -> kernel::Options {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
     kernel::Options {
@@ -87,7 +84,7 @@ fn options(config: &Config, clock_start: Duration, selection: Selection) -> kern
         min_size: config.min_size.unwrap_or(Bytes(0)),
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
-        selection,
+        filter: selection,
         tells_allocators: config.by.parts() == PartitionBy::Allocators,
         page_sample: config.follows(EventClass::Fault).then_some(config.page_sample),
         reclaim: config.follows(EventClass::Reclaim),

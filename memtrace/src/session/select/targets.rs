@@ -11,11 +11,11 @@ use crate::allocators::{Allocator, FoundFunction, SkipReason, Survey, Verdict};
 use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope};
 use crate::launch::{Child, Identity, Launch};
 use crate::loader::Candidates;
-use crate::model::{AllocatorId, Object, Pid};
+use crate::model::{AllocatorId, FilterRule, Object, Pid};
 use crate::probe_site::Cost as ProbeCost;
 use crate::procfs;
 use crate::procfs::Process;
-use crate::session::config::{Choice, ProbeSite, Target};
+use crate::session::config::{ProbeSite, Target};
 use crate::session::error::Error;
 use crate::session::error::from_engines;
 use crate::session::outcome::CommandEnd;
@@ -123,7 +123,7 @@ impl Subject {
         match target {
             Target::Pids { pids, children } => Self::running(pids, *children, probe_site, followed),
             Target::Command { argv, children, .. } => Self::command(argv, *children, probe_site, followed),
-            Target::Selected(choices) => Self::selected(choices, probe_site, followed),
+            Target::Selected(rules) => Self::selected(rules, probe_site, followed),
         }
     }
 
@@ -185,7 +185,7 @@ impl Subject {
     }
 
     fn selected(
-        choices: &[Choice],
+        rules: &[FilterRule],
         probe_site: Option<ProbeSite>,
         followed: &mut Followed,
     ) -> Result<(Self, Vec<Site>), Error> {
@@ -196,7 +196,7 @@ impl Subject {
             Site::of(pid, Scope::Everyone, &allocator, followed.allocators.number(&allocator), probe_site?)
         };
         let sites = allocators.into_iter().filter_map(site).collect();
-        Ok((Self::named(filter::name(choices), probe_site, true), sites))
+        Ok((Self::named(filter::name(rules), probe_site, true), sites))
     }
 
     fn command(

@@ -1,0 +1,291 @@
+//! Process filter: decides which processes are traced, and is stored in the maps that the BPF programs read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use aya::Ebpf;
+use aya::maps::{HashMap, MapData};
+use memtrace_common::wire::{self, scope, selector, target};
+
+use super::error::KernelError;
+use super::load::Kernel;
+use super::naming;
+use crate::model::{FilterRule, Pid, ProcessAttribute};
+use crate::procfs::{self, Traits};
+
+/// Selects the processes to trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProcessFilter {
+    /// Every process that hits a probe: each probe is attached to a single process.
+    #[default]
+    Probed,
+    /// Processes passed to [`Kernel::follow`].
+    Listed,
+    /// Processes passed to [`Kernel::follow`], and their descendants.
+    Families,
+    /// Processes that match an including condition (all, if there is none) and no excluding one.
+    Matching(Vec<Condition>),
+}
+
+/// A filter rule with the ids that its attribute stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    rule: FilterRule,
+    selector: wire::Selector,
+}
+
+/// A selector as the map takes it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Plain(wire::Selector);
+
+// SAFETY: `Selector` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
+unsafe impl aya::Pod for Plain {}
+
+impl Kernel {
+    /// Traces `pid` whichever executable it runs, and reports its exec and exit.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the map of targets is full.
+    pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
+        list(self.ebpf(), pid, true)
+    }
+}
+
+impl Condition {
+    /// Looks up the ids of the rule's user, executable or control group.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is no such user, file or group; other errors of the lookup.
+    pub fn resolve(rule: FilterRule) -> io::Result<Self> {
+        let selector = match &rule.attribute {
+            ProcessAttribute::Comm(name) => by_comm(name),
+            ProcessAttribute::Exe(path) => {
+                let file = fs::metadata(path)?;
+                by_exe(file.ino(), encoded(file.dev()))
+            }
+            ProcessAttribute::Cgroup(path) => {
+                wire::Selector { property: selector::CGROUP, value: [procfs::cgroup_id(path)?, 0] }
+            }
+            ProcessAttribute::User(user) => {
+                by_user(procfs::user_id(user)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
+            }
+            // Pids are listed one by one, and need no selector.
+            ProcessAttribute::Pid(_) => wire::Selector { property: 0, value: [0; 2] },
+        };
+        Ok(Self { rule, selector })
+    }
+
+    /// Returns true if the rule's attribute is one of process `pid`. `comm` replaces the name of a process that has ended.
+    fn matches(&self, pid: Pid, process: Option<&Traits>, comm: Option<&str>) -> bool {
+        match &self.rule.attribute {
+            ProcessAttribute::Pid(excluded) => *excluded == pid,
+            ProcessAttribute::Comm(_) => {
+                let comm = process.map(|process| process.comm.as_str()).or(comm);
+                comm.is_some_and(|comm| by_comm(comm) == self.selector)
+            }
+            ProcessAttribute::User(_) => process.is_some_and(|process| by_user(process.user) == self.selector),
+            ProcessAttribute::Exe(_) => process.is_some_and(|process| {
+                let (device, inode) = process.exe;
+                by_exe(inode, encoded(device)) == self.selector
+            }),
+            ProcessAttribute::Cgroup(_) => procfs::is_in_cgroup(pid, self.selector.value[0]).unwrap_or(false),
+        }
+    }
+}
+
+impl ProcessFilter {
+    /// Value of `Settings::scope`.
+    pub(super) const fn scope(&self) -> u32 {
+        match self {
+            Self::Probed => scope::PROBED,
+            Self::Listed => scope::LISTED,
+            Self::Families => scope::FAMILIES,
+            Self::Matching(_) => scope::SELECTED,
+        }
+    }
+
+    /// Returns true if processes that match no condition are traced.
+    pub(super) fn by_default(&self) -> bool {
+        self.conditions().iter().all(|condition| condition.rule.exclude)
+    }
+
+    /// Returns true if a condition is about control groups.
+    pub(super) fn by_cgroup(&self) -> bool {
+        self.conditions().iter().any(|condition| condition.selector.property == selector::CGROUP)
+    }
+
+    /// Returns true if the BPF programs select `pid`, judged by its present attributes. A process that has ended is judged by
+    /// its last name, `comm`.
+    #[must_use]
+    pub fn selects(&self, pid: Pid, comm: Option<&str>) -> bool {
+        let Self::Matching(conditions) = self else { return true };
+        let process = procfs::traits(pid);
+        let mut matching = conditions.iter().filter(|condition| condition.matches(pid, process.as_ref(), comm));
+        let is_included = self.by_default() || matching.clone().any(|condition| !condition.rule.exclude);
+        is_included && !matching.any(|condition| condition.rule.exclude)
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        match self {
+            Self::Matching(conditions) => conditions,
+            Self::Probed | Self::Listed | Self::Families => &[],
+        }
+    }
+
+    /// Writes the filter to the maps of the BPF programs. memtrace itself, `own`, is never traced.
+    pub(super) fn write(&self, ebpf: &mut Ebpf, own: Pid) -> Result<(), KernelError> {
+        let mut verdicts = BTreeMap::new();
+        for Condition { rule, selector } in self.conditions() {
+            let selector = match &rule.attribute {
+                ProcessAttribute::Pid(pid) => {
+                    list(ebpf, *pid, false)?;
+                    continue;
+                }
+                // On overlay file systems and those with subvolumes, the kernel's ids differ from those of `stat`.
+                ProcessAttribute::Exe(path) => open_path(path)
+                    .and_then(|file| naming::opened(ebpf, &file))
+                    .map_or(*selector, |key| by_exe(key.inode, key.device)),
+                _ => *selector,
+            };
+            let verdict = if rule.exclude { selector::EXCLUDE } else { selector::INCLUDE };
+            *verdicts.entry(selector).or_insert(0) |= verdict;
+        }
+        let mut selectors: HashMap<&mut MapData, Plain, u32> = map(ebpf, "SELECTORS")?;
+        for (selector, verdict) in verdicts {
+            selectors.insert(Plain(selector), verdict, 0).map_err(|error| failed(&error))?;
+        }
+        list(ebpf, own, false)
+    }
+}
+
+/// The kernel keeps 15 bytes of a name.
+fn by_comm(name: &str) -> wire::Selector {
+    let mut bytes = [0; 16];
+    let length = name.len().min(15);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    let (low, high) = bytes.split_at(8);
+    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    wire::Selector { property: selector::COMM, value: [word(low), word(high)] }
+}
+
+fn by_user(id: u32) -> wire::Selector {
+    wire::Selector { property: selector::USER, value: [u64::from(id), 0] }
+}
+
+fn by_exe(inode: u64, device: u32) -> wire::Selector {
+    wire::Selector { property: selector::EXE, value: [inode, u64::from(device)] }
+}
+
+/// Opens the file for identification only.
+fn open_path(path: &Path) -> Option<File> {
+    File::options().read(true).custom_flags(libc::O_PATH).open(path).ok()
+}
+
+/// Converts `st_dev` to the kernel's own `dev_t`; user space sees another encoding (`new_encode_dev`,
+/// include/linux/kdev_t.h).
+fn encoded(device: u64) -> u32 {
+    libc::major(device) << 20 | libc::minor(device)
+}
+
+/// Decides for one process whether it is traced, whichever executable it runs.
+fn list(ebpf: &mut Ebpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
+    let mut targets: HashMap<&mut MapData, u32, u32> = map(ebpf, "TARGETS")?;
+    let value = target::FIXED | if traced { target::TRACED } else { 0 };
+    targets.insert(pid.0, value, 0).map_err(|error| failed(&error))
+}
+
+fn map<'ebpf, K: aya::Pod>(
+    ebpf: &'ebpf mut Ebpf,
+    name: &str,
+) -> Result<HashMap<&'ebpf mut MapData, K, u32>, KernelError> {
+    let missing = || KernelError::Failed {
+        action: format!("use {name}"),
+        reason: String::from("the BPF object does not have it"),
+    };
+    ebpf.map_mut(name).ok_or_else(missing)?.try_into().map_err(|error| failed(&error))
+}
+
+fn failed(error: &aya::maps::MapError) -> KernelError {
+    KernelError::from_error("write the process filter", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(attribute: ProcessAttribute, exclude: bool) -> Condition {
+        Condition::resolve(FilterRule { attribute, exclude }).unwrap()
+    }
+
+    fn user(id: u32) -> ProcessAttribute {
+        ProcessAttribute::User(id.to_string())
+    }
+
+    #[test]
+    fn names_are_cut_like_the_kernel_cuts_them() {
+        assert_eq!(by_comm("bash").value, [u64::from_ne_bytes(*b"bash\0\0\0\0"), 0]);
+        assert_eq!(by_comm("a-name-that-is-too-long"), by_comm("a-name-that-is-"));
+    }
+
+    #[test]
+    fn all_are_traced_unless_a_condition_includes() {
+        let by_default = |excludes: &[bool]| {
+            let conditions = excludes.iter().map(|&exclude| condition(user(0), exclude));
+            ProcessFilter::Matching(conditions.collect()).by_default()
+        };
+        assert!(by_default(&[]));
+        assert!(by_default(&[true]));
+        assert!(!by_default(&[true, false]));
+    }
+
+    #[test]
+    fn devices_are_encoded_like_the_kernel_does() {
+        assert_eq!(encoded(libc::makedev(254, 0x12345)), 254 << 20 | 0x12345);
+    }
+
+    #[test]
+    fn executables_are_resolved_by_stat() {
+        let file = fs::metadata("/proc/self/exe").unwrap();
+        let exe = condition(ProcessAttribute::Exe("/proc/self/exe".into()), false);
+        assert_eq!(exe.selector, by_exe(file.ino(), encoded(file.dev())));
+        let missing = FilterRule { attribute: ProcessAttribute::Exe("/no/such/file".into()), exclude: false };
+        assert_eq!(Condition::resolve(missing).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn excluded_pids_need_no_selector() {
+        let excluded = vec![condition(ProcessAttribute::Pid(Pid(7)), true), condition(user(0), true)];
+        assert_eq!(
+            excluded.iter().map(|condition| condition.selector.property).collect::<Vec<_>>(),
+            [0, selector::USER]
+        );
+        let filter = ProcessFilter::Matching(excluded);
+        assert!(filter.by_default() && !filter.by_cgroup() && !filter.selects(Pid(7), None));
+    }
+
+    #[test]
+    fn present_attributes_decide_if_a_process_is_selected() {
+        let own = Pid(std::process::id());
+        let own_user = procfs::traits(own).unwrap().user;
+        let matching = |conditions| ProcessFilter::Matching(conditions);
+        let selected = |conditions| matching(conditions).selects(own, None);
+        assert!(selected(vec![]));
+        assert!(selected(vec![condition(user(own_user), false)]));
+        assert!(!selected(vec![condition(user(own_user), true)]));
+        assert!(!selected(vec![condition(ProcessAttribute::Pid(own), true)]));
+        assert!(selected(vec![condition(ProcessAttribute::Pid(Pid(1)), true)]));
+        assert!(!selected(vec![condition(user(own_user + 1), false)]));
+        let root = condition(ProcessAttribute::Cgroup("/".into()), false);
+        assert!(selected(vec![condition(user(own_user + 1), false), root]));
+        let nobody = || matching(vec![condition(ProcessAttribute::Comm(String::from("nobody")), false)]);
+        assert!(!nobody().selects(own, None));
+        let ended = |comm| nobody().selects(Pid(u32::MAX), Some(comm));
+        assert!(ended("nobody") && !ended("somebody"));
+    }
+}
