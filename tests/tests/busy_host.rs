@@ -51,10 +51,10 @@ fn words<const N: usize>(words: [&str; N]) -> Words {
 }
 
 /// Commands that keep the host busy, with the pause between two runs.
-fn mix(folder: &Path, socket: &Path) -> Vec<(Words, Duration)> {
+fn busy_commands(folder: &Path, socket: &Path) -> Vec<(Words, Duration)> {
     let file = |name: &str, text: &str| {
         let path = folder.join(name);
-        fs::write(&path, text).expect("the folder is ours");
+        fs::write(&path, text).expect("the scratch directory is writable");
         path.into_os_string()
     };
     let [c, cpp] = [file("c.c", C), file("cpp.cpp", CPP)];
@@ -98,34 +98,37 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     let mut server = Process::start(Command::new(server).args(arguments));
     let redis = Redis::connect(&socket);
 
-    let commands = mix(&scratch, &socket);
+    let commands = busy_commands(&scratch, &socket);
     let untraced: Vec<_> = commands.iter().map(|(command, _)| run(command)).collect();
     assert!(untraced.iter().all(|(code, _)| *code == Some(0)), "{untraced:?}");
 
     let mut victims: Vec<_> = VICTIMS.iter().map(|(name, arguments)| victim::start_with(name, arguments)).collect();
     let tracer = Trace::system_wide().start();
     let stop = AtomicBool::new(false);
-    let (rounds, books, short_lived) = thread::scope(|scope| {
+    let (rounds, expected, short_lived) = thread::scope(|scope| {
         let running: Vec<_> = commands
             .iter()
             .zip(&untraced)
             .map(|((command, pause), expected)| scope.spawn(|| repeat(command, expected, *pause, &stop)))
             .collect();
-        let begun = Instant::now();
-        let mut books = Vec::new();
+        let start = Instant::now();
+        let mut expected = Vec::new();
         let mut short_lived = BTreeMap::new();
         for victim in &mut victims {
-            books.push(victim.work());
+            expected.push(victim.work());
             let child = Command::new(victim::path("short_lived")).stdout(Stdio::piped()).spawn().expect("it was built");
             let pid = child.id();
             let output = child.wait_with_output().expect("it ends");
-            short_lived.insert(pid, serde_json::from_slice::<VictimTotals>(&output.stdout).expect("books"));
+            short_lived.insert(
+                pid,
+                serde_json::from_slice::<VictimTotals>(&output.stdout).expect("the totals are valid JSON"),
+            );
             thread::sleep((SPAN / VICTIMS.len() as u32).saturating_sub(Duration::from_millis(100)));
         }
-        thread::sleep(SPAN.saturating_sub(begun.elapsed()));
+        thread::sleep(SPAN.saturating_sub(start.elapsed()));
         stop.store(true, Ordering::Relaxed);
-        let rounds: Vec<u32> = running.into_iter().map(|one| one.join().expect("nobody failed")).collect();
-        (rounds, books, short_lived)
+        let rounds: Vec<u32> = running.into_iter().map(|one| one.join().expect("no thread panicked")).collect();
+        (rounds, expected, short_lived)
     });
     let outcome = tracer.stop();
     for victim in &victims {
@@ -141,16 +144,16 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     let lost: BTreeMap<_, _> = report.losses.iter().filter(|(_, count)| **count > 0).collect();
     assert_eq!(outcome.code == Some(20), !lost.is_empty(), "{lost:?}: {}", outcome.stderr);
     report.assert_consistent();
-    for ((victim, books), (name, _)) in victims.iter().zip(&books).zip(VICTIMS) {
-        let programs = report.entries_of(victim.pid());
-        let [program] = &programs[..] else { panic!("{name} is not one program: {programs:?}; lost: {lost:?}") };
-        assert_eq!(program.totals, books.totals, "{name}; lost: {lost:?}");
-        assert_eq!(program.unmatched_frees, books.unmatched_frees, "{name}; lost: {lost:?}");
+    for ((victim, expected), (name, _)) in victims.iter().zip(&expected).zip(VICTIMS) {
+        let entries = report.entries_of(victim.pid());
+        let [entry] = &entries[..] else { panic!("{name} does not have one entry: {entries:?}; lost: {lost:?}") };
+        assert_eq!(entry.totals, expected.totals, "{name}; lost: {lost:?}");
+        assert_eq!(entry.unmatched_frees, expected.unmatched_frees, "{name}; lost: {lost:?}");
     }
-    for (pid, books) in &short_lived {
-        let programs = report.entries_of(*pid);
-        let program = programs.last().expect("it was traced");
-        assert_eq!((&*program.comm, program.totals), ("short_lived", books.totals), "lost: {lost:?}");
+    for (pid, expected) in &short_lived {
+        let entries = report.entries_of(*pid);
+        let entry = entries.last().expect("it was traced");
+        assert_eq!((&*entry.comm, entry.totals), ("short_lived", expected.totals), "lost: {lost:?}");
     }
     assert!(report.processes.len() > 200, "{}", report.processes.len());
     assert!(report.cost.peak_rss_bytes < MOST_MEMORY, "{} bytes", report.cost.peak_rss_bytes);

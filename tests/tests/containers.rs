@@ -55,9 +55,9 @@ impl Files {
 }
 
 /// Asserts that symbols come from the container's files and that objects have the paths of the container.
-fn assert_named(report: &Report, books: &VictimTotals, program: &str) {
-    assert!(books.sites.len() > 1);
-    for site in &books.sites {
+fn assert_named(report: &Report, expected: &VictimTotals, program: &str) {
+    assert!(expected.sites.len() > 1);
+    for site in &expected.sites {
         report.assert_site("exact.c", site);
     }
     for frame in report.stacks.iter().flat_map(|stack| &stack.frames) {
@@ -75,13 +75,13 @@ fn pid_selects_a_process_in_a_container() {
         let mut victim = files.start_by(script, PROGRAM);
         assert!(!files.root().join("lib").exists(), "its files are seen from outside");
         let tracer = Trace::victim(&victim).start();
-        let books = victim.work();
+        let expected = victim.work();
         let report = tracer.stop().report();
         breakpoints::wait_until_removed(victim.pid());
         victim.finish();
-        report.assert_equals(&books);
+        report.assert_equals(&expected);
         report.assert_all_end("complete");
-        assert_named(&report, &books, PROGRAM);
+        assert_named(&report, &expected, PROGRAM);
     }
 }
 
@@ -93,12 +93,12 @@ fn comm_and_exe_select_a_process_in_a_container() {
         let mut victim = files.start_by(script, PROGRAM);
         let value = if by == "--comm" { PROGRAM[1..].to_owned() } else { format!("/proc/{}/exe", victim.pid()) };
         let tracer = Trace::system_wide().options(&[by, &value]).start();
-        let books = victim.work();
+        let expected = victim.work();
         let report = tracer.stop().report();
         breakpoints::wait_until_removed(victim.pid());
         victim.finish();
-        report.assert_equals(&books);
-        assert_named(&report, &books, PROGRAM);
+        report.assert_equals(&expected);
+        assert_named(&report, &expected, PROGRAM);
     }
 }
 
@@ -109,15 +109,15 @@ fn new_process_in_a_known_container_is_traced_from_start() {
     let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
     let mut first = files.start(PROGRAM);
     let tracer = Trace::system_wide().options(&["--comm", &LATER[1..]]).start();
-    let of_first = |what: &str| format!("/proc/{}/{what}", first.pid());
+    let proc_path = |file: &str| format!("/proc/{}/{file}", first.pid());
     let mut command = Command::new("nsenter");
-    command.arg(format!("--mount={}", of_first("ns/mnt"))).arg(format!("--root={}", of_first("root")));
+    command.arg(format!("--mount={}", proc_path("ns/mnt"))).arg(format!("--root={}", proc_path("root")));
     let output = process::run(command.arg("--").arg(LATER));
     let report = tracer.stop().report();
     first.work();
     first.finish();
-    let books: VictimTotals = serde_json::from_str(output.trim()).expect("books");
-    report.assert_equals(&books);
+    let expected: VictimTotals = serde_json::from_str(output.trim()).expect("the totals are valid JSON");
+    report.assert_equals(&expected);
 }
 
 #[test]
@@ -129,17 +129,17 @@ fn first_process_of_a_new_container_is_counted_as_late() {
     let mut first = files.start(PROGRAM);
     // No other process maps the container's C library.
     assert!(tracer.process().wait_for_stderr_line("memtrace: process"));
-    let of_first = |what: &str| format!("/proc/{}/{what}", first.pid());
+    let proc_path = |file: &str| format!("/proc/{}/{file}", first.pid());
     let mut command = Command::new("nsenter");
-    command.arg(format!("--mount={}", of_first("ns/mnt"))).arg(format!("--root={}", of_first("root")));
+    command.arg(format!("--mount={}", proc_path("ns/mnt"))).arg(format!("--root={}", proc_path("root")));
     let output = process::run(command.arg("--").arg(LATER));
-    let books = first.work();
+    let expected = first.work();
     let report = tracer.stop().report_with_code(20);
     first.finish();
     report.assert_only_lost(LossReason::AllocatorLate, 1);
-    let later: VictimTotals = serde_json::from_str(output.trim()).expect("books");
+    let later: VictimTotals = serde_json::from_str(output.trim()).expect("the totals are valid JSON");
     let of = |comm: &str| report.processes.iter().find(|process| process.comm == comm).expect("it is traced");
     assert_eq!(of(&LATER[1..]).totals, later.totals);
     // Blocks from before the barrier are freed after it and count as unmatched.
-    assert_eq!(of(&PROGRAM[1..]).totals, books.totals);
+    assert_eq!(of(&PROGRAM[1..]).totals, expected.totals);
 }

@@ -14,7 +14,7 @@ struct Work {
     #[serde(default)]
     callers: Vec<(String, u64)>,
     #[serde(flatten)]
-    books: VictimTotals,
+    totals: VictimTotals,
 }
 
 impl Work {
@@ -30,10 +30,10 @@ fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
     let tracer = Trace::victim(&victim).options(options).start();
     victim.process().write_line("");
     let line = victim.process().read_line();
-    let work: Work = serde_json::from_str(&line).expect("the victim prints its books");
+    let work: Work = serde_json::from_str(&line).expect("the victim prints its totals");
     let report = tracer.stop().report();
     victim.finish();
-    report.assert_equals(&work.books);
+    report.assert_equals(&work.totals);
     let [stack] = &report.stacks[..] else { panic!("not one stack: {:#?}", report.stacks) };
     (stack.clone(), work)
 }
@@ -45,30 +45,30 @@ fn chain(depth: u32) -> Vec<&'static str> {
 }
 
 /// The leaf differs, since it calls the allocator and `backtrace` at different addresses.
-fn assert_equal(stack: &Stack, truth: &[CallSite]) {
-    assert_eq!(stack.call_sites()[1..], truth[1..]);
+fn assert_equal_above_leaf(stack: &Stack, reference: &[CallSite]) {
+    assert_eq!(stack.call_sites()[1..], reference[1..]);
 }
 
-fn is_equal_and_complete(name: &str, depth: u32, options: &[&str]) {
+fn assert_matches_backtrace(name: &str, depth: u32, options: &[&str]) {
     let (stack, work) = trace(name, depth, options);
-    assert_equal(&stack, &work.places(&victim::path(name)));
+    assert_equal_above_leaf(&stack, &work.places(&victim::path(name)));
     assert_eq!(stack.end, "complete");
     assert_eq!(stack.names_in(&victim::path(name)), chain(depth));
 }
 
 #[test]
 fn stack_of_20_frames_matches_glibc_backtrace() {
-    is_equal_and_complete("deep", 20, &[]);
+    assert_matches_backtrace("deep", 20, &[]);
 }
 
 #[test]
 fn stack_in_a_non_pie_executable_matches_glibc_backtrace() {
-    is_equal_and_complete("deep.fixed", 20, &[]);
+    assert_matches_backtrace("deep.fixed", 20, &[]);
 }
 
 #[test]
 fn max_depth_256_gives_a_complete_stack_of_200_frames() {
-    is_equal_and_complete("deep", 200, &["--max-depth", "256"]);
+    assert_matches_backtrace("deep", 200, &["--max-depth", "256"]);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn default_max_depth_truncates_at_128_frames() {
     let (stack, work) = trace("deep", 200, &[]);
     assert_eq!(stack.frames.len(), 128);
     assert_eq!(stack.end, "truncated");
-    assert_equal(&stack, &work.places(&victim::path("deep"))[..128]);
+    assert_equal_above_leaf(&stack, &work.places(&victim::path("deep"))[..128]);
 }
 
 /// Debian's musl has no `.eh_frame`, so the musl function that calls `main` is the last frame.

@@ -19,9 +19,9 @@ const NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "-
 
 /// Runs doctor and asserts that standard error is empty.
 fn doctor_through(before: &[&str], binary: &Path, pid: Option<u32>) -> DoctorReport {
-    let told = doctor::run_through(before, binary, pid);
-    assert_eq!(told.stderr, "");
-    told
+    let output = doctor::run_through(before, binary, pid);
+    assert_eq!(output.stderr, "");
+    output
 }
 
 fn doctor(pid: u32) -> DoctorReport {
@@ -55,28 +55,30 @@ fn allocator_lists_every_hooked_function_that_nm_shows() {
     for (name, library, subject) in [glibc, musl] {
         let victim = victim::start(name);
         let library = mapped(victim.pid(), library);
-        let told = doctor(victim.pid());
-        assert_eq!(told.code, Some(0), "{told:#?}");
-        let [followed, lacking] = told.findings_on(subject)[..] else { panic!("{told:#?}") };
-        let names = followed.detail.strip_prefix(&format!("{library}: ")).expect("the library's path comes first");
-        let followed_names: BTreeSet<_> =
-            names.split(", ").flat_map(|one| one.split(" = ")).map(str::to_owned).collect();
-        assert_eq!((followed.verdict.as_str(), &followed_names), ("ok", &defined_by_nm(&library)));
+        let output = doctor(victim.pid());
+        assert_eq!(output.code, Some(0), "{output:#?}");
+        let [hooked, lacking] = output.findings_on(subject)[..] else { panic!("{output:#?}") };
+        let names = hooked.detail.strip_prefix(&format!("{library}: ")).expect("the library's path comes first");
+        let hooked_names: BTreeSet<_> = names.split(", ").flat_map(|one| one.split(" = ")).map(str::to_owned).collect();
+        assert_eq!((hooked.verdict.as_str(), &hooked_names), ("ok", &defined_by_nm(&library)));
         let names = lacking.detail.strip_prefix("does not have ").expect("a list of functions");
         let lacking_names: BTreeSet<_> = names.split(", ").map(str::to_owned).collect();
         let all: BTreeSet<_> = standard().map(str::to_owned).collect();
-        assert_eq!(lacking_names, &all - &followed_names);
+        assert_eq!(lacking_names, &all - &hooked_names);
     }
 }
 
 #[test]
 fn debug_information_of_a_target_is_reported() {
     let victim = victim::start("exact");
-    let told = doctor(victim.pid());
+    let output = doctor(victim.pid());
     // Victims are compiled with -g.
     let expected = format!("{}: in the file itself", victim::path("exact").display());
     assert!(
-        told.findings_on("debug information").iter().any(|found| found.verdict == "ok" && found.detail == expected)
+        output
+            .findings_on("debug information")
+            .iter()
+            .any(|finding| finding.verdict == "ok" && finding.detail == expected)
     );
 }
 
@@ -94,49 +96,55 @@ fn preloaded_wrapper_is_listed_with_the_allocator() {
     let shim = victim::path("libcount_shim.so");
     let scratch = Scratch::new();
     let mut command = Command::new(victim::path("steady"));
-    command.arg("100").env("LD_PRELOAD", &shim).env("COUNT_SHIM_FILE", scratch.join("books"));
+    command.arg("100").env("LD_PRELOAD", &shim).env("COUNT_SHIM_FILE", scratch.join("ledger"));
     let victim = Victim::start(&mut command);
-    let told = doctor(victim.pid());
-    assert_eq!(told.code, Some(0), "{told:#?}");
-    let shim_found = &told.findings_on("allocator libcount_shim.so")[0];
-    assert_eq!(shim_found.verdict, "ok");
-    assert!(shim_found.detail.starts_with(shim.to_str().expect("a plain path")), "{shim_found:?}");
-    assert_eq!(told.findings_on("allocator glibc")[0].verdict, "ok");
+    let output = doctor(victim.pid());
+    assert_eq!(output.code, Some(0), "{output:#?}");
+    let shim_finding = &output.findings_on("allocator libcount_shim.so")[0];
+    assert_eq!(shim_finding.verdict, "ok");
+    assert!(shim_finding.detail.starts_with(shim.to_str().expect("a plain path")), "{shim_finding:?}");
+    assert_eq!(output.findings_on("allocator glibc")[0].verdict, "ok");
 }
 
 #[test]
 fn every_allocator_is_listed_with_its_functions() {
     let victim = Victim::start(Command::new(victim::path("operators.jemalloc")).args(["1", "0"]));
-    let told = doctor(victim.pid());
-    assert_eq!(told.code, Some(0), "{told:#?}");
-    let followed = &told.findings_on("allocator jemalloc")[0];
-    assert_eq!(followed.verdict, "ok");
-    let names: Vec<_> = followed.detail.split(": ").nth(1).unwrap_or_default().split(", ").collect();
+    let output = doctor(victim.pid());
+    assert_eq!(output.code, Some(0), "{output:#?}");
+    let hooked = &output.findings_on("allocator jemalloc")[0];
+    assert_eq!(hooked.verdict, "ok");
+    let names: Vec<_> = hooked.detail.split(": ").nth(1).unwrap_or_default().split(", ").collect();
     for name in ["malloc", "free", "mallocx", "rallocx", "xallocx", "dallocx", "sdallocx"] {
-        assert!(names.contains(&name), "{name}: {followed:?}");
+        assert!(names.contains(&name), "{name}: {hooked:?}");
     }
     for name in ["operator new(size)", "operator new(size, align)", "operator delete(block, size)"] {
-        assert!(followed.detail.contains(name), "{name}: {followed:?}");
+        assert!(hooked.detail.contains(name), "{name}: {hooked:?}");
     }
     // Forwarding functions are marked as such.
-    let passed_on = told.findings_on("allocator jemalloc").into_iter().find(|found| found.detail.contains("_ZdlPv,"));
-    assert!(passed_on.is_some_and(|found| found.detail.contains("only passes its calls on")), "{told:#?}");
-    let allocators: Vec<_> = told.findings.iter().filter(|found| found.subject.starts_with("allocator ")).collect();
-    let others =
-        allocators.iter().filter(|found| !found.subject.ends_with("jemalloc") && !found.subject.ends_with("glibc"));
+    let passed_on =
+        output.findings_on("allocator jemalloc").into_iter().find(|finding| finding.detail.contains("_ZdlPv,"));
+    assert!(passed_on.is_some_and(|finding| finding.detail.contains("only passes its calls on")), "{output:#?}");
+    let allocators: Vec<_> =
+        output.findings.iter().filter(|finding| finding.subject.starts_with("allocator ")).collect();
+    let others = allocators
+        .iter()
+        .filter(|finding| !finding.subject.ends_with("jemalloc") && !finding.subject.ends_with("glibc"));
     assert_eq!(others.count(), 0, "libstdc++ wraps malloc: {allocators:#?}");
 }
 
 #[test]
 fn stripped_static_executable_fails_with_inspected_files() {
     let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
-    let told = doctor(victim.pid());
-    assert_eq!(told.code, Some(NO_ALLOCATOR), "{told:#?}");
-    assert_eq!(told.subjects("fail"), ["allocator"]);
-    assert!(told.findings_on("allocator")[0].detail.contains("statically linked"), "{told:#?}");
+    let output = doctor(victim.pid());
+    assert_eq!(output.code, Some(NO_ALLOCATOR), "{output:#?}");
+    assert_eq!(output.subjects("fail"), ["allocator"]);
+    assert!(output.findings_on("allocator")[0].detail.contains("statically linked"), "{output:#?}");
     let path = victim::path("family.stripped");
-    let looked_at = told.findings_on("looked at");
-    assert!(looked_at.iter().any(|found| found.detail.starts_with(&format!("{}: ", path.display()))), "{told:#?}");
+    let looked_at = output.findings_on("looked at");
+    assert!(
+        looked_at.iter().any(|finding| finding.detail.starts_with(&format!("{}: ", path.display()))),
+        "{output:#?}"
+    );
 }
 
 #[test]
@@ -147,10 +155,10 @@ fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
     let thread = names.map(|name| name.parse().expect("a number")).find(|&id: &u32| id != threads.pid());
     let thread = thread.expect("the victim has threads");
     let pid_max = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
-    let nobody = pid_max.trim().parse().expect("a number");
-    for (pid, code) in [(thread, UNTRACEABLE), (2, UNTRACEABLE), (nobody, NO_SUCH_PROCESS)] {
-        let told = doctor(pid);
-        assert_eq!((told.code, told.subjects("fail")), (Some(code), vec![format!("process {pid}").as_str()]));
+    let unused = pid_max.trim().parse().expect("a number");
+    for (pid, code) in [(thread, UNTRACEABLE), (2, UNTRACEABLE), (unused, NO_SUCH_PROCESS)] {
+        let output = doctor(pid);
+        assert_eq!((output.code, output.subjects("fail")), (Some(code), vec![format!("process {pid}").as_str()]));
     }
     let remedy = format!("give --pid {}", threads.pid());
     assert_eq!(doctor(thread).findings_on(&format!("process {thread}"))[0].remedy, Some(remedy));
@@ -160,24 +168,24 @@ fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
 fn missing_capabilities_are_named_and_untried_checks_warn() {
     let scratch = Scratch::new();
     let victim = victim::start_with("steady", &["100"]);
-    let told = doctor_through(&NOBODY, &scratch.program(&tracer::binary(), "memtrace"), Some(victim.pid()));
-    assert_eq!(told.code, Some(NOT_PERMITTED), "{told:#?}");
+    let output = doctor_through(&NOBODY, &scratch.program(&tracer::binary(), "memtrace"), Some(victim.pid()));
+    assert_eq!(output.code, Some(NOT_PERMITTED), "{output:#?}");
     let process = format!("process {}", victim.pid());
-    assert_eq!(told.subjects("fail"), ["CAP_BPF", "CAP_PERFMON", &process]);
-    assert!(told.findings_on(&process)[0].detail.contains("CAP_SYS_PTRACE"), "{told:#?}");
+    assert_eq!(output.subjects("fail"), ["CAP_BPF", "CAP_PERFMON", &process]);
+    assert!(output.findings_on(&process)[0].detail.contains("CAP_SYS_PTRACE"), "{output:#?}");
     for (subject, missing) in [
         ("ring buffers", "CAP_BPF"),
         ("kernel half", "CAP_BPF and CAP_PERFMON"),
         ("probes", "CAP_BPF and CAP_PERFMON"),
         ("mapping notices", "CAP_PERFMON"),
     ] {
-        let [found] = told.findings_on(subject)[..] else { panic!("{subject}: {told:#?}") };
-        assert_eq!(found.verdict, "warn");
-        assert_eq!(found.detail, format!("not known: it cannot be tried without {missing}"));
+        let [finding] = output.findings_on(subject)[..] else { panic!("{subject}: {output:#?}") };
+        assert_eq!(finding.verdict, "warn");
+        assert_eq!(finding.detail, format!("not known: it cannot be tried without {missing}"));
     }
-    for found in told.findings.iter().filter(|found| found.subject.starts_with("CAP_")) {
-        let remedy = found.remedy.as_ref().expect("each is missing");
-        assert!(remedy.contains("sudo") && remedy.contains("setcap"), "{found:?}");
+    for finding in output.findings.iter().filter(|finding| finding.subject.starts_with("CAP_")) {
+        let remedy = finding.remedy.as_ref().expect("each is missing");
+        assert!(remedy.contains("sudo") && remedy.contains("setcap"), "{finding:?}");
     }
 }
 
@@ -185,18 +193,18 @@ fn missing_capabilities_are_named_and_untried_checks_warn() {
 fn capabilities_named_by_the_remedy_suffice_to_trace() {
     let scratch = Scratch::new();
     let copy = scratch.program(&tracer::binary(), "memtrace");
-    let told = doctor_through(&NOBODY, &copy, None);
-    let remedy = told.findings_on("CAP_BPF")[0].remedy.clone().expect("it is missing");
+    let output = doctor_through(&NOBODY, &copy, None);
+    let remedy = output.findings_on("CAP_BPF")[0].remedy.clone().expect("it is missing");
     let named = remedy.split("setcap ").nth(1).and_then(|rest| rest.split("=ep ").next()).expect("a call of setcap");
     let given = named.split(',').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
     let (inheritable, ambient) = (format!("--inh-caps={given}"), format!("--ambient-caps={given}"));
     let before = [&NOBODY[..], &[&inheritable, &ambient]].concat();
 
     let mut victim = victim::start_with("steady", &["100"]);
-    let told = doctor_through(&before, &copy, Some(victim.pid()));
-    assert_eq!((told.code, told.subjects("fail")), (Some(0), vec![]));
+    let output = doctor_through(&before, &copy, Some(victim.pid()));
+    assert_eq!((output.code, output.subjects("fail")), (Some(0), vec![]));
     let tracer = Trace::victim(&victim).binary(&copy).wrapped_in(&before).start();
-    let books = victim.work();
-    tracer.stop().report().assert_equals(&books);
+    let expected = victim.work();
+    tracer.stop().report().assert_equals(&expected);
     victim.finish();
 }

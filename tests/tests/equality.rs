@@ -7,23 +7,23 @@ use memtrace_tests::{Report, Trace, Victim, VictimTotals, victim};
 /// Traces the victim between its two barriers.
 fn trace(mut victim: Victim) -> (Report, VictimTotals) {
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
+    let expected = victim.work();
     let outcome = tracer.stop();
     victim.finish();
-    (outcome.report(), books)
+    (outcome.report(), expected)
 }
 
-fn equals(name: &str) {
-    let (report, books) = trace(victim::start(name));
-    report.assert_equals(&books);
+fn assert_matches(name: &str) {
+    let (report, expected) = trace(victim::start(name));
+    report.assert_equals(&expected);
 }
 
 #[test]
 fn mixed_calls_match_in_total_and_per_call_site() {
-    let (report, books) = trace(victim::start("exact"));
-    report.assert_equals(&books);
-    assert_eq!(books.sites.len(), 3);
-    for site in &books.sites {
+    let (report, expected) = trace(victim::start("exact"));
+    report.assert_equals(&expected);
+    assert_eq!(expected.sites.len(), 3);
+    for site in &expected.sites {
         report.assert_site("exact.c", site);
         for stack in report.stacks_with_leaf(&site.name) {
             assert!(stack.names().contains(&"main"), "main is not among {:?}", stack.names());
@@ -33,31 +33,31 @@ fn mixed_calls_match_in_total_and_per_call_site() {
 
 #[test]
 fn mixed_calls_on_musl_match_in_total_and_per_call_site() {
-    let (report, books) = trace(victim::start("exact.musl"));
-    report.assert_equals(&books);
-    for site in &books.sites {
+    let (report, expected) = trace(victim::start("exact.musl"));
+    report.assert_equals(&expected);
+    for site in &expected.sites {
         report.assert_site("exact.c", site);
     }
 }
 
 #[test]
 fn every_realloc_outcome_matches() {
-    equals("realloc");
+    assert_matches("realloc");
 }
 
 #[test]
 fn every_realloc_outcome_on_musl_matches() {
-    equals("realloc.musl");
+    assert_matches("realloc.musl");
 }
 
 #[test]
 fn aligned_blocks_and_failed_calls_match() {
-    equals("aligned");
+    assert_matches("aligned");
 }
 
 #[test]
 fn aligned_blocks_and_failed_calls_on_musl_match() {
-    equals("aligned.musl");
+    assert_matches("aligned.musl");
 }
 
 /// At thread exit, glibc frees the blocks in the tcache, which the victim has already freed, and the tcache itself
@@ -66,28 +66,28 @@ fn aligned_blocks_and_failed_calls_on_musl_match() {
 fn cross_thread_frees_and_thread_exits_match() {
     const THREADS: u64 = 8;
     let tunables = "glibc.malloc.tcache_count=0";
-    let (report, mut books) =
+    let (report, mut expected) =
         trace(Victim::start(Command::new(victim::path("threads")).env("GLIBC_TUNABLES", tunables)));
-    books.unmatched_frees += THREADS;
-    report.assert_equals(&books);
+    expected.unmatched_frees += THREADS;
+    report.assert_equals(&expected);
 }
 
 #[test]
 fn tcache_flush_at_thread_exit_adds_only_unmatched_frees() {
-    let (report, mut books) = trace(victim::start("threads"));
-    assert!(report.unmatched_frees > books.unmatched_frees, "{}", report.unmatched_frees);
-    books.unmatched_frees = report.unmatched_frees;
-    report.assert_equals(&books);
+    let (report, mut expected) = trace(victim::start("threads"));
+    assert!(report.unmatched_frees > expected.unmatched_frees, "{}", report.unmatched_frees);
+    expected.unmatched_frees = report.unmatched_frees;
+    report.assert_equals(&expected);
 }
 
 #[test]
 fn cross_thread_frees_on_musl_match() {
-    equals("threads.musl");
+    assert_matches("threads.musl");
 }
 
 #[test]
 fn heap_of_a_forked_child_is_not_counted_for_its_parent() {
-    equals("fork");
+    assert_matches("fork");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn exec_discards_the_old_heap_and_starts_new_totals() {
     let report = outcome.report();
     report.assert_nothing_lost();
     report.assert_consistent();
-    let [before, after] = &report.processes[..] else { panic!("not two programs: {:#?}", report.processes) };
+    let [before, after] = &report.processes[..] else { panic!("not two entries: {:#?}", report.processes) };
     assert_eq!((before.ended.as_deref(), after.ended.as_deref()), (Some("exec"), None));
     after.assert_equals(&second);
     assert_eq!(before.discarded.bytes, first.totals.live_bytes);
@@ -110,18 +110,18 @@ fn exec_discards_the_old_heap_and_starts_new_totals() {
     first.totals.live_bytes = 0;
     first.totals.live_count = 0;
     before.assert_equals(&first);
-    for (name, books) in [("before_exec", &first), ("after_exec", &second)] {
+    for (name, expected) in [("before_exec", &first), ("after_exec", &second)] {
         let count: u64 = report.stacks_with_leaf(name).map(|stack| stack.totals.alloc_count).sum();
-        assert_eq!(count, books.totals.alloc_count, "{name}");
+        assert_eq!(count, expected.totals.alloc_count, "{name}");
     }
 }
 
 #[test]
 fn rust_vectors_boxes_strings_and_maps_match() {
-    equals("victim-rust-vec");
+    assert_matches("victim-rust-vec");
 }
 
 #[test]
 fn operator_new_counts_once() {
-    equals("widgets");
+    assert_matches("widgets");
 }

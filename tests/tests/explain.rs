@@ -30,13 +30,13 @@ fn heaps(threads: &str) -> (Victim, Mallinfo) {
 fn heaps_of(name: &str, threads: &str) -> (Victim, Mallinfo) {
     let mut victim = victim::start_with(name, &[threads]);
     let line = victim.process().read_line();
-    let info = serde_json::from_str(&line).expect("the victim says what mallinfo2 does");
+    let info = serde_json::from_str(&line).expect("the victim prints mallinfo2");
     victim.wait_until_reading_stdin();
     (victim, info)
 }
 
 /// Asserts that used, free and mapped bytes equal mallinfo.
-fn assert_equal(blocks: Blocks, info: &Mallinfo) {
+fn assert_matches_mallinfo(blocks: Blocks, info: &Mallinfo) {
     let in_arenas = blocks.in_use_bytes - blocks.mapped_bytes;
     assert_eq!(in_arenas + blocks.own_bytes, info.uordblks + info.fsmblks, "{blocks:#?} {info:#?}");
     assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
@@ -49,7 +49,7 @@ fn assert_equal(blocks: Blocks, info: &Mallinfo) {
 fn main_arena_blocks_match_mallinfo() {
     let (victim, info) = heaps("0");
     let page = explain::explain_pid(victim.pid());
-    assert_equal(page.blocks(), &info);
+    assert_matches_mallinfo(page.blocks(), &info);
     assert_eq!(page.blocks().arenas, 1);
     // The victim allocates six large blocks and leaves free blocks between others.
     assert_eq!(info.hblks, 6);
@@ -61,7 +61,7 @@ fn main_arena_blocks_match_mallinfo() {
 fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
     let (victim, info) = heaps("5");
     let page = explain::explain_pid(victim.pid());
-    assert_equal(page.blocks(), &info);
+    assert_matches_mallinfo(page.blocks(), &info);
     assert_eq!((page.blocks().arenas, page.threads, page.thread_stacks.count), (6, 6, 5));
     // The arena of the last thread needs more than one heap of 64 MiB.
     assert!(info.arena > 128 * MIB, "{info:?}");
@@ -120,7 +120,7 @@ fn blocks_of_other_glibc_versions_match_mallinfo() {
             let line = victim.process().read_line();
             victim.wait_until_reading_stdin();
             let page = explain::explain_pid(victim.pid());
-            assert_equal(page.blocks(), &serde_json::from_str(&line).expect("the victim says what mallinfo2 does"));
+            assert_matches_mallinfo(page.blocks(), &serde_json::from_str(&line).expect("the victim prints mallinfo2"));
             assert_eq!(page.thread_stacks.count.to_string(), threads, "{release}: {page:#?}");
             victim.finish();
         }
@@ -205,12 +205,12 @@ fn mapping_kinds_add_up_to_smaps() {
     let page = explain::explain_pid(victim.pid());
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
     let sum = |of: fn(&MemoryUsage) -> u64| page.kinds.iter().map(|kind| of(&kind.usage)).sum::<u64>();
-    assert_eq!(sum(|held| held.reserved_bytes), sum_of(&smaps, &["Size"]));
-    assert_eq!(sum(|held| held.resident_bytes), sum_of(&smaps, &["Rss"]));
-    assert_eq!(sum(|held| held.swap_bytes), sum_of(&smaps, &["Swap"]));
+    assert_eq!(sum(|usage| usage.reserved_bytes), sum_of(&smaps, &["Size"]));
+    assert_eq!(sum(|usage| usage.resident_bytes), sum_of(&smaps, &["Rss"]));
+    assert_eq!(sum(|usage| usage.swap_bytes), sum_of(&smaps, &["Swap"]));
     // The victim requests 8 MiB of huge pages; fragmentation decides how many it gets.
     let huge = sum_of(&smaps, &["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"]);
-    assert_eq!(sum(|held| held.huge_bytes), huge);
+    assert_eq!(sum(|usage| usage.huge_bytes), huge);
     // PSS changes when other processes map or unmap a shared library.
     assert!(page.pss_bytes.abs_diff(sum_of(&smaps, &["Pss"])) < MIB / 8, "{page:#?}");
     let kind = |name: &str| page.kinds.iter().find(|kind| kind.kind == name).map(|kind| kind.usage.resident_bytes);
@@ -299,7 +299,7 @@ fn unprivileged_user_can_explain_only_own_processes() {
 
     let program = scratch.program(&victim::path("heaps"), "heaps");
     let mut own = Victim::start(Command::new("setpriv").args(user).arg(program).arg("0"));
-    let info: Mallinfo = serde_json::from_str(&own.process().read_line()).expect("the victim says what mallinfo2 does");
+    let info: Mallinfo = serde_json::from_str(&own.process().read_line()).expect("the victim prints mallinfo2");
     own.wait_until_reading_stdin();
     let output = as_nobody(own.pid());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -307,7 +307,7 @@ fn unprivileged_user_can_explain_only_own_processes() {
     page.assert_adds_up();
     assert_eq!(page.unexplained_bytes, 0);
     match page.heap.blocks {
-        Some(blocks) => assert_equal(blocks, &info),
+        Some(blocks) => assert_matches_mallinfo(blocks, &info),
         // Yama may forbid ptrace access.
         None => assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("CAP_SYS_PTRACE")), "{page:#?}"),
     }

@@ -1,7 +1,7 @@
 //! `memtrace explain` on real applications: it accounts for nearly all of their RSS, and the parts match the kernel's
 //! counters.
 
-#![expect(clippy::print_stdout, reason = "the shares are what the tests are there to measure")]
+#![expect(clippy::print_stdout, reason = "the tests print the measured shares")]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -53,7 +53,7 @@ os.read(0, 1)
     let page = python.page();
     assert_explained(&page);
     // Python maps memory for small objects itself.
-    assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
+    assert!(page.anonymous("without a name").is_some_and(|usage| usage.resident_bytes > 10 * MIB), "{page:#?}");
     assert!(page.blocks().in_use_bytes > MIB, "{page:#?}");
 }
 
@@ -93,7 +93,7 @@ process.stdin.on('data', () => process.exit(kept.length ? 0 : 1));
     assert_explained(&page);
     // glibc caches the stacks of exited threads.
     assert!(page.thread_stacks.count >= page.threads - 1, "{page:#?}");
-    assert!(page.anonymous("without a name").is_some_and(|held| held.resident_bytes > 10 * MIB), "{page:#?}");
+    assert!(page.anonymous("without a name").is_some_and(|usage| usage.resident_bytes > 10 * MIB), "{page:#?}");
 }
 
 #[test]
@@ -154,5 +154,5 @@ input()
         }
     }
     python.0.write_line("");
-    assert!(python.0.wait().success(), "looking has harmed it: {}", python.0.remaining_stderr());
+    assert!(python.0.wait().success(), "explain has disturbed it: {}", python.0.remaining_stderr());
 }

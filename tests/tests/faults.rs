@@ -7,29 +7,29 @@ use memtrace_tests::process::page_faults;
 use memtrace_tests::swap::Swap;
 use memtrace_tests::{Report, Scratch, Trace, kernel, victim};
 
-/// Traces the scenario `way` of the victim. Returns the report, the victim's expected pages, and the RSS in the kernel.
-fn trace(way: &str, options: &[&str]) -> (Report, PageCounts, u64) {
-    let mut victim = victim::start_with("pages", &[way]);
+/// Traces one scenario of the victim. Returns the report, the victim's expected pages, and the RSS in the kernel.
+fn trace(scenario: &str, options: &[&str]) -> (Report, PageCounts, u64) {
+    let mut victim = victim::start_with("pages", &[scenario]);
     let tracer = Trace::victim(&victim).options(&["--events", "fault"]).options(options).start();
-    let said = PageCounts::read_from(&mut victim);
-    victim_waits(said.pid);
-    let resident = rss(said.pid);
+    let expected = PageCounts::read_from(&mut victim);
+    wait_until_idle(expected.pid);
+    let resident = rss(expected.pid);
     let report = tracer.stop().report();
     victim.finish();
     report.assert_nothing_lost();
-    (report, said, resident)
+    (report, expected, resident)
 }
 
-/// StallTotals until the process blocks on standard input and no longer touches memory.
-fn victim_waits(pid: u32) {
+/// Waits until the process blocks on standard input and no longer touches memory.
+fn wait_until_idle(pid: u32) {
     memtrace_tests::process::wait_until_reading_stdin(pid);
 }
 
 /// Asserts that resident pages match the victim by function and the kernel in total, and that all are explained.
-fn equals(way: &str, options: &[&str]) {
-    let (report, said, resident) = trace(way, options);
-    said.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
-    let process = report.processes.iter().find(|process| process.pid == said.pid).expect("the process is there");
+fn assert_resident_pages(scenario: &str, options: &[&str]) {
+    let (report, expected, resident) = trace(scenario, options);
+    expected.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
+    let process = report.processes.iter().find(|process| process.pid == expected.pid).expect("the process is there");
     let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
     assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
     let explained = sum(|kind| kind.with_stack_bytes) + sum(|kind| kind.before_bytes);
@@ -39,16 +39,16 @@ fn equals(way: &str, options: &[&str]) {
 
 #[test]
 fn only_touched_pages_of_a_reservation_are_resident() {
-    equals("reserve", &[]);
+    assert_resident_pages("reserve", &[]);
 }
 
 #[test]
 fn fault_in_mid_function_has_a_complete_stack() {
-    let (report, said, _) = trace("reserve", &[]);
-    let stacks = said.stacks(&report, "reserve_and_touch");
-    let most = stacks.iter().max_by_key(|stack| stack.totals.live_bytes).expect("it has touched something");
-    assert!(most.names().ends_with(&["main", "reserve_and_touch", "write_to"]), "{:?}", most.names());
-    assert_eq!((most.names()[0], most.end.as_str()), ("_start", "complete"));
+    let (report, expected, _) = trace("reserve", &[]);
+    let stacks = expected.stacks(&report, "reserve_and_touch");
+    let largest = stacks.iter().max_by_key(|stack| stack.totals.live_bytes).expect("the victim touched pages");
+    assert!(largest.names().ends_with(&["main", "reserve_and_touch", "write_to"]), "{:?}", largest.names());
+    assert_eq!((largest.names()[0], largest.end.as_str()), ("_start", "complete"));
 }
 
 /// During a fault, BPF can look up one VMA only, and each of these stacks crosses two. Processes that start while
@@ -76,79 +76,79 @@ fn sampled_short_lived_processes_have_complete_stacks() {
 
 #[test]
 fn zero_pages_are_not_resident() {
-    equals("reads", &[]);
+    assert_resident_pages("reads", &[]);
 }
 
 #[test]
 fn huge_pages_count_with_their_full_size() {
-    equals("huge_written", &[]);
+    assert_resident_pages("huge_written", &[]);
 }
 
 #[test]
 fn huge_zero_pages_are_not_resident() {
-    equals("huge_read", &[]);
+    assert_resident_pages("huge_read", &[]);
 }
 
 #[test]
 fn munmap_of_a_middle_part_leaves_the_rest_resident() {
-    equals("hole", &[]);
+    assert_resident_pages("hole", &[]);
 }
 
 #[test]
 fn madv_dontneed_removes_resident_pages() {
-    equals("back", &[]);
+    assert_resident_pages("back", &[]);
 }
 
 #[test]
 fn mremap_keeps_the_stack_of_the_first_touch() {
-    equals("moves", &[]);
+    assert_resident_pages("moves", &[]);
 }
 
 #[test]
 fn file_pages_include_fault_around() {
-    equals("files", &[]);
+    assert_resident_pages("files", &[]);
 }
 
 #[test]
 fn pages_below_the_lowered_break_stay_resident() {
-    equals("brk", &[]);
+    assert_resident_pages("brk", &[]);
 }
 
 #[test]
 fn forked_child_has_own_and_inherited_pages() {
-    equals("forks", &["--children"]);
+    assert_resident_pages("forks", &["--children"]);
 }
 
 /// Before Linux 5.15, faults in the kernel are not recorded: the pages are resident and unexplained.
 #[test]
 fn pages_filled_by_read_syscalls_are_resident() {
     if kernel::version() >= kernel::TASK_PT_REGS {
-        return equals("kernel", &[]);
+        return assert_resident_pages("kernel", &[]);
     }
-    let (report, said, resident) = trace("kernel", &[]);
-    assert_eq!(said.stacks(&report, "filled_by_the_kernel").len(), 0);
+    let (report, expected, resident) = trace("kernel", &[]);
+    assert_eq!(expected.stacks(&report, "filled_by_the_kernel").len(), 0);
     let process = &report.processes[0];
     let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
     assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
     let unexplained = resident - sum(|kind| kind.with_stack_bytes) - sum(|kind| kind.before_bytes);
-    assert_eq!(unexplained, said.functions["filled_by_the_kernel"].resident * PAGE, "{:#?}", process.resident);
+    assert_eq!(unexplained, expected.functions["filled_by_the_kernel"].resident * PAGE, "{:#?}", process.resident);
 }
 
 /// Asserts that resident pages match the victim and major faults match the kernel. Returns the number of major faults.
-fn equals_with_waits(way: &str) -> u64 {
-    let mut victim = victim::start_with("pages", &[way]);
+fn assert_major_faults(scenario: &str) -> u64 {
+    let mut victim = victim::start_with("pages", &[scenario]);
     let [_, before] = page_faults(victim.pid());
     let tracer = Trace::victim(&victim).options(&["--events", "fault"]).start();
-    let said = PageCounts::read_from(&mut victim);
-    victim_waits(said.pid);
-    let [_, after] = page_faults(said.pid);
+    let expected = PageCounts::read_from(&mut victim);
+    wait_until_idle(expected.pid);
+    let [_, after] = page_faults(expected.pid);
     let report = tracer.stop().report();
     victim.finish();
     report.assert_nothing_lost();
-    said.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
-    let waited = after - before;
-    assert_eq!(report.stacks.iter().filter_map(|stack| stack.major_faults).sum::<u64>(), waited);
-    waited
+    expected.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
+    let major_faults = after - before;
+    assert_eq!(report.stacks.iter().filter_map(|stack| stack.major_faults).sum::<u64>(), major_faults);
+    major_faults
 }
 
 #[test]
@@ -156,38 +156,38 @@ fn swapped_in_pages_are_resident_again() {
     let scratch = Scratch::new();
     let _swap = Swap::create_in(&scratch, 32 << 20);
     // Pages that are still in the swap cache cause no major fault.
-    let _ = equals_with_waits("swaps");
+    let _ = assert_major_faults("swaps");
 }
 
 #[test]
 fn major_faults_match_the_kernel() {
-    assert!(equals_with_waits("disk") >= 40);
+    assert!(assert_major_faults("disk") >= 40);
 }
 
 #[test]
 fn sampled_estimate_has_an_error_and_the_total_is_exact() {
-    let (report, said, resident) = trace("by_pages", &["--sample", "16"]);
-    let stacks = said.stacks(&report, "reserve_and_touch");
+    let (report, expected, resident) = trace("by_pages", &["--sample", "16"]);
+    let stacks = expected.stacks(&report, "reserve_and_touch");
     let estimate: u64 = stacks.iter().map(|stack| stack.totals.live_bytes).sum();
     let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("it is estimated");
-    let truth = said.functions["reserve_and_touch"].resident * PAGE;
+    let actual = expected.functions["reserve_and_touch"].resident * PAGE;
     // A sixteenth of 16,384 pages: three standard deviations are about a tenth. An estimate off by twice that is no
     // chance.
-    assert!(estimate.abs_diff(truth) <= 2 * error, "{estimate} ± {error} for {truth}");
-    assert!((truth / 20..truth / 7).contains(&error), "{error} of {truth}");
+    assert!(estimate.abs_diff(actual) <= 2 * error, "{estimate} ± {error} for {actual}");
+    assert!((actual / 20..actual / 7).contains(&error), "{error} of {actual}");
     let process = &report.processes[0];
     assert_eq!(process.resident.values().map(|kind| kind.total_bytes).sum::<u64>(), resident);
 }
 
 #[test]
 fn by_memory_separates_file_and_anonymous_pages() {
-    let (report, said, _) = trace("files", &["--by", "memory"]);
+    let (report, expected, _) = trace("files", &["--by", "memory"]);
     let live = |function: &str, kind: &str| {
-        let stacks = said.stacks(&report, function).into_iter();
+        let stacks = expected.stacks(&report, function).into_iter();
         stacks.filter(|stack| stack.memory.as_deref() == Some(kind)).map(|stack| stack.totals.live_bytes).sum::<u64>()
     };
     for function in ["shared_file", "private_file"] {
-        assert_eq!(live(function, "file"), said.functions[function].resident * 4096);
+        assert_eq!(live(function, "file"), expected.functions[function].resident * 4096);
         assert_eq!(live(function, "anonymous"), 0);
     }
 }

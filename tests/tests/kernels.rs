@@ -13,28 +13,28 @@ const GROUPS: (u32, u32) = (5, 16);
 
 #[test]
 fn features_of_every_supported_kernel_are_found() {
-    let told = doctor::run();
+    let output = doctor::run();
     for subject in ["type information", "uprobes", "ring buffers"] {
-        assert_eq!(told.findings_on(subject)[0].verdict, "ok", "{told:#?}");
+        assert_eq!(output.findings_on(subject)[0].verdict, "ok", "{output:#?}");
     }
 }
 
 #[test]
 fn bpf_programs_load_and_probes_hit() {
-    let told = doctor::run();
+    let output = doctor::run();
     for subject in ["release", "kernel half", "probes"] {
-        assert_eq!(told.findings_on(subject)[0].verdict, "ok", "{told:#?}");
+        assert_eq!(output.findings_on(subject)[0].verdict, "ok", "{output:#?}");
     }
-    assert_eq!(told.code, Some(0), "{told:#?}");
+    assert_eq!(output.code, Some(0), "{output:#?}");
 }
 
 #[test]
 fn missing_features_name_the_release_that_adds_them() {
-    let told = doctor::run();
+    let output = doctor::run();
     for (subject, since, named) in
         [("mappings", FIND_VMA, "5.17"), ("marks of probes", MARKS, "5.15"), ("control groups", GROUPS, "5.16")]
     {
-        let finding = told.findings_on(subject)[0];
+        let finding = output.findings_on(subject)[0];
         if version() >= since {
             assert_eq!((finding.verdict.as_str(), finding.remedy.as_deref()), ("ok", None), "{finding:#?}");
         } else {
@@ -48,18 +48,18 @@ fn missing_features_name_the_release_that_adds_them() {
 fn target_is_traced_exactly() {
     let mut victim = victim::start("exact");
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
-    tracer.stop().report().assert_equals(&books);
+    let expected = victim.work();
+    tracer.stop().report().assert_equals(&expected);
     assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.finish();
 }
 
 /// Asserts that the trace works since a release, and is refused without touching the victim before it.
-fn there_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str) {
+fn assert_available_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str) {
     if version() >= since {
         let tracer = trace.start();
-        let books = victim.work();
-        tracer.stop().report().assert_equals(&books);
+        let expected = victim.work();
+        tracer.stop().report().assert_equals(&expected);
     } else {
         trace.run().assert_refused(KERNEL, &[words, "memtrace doctor"]);
         assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
@@ -71,7 +71,7 @@ fn there_since(since: (u32, u32), trace: Trace, victim: &mut Victim, words: &str
 fn by_allocator_requires_linux_5_15() {
     let mut victim = victim::start("exact");
     let trace = Trace::victim(&victim).options(&["--by", "allocator"]);
-    there_since(MARKS, trace, &mut victim, "takes Linux 5.15");
+    assert_available_since(MARKS, trace, &mut victim, "takes Linux 5.15");
     victim.finish();
 }
 
@@ -81,18 +81,18 @@ fn cgroup_selection_requires_linux_5_16() {
     let mut victim = victim::start("exact");
     group.add_process(victim.pid());
     let trace = Trace::system_wide().option("--cgroup").option(group.path());
-    there_since(GROUPS, trace, &mut victim, "takes Linux 5.16");
+    assert_available_since(GROUPS, trace, &mut victim, "takes Linux 5.16");
     victim.finish();
 }
 
 #[test]
 fn mapped_files_are_identified_by_build_id_since_linux_5_12() {
-    let told = doctor::run();
-    let notices = told.findings_on("mapping notices")[0];
+    let output = doctor::run();
+    let notices = output.findings_on("mapping notices")[0];
     let expected = if version() >= BUILD_IDS {
-        ("ok", "files are told by their build-ids")
+        ("ok", "files are output by their build-ids")
     } else {
-        ("warn", "files are told by device and inode: on overlayfs and btrfs some frames will have no name")
+        ("warn", "files are output by device and inode: on overlayfs and btrfs some frames will have no name")
     };
     assert_eq!((notices.verdict.as_str(), notices.detail.as_str()), expected);
 }

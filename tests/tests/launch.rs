@@ -4,15 +4,15 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{CountShim, Overlay, Scratch, Trace, VictimTotals, kernel, victim};
 
 /// Parses the totals that a command printed.
-fn books(output: &str) -> VictimTotals {
-    serde_json::from_str(output).expect("the command printed its books")
+fn parse_totals(output: &str) -> VictimTotals {
+    serde_json::from_str(output).expect("the command printed its totals")
 }
 
 #[test]
 fn command_is_traced_from_first_instruction_to_exit() {
     let outcome = Trace::command([victim::path("short_lived")]).run();
     let report = outcome.report();
-    report.assert_equals(&books(&outcome.stdout));
+    report.assert_equals(&parse_totals(&outcome.stdout));
     assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
     assert_eq!(report.processes[0].comm, "short_lived");
     let before_main: u64 = report
@@ -31,7 +31,7 @@ fn command_on_overlayfs_is_traced_from_first_instruction() {
     let overlay = Overlay::mount();
     let outcome = Trace::command([overlay.program(&victim::path("short_lived"), "on_overlay")]).run();
     let report = outcome.report();
-    report.assert_equals(&books(&outcome.stdout));
+    report.assert_equals(&parse_totals(&outcome.stdout));
     if kernel::has_find_vma() {
         report.assert_all_end("complete");
     }
@@ -46,7 +46,7 @@ fn exec_by_a_command_is_traced_from_first_instruction() {
     report.assert_consistent();
     let last = report.processes.last().expect("there is a process");
     assert_eq!(last.comm, "short_lived");
-    last.assert_equals(&books(&outcome.stdout));
+    last.assert_equals(&parse_totals(&outcome.stdout));
 }
 
 /// At thread exit, glibc frees the tcache, which count_shim cannot see. With an empty tcache that is one unmatched free
@@ -77,10 +77,10 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
         report
     };
     report.assert_consistent();
-    let mut seen = counts.read();
-    assert!(seen.totals.alloc_count > THREADS * 3, "{seen:?}");
-    seen.unmatched_frees += THREADS;
-    report.processes.last().expect("there is a process").assert_equals(&seen);
+    let mut recorded = counts.read();
+    assert!(recorded.totals.alloc_count > THREADS * 3, "{recorded:?}");
+    recorded.unmatched_frees += THREADS;
+    report.processes.last().expect("there is a process").assert_equals(&recorded);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn exit_code_option_returns_the_code_of_the_command() {
     let command = || [victim::path("short_lived").into_os_string(), "7".into()];
     Trace::command(command()).run().assert_code(0);
     let outcome = Trace::command(command()).option("--exit-code").run();
-    outcome.report_with_code(7).assert_equals(&books(&outcome.stdout));
+    outcome.report_with_code(7).assert_equals(&parse_totals(&outcome.stdout));
 }
 
 #[test]

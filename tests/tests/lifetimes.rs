@@ -10,16 +10,16 @@ fn processes_in_one_trace_have_separate_totals() {
     let mut victims = [victim::start("exact"), victim::start_with("steady", &["300"]), victim::start("realloc.musl")];
     let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
     let tracer = Trace::pids(&pids).start();
-    let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
+    let expected: Vec<_> = victims.iter_mut().map(Victim::work).collect();
     let report = tracer.stop().report();
     report.assert_nothing_lost();
     report.assert_consistent();
     assert_eq!(report.processes.len(), 3);
-    for (pid, books) in pids.iter().zip(&books) {
+    for (pid, expected) in pids.iter().zip(&expected) {
         let process = report.processes.iter().find(|process| process.pid == *pid).expect("every process is listed");
-        process.assert_equals(books);
+        process.assert_equals(expected);
     }
-    assert_eq!(report.totals, books.iter().map(|books| books.totals).sum());
+    assert_eq!(report.totals, expected.iter().map(|expected| expected.totals).sum());
     victims.into_iter().for_each(Victim::finish);
 }
 
@@ -28,9 +28,9 @@ fn concurrent_traces_of_one_process_are_both_exact() {
     let mut victim = victim::start("exact");
     let first = Trace::victim(&victim).start();
     let second = Trace::victim(&victim).start();
-    let books = victim.work();
-    first.stop().report().assert_equals(&books);
-    second.stop().report().assert_equals(&books);
+    let expected = victim.work();
+    first.stop().report().assert_equals(&expected);
+    second.stop().report().assert_equals(&expected);
     assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.finish();
 }
@@ -42,8 +42,8 @@ fn ending_one_trace_leaves_a_concurrent_trace_attached() {
     let second = Trace::victim(&victim).start();
     let early = victim.work();
     first.stop().report().assert_equals(&early);
-    let books = victim.work();
-    second.stop().report().assert_equals(&books);
+    let expected = victim.work();
+    second.stop().report().assert_equals(&expected);
     victim.finish();
 }
 
@@ -79,8 +79,8 @@ fn breakpoints_exist_only_during_the_trace() {
     let probes = breakpoints::list(victim.pid());
     // memalign and aligned_alloc may share an address.
     assert!(probes.len() >= 9 && probes.iter().all(|probe| probe.contains("libc.so.6")), "{probes:?}");
-    let books = victim.work();
-    tracer.stop().report().assert_equals(&books);
+    let expected = victim.work();
+    tracer.stop().report().assert_equals(&expected);
     assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     victim.finish();
 }
@@ -104,8 +104,8 @@ fn sigkill_leaves_the_target_running_and_unprobed() {
     tracer.process().signal(libc::SIGKILL);
     tracer.process().wait_with_open_stdin();
     breakpoints::wait_until_removed(victim.pid());
-    let books = victim.work();
-    assert_eq!((books.totals.alloc_count, books.totals.alloc_bytes), (20, 51_000));
+    let expected = victim.work();
+    assert_eq!((expected.totals.alloc_count, expected.totals.alloc_bytes), (20, 51_000));
     victim.finish();
 }
 
@@ -129,12 +129,12 @@ fn sigkill_during_attach_leaves_the_target_unprobed() {
 fn target_exit_ends_the_trace_and_keeps_its_live_blocks() {
     let mut victim = victim::start("exact");
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
+    let expected = victim.work();
     victim.finish();
     let report = tracer.wait().report();
-    report.assert_equals(&books);
+    report.assert_equals(&expected);
     assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
-    for site in &books.sites {
+    for site in &expected.sites {
         report.assert_site("exact.c", site);
     }
 }
@@ -146,18 +146,19 @@ fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
     let tracer = Trace::pids(&[short.pid(), long.pid()]).start();
     long.work();
     let short_pid = short.pid();
-    let short_books = short.work();
+    let expected_short = short.work();
     short.finish();
-    let long_books = long.work();
+    let expected_long = long.work();
     let report = tracer.stop().report();
     report.assert_nothing_lost();
     report.assert_consistent();
     for process in &report.processes {
-        let (books, ended) = if process.pid == short_pid { (&short_books, Some("exit")) } else { (&long_books, None) };
-        process.assert_equals(books);
+        let (expected, ended) =
+            if process.pid == short_pid { (&expected_short, Some("exit")) } else { (&expected_long, None) };
+        process.assert_equals(expected);
         assert_eq!(process.ended.as_deref(), ended);
     }
-    for site in &short_books.sites {
+    for site in &expected_short.sites {
         report.assert_site("exact.c", site);
     }
     long.finish();
@@ -167,10 +168,10 @@ fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
 fn sigkill_of_the_target_ends_the_trace() {
     let mut victim = victim::start_with("steady", &["100"]);
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
+    let expected = victim.work();
     victim.process().signal(libc::SIGKILL);
     let report = tracer.wait().report();
-    report.assert_equals(&books);
+    report.assert_equals(&expected);
     assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
 }
 
@@ -178,8 +179,8 @@ fn sigkill_of_the_target_ends_the_trace() {
 fn sigterm_ends_the_trace_like_sigint() {
     let mut victim = victim::start("exact");
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
-    tracer.stop_by(libc::SIGTERM).report().assert_equals(&books);
+    let expected = victim.work();
+    tracer.stop_by(libc::SIGTERM).report().assert_equals(&expected);
     victim.finish();
 }
 
@@ -187,10 +188,10 @@ fn sigterm_ends_the_trace_like_sigint() {
 fn duration_option_ends_the_trace() {
     let mut victim = victim::start_with("steady", &["100"]);
     let tracer = Trace::victim(&victim).options(&["--duration", "1s"]).start();
-    let books = victim.work();
+    let expected = victim.work();
     let report = tracer.wait().report();
     assert!((1.0..30.0).contains(&report.duration_s), "{}", report.duration_s);
-    report.assert_equals(&books);
+    report.assert_equals(&expected);
     assert_eq!(report.processes[0].ended, None);
     assert!(victim.process().is_running());
     victim.finish();

@@ -11,7 +11,7 @@ const SIZE: u64 = 48;
 /// Asserts that recorded, lost and filtered calls add up to the calls made, for allocations and for frees.
 fn assert_balanced(report: &Report, done: &VictimTotals) {
     let lost = |reasons: &[LossReason]| reasons.iter().map(|&reason| report.loss_count(reason)).sum::<u64>();
-    let seen = report.totals;
+    let recorded = report.totals;
     let lost_allocs = lost(&[
         LossReason::RingFullAlloc,
         LossReason::PendingFull,
@@ -20,12 +20,12 @@ fn assert_balanced(report: &Report, done: &VictimTotals) {
         LossReason::LedgerFull,
         LossReason::ProcessesFull,
     ]);
-    assert_eq!(seen.alloc_count + lost_allocs + report.filtered.count, done.totals.alloc_count, "{report:#?}");
-    assert_eq!(seen.alloc_bytes, seen.alloc_count * SIZE);
+    assert_eq!(recorded.alloc_count + lost_allocs + report.filtered.count, done.totals.alloc_count, "{report:#?}");
+    assert_eq!(recorded.alloc_bytes, recorded.alloc_count * SIZE);
 
     // A free inferred from reuse of its address is one of those that found the ring full.
-    let seen_frees = seen.free_count - report.loss_count(LossReason::FreeUnseen) + report.unmatched_frees;
-    assert_eq!(seen_frees + report.loss_count(LossReason::RingFullFree), done.totals.free_count, "{report:#?}");
+    let recorded_frees = recorded.free_count - report.loss_count(LossReason::FreeUnseen) + report.unmatched_frees;
+    assert_eq!(recorded_frees + report.loss_count(LossReason::RingFullFree), done.totals.free_count, "{report:#?}");
     // A missed probe would be a call of unknown kind.
     assert_eq!(report.loss_count(LossReason::ProbeMissed), 0);
     report.assert_consistent();

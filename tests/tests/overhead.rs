@@ -23,9 +23,9 @@ fn trace_above_max_overhead_is_refused_and_detached() {
 fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
     let mut victim = victim::start_with("steady", &["100"]);
     let tracer = Trace::victim(&victim).options(&["--max-overhead", "10"]).start();
-    let books = victim.work();
+    let expected = victim.work();
     let outcome = tracer.stop();
-    outcome.report().assert_equals(&books);
+    outcome.report().assert_equals(&expected);
     assert!(outcome.stderr.contains("allocations a second, tracing takes about"), "{}", outcome.stderr);
     victim.finish();
 }

@@ -48,32 +48,35 @@ fn sum(passed: &[&TracepointHit], field: &str) -> u64 {
 }
 
 /// Hits of tracepoint `name` by thread `tid`.
-fn of<'a>(passed: &'a [TracepointHit], name: &str, tid: u32) -> Vec<&'a TracepointHit> {
+fn hits<'a>(passed: &'a [TracepointHit], name: &str, tid: u32) -> Vec<&'a TracepointHit> {
     passed.iter().filter(|passed| passed.name == name && passed.tid == tid).collect()
 }
 
 /// Stalls of `process` in memcg reclaim. It may also stall in global reclaim, which depends on the machine.
 fn memcg(process: &ProcessReport) -> &StallTotals {
-    &process.stalls.as_ref().expect("they are of reclaim")["memcg"]
+    &process.stalls.as_ref().expect("it is a reclaim report")["memcg"]
 }
 
 /// Name of the cgroup's directory.
-fn name(group: &Cgroup) -> &str {
+fn directory_name(group: &Cgroup) -> &str {
     group.path().file_name().and_then(OsStr::to_str).expect("it has a name")
 }
 
 /// Asserts that all of `waits` are due to the limit of `group`, and that the report has its memory statistics.
-fn assert_is_of(group: &MemoryCgroup, report: &Report, waits: &StallTotals) {
-    let groups = report.cgroups.as_ref().expect("it is of reclaim");
+fn assert_caused_by(group: &MemoryCgroup, report: &Report, waits: &StallTotals) {
+    let groups = report.cgroups.as_ref().expect("it is a reclaim report");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
     assert_eq!(for_limits.len(), 1, "not for one limit: {groups:#?}");
-    let found = for_limits[0];
-    assert_eq!((found.id, &found.stalls["memcg"]), (Some(group.id()), waits));
-    assert!(found.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", name(group)))), "{found:#?}");
+    let entry = for_limits[0];
+    assert_eq!((entry.id, &entry.stalls["memcg"]), (Some(group.id()), waits));
+    assert!(
+        entry.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", directory_name(group)))),
+        "{entry:#?}"
+    );
     // memcg reclaim looks for single pages: order 0.
     assert_eq!(waits.orders, [OrderCount { order: Some(0), count: waits.count }]);
 
-    let memory = found.memory.as_ref().expect("it is there");
+    let memory = entry.memory.as_ref().expect("the report has it");
     assert_eq!((memory.version == 2, memory.limit_bytes), (group.version() == Version::Two, Some(LIMIT)));
     assert!(memory.current_bytes.is_some_and(|used| used > 0 && used <= LIMIT), "{memory:#?}");
     assert_eq!(memory.pressure.is_some(), group.has_pressure(), "{memory:#?}");
@@ -81,8 +84,8 @@ fn assert_is_of(group: &MemoryCgroup, report: &Report, waits: &StallTotals) {
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let slack = if group.version() == Version::Two { 64 * processors } else { 0 };
     match (memory.refaulted_pages, group.refaults()) {
-        (Some(told), Some(counted)) => assert!(told.abs_diff(counted) <= slack, "{told} of {counted}"),
-        (told, counted) => assert_eq!(told, counted, "both sides lack refaults, or neither"),
+        (Some(reported), Some(counted)) => assert!(reported.abs_diff(counted) <= slack, "{reported} of {counted}"),
+        (reported, counted) => assert_eq!(reported, counted, "both sides lack refaults, or neither"),
     }
 }
 
@@ -115,8 +118,8 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     report.assert_nothing_lost();
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
     let waits = memcg(process);
-    let [begun, ended] = ["begin", "end"].map(|part| of(&passed, &format!("mm_vmscan_memcg_reclaim_{part}"), pid));
-    let isolated: Vec<_> = of(&passed, "mm_vmscan_lru_isolate", pid);
+    let [begun, ended] = ["begin", "end"].map(|part| hits(&passed, &format!("mm_vmscan_memcg_reclaim_{part}"), pid));
+    let isolated: Vec<_> = hits(&passed, "mm_vmscan_lru_isolate", pid);
     let inactive: Vec<_> = isolated.into_iter().filter(|passed| passed.text.contains("lru=inactive")).collect();
     // All pages beyond the limit had to be reclaimed.
     assert!(sum(&inactive, "nr_scanned") * 4096 > FILE - 2 * LIMIT, "{} waits", ended.len());
@@ -126,10 +129,10 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     if let Some(scanned) = on_the_record {
         assert_eq!(waits.scanned_pages, scanned, "memory.stat");
     }
-    assert_is_of(&group, &report, waits);
+    assert_caused_by(&group, &report, waits);
 
     // The machine's totals include other processes.
-    let machine = report.reclaim.expect("it is of reclaim");
+    let machine = report.reclaim.expect("it is a reclaim report");
     assert!(machine.efforts["memcg"].scanned_pages >= waits.scanned_pages, "{machine:#?}");
     assert!(machine.vmstat.scanned_pages >= waits.scanned_pages, "{machine:#?}");
 
@@ -146,12 +149,12 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
 
     // Other kinds of stall match too.
     for (work, tracepoint) in [("direct", "mm_vmscan_direct_reclaim_end"), ("compaction", "mm_compaction_end")] {
-        let told = process.stalls.as_ref().and_then(|stalls| stalls.get(work)).map_or(0, |waits| waits.count);
-        assert_eq!(told, of(&passed, tracepoint, pid).len() as u64, "{work}");
+        let count = process.stalls.as_ref().and_then(|stalls| stalls.get(work)).map_or(0, |waits| waits.count);
+        assert_eq!(count, hits(&passed, tracepoint, pid).len() as u64, "{work}");
     }
 
     // All memcg stalls are in the function that reads.
-    let count = |stack: &Stack| stack.stall_count.expect("it is of reclaim");
+    let count = |stack: &Stack| stack.stall_count.expect("it is a reclaim report");
     let all: u64 = process.stalls.iter().flatten().map(|(_, waits)| waits.count).sum();
     assert_eq!(report.stacks.iter().map(count).sum::<u64>(), all);
     let reading = report.stacks.iter().filter(|stack| stack.names().contains(&"read_all"));
@@ -176,31 +179,34 @@ fn oom_killed_process_keeps_its_last_profile() {
     let waits = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
     victim.process().write_line("");
     let status = victim.process().wait_with_open_stdin();
-    assert!(!status.success(), "it was to be killed, and ended with {status}");
+    assert!(!status.success(), "the victim was not killed, but ended with {status}");
     let blocks = blocks.wait().report();
     let waits = waits.wait().report();
-    let told = fs::read(&count).expect("it has counted");
-    let told = u64::from_ne_bytes(told.try_into().expect("it is a number"));
-    assert!((32..=64).contains(&told), "{told} blocks of a MiB in 64");
+    let written = fs::read(&count).expect("the victim has written its count");
+    let written = u64::from_ne_bytes(written.try_into().expect("the count has 8 bytes"));
+    assert!((32..=64).contains(&written), "{written} blocks of 1 MiB within 64 MiB");
 
     for report in [&blocks, &waits] {
         report.assert_nothing_lost();
         let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
         assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("oom_kill")));
         let killed: Vec<_> = report.oom_kills.iter().filter(|kill| kill.pid == pid).collect();
-        let [kill] = killed[..] else { panic!("it was killed once: {:#?}", report.oom_kills) };
+        let [kill] = killed[..] else { panic!("not one OOM kill: {:#?}", report.oom_kills) };
         assert_eq!((kill.comm.as_str(), kill.by_pid), ("memcg_limit", pid));
         let ends = |path: &Option<String>, name| path.as_ref().is_some_and(|path| path.ends_with(&format!("/{name}")));
-        assert!(ends(&kill.cgroup, name(&inner)) && ends(&kill.full_cgroup, name(&group)), "{kill:#?}");
+        assert!(
+            ends(&kill.cgroup, directory_name(&inner)) && ends(&kill.full_cgroup, directory_name(&group)),
+            "{kill:#?}"
+        );
     }
     // The blocks that were live at the OOM kill are kept.
-    let (live_bytes, live_count) = (told * MIB, told);
+    let (live_bytes, live_count) = (written * MIB, written);
     let expected =
         Totals { live_bytes, live_count, alloc_bytes: live_bytes, alloc_count: live_count, ..Totals::default() };
     assert_eq!(blocks.totals, expected);
-    let eaten: Totals =
+    let allocated: Totals =
         blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.totals).sum();
-    assert_eq!(eaten, expected);
+    assert_eq!(allocated, expected);
     // The process reclaimed memory before it was killed.
     assert!(memcg(&waits.processes[0]).count > 0);
     assert!(waits.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
@@ -217,30 +223,33 @@ fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     let group = MemoryCgroup::with_memory_and_swap(LIMIT);
     let mut victim = victim::start_with("memcg_limit", &["swap", &WRITTEN.to_string(), &SECONDS.to_string()]);
     group.add_process(victim.pid());
-    let [_, waited_before] = page_faults(victim.pid());
+    let [_, faults_before] = page_faults(victim.pid());
     let read_before = pages_swapped_in();
     let tracer = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
     let read_within = pages_swapped_in();
     victim.work();
-    let [_, waited_after] = page_faults(victim.pid());
-    let (read, waited) = (pages_swapped_in() - read_within, waited_after - waited_before);
+    let [_, faults_after] = page_faults(victim.pid());
+    let (read, major_faults) = (pages_swapped_in() - read_within, faults_after - faults_before);
     let report = tracer.stop().report();
     let read_all = pages_swapped_in() - read_before;
     victim.finish();
 
     report.assert_nothing_lost();
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
-    assert_is_of(&group, &report, memcg(process));
-    let machine = report.reclaim.expect("it is of reclaim");
+    assert_caused_by(&group, &report, memcg(process));
+    let machine = report.reclaim.expect("it is a reclaim report");
     // No other process has pages in swap, unless the machine runs short of memory.
-    let told = machine.vmstat.swapped_in_pages;
-    assert!((read..=read_all).contains(&told), "{told} of {read} to {read_all}");
+    let reported = machine.vmstat.swapped_in_pages;
+    assert!((read..=read_all).contains(&reported), "{reported} of {read} to {read_all}");
     // From the second round on, some pages are in swap.
-    assert!(told * 4096 > LIMIT, "{told} pages");
+    assert!(reported * 4096 > LIMIT, "{reported} pages");
     // A major fault also reads neighbouring pages.
-    assert!(waited > 0 && waited <= told && machine.vmstat.major_faults >= waited, "{waited} waits: {machine:#?}");
-    let groups = report.cgroups.expect("it is of reclaim");
-    let memory = groups.iter().find(|found| found.id == Some(group.id())).and_then(|found| found.memory.as_ref());
+    assert!(
+        major_faults > 0 && major_faults <= reported && machine.vmstat.major_faults >= major_faults,
+        "{major_faults} major faults: {machine:#?}"
+    );
+    let groups = report.cgroups.expect("it is a reclaim report");
+    let memory = groups.iter().find(|entry| entry.id == Some(group.id())).and_then(|entry| entry.memory.as_ref());
     let reading = if group.refaults().is_some() { "beyond" } else { "near" };
     assert_eq!(memory.map(|memory| memory.reading.as_str()), Some(reading), "{memory:#?}");
     assert_eq!(machine.reading, "beyond", "{machine:#?}");

@@ -17,7 +17,7 @@ fn size_class(bytes: u64) -> u64 {
 ///
 /// Redis counts allocations of its own functions (zmalloc.c), not those of libraries. A report has only the number and
 /// the bytes of a stack's blocks, so each block is rounded from their mean size.
-fn counted(report: &Report) -> (u64, u64) {
+fn redis_bytes(report: &Report) -> (u64, u64) {
     let own = report.stacks.iter().filter(|stack| {
         let leaf = stack.leaf().and_then(|leaf| leaf.name.as_deref()).unwrap_or_default();
         ["zmalloc", "zcalloc", "zrealloc", "ztry"].iter().any(|beginning| leaf.starts_with(beginning))
@@ -30,8 +30,8 @@ fn counted(report: &Report) -> (u64, u64) {
 
 #[test]
 fn size_classes_match_jemalloc() {
-    let told = [1, 8, 9, 16, 17, 128, 129, 160, 161, 193, 257, 1024, 1025, 14336, 14337].map(size_class);
-    assert_eq!(told, [8, 8, 16, 16, 32, 128, 160, 160, 192, 224, 320, 1024, 1280, 14336, 16384]);
+    let sizes = [1, 8, 9, 16, 17, 128, 129, 160, 161, 193, 257, 1024, 1025, 14336, 14337].map(size_class);
+    assert_eq!(sizes, [8, 8, 16, 16, 32, 128, 160, 160, 192, 224, 320, 1024, 1280, 14336, 16384]);
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn live_bytes_in_size_classes_match_redis_used_memory() {
     let report = tracer.wait().report();
     report.assert_consistent();
     report.assert_nothing_lost();
-    let (bytes, rounded) = counted(&report);
-    let off = |bytes: u64| (bytes as f64 - used as f64) / used as f64;
-    assert!(off(rounded).abs() < 0.02, "memtrace: {rounded}, redis: {used}, {:.2} %", off(rounded) * 100.0);
+    let (bytes, rounded) = redis_bytes(&report);
+    let error = |bytes: u64| (bytes as f64 - used as f64) / used as f64;
+    assert!(error(rounded).abs() < 0.02, "memtrace: {rounded}, redis: {used}, {:.2} %", error(rounded) * 100.0);
     // The requested bytes alone do not match, so the test does depend on the rounding.
-    assert!(off(bytes) < -0.02, "{bytes} of {used}");
-    println!("{rounded} of {used}: {:.2} %", off(rounded) * 100.0);
+    assert!(error(bytes) < -0.02, "{bytes} of {used}");
+    println!("{rounded} of {used}: {:.2} %", error(rounded) * 100.0);
 }

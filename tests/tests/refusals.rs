@@ -41,7 +41,7 @@ fn zombie_process_is_refused() {
     victim.process().signal(libc::SIGKILL);
     // It stays a zombie without memory until the test waits for it.
     let until = Instant::now() + process::TIMEOUT;
-    while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("it was not waited for").contains(") Z ") {
+    while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("the zombie exists").contains(") Z ") {
         assert!(Instant::now() < until, "the victim does not exit");
         thread::sleep(Duration::from_millis(1));
     }
@@ -197,9 +197,9 @@ fn malformed_elf_files_do_not_stop_the_trace() {
     });
     let mut victim = victim::start_with("hostile", &paths.each_ref().map(String::as_str));
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
+    let expected = victim.work();
     let outcome = tracer.stop();
-    outcome.report().assert_equals(&books);
+    outcome.report().assert_equals(&expected);
     victim.finish();
 }
 

@@ -18,11 +18,11 @@ fn by_stack(report: &Report) -> BTreeMap<String, Totals> {
 fn by_one_and_by_four(victim: &str) -> [Report; 2] {
     let mut victim = victim::start(victim);
     let traces = ["1", "4"].map(|shards| Trace::victim(&victim).options(&["--shards", shards]).start());
-    let books = victim.work();
+    let expected = victim.work();
     let reports = traces.map(|trace| trace.stop().report());
     victim.finish();
     for report in &reports {
-        report.assert_equals(&books);
+        report.assert_equals(&expected);
     }
     reports
 }

@@ -10,18 +10,18 @@ use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, victim};
 
 fn trace(mut victim: Victim) -> (Report, VictimTotals) {
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
+    let expected = victim.work();
     let outcome = tracer.stop();
     victim.finish();
     let report = outcome.report();
-    report.assert_equals(&books);
-    (report, books)
+    report.assert_equals(&expected);
+    (report, expected)
 }
 
 #[test]
 fn inlined_function_has_its_own_frame() {
-    let (report, books) = trace(victim::start("inlined"));
-    report.assert_site("inlined.c", &books.sites[0]);
+    let (report, expected) = trace(victim::start("inlined"));
+    report.assert_site("inlined.c", &expected.sites[0]);
     for stack in report.stacks_with_leaf("inlined_inner") {
         let [.., main, outer, inner] = &stack.frames[..] else { panic!("too short: {stack:#?}") };
         let names = [main, outer, inner].map(|frame| frame.name.as_deref().unwrap_or_default());
@@ -52,8 +52,8 @@ fn rust_names_are_demangled() {
 fn symbols_resolve_in_another_mount_namespace() {
     let scratch = Scratch::new();
     let stage = Stage::of(&scratch, "exact");
-    let (report, books) = trace(stage.start());
-    for site in &books.sites {
+    let (report, expected) = trace(stage.start());
+    for site in &expected.sites {
         report.assert_site("exact.c", site);
         for stack in report.stacks_with_leaf(&site.name) {
             assert_eq!(stack.leaf().and_then(|leaf| leaf.object.as_deref()), Some("/victim"));
@@ -67,11 +67,11 @@ fn symbols_resolve_after_exit_in_another_mount_namespace() {
     let scratch = Scratch::new();
     let mut victim = Stage::of(&scratch, "exact").start();
     let tracer = Trace::victim(&victim).start();
-    let books = victim.work();
+    let expected = victim.work();
     victim.finish();
     let report = tracer.wait().report();
-    report.assert_equals(&books);
-    for site in &books.sites {
+    report.assert_equals(&expected);
+    for site in &expected.sites {
         report.assert_site("exact.c", site);
     }
 }
@@ -81,8 +81,8 @@ fn separate_debug_information_is_found_by_build_id() {
     let scratch = Scratch::new();
     let stage = Stage::of(&scratch, "exact");
     stage.split_debug_information();
-    let (report, books) = trace(stage.start());
-    for site in &books.sites {
+    let (report, expected) = trace(stage.start());
+    for site in &expected.sites {
         report.assert_site("exact.c", site);
     }
 }
@@ -92,7 +92,7 @@ fn unnamed_frame_keeps_its_object_and_offset() {
     let scratch = Scratch::new();
     let copy = scratch.join("nameless");
     run(Command::new("strip").arg("--strip-all").arg("-o").arg(&copy).arg(victim::path("exact")));
-    let (report, books) = trace(Victim::start(&mut Command::new(&copy)));
+    let (report, expected) = trace(Victim::start(&mut Command::new(&copy)));
     let nameless = report.stacks.iter().filter_map(|stack| stack.leaf()).filter(|leaf| leaf.name.is_none());
     let mut count = 0;
     for leaf in nameless {
@@ -100,7 +100,7 @@ fn unnamed_frame_keeps_its_object_and_offset() {
         assert!(leaf.offset.is_some_and(|offset| offset > 0), "{leaf:?}");
         count += 1;
     }
-    assert!(count >= books.sites.len(), "{:?}", report.leaves());
+    assert!(count >= expected.sites.len(), "{:?}", report.leaves());
 }
 
 /// A root directory for a victim, in a file system that exists only in the victim's mount namespace. It is filled from

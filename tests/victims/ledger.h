@@ -22,7 +22,7 @@ struct slot {
     struct site *site;
 };
 
-/* The tests read and write this layout in shared memory: see counts.rs. */
+/* The tests read and write this layout in shared memory: see src/count_shim.rs. */
 struct ledger {
     uint64_t counting; /* 0: nothing is recorded; blocks allocated now count as unmatched when freed */
     uint64_t alloc_bytes, alloc_count, free_bytes, free_count;

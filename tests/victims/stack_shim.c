@@ -38,7 +38,7 @@ struct stack {
     struct frame frames[DEPTH];
 };
 
-/* The tests read and write this layout: see oracle.rs. */
+/* The tests read and write this layout: see src/oracle/samples.rs. */
 struct samples {
     uint64_t every, skip; /* skip the first `skip` calls, then sample one in `every`; 0: sample and count none */
     uint64_t waits;       /* 1: the first call that is not skipped waits for the harness */

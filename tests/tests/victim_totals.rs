@@ -9,10 +9,10 @@ fn assert_matches_count_shim(name: &str, arguments: &[&str]) {
     let counts = CountShim::create(&scratch);
     let mut victim = Victim::start(Command::new(victim::path(name)).args(arguments).envs(counts.environment()));
     counts.begin();
-    let books = victim.work();
-    let seen = counts.read();
-    assert_eq!(seen.totals, books.totals);
-    assert_eq!(seen.unmatched_frees, books.unmatched_frees);
+    let expected = victim.work();
+    let recorded = counts.read();
+    assert_eq!(recorded.totals, expected.totals);
+    assert_eq!(recorded.unmatched_frees, expected.unmatched_frees);
     victim.finish();
 }
 

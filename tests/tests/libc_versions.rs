@@ -23,7 +23,7 @@ struct Work {
     /// Checksum of the results of the calls and the contents of the blocks.
     checksum: u64,
     #[serde(flatten)]
-    books: VictimTotals,
+    totals: VictimTotals,
 }
 
 /// Path of the dynamic linker in the same directory as an unpacked C library.
@@ -49,10 +49,10 @@ fn work(victim: &mut Victim) -> Work {
     let process = victim.process();
     process.write_line("");
     let line = process.read_line();
-    serde_json::from_str(&line).unwrap_or_else(|error| panic!("books that are none ({error}): {line}"))
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("invalid totals ({error}): {line}"))
 }
 
-fn probed_calls_do_what_unprobed_ones_do(library: &str) {
+fn assert_same_when_probed(library: &str) {
     let rounds = env::var("MEMTRACE_ROUNDS").map_or(1, |rounds| rounds.parse().expect("MEMTRACE_ROUNDS is a number"));
     for round in 0..rounds {
         let mut victim = Victim::start(&mut command(library, round));
@@ -67,32 +67,32 @@ fn probed_calls_do_what_unprobed_ones_do(library: &str) {
         victim.finish();
 
         assert_eq!(probed.checksum, unprobed.checksum, "round {round}");
-        assert_eq!(probed.books, unprobed.books, "round {round}");
-        outcome.report().assert_equals(&probed.books);
+        assert_eq!(probed.totals, unprobed.totals, "round {round}");
+        outcome.report().assert_equals(&probed.totals);
     }
 }
 
 #[test]
 fn glibc_of_debian_11_behaves_the_same_when_probed() {
-    probed_calls_do_what_unprobed_ones_do("bullseye");
+    assert_same_when_probed("bullseye");
 }
 
 #[test]
 fn glibc_of_debian_12_behaves_the_same_when_probed() {
-    probed_calls_do_what_unprobed_ones_do("bookworm");
+    assert_same_when_probed("bookworm");
 }
 
 #[test]
 fn glibc_of_debian_13_behaves_the_same_when_probed() {
-    probed_calls_do_what_unprobed_ones_do("trixie");
+    assert_same_when_probed("trixie");
 }
 
 #[test]
 fn glibc_of_debian_sid_behaves_the_same_when_probed() {
-    probed_calls_do_what_unprobed_ones_do("sid");
+    assert_same_when_probed("sid");
 }
 
 #[test]
 fn musl_behaves_the_same_when_probed() {
-    probed_calls_do_what_unprobed_ones_do("musl");
+    assert_same_when_probed("musl");
 }

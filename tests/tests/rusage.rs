@@ -1,5 +1,5 @@
-//! Explanation faults and RSS in the report match the kernel at any sampling rate: `/proc` for running processes, wait4 for
-//! exited ones.
+//! Explanation faults and RSS in the report match the kernel at any sampling rate: `/proc` for running processes, wait4
+//! for exited ones.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ struct Ready {
 
 /// rusage of an exited process, from wait4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-struct Ended {
+struct ExitRusage {
     pid: u32,
     minor: u64,
     major: u64,
@@ -25,27 +25,29 @@ struct Ended {
 }
 
 /// Minor and major faults in the report, summed over all process images of the process.
-fn told(report: &Report, pid: u32) -> [u64; 2] {
+fn reported_faults(report: &Report, pid: u32) -> [u64; 2] {
     let programs = report.entries_of(pid);
-    assert!(!programs.is_empty(), "nothing is said of {pid}: {:#?}", report.processes);
+    assert!(!programs.is_empty(), "process {pid} is not reported: {:#?}", report.processes);
     let sum = |of: fn(&ProcessReport) -> Option<u64>| {
-        programs.iter().map(|process| of(process).expect("it is known")).sum::<u64>()
+        programs.iter().map(|process| of(process).expect("the fault count is known")).sum::<u64>()
     };
     [sum(|process| process.minor_faults), sum(|process| process.major_faults)]
 }
 
-/// Traces the victim with the options of `trace`, which receives it and its first child, sampling one page in `one_in`.
-fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
+/// Traces the victim with the options of `trace`, which receives it and its first child, sampling one page in
+/// `interval`.
+fn assert_rusage_matches(interval: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let mut victim = victim::start("counted");
     let line = victim.process().read_line();
-    let Ready { early } = serde_json::from_str(&line).expect("it says which that is");
+    let Ready { early } = serde_json::from_str(&line).expect("the victim prints its child");
     wait_until_reading_stdin(early);
     victim.wait_until_reading_stdin();
     let [before, before_early] = [victim.pid(), early].map(page_faults);
-    let tracer = trace(&victim, early).options(&["--events", "fault", "--sample", one_in]).start();
+    let tracer = trace(&victim, early).options(&["--events", "fault", "--sample", interval]).start();
     victim.process().write_line("");
     let line = victim.process().read_line();
-    let ended: BTreeMap<String, Ended> = serde_json::from_str(&line).expect("it says what wait4 did");
+    let ended: BTreeMap<String, ExitRusage> =
+        serde_json::from_str(&line).expect("the victim prints the rusage of wait4");
     victim.wait_until_reading_stdin();
     let (after, resident) = (page_faults(victim.pid()), rss(victim.pid()));
     let report = tracer.stop().report();
@@ -54,14 +56,19 @@ fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
 
     report.assert_nothing_lost();
     let since = |after: [u64; 2], before: [u64; 2]| [after[0] - before[0], after[1] - before[1]];
-    assert_eq!(told(&report, pid), since(after, before));
-    assert!(after[0] - before[0] >= 1000, "it has touched so many pages");
+    assert_eq!(reported_faults(&report, pid), since(after, before));
+    assert!(after[0] - before[0] >= 1000, "the victim touches 1000 pages");
     let living = report.entries_of(pid);
     let resident_bytes: Vec<_> = living.iter().map(|process| process.resident_bytes).collect();
-    assert_eq!(resident_bytes, [Some(resident)], "of the one program that it runs");
-    for (name, Ended { pid, minor, major, peak }) in ended {
+    assert_eq!(resident_bytes, [Some(resident)], "of its only process image");
+    for (name, ExitRusage { pid, minor, major, peak }) in ended {
         let before = if pid == early { before_early } else { [0; 2] };
-        assert_eq!(told(&report, pid), since([minor, major], before), "{name}: {:#?}", report.entries_of(pid));
+        assert_eq!(
+            reported_faults(&report, pid),
+            since([minor, major], before),
+            "{name}: {:#?}",
+            report.entries_of(pid)
+        );
         let last = report.entries_of(pid).into_iter().next_back().expect("there is one");
         assert_eq!((last.ended.as_deref(), last.peak_resident_bytes), (Some("exit"), Some(peak)), "{name}: {last:#?}");
         assert_eq!(last.resident_bytes, None);
@@ -70,15 +77,15 @@ fn equals(one_in: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
 
 #[test]
 fn faults_and_rss_of_a_process_tree_match_the_kernel() {
-    equals("64", |victim, early| Trace::pids(&[victim.pid(), early]).option("--children"));
+    assert_rusage_matches("64", |victim, early| Trace::pids(&[victim.pid(), early]).option("--children"));
 }
 
 #[test]
 fn faults_and_rss_of_an_executable_match_the_kernel() {
-    equals("64", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
+    assert_rusage_matches("64", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
 }
 
 #[test]
 fn faults_and_rss_match_with_an_empty_sample() {
-    equals("4000000000", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
+    assert_rusage_matches("4000000000", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
 }

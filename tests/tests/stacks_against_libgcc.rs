@@ -1,6 +1,6 @@
 //! Stacks of real applications equal those that libgcc's unwinder takes in the same process, frame by frame.
 
-#![expect(clippy::print_stdout, reason = "the shares are what the tests are there to measure")]
+#![expect(clippy::print_stdout, reason = "the tests print the measured shares")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

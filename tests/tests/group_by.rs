@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use memtrace_tests::{Totals, Trace, Victim, victim};
 
 /// Expected blocks and bytes of each of the eight threads of `victims/threads.c`.
-fn of_threads() -> Vec<(u64, u64)> {
+fn expected_of_threads() -> Vec<(u64, u64)> {
     const THREADS: u64 = 8;
     const BLOCKS: u64 = 1500;
     let size = |thread: u64, nth: u64| 16 + (thread * 131 + nth * 17) % 3000;
@@ -16,7 +16,7 @@ fn of_threads() -> Vec<(u64, u64)> {
 }
 
 /// What `victims/booked.rs` has of the C library: 99 blocks of 7 bytes to 693, of which it frees every third.
-fn from_c() -> Totals {
+fn expected_of_libc() -> Totals {
     let bytes = |nth: &mut dyn Iterator<Item = u64>| nth.map(|nth| nth * 7).sum::<u64>();
     let (alloc_bytes, free_bytes) = (bytes(&mut (1..100)), bytes(&mut (3..100).step_by(3)));
     Totals {
@@ -33,13 +33,16 @@ fn from_c() -> Totals {
 fn by_allocator_groups_blocks_by_their_allocator() {
     let mut victim = victim::start("victim-rust-jemalloc");
     let tracer = Trace::victim(&victim).options(&["--by", "allocator"]).start();
-    let books = victim.work();
+    let expected = victim.work();
     let report = tracer.stop().report();
     victim.finish();
-    report.assert_equals(&books);
+    report.assert_equals(&expected);
     let roots: BTreeMap<_, _> = report.roots.iter().map(|root| (root.name.as_str(), root.totals)).collect();
-    let jemalloc = books.totals - from_c();
-    assert_eq!(roots, BTreeMap::from([("glibc (libc.so.6)", from_c()), ("jemalloc (victim-rust-jemalloc)", jemalloc)]));
+    let jemalloc = expected.totals - expected_of_libc();
+    assert_eq!(
+        roots,
+        BTreeMap::from([("glibc (libc.so.6)", expected_of_libc()), ("jemalloc (victim-rust-jemalloc)", jemalloc)])
+    );
 }
 
 #[test]
@@ -61,7 +64,7 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
     let mut allocated: Vec<_> =
         report.roots.iter().map(|root| (root.totals.alloc_count, root.totals.alloc_bytes)).collect();
     allocated.sort_unstable();
-    let mut expected = of_threads();
+    let mut expected = expected_of_threads();
     expected.sort_unstable();
     assert_eq!(allocated, expected);
 
@@ -101,12 +104,12 @@ fn by_comm_merges_equal_names_and_by_process_does_not() {
         let mut victims = [victim::start_with("steady", &["300"]), victim::start_with("steady", &["100"])];
         let pids: Vec<u32> = victims.iter().map(Victim::pid).collect();
         let tracer = Trace::pids(&pids).options(&["--by", by]).start();
-        let books: Vec<_> = victims.iter_mut().map(Victim::work).collect();
+        let expected: Vec<_> = victims.iter_mut().map(Victim::work).collect();
         let report = tracer.stop().report();
         report.assert_nothing_lost();
         report.assert_consistent();
         assert_eq!(report.roots.len(), roots, "{by}");
-        assert_eq!(report.totals, books.iter().map(|books| books.totals).sum());
+        assert_eq!(report.totals, expected.iter().map(|expected| expected.totals).sum());
         victims.into_iter().for_each(Victim::finish);
     }
 }
@@ -126,19 +129,19 @@ fn process_entry_has_user_cgroup_and_traced_time() {
     other.kill().expect("it is this test's own");
     other.wait().expect("it was killed");
 
-    let of = |pid| report.processes.iter().find(|process| process.pid == pid).expect("every process is listed");
-    let of_victim = of(victim.pid());
+    let entry = |pid| report.processes.iter().find(|process| process.pid == pid).expect("every process is listed");
+    let victim_entry = entry(victim.pid());
     assert!(status.lines().any(|line| line == "Uid:\t0\t0\t0\t0"), "{status}");
-    assert_eq!((of_victim.uid, of_victim.user.as_deref()), (Some(0), Some("root")));
-    let cgroup = of_victim.cgroup.as_deref().expect("every process is in a control group");
+    assert_eq!((victim_entry.uid, victim_entry.user.as_deref()), (Some(0), Some("root")));
+    let cgroup = victim_entry.cgroup.as_deref().expect("every process is in a control group");
     assert!(groups.lines().any(|line| line.splitn(3, ':').nth(2) == Some(cgroup)), "{cgroup} is none of {groups}");
-    let of_other = of(other.id());
-    assert_eq!((of_other.uid, of_other.user.as_deref()), (Some(NOBODY), Some("nobody")));
-    assert_eq!((of_other.threads, of_other.inherited_frees), (Some(1), 0));
+    let other_entry = entry(other.id());
+    assert_eq!((other_entry.uid, other_entry.user.as_deref()), (Some(NOBODY), Some("nobody")));
+    assert_eq!((other_entry.threads, other_entry.inherited_frees), (Some(1), 0));
 
-    let rate = of_victim.allocs_per_s.expect("it was traced for some time");
-    let count = of_victim.totals.alloc_count as f64;
-    assert!((rate * of_victim.traced_s - count).abs() < 1e-6 * count, "{of_victim:?}");
-    assert!(of_victim.traced_s > 0.0 && (of_victim.traced_s - report.duration_s).abs() < 0.5, "{of_victim:?}");
+    let rate = victim_entry.allocs_per_s.expect("it was traced for some time");
+    let count = victim_entry.totals.alloc_count as f64;
+    assert!((rate * victim_entry.traced_s - count).abs() < 1e-6 * count, "{victim_entry:?}");
+    assert!(victim_entry.traced_s > 0.0 && (victim_entry.traced_s - report.duration_s).abs() < 0.5, "{victim_entry:?}");
     victim.finish();
 }

@@ -62,9 +62,13 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
     assert_eq!(breakpoints::list(newcomer.pid()), [""; 0]);
     newcomer.finish();
 
-    let books = victim.work();
-    assert!(books.totals.alloc_count > 1000, "{books:?}");
-    assert_eq!((books.totals.live_count, books.totals.live_bytes, books.unmatched_frees), (0, 0, 0), "{books:?}");
+    let expected = victim.work();
+    assert!(expected.totals.alloc_count > 1000, "{expected:?}");
+    assert_eq!(
+        (expected.totals.live_count, expected.totals.live_bytes, expected.unmatched_frees),
+        (0, 0, 0),
+        "{expected:?}"
+    );
     victim.finish();
 }
 
@@ -72,12 +76,12 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
 fn second_sigint_keeps_the_report_and_leaves_no_probe() {
     let mut victim = victim::start("exact");
     let mut tracer = Trace::victim(&victim).start();
-    let books = victim.work();
+    let expected = victim.work();
     tracer.process().signal(libc::SIGINT);
     assert!(tracer.process().wait_for_stderr_line("memtrace: wrote"));
     let outcome = tracer.stop();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    outcome.report().assert_equals(&books);
+    outcome.report().assert_equals(&expected);
     // The kernel may still be removing probes.
     breakpoints::wait_until_removed(victim.pid());
     victim.finish();

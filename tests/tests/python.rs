@@ -9,7 +9,7 @@ const PYTHON: &str = "/usr/bin/python3";
 
 const OBJECTS: u64 = 20_000;
 
-/// StallTotals, builds a dict of a known number of lists, deletes a quarter of them, and waits.
+/// Waits, builds a dict of a known number of lists, deletes a quarter of them, and waits.
 const PROGRAM: &str = "
 import os
 os.write(1, b'ready %d\\n' % os.getpid())
@@ -41,9 +41,9 @@ fn work(python: &mut Victim) {
 }
 
 /// Each remaining list is two blocks: header and items.
-fn assert_plausible(books: &VictimTotals) {
-    assert!(books.totals.live_count >= OBJECTS / 4 * 3 * 2, "{books:?}");
-    assert!(books.totals.free_count >= OBJECTS / 4 * 2, "{books:?}");
+fn assert_plausible(expected: &VictimTotals) {
+    assert!(expected.totals.live_count >= OBJECTS / 4 * 3 * 2, "{expected:?}");
+    assert!(expected.totals.free_count >= OBJECTS / 4 * 2, "{expected:?}");
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn running_python_matches_count_shim() {
     counts.begin();
     work(&mut victim);
     let outcome = tracer.stop();
-    let books = counts.read();
+    let expected = counts.read();
     victim.finish();
 
-    assert_plausible(&books);
+    assert_plausible(&expected);
     let report = outcome.report();
-    report.assert_equals(&books);
+    report.assert_equals(&expected);
     // count_shim is an allocator too, and a call that passes through both counts once.
     assert_eq!(report.notes, [""; 0]);
 }
@@ -72,7 +72,7 @@ fn running_python_matches_an_untraced_run() {
     let mut other = start(Some(&counts));
     counts.begin();
     work(&mut other);
-    let books = counts.read();
+    let expected = counts.read();
     other.finish();
 
     let mut victim = start(None);
@@ -81,8 +81,8 @@ fn running_python_matches_an_untraced_run() {
     let report = tracer.stop().report();
     victim.finish();
 
-    assert_plausible(&books);
-    report.assert_equals(&books);
+    assert_plausible(&expected);
+    report.assert_equals(&expected);
     assert_eq!(report.notes, [""; 0]);
     assert_eq!(report.processes[0].exe.as_deref(), std::fs::canonicalize(PYTHON).expect("it runs").to_str());
 }
