@@ -18,7 +18,7 @@ mod totals;
 mod units;
 
 pub use event::{Event, EventKind, OutOfMemory, Touch};
-pub use event_class::EventClass;
+pub use event_class::{ClassColumns, ClassFacts, ClassWords, EventClass};
 pub use explanation::{
     CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes, NamedMemory,
     StatusCounters, ThreadStacks,

@@ -1,7 +1,6 @@
 //! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
 
 mod allocators;
-mod class_labels;
 mod escape;
 mod estimate;
 mod explain;

@@ -313,13 +313,8 @@ fn metrics() -> impl TypedValueParser<Value = Metric> {
 
 fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     one_of(EventClass::ALL, |class| {
-        let says = match class {
-            EventClass::Heap => "what allocators hand out, and who still has it",
-            EventClass::Map => "what processes map, touched or not",
-            EventClass::Fault => "which pages are touched, and who keeps them resident",
-            EventClass::Reclaim => "who waits for memory, and what the kernel does to find some",
-        };
-        PossibleValue::new(class.name()).help(says)
+        let facts = class.facts();
+        PossibleValue::new(facts.name).help(facts.help)
     })
 }
 

@@ -27,8 +27,8 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
     if events.is_empty() {
         events.push(EventClass::default());
     }
-    let has = |class| events.contains(&class);
-    if !has(EventClass::Heap)
+    let has = |fact: fn(EventClass) -> bool| events.iter().any(|&class| fact(class));
+    if !has(EventClass::probes_allocators)
         && let Some(option) = about_blocks(given)
     {
         return Err(Contradiction::new(
@@ -37,14 +37,14 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
         ));
     }
     let about_pages = if given.by == GroupBy::Memory { Some("--by memory") } else { given.sample.map(|_| "--sample") };
-    if let Some(option) = about_pages.filter(|_| !has(EventClass::Fault)) {
+    if let Some(option) = about_pages.filter(|_| !has(EventClass::counts_pages)) {
         return Err(Contradiction::new(
             format!("{option} is about pages, and page faults are not followed"),
             "leave it out, or follow them: `memtrace faults`",
         ));
     }
-    if let Some(metric) = given.metric.filter(|metric| !events.iter().any(|&class| metric.is_of(class))) {
-        let other = if metric.is_of(EventClass::Reclaim) { EventClass::Reclaim } else { EventClass::Heap };
+    if let Some(metric) = given.metric.filter(|metric| !events.iter().any(|class| class.has(*metric))) {
+        let other = EventClass::ALL.iter().find(|class| class.has(metric)).copied().unwrap_or_default();
         return Err(Contradiction::new(
             format!("--metric {} is of {} events, and they are not followed", metric.name(), other.name()),
             format!("leave it out, or add them: --events {},{}", other.name(), names(&events)),
@@ -56,12 +56,9 @@ pub(super) fn resolve(given: &Trace) -> Result<Vec<EventClass>, Contradiction> {
 /// The metric that is drawn: the one that is asked for, or what there is to see.
 pub(super) fn metric(given: &Trace, events: &[EventClass]) -> Metric {
     // What a process had resident or mapped is gone when it has ended.
-    let of_command = !events.contains(&EventClass::Heap) && !given.command.is_empty();
-    given.metric.unwrap_or(match *events {
-        [EventClass::Reclaim] => Metric::StallTime,
-        _ if of_command => Metric::AllocBytes,
-        _ => Metric::LiveBytes,
-    })
+    let first = events.first().copied().unwrap_or_default().facts();
+    let default = if given.command.is_empty() { first.metrics[0] } else { first.command_metric };
+    given.metric.unwrap_or(default)
 }
 
 /// Of one page in how many is told.

@@ -198,7 +198,7 @@ mod tests {
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
-            events: vec![EventClass::Heap],
+            events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
             metric: Metric::LiveBytes,
             by: GroupBy::Process,

@@ -1,31 +1,225 @@
-//! Which events are followed.
+//! Event classes: one row of facts each, from which everything else derives.
 
-/// A class of events, each with books of its own: what they are about overlaps, and is not to be added up.
+use super::{Measure, Metric};
+
+/// A class of events. Each has totals of its own: classes overlap, so their totals must not be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventClass {
-    /// Blocks that allocators hand out.
+    /// Blocks that allocators return.
     #[default]
     Heap,
-    /// Addresses that are mapped, touched or not.
+    /// Mappings, touched or not.
     Map,
-    /// Pages that are touched, and so become resident.
+    /// Pages that are touched and become resident.
     Fault,
-    /// Waits for memory, while the kernel looks for pages that can go.
+    /// Stalls on memory, while the kernel reclaims pages.
     Reclaim,
 }
 
+/// The row of an event class.
+#[derive(Debug)]
+pub struct ClassFacts {
+    /// Name on the command line and in reports.
+    pub name: &'static str,
+    /// Description in the help.
+    pub help: &'static str,
+    /// Metrics that its stacks have; the first is the default.
+    pub metrics: &'static [Metric],
+    /// Default metric for a command: its live memory is gone when the report is made.
+    pub command_metric: Metric,
+    /// Columns of its tables.
+    pub columns: ClassColumns,
+    probes_allocators: bool,
+    holds_mappings: bool,
+    words: ClassWords,
+}
+
+/// The layout of the tables of an event class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassColumns {
+    /// Live, allocated and freed amounts, and rates.
+    Amounts,
+    /// Counters of the kernel, then amounts with their errors.
+    Pages,
+    /// Number and duration of stalls.
+    Stalls,
+}
+
+/// The words for the numbers of an event class.
+#[derive(Debug)]
+pub struct ClassWords {
+    /// Adjective for amounts that exist now: `live`.
+    pub live: &'static str,
+    /// Adjective for all amounts since tracing began: `allocated`.
+    pub alloc: &'static str,
+    /// Adjective for amounts that no longer exist: `freed`.
+    pub free: &'static str,
+    /// Noun for one counted thing.
+    pub one: &'static str,
+    /// Noun for several counted things.
+    pub many: &'static str,
+    /// Column heads: live, allocated, freed, allocations per second.
+    pub heads: [&'static str; 4],
+}
+
+const HEAP: ClassFacts = ClassFacts {
+    name: "heap",
+    help: "blocks that allocators return, and the code that holds them",
+    metrics: &[Metric::LiveBytes, Metric::LiveCount, Metric::AllocBytes, Metric::AllocCount, Metric::PeakBytes],
+    command_metric: Metric::LiveBytes,
+    columns: ClassColumns::Amounts,
+    probes_allocators: true,
+    holds_mappings: false,
+    words: ClassWords {
+        live: "live",
+        alloc: "allocated",
+        free: "freed",
+        one: "block",
+        many: "blocks",
+        heads: ["LIVE", "ALLOC", "FREED", "ALLOC/s"],
+    },
+};
+
+const MAP: ClassFacts = ClassFacts {
+    name: "map",
+    help: "mappings, touched or not",
+    metrics: &[Metric::LiveBytes, Metric::LiveCount, Metric::AllocBytes, Metric::AllocCount],
+    command_metric: Metric::AllocBytes,
+    columns: ClassColumns::Amounts,
+    probes_allocators: false,
+    holds_mappings: true,
+    words: ClassWords {
+        live: "mapped",
+        alloc: "all mapped",
+        free: "unmapped",
+        one: "page",
+        many: "pages",
+        heads: ["MAPPED", "IN ALL", "UNMAPPED", "MAP/s"],
+    },
+};
+
+const FAULT: ClassFacts = ClassFacts {
+    name: "fault",
+    help: "pages that are touched, and the code that keeps them resident",
+    metrics: &[Metric::LiveBytes, Metric::LiveCount, Metric::AllocBytes, Metric::AllocCount],
+    command_metric: Metric::AllocBytes,
+    columns: ClassColumns::Pages,
+    probes_allocators: false,
+    holds_mappings: false,
+    words: ClassWords {
+        live: "resident",
+        alloc: "touched",
+        free: "released",
+        one: "page",
+        many: "pages",
+        heads: ["RESIDENT", "TOUCHED", "RELEASED", "TOUCH/s"],
+    },
+};
+
+const RECLAIM: ClassFacts = ClassFacts {
+    name: "reclaim",
+    help: "stalls on memory, and the reclaim activity of the kernel",
+    metrics: &[Metric::StallTime, Metric::StallCount],
+    command_metric: Metric::StallTime,
+    columns: ClassColumns::Stalls,
+    probes_allocators: false,
+    holds_mappings: false,
+    words: ClassWords {
+        live: "live",
+        alloc: "allocated",
+        free: "freed",
+        one: "wait",
+        many: "waits",
+        heads: ["LIVE", "ALLOC", "FREED", "WAIT/s"],
+    },
+};
+
 impl EventClass {
-    /// Every class, in the order in which help lists them.
+    /// Every class, in the order of the help.
     pub const ALL: &[Self] = &[Self::Heap, Self::Map, Self::Fault, Self::Reclaim];
 
-    /// The class's name on the command line and in reports.
+    /// The row of this class.
+    #[must_use]
+    pub const fn facts(self) -> &'static ClassFacts {
+        match self {
+            Self::Heap => &HEAP,
+            Self::Map => &MAP,
+            Self::Fault => &FAULT,
+            Self::Reclaim => &RECLAIM,
+        }
+    }
+
+    /// Name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Heap => "heap",
-            Self::Map => "map",
-            Self::Fault => "fault",
-            Self::Reclaim => "reclaim",
+        self.facts().name
+    }
+
+    /// Returns true if stacks of this class have `metric`.
+    #[must_use]
+    pub fn has(self, metric: Metric) -> bool {
+        self.facts().metrics.contains(&metric)
+    }
+
+    /// Returns `metric`, or the default of this class if the class does not have it.
+    #[must_use]
+    pub fn metric_or_default(self, metric: Metric) -> Metric {
+        if self.has(metric) { metric } else { self.facts().metrics[0] }
+    }
+
+    /// Returns true if probes in allocators provide its events.
+    #[must_use]
+    pub const fn probes_allocators(self) -> bool {
+        self.facts().probes_allocators
+    }
+
+    /// Returns true if it counts pages, which can be sampled and compared with the kernel's counters.
+    #[must_use]
+    pub const fn counts_pages(self) -> bool {
+        matches!(self.facts().columns, ClassColumns::Pages)
+    }
+
+    /// Returns true if its stacks hold mappings, of which a part is resident.
+    #[must_use]
+    pub const fn holds_mappings(self) -> bool {
+        self.facts().holds_mappings
+    }
+
+    /// Returns true if it counts stalls rather than memory.
+    #[must_use]
+    pub const fn counts_stalls(self) -> bool {
+        matches!(self.facts().columns, ClassColumns::Stalls)
+    }
+
+    /// Words for its numbers.
+    #[must_use]
+    pub const fn words(self) -> &'static ClassWords {
+        &self.facts().words
+    }
+}
+
+impl ClassWords {
+    /// Title of `metric`: `live bytes`.
+    #[must_use]
+    pub fn title(&self, metric: Metric) -> String {
+        match metric {
+            Metric::LiveBytes => format!("{} bytes", self.live),
+            Metric::LiveCount => format!("{} {}", self.live, self.many),
+            Metric::AllocBytes => format!("{} bytes", self.alloc),
+            Metric::AllocCount => format!("{} {}", self.alloc, self.many),
+            Metric::PeakBytes => format!("{} bytes at the peak", self.live),
+            Metric::StallTime => String::from("time stalled for memory"),
+            Metric::StallCount => format!("{} for memory", self.many),
+        }
+    }
+
+    /// Unit of `metric`.
+    #[must_use]
+    pub const fn unit(&self, metric: Metric) -> &'static str {
+        match metric.measure() {
+            Measure::Bytes => "bytes",
+            Measure::Count => self.many,
+            Measure::Time => "ns",
         }
     }
 }

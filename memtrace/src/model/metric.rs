@@ -1,6 +1,6 @@
 //! What a picture or a ranking is drawn by.
 
-use crate::model::{EventClass, StackProfile, Usage};
+use super::Usage;
 
 /// Which number of a stack is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -73,36 +73,6 @@ impl Metric {
     #[must_use]
     pub const fn counts_bytes(self) -> bool {
         matches!(self.measure(), Measure::Bytes)
-    }
-
-    /// Whether events of `class` have it.
-    #[must_use]
-    pub const fn is_of(self, class: EventClass) -> bool {
-        let of_stalls = matches!(self, Self::StallTime | Self::StallCount);
-        match class {
-            EventClass::Heap => !of_stalls,
-            EventClass::Map | EventClass::Fault => !of_stalls && !matches!(self, Self::PeakBytes),
-            EventClass::Reclaim => of_stalls,
-        }
-    }
-
-    /// This metric, or where events of `class` do not have it, the one that is drawn of them by default.
-    #[must_use]
-    pub const fn fitting(self, class: EventClass) -> Self {
-        match class {
-            _ if self.is_of(class) => self,
-            EventClass::Heap | EventClass::Map | EventClass::Fault => Self::LiveBytes,
-            EventClass::Reclaim => Self::StallTime,
-        }
-    }
-
-    /// The metric's value for one stack; 0 for [`Metric::PeakBytes`] where no peak was kept.
-    #[must_use]
-    pub fn of(self, stack: &StackProfile) -> u64 {
-        match self {
-            Self::PeakBytes => stack.at_peak.map_or(0, |bytes| bytes.0),
-            other => other.of_usage(&stack.usage).unwrap_or(0),
-        }
     }
 
     /// The metric's value for a usage; `None` for [`Metric::PeakBytes`], which a usage does not know.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, EventClass, GroupProfile, ImageEnd, Losses,
-    MachineReclaim, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid, Usage,
-    User, Variance, VirtOffset,
+    MachineReclaim, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid,
+    Usage, User, Variance, VirtOffset,
 };
 
 /// Everything that a report can show.
@@ -139,6 +139,14 @@ pub struct StackProfile {
     pub variance: Variance,
     /// What is resident of live mappings.
     pub resident: Bytes,
+}
+
+impl StackProfile {
+    /// The value of `metric`; 0 for [`Metric::PeakBytes`] if no peak was kept.
+    #[must_use]
+    pub fn value(&self, metric: Metric) -> u64 {
+        metric.of_usage(&self.usage).unwrap_or_else(|| self.at_peak.map_or(0, |bytes| bytes.0))
+    }
 }
 
 /// A frame: an index into [`Profile::frames`].

@@ -60,7 +60,7 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
 
     let mut values: FxHashMap<Box<[u32]>, u64> = FxHashMap::default();
     for (index, stack) in profile.stacks.iter().enumerate() {
-        let value = options.metric.of(stack);
+        let value = stack.value(options.metric);
         if value == 0 {
             continue;
         }

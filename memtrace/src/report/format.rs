@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::model::{Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, Profile, StackEnd};
-use crate::report::class_labels::Words;
 use crate::report::options::Options;
 
 /// `1,234,567`.
@@ -26,7 +25,7 @@ pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
 
 /// `1 block`, `1,600 pages`.
 pub(super) fn blocks(class: EventClass, number: u64) -> String {
-    let words = Words::of(class);
+    let words = class.words();
     counted(number, words.one, words.many)
 }
 
@@ -135,7 +134,7 @@ pub(super) fn duration(duration: Duration) -> String {
 
 /// What is drawn: `live bytes`, or `live bytes at least 30 s old` where the profile is filtered by age.
 pub(super) fn what(profile: &Profile, metric: Metric) -> String {
-    let title = Words::of(profile.class).title(metric);
+    let title = profile.class.words().title(metric);
     match (metric, profile.older) {
         (Metric::LiveBytes | Metric::LiveCount, Some(age)) => format!("{title} at least {} old", duration(age)),
         _ => title,

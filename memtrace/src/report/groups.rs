@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{
-    AllocatorId, Bytes, EventClass, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, Variance,
-};
+use crate::model::{AllocatorId, Bytes, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, Variance};
 use crate::report::escape;
 use crate::report::kernel_reported::Known;
 
@@ -82,7 +80,7 @@ impl Roots {
 
 /// What the kernel says of parts of processes, those of which no page is in the sample among them.
 fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), Known)> {
-    if profile.class != EventClass::Fault {
+    if !profile.class.counts_pages() {
         return Vec::new();
     }
     let processes = profile.processes.iter().enumerate();

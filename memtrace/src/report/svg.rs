@@ -9,7 +9,6 @@ use inferno::flamegraph::color::BackgroundColor;
 
 use self::entry::{INLINED, SEPARATOR};
 use crate::model::{Frame, LossReason, Metric, Profile, Variance};
-use crate::report::class_labels::Words;
 use crate::report::fold::{Spelling, fold};
 use crate::report::options::Options;
 use crate::report::{escape, estimate, format};
@@ -36,7 +35,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     drawing.bgcolors = Some(BackgroundColor::Grey);
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
-    drawing.count_name = String::from(Words::of(profile.class).unit(options.metric));
+    drawing.count_name = String::from(profile.class.words().unit(options.metric));
     drawing.notes = format!("lost: {}", losses(profile, usize::MAX));
     // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
     drawing.flame_chart = true;

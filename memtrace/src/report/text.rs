@@ -18,8 +18,7 @@ mod stall_columns;
 
 use std::io;
 
-use crate::model::{Bytes, EventClass, Metric, Profile};
-use crate::report::class_labels::Words;
+use crate::model::{Bytes, Metric, Profile};
 use crate::report::groups::Roots;
 use crate::report::kernel_reported::{self, Known};
 use crate::report::options::Options;
@@ -48,8 +47,8 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 
 fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let total = profile.total();
-    let words = Words::of(profile.class);
-    if profile.class == EventClass::Reclaim {
+    let words = profile.class.words();
+    if profile.class.counts_stalls() {
         let waits = format::blocks(profile.class, total.stalls.count);
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
@@ -74,10 +73,10 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
             format::blocks(profile.class, amount.count)
         )?;
     }
-    if profile.class == EventClass::Fault {
+    if profile.class.counts_pages() {
         page_faults::write(profile, out)?;
     }
-    if profile.class == EventClass::Map {
+    if profile.class.holds_mappings() {
         let resident = Bytes(profile.stacks.iter().map(|stack| stack.resident.0).sum());
         writeln!(out, "  {:<10}{resident:>12} of what is mapped is resident; the rest is reserved", "touched")?;
         let own = allocators::mapped(profile);

@@ -53,10 +53,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether events of `class` are followed.
+    /// Returns true if `fact` holds for one of the traced event classes.
     #[must_use]
-    pub fn follows(&self, class: EventClass) -> bool {
-        self.events.contains(&class)
+    pub fn follows(&self, fact: fn(EventClass) -> bool) -> bool {
+        self.events.iter().any(|&class| fact(class))
     }
 }
 

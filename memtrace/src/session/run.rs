@@ -114,7 +114,7 @@ impl Trace {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
         let clock_start = clock::monotonic();
         let mut followed = Followed::new(clock_start, config.by.parts(), config.wanted.clone());
-        let probes_allocators = config.follows(EventClass::Heap);
+        let probes_allocators = config.follows(EventClass::probes_allocators);
         let probe_site = probes_allocators.then_some(config.probe_site);
         let (mut subject, sites) = Subject::find(&config.target, probe_site, &mut followed)?;
         let loaded = Loaded::load(config, clock_start, &mut subject, &sites, &mut followed)?;

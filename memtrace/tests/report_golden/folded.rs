@@ -21,9 +21,9 @@ fn folded_lines_are_sorted_distinct_and_add_up_whatever_the_names() {
             .collect();
         assert!(lines.is_sorted_by(|one, next| one.0 < next.0), "{folded}");
         assert!(folded.chars().all(|c| c == '\n' || !c.is_control()));
-        let sum: u64 = sample().stacks.iter().map(|stack| metric.of(stack)).sum();
+        let sum: u64 = sample().stacks.iter().map(|stack| stack.value(metric)).sum();
         assert_eq!(lines.iter().map(|(_, value)| value).sum::<u64>(), sum, "{}", metric.name());
-        let drawn = sample().stacks.iter().filter(|stack| metric.of(stack) > 0).count();
+        let drawn = sample().stacks.iter().filter(|stack| stack.value(metric) > 0).count();
         assert_eq!(lines.len(), drawn, "{}", metric.name());
     }
 }

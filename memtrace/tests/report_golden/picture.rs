@@ -11,9 +11,9 @@ use super::{options, report, sample_report};
 #[test]
 fn every_picture_is_well_formed_and_as_wide_as_its_stacks() {
     for &metric in Metric::ALL {
-        let profile = if metric.is_of(EventClass::Reclaim) { waits() } else { sample() };
+        let profile = if EventClass::Reclaim.has(metric) { waits() } else { sample() };
         let svg = report(Format::Svg, &profile, &options(metric));
-        let sum: u64 = profile.stacks.iter().map(|stack| metric.of(stack)).sum();
+        let sum: u64 = profile.stacks.iter().map(|stack| stack.value(metric)).sum();
         assert_well_formed(&svg);
         assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{}", metric.name());
     }

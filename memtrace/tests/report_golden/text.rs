@@ -12,7 +12,7 @@ use super::{options, report};
 fn the_text_says_what_sustained_scanning_and_paging_mean() {
     let reading = |all, scanning, paging| {
         let text = report(Format::Text, &of_seconds(all, scanning, paging), &options(Metric::StallTime));
-        let words = text.split_whitespace().skip_while(|word| *word != "Reading:").collect::<Vec<_>>().join(" ");
+        let words = text.split_whitespace().skip_while(|word| *word != "Assessment:").collect::<Vec<_>>().join(" ");
         words.split_once("control groups.").map_or(words.clone(), |(reading, _)| format!("{reading}control groups."))
     };
     assert!(reading(10, 5, 4).ends_with("so the working set is near the size of the limits of control groups."));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::model::{Amount, EventClass, Metric, Profile, Residency, ResidentKind, Usage, Variance};
+use crate::model::{Amount, Metric, Profile, Residency, ResidentKind, Usage, Variance};
 use crate::report::estimate;
 use crate::report::kernel_reported::{self, Known};
 
@@ -27,7 +27,7 @@ pub(super) struct Numbers {
 impl Numbers {
     /// `known` is what the kernel says of what they are of: errors do not go beyond what there can be.
     pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Option<Known>) -> Self {
-        let stalls = (profile.class == EventClass::Reclaim).then_some(usage.stalls);
+        let stalls = profile.class.counts_stalls().then_some(usage.stalls);
         Self {
             live_bytes: usage.live.bytes.0,
             live_count: usage.live.count,

@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::{memcg, reclaim};
 use crate::model::{
-    Amount, Cost, EventClass, Frame, FrameId, ImageEnd, Losses, Metric, Partition, ProcessProfile, Profile, StackEnd,
-    StackProfile, StackQuality, Variance,
+    Amount, Cost, Frame, FrameId, ImageEnd, Losses, Metric, Partition, ProcessProfile, Profile, StackEnd, StackProfile,
+    StackQuality, Variance,
 };
 use crate::report::groups::{Group, Roots};
 use crate::report::kernel_reported::Known;
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
             subject: &options.subject,
             events: profile.class.name(),
             metric: options.metric.name(),
-            page_sample: (profile.class == EventClass::Fault).then_some(profile.page_sample.max(1)),
+            page_sample: profile.class.counts_pages().then_some(profile.page_sample.max(1)),
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
@@ -82,8 +82,7 @@ impl<'a> Report<'a> {
                 .map(|(process, variance)| Process::new(profile, process, variance))
                 .collect(),
             roots: roots.all().iter().map(|root| RootFields::new(profile, root)).collect(),
-            cgroups: (profile.class == EventClass::Reclaim)
-                .then(|| profile.cgroups.iter().map(memcg::Group::from).collect()),
+            cgroups: profile.class.counts_stalls().then(|| profile.cgroups.iter().map(memcg::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
             oom_kills: profile.oom_kills.iter().map(|kill| reclaim::Kill::new(profile, kill)).collect(),
             losses: &profile.losses,
@@ -158,10 +157,10 @@ impl<'a> Process<'a> {
             container_runtime: container.and_then(|container| container.runtime),
             pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
             threads: process.threads,
-            counts: (class == EventClass::Fault).then(|| Counts::from(known)),
+            counts: class.counts_pages().then(|| Counts::from(known)),
             peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
             resident: process.resident.as_ref().map(|residence| resident(profile, residence)),
-            stalls: (class == EventClass::Reclaim).then(|| reclaim::books(&process.stalls)),
+            stalls: class.counts_stalls().then(|| reclaim::books(&process.stalls)),
             traced_s: process.traced.as_secs_f64(),
             allocs_per_s: rates.map(|(blocks, _)| blocks),
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
@@ -266,10 +265,10 @@ impl<'a> Stack<'a> {
             usage: Numbers::of(profile, stack.usage, stack.variance, None),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Partition::Memory(kind) = stack.part { Some(kind.name()) } else { None },
-            major_faults: (profile.class == EventClass::Fault).then_some(stack.major_faults),
+            major_faults: profile.class.counts_pages().then_some(stack.major_faults),
             major_faults_error: estimate::of_count(profile, stack.major_faults),
-            resident_bytes: (profile.class == EventClass::Map).then_some(stack.resident.0),
-            by_allocator: (profile.class == EventClass::Map).then(|| allocators::is_within(profile, stack)),
+            resident_bytes: profile.class.holds_mappings().then_some(stack.resident.0),
+            by_allocator: profile.class.holds_mappings().then(|| allocators::is_within(profile, stack)),
             frames: &stack.frames,
         }
     }
@@ -278,7 +277,7 @@ impl<'a> Stack<'a> {
 /// The stacks by `metric`, with their index, the greatest first, equal ones in the profile's own order.
 fn ranked(profile: &Profile, metric: Metric) -> Vec<(usize, &StackProfile)> {
     let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
-    stacks.sort_by_key(|(_, stack)| Reverse(metric.of(stack)));
+    stacks.sort_by_key(|(_, stack)| Reverse(stack.value(metric)));
     stacks
 }
 

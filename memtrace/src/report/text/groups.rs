@@ -5,8 +5,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use super::page_columns::{self, Memory};
-use crate::model::{Amount, Bytes, EventClass, GroupBy, Metric, Profile, Usage};
-use crate::report::class_labels::Words;
+use crate::model::{Amount, Bytes, ClassColumns, GroupBy, Metric, Profile, Usage};
 use crate::report::groups::{Group, Roots};
 use crate::report::kernel_reported::Known;
 use crate::report::options::Options;
@@ -26,21 +25,22 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
 
     let amount = |amount: Amount| cells::amount(metric, amount);
-    let [live, alloc, free, _] = Words::of(profile.class).heads;
+    let layout = profile.class.facts().columns;
+    let [live, alloc, free, _] = profile.class.words().heads;
     let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
-    let mut columns = match profile.class {
-        EventClass::Reclaim => Vec::from(cells::stalls(rows.iter().map(|row| row.usage.stalls))),
-        EventClass::Fault => {
+    let mut columns = match layout {
+        ClassColumns::Stalls => Vec::from(cells::stalls(rows.iter().map(|row| row.usage.stalls))),
+        ClassColumns::Pages => {
             let memory = |row: &&Group| Memory { known: row.known, usage: row.usage, variance: row.variance };
             page_columns::columns(&rows.iter().map(memory).collect::<Vec<_>>(), profile, metric)
         }
-        EventClass::Heap | EventClass::Map => vec![sums(live, |usage| usage.live)],
+        ClassColumns::Amounts => vec![sums(live, |usage| usage.live)],
     };
     if metric == Metric::PeakBytes {
         let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), format::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    if matches!(profile.class, EventClass::Heap | EventClass::Map) {
+    if layout == ClassColumns::Amounts {
         columns.push(sums(alloc, |usage| usage.alloc));
         columns.push(sums(free, |usage| usage.free));
     }

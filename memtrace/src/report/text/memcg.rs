@@ -172,5 +172,5 @@ fn reading(name: &str, memory: &GroupMemory) -> Option<String> {
              memory of the machine, or of a group above, is short."
         ),
     };
-    Some(format!("Reading of {name}: {text}"))
+    Some(format!("Assessment of {name}: {text}"))
 }

@@ -3,7 +3,6 @@
 
 use super::cells;
 use crate::model::{Amount, Metric, PageFaults, Profile, Usage, Variance};
-use crate::report::class_labels::Words;
 use crate::report::kernel_reported::{self, Known};
 use crate::report::table::Column;
 use crate::report::{estimate, format};
@@ -32,7 +31,7 @@ impl Memory {
 /// The columns, in the unit of `metric`, without those of which nothing is known.
 pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec<Column> {
     let dash = || String::from("-");
-    let [live, alloc, free, _] = Words::of(profile.class).heads;
+    let [live, alloc, free, _] = profile.class.words().heads;
     let mut columns = Vec::new();
     if rows.iter().any(|row| row.known.is_some_and(|known| known.resident.is_some())) {
         let resident = |row: &Memory| row.known.and_then(|known| known.resident);

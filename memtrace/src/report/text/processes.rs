@@ -6,9 +6,8 @@ use std::io;
 
 use super::page_columns::{self, Memory};
 use crate::model::{
-    Amount, Bytes, Cgroup, EventClass, ImageEnd, Metric, ProcessProfile, Profile, StallStats, Usage, Variance,
+    Amount, Bytes, Cgroup, ClassColumns, ImageEnd, Metric, ProcessProfile, Profile, StallStats, Usage, Variance,
 };
-use crate::report::class_labels::Words;
 use crate::report::kernel_reported::Known;
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
@@ -97,9 +96,9 @@ fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
 
 /// The columns, without those of which nothing is known.
 fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
-    let class = profile.class;
+    let layout = profile.class.facts().columns;
     let amount = |amount: Amount| cells::amount(metric, amount);
-    let [live, alloc, free, rate] = Words::of(class).heads;
+    let [live, alloc, free, rate] = profile.class.words().heads;
     let sums = |head, of: fn(&Usage) -> Amount| {
         Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))
     };
@@ -114,19 +113,19 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     if rows.iter().any(|row| is_known(&row.user)) {
         columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))));
     }
-    match class {
-        EventClass::Reclaim => columns.extend(of_waits(rows)),
-        EventClass::Fault => {
+    match layout {
+        ClassColumns::Stalls => columns.extend(of_waits(rows)),
+        ClassColumns::Pages => {
             let memory: Vec<_> = rows.iter().map(|row| row.sums.memory).collect();
             columns.extend(page_columns::columns(&memory, profile, metric));
         }
-        EventClass::Heap | EventClass::Map => columns.push(sums(live, |usage| usage.live)),
+        ClassColumns::Amounts => columns.push(sums(live, |usage| usage.live)),
     }
     if rows.iter().any(|row| row.peak.is_some()) {
         let peak = |row: &Row| row.peak.map_or_else(dash, format::compact_bytes);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
-    if matches!(class, EventClass::Heap | EventClass::Map) {
+    if layout == ClassColumns::Amounts {
         columns.push(sums(alloc, |usage| usage.alloc));
         columns.push(sums(free, |usage| usage.free));
         columns.push(Column::numbers(rate, rows.iter().map(|row| format::compact_rate(row.sums.blocks_a_second))));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::memcg;
 use super::stall_columns::{microseconds, pressure_time, quantile, times};
 use crate::model::{
-    Assessment, EventClass, KernelThread, Latencies, MachineReclaim, PerSecond, PressureTime, Profile, ReclaimActivity,
+    Assessment, KernelThread, Latencies, MachineReclaim, PerSecond, PressureTime, Profile, ReclaimActivity,
     ReclaimKind, StallStats,
 };
 use crate::report::options::Options;
@@ -20,7 +20,7 @@ const BAR: u64 = 40;
 
 /// Writes what was waited for, and for how long.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    if profile.class != EventClass::Reclaim {
+    if !profile.class.counts_stalls() {
         return Ok(());
     }
     waits(profile, out)?;
@@ -204,13 +204,13 @@ fn reading(machine: &MachineReclaim) -> String {
     );
     match machine.seconds.reading() {
         Assessment::TooShort => format!(
-            "Reading: none, since {} is too short to tell what is sustained; it takes {} seconds.",
+            "Assessment: none, since {} is too short to tell what is sustained; it takes {} seconds.",
             format::counted(all, "second", "seconds"),
             PerSecond::LEAST
         ),
-        Assessment::Quiet => format!("Reading: {scans}; memory was not short."),
+        Assessment::Quiet => format!("Assessment: {scans}; memory was not short."),
         Assessment::Bursts => {
-            format!("Reading: {scans}, less than half of them; memory was short now and then, not for long.")
+            format!("Assessment: {scans}, less than half of them; memory was short now and then, not for long.")
         }
         Assessment::Near => format!(
             "Assessment: {scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is \

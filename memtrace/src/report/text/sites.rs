@@ -9,8 +9,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::frames::Frames;
 use super::stack;
-use crate::model::{Bytes, EventClass, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
-use crate::report::class_labels::Words;
+use crate::model::{Bytes, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
 use crate::report::groups::Roots;
 use crate::report::options::Options;
 use crate::report::table;
@@ -75,7 +74,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
     let mut known: HashTable<(u64, usize)> = HashTable::new();
     let lines_of = |stack: usize| stack::lines(frames, &profile.stacks[stack]);
     // What has nothing of the metric makes no site, but belongs to one where it looks the same.
-    let has_value = |&(_, stack): &(usize, &StackProfile)| metric.of(stack) > 0;
+    let has_value = |&(_, stack): &(usize, &StackProfile)| stack.value(metric) > 0;
     let (with, without): (Vec<_>, Vec<_>) = profile.stacks.iter().enumerate().partition(has_value);
     for (index, stack) in with.into_iter().chain(without) {
         let root = roots.of_stack(index);
@@ -86,7 +85,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
         };
         let site = match known.find(hash, is_same) {
             Some(&(_, site)) => site,
-            None if metric.of(stack) == 0 => continue,
+            None if stack.value(metric) == 0 => continue,
             None => {
                 known.insert_unique(hash, (hash, sites.len()), |&(hash, _)| hash);
                 sites.push(Site {
@@ -102,10 +101,10 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric)
             }
         };
         let site = &mut sites[site];
-        site.value = site.value.saturating_add(metric.of(stack));
+        site.value = site.value.saturating_add(stack.value(metric));
         site.usage += stack.usage;
         site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
-        site.by_allocator |= profile.class == EventClass::Map && allocators::is_within(profile, stack);
+        site.by_allocator |= profile.class.holds_mappings() && allocators::is_within(profile, stack);
         site.variance += stack.variance;
     }
     sites.sort_by_key(|site| Reverse(site.value));
@@ -117,7 +116,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
     let class = profile.class;
     let error = estimate::error(profile, metric, usage, site.variance);
     let error = estimate::shown(error, metric);
-    let live = Words::of(class).live;
+    let live = class.words().live;
     let aside = match metric {
         Metric::LiveBytes => format!(" in {}", format::blocks(class, usage.live.count)),
         Metric::AllocBytes => format!(" in {}", format::blocks(class, usage.alloc.count)),
@@ -129,7 +128,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };
     let mut aside = aside;
-    if class == EventClass::Map && usage.live.bytes != Bytes(0) {
+    if class.holds_mappings() && usage.live.bytes != Bytes(0) {
         aside.push_str(&format!(", {} touched", site.resident));
     }
     if site.by_allocator {

@@ -58,10 +58,10 @@ impl Reports {
             let mut profile = symbolizer.profile(snapshot, told.followed.images(), &told.window);
             malloc_trim::give_back();
             profile.class = class;
-            if class == EventClass::Fault {
+            if class.counts_pages() {
                 profile.page_sample = config.page_sample.get();
             }
-            if class == EventClass::Reclaim
+            if class.counts_stalls()
                 && let Some(reclaim) = told.reclaim.take()
             {
                 reclaim.tell(&mut profile);
@@ -69,9 +69,9 @@ impl Reports {
             memcgs::name_kills(&mut profile);
             profile.duration = told.duration;
             profile.notes = told.notes.to_vec();
-            let hits = if class == EventClass::Heap { profile.total().alloc.count } else { 0 };
+            let hits = if class.probes_allocators() { profile.total().alloc.count } else { 0 };
             profile.cost = cost::so_far(told.events, told.counters.nested, told.programs, hits);
-            if class == EventClass::Heap {
+            if class.probes_allocators() {
                 profile.allocators = told.followed.allocators.names().clone();
                 profile.filtered = told.counters.filtered;
                 profile.older = config.older;
@@ -111,7 +111,7 @@ fn write(
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
     let options = report::Options {
-        metric: config.metric.fitting(profile.class),
+        metric: profile.class.metric_or_default(config.metric),
         by: config.by,
         top: config.top,
         subject: subject.to_owned(),

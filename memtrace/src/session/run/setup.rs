@@ -38,13 +38,13 @@ impl Loaded {
         sites: &[Site],
         followed: &mut Followed,
     ) -> Result<Self, Error> {
-        let selection = filter::of(&config.target, config.events == [EventClass::Heap])?;
+        let selection = filter::of(&config.target, config.events.iter().all(|class| class.probes_allocators()))?;
         let mut options = options(config, clock_start, selection);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
         let pids: Vec<_> = subject.pids().collect();
         let (mut kernel, mut readers) = load(&options, &pids)?;
-        if subject.is_running() && config.follows(EventClass::Heap) {
+        if subject.is_running() && config.follows(EventClass::probes_allocators) {
             let takes_stacks = config.max_depth > 0;
             let prices = overhead::prices(&mut kernel, &mut own_probes, followed, sites, takes_stacks)?;
             let overhead = Overhead::measure(&mut kernel, &mut probes, sites, &pids, prices)?;
@@ -86,8 +86,8 @@ fn options(config: &Config, clock_start: Duration, selection: ProcessFilter) -> 
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter: selection,
         tells_allocators: config.by.parts() == PartitionBy::Allocators,
-        page_sample: config.follows(EventClass::Fault).then_some(config.page_sample),
-        reclaim: config.follows(EventClass::Reclaim),
-        tells_mappings: config.follows(EventClass::Map),
+        page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
+        reclaim: config.follows(EventClass::counts_stalls),
+        tells_mappings: config.follows(EventClass::holds_mappings),
     }
 }

@@ -28,11 +28,11 @@ impl PageReader {
     pub(in crate::session) fn begin(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
         // Who has ended meanwhile had nothing that is still there.
         let read = |&pid: &Pid| Some((pid, procfs::resident(pid).ok()?));
-        let follows_pages = config.follows(EventClass::Fault);
+        let follows_pages = config.follows(EventClass::counts_pages);
         let pids: Vec<_> = pids.into_iter().filter(|_| follows_pages).collect();
         // First, since it takes the least time: what happens meanwhile is in the books.
         let counted = pids.iter().filter_map(|&pid| Some((pid, procfs::kernel_counts(pid)?))).collect();
-        (follows_pages || config.follows(EventClass::Map)).then(|| Self {
+        (follows_pages || config.follows(EventClass::holds_mappings)).then(|| Self {
             before: pids.iter().filter_map(read).collect(),
             counted,
             one_in: config.page_sample,

@@ -25,7 +25,7 @@ pub(in crate::session) struct ReclaimReader {
 impl ReclaimReader {
     /// Reads the counters. `None` where the search for memory is not followed.
     pub(in crate::session) fn begin(config: &Config) -> Option<Self> {
-        config.follows(EventClass::Reclaim).then(|| {
+        config.follows(EventClass::counts_stalls).then(|| {
             let before = counters();
             let pressure = procfs::machine_pressure();
             Self {
