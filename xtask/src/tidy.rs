@@ -5,8 +5,12 @@ mod bpf_side;
 mod cycles;
 mod file_graph;
 mod imports;
+mod kernel_paths;
 mod paths;
+mod product;
+mod prose;
 mod shape;
+mod submodules;
 mod table;
 mod tree;
 mod words;
@@ -44,7 +48,12 @@ impl fmt::Display for Violation {
 }
 
 /// Rules that are checked only with their option.
-const ON_REQUEST: &[(&str, fn(&Tree) -> Vec<Violation>)] = &[("--cycles", cycles::check)];
+const ON_REQUEST: &[(&str, fn(&Tree) -> Vec<Violation>)] = &[
+    ("--cycles", cycles::check),
+    ("--paths", kernel_paths::check),
+    ("--prose", prose::check),
+    ("--submodules", submodules::check),
+];
 
 /// Runs `cargo xtask tidy`: all rules, or the one that an option selects.
 pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Attribute, File, ImplItem, Item, ItemMod, ItemUse, Macro};
+use syn::{Item, ItemUse, Macro};
 
 use super::paths::{self, PathRef};
+use super::product::{self, ProductFile};
 use super::tree::{Source, Tree};
 
 /// Re-exports of re-exports are followed up to this depth.
@@ -45,19 +46,9 @@ struct FileFacts<'a> {
 }
 
 impl<'a> FileGraph<'a> {
-    /// Builds the graph of the files below `folder`. Files that are not Rust are skipped.
+    /// Builds the graph of the crate with its sources below `folder`.
     pub(super) fn of_crate(tree: &'a Tree, folder: &'a str) -> Self {
-        let mut parsed = Vec::new();
-        let mut tests = Vec::new();
-        for source in tree.rust_below(folder) {
-            let Ok(mut file) = syn::parse_file(&source.text) else { continue };
-            let module = module_of(source.path.strip_prefix(folder).unwrap_or(&source.path));
-            remove_tests(&mut file.items, &module, &mut tests);
-            parsed.push((source, module, file));
-        }
-        parsed.retain(|(_, module, _)| !tests.iter().any(|test| module.starts_with(test)));
-        let files: Vec<_> =
-            parsed.into_iter().map(|(source, module, file)| FileFacts::collect(source, module, &file)).collect();
+        let files: Vec<_> = product::files_below(tree, folder).into_iter().map(FileFacts::collect).collect();
         let modules = files.iter().enumerate().map(|(index, file)| (file.module.clone(), index)).collect();
         Self { files, modules }
     }
@@ -65,6 +56,11 @@ impl<'a> FileGraph<'a> {
     /// Number of files.
     pub(super) fn len(&self) -> usize {
         self.files.len()
+    }
+
+    /// The module of the file with this index.
+    pub(super) fn module(&self, index: usize) -> &[String] {
+        &self.files[index].module
     }
 
     /// The file with this index.
@@ -139,12 +135,13 @@ impl<'a> FileGraph<'a> {
 }
 
 impl<'a> FileFacts<'a> {
-    fn collect(source: &'a Source, module: Vec<String>, file: &File) -> Self {
-        let (paths, _) = paths::in_file(file, &module);
+    fn collect(file: ProductFile<'a>) -> Self {
+        let ProductFile { source, module, syntax } = file;
+        let (paths, _) = paths::in_file(&syntax, &module);
         let mut names = Names { found: BTreeSet::new() };
-        names.visit_file(file);
+        names.visit_file(&syntax);
         let is_child = |item: &&Item| matches!(item, Item::Mod(item) if item.content.is_none());
-        let (children, items): (Vec<&Item>, Vec<&Item>) = file.items.iter().partition(is_child);
+        let (children, items): (Vec<&Item>, Vec<&Item>) = syntax.items.iter().partition(is_child);
         Self {
             source,
             module,
@@ -209,49 +206,6 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// Removes items under `#[cfg(test)]` and adds the paths of removed modules to `tests`.
-fn remove_tests(items: &mut Vec<Item>, module: &[String], tests: &mut Vec<Vec<String>>) {
-    items.retain_mut(|item| {
-        if let Item::Mod(ItemMod { ident, attrs, content, .. }) = item {
-            let path = [module, &[ident.to_string()]].concat();
-            if is_test(attrs) {
-                tests.push(path);
-                return false;
-            }
-            if let Some((_, items)) = content {
-                remove_tests(items, &path, tests);
-            }
-        }
-        if let Item::Impl(item) = item {
-            item.items.retain(|item| !matches!(item, ImplItem::Fn(function) if is_test(&function.attrs)));
-        }
-        !attributes_of(item).is_some_and(is_test)
-    });
-}
-
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
-    })
-}
-
-fn attributes_of(item: &Item) -> Option<&[Attribute]> {
-    Some(match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => return None,
-    })
-}
-
 fn name_of(item: &Item) -> Option<String> {
     let name = match item {
         Item::Const(item) => &item.ident,
@@ -267,13 +221,6 @@ fn name_of(item: &Item) -> Option<String> {
         _ => return None,
     };
     Some(name.to_string())
-}
-
-/// Returns the module of a file by its path in the crate: `report/svg.rs` is `report::svg`; `lib.rs` and `main.rs` are
-/// the root.
-pub(super) fn module_of(path: &str) -> Vec<String> {
-    let path = path.strip_suffix(".rs").unwrap_or(path);
-    if matches!(path, "lib" | "main") { Vec::new() } else { path.split('/').map(String::from).collect() }
 }
 
 #[cfg(test)]

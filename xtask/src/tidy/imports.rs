@@ -1,8 +1,8 @@
 //! Modules and dependencies of memtrace are imported only as the table permits.
 
 use super::Violation;
-use super::file_graph;
 use super::paths::{self, PathRef};
+use super::product;
 use super::table::{self, Module, Users};
 use super::tree::{Source, Tree};
 
@@ -42,7 +42,7 @@ fn dependencies(manifest: &str) -> Vec<(usize, String)> {
 }
 
 fn check_file(source: &Source) -> Vec<Violation> {
-    let module = file_graph::module_of(source.path.strip_prefix(SOURCES).unwrap_or(&source.path));
+    let module = product::module_of(source.path.strip_prefix(SOURCES).unwrap_or(&source.path));
     let paths = match paths::in_text(&source.text, &module) {
         Ok(paths) => paths,
         Err(error) => return vec![Violation::new(source, error.span().start().line, format!("not Rust: {error}"))],

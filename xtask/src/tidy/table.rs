@@ -66,6 +66,33 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "cli", imports: &["model", "session", "doctor", "report::Format"] },
 ];
 
+/// The submodules of a module.
+pub(super) struct Submodules {
+    pub(super) parent: &'static str,
+    /// In dependency order, like [`MODULES`]. The parent's own file may import all of them.
+    pub(super) rows: &'static [Module],
+}
+
+pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
+    parent: "session",
+    rows: &[
+        Module { name: "clock", imports: &[] },
+        Module { name: "config", imports: &[] },
+        Module { name: "error", imports: &[] },
+        Module { name: "malloc_trim", imports: &[] },
+        Module { name: "observer", imports: &[] },
+        Module { name: "outcome", imports: &[] },
+        Module { name: "explain", imports: &[] },
+        Module { name: "outputs", imports: &[] },
+        Module { name: "overhead", imports: &[] },
+        Module { name: "sample", imports: &[] },
+        Module { name: "select", imports: &[] },
+        Module { name: "unwind_tables", imports: &[] },
+        Module { name: "track", imports: &[] },
+        Module { name: "run", imports: &["clock", "track"] },
+    ],
+}];
+
 /// A dependency, or a part of one, and the modules that may use it.
 pub(super) struct Dependency {
     pub(super) path: &'static str,

@@ -1,0 +1,103 @@
+//! Parses the product code of a crate: its files without code under `#[cfg(test)]`.
+
+use syn::{Attribute, File, ImplItem, Item, ItemMod};
+
+use super::tree::{Source, Tree};
+
+/// A parsed file of a crate.
+pub(super) struct ProductFile<'a> {
+    pub(super) source: &'a Source,
+    pub(super) module: Vec<String>,
+    pub(super) syntax: File,
+}
+
+/// Returns the files of the crate with its sources below `folder`. Files that are not Rust are skipped.
+pub(super) fn files_below<'a>(tree: &'a Tree, folder: &'a str) -> Vec<ProductFile<'a>> {
+    let mut files = Vec::new();
+    let mut tests = Vec::new();
+    for source in tree.rust_below(folder) {
+        let Ok(mut syntax) = syn::parse_file(&source.text) else { continue };
+        let module = module_of(source.path.strip_prefix(folder).unwrap_or(&source.path));
+        remove_tests(&mut syntax.items, &module, &mut tests);
+        files.push(ProductFile { source, module, syntax });
+    }
+    files.retain(|file| !tests.iter().any(|test| file.module.starts_with(test)));
+    files
+}
+
+/// Returns the module of a file by its path in the crate: `report/svg.rs` is `report::svg`; `lib.rs` and `main.rs` are
+/// the root.
+pub(super) fn module_of(path: &str) -> Vec<String> {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    if matches!(path, "lib" | "main") { Vec::new() } else { path.split('/').map(String::from).collect() }
+}
+
+/// Removes items under `#[cfg(test)]` and adds the paths of removed modules to `tests`.
+fn remove_tests(items: &mut Vec<Item>, module: &[String], tests: &mut Vec<Vec<String>>) {
+    items.retain_mut(|item| {
+        if let Item::Mod(ItemMod { ident, attrs, content, .. }) = item {
+            let path = [module, &[ident.to_string()]].concat();
+            if is_test(attrs) {
+                tests.push(path);
+                return false;
+            }
+            if let Some((_, items)) = content {
+                remove_tests(items, &path, tests);
+            }
+        }
+        if let Item::Impl(item) = item {
+            item.items.retain(|item| !matches!(item, ImplItem::Fn(function) if is_test(&function.attrs)));
+        }
+        !attributes_of(item).is_some_and(is_test)
+    });
+}
+
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
+    })
+}
+
+fn attributes_of(item: &Item) -> Option<&[Attribute]> {
+    Some(match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_under_cfg_test_is_removed() {
+        let files = [
+            ("c/src/a.rs", "#[cfg(test)] mod tests; #[cfg(test)] fn f() {} fn g() {}"),
+            ("c/src/a/tests.rs", ""),
+            ("c/src/a/tests/more.rs", ""),
+            ("c/src/b.rs", "mod x { #[cfg(test)] use crate::a; } impl B { #[cfg(test)] fn f() {} }"),
+        ];
+        let tree = Tree::of(&files);
+        let files = files_below(&tree, "c/src/");
+        assert_eq!(files.iter().map(|file| file.module.join("::")).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(files[0].syntax.items.len(), 1);
+        assert!(matches!(&files[1].syntax.items[0], Item::Mod(item) if item.content.as_ref().unwrap().1.is_empty()));
+        assert!(matches!(&files[1].syntax.items[1], Item::Impl(item) if item.items.is_empty()));
+    }
+
+    #[test]
+    fn module_is_derived_from_the_path() {
+        assert_eq!(module_of("report/svg.rs"), ["report", "svg"]);
+        assert_eq!(module_of("lib.rs"), [""; 0]);
+    }
+}
