@@ -246,4 +246,6 @@ fn is_dynamic_linker(soname: &str) -> bool {
 }
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@
 
 mod build;
 mod cache;
+mod code;
 mod contents;
 mod error;
 mod frames;
@@ -17,6 +18,7 @@ mod layout;
 mod machine;
 mod merge;
 mod read;
+mod row;
 mod rule;
 mod table;
 
@@ -27,8 +29,10 @@ mod synthetic;
 
 pub use build::{BuildJob, Built, build_all};
 pub use cache::{Cache, CacheError, directory};
+pub use code::Code;
 pub use error::Error;
 pub use intern::Interner;
 pub use layout::{Chunk, Full, Layout, Limits, Plan};
 pub use read::read;
-pub use table::{Code, Stats, Table};
+pub use row::Stats;
+pub use table::Table;

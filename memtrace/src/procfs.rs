@@ -2,6 +2,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod error;
+pub(crate) mod image;
 pub(crate) mod maps;
 pub(crate) mod memcg;
 pub(crate) mod memcg_limits;
@@ -24,7 +25,7 @@ pub(crate) mod users;
 pub(crate) mod vmstat;
 
 pub use error::ProcessError;
-pub use maps::{object_at, program_of, read_image, vdso};
+pub use image::{object_at, program_of, read_image, vdso};
 pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::cgroup_memory;
 pub use objects::Objects;

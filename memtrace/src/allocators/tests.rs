@@ -4,8 +4,8 @@ use std::fs;
 
 use super::*;
 use crate::model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Pid};
-use crate::procfs::maps::read_image;
 use crate::procfs::objects::Objects;
+use crate::procfs::read_image;
 use crate::scratch::{ASAN, GLIBC, MUSL, Scratch, output};
 
 const ALL_FOUR: &str = "

@@ -10,8 +10,8 @@ use gimli::{BaseAddresses, EhFrameHdr, LittleEndian as Little, Pointer};
 use object::LittleEndian;
 use object::elf::{PT_GNU_EH_FRAME, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHT_NOBITS};
 
+use super::code::Code;
 use super::error::Error;
-use super::table::Code;
 use crate::elf::{Elf, Machine, Sections, Segment, Source};
 use crate::model::{FileOffset, VirtOffset};
 

@@ -9,10 +9,11 @@ use gimli::{
 use memtrace_common::unwind::{Rule, cfa, fp};
 use rustc_hash::FxHashMap;
 
+use super::code::Code;
 use super::contents::Contents;
 use super::error::Error;
+use super::row::{Row, Stats};
 use super::rule::{Rules, Section, UNTABLED};
-use super::table::{Code, Row, Stats};
 
 /// How many times its own length may be read of the section. A description has the instructions of a common entry run,
 /// and a small section could have a large one run a million times. Real sections are at about twice.

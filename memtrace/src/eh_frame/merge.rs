@@ -3,8 +3,8 @@
 use memtrace_common::unwind::Rule;
 
 use super::frames::Frames;
+use super::row::Row;
 use super::rule::END;
-use super::table::Row;
 
 /// How long a gap between descriptions has to be to be marked as one. Shorter ones are padding, which is never run, and
 /// marking them would cost a fifth more rows.

@@ -2,65 +2,14 @@
 
 use memtrace_common::unwind::{PAGE_BITS, Rule};
 
+use super::code::Code;
 use super::contents::Contents;
 use super::error::Error;
 use super::frames::Frames;
 use super::merge;
+use super::row::{Row, Stats};
 use crate::elf::Machine;
 use crate::model::{FileOffset, VirtOffset};
-
-/// A part of an object's file that is loaded as code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code {
-    /// Where in the file it begins.
-    pub offset: FileOffset,
-    /// Where it is loaded.
-    pub address: VirtOffset,
-    /// How many bytes it has.
-    pub size: u64,
-}
-
-impl Code {
-    /// The address behind the last.
-    #[must_use]
-    pub const fn end(&self) -> VirtOffset {
-        VirtOffset(self.address.0.saturating_add(self.size))
-    }
-
-    /// The part of `code`, which is ordered by address, that `address` lies in.
-    pub(super) fn holding(code: &[Self], address: u64) -> Option<&Self> {
-        let after = code.partition_point(|code| code.address.0 <= address);
-        code.get(after.checked_sub(1)?).filter(|code| address < code.end().0)
-    }
-}
-
-/// From an address on, a rule holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Row {
-    /// The address, counted from the table's origin.
-    pub(super) offset: u32,
-    /// The rule's number.
-    pub(super) rule: u32,
-}
-
-/// How much call frame information an object has, and how much of it a table cannot say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// How many descriptions (FDE) there are: about one for each function.
-    pub descriptions: u64,
-    /// How many of them could not be read, so that it is not known what they describe.
-    pub unreadable: u64,
-    /// How many of them could not be read to their end.
-    pub broken: u64,
-    /// How many describe no code of the object.
-    pub outside: u64,
-    /// How many rows the descriptions have.
-    pub described_rows: u64,
-    /// How many of those cannot be put into a table.
-    pub untabled_rows: u64,
-    /// How many of those do not tell the caller's frame pointer.
-    pub unknown_fp_rows: u64,
-}
 
 /// What one object says of its frames: from which address on which rule holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -117,7 +117,7 @@ impl<S: Source> Elf<S> {
     }
 
     /// The value of the first dynamic entry with this tag.
-    pub(super) fn dynamic_value(&self, tag: DynamicTag) -> Option<u64> {
+    pub(crate) fn dynamic_value(&self, tag: DynamicTag) -> Option<u64> {
         self.dynamic.iter().find(|entry| entry.0 == tag).map(|entry| entry.1)
     }
 
@@ -158,7 +158,7 @@ impl<S: Source> Elf<S> {
     }
 
     /// Where in the file the byte at `virt` lies, and how many bytes of its segment follow from there on.
-    pub(super) fn locate(&self, virt: u64) -> Result<(u64, u64), ElfError> {
+    pub(crate) fn locate(&self, virt: u64) -> Result<(u64, u64), ElfError> {
         self.loaded().find_map(|segment| segment.locate(virt)).ok_or(BEYOND)
     }
 

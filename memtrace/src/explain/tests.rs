@@ -1,8 +1,8 @@
 use super::*;
 use crate::allocators::{UserHooks, survey};
 use crate::model::{HeapSource, Pid};
-use crate::procfs::maps::read_image;
 use crate::procfs::process::inspect;
+use crate::procfs::read_image;
 use crate::scratch::Running;
 
 fn look(pid: Pid) -> Result<Explanation, ProcessError> {

@@ -1,8 +1,8 @@
 //! 64-bit ARM: instructions, and which of them the kernel simulates. Every instruction has 4 bytes
 //! (Arm Architecture Reference Manual, C4.1, "A64 instruction set encoding").
 
-use super::Cost;
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
+use super::site::Cost;
 
 /// The register in which a call leaves its return address.
 const LINK: u32 = 30;

@@ -1,7 +1,9 @@
 //! The rules by which an instruction is chosen: what lies in the function itself.
 
+use super::elsewhere::Window;
 use super::instruction::{Arguments, Flow, Stack};
-use super::{Cost, Reason, Window};
+use super::reason::Reason;
+use super::site::Cost;
 use crate::elf::Machine;
 use crate::model::Shape;
 

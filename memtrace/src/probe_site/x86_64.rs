@@ -5,8 +5,8 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use super::Cost;
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
+use super::site::Cost;
 
 /// The registers of the arguments, in their order (System V ABI, AMD64 supplement, 3.2.3).
 const ARGUMENTS: [Register; 6] =

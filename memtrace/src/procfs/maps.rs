@@ -1,17 +1,14 @@
 //! What a process has mapped: `/proc/PID/maps`.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::error::ProcessError;
-use super::objects::{Objects, regular};
-use super::process::{failure, proc_path, program};
-use crate::model::{AbsAddr, FileOffset, Mapping, Object, Pid, ProcessImage};
+use super::process::{failure, proc_path};
+use crate::model::{AbsAddr, FileOffset, Pid};
 
 /// A file's device and inode, as the kernel writes them in `maps` and its records of mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) end: AbsAddr,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    executable: bool,
+    pub(crate) executable: bool,
     /// Whether writes go to all who have it mapped.
     pub(crate) shared: bool,
     pub(crate) offset: FileOffset,
@@ -39,70 +36,6 @@ pub(crate) struct Entry {
 /// Names that the kernel gives to code that it maps itself (`show_map_vma`, fs/proc/task_mmu.c, and the vmas'
 /// `vm_ops->name`); other names without a file are given by programs to their own memory.
 const KERNEL_CODE: &[&str] = &["[vdso]", "[vsyscall]", "[uprobes]"];
-
-/// Reads what the process has mapped with code in it, and its names.
-///
-/// # Errors
-///
-/// Where the process has ended, or may not be looked at.
-pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, ProcessError> {
-    let entries = entries(pid)?;
-    if entries.is_empty() {
-        // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
-        return Err(ProcessError::Exited(pid));
-    }
-    let path = proc_path(pid, "comm");
-    let comm = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
-    let mappings = entries.iter().filter(|entry| entry.executable).map(|entry| Mapping {
-        start: entry.start,
-        end: entry.end,
-        offset: entry.offset,
-        object: object(pid, entry, objects),
-    });
-    Ok(ProcessImage {
-        comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned(),
-        exe: program(pid).ok(),
-        mappings: mappings.collect(),
-        ..ProcessImage::default()
-    })
-}
-
-/// The object that the process has mapped from `start` to `end`; `None` where that has changed or the process has ended.
-pub fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
-    // A mapping may have been split or have grown since; what lies at its first address is the same.
-    let entry = entries(pid).ok()?.into_iter().find(|entry| entry.start <= start && start < entry.end)?;
-    (entry.start < end).then(|| object(pid, &entry, objects))?
-}
-
-/// The program that the process runs; `None` where it has ended.
-pub fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
-    let opened = regular(&proc_path(pid, "exe")).ok()?;
-    let path = program(pid).ok()?;
-    Some(objects.opened_by(pid, &path, opened))
-}
-
-/// The code that the kernel lends to every process, as it does to this one.
-///
-/// # Errors
-///
-/// What reading says; `NotFound` where the kernel lends none.
-pub fn vdso() -> io::Result<Vec<u8>> {
-    let not_found = || io::Error::from(io::ErrorKind::NotFound);
-    let entries = entries(Pid(std::process::id())).map_err(io::Error::other)?;
-    let vdso = entries.into_iter().find(|entry| entry.path == Path::new("[vdso]")).ok_or_else(not_found)?;
-    let length = usize::try_from(vdso.end.0.saturating_sub(vdso.start.0)).map_err(io::Error::other)?;
-    let mut image = vec![0; length];
-    File::open("/proc/self/mem")?.read_exact_at(&mut image, vdso.start.0)?;
-    Ok(image)
-}
-
-fn object(pid: Pid, entry: &Entry, objects: &mut Objects) -> Option<Arc<Object>> {
-    match entry.file {
-        Some(inode) => Some(objects.mapped(pid, entry, inode)),
-        None if is_kernel_code(&entry.path) => Some(objects.nameless(&entry.path)),
-        None => None,
-    }
-}
 
 /// Whether the name is one that the kernel gives to code that it maps itself.
 pub(crate) fn is_kernel_code(name: &Path) -> bool {
@@ -123,11 +56,6 @@ pub(crate) fn entries(pid: Pid) -> Result<Vec<Entry>, ProcessError> {
 }
 
 impl Entry {
-    /// Whether its bytes can be run.
-    pub(crate) const fn is_executable(&self) -> bool {
-        self.executable
-    }
-
     /// `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   PATH`; `None` for a line of another form.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let mut rest = line;

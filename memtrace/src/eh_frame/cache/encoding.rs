@@ -5,8 +5,10 @@
 
 use memtrace_common::unwind::Rule;
 
+use crate::eh_frame::code::Code;
 use crate::eh_frame::contents::Contents;
-use crate::eh_frame::table::{Code, Row, Stats, Table};
+use crate::eh_frame::row::{Row, Stats};
+use crate::eh_frame::table::Table;
 use crate::elf::Machine;
 use crate::model::{FileOffset, VirtOffset};
 

@@ -141,7 +141,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
     fn may_be_allocators(&self, index: usize, piece: Span, allocator: &str) -> bool {
         let area = &self.readings.areas[index];
         area.entry.writable
-            && !area.entry.is_executable()
+            && !area.entry.executable
             && area.entry.file.is_none()
             && self.variables_of(index, piece).is_none()
             && given_name(&area.entry.path).map_or(!self.names_its_own, |name| name.contains(allocator))
@@ -161,7 +161,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
         if let Some(path) = self.variables_of(index, piece) {
             return format!("{} (variables, .bss)", path.display());
         }
-        if area.entry.is_executable() {
+        if area.entry.executable {
             return String::from("code made at run time");
         }
         if !area.entry.readable && !area.entry.writable {

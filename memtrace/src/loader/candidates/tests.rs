@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::allocators::{Kind, Kinds, survey};
 use crate::model::Object;
-use crate::procfs::maps::read_image;
+use crate::procfs::read_image;
 use crate::scratch::{GLIBC, MUSL, Running, Scratch};
 
 /// Copies its input to its output.

@@ -1,20 +1,7 @@
-use std::ffi::CStr;
-use std::io;
-use std::ptr;
-
 use super::*;
 
 fn parse(line: &str) -> Option<Entry> {
     Entry::parse(line.as_bytes())
-}
-
-fn own_image() -> ProcessImage {
-    read_image(Pid(std::process::id()), &mut Objects::new()).unwrap()
-}
-
-fn path_at(image: &ProcessImage, address: usize) -> Option<&Path> {
-    let mapping = image.mapping_at(AbsAddr(address as u64)).expect("the address is mapped");
-    mapping.object.as_ref().map(|object| object.path.as_path())
 }
 
 #[test]
@@ -54,60 +41,4 @@ fn a_line_of_another_form_is_left_out() {
     {
         assert_eq!(parse(line), None, "{line}");
     }
-}
-
-#[test]
-fn addresses_of_ones_own_code_lie_in_ones_own_objects() {
-    let image = own_image();
-    let exe = std::env::current_exe().unwrap();
-    assert_eq!(image.exe.as_deref(), Some(exe.as_path()));
-    assert_eq!(path_at(&image, own_image as *const () as usize), Some(exe.as_path()));
-
-    let malloc = libc::malloc as *const () as usize;
-    // SAFETY: Dl_info is plain data, for which all zeros are a value.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` is valid for the length of the call.
-    assert_ne!(unsafe { libc::dladdr(malloc as *const libc::c_void, &raw mut info) }, 0);
-    // SAFETY: the call succeeded, so this is the path of a loaded object.
-    let expected = unsafe { CStr::from_ptr(info.dli_fname) }.to_str().unwrap();
-    let expected = fs::canonicalize(expected).unwrap();
-    assert_eq!(path_at(&image, malloc), Some(expected.as_path()));
-}
-
-#[test]
-fn the_kernels_own_code_is_an_object_without_a_handle() {
-    let image = own_image();
-    let vdso = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
-    let vdso = vdso.filter(|object| object.path == Path::new("[vdso]")).collect::<Vec<_>>();
-    assert_eq!(vdso.len(), 1);
-    assert_eq!((&vdso[0].handle, &vdso[0].build_id), (&None, &None));
-}
-
-#[test]
-fn code_without_a_file_has_no_object() {
-    let length = 4096;
-    let protection = libc::PROT_READ | libc::PROT_EXEC;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: asks for new memory that nobody else uses.
-    let code = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
-    assert_ne!(code, libc::MAP_FAILED, "{}", io::Error::last_os_error());
-    let found = path_at(&own_image(), code as usize).map(Path::to_owned);
-    // SAFETY: the memory was got above, and nothing points to it.
-    unsafe { libc::munmap(code, length) };
-    assert_eq!(found, None);
-}
-
-#[test]
-fn mappings_are_ordered_and_do_not_overlap() {
-    let image = own_image();
-    assert!(image.mappings.len() > 3);
-    assert!(image.mappings.iter().all(|mapping| mapping.start < mapping.end));
-    assert!(image.mappings.windows(2).all(|pair| pair[0].end <= pair[1].start));
-}
-
-#[test]
-fn a_process_without_memory_has_ended() {
-    let nobody = Pid((1 << 22) + 1);
-    let result = read_image(nobody, &mut Objects::new());
-    assert!(matches!(result, Err(ProcessError::Exited(pid)) if pid == nobody), "{result:?}");
 }

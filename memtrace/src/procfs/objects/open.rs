@@ -8,10 +8,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::Inode;
 use crate::model::Pid;
 use crate::procfs::maps;
-use crate::procfs::maps::Entry;
+use crate::procfs::maps::{Entry, Inode};
 use crate::procfs::process::proc_path;
 
 /// An open regular file.

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::*;
 use crate::model::ProcessImage;
-use crate::procfs::maps::read_image;
+use crate::procfs::read_image;
 use crate::scratch::{GLIBC, Running, Scratch, assert_root, readelf_build_id};
 
 fn object_named(image: &ProcessImage, name: &str) -> Arc<Object> {
