@@ -1,11 +1,12 @@
-//! Compiles the programs that are measured. One that does not compile fails the build.
+//! Compiles the victims in C.
+
+#[path = "../harness/build/compile.rs"]
+mod compile;
 
 use std::env;
 use std::path::PathBuf;
-use std::process::Command;
 
-/// As a release is compiled, but with every call as it is written: the compiler may drop a block that nobody uses, and turn
-/// recursion into a loop.
+/// Optimized as in a release, but all calls remain: the compiler could remove unused blocks and turn recursion into loops.
 const FLAGS: &[&str] = &[
     "-std=c11",
     "-O2",
@@ -18,12 +19,12 @@ const FLAGS: &[&str] = &[
     "-pthread",
 ];
 
-/// With these the kernel's own walk sees every caller.
+/// With frame pointers in all functions, `bpf_get_stack` finds every caller.
 const FRAME_POINTERS: &[&str] = &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
 const NO_FRAME_POINTERS: &[&str] = &["-fomit-frame-pointer"];
 
-/// What is compiled: the program, its source, and more flags.
-const PROGRAMS: &[(&str, &str, &[&str])] = &[
+/// Name, source and additional flags of each victim.
+const VICTIMS: &[(&str, &str, &[&str])] = &[
     ("pairs", "pairs.c", FRAME_POINTERS),
     ("gate", "gate.c", FRAME_POINTERS),
     ("deep", "deep.c", NO_FRAME_POINTERS),
@@ -34,14 +35,7 @@ const PROGRAMS: &[(&str, &str, &[&str])] = &[
 fn main() {
     println!("cargo::rerun-if-changed=victims");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for (name, source, flags) in PROGRAMS {
-        let mut command = Command::new("gcc");
-        command.args(FLAGS).args(*flags).arg(source).arg("-o").arg(out.join(name)).current_dir("victims");
-        let failure = match command.status() {
-            Ok(status) if status.success() => continue,
-            Ok(status) => format!("gcc could not compile {source}: {status}"),
-            Err(error) => format!("gcc cannot be run ({error}); the benchmarks need the package gcc"),
-        };
-        println!("cargo::error={failure}");
+    for (name, source, flags) in VICTIMS {
+        compile::compile("gcc", FLAGS.iter().chain(*flags).chain([source]), &out.join(name));
     }
 }

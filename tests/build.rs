@@ -1,10 +1,14 @@
-//! Compiles the victims that are not Rust. One that does not compile fails the build.
+//! Compiles the victims that cargo does not build.
+
+#[path = "../harness/build/compile.rs"]
+mod compile;
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The victims' own code keeps frame pointers and its calls as they are written, so that stacks can be compared by name.
+/// Keeps frame pointers and all calls, so that stacks can be compared by function name.
 const FLAGS: &[&str] = &[
     "-O1",
     "-g",
@@ -43,13 +47,13 @@ const GLIBC: &[&str] = &[
     "threads",
 ];
 
-/// Those of them that are built for musl too.
+/// Victims that are compiled for musl too.
 const MUSL: &[&str] = &["aligned", "exact", "realloc", "threads"];
 
-/// As programs are built for others: optimized, without frame pointers. Calls stay calls.
+/// As in a release: optimized, without frame pointers. All calls remain.
 const RELEASED: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
 
-/// Victims whose stacks are what matters, in C, for glibc.
+/// Victims in C, for glibc, that test stacks.
 const STACKS: &[&str] = &["affinity", "deep", "deep_fork", "generated", "jumps", "plugins", "signals"];
 
 fn main() {
@@ -72,7 +76,7 @@ fn main() {
     compile("gcc", &["-std=c11", "-nostdlib", "-static", "-fno-stack-protector"], &["bare.c"], &[], &out.join("bare"));
     let library = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden"];
     compile("gcc", &library, &["count_shim.c", "ledger.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
-    // With an unwinder in it, so that none has to be loaded while a stack is taken.
+    // The unwinder is linked statically, so that unwinding never loads a library.
     let shim = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden", "-static-libgcc", "-funwind-tables"];
     compile(
         "gcc",
@@ -96,20 +100,22 @@ fn main() {
         let flags: Vec<&str> = flags.chain(RELEASED.iter().copied()).collect();
         compile("gcc", &flags, &["plugin.c"], &[], &out.join(format!("lib{name}.so")));
     }
-    released(&out);
-    allocators(&out, &ledger);
+    compile_rust(&out);
+    compile_allocator_victims(&out, &ledger);
     println!("cargo::rustc-link-arg-bins={}", ledger.display());
 }
 
-/// The tests' own profile does not optimize.
-fn released(out: &Path) {
+/// Compiles a victim in Rust with optimization, which the profile of the tests lacks.
+fn compile_rust(out: &Path) {
     let compiler = env::var("RUSTC").expect("cargo sets RUSTC");
     let flags = ["--edition", "2024", "-C", "opt-level=3", "-C", "force-frame-pointers=no"];
-    run(Command::new(&compiler).args(flags).arg("victims/rust_release.rs").arg("-o").arg(out.join("rust_release")));
+    compile::run(
+        Command::new(&compiler).args(flags).arg("victims/rust_release.rs").arg("-o").arg(out.join("rust_release")),
+    );
 }
 
-/// The victims of each allocator: how they are linked, and what they are told of it.
-fn allocators(out: &Path, ledger: &Path) {
+/// Links the victims with each allocator, dynamically and statically.
+fn compile_allocator_victims(out: &Path, ledger: &Path) {
     const JEMALLOC: &[&str] = &["-l:libjemalloc.a", "-lstdc++", "-lm"];
     const TCMALLOC: &[&str] = &["-l:libtcmalloc_minimal.a", "-lstdc++", "-lm"];
     let shared = ["-std=c11", "-fPIC", "-shared"];
@@ -134,7 +140,7 @@ fn allocators(out: &Path, ledger: &Path) {
         link("gcc", &flags, &["family.c"], &[ledger], libraries, &out.join(name));
     }
     let prefixed = out.join("libje.a");
-    prefixed_jemalloc(&prefixed);
+    rename_jemalloc(&prefixed);
     let flags = ["-std=c11", "-DJEMALLOC", "-DPREFIX=je_"];
     link("gcc", &flags, &["family.c"], &[ledger, &prefixed], &["-lstdc++", "-lm"], &out.join("family.je"));
     let static_musl = ["-std=c11", "-static"];
@@ -155,8 +161,8 @@ fn allocators(out: &Path, ledger: &Path) {
     }
 }
 
-/// jemalloc as it is built `--with-jemalloc-prefix=je_`: Debian's, with those names.
-fn prefixed_jemalloc(output: &Path) {
+/// Renames the functions of Debian's jemalloc as `--with-jemalloc-prefix=je_` does.
+fn rename_jemalloc(output: &Path) {
     const NAMES: &[&str] = &[
         "malloc",
         "calloc",
@@ -175,11 +181,11 @@ fn prefixed_jemalloc(output: &Path) {
         "sdallocx",
         "nallocx",
     ];
-    let answer = Command::new("gcc").arg("-print-file-name=libjemalloc.a").output();
-    let path = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).trim().to_owned()).unwrap_or_default();
+    let printed = Command::new("gcc").arg("-print-file-name=libjemalloc.a").output();
+    let path = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     let mut command = Command::new("objcopy");
     command.args(NAMES.iter().map(|name| format!("--redefine-sym={name}=je_{name}"))).arg(path).arg(output);
-    run(&mut command);
+    compile::run(&mut command);
 }
 
 fn compile(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], output: &Path) {
@@ -187,23 +193,8 @@ fn compile(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], 
 }
 
 fn link(compiler: &str, flags: &[&str], sources: &[&str], objects: &[&Path], libraries: &[&str], output: &Path) {
-    let mut command = Command::new(compiler);
-    command.args(FLAGS).args(flags).args(sources).args(objects).args(libraries);
-    command.arg("-o").arg(output).current_dir("victims");
-    run(&mut command);
-}
-
-fn run(command: &mut Command) {
-    match command.status() {
-        Ok(status) if status.success() => {}
-        Ok(status) => fail(&format!("{command:?}: {status}")),
-        Err(error) => fail(&format!(
-            "{command:?} cannot be run ({error}); the tests need the packages that `cargo xtask setup` installs"
-        )),
-    }
-}
-
-fn fail(message: &str) -> ! {
-    println!("cargo::error={message}");
-    std::process::exit(1)
+    let before = FLAGS.iter().chain(flags).chain(sources).map(|word| OsStr::new(*word));
+    let objects = objects.iter().map(|path| path.as_os_str());
+    let libraries = libraries.iter().map(|word| OsStr::new(*word));
+    compile::compile(compiler, before.chain(objects).chain(libraries), output);
 }

@@ -1,4 +1,4 @@
-//! A bpftrace script that keeps the books that memtrace keeps: every live block by its address, its size and its stack.
+//! A bpftrace script that records the same as memtrace: size and stack of each live block.
 
 use std::env;
 use std::fs;
@@ -6,40 +6,40 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use harness::Process;
 
-use crate::child::{Child, Errors};
+use crate::children::start_tracer;
 use crate::victim::FRAMES;
 
-/// More entries than any of the targets has live blocks; bpftrace would drop what is beyond, and its default is 4,096.
+/// More than the number of live blocks of any target. bpftrace drops entries beyond it; its default is 4,096.
 const MAP_ENTRIES: &str = "65536";
 
 /// bpftrace, attached.
 pub(crate) struct Bpftrace {
-    child: Child,
+    process: Process,
 }
 
-/// Where it is installed, if it is.
-pub(crate) fn installed() -> Option<PathBuf> {
+/// Returns the path of bpftrace if it is installed.
+pub(crate) fn find() -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join("bpftrace")).find(|file| file.is_file())
 }
 
 impl Bpftrace {
-    /// Has it follow malloc and free in `library` for `pid`, by a script that it writes to `folder`.
+    /// Traces malloc and free of `library` in `pid`. The script is written to `folder`.
     pub(crate) fn attach(program: &Path, library: &Path, pid: u32, folder: &Path) -> Result<Self> {
-        let path = folder.join("books.bt");
+        let path = folder.join("blocks.bt");
         fs::write(&path, script(library, pid)).with_context(|| format!("cannot write {}", path.display()))?;
         let mut command = Command::new(program);
         command.args(["-q", "-p", &pid.to_string()]).arg(&path).env("BPFTRACE_MAP_KEYS_MAX", MAP_ENTRIES);
-        let mut child = Child::start(&mut command, Errors::Read)?;
-        // It prints only after everything is attached, and it may announce what it is about to attach before that.
-        while child.line()? != "attached" {}
-        Ok(Self { child })
+        let mut process = start_tracer(&mut command);
+        // The script prints the line after all probes are attached; bpftrace may print others before.
+        while process.read_line() != "attached" {}
+        Ok(Self { process })
     }
 
-    /// Waits for its end, which is due when its target has ended.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        self.child.wait()?;
-        Ok(())
+    /// Waits until bpftrace exits, which it does after its target.
+    pub(crate) fn finish(mut self) {
+        self.process.wait();
     }
 }
 
@@ -47,17 +47,17 @@ fn script(library: &Path, pid: u32) -> String {
     let library = library.display();
     format!(
         r#"BEGIN {{ printf("attached\n"); }}
-uprobe:{library}:malloc /pid == {pid}/ {{ @asked[tid] = arg0; }}
+uprobe:{library}:malloc /pid == {pid}/ {{ @requested[tid] = arg0; }}
 uretprobe:{library}:malloc /pid == {pid}/ {{
-    @bytes[pid, retval] = @asked[tid];
+    @bytes[pid, retval] = @requested[tid];
     @stack[pid, retval] = ustack(perf, {FRAMES});
-    delete(@asked[tid]);
+    delete(@requested[tid]);
 }}
 uprobe:{library}:free /pid == {pid}/ {{
     delete(@bytes[pid, arg0]);
     delete(@stack[pid, arg0]);
 }}
-END {{ clear(@asked); clear(@bytes); clear(@stack); }}
+END {{ clear(@requested); clear(@bytes); clear(@stack); }}
 "#
     )
 }

@@ -1,5 +1,5 @@
-//! How much slower a parallel build runs while all page faults of the machine are followed, one page in so many, or each; and
-//! how near the sample comes to the whole.
+//! Slowdown of a parallel build while memtrace traces all page faults of the machine, sampled or exactly, and the accuracy of
+//! the sample.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -7,117 +7,116 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use harness::report::Stack;
+use harness::{Report, Scratch};
 use serde::Serialize;
 
-use crate::memtrace::{Memtrace, Report};
+use crate::memtrace::Memtrace;
 use crate::options::Options;
 use crate::processor_time;
 use crate::processors::Processors;
 use crate::programs::{self, Program};
-use crate::scratch::Scratch;
 use crate::statistics::Spread;
 
-/// One page in so many is followed.
+/// One page in 64 is traced.
 const SAMPLE: u64 = 64;
 
-/// As many programs are compiled, two at a time.
+/// Number of files that a build compiles, and number of compilers that run at a time.
 const UNITS: usize = 8;
-const AT_ONCE: usize = 2;
+const CONCURRENT: usize = 2;
 
-/// What the kernel calls a compiler.
+/// The compiler's name in the kernel.
 const COMPILER: &str = "cc1plus";
 
-/// So many of the largest sites are compared.
+/// Number of sites that are compared, those with the most bytes.
 const SITES: usize = 10;
 
-/// The result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Faults {
     does: &'static str,
     sample: u64,
-    /// Seconds from beginning to end, untraced.
+    /// Duration of an untraced build in seconds.
     seconds: Spread,
     sampled: Cost,
     exact: Cost,
-    /// Page faults in one build, as they were all seen.
+    /// Page faults of one build in the exact trace.
     touched: u64,
-    /// Events lost in all rounds, by what became of them.
+    /// Lost events of all rounds by loss reason.
     lost: BTreeMap<String, u64>,
-    /// Of the largest sites of the exact runs, how many were compared, and how many were off by no more than was shown.
+    /// Number of compared sites, and number of those whose estimate is within the error that memtrace states.
     sites: usize,
     within: usize,
 }
 
-/// What following takes, against the mean of the untraced builds before and after.
+/// Cost of tracing, relative to the mean of the untraced builds before and after.
 #[derive(Debug, Serialize)]
 struct Cost {
-    /// How many times as long it took.
     time: Spread,
-    /// How many times the processor time the build and memtrace took together.
+    /// Processor time of the build and of memtrace.
     processor: Spread,
 }
 
-/// What a build took, in seconds.
+/// Duration of a build, in seconds.
 #[derive(Clone, Copy)]
-struct Took {
-    time: f64,
-    /// Of all processors, memtrace's share with it.
+struct BuildTime {
+    wall: f64,
+    /// Time on all processors, including memtrace's.
     processor: f64,
 }
 
-/// One build that was followed, and those around it that were not.
-struct Followed {
-    before: Took,
-    took: Took,
-    after: Took,
+/// A traced build between two untraced ones.
+struct Round {
+    before: BuildTime,
+    traced: BuildTime,
+    after: BuildTime,
 }
 
-/// Measures all in turn, with all processors for everybody.
+/// Measures all variants in turn, with all processors available to each process.
 pub(crate) fn run(options: &Options, processors: &Processors, scratch: &Scratch) -> Result<Faults> {
     processors.share()?;
-    let program = programs::compiler(&scratch.folder("build")?, options.scale)?;
-    let folder = scratch.folder("faults")?;
-    let follow = |sample: u64| {
+    let program = programs::compiler(&scratch.subdirectory("build"), options.scale)?;
+    let folder = scratch.subdirectory("faults");
+    let trace = |sample: u64| {
         let report = folder.join(format!("{sample}.json"));
-        Memtrace::everywhere(&options.memtrace, &["--events", "fault", "--sample", &sample.to_string()], &report)
+        Memtrace::trace_system(&options.memtrace, &["--events", "fault", "--sample", &sample.to_string()], report)
     };
     let empty = programs::compiler_of_nothing(&program);
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
-    let mut count_lost = |report: &Report| {
-        for (name, count) in report.losses().filter(|&(_, count)| count > 0) {
-            *lost.entry(name.to_owned()).or_default() += count;
+    let mut add_losses = |report: &Report| {
+        for (name, &count) in report.losses.iter().filter(|&(_, &count)| count > 0) {
+            *lost.entry(name.clone()).or_default() += count;
         }
     };
     let (mut sampled, mut exact) = (Vec::new(), Vec::new());
     let (mut sites, mut within, mut touched) = (0, 0, 0);
-    // The first one finds files in the page cache that the others' predecessors left there.
+    // The first build fills the page cache.
     build(&program, None)?;
     let mut before = build(&program, None)?;
     for round in 0..options.rounds {
         eprintln!("    page faults of a build: round {} of {}", round + 1, options.rounds);
         for (sample, rounds) in [(SAMPLE, &mut sampled), (1, &mut exact)] {
-            let memtrace = follow(sample)?;
-            get_known(&empty)?;
-            let took = build(&program, Some(&memtrace))?;
-            count_lost(&memtrace.stop()?);
+            let memtrace = trace(sample)?;
+            introduce(&empty)?;
+            let traced = build(&program, Some(&memtrace))?;
+            add_losses(&memtrace.stop()?);
             let after = build(&program, None)?;
-            rounds.push(Followed { before, took, after });
+            rounds.push(Round { before, traced, after });
             before = after;
         }
-        // Both see the same build: what they tell differently is the sample's.
-        let (one_in_many, each) = (follow(SAMPLE)?, follow(1)?);
-        get_known(&empty)?;
+        // Both trace the same build, so that differences are due to sampling.
+        let (sampling, full) = (trace(SAMPLE)?, trace(1)?);
+        introduce(&empty)?;
         build(&program, None)?;
-        let (estimate, truth) = (one_in_many.stop()?, each.stop()?);
-        let (compared, near) = compare(&truth, &estimate);
+        let (estimate, reference) = (sampling.stop()?, full.stop()?);
+        let (compared, accurate) = compare(&reference, &estimate);
         sites += compared;
-        within += near;
-        touched = sites_of(&truth).values().map(|site| site.count).sum();
+        within += accurate;
+        touched = sites_of(&reference).values().map(|site| site.count).sum();
     }
     Ok(Faults {
         does: "compiles eight large C++ files, two at a time, as `g++ -O1 -c` has it do",
         sample: SAMPLE,
-        seconds: Spread::of(sampled.iter().chain(&exact).map(|round| round.before.time)),
+        seconds: Spread::new(sampled.iter().chain(&exact).map(|round| round.before.wall)),
         sampled: cost(&sampled),
         exact: cost(&exact),
         touched,
@@ -127,35 +126,36 @@ pub(crate) fn run(options: &Options, processors: &Processors, scratch: &Scratch)
     })
 }
 
-fn cost(rounds: &[Followed]) -> Cost {
-    let against = |of: fn(&Took) -> f64| {
-        Spread::of(rounds.iter().map(|round| of(&round.took) / f64::midpoint(of(&round.before), of(&round.after))))
+fn cost(rounds: &[Round]) -> Cost {
+    let relative = |time: fn(&BuildTime) -> f64| {
+        let ratio = |round: &Round| time(&round.traced) / f64::midpoint(time(&round.before), time(&round.after));
+        Spread::new(rounds.iter().map(ratio))
     };
-    Cost { time: against(|took| took.time), processor: against(|took| took.processor) }
+    Cost { time: relative(|time| time.wall), processor: relative(|time| time.processor) }
 }
 
-/// Has the compiler run, for so short that it doesn't matter: what is left on all day has met before what runs often, and need
-/// not read its call frame information first.
-fn get_known(empty: &Program) -> Result<()> {
+/// Runs the compiler briefly, so that memtrace reads its call frame information before the measurement. A long-running
+/// memtrace has done so for all programs that run often.
+fn introduce(empty: &Program) -> Result<()> {
     (0..5).try_for_each(|_| finish(start(empty)?))
 }
 
-/// Compiles everything, while `memtrace` follows.
-fn build(program: &Program, memtrace: Option<&Memtrace>) -> Result<Took> {
+/// Runs one build, traced by `memtrace`.
+fn build(program: &Program, memtrace: Option<&Memtrace>) -> Result<BuildTime> {
     let processor = || -> Result<f64> {
-        let tracer = memtrace.map(|memtrace| processor_time::of(memtrace.pid())).transpose()?;
-        Ok(processor_time::of_children()? + tracer.unwrap_or(0.0))
+        let tracer = memtrace.map(|memtrace| processor_time::process(memtrace.pid())).transpose()?;
+        Ok(processor_time::children()? + tracer.unwrap_or(0.0))
     };
-    let (began, before) = (Instant::now(), processor()?);
+    let (start_time, start_processor) = (Instant::now(), processor()?);
     let mut running: Vec<Child> = Vec::new();
     for _ in 0..UNITS {
-        if running.len() == AT_ONCE {
+        if running.len() == CONCURRENT {
             finish(running.remove(0))?;
         }
         running.push(start(program)?);
     }
     running.into_iter().try_for_each(finish)?;
-    Ok(Took { time: began.elapsed().as_secs_f64(), processor: processor()? - before })
+    Ok(BuildTime { wall: start_time.elapsed().as_secs_f64(), processor: processor()? - start_processor })
 }
 
 fn start(program: &Program) -> Result<Child> {
@@ -166,41 +166,49 @@ fn start(program: &Program) -> Result<Child> {
 }
 
 fn finish(mut compiler: Child) -> Result<()> {
-    let status = compiler.wait().context("the compiler cannot be waited for")?;
+    let status = compiler.wait().context("cannot wait for the compiler")?;
     if status.success() { Ok(()) } else { bail!("the compiler ended with {status}") }
 }
 
-/// Of the largest sites of `truth`, how many there are, and how many `estimate` is as near to as it says: by all bytes that
-/// were touched.
-fn compare(truth: &Report, estimate: &Report) -> (usize, usize) {
-    let mut exact: Vec<_> = sites_of(truth).into_iter().collect();
-    exact.sort_by_key(|(_, site)| std::cmp::Reverse(site.bytes));
+/// Compares the largest sites of `reference` by touched bytes. Returns their number, and the number of those whose estimate is
+/// within the error that it states.
+fn compare(reference: &Report, estimate: &Report) -> (usize, usize) {
+    let mut sites: Vec<_> = sites_of(reference).into_iter().collect();
+    sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.bytes));
     let estimated: HashMap<_, _> = sites_of(estimate).into_iter().collect();
-    let near = exact.iter().take(SITES).filter(|(place, site)| {
-        let estimate = estimated.get(place).copied().unwrap_or_default();
+    let accurate = sites.iter().take(SITES).filter(|(name, site)| {
+        let estimate = estimated.get(name).copied().unwrap_or_default();
         (estimate.bytes.abs_diff(site.bytes) as f64) <= estimate.variance.sqrt()
     });
-    (exact.len().min(SITES), near.count())
+    (sites.len().min(SITES), accurate.count())
 }
 
-/// A place where compilers touched pages.
+/// Pages that compilers touched with one stack.
 #[derive(Clone, Copy, Default)]
 struct Site {
     bytes: u64,
     count: u64,
-    /// The square of what the bytes may be off by.
     variance: f64,
 }
 
-/// The compilers' sites: whatever else there is ends and begins at other times for one tracer than for the other, as the
-/// other tracer does.
+/// Returns the sites of the compilers by their stack. Other processes, such as the other tracer, start and end at different
+/// times for the two tracers.
 fn sites_of(report: &Report) -> BTreeMap<String, Site> {
     let mut sites: BTreeMap<String, Site> = BTreeMap::new();
-    for stack in report.stacks.iter().filter(|stack| report.process_of(stack) == Some(COMPILER)) {
-        let site = sites.entry(report.place_of(stack)).or_default();
-        site.bytes += stack.alloc_bytes;
-        site.count += stack.alloc_count;
+    for stack in report.stacks.iter().filter(|stack| report.processes[stack.process].comm == COMPILER) {
+        let site = sites.entry(folded(stack)).or_default();
+        site.bytes += stack.totals.alloc_bytes;
+        site.count += stack.totals.alloc_count;
         site.variance += (stack.alloc_error_bytes.unwrap_or(0) as f64).powi(2);
     }
     sites
+}
+
+/// Returns the frames of a stack, which identify it across processes.
+fn folded(stack: &Stack) -> String {
+    let frames = stack.frames.iter().map(|frame| match (&frame.name, &frame.object) {
+        (Some(name), _) => name.clone(),
+        (None, object) => format!("{}+{:#x}", object.as_deref().unwrap_or("?"), frame.offset.unwrap_or(0)),
+    });
+    frames.collect::<Vec<_>>().join(";")
 }

@@ -1,4 +1,4 @@
-//! Empty programs where memtrace has its own: what the kernel takes for the probes alone, and for walking a stack.
+//! Minimal BPF programs at memtrace's probe sites. They measure the cost of the probes alone and of a stack walk in the kernel.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -9,73 +9,80 @@ use aya::maps::Array;
 use aya::programs::UProbe;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeScope};
 
-use crate::probes::{Event, Site};
+use crate::probes::{Event, ProbeSite};
 
-/// What is done at a function's return.
+/// Action of the program at a function's return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtReturn {
-    /// Nothing.
+pub(crate) enum ReturnAction {
     Nothing,
-    /// The kernel walks the stack along frame pointers.
-    Stack,
+    /// The kernel walks the stack by frame pointers (`bpf_get_stack`).
+    WalkStack,
 }
 
-impl AtReturn {
+impl ReturnAction {
     const fn program(self) -> &'static str {
         match self {
             Self::Nothing => "empty_return",
-            Self::Stack => "stack_return",
+            Self::WalkStack => "stack_return",
         }
     }
 }
 
-/// Programs in place; they go when this is dropped.
+/// Attached programs; dropping this detaches them.
 pub(crate) struct Floor {
     ebpf: Ebpf,
-    at_return: AtReturn,
+    return_action: ReturnAction,
 }
 
-/// At entries nothing is ever done.
-const AT_ENTRY: &str = "empty_entry";
+/// The program at function entries, which does nothing.
+const ENTRY_PROGRAM: &str = "empty_entry";
 
 impl Floor {
-    /// Places the programs of `object` in `library`, for `pid` only.
-    pub(crate) fn place(object: &Path, library: &Path, pid: u32, sites: &[Site], at_return: AtReturn) -> Result<Self> {
-        let mut ebpf = Ebpf::load_file(object).context("cannot load the programs of the floor")?;
-        for name in [AT_ENTRY, at_return.program()] {
-            program(&mut ebpf, name)?.load().with_context(|| format!("cannot load {name}"))?;
+    /// Attaches the programs of `object` at `sites` in `library`, for process `pid` only.
+    pub(crate) fn attach(
+        object: &Path,
+        library: &Path,
+        pid: u32,
+        sites: &[ProbeSite],
+        return_action: ReturnAction,
+    ) -> Result<Self> {
+        let mut ebpf =
+            Ebpf::load_file(object).with_context(|| format!("cannot load BPF programs from {}", object.display()))?;
+        for name in [ENTRY_PROGRAM, return_action.program()] {
+            program(&mut ebpf, name)?.load().with_context(|| format!("cannot load the BPF program {name}"))?;
         }
-        let pid = NonZeroU32::new(pid).context("no process has the pid 0")?;
+        let pid = NonZeroU32::new(pid).context("no process has pid 0")?;
         for site in sites {
             let name = match site.event {
-                Event::Entry => AT_ENTRY,
-                Event::Return => at_return.program(),
+                Event::Entry => ENTRY_PROGRAM,
+                Event::Return => return_action.program(),
             };
             program(&mut ebpf, name)?
                 .attach(UProbeAttachLocation::AbsoluteOffset(site.probe.offset), library, UProbeScope::OneProcess(pid))
-                .with_context(|| format!("cannot place a program in {}", site.function))?;
+                .with_context(|| format!("cannot attach {name} to {}", site.function))?;
         }
-        Ok(Self { ebpf, at_return })
+        Ok(Self { ebpf, return_action })
     }
 
-    /// The id of the program at the returns.
-    pub(crate) fn at_return(&self) -> Result<u32> {
-        let program = self.ebpf.program(self.at_return.program()).context("there is no program at the returns")?;
+    /// Returns the id of the program at function returns.
+    pub(crate) fn return_program_id(&self) -> Result<u32> {
+        let name = self.return_action.program();
+        let program = self.ebpf.program(name).with_context(|| format!("there is no BPF program {name}"))?;
         Ok(program.info()?.id())
     }
 
-    /// How many frames the last walk gave; `None` where none is made.
-    pub(crate) fn frames(&self) -> Result<Option<usize>> {
-        if self.at_return == AtReturn::Nothing {
+    /// Returns the number of frames of the last stack walk, or `None` if the programs do not walk stacks.
+    pub(crate) fn frame_count(&self) -> Result<Option<usize>> {
+        if self.return_action == ReturnAction::Nothing {
             return Ok(None);
         }
-        let map = self.ebpf.map("STACK").context("there is no map of the stack")?;
+        let map = self.ebpf.map("STACK").context("there is no BPF map STACK")?;
         let [frames, ..] = Array::<_, [u64; 128]>::try_from(map)?.get(&0, 0)?;
         Ok(Some(usize::try_from(frames)?))
     }
 }
 
 fn program<'ebpf>(ebpf: &'ebpf mut Ebpf, name: &str) -> Result<&'ebpf mut UProbe> {
-    let program = ebpf.program_mut(name).with_context(|| format!("there is no program {name}"))?;
+    let program = ebpf.program_mut(name).with_context(|| format!("there is no BPF program {name}"))?;
     Ok(program.try_into()?)
 }

@@ -1,6 +1,6 @@
-//! heaptrack, as its own script runs it: a preloaded library that writes into a pipe, and a program that reads from it.
+//! heaptrack, run as its script does: a preloaded library writes to a pipe, from which an interpreter reads.
 //!
-//! The script's compressor is left out, in heaptrack's favour.
+//! The compressor of the script is omitted, which favours heaptrack.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -10,33 +10,32 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Where Debian's package `libheaptrack` has them.
+/// Paths in Debian's package `libheaptrack`.
 const PRELOADED: &str = "/usr/lib/heaptrack/libheaptrack_preload.so";
 const INTERPRETER: &str = "/usr/lib/heaptrack/libexec/heaptrack_interpret";
 
-/// heaptrack, waiting for a target to be started, or reading what one writes.
+/// The interpreter, which waits for a target or reads its output.
 pub(crate) struct Heaptrack {
     pipe: PathBuf,
     interpreter: Child,
-    /// Keeps the pipe from being at its end before the target has opened it.
+    /// Keeps the pipe open for writing until the target has opened it.
     writer: Option<File>,
 }
 
-/// Whether it is installed.
 pub(crate) fn is_installed() -> bool {
     [PRELOADED, INTERPRETER].into_iter().all(|path| Path::new(path).is_file())
 }
 
 impl Heaptrack {
-    /// Starts the reader, which writes to `folder`.
+    /// Starts the interpreter, which writes to `folder`.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
         let pipe = folder.join("heaptrack.pipe");
         let made = Command::new("mkfifo").arg(&pipe).status().context("cannot run mkfifo")?;
         if !made.success() {
             bail!("cannot make {}", pipe.display());
         }
-        // Both ends at once (fifo(7)): to open a single one waits for the other.
-        let both = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(&pipe)?;
+        // Opening one end blocks until the other is open (fifo(7)).
+        let writer = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(&pipe)?;
         let output = File::create(folder.join("heaptrack.data"))?;
         let reader = File::open(&pipe)?;
         let interpreter = Command::new(INTERPRETER)
@@ -46,18 +45,18 @@ impl Heaptrack {
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("cannot run {INTERPRETER}"))?;
-        Ok(Self { pipe, interpreter, writer: Some(both) })
+        Ok(Self { pipe, interpreter, writer: Some(writer) })
     }
 
-    /// What the target's environment needs.
+    /// Returns the environment of the target.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         vec![("LD_PRELOAD", PRELOADED.into()), ("DUMP_HEAPTRACK_OUTPUT", self.pipe.clone().into_os_string())]
     }
 
-    /// Waits until all that the target has written is read, the target having ended.
+    /// Waits until the interpreter has read all output of the target, which must have exited.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.writer = None;
-        let status = self.interpreter.wait().context("heaptrack cannot be waited for")?;
+        let status = self.interpreter.wait().context("cannot wait for heaptrack")?;
         fs::remove_file(&self.pipe).with_context(|| format!("cannot remove {}", self.pipe.display()))?;
         if !status.success() {
             bail!("heaptrack ended with {status}");
@@ -68,7 +67,7 @@ impl Heaptrack {
 
 impl Drop for Heaptrack {
     fn drop(&mut self) {
-        // Both fail only when it has already ended.
+        // Both fail only if it has exited.
         let _ = self.interpreter.kill();
         let _ = self.interpreter.wait();
     }

@@ -1,23 +1,22 @@
-//! The machine that the numbers are of.
+//! Description of the machine.
 
 use std::fs;
 
 use serde::Serialize;
 
-/// The machine that the numbers are of.
+/// The machine on which the benchmark ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Machine {
     cpu: String,
     processors: usize,
-    /// Whether it is a guest of a hypervisor, which makes a single step many times dearer.
+    /// True in a guest of a hypervisor, where single-stepping is much slower.
     is_virtual: bool,
     kernel: String,
     system: String,
 }
 
 impl Machine {
-    /// This one.
-    pub(crate) fn this() -> Self {
+    pub(crate) fn current() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let unknown = || String::from("unknown");
         Self {
@@ -37,7 +36,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The first field of that name, as `/proc/cpuinfo` writes fields (proc_cpuinfo(5)).
+/// Returns the first field with this name (proc_cpuinfo(5)).
 fn field<'text>(cpuinfo: &'text str, name: &str) -> Option<&'text str> {
     cpuinfo.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim()))
 }
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_told_from_one_whose_name_is_longer() {
+    fn field_name_must_match_completely() {
         let cpuinfo = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor\n";
         assert_eq!(field(cpuinfo, "model"), Some("17"));
         assert_eq!(field(cpuinfo, "model name"), Some("AMD EPYC"));

@@ -1,13 +1,12 @@
-//! What tracing costs its target: `cargo xtask bench overhead`, `cargo xtask bench real` and `cargo xtask bench unwind` build
-//! this and run it as root.
+//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `cargo xtask bench real` and `cargo xtask bench unwind`
+//! build this program and run it as root.
 //!
-//! Everything is measured in one run, round by round in turn, so that whatever else the machine does meets all alike. The
-//! targets have processors of their own, and C libraries of their own too: a probe belongs to a file, and one on the
-//! system's C library would slow the whole machine. The result goes to standard output as JSON, and what happens
-//! meanwhile to standard error.
+//! Each round measures all variants in turn, so that other load on the machine affects all of them equally. Targets run on
+//! processors of their own and with C libraries of their own: a uprobe belongs to a file, and a uprobe in the system's C
+//! library would slow the whole machine. The result is written to standard output as JSON, progress to standard error.
 
 mod bpftrace;
-mod child;
+mod children;
 mod faults;
 mod floor;
 mod heaptrack;
@@ -21,7 +20,6 @@ mod processor_time;
 mod processors;
 mod programs;
 mod real;
-mod scratch;
 mod statistics;
 mod unwind;
 mod victim;
@@ -44,8 +42,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let options = Options::read(env::args_os().skip(1))?;
-    let processors = processors::divide()?;
+    let options = Options::parse(env::args_os().skip(1))?;
+    let processors = processors::assign()?;
     let json = match options.benchmark {
         Benchmark::Overhead => serde_json::to_string_pretty(&overhead::run(&options, &processors)?)?,
         Benchmark::Real => serde_json::to_string_pretty(&real::run(&options, &processors)?)?,

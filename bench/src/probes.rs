@@ -1,4 +1,4 @@
-//! Where a tracer has its probes, as the kernel itself tells it.
+//! Probe sites of a tracer, read from the kernel's description of its links.
 
 use std::fs;
 use std::path::Path;
@@ -7,73 +7,73 @@ use anyhow::{Context as _, Result, bail};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use serde::Serialize;
 
-/// What a probe waits for.
+/// Event at which a probe fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Event {
-    /// Control comes to its instruction.
+    /// Its instruction is executed.
     Entry,
-    /// The function that control was in returns.
+    /// The function returns.
     Return,
 }
 
-/// A probe in some file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) event: Event,
-    /// Its instruction, as an offset in the file.
+    /// File offset of its instruction.
     pub(crate) offset: u64,
-    /// The id of the program that runs there.
+    /// Id of its BPF program.
     pub(crate) program: u32,
 }
 
-/// A probe of a known function.
+/// A probe and its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Site {
+pub(crate) struct ProbeSite {
     pub(crate) function: &'static str,
     pub(crate) event: Event,
-    /// How far behind the function's first byte.
-    pub(crate) behind: u64,
+    /// Offset of the instruction from the start of the function.
+    pub(crate) offset: u64,
     #[serde(skip)]
     pub(crate) probe: Probe,
 }
 
-/// What a pair of malloc and free passes.
+/// Probes that one pair of malloc and free executes.
 const PAIR: [(&str, Event); 3] = [("malloc", Event::Entry), ("malloc", Event::Return), ("free", Event::Entry)];
 
-/// Where the process `pid` has its probes of malloc and free in `library`.
-pub(crate) fn of_pair(pid: u32, library: &Path) -> Result<Vec<Site>> {
-    let probes = of_process(pid)?;
+/// Returns the probes of tracer `pid` on malloc and free in `library`.
+pub(crate) fn malloc_and_free(pid: u32, library: &Path) -> Result<Vec<ProbeSite>> {
+    let probes = list(pid)?;
     let file = fs::read(library).with_context(|| format!("cannot read {}", library.display()))?;
     PAIR.into_iter()
         .map(|(name, event)| {
-            let (start, size) = function(&file, name).with_context(|| format!("{name} was not found"))?;
+            let (start, size) =
+                function_range(&file, name).with_context(|| format!("{name} is not in {}", library.display()))?;
             let inside = |probe: &&Probe| probe.event == event && (start..start + size).contains(&probe.offset);
             let mut inside = probes.iter().filter(inside);
             match (inside.next(), inside.next()) {
-                (Some(&probe), None) => Ok(Site { function: name, event, behind: probe.offset - start, probe }),
-                (None, _) => bail!("process {pid} has no probe of {name}'s {event:?} among its {}", probes.len()),
-                (Some(_), Some(_)) => bail!("process {pid} has several probes of {name}'s {event:?}"),
+                (Some(&probe), None) => Ok(ProbeSite { function: name, event, offset: probe.offset - start, probe }),
+                (None, _) => bail!("none of the {} probes of process {pid} is for {name}, {event:?}", probes.len()),
+                (Some(_), Some(_)) => bail!("process {pid} has several probes for {name}, {event:?}"),
             }
         })
         .collect()
 }
 
-/// The probes that the process holds. The kernel tells of them since Linux 6.16 (`bpf_perf_link_show_fdinfo`,
+/// Returns the probes of a process. The kernel describes them since Linux 6.16 (`bpf_perf_link_show_fdinfo`,
 /// kernel/bpf/syscall.c, and `bpf_uprobe_multi_show_fdinfo`, kernel/trace/bpf_trace.c).
-fn of_process(pid: u32) -> Result<Vec<Probe>> {
+fn list(pid: u32) -> Result<Vec<Probe>> {
     let folder = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
-    // A descriptor may be closed meanwhile.
+    // A descriptor that was closed since then is skipped.
     let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
     let probes: Vec<Probe> = texts.flat_map(|text| parse(&text)).collect();
     if probes.is_empty() {
-        bail!("the kernel does not tell where probes are; it does since Linux 6.16");
+        bail!("the kernel does not describe probes: this benchmark needs Linux 6.16");
     }
     Ok(probes)
 }
 
-/// The probes that a descriptor stands for: one of a perf event, many of a link of many.
+/// Parses the probes of one descriptor: one for a perf event, several for a uprobe_multi link.
 fn parse(fdinfo: &str) -> Vec<Probe> {
     let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
     let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
@@ -91,20 +91,20 @@ fn parse(fdinfo: &str) -> Vec<Probe> {
     if let Some(offset) = field("offset").and_then(number) {
         return vec![probe(event, offset)];
     }
-    // A table, whose head names its columns.
+    // A table with the names of its columns in the first row.
     let rows = fdinfo.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut rows = rows.skip_while(|row| !row.contains(&"offset"));
-    let column = rows.next().and_then(|head| head.iter().position(|&name| name == "offset"));
+    let column = rows.next().and_then(|header| header.iter().position(|&name| name == "offset"));
     let offsets = rows.filter_map(|row| number(row.get(column?)?));
     offsets.map(|offset| probe(event, offset)).collect()
 }
 
-/// Where a function's code lies in its file, and how long it is.
-fn function(file: &[u8], name: &str) -> Option<(u64, u64)> {
+/// Returns the file offset and the length of a function.
+fn function_range(file: &[u8], name: &str) -> Option<(u64, u64)> {
     let elf = object::File::parse(file).ok()?;
     let symbol = elf
         .dynamic_symbols()
-        .find(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|known| known == name))?;
+        .find(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|other| other == name))?;
     let segment = elf
         .segments()
         .find(|segment| (segment.address()..segment.address() + segment.size()).contains(&symbol.address()))?;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_is_read_from_what_the_kernel_says_of_its_descriptor() {
+    fn perf_event_link_is_one_probe() {
         let text = "pos:\t0\nflags:\t02000000\nmnt_id:\t17\nino:\t1038\nlink_type:\tperf\nlink_id:\t9551\n\
                     prog_tag:\t7f2c215701c50374\nprog_id:\t7349\nname:\t/proc/self/fd/16\noffset:\t0x98930\n\
                     ref_ctr_offset:\t0x0\nevent_type:\turetprobe\ncookie:\t0\n";
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn all_probes_of_a_link_of_many_are_read() {
+    fn uprobe_multi_link_is_several_probes() {
         let text = "pos:\t0\nflags:\t02000000\nmnt_id:\t17\nino:\t1038\nlink_type:\turetprobe_multi\nlink_id:\t45708\n\
                     prog_tag:\t9b5c5c386b01a357\nprog_id:\t34641\nuprobe_cnt:\t2\npid:\t9382\npath:\t/usr/lib/libc.so.6\n\
                     cookie\t offset\t ref_ctr_offset\n0\t 0x65d088\t 0x0\n16\t 0x7\t 0x0\n";

@@ -1,4 +1,4 @@
-//! Programs that nobody here wrote, from Debian's packages, and the work that they are given.
+//! Real programs of Debian's packages, and their work.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -11,22 +11,20 @@ use anyhow::{Context as _, Result, bail};
 /// A program and its work.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// What it does, for people.
+    /// Description of its work.
     pub(crate) does: &'static str,
-    /// Its command line.
     pub(crate) words: Vec<OsString>,
-    /// What its environment needs.
     pub(crate) environment: &'static [(&'static str, &'static str)],
 }
 
-/// Which word of a compiler's command line is its input.
-const COMPILED: usize = 4;
+/// Index of the input file in the compiler's command line.
+const COMPILER_INPUT: usize = 4;
 
-/// Programs that are not measured, and why.
+/// Programs that are not measured, with the reason.
 pub(crate) const LEFT_OUT: &[(&str, &str)] =
-    &[("redis-server", "it works only while a client loads it, and the benchmark has none")];
+    &[("redis-server", "it needs a client, which the benchmark does not have")];
 
-/// Builds dicts of lists and drops them, with every object a block of malloc's.
+/// Builds and drops dicts of lists. With PYTHONMALLOC=malloc each object is a block of malloc.
 const PYTHON: &str = "
 for _ in range(5):
     table = {number: [number, str(number)] for number in range(SIZE)}
@@ -35,7 +33,7 @@ for _ in range(5):
     del table
 ";
 
-/// All of them, with what they read in `folder`; `scale` is the share of the work that they are given, in percent.
+/// Returns all programs; their input is written to `folder`. `scale` is the amount of work in percent.
 pub(crate) fn all(folder: &Path, scale: u64) -> Result<Vec<Program>> {
     Ok(vec![python(scale), sqlite(folder, scale)?, compiler(folder, scale)?])
 }
@@ -68,14 +66,14 @@ fn sqlite(folder: &Path, scale: u64) -> Result<Program> {
     })
 }
 
-/// `compiler`, compiling an empty file.
+/// Returns a command that compiles an empty file.
 pub(crate) fn compiler_of_nothing(compiler: &Program) -> Program {
     let mut words = compiler.words.clone();
-    words[COMPILED] = OsString::from("/dev/null");
+    words[COMPILER_INPUT] = OsString::from("/dev/null");
     Program { words, ..*compiler }
 }
 
-/// A compiler proper, and what it compiles.
+/// Returns the compiler, cc1plus, and its input.
 pub(crate) fn compiler(folder: &Path, scale: u64) -> Result<Program> {
     let mut source = String::from("#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n");
     for number in 0..scale.div_ceil(4) {
@@ -98,13 +96,13 @@ pub(crate) fn compiler(folder: &Path, scale: u64) -> Result<Program> {
     }
     let (plain, preprocessed) = (folder.join("rows.cpp"), folder.join("rows.ii"));
     fs::write(&plain, source).with_context(|| format!("cannot write {}", plain.display()))?;
-    // `g++` only starts others; the compiler proper is the one to look at.
-    let done = Command::new("g++").arg("-E").arg(&plain).arg("-o").arg(&preprocessed).status();
-    if !done.context("cannot run g++")?.success() {
+    // `g++` only starts other programs; cc1plus is the one to trace.
+    let status = Command::new("g++").arg("-E").arg(&plain).arg("-o").arg(&preprocessed).status();
+    if !status.context("cannot run g++")?.success() {
         bail!("g++ cannot preprocess {}", plain.display());
     }
     let compiler = Command::new("g++").arg("-print-prog-name=cc1plus").output().context("cannot run g++")?;
-    let compiler = String::from_utf8(compiler.stdout).context("g++ has a compiler with a name that is no text")?;
+    let compiler = String::from_utf8(compiler.stdout).context("the path of cc1plus is not UTF-8")?;
     let input = preprocessed.into_os_string();
     let mut words = [compiler.trim(), "-quiet", "-fpreprocessed", "-O1"].map(OsString::from).to_vec();
     words.extend([input, OsString::from("-o"), OsString::from("/dev/null")]);

@@ -1,80 +1,77 @@
-//! How much slower real programs run when they are traced.
+//! Slowdown of real programs.
 //!
-//! Each is started behind a gate, which becomes the program when it is let go: so a tracer can attach before, and the
-//! program is our own child, whose beginning and end are seen without asking the tracer.
+//! Each program is started by the victim `gate`, which waits until a tracer has attached and then executes the program. The
+//! program is therefore a child of this process, which can time it without the tracer.
 
 use std::ffi::OsString;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
+use harness::{Report, Scratch, Victim};
 use serde::Serialize;
 
-use crate::child::{Child, Errors};
+use crate::children::start_victim;
 use crate::faults::{self, Faults};
 use crate::heaptrack::{self, Heaptrack};
 use crate::libc_copy::LibcCopy;
 use crate::machine::Machine;
-use crate::memtrace::{Memtrace, Report};
+use crate::memtrace::Memtrace;
 use crate::options::Options;
 use crate::processors::Processors;
 use crate::programs::{self, Program};
-use crate::scratch::Scratch;
 use crate::statistics::Spread;
 use crate::victim;
 
-/// The result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Real {
     benchmark: &'static str,
     machine: Machine,
     rounds: usize,
-    programs: Vec<Measured>,
+    programs: Vec<ProgramResult>,
     faults: Faults,
     left_out: Vec<LeftOut>,
 }
 
-/// One program.
 #[derive(Debug, Serialize)]
-struct Measured {
+struct ProgramResult {
     name: &'static str,
     does: &'static str,
-    /// Calls that hand out a block, as memtrace counts them, in one run.
+    /// Number of allocations of one run, as memtrace counts them.
     allocations: u64,
-    /// Seconds from beginning to end, untraced.
+    /// Duration without a tracer, in seconds.
     seconds: Spread,
-    memtrace: Traced,
-    heaptrack: Option<Traced>,
+    memtrace: TracerResult,
+    heaptrack: Option<TracerResult>,
 }
 
-/// One program under one tracer.
 #[derive(Debug, Serialize)]
-struct Traced {
+struct TracerResult {
     seconds: Spread,
-    /// Against the untraced run of the same round.
+    /// Relative to the untraced run of the same round.
     slowdown: Spread,
-    /// Events lost in all rounds, where the tracer tells.
+    /// Number of lost events in all rounds, if the tracer reports it.
     lost: Option<u64>,
 }
 
-/// What could not be measured.
+/// A program or tracer that was not measured.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     name: &'static str,
     reason: String,
 }
 
-/// One round of one program, in seconds.
+/// Durations of one program in one round, in seconds.
 struct Round {
     bare: f64,
     memtrace: f64,
     heaptrack: Option<f64>,
 }
 
-/// Measures every program.
+/// Measures all programs.
 pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Real> {
-    let scratch = Scratch::new()?;
-    let gate = Gate { libc: LibcCopy::make(scratch.folder("libc")?)?, processors: processors.all() };
-    let programs = programs::all(&scratch.folder("programs")?, options.scale)?;
+    let scratch = Scratch::new();
+    let gate = Gate { libc: LibcCopy::make(scratch.subdirectory("libc"))?, processors: processors.all() };
+    let programs = programs::all(&scratch.subdirectory("programs"), options.scale)?;
     let mut left_out: Vec<LeftOut> =
         programs::LEFT_OUT.iter().map(|&(name, reason)| LeftOut { name, reason: reason.to_owned() }).collect();
     if !heaptrack::is_installed() {
@@ -82,66 +79,66 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Real> {
     }
     let programs = programs.iter().map(|program| measure(&gate, program, options)).collect::<Result<_>>()?;
     let faults = faults::run(options, processors, &scratch)?;
-    Ok(Real { benchmark: "real", machine: Machine::this(), rounds: options.rounds, programs, faults, left_out })
+    Ok(Real { benchmark: "real", machine: Machine::current(), rounds: options.rounds, programs, faults, left_out })
 }
 
-fn measure(gate: &Gate, program: &Program, options: &Options) -> Result<Measured> {
+fn measure(gate: &Gate, program: &Program, options: &Options) -> Result<ProgramResult> {
     let mut rounds = Vec::new();
     let (mut allocations, mut lost) = (0, 0);
     for round in 0..options.rounds {
         eprintln!("    {}: round {} of {}", program.name, round + 1, options.rounds);
-        let bare = gate.bare(program)?;
-        let (memtrace, report) = gate.under_memtrace(program, options)?;
-        let heaptrack = heaptrack::is_installed().then(|| gate.under_heaptrack(program)).transpose()?;
+        let bare = gate.run_untraced(program)?;
+        let (memtrace, report) = gate.run_under_memtrace(program, options)?;
+        let heaptrack = heaptrack::is_installed().then(|| gate.run_under_heaptrack(program)).transpose()?;
         allocations = report.totals.alloc_count;
-        lost += report.lost();
+        lost += report.total_losses();
         rounds.push(Round { bare, memtrace, heaptrack });
     }
-    let traced = |seconds: &dyn Fn(&Round) -> f64, lost| Traced {
-        seconds: Spread::of(rounds.iter().map(seconds)),
-        slowdown: Spread::of(rounds.iter().map(|round| seconds(round) / round.bare)),
+    let traced = |seconds: &dyn Fn(&Round) -> f64, lost| TracerResult {
+        seconds: Spread::new(rounds.iter().map(seconds)),
+        slowdown: Spread::new(rounds.iter().map(|round| seconds(round) / round.bare)),
         lost,
     };
     let with_heaptrack = rounds.iter().all(|round| round.heaptrack.is_some());
-    Ok(Measured {
+    Ok(ProgramResult {
         name: program.name,
         does: program.does,
         allocations,
-        seconds: Spread::of(rounds.iter().map(|round| round.bare)),
+        seconds: Spread::new(rounds.iter().map(|round| round.bare)),
         memtrace: traced(&|round| round.memtrace, Some(lost)),
         heaptrack: with_heaptrack.then(|| traced(&|round| round.heaptrack.unwrap_or(f64::NAN), None)),
     })
 }
 
-/// Starts programs, each with the same C library of its own.
+/// Starts programs with the same copy of the C library.
 struct Gate {
     libc: LibcCopy,
     processors: String,
 }
 
 impl Gate {
-    fn bare(&self, program: &Program) -> Result<f64> {
-        self.start(program, &[])?.run()
+    fn run_untraced(&self, program: &Program) -> Result<f64> {
+        self.start(program, &[]).run()
     }
 
-    fn under_memtrace(&self, program: &Program, options: &Options) -> Result<(f64, Report)> {
-        let waiting = self.start(program, &[])?;
+    fn run_under_memtrace(&self, program: &Program, options: &Options) -> Result<(f64, Report)> {
+        let gated = self.start(program, &[]);
         let report = self.libc.folder().join("report.json");
-        let memtrace = Memtrace::attach(&options.memtrace, waiting.pid, &[], report)?;
-        let seconds = waiting.run()?;
+        let memtrace = Memtrace::attach(&options.memtrace, gated.victim.pid(), &[], report)?;
+        let seconds = gated.run()?;
         Ok((seconds, memtrace.finish()?))
     }
 
-    fn under_heaptrack(&self, program: &Program) -> Result<f64> {
+    fn run_under_heaptrack(&self, program: &Program) -> Result<f64> {
         let heaptrack = Heaptrack::start(self.libc.folder())?;
-        let seconds = self.start(program, &heaptrack.environment())?.run()?;
+        let seconds = self.start(program, &heaptrack.environment()).run()?;
         heaptrack.finish()?;
         Ok(seconds)
     }
 
-    /// The variables are for the program alone: heaptrack's library would take the gate for its target.
-    fn start(&self, program: &Program, variables: &[(&str, OsString)]) -> Result<Waiting> {
-        let mut command = self.libc.command(&victim::program("gate"));
+    /// Starts the gate. `env` sets the variables for the program only, because heaptrack's library would trace the gate.
+    fn start(&self, program: &Program, variables: &[(&str, OsString)]) -> GatedProgram {
+        let mut command = self.libc.command(&victim::path("gate"));
         command.arg(&self.processors).envs(program.environment.iter().copied());
         if !variables.is_empty() {
             command.arg("env");
@@ -151,30 +148,27 @@ impl Gate {
             assignment.push(value);
             command.arg(assignment);
         }
-        command.args(self.libc.words()).args(&program.words);
-        let mut child = Child::start(&mut command, Errors::Shown)?;
-        let pid = victim::ready(&mut child)?;
-        Ok(Waiting { name: program.name, child, pid })
+        command.args(self.libc.launcher()).args(&program.words);
+        GatedProgram { name: program.name, victim: start_victim(&mut command) }
     }
 }
 
-/// A program that waits at its gate.
-struct Waiting {
+/// A program at its gate.
+struct GatedProgram {
     name: &'static str,
-    child: Child,
-    pid: u32,
+    victim: Victim,
 }
 
-impl Waiting {
-    /// Lets it go; the seconds until its end.
+impl GatedProgram {
+    /// Opens the gate; returns the seconds until the program exits.
     fn run(mut self) -> Result<f64> {
-        let began = Instant::now();
-        self.child.tell("")?;
-        let (status, _) = self.child.wait().with_context(|| format!("{} cannot be waited for", self.name))?;
-        let took = began.elapsed();
+        let start = Instant::now();
+        self.victim.process().write_line("");
+        let status = self.victim.process().wait_with_open_stdin();
+        let duration = start.elapsed();
         if !status.success() {
             bail!("{} ended with {status}", self.name);
         }
-        Ok(took.as_secs_f64())
+        Ok(duration.as_secs_f64())
     }
 }

@@ -1,141 +1,134 @@
-//! What a stack takes, by its depth: memtrace's walk by unwind tables beside the kernel's own along frame pointers.
+//! Time per stack by its depth: memtrace's walk by unwind tables against the kernel's walk by frame pointers.
 //!
-//! The one is all that memtrace does at malloc's return, of a victim that is compiled without frame pointers: walk, hash
-//! the frames, look the stack up among those sent, and tell of the block. The other is `bpf_get_stack` in a program that
-//! does nothing else, of the same victim compiled with frame pointers. Whether every stack had the frames that it was to
-//! have, memtrace's reports must say, and of its own the helper.
+//! The first is the whole BPF program of memtrace at malloc's return, with a victim without frame pointers: walk, hash of the
+//! frames, lookup among the stacks that were sent, and the event of the block. The second is a BPF program that only calls
+//! `bpf_get_stack`, with the same victim compiled with frame pointers. memtrace's reports and the map of the second program
+//! verify that all stacks had the intended depth.
 
-mod program;
+mod run_time;
 mod variant;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 use aya::sys::{Stats, enable_stats};
+use harness::{Report, Scratch};
 use serde::Serialize;
-use variant::{Kind, Running};
+use variant::{Kind, TracedVictim};
 
 use crate::libc_copy::LibcCopy;
 use crate::machine::Machine;
-use crate::memtrace::Report;
 use crate::options::Options;
-use crate::probes::Site;
+use crate::overhead::usual_depth;
+use crate::probes::ProbeSite;
 use crate::processors::Processors;
-use crate::scratch::Scratch;
 use crate::statistics::Spread;
 
-/// How many frames the stacks have.
+/// Stack depths.
 const DEPTHS: [usize; 4] = [5, 10, 20, 50];
 
-/// How many pairs a variant does at each depth before it is measured, twice: enough for a guess at how many it can do in a
-/// slice, and for each of its stacks to have been sent.
+/// Number of pairs per depth before the measurement, executed twice: enough to estimate the number of pairs per slice, and to
+/// send each stack once.
 const WARM_UP: u64 = 5_000;
 
-/// The variants; memtrace is first, since its probes' sites are those of the empty programs.
+/// memtrace is first, because the minimal BPF programs need its probe sites.
 const KINDS: [Kind; 5] = [Kind::Tables, Kind::Cold, Kind::Helper, Kind::WithoutStacks, Kind::Empty];
 
-/// The result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Unwind {
     benchmark: &'static str,
     machine: Machine,
     rounds: usize,
     slice_ms: u128,
-    /// Where memtrace has probed malloc and free; what is timed is the program at malloc's return.
-    sites: Vec<Site>,
+    /// Probe sites of memtrace on malloc and free. The program at malloc's return is timed.
+    sites: Vec<ProbeSite>,
     depths: Vec<Depth>,
 }
 
-/// Stacks of one depth.
+/// Results of one stack depth.
 #[derive(Debug, Serialize)]
 struct Depth {
     frames: usize,
     variants: Vec<Variant>,
-    /// What memtrace's program took by tables, with all that it does, against `bpf_get_stack` in a program that does
-    /// nothing else, round by round.
+    /// Run time of memtrace's program with unwind tables relative to that of `bpf_get_stack`, by round.
     ratio: Spread,
-    /// As `ratio`, each less what its like took in the same round that took no stack: memtrace's program without stacks,
-    /// and an empty one.
+    /// As `ratio`, after subtraction of the same program without stacks in the same round.
     ratio_of_stacks: Spread,
 }
 
-/// One way to take stacks.
 #[derive(Debug, Serialize)]
 struct Variant {
     name: &'static str,
-    /// Nanoseconds that the program took in a run, by the kernel's account.
+    /// Nanoseconds per run of the BPF program, by the kernel's statistics.
     program_ns: Spread,
-    /// Nanoseconds that a pair of malloc and free took, by the victim's clock, all probes included.
+    /// Nanoseconds per pair of malloc and free with all probes, by the victim's clock.
     pair_ns: Spread,
 }
 
-/// What a variant took in a round.
+/// Times of one variant in one round.
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct Times {
     program_ns: f64,
     pair_ns: f64,
 }
 
-/// Measures every variant at every depth.
+/// Measures all variants at all depths.
 pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Unwind> {
-    // The kernel times programs as long as this is open.
-    let _account =
-        enable_stats(Stats::RunTime).context("the kernel does not time programs; it does since Linux 5.8")?;
-    let scratch = Scratch::new()?;
+    // The kernel times BPF programs while this descriptor is open.
+    let _statistics = enable_stats(Stats::RunTime).context("timing of BPF programs needs Linux 5.8")?;
+    let scratch = Scratch::new();
     let starter = Starter { scratch: &scratch, options, processors };
-    let (sites, around) = try_out(&starter)?;
-    let mut running = Vec::new();
+    let (sites, outer_frames) = find_outer_frames(&starter)?;
+    let mut victims = Vec::new();
     for kind in KINDS {
         eprintln!("    {}", kind.name());
-        let around = around.get(&kind.seen_by()).context("it was not tried")?;
-        running.push((starter.start(kind, "measured", &sites)?, *around));
+        let outer = outer_frames.get(&kind.depth_reference()).context("the depth of its stacks was not measured")?;
+        victims.push((starter.start(kind, "measured", &sites)?, *outer));
     }
-    let measured = measure(&mut running, options)?;
-    let mut ended = Vec::new();
-    for (running, _) in running {
-        ended.push(running.end_target()?);
-    }
-    for ended in ended {
-        let (kind, told) = (ended.kind(), ended.told().clone());
-        if let Some(report) = ended.finish().with_context(|| format!("{} did not end well", kind.name()))? {
-            let around = around.get(&kind).copied();
-            check(kind, around, &told, &report).with_context(|| format!("{} is not comparable", kind.name()))?;
+    let measured = measure(&mut victims, options)?;
+    let tracers: Vec<_> = victims.into_iter().map(|(victim, _)| victim.end_victim()).collect();
+    for tracer in tracers {
+        let (kind, pairs) = (tracer.kind(), tracer.pairs().clone());
+        if let Some(report) = tracer.finish().with_context(|| format!("{} failed", kind.name()))? {
+            let outer = outer_frames.get(&kind).copied();
+            check(kind, outer, &pairs, &report).with_context(|| format!("{} is not comparable", kind.name()))?;
         }
     }
     Ok(Unwind {
         benchmark: "unwind",
-        machine: Machine::this(),
+        machine: Machine::current(),
         rounds: options.rounds,
         slice_ms: options.slice.as_millis(),
         sites,
-        depths: DEPTHS.into_iter().zip(measured).map(|(frames, measured)| conclude(frames, &measured)).collect(),
+        depths: DEPTHS.into_iter().zip(measured).map(|(frames, measured)| summarize(frames, &measured)).collect(),
     })
 }
 
-/// Where memtrace has its probes, and how many frames are around the victims' own functions, which is found out by trying.
-fn try_out(starter: &Starter<'_>) -> Result<(Vec<Site>, BTreeMap<Kind, usize>)> {
-    eprintln!("    trying how deep the stacks are");
-    let (mut sites, mut around, mut tried) = (Vec::new(), BTreeMap::new(), Vec::new());
-    for kind in KINDS.into_iter().filter(|kind| kind.seen_by() == *kind) {
-        let mut running = starter.start(kind, "trial", &sites)?;
-        running.work(1, WARM_UP)?;
+/// Runs each victim once. Returns memtrace's probe sites, and the number of frames outside of the victim's nested functions.
+fn find_outer_frames(starter: &Starter<'_>) -> Result<(Vec<ProbeSite>, BTreeMap<Kind, usize>)> {
+    eprintln!("    measuring the depth of the stacks");
+    let (mut sites, mut outer_frames, mut victims) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for kind in KINDS.into_iter().filter(|kind| kind.depth_reference() == *kind) {
+        let mut victim = starter.start(kind, "trial", &sites)?;
+        victim.work(1, WARM_UP)?;
         if sites.is_empty() {
-            sites = running.sites()?;
+            sites = victim.probe_sites()?;
         }
-        around.extend(running.frames()?.map(|frames| (kind, frames)));
-        tried.push(running);
+        outer_frames.extend(victim.frame_count()?.map(|frames| (kind, frames)));
+        victims.push(victim);
     }
-    for ended in tried.into_iter().map(Running::end_target).collect::<Result<Vec<_>>>()? {
-        let kind = ended.kind();
-        around.extend(ended.finish()?.map(|report| (kind, report.frames())));
+    let tracers: Vec<_> = victims.into_iter().map(TracedVictim::end_victim).collect();
+    for tracer in tracers {
+        let kind = tracer.kind();
+        outer_frames.extend(tracer.finish()?.map(|report| (kind, usual_depth(&report))));
     }
-    for (kind, frames) in &mut around {
-        *frames = frames.checked_sub(1).with_context(|| format!("{} has taken no stack", kind.name()))?;
+    for (kind, frames) in &mut outer_frames {
+        *frames = frames.checked_sub(1).with_context(|| format!("{} has no stack", kind.name()))?;
     }
-    Ok((sites, around))
+    Ok((sites, outer_frames))
 }
 
-/// What variants are started with.
+/// Starts variants.
 struct Starter<'run> {
     scratch: &'run Scratch,
     options: &'run Options,
@@ -143,53 +136,53 @@ struct Starter<'run> {
 }
 
 impl Starter<'_> {
-    fn start(&self, kind: Kind, purpose: &str, sites: &[Site]) -> Result<Running> {
-        // A library each: what one variant has placed in it, no other passes.
-        let libc = LibcCopy::make(self.scratch.folder(&format!("{}-{purpose}", kind.name()))?)?;
-        Running::start(kind, &libc, &self.processors.one(), self.options, sites)
-            .with_context(|| format!("{} cannot be measured", kind.name()))
+    fn start(&self, kind: Kind, purpose: &str, sites: &[ProbeSite]) -> Result<TracedVictim> {
+        // One library for each variant, so that no variant executes the probes of another.
+        let libc = LibcCopy::make(self.scratch.subdirectory(&format!("{}-{purpose}", kind.name())))?;
+        TracedVictim::start(kind, &libc, &self.processors.one(), self.options, sites)
+            .with_context(|| format!("cannot measure {}", kind.name()))
     }
 }
 
-/// What each variant took at each depth in each round: by depth, by variant, by round. In each round every variant has its
-/// turn at a depth before the next depth's turn, so that those which are compared are measured side by side.
-fn measure(running: &mut [(Running, usize)], options: &Options) -> Result<Vec<Vec<Vec<Took>>>> {
-    let mut measured = vec![vec![Vec::new(); running.len()]; DEPTHS.len()];
+/// Returns the times by depth, variant and round. Each round measures all variants at one depth before the next depth, so that
+/// variants are compared at nearly the same time.
+fn measure(victims: &mut [(TracedVictim, usize)], options: &Options) -> Result<Vec<Vec<Vec<Times>>>> {
+    let mut measured = vec![vec![Vec::new(); victims.len()]; DEPTHS.len()];
     let mut pairs = Vec::new();
     for frames in DEPTHS {
-        for (variant, around) in running.iter_mut() {
-            let deeper =
-                frames.checked_sub(*around).with_context(|| format!("{around} frames are around the victim's"))?;
-            // What is done for the first time takes longer.
-            variant.work(deeper, WARM_UP)?;
-            pairs.push((deeper, variant.work(deeper, WARM_UP)?.0.pairs_in(options.slice).max(WARM_UP / 10)));
+        for (victim, outer) in victims.iter_mut() {
+            let nested = frames.checked_sub(*outer).with_context(|| format!("{outer} outer frames exceed {frames}"))?;
+            // The first run is slower.
+            victim.work(nested, WARM_UP)?;
+            pairs.push((nested, victim.work(nested, WARM_UP)?.0.pairs_in(options.slice).max(WARM_UP / 10)));
         }
     }
     for round in 0..options.rounds {
         eprintln!("    round {} of {}", round + 1, options.rounds);
         let mut pairs = pairs.iter();
         for (frames, measured) in DEPTHS.iter().zip(&mut measured) {
-            for ((variant, _), measured) in running.iter_mut().zip(measured) {
-                let &(deeper, pairs) = pairs.next().context("a variant has no number of pairs")?;
-                let (work, program) = variant.work(deeper, pairs)?;
-                if let Some(found) = variant.frames()?.filter(|found| found != frames) {
-                    bail!("bpf_get_stack gave {found} frames, not {frames}");
+            for ((victim, _), measured) in victims.iter_mut().zip(measured) {
+                let &(nested, pairs) = pairs.next().context("a variant has no number of pairs")?;
+                let (timing, run_time) = victim.work(nested, pairs)?;
+                if let Some(actual) = victim.frame_count()?.filter(|actual| actual != frames) {
+                    bail!("bpf_get_stack returned {actual} frames, not {frames}");
                 }
-                measured.push(Took { program_ns: program.ns_a_run(), pair_ns: work.ns_a_pair() });
+                measured.push(Times { program_ns: run_time.ns_per_run(), pair_ns: timing.ns_per_pair() });
             }
         }
     }
     Ok(measured)
 }
 
-/// What the rounds at one depth say; `measured` is in the order of [`KINDS`].
-fn conclude(frames: usize, measured: &[Vec<Took>]) -> Depth {
-    let of = |kind: Kind| {
-        let rounds = KINDS.iter().zip(measured).find(|(known, _)| **known == kind);
-        rounds.map_or(&[][..], |(_, rounds)| rounds).iter().map(|took| took.program_ns)
+/// Summarizes the rounds at one depth; `measured` is in the order of [`KINDS`].
+fn summarize(frames: usize, measured: &[Vec<Times>]) -> Depth {
+    let program_ns = |kind: Kind| {
+        let rounds = KINDS.iter().zip(measured).find(|(other, _)| **other == kind);
+        rounds.map_or(&[][..], |(_, rounds)| rounds).iter().map(|times| times.program_ns)
     };
-    let stacks = of(Kind::Tables).zip(of(Kind::WithoutStacks)).map(|(tables, without)| tables - without);
-    let helpers = of(Kind::Helper).zip(of(Kind::Empty)).map(|(helper, empty)| helper - empty);
+    let (tables, helper) = (|| program_ns(Kind::Tables), || program_ns(Kind::Helper));
+    let stacks = tables().zip(program_ns(Kind::WithoutStacks)).map(|(tables, without)| tables - without);
+    let helper_stacks = helper().zip(program_ns(Kind::Empty)).map(|(helper, empty)| helper - empty);
     Depth {
         frames,
         variants: KINDS
@@ -197,53 +190,57 @@ fn conclude(frames: usize, measured: &[Vec<Took>]) -> Depth {
             .zip(measured)
             .map(|(kind, rounds)| Variant {
                 name: kind.name(),
-                program_ns: Spread::of(rounds.iter().map(|took| took.program_ns)),
-                pair_ns: Spread::of(rounds.iter().map(|took| took.pair_ns)),
+                program_ns: Spread::new(rounds.iter().map(|times| times.program_ns)),
+                pair_ns: Spread::new(rounds.iter().map(|times| times.pair_ns)),
             })
             .collect(),
-        ratio: Spread::of(of(Kind::Tables).zip(of(Kind::Helper)).map(|(tables, helper)| tables / helper)),
-        ratio_of_stacks: Spread::of(stacks.zip(helpers).map(|(tables, helper)| tables / helper)),
+        ratio: Spread::new(tables().zip(helper()).map(|(tables, helper)| tables / helper)),
+        ratio_of_stacks: Spread::new(stacks.zip(helper_stacks).map(|(tables, helper)| tables / helper)),
     }
 }
 
-/// Holds a report against what the victim did: so many pairs in so many functions of its own, around which are `around`
-/// frames more. Stacks of other depths, or taken in another way, would be other work.
-fn check(kind: Kind, around: Option<usize>, told: &BTreeMap<usize, u64>, report: &Report) -> Result<()> {
-    let mut seen = BTreeMap::new();
+/// Checks a report against the victim's `pairs` by number of nested functions: each stack has `outer` further frames. Stacks
+/// with another depth or another end would have another cost.
+fn check(kind: Kind, outer: Option<usize>, pairs: &BTreeMap<usize, u64>, report: &Report) -> Result<()> {
+    let mut actual = BTreeMap::new();
     for stack in &report.stacks {
-        if stack.end != kind.end() {
-            bail!("{} of its stacks ended as {:?}, not as {:?}", stack.alloc_count, stack.end, kind.end());
+        if stack.end != kind.stack_end() {
+            bail!("{} of its stacks ended as {:?}, not as {:?}", stack.totals.alloc_count, stack.end, kind.stack_end());
         }
-        *seen.entry(report.frames_of(stack)).or_insert(0) += stack.alloc_count;
+        *actual.entry(stack.depth()).or_insert(0) += stack.totals.alloc_count;
     }
-    let expected = match around {
-        Some(around) => told.iter().map(|(deeper, pairs)| (deeper + around, *pairs)).collect(),
-        None => BTreeMap::from([(0, told.values().sum())]),
+    let expected = match outer {
+        Some(outer) => pairs.iter().map(|(nested, pairs)| (nested + outer, *pairs)).collect(),
+        None => BTreeMap::from([(0, pairs.values().sum())]),
     };
-    if seen != expected {
-        bail!("allocations by the frames of their stacks are {seen:?}, not {expected:?}; {} were lost", report.lost());
+    if actual != expected {
+        let lost = report.total_losses();
+        bail!("allocations by stack depth are {actual:?}, not {expected:?}; {lost} were lost");
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::sync::Arc;
+
+    use harness::Totals;
+    use harness::report::{Frame, Stack};
 
     use super::*;
 
     #[test]
-    fn ratios_are_of_the_same_round() {
-        let took = |ns: &[f64]| ns.iter().map(|&ns| Took { program_ns: ns, pair_ns: 2.0 * ns }).collect::<Vec<_>>();
+    fn ratios_compare_times_of_the_same_round() {
+        let rounds = |ns: &[f64]| ns.iter().map(|&ns| Times { program_ns: ns, pair_ns: 2.0 * ns }).collect::<Vec<_>>();
         // The machine was twice as slow in the last round.
         let rounds = [
-            took(&[900.0, 900.0, 1800.0]),
-            took(&[2000.0, 2000.0, 4000.0]),
-            took(&[600.0, 600.0, 1200.0]),
-            took(&[300.0, 300.0, 600.0]),
-            took(&[200.0, 200.0, 400.0]),
+            rounds(&[900.0, 900.0, 1800.0]),
+            rounds(&[2000.0, 2000.0, 4000.0]),
+            rounds(&[600.0, 600.0, 1200.0]),
+            rounds(&[300.0, 300.0, 600.0]),
+            rounds(&[200.0, 200.0, 400.0]),
         ];
-        let depth = conclude(5, &rounds);
+        let depth = summarize(5, &rounds);
         assert_eq!(depth.ratio, Spread { median: 1.5, min: 1.5, max: 1.5 });
         assert_eq!(depth.ratio_of_stacks, Spread { median: 1.5, min: 1.5, max: 1.5 });
         assert_eq!(depth.variants[1].program_ns, Spread { median: 2000.0, min: 2000.0, max: 4000.0 });
@@ -251,35 +248,28 @@ mod tests {
     }
 
     fn report(stacks: &[(&str, usize, u64)]) -> Report {
-        let stacks = stacks.iter().map(|&(end, frames, count)| {
-            // What was inlined is no frame of the stack.
-            let frames: Vec<_> = std::iter::repeat_n(0, frames).chain([1]).collect();
-            json!({ "process": 0, "end": end, "frames": frames, "alloc_count": count, "alloc_bytes": 0 })
-        });
-        let stacks: Vec<_> = stacks.collect();
-        serde_json::from_value(json!({
-            "totals": { "alloc_count": 0 },
-            "losses": { "ring_full_alloc": 2 },
-            "processes": [{ "comm": "victim" }],
-            "frames": [{ "inlined": false }, { "inlined": true }],
-            "stacks": stacks,
-        }))
-        .unwrap()
+        let stack = |&(end, depth, alloc_count): &(&str, usize, u64)| {
+            let inlined = Arc::new(Frame { inlined: true, ..Frame::default() });
+            let frames = std::iter::repeat_n(Arc::new(Frame::default()), depth).chain([inlined]).collect();
+            let totals = Totals { alloc_count, ..Totals::default() };
+            Stack { end: end.to_owned(), frames, totals, ..Stack::default() }
+        };
+        Report { stacks: stacks.iter().map(stack).collect(), ..Report::default() }
     }
 
     #[test]
-    fn every_allocation_must_have_the_stack_that_the_victim_gave_it() {
-        let told = BTreeMap::from([(1, 100), (6, 50)]);
+    fn check_requires_the_expected_stack_for_each_allocation() {
+        let pairs = BTreeMap::from([(1, 100), (6, 50)]);
         let right = report(&[("complete", 5, 60), ("complete", 10, 50), ("complete", 5, 40)]);
-        check(Kind::Tables, Some(4), &told, &right).unwrap();
+        check(Kind::Tables, Some(4), &pairs, &right).unwrap();
         for wrong in [
             &[("complete", 5, 100), ("complete", 10, 49)][..],
             &[("complete", 5, 100), ("complete", 10, 50), ("complete", 9, 1)],
             &[("complete", 5, 100), ("frame_pointers", 10, 50)],
         ] {
-            assert!(check(Kind::Tables, Some(4), &told, &report(wrong)).is_err(), "{wrong:?}");
+            assert!(check(Kind::Tables, Some(4), &pairs, &report(wrong)).is_err(), "{wrong:?}");
         }
-        check(Kind::WithoutStacks, None, &told, &report(&[("not_taken", 0, 150)])).unwrap();
-        assert!(check(Kind::WithoutStacks, None, &told, &right).is_err());
+        check(Kind::WithoutStacks, None, &pairs, &report(&[("not_taken", 0, 150)])).unwrap();
+        assert!(check(Kind::WithoutStacks, None, &pairs, &right).is_err());
     }
 }

@@ -1,19 +1,19 @@
-/* malloc and free at the bottom of a stack as deep as asked, called by functions that have not called them for long:
- * `cold PROCESSORS`. What was looked up for the stack of one pair is of no use to the next. */
+/* `cold PROCESSORS`: malloc and free below a number of nested functions that changes with each pair, so that the caches of
+ * memtrace's unwinder never help. */
 #include "depth.h"
 
-/* Twice as many as memtrace remembers addresses: before one has its turn again, another has taken its place. */
+/* Twice the size of memtrace's address cache: an entry is always replaced before it is needed again. */
 #define FUNCTIONS 8192
 
-/* From the beginning of one function to that of the next. */
+/* Distance between the starts of two functions. */
 #define BYTES 64
 
 #define TEXT_OF(macro) TEXT(macro)
 #define TEXT(words) #words
 
-/* Functions, one behind the other, as the compiler makes them of those in deep.c: each calls the next until it is deep
- * enough, and there does a pair by itself; what follows the last is the first. The frames have as many words as there,
- * one more where the stack would not be aligned. `.org` refuses to go back, should one not fit. */
+/* A row of functions like those that the compiler generates for deep.c. Each calls the next one; at the requested depth it
+ * does a pair of malloc and free. The last one calls the first one. Frame sizes are those of deep.c, rounded up to align the
+ * stack. `.org` fails if a function exceeds BYTES. */
 __asm__(".pushsection .text\n"
         ".p2align 6\n"
         ".type functions, @function\n"
@@ -54,16 +54,16 @@ __asm__(".pushsection .text\n"
 
 extern const char functions[] __attribute__((visibility("hidden")));
 
-static inline __attribute__((always_inline)) uint64_t descend(unsigned long long deeper, unsigned long long pairs) {
+static inline __attribute__((always_inline)) uint64_t descend(unsigned long long nested, unsigned long long pairs) {
     static unsigned long long next;
-    if (deeper == 0)
+    if (nested == 0)
         exit(2);
-    uint64_t began = nanoseconds();
+    uint64_t start = nanoseconds();
     for (unsigned long long i = 0; i < pairs; i++) {
-        ((void (*)(unsigned long long))(functions + next * BYTES))(deeper);
-        next = (next + deeper) % FUNCTIONS;
+        ((void (*)(unsigned long long))(functions + next * BYTES))(nested);
+        next = (next + nested) % FUNCTIONS;
     }
-    return nanoseconds() - began;
+    return nanoseconds() - start;
 }
 
-int main(int count, char **arguments) { return obey(count, arguments, descend); }
+int main(int count, char **arguments) { return serve(count, arguments, descend); }

@@ -1,28 +1,28 @@
-/* malloc and free at the bottom of a stack as deep as asked, called by the same functions each time: `deep PROCESSORS`.
+/* `deep PROCESSORS`: malloc and free below a number of nested functions, which are the same for each pair.
  *
- * Frames are of many sizes, about as large as those of real programs: how much of a stack has to be read depends on it. */
+ * Frame sizes vary and are about those of real programs, because the unwinder reads memory in proportion to them. */
 #include "depth.h"
 
 static __attribute__((noinline)) uint64_t loop(unsigned long long pairs) {
-    uint64_t began = nanoseconds();
+    uint64_t start = nanoseconds();
     for (unsigned long long i = 0; i < pairs; i++) {
         void *block = malloc(SIZE);
         if (!block)
             abort();
         free(block);
     }
-    return nanoseconds() - began;
+    return nanoseconds() - start;
 }
 
-/* A function that calls `next` until it is deep enough. Its frame has so many words besides the registers that it saves,
- * among them the frame pointer, which a program without frame pointers uses like any other. */
+/* A function that calls `next` until the requested depth. Its frame has `words` words and the saved registers, including
+ * rbp, which code without frame pointers uses as a general register. */
 #define DESCENT(name, words, next)                                                                                      \
-    static __attribute__((noinline, noclone)) uint64_t name(unsigned long long deeper, unsigned long long pairs) {      \
+    static __attribute__((noinline, noclone)) uint64_t name(unsigned long long nested, unsigned long long pairs) {      \
         volatile uint64_t frame[words];                                                                                 \
-        frame[0] = deeper;                                                                                              \
+        frame[0] = nested;                                                                                              \
         frame[1] = pairs;                                                                                               \
-        uint64_t took = deeper > 1 ? next(deeper - 1, pairs) : loop(pairs);                                             \
-        return took + (frame[0] - deeper) + (frame[1] - pairs);                                                         \
+        uint64_t took = nested > 1 ? next(nested - 1, pairs) : loop(pairs);                                             \
+        return took + (frame[0] - nested) + (frame[1] - pairs);                                                         \
     }
 
 static work first;
@@ -35,8 +35,8 @@ DESCENT(third, 14, fourth)
 DESCENT(second, 3, third)
 DESCENT(first, 8, second)
 
-static inline __attribute__((always_inline)) uint64_t descend(unsigned long long deeper, unsigned long long pairs) {
-    return deeper > 0 ? first(deeper, pairs) : loop(pairs);
+static inline __attribute__((always_inline)) uint64_t descend(unsigned long long nested, unsigned long long pairs) {
+    return nested > 0 ? first(nested, pairs) : loop(pairs);
 }
 
-int main(int count, char **arguments) { return obey(count, arguments, descend); }
+int main(int count, char **arguments) { return serve(count, arguments, descend); }

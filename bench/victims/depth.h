@@ -1,7 +1,7 @@
-/* What the programs share that work at the bottom of a stack as deep as asked.
+/* Common part of the victims with a variable stack depth.
  *
- * They read two numbers at a time, how many functions to call one inside the other and how many pairs of malloc and free
- * to do there, and say how long the pairs took. */
+ * They repeatedly read two numbers, the number of nested functions and the number of pairs of malloc and free, and print the
+ * duration of the pairs. */
 #ifndef DEPTH_H
 #define DEPTH_H
 
@@ -12,7 +12,7 @@
 
 #define SIZE 64
 
-typedef uint64_t work(unsigned long long deeper, unsigned long long pairs);
+typedef uint64_t work(unsigned long long nested, unsigned long long pairs);
 
 static uint64_t nanoseconds(void) {
     struct timespec time;
@@ -20,31 +20,31 @@ static uint64_t nanoseconds(void) {
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-/* Whoever is in the middle of an event when another program gets the processor has its time counted as the event's. */
-static void go_first(void) {
+/* Preemption during a BPF program would add to its run time. */
+static void use_realtime_priority(void) {
     struct sched_param priority = {.sched_priority = 1};
     if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0)
-        perror("measuring with an everyday priority: sched_setscheduler");
+        perror("measuring without realtime priority: sched_setscheduler");
 }
 
-/* Allocates nothing: every allocation is to be one of the pairs', and dprintf has a buffer of its own. */
-static void say(unsigned long long pairs, uint64_t took) {
+/* Must not allocate, as dprintf does: every allocation belongs to a pair. */
+static void print_timing(unsigned long long pairs, uint64_t ns) {
     char line[100];
     int length = snprintf(line, sizeof line, "{\"pairs\":%llu,\"ns\":%llu,\"processors\":1}\n", pairs,
-                          (unsigned long long)took);
+                          (unsigned long long)ns);
     if (write(STDOUT_FILENO, line, (size_t)length) != length)
         exit(1);
 }
 
-/* Does what is asked for until nothing more is: the whole of main, and no function of its own on the stack. */
-static inline __attribute__((always_inline)) int obey(int count, char **arguments, work *work) {
+/* Does the requested work until the input ends. Inlined into main, so that it has no frame of its own. */
+static inline __attribute__((always_inline)) int serve(int count, char **arguments, work *work) {
     if (count != 2)
         return 2;
-    keep_to(arguments[1]);
-    go_first();
+    set_affinity(arguments[1]);
+    use_realtime_priority();
     ready();
-    for (unsigned long long deeper, pairs; wait_line(&deeper) && wait_line(&pairs);)
-        say(pairs, work(deeper, pairs));
+    for (unsigned long long nested, pairs; wait_line(&nested) && wait_line(&pairs);)
+        print_timing(pairs, work(nested, pairs));
     return 0;
 }
 

@@ -1,11 +1,11 @@
-/* Pairs of malloc and free, as fast as they go: `pairs MODE PROCESSORS`.
+/* `pairs MODE PROCESSORS`: pairs of malloc and free without a pause.
  *
- *   loop     one block after the other
- *   live     one of 20,000 live blocks, taken at random, replaced by another
- *   threads  four threads, each in a loop of its own
+ *   loop     allocates a block and frees it
+ *   live     replaces a random one of 20,000 live blocks
+ *   threads  loop, in four threads
  *
- * For each number read it does so many pairs and says how long that took. malloc's callers are five functions of this
- * program: main or the thread's first, three times `descend`, and the one with the loop. */
+ * It reads the number of pairs from each line of input and prints their duration. The stack of each malloc has five frames of
+ * this program: main or the start function of the thread, three times `descend`, and the function with the loop. */
 #include "victim.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ static void *blocks[BLOCKS];
 static pthread_barrier_t start, done;
 static unsigned long long share;
 
-static void must(void *block) {
+static void require(void *block) {
     if (!block)
         abort();
 }
@@ -32,7 +32,7 @@ static void must(void *block) {
 static __attribute__((noinline)) void loop(unsigned long long pairs) {
     for (unsigned long long i = 0; i < pairs; i++) {
         void *block = malloc(SIZE);
-        must(block);
+        require(block);
         free(block);
     }
 }
@@ -54,7 +54,7 @@ static __attribute__((noinline)) void replace(unsigned long long pairs) {
         void **block = &blocks[(random & 0xffffffff) % BLOCKS];
         free(*block);
         *block = malloc(some_size(random));
-        must(*block);
+        require(*block);
     }
 }
 
@@ -62,7 +62,7 @@ static __attribute__((noinline)) void fill(void) {
     uint64_t state = 1;
     for (size_t i = 0; i < BLOCKS; i++) {
         blocks[i] = malloc(some_size(next_random(&state)));
-        must(blocks[i]);
+        require(blocks[i]);
     }
 }
 
@@ -101,7 +101,7 @@ static uint64_t nanoseconds(clockid_t clock) {
 int main(int count, char **arguments) {
     if (count != 3)
         return 2;
-    int processors = keep_to(arguments[2]);
+    int processors = set_affinity(arguments[2]);
     int is_live = strcmp(arguments[1], "live") == 0;
     int is_threads = strcmp(arguments[1], "threads") == 0;
     if (!is_live && !is_threads && strcmp(arguments[1], "loop") != 0)
@@ -110,10 +110,10 @@ int main(int count, char **arguments) {
         begin_threads();
     ready();
     for (unsigned long long pairs; wait_line(&pairs);) {
-        /* After the barrier, so that a tracer has these blocks in its books. */
+        /* After the barrier, so that the tracer sees these blocks. */
         if (is_live && !blocks[0])
             fill();
-        uint64_t began = nanoseconds(CLOCK_MONOTONIC);
+        uint64_t start_time = nanoseconds(CLOCK_MONOTONIC);
         if (is_threads) {
             share = pairs / THREADS;
             pairs = share * THREADS;
@@ -122,9 +122,9 @@ int main(int count, char **arguments) {
         } else {
             descend(DESCENTS, is_live ? replace : loop, pairs);
         }
-        uint64_t took = nanoseconds(CLOCK_MONOTONIC) - began;
+        uint64_t ns = nanoseconds(CLOCK_MONOTONIC) - start_time;
         int busy = is_threads && processors > 1 ? (processors < THREADS ? processors : THREADS) : 1;
-        dprintf(STDOUT_FILENO, "{\"pairs\":%llu,\"ns\":%llu,\"processors\":%d}\n", pairs, (unsigned long long)took,
+        dprintf(STDOUT_FILENO, "{\"pairs\":%llu,\"ns\":%llu,\"processors\":%d}\n", pairs, (unsigned long long)ns,
                 busy);
     }
     return 0;

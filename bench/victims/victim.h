@@ -1,4 +1,4 @@
-/* What the programs share: the processors they keep to, and the barrier at which they wait. */
+/* Common part of all victims: processor affinity and the barrier. */
 #ifndef VICTIM_H
 #define VICTIM_H
 
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Keeps to the processors of a list such as `1,2,3`; returns how many they are. */
-static inline int keep_to(const char *list) {
+/* Restricts the process to the processors of a list such as `1,2,3`; returns their number. */
+static inline int set_affinity(const char *list) {
     cpu_set_t set;
     CPU_ZERO(&set);
     for (char *end = (char *)list; *end;) {
@@ -28,7 +28,7 @@ static inline int keep_to(const char *list) {
 
 static inline void ready(void) { dprintf(STDOUT_FILENO, "ready %d\n", getpid()); }
 
-/* Waits for a line, and reads the number on it; 0 at the end of the input. Reads no byte beyond the line. */
+/* Waits for a line with a number; returns 0 at the end of the input. Does not read beyond the line. */
 static inline int wait_line(unsigned long long *number) {
     *number = 0;
     for (char byte;;) {

@@ -1,42 +1,42 @@
-//! One way to be traced: a victim of its own, and the tracer beside it.
+//! Variants of the benchmark: a victim and its tracer.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use harness::{Report, Victim};
 
 use crate::bpftrace::{self, Bpftrace};
-use crate::floor::{AtReturn, Floor};
+use crate::children::start_victim;
+use crate::floor::{Floor, ReturnAction};
 use crate::heaptrack::Heaptrack;
 use crate::libc_copy::LibcCopy;
-use crate::memtrace::{Memtrace, Report};
+use crate::memtrace::Memtrace;
 use crate::options::Options;
-use crate::probes::{self, Site};
-use crate::victim::{FRAMES, Victim, Work};
+use crate::probes::{self, ProbeSite};
+use crate::victim::{self, FRAMES, PairTiming};
 
-/// The option by which memtrace is told where to probe.
+/// memtrace's option that chooses the probed instruction.
 pub(super) const SITE_OPTION: &str = "--probe-site";
 
-/// One way to be traced, or not to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Not at all.
+    /// Untraced.
     Bare,
-    /// Empty programs where memtrace has its own.
+    /// Minimal BPF programs at memtrace's probe sites.
     Floor,
-    /// memtrace, taking no stacks.
+    /// memtrace without stacks.
     WithoutStacks,
-    /// memtrace, taking stacks.
+    /// memtrace with stacks.
     WithStacks,
-    /// As [`Kind::WithStacks`], with the probes at the functions' first instruction.
+    /// As [`Kind::WithStacks`], with probes on the first instruction of each function.
     AtEntry,
-    /// bpftrace with a script that keeps the same books.
+    /// bpftrace with an equivalent script.
     Bpftrace,
-    /// heaptrack.
     Heaptrack,
 }
 
 impl Kind {
-    /// As the result names it.
+    /// Returns the name in the result.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -51,7 +51,7 @@ impl Kind {
 }
 
 /// A victim that waits for work, and its tracer.
-pub(super) struct Running {
+pub(super) struct TracedVictim {
     kind: Kind,
     victim: Victim,
     library: PathBuf,
@@ -66,25 +66,24 @@ enum Tracer {
     Heaptrack(Heaptrack),
 }
 
-/// A tracer whose target has ended.
-pub(super) struct Ended {
+/// A tracer after its victim has exited.
+pub(super) struct EndedTracer {
     kind: Kind,
     tracer: Tracer,
 }
 
-impl Running {
-    /// Starts both.
+impl TracedVictim {
     pub(super) fn start(
         kind: Kind,
         libc: &LibcCopy,
         mode: &str,
         processors: &str,
         options: &Options,
-        sites: &[Site],
+        sites: &[ProbeSite],
     ) -> Result<Self> {
         let heaptrack = (kind == Kind::Heaptrack).then(|| Heaptrack::start(libc.folder())).transpose()?;
         let environment = heaptrack.as_ref().map(Heaptrack::environment).unwrap_or_default();
-        let victim = Victim::start(libc, mode, processors, &environment)?;
+        let victim = start_victim(libc.command(&victim::path("pairs")).args([mode, processors]).envs(environment));
         let (pid, library) = (victim.pid(), libc.library());
         let memtrace = |more: &[&str], depth: usize| {
             let depth = depth.to_string();
@@ -94,12 +93,12 @@ impl Running {
         };
         let tracer = match kind {
             Kind::Bare => Tracer::None,
-            Kind::Floor => Tracer::Floor(Floor::place(&options.floor, &library, pid, sites, AtReturn::Nothing)?),
+            Kind::Floor => Tracer::Floor(Floor::attach(&options.floor, &library, pid, sites, ReturnAction::Nothing)?),
             Kind::WithoutStacks => memtrace(&[], 0)?,
             Kind::WithStacks => memtrace(&[], FRAMES)?,
             Kind::AtEntry => memtrace(&[SITE_OPTION, "entry"], FRAMES)?,
             Kind::Bpftrace => {
-                let program = bpftrace::installed().context("bpftrace has gone")?;
+                let program = bpftrace::find().context("bpftrace is no longer installed")?;
                 Tracer::Bpftrace(Bpftrace::attach(&program, &library, pid, libc.folder())?)
             }
             Kind::Heaptrack => heaptrack.map_or(Tracer::None, Tracer::Heaptrack),
@@ -107,38 +106,38 @@ impl Running {
         Ok(Self { kind, victim, library, tracer })
     }
 
-    /// Where memtrace has its probes of malloc and free; none for all other kinds.
-    pub(super) fn sites(&self) -> Result<Vec<Site>> {
+    /// Returns memtrace's probe sites on malloc and free; none for other tracers.
+    pub(super) fn probe_sites(&self) -> Result<Vec<ProbeSite>> {
         match &self.tracer {
-            Tracer::Memtrace(memtrace) => probes::of_pair(memtrace.pid(), &self.library),
+            Tracer::Memtrace(memtrace) => probes::malloc_and_free(memtrace.pid(), &self.library),
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Has the victim do so many pairs.
-    pub(super) fn work(&mut self, pairs: u64) -> Result<Work> {
-        self.victim.work(pairs).with_context(|| format!("the victim of {} stopped working", self.kind.name()))
+    /// Runs this number of pairs in the victim.
+    pub(super) fn work(&mut self, pairs: u64) -> PairTiming {
+        self.victim.process().write_line(&pairs.to_string());
+        self.victim.read_json()
     }
 
-    /// Ends the victim.
-    pub(super) fn end_target(self) -> Result<Ended> {
-        self.victim.finish()?;
-        Ok(Ended { kind: self.kind, tracer: self.tracer })
+    pub(super) fn end_victim(mut self) -> EndedTracer {
+        self.victim.process().wait();
+        EndedTracer { kind: self.kind, tracer: self.tracer }
     }
 }
 
-impl Ended {
+impl EndedTracer {
     pub(super) fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// Ends the tracer; memtrace's report where it was memtrace.
+    /// Ends the tracer; returns memtrace's report.
     pub(super) fn finish(self) -> Result<Option<Report>> {
         match self.tracer {
             Tracer::None => {}
             Tracer::Floor(floor) => drop(floor),
             Tracer::Memtrace(memtrace) => return memtrace.finish().map(Some),
-            Tracer::Bpftrace(bpftrace) => bpftrace.finish()?,
+            Tracer::Bpftrace(bpftrace) => bpftrace.finish(),
             Tracer::Heaptrack(heaptrack) => heaptrack.finish()?,
         }
         Ok(None)

@@ -1,36 +1,36 @@
-//! One way to take stacks: a victim of its own, and the program that is timed.
+//! Variants of the benchmark: a victim and the tracer whose BPF program is timed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
+use harness::{Report, Victim};
 
-use super::program::Account;
-use crate::child::{Child, Errors};
-use crate::floor::{AtReturn, Floor};
+use super::run_time::RunTime;
+use crate::children::start_victim;
+use crate::floor::{Floor, ReturnAction};
 use crate::libc_copy::LibcCopy;
-use crate::memtrace::{Memtrace, Report};
+use crate::memtrace::Memtrace;
 use crate::options::Options;
-use crate::probes::{self, Event, Site};
-use crate::victim::{self, Work};
+use crate::probes::{self, Event, ProbeSite};
+use crate::victim::{self, PairTiming};
 
-/// One way to take stacks, or not to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// memtrace by unwind tables, of a program without frame pointers.
+    /// memtrace with unwind tables, victim without frame pointers.
     Tables,
-    /// As `Tables`, of a program whose frames have not been met for long.
+    /// As `Tables`, with functions that were not unwound for a long time.
     Cold,
     /// memtrace without stacks.
     WithoutStacks,
-    /// `bpf_get_stack` alone, of a program with frame pointers.
+    /// `bpf_get_stack` only, victim with frame pointers.
     Helper,
-    /// Empty programs where memtrace has its own.
+    /// Minimal BPF programs at memtrace's probe sites.
     Empty,
 }
 
 impl Kind {
-    /// As the result names it.
+    /// Returns the name in the result.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Tables => "tables",
@@ -41,8 +41,8 @@ impl Kind {
         }
     }
 
-    /// The variant that sees the stacks of the same victim; itself where it is one.
-    pub(super) const fn seen_by(self) -> Self {
+    /// Returns the variant that takes stacks of the same victim, which may be this one.
+    pub(super) const fn depth_reference(self) -> Self {
         match self {
             Self::Tables | Self::WithoutStacks | Self::Empty => Self::Tables,
             Self::Cold => Self::Cold,
@@ -50,8 +50,8 @@ impl Kind {
         }
     }
 
-    /// How its stacks end, as memtrace's report says it.
-    pub(super) const fn end(self) -> &'static str {
+    /// Returns the stack end in memtrace's report.
+    pub(super) const fn stack_end(self) -> &'static str {
         match self {
             Self::Tables | Self::Cold => "complete",
             Self::WithoutStacks | Self::Helper | Self::Empty => "not_taken",
@@ -67,16 +67,16 @@ impl Kind {
     }
 }
 
-/// A victim that waits for work, and whoever has probed it.
-pub(super) struct Running {
+/// A victim that waits for work, and its tracer.
+pub(super) struct TracedVictim {
     kind: Kind,
-    child: Child,
+    victim: Victim,
     library: PathBuf,
     tracer: Tracer,
-    /// The id of the program at malloc's return.
+    /// Id of the BPF program at malloc's return.
     program: u32,
-    /// How many pairs it did, by how many functions there were between it and those around.
-    told: BTreeMap<usize, u64>,
+    /// Number of pairs by number of nested functions.
+    pairs: BTreeMap<usize, u64>,
 }
 
 enum Tracer {
@@ -84,96 +84,92 @@ enum Tracer {
     Floor(Floor),
 }
 
-/// A tracer whose target has ended.
-pub(super) struct Ended {
+/// A tracer after its victim has exited.
+pub(super) struct EndedTracer {
     kind: Kind,
     tracer: Tracer,
-    told: BTreeMap<usize, u64>,
+    pairs: BTreeMap<usize, u64>,
 }
 
-impl Running {
-    /// Starts both.
+impl TracedVictim {
     pub(super) fn start(
         kind: Kind,
         libc: &LibcCopy,
         processors: &str,
         options: &Options,
-        sites: &[Site],
+        sites: &[ProbeSite],
     ) -> Result<Self> {
-        let mut command = libc.command(&victim::program(kind.victim()));
-        let mut child = Child::start(command.arg(processors), Errors::Shown)?;
-        let pid = victim::ready(&mut child)?;
+        let victim = start_victim(libc.command(&victim::path(kind.victim())).arg(processors));
+        let pid = victim.pid();
         let library = libc.library();
-        let place = |at_return| {
-            let floor = Floor::place(&options.floor, &library, pid, sites, at_return)?;
-            let program = floor.at_return()?;
+        let floor = |return_action| {
+            let floor = Floor::attach(&options.floor, &library, pid, sites, return_action)?;
+            let program = floor.return_program_id()?;
             Ok::<_, anyhow::Error>((Tracer::Floor(floor), program))
         };
-        let attach = |words: &[&str]| {
+        let memtrace = |words: &[&str]| {
             let memtrace = Memtrace::attach(&options.memtrace, pid, words, libc.folder().join("report.json"))?;
-            let sites = probes::of_pair(memtrace.pid(), &library)?;
+            let sites = probes::malloc_and_free(memtrace.pid(), &library)?;
             let at_return = sites.iter().find(|site| site.event == Event::Return);
-            let program = at_return.context("memtrace has not probed malloc's return")?.probe.program;
+            let program = at_return.context("memtrace has no probe on malloc's return")?.probe.program;
             Ok::<_, anyhow::Error>((Tracer::Memtrace(memtrace), program))
         };
         let (tracer, program) = match kind {
-            Kind::Empty => place(AtReturn::Nothing)?,
-            Kind::Helper => place(AtReturn::Stack)?,
-            Kind::WithoutStacks => attach(&["--max-depth", "0"])?,
-            Kind::Tables | Kind::Cold => attach(&[])?,
+            Kind::Empty => floor(ReturnAction::Nothing)?,
+            Kind::Helper => floor(ReturnAction::WalkStack)?,
+            Kind::WithoutStacks => memtrace(&["--max-depth", "0"])?,
+            Kind::Tables | Kind::Cold => memtrace(&[])?,
         };
-        Ok(Self { kind, child, library, tracer, program, told: BTreeMap::new() })
+        Ok(Self { kind, victim, library, tracer, program, pairs: BTreeMap::new() })
     }
 
-    /// Where memtrace has its probes of malloc and free; none where it is not memtrace.
-    pub(super) fn sites(&self) -> Result<Vec<Site>> {
+    /// Returns memtrace's probe sites on malloc and free; none for other tracers.
+    pub(super) fn probe_sites(&self) -> Result<Vec<ProbeSite>> {
         match &self.tracer {
-            Tracer::Memtrace(memtrace) => probes::of_pair(memtrace.pid(), &self.library),
+            Tracer::Memtrace(memtrace) => probes::malloc_and_free(memtrace.pid(), &self.library),
             Tracer::Floor(_) => Ok(Vec::new()),
         }
     }
 
-    /// Has the victim do so many pairs, `deeper` functions deep; says how long they took it, and what the program took.
-    pub(super) fn work(&mut self, deeper: usize, pairs: u64) -> Result<(Work, Account)> {
-        let before = Account::of(self.program)?;
-        self.child.tell(&deeper.to_string())?;
-        self.child.tell(&pairs.to_string())?;
-        let work = serde_json::from_str(&self.child.line()?).context("the victim speaks in riddles")?;
-        let account = Account::of(self.program)?.since(before);
-        if account.runs() != pairs {
-            bail!("for {pairs} pairs the program at malloc's return ran {} times", account.runs());
+    /// Runs `pairs` pairs in the victim below `nested` functions. Returns the victim's time and the BPF program's.
+    pub(super) fn work(&mut self, nested: usize, pairs: u64) -> Result<(PairTiming, RunTime)> {
+        let before = RunTime::read(self.program)?;
+        self.victim.process().write_line(&nested.to_string());
+        self.victim.process().write_line(&pairs.to_string());
+        let timing = self.victim.read_json();
+        let run_time = RunTime::read(self.program)?.since(before);
+        if run_time.runs() != pairs {
+            bail!("the BPF program at malloc's return ran {} times for {pairs} pairs", run_time.runs());
         }
-        *self.told.entry(deeper).or_insert(0) += pairs;
-        Ok((work, account))
+        *self.pairs.entry(nested).or_insert(0) += pairs;
+        Ok((timing, run_time))
     }
 
-    /// How many frames the last stack had, where it was the floor that took it.
-    pub(super) fn frames(&self) -> Result<Option<usize>> {
+    /// Returns the depth of the last stack of `bpf_get_stack`; `None` for other variants.
+    pub(super) fn frame_count(&self) -> Result<Option<usize>> {
         match &self.tracer {
             Tracer::Memtrace(_) => Ok(None),
-            Tracer::Floor(floor) => floor.frames(),
+            Tracer::Floor(floor) => floor.frame_count(),
         }
     }
 
-    /// Ends the victim.
-    pub(super) fn end_target(mut self) -> Result<Ended> {
-        self.child.close_input();
-        self.child.wait()?;
-        Ok(Ended { kind: self.kind, tracer: self.tracer, told: self.told })
+    pub(super) fn end_victim(mut self) -> EndedTracer {
+        self.victim.process().wait();
+        EndedTracer { kind: self.kind, tracer: self.tracer, pairs: self.pairs }
     }
 }
 
-impl Ended {
+impl EndedTracer {
     pub(super) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How many pairs the victim did, by how many functions there were between them and those around.
-    pub(super) fn told(&self) -> &BTreeMap<usize, u64> {
-        &self.told
+    /// Returns the number of pairs by number of nested functions.
+    pub(super) fn pairs(&self) -> &BTreeMap<usize, u64> {
+        &self.pairs
     }
 
-    /// Ends the tracer; memtrace's report where it was memtrace.
+    /// Ends the tracer; returns memtrace's report.
     pub(super) fn finish(self) -> Result<Option<Report>> {
         match self.tracer {
             Tracer::Floor(floor) => {

@@ -1,31 +1,30 @@
-//! A loaded program, and what it took.
+//! Run time of a BPF program.
 
 use anyhow::{Context as _, Result};
 use aya::programs::loaded_programs;
 
-/// What the kernel says a program took so far.
+/// The kernel's run-time statistics of a BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Account {
+pub(super) struct RunTime {
     runs: u64,
     ns: u128,
 }
 
-impl Account {
-    /// Of the program with this id.
-    pub(super) fn of(program: u32) -> Result<Self> {
+impl RunTime {
+    /// Reads the statistics of the program with this id.
+    pub(super) fn read(program: u32) -> Result<Self> {
         let mut programs = loaded_programs().filter_map(Result::ok);
         let info = programs.find(|info| info.id() == program);
-        let info = info.with_context(|| format!("the program {program} has gone"))?;
+        let info = info.with_context(|| format!("BPF program {program} is no longer loaded"))?;
         Ok(Self { runs: info.run_count(), ns: info.run_time().as_nanos() })
     }
 
-    /// What came to it after `earlier`.
+    /// Returns the difference to an earlier reading.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self { runs: self.runs - earlier.runs, ns: self.ns - earlier.ns }
     }
 
-    /// Nanoseconds a run.
-    pub(super) fn ns_a_run(self) -> f64 {
+    pub(super) fn ns_per_run(self) -> f64 {
         self.ns as f64 / self.runs.max(1) as f64
     }
 
