@@ -45,7 +45,7 @@ impl Machine {
 /// Variant of the BPF object, by the kernel features that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BpfVariant {
-    /// Needs atomic instructions (Linux 5.12) and `bpf_loop` (5.17).
+    /// Needs atomic instructions (Linux 5.12) and callbacks (5.13), as `bpf_find_vma` takes one.
     Atomics,
     /// Needs neither; built with the feature `plain`.
     Legacy,
