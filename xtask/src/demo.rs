@@ -6,6 +6,7 @@ mod service;
 use std::fs;
 
 use anyhow::{Context as _, Result};
+use harness::Report;
 use service::Service;
 
 use crate::privilege::Root;
@@ -16,7 +17,7 @@ use crate::{bpf, command, setup, ui};
 const DURATION: &str = "10s";
 
 /// The function that leaks.
-const GROWING_SITE: &str = "session_table_remember";
+const LEAKING_FUNCTION: &str = "session_table_remember";
 
 const PICTURE: &str = "memtrace-demo.svg";
 const NUMBERS: &str = "memtrace-demo.json";
@@ -65,7 +66,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
     let numbers = workspace.join(NUMBERS);
     let text = fs::read_to_string(&numbers).with_context(|| format!("cannot read {}", numbers.display()))?;
-    let summary = report::summarize(&text, GROWING_SITE)?;
+    let report = Report::read(&text).context("memtrace's report cannot be read")?;
+    let summary = report::summarize(&report, LEAKING_FUNCTION)?;
     ui::result(&format!("\n{summary}\n\nThe flame graph: {}", workspace.join(PICTURE).display()));
     Ok(())
 }

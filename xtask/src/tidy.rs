@@ -47,8 +47,11 @@ impl fmt::Display for Violation {
     }
 }
 
+/// The function of a rule.
+type Check = fn(&Tree) -> Vec<Violation>;
+
 /// Rules that are checked only with their option.
-const ON_REQUEST: &[(&str, fn(&Tree) -> Vec<Violation>)] = &[
+const ON_REQUEST: &[(&str, Check)] = &[
     ("--cycles", cycles::check),
     ("--paths", kernel_paths::check),
     ("--prose", prose::check),

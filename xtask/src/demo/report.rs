@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use harness::Report;
+use harness::report::{Frame, Stack};
 
 /// Number of sites in the summary.
 const SHOWN: usize = 5;
@@ -12,9 +13,9 @@ const SHOWN: usize = 5;
 ///
 /// # Errors
 ///
-/// If the largest site is not `expected`, or if `report` is not a report of memtrace.
-pub(super) fn summarize(report: &str, expected: &str) -> Result<String> {
-    let sites = sites(report)?;
+/// If the largest site is not `expected`.
+pub(super) fn summarize(report: &Report, expected: &str) -> Result<String> {
+    let sites = sites(report);
     let (largest, bytes) = sites.first().context("the report has no live memory")?;
     if largest != expected {
         bail!("the largest site should be {expected}, but is {largest}\n{}", table(&sites));
@@ -29,26 +30,20 @@ pub(super) fn summarize(report: &str, expected: &str) -> Result<String> {
 }
 
 /// Returns the sites of all stacks with the sum of their live bytes, largest first.
-fn sites(report: &str) -> Result<Vec<(String, u64)>> {
-    let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
-    let stacks = report["stacks"].as_array().context("the report has no stacks")?;
+fn sites(report: &Report) -> Vec<(String, u64)> {
     let mut sites: BTreeMap<String, u64> = BTreeMap::new();
-    for stack in stacks {
-        let live = stack["live_bytes"].as_u64().context("a stack has no live_bytes")?;
-        let indices = stack["frames"].as_array().map_or(&[][..], Vec::as_slice);
-        let frames: Vec<_> =
-            indices.iter().map(|index| &report["frames"][index.as_u64().unwrap_or(u64::MAX) as usize]).collect();
-        *sites.entry(site(&frames)).or_default() += live;
+    for stack in &report.stacks {
+        *sites.entry(site(stack)).or_default() += stack.totals.live_bytes;
     }
     let mut sites: Vec<(String, u64)> = sites.into_iter().filter(|(_, live)| *live > 0).collect();
     sites.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-    Ok(sites)
+    sites
 }
 
 /// Returns the innermost function outside of Rust's standard library.
-fn site(frames: &[&Value]) -> String {
-    let own = frames.iter().rfind(|frame| !frame["name"].as_str().is_some_and(is_library));
-    own.or(frames.last()).map_or_else(|| String::from("(no stack)"), |frame| label(frame))
+fn site(stack: &Stack) -> String {
+    let own = stack.frames.iter().rfind(|frame| !frame.name.as_deref().is_some_and(is_library));
+    own.or(stack.frames.last()).map_or_else(|| String::from("(no stack)"), |frame| label(frame))
 }
 
 fn is_library(name: &str) -> bool {
@@ -56,8 +51,9 @@ fn is_library(name: &str) -> bool {
     ["alloc::", "core::", "std::", "__rust"].iter().any(|library| name.starts_with(library))
 }
 
-fn label(frame: &Value) -> String {
-    frame["name"].as_str().map_or_else(|| format!("{}+{}", frame["object"], frame["offset"]), String::from)
+fn label(frame: &Frame) -> String {
+    let place = || format!("{}+{:#x}", frame.object.as_deref().unwrap_or("?"), frame.offset.unwrap_or_default());
+    frame.name.clone().unwrap_or_else(place)
 }
 
 fn table(sites: &[(String, u64)]) -> String {
@@ -67,31 +63,31 @@ fn table(sites: &[(String, u64)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::sync::Arc;
+
+    use harness::Totals;
 
     use super::*;
 
-    fn report() -> String {
-        let mut all: Vec<Value> = Vec::new();
-        let mut stack = |names: &[&str], live: u64| {
-            let first = all.len();
-            all.extend(names.iter().map(|name| json!({ "name": name })));
-            json!({ "frames": (first..all.len()).collect::<Vec<_>>(), "live_bytes": live })
+    fn report() -> Report {
+        let stack = |names: &[&str], live: u64| {
+            let frame = |name: &&str| Arc::new(Frame { name: Some(String::from(*name)), ..Frame::default() });
+            Stack { frames: names.iter().map(frame).collect(), totals: Totals::live(live, 1), ..Stack::default() }
         };
-        let stacks = [
+        let stacks = vec![
             stack(&["main", "login_with_token", "remember"], 600),
             stack(&["main", "render", "<alloc::raw_vec::RawVec<T,A>>::grow", "alloc::alloc::alloc"], 1000),
             stack(&["main", "login_with_password", "remember"], 800),
             stack(&["main", "churn"], 0),
             stack(&[], 100),
         ];
-        json!({ "frames": all, "stacks": stacks }).to_string()
+        Report { stacks, ..Report::default() }
     }
 
     #[test]
     fn sites_are_summed_without_library_frames() {
         let expected = [("remember", 1400), ("render", 1000), ("(no stack)", 100)];
-        assert_eq!(sites(&report()).unwrap(), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
+        assert_eq!(sites(&report()), expected.map(|(name, bytes)| (name.to_owned(), bytes)));
     }
 
     #[test]
@@ -107,9 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn other_json_is_an_error() {
-        assert!(summarize("", "remember").is_err());
-        assert!(summarize("{}", "remember").is_err());
-        assert!(summarize("{\"stacks\": []}", "remember").is_err());
+    fn report_without_live_memory_is_an_error() {
+        assert!(summarize(&Report::default(), "remember").is_err());
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! This machine's files are for another architecture, so the guest has its own files in memory: memtrace and a victim,
 //! cross-compiled here, and the C library of Debian's arm64 packages. The BPF programs must load, and their counts must
-//! equal the victim's ledger.
+//! equal the victim's totals.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use bpf_artifact::{BpfVariant, Machine};
-use serde_json::Value;
+use harness::{Report, Totals, VictimTotals};
 
 use crate::apt::{self, Apt};
 use crate::workspace::{Workspace, create_empty};
@@ -131,47 +131,43 @@ pub(super) fn files(workspace: &Workspace) -> Vec<(String, PathBuf)> {
     system.chain(objects).chain(own).collect()
 }
 
-/// Compares the report of a trace with the victim's ledger, both from the output of [`TRACE`].
+/// Compares the report of a trace with the victim's totals, both from the output of [`TRACE`].
 pub(super) fn compare(output: &str) -> Result<()> {
-    let line = |name: &str| -> Result<Value> {
-        let text = output.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-        serde_json::from_str(text).with_context(|| format!("{name}is not JSON"))
+    let find = |name: &str| {
+        output.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("the output has no {name}"))
     };
-    let (ledger, report) = (line("ledger ")?, line("report ")?);
-    let [process] = report["processes"].as_array().map_or(&[][..], Vec::as_slice) else {
-        bail!("the report does not have exactly one process");
-    };
-    let numbers = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
-    for number in numbers {
-        let (reported, expected) = (&process["totals"][number], &ledger[number]);
-        if reported != expected || !expected.is_u64() {
-            bail!("{number} is {reported} in the report and {expected} in the ledger");
-        }
+    let expected: VictimTotals = serde_json::from_str(find("totals ")?).context("the victim's totals are not JSON")?;
+    let report = Report::read(find("report ")?).context("memtrace's report cannot be read")?;
+    check(&report, expected.totals)
+}
+
+fn check(report: &Report, expected: Totals) -> Result<()> {
+    let [process] = &report.processes[..] else { bail!("the report does not have exactly one process") };
+    if process.totals != expected {
+        bail!("the report has {:?}, expected {expected:?}", process.totals);
     }
-    let losses = report["losses"].as_object().context("the report has no losses")?;
-    if losses.values().any(|count| *count != 0) || ledger["alloc_count"] == 0 {
-        bail!("events were lost, or nothing was allocated: {}, {ledger}", report["losses"]);
+    if report.total_losses() > 0 || expected.alloc_count == 0 {
+        bail!("events were lost, or nothing was allocated: {:?}, {expected:?}", report.losses);
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use harness::report::ProcessReport;
+
     use super::*;
 
-    const LEDGER: &str =
-        r#"{"live_bytes":1,"live_count":1,"alloc_bytes":3,"alloc_count":2,"free_bytes":2,"free_count":1}"#;
-
-    fn output(totals: &str, losses: &str) -> String {
-        format!("attached\nledger {LEDGER}\nreport {{\"processes\":[{{\"totals\":{totals}}}],\"losses\":{losses}}}")
-    }
-
     #[test]
-    fn report_must_equal_the_ledger_without_losses() {
-        compare(&output(LEDGER, r#"{"probe_missed":0}"#)).unwrap();
-        assert!(compare(&output(&LEDGER.replace('3', "4"), "{}")).unwrap_err().to_string().contains("alloc_bytes"));
-        assert!(compare(&output(LEDGER, r#"{"probe_missed":1}"#)).unwrap_err().to_string().contains("probe_missed"));
-        assert!(compare(&output("{}", "{}")).is_err());
-        assert!(compare("ledger {}").is_err());
+    fn report_must_equal_the_totals_without_losses() {
+        let totals = Totals::live(3, 2);
+        let process = ProcessReport { totals, ..ProcessReport::default() };
+        let report = Report { processes: vec![process], ..Report::default() };
+        check(&report, totals).unwrap();
+        assert!(check(&report, Totals::live(4, 2)).is_err());
+        let losses = [(String::from("probe_missed"), 1)].into();
+        assert!(check(&Report { losses, ..report }, totals).unwrap_err().to_string().contains("probe_missed"));
+        assert!(check(&Report::default(), totals).is_err());
+        assert!(compare("totals {}").is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use harness::report::doctor::{DoctorReport, Finding};
 
 use super::supported::{self, Kernel};
 use crate::ui;
@@ -36,16 +36,12 @@ pub(super) struct Features(BTreeMap<String, (String, String)>);
 impl Features {
     /// Parses the output of `memtrace doctor --json`.
     pub(super) fn parse(json: &str) -> Result<Self> {
-        let output: Value = serde_json::from_str(json).context("doctor's output is not JSON")?;
-        let findings = output["findings"].as_array().context("doctor's output has no findings")?;
-        let text = |finding: &Value, field: &str| finding[field].as_str().unwrap_or_default().to_owned();
-        let mut rows = BTreeMap::new();
-        for finding in findings.iter().filter(|finding| SUBJECTS.iter().any(|subject| finding["subject"] == *subject)) {
-            let verdict = text(finding, "verdict");
-            // The detail of a good verdict has measured times, which vary.
-            let detail = if verdict == "ok" { String::new() } else { text(finding, "detail") };
-            rows.insert(text(finding, "subject"), (verdict, detail));
-        }
+        let report: DoctorReport = serde_json::from_str(json).context("doctor's output cannot be read")?;
+        let findings = report.findings.into_iter().filter(|finding| SUBJECTS.contains(&finding.subject.as_str()));
+        // The detail of a good verdict has measured times, which vary.
+        let detail = |finding: &Finding| if finding.verdict == "ok" { "" } else { &finding.detail }.to_owned();
+        let row = |finding: Finding| (finding.subject.clone(), (finding.verdict.clone(), detail(&finding)));
+        let rows: BTreeMap<_, _> = findings.map(row).collect();
         match SUBJECTS.iter().find(|subject| !rows.contains_key(**subject)) {
             Some(missing) => bail!("doctor has no finding about {missing}"),
             None => Ok(Self(rows)),

@@ -1,9 +1,9 @@
-# Traces a victim from its barrier to its end; prints its ledger and memtrace's report, one line each.
+# Traces a victim from its barrier to its end; prints its totals and memtrace's report, one line each.
 mkfifo /tmp/go
-/victim/exact </tmp/go >/tmp/ledger &
+/victim/exact </tmp/go >/tmp/totals &
 victim=$!
 exec 3>/tmp/go
-until grep -q ready /tmp/ledger; do sleep 0.1; done
+until grep -q ready /tmp/totals; do sleep 0.1; done
 memtrace --pid $victim -o /tmp/report.json 2>/tmp/messages &
 tracer=$!
 until grep -q attached /tmp/messages; do
@@ -11,13 +11,13 @@ until grep -q attached /tmp/messages; do
     sleep 0.1
 done
 echo go >&3
-until grep -q '}' /tmp/ledger; do sleep 0.1; done
+until grep -q '}' /tmp/totals; do sleep 0.1; done
 kill -INT $tracer
 wait $tracer
 code=$?
 echo go >&3
 wait $victim
-echo "ledger $(grep '}' /tmp/ledger)"
+echo "totals $(grep '}' /tmp/totals)"
 echo "report $(tr -d '\n' </tmp/report.json)"
 cat /tmp/messages
 exit $code

@@ -74,7 +74,7 @@ impl Collector {
             }
             UseTree::Name(name) => self.add(with(&name.ident), name.span().start().line, import(&name.ident)),
             UseTree::Rename(rename) => {
-                self.add(with(&rename.ident), rename.span().start().line, import(&rename.rename))
+                self.add(with(&rename.ident), rename.span().start().line, import(&rename.rename));
             }
             UseTree::Glob(glob) => {
                 self.add(prefix.to_vec(), glob.span().start().line, Some(Import { name: None, is_public }));
