@@ -13,6 +13,7 @@ mod shape;
 mod submodules;
 mod table;
 mod tree;
+mod unused;
 mod words;
 
 use std::fmt;
@@ -56,6 +57,7 @@ const ON_REQUEST: &[(&str, Check)] = &[
     ("--paths", kernel_paths::check),
     ("--prose", prose::check),
     ("--submodules", submodules::check),
+    ("--unused", unused::check),
 ];
 
 /// Runs `cargo xtask tidy`: all rules, or the one that an option selects.

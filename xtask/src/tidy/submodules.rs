@@ -12,33 +12,60 @@ const SOURCES: &str = "memtrace/src/";
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let graph = FileGraph::of_crate(tree, SOURCES);
     let edges = graph.edges();
-    table::SUBMODULES.iter().flat_map(|table| check_module(&graph, &edges, table)).collect()
+    table::SUBMODULES
+        .iter()
+        .flat_map(|table| [missing_rows(&graph, table), refused(&graph, &edges, table)].concat())
+        .collect()
 }
 
-fn check_module(graph: &FileGraph<'_>, edges: &[Edge], table: &Submodules) -> Vec<Violation> {
-    // The name of the submodule that contains a file; the parent's own file has an empty name.
-    let submodule = |file: usize| match graph.module(file) {
-        [parent, rest @ ..] if parent == table.parent => Some(rest.first().map_or("", String::as_str)),
-        _ => None,
-    };
+/// Returns the imports between submodules of the table: parent, importing and imported submodule.
+pub(super) fn imports(tree: &Tree) -> BTreeSet<(&'static str, String, String)> {
+    let graph = FileGraph::of_crate(tree, SOURCES);
+    let edges = graph.edges();
+    let mut imports = BTreeSet::new();
+    for table in table::SUBMODULES {
+        let between = edges.iter().filter_map(|edge| submodules_of(&graph, edge, table));
+        imports.extend(between.map(|(from, to)| (table.parent, from.to_owned(), to.to_owned())));
+    }
+    imports
+}
+
+fn missing_rows(graph: &FileGraph<'_>, table: &Submodules) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut named = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for file in 0..graph.len() {
-        let Some(name) = submodule(file).filter(|name| !name.is_empty()) else { continue };
-        if table.rows.iter().all(|row| row.name != name) && named.insert(name) {
+        let Some(name) = submodule(graph.module(file), table).filter(|name| !name.is_empty()) else { continue };
+        if table.rows.iter().all(|row| row.name != name) && seen.insert(name) {
             let message = format!("tidy/table.rs has no row for {}::{name}", table.parent);
             violations.push(Violation::new(graph.source(file), 0, message));
         }
     }
-    for edge in edges {
-        let (Some(from), Some(to)) = (submodule(edge.from), submodule(edge.to)) else { continue };
-        let is_permitted = table.rows.iter().any(|row| row.name == from && row.imports.contains(&to));
-        if from != to && !from.is_empty() && !is_permitted {
-            let message = format!("{0}::{from} must not import {1} of {0}::{to}", table.parent, edge.path);
-            violations.push(Violation::new(graph.source(edge.from), edge.line, message));
-        }
-    }
     violations
+}
+
+fn refused(graph: &FileGraph<'_>, edges: &[Edge], table: &Submodules) -> Vec<Violation> {
+    let violation = |edge: &Edge| {
+        let (from, to) = submodules_of(graph, edge, table)?;
+        let is_permitted =
+            from.is_empty() || table.rows.iter().any(|row| row.name == from && row.imports.contains(&to));
+        let message = format!("{0}::{from} must not import {1} of {0}::{to}", table.parent, edge.path);
+        (!is_permitted).then(|| Violation::new(graph.source(edge.from), edge.line, message))
+    };
+    edges.iter().filter_map(violation).collect()
+}
+
+/// Returns the two submodules of an import, unless they are the same or it is outside of the parent.
+fn submodules_of<'a>(graph: &'a FileGraph<'_>, edge: &Edge, table: &Submodules) -> Option<(&'a str, &'a str)> {
+    let (from, to) = (submodule(graph.module(edge.from), table)?, submodule(graph.module(edge.to), table)?);
+    (from != to).then_some((from, to))
+}
+
+/// Returns the submodule that contains a file, or an empty name for the file of the parent.
+fn submodule<'a>(module: &'a [String], table: &Submodules) -> Option<&'a str> {
+    match module {
+        [parent, rest @ ..] if parent == table.parent => Some(rest.first().map_or("", String::as_str)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

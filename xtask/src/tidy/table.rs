@@ -30,7 +30,6 @@ pub(super) const MODULES: &[Module] = &[
         name: "session",
         imports: &[
             "model",
-            "elf",
             "procfs",
             "kernel",
             "mmap_events",
@@ -132,7 +131,6 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
             "launch",
             "loader",
             "explain",
-            "eh_frame",
             "session",
             "doctor",
             "cli",
@@ -144,12 +142,12 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     // The model's types have special values from the wire format, such as the id of an absent stack.
     Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
     // The pipeline's tests distribute events to shards like the BPF programs.
-    Dependency { path: "memtrace_common::wire::ring_of", users: Users::Only(&["kernel", "pipeline"]) },
-    Dependency { path: "memtrace_common::wire::ring_of_memory", users: Users::Only(&["kernel", "pipeline"]) },
+    Dependency { path: "memtrace_common::wire::ring_of", users: Users::Only(&["pipeline"]) },
+    Dependency { path: "memtrace_common::wire::ring_of_memory", users: Users::Only(&["pipeline"]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },
-    Dependency { path: "serde", users: Users::Only(&["report", "session", "cli"]) },
-    Dependency { path: "serde_json", users: Users::Only(&["report", "session", "cli"]) },
+    Dependency { path: "serde", users: Users::Only(&["report"]) },
+    Dependency { path: "serde_json", users: Users::Only(&["report", "cli"]) },
     Dependency { path: "thiserror", users: Users::All },
     Dependency { path: "tokio", users: Users::Only(&["session"]) },
 ];
