@@ -34,7 +34,7 @@ fn library(name: &str) -> PathBuf {
     let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
     let places = [root.join("lib").join(file), root.join("usr/lib").join(file)];
     let found = places.into_iter().find(|place| place.exists());
-    let found = found.unwrap_or_else(|| panic!("there is no {file} in {}: run `cargo xtask setup`", root.display()));
+    let found = found.unwrap_or_else(|| panic!("no {file} in {}; run `cargo xtask setup`", root.display()));
     let found = fs::canonicalize(found).expect("it exists");
     assert!(
         found.starts_with(fs::canonicalize(root).expect("it exists")),

@@ -94,7 +94,7 @@ fn repeat(command: &Words, expected: &(Option<i32>, Vec<u8>), pause: Duration, s
 fn busy_host_is_undisturbed_and_totals_are_exact() {
     let scratch = Scratch::new();
     let socket = redis::socket_in(&scratch);
-    let [server, arguments @ ..] = &redis::command(&socket)[..] else { panic!("no command") };
+    let [server, arguments @ ..] = &redis::command(&socket)[..] else { panic!("the command is empty") };
     let mut server = Process::start(Command::new(server).args(arguments));
     let redis = Redis::connect(&socket);
 
@@ -116,9 +116,10 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
         let mut short_lived = BTreeMap::new();
         for victim in &mut victims {
             expected.push(victim.work());
-            let child = Command::new(victim::path("short_lived")).stdout(Stdio::piped()).spawn().expect("it was built");
+            let child =
+                Command::new(victim::path("short_lived")).stdout(Stdio::piped()).spawn().expect("the victim is built");
             let pid = child.id();
-            let output = child.wait_with_output().expect("it ends");
+            let output = child.wait_with_output().expect("the victim exits");
             short_lived.insert(
                 pid,
                 serde_json::from_slice::<VictimTotals>(&output.stdout).expect("the totals are valid JSON"),
@@ -152,7 +153,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     }
     for (pid, expected) in &short_lived {
         let entries = report.entries_of(*pid);
-        let entry = entries.last().expect("it was traced");
+        let entry = entries.last().expect("the process is reported");
         assert_eq!((&*entry.comm, entry.totals), ("short_lived", expected.totals), "lost: {lost:?}");
     }
     assert!(report.processes.len() > 200, "{}", report.processes.len());

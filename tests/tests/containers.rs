@@ -61,7 +61,7 @@ fn assert_named(report: &Report, expected: &VictimTotals, program: &str) {
         report.assert_site("exact.c", site);
     }
     for frame in report.stacks.iter().flat_map(|stack| &stack.frames) {
-        let object = frame.object.as_deref().expect("all code is of a file");
+        let object = frame.object.as_deref().expect("each frame is in a mapped file");
         assert!(object == program || object.starts_with("/lib"), "{frame:?}");
         assert!(frame.name.is_some() || object != program, "{frame:?}");
     }
@@ -138,7 +138,8 @@ fn first_process_of_a_new_container_is_counted_as_late() {
     first.finish();
     report.assert_only_lost(LossReason::AllocatorLate, 1);
     let later: VictimTotals = serde_json::from_str(output.trim()).expect("the totals are valid JSON");
-    let of = |comm: &str| report.processes.iter().find(|process| process.comm == comm).expect("it is traced");
+    let of =
+        |comm: &str| report.processes.iter().find(|process| process.comm == comm).expect("the process is reported");
     assert_eq!(of(&LATER[1..]).totals, later.totals);
     // Blocks from before the barrier are freed after it and count as unmatched.
     assert_eq!(of(&PROGRAM[1..]).totals, expected.totals);

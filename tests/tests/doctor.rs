@@ -102,7 +102,7 @@ fn preloaded_wrapper_is_listed_with_the_allocator() {
     assert_eq!(output.code, Some(0), "{output:#?}");
     let shim_finding = &output.findings_on("allocator libcount_shim.so")[0];
     assert_eq!(shim_finding.verdict, "ok");
-    assert!(shim_finding.detail.starts_with(shim.to_str().expect("a plain path")), "{shim_finding:?}");
+    assert!(shim_finding.detail.starts_with(shim.to_str().expect("the path is UTF-8")), "{shim_finding:?}");
     assert_eq!(output.findings_on("allocator glibc")[0].verdict, "ok");
 }
 
@@ -154,7 +154,7 @@ fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
     let names = tasks.map(|task| task.expect("a task").file_name().into_string().expect("a number"));
     let thread = names.map(|name| name.parse().expect("a number")).find(|&id: &u32| id != threads.pid());
     let thread = thread.expect("the victim has threads");
-    let pid_max = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
+    let pid_max = fs::read_to_string("/proc/sys/kernel/pid_max").expect("pid_max is readable");
     let unused = pid_max.trim().parse().expect("a number");
     for (pid, code) in [(thread, UNTRACEABLE), (2, UNTRACEABLE), (unused, NO_SUCH_PROCESS)] {
         let output = doctor(pid);
@@ -184,7 +184,7 @@ fn missing_capabilities_are_named_and_untried_checks_warn() {
         assert_eq!(finding.detail, format!("not known: it cannot be tried without {missing}"));
     }
     for finding in output.findings.iter().filter(|finding| finding.subject.starts_with("CAP_")) {
-        let remedy = finding.remedy.as_ref().expect("each is missing");
+        let remedy = finding.remedy.as_ref().expect("a missing capability has a remedy");
         assert!(remedy.contains("sudo") && remedy.contains("setcap"), "{finding:?}");
     }
 }
@@ -194,7 +194,7 @@ fn capabilities_named_by_the_remedy_suffice_to_trace() {
     let scratch = Scratch::new();
     let copy = scratch.program(&tracer::binary(), "memtrace");
     let output = doctor_through(&NOBODY, &copy, None);
-    let remedy = output.findings_on("CAP_BPF")[0].remedy.clone().expect("it is missing");
+    let remedy = output.findings_on("CAP_BPF")[0].remedy.clone().expect("a missing capability has a remedy");
     let named = remedy.split("setcap ").nth(1).and_then(|rest| rest.split("=ep ").next()).expect("a call of setcap");
     let given = named.split(',').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
     let (inheritable, ambient) = (format!("--inh-caps={given}"), format!("--ambient-caps={given}"));

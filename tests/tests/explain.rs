@@ -138,7 +138,7 @@ fn file_of_16_mib(scratch: &Scratch) -> PathBuf {
 fn each_kind_of_memory_matches_the_touched_pages() {
     let scratch = Scratch::new();
     let file = file_of_16_mib(&scratch);
-    let path = file.to_str().expect("a plain path");
+    let path = file.to_str().expect("the path is UTF-8");
     let victim = victim::start_with("ranges", &[path]);
     victim.wait_until_reading_stdin();
     let page = explain::explain_pid(victim.pid());
@@ -184,7 +184,7 @@ fn rss_matches_ps_and_smaps_rollup() {
     let rss = run(Command::new("ps").args(["-o", "rss=", "-p", &victim.pid().to_string()]));
     assert_eq!(page.rss_bytes, rss.trim().parse::<u64>().expect("a number") * 1024);
     let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", victim.pid())).expect("the victim runs");
-    let sum = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("its sum");
+    let sum = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("smaps_rollup has an Rss line");
     assert_eq!(sum.trim(), format!("{} kB", page.rss_bytes / 1024));
     victim.finish();
 }
@@ -200,7 +200,7 @@ fn sum_of(smaps: &str, names: &[&str]) -> u64 {
 fn mapping_kinds_add_up_to_smaps() {
     let scratch = Scratch::new();
     let file = file_of_16_mib(&scratch);
-    let victim = victim::start_with("ranges", &[file.to_str().expect("a plain path")]);
+    let victim = victim::start_with("ranges", &[file.to_str().expect("the path is UTF-8")]);
     victim.wait_until_reading_stdin();
     let page = explain::explain_pid(victim.pid());
     let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
@@ -319,7 +319,7 @@ fn text_output_has_the_figures_of_the_json_output() {
     let (victim, _) = heaps("0");
     let page = explain::explain_pid(victim.pid());
     let output = explain(["--pid", &victim.pid().to_string()]);
-    let text = String::from_utf8(output.stdout).expect("the page is text");
+    let text = String::from_utf8(output.stdout).expect("the output is UTF-8");
     let line = |start: &str| {
         let found = text.lines().find(|line| line.trim_start().starts_with(start));
         found.unwrap_or_else(|| panic!("{start}: {text}")).to_owned()

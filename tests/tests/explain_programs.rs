@@ -125,7 +125,7 @@ fn postgres_with_shared_buffers_is_explained() {
 fn postgres(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is installed");
     let folders = versions.map(|version| version.expect("a version").path().join("bin").join(name));
-    folders.into_iter().find(|path| path.is_file()).expect("a version of PostgreSQL has it")
+    folders.into_iter().find(|path| path.is_file()).expect("PostgreSQL has the executable")
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn wait_until_idle(pid: u32) {
 fn assert_resident_pages(scenario: &str, options: &[&str]) {
     let (report, expected, resident) = trace(scenario, options);
     expected.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
-    let process = report.processes.iter().find(|process| process.pid == expected.pid).expect("the process is there");
+    let process = report.processes.iter().find(|process| process.pid == expected.pid).expect("the process is reported");
     let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
     assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
     let explained = sum(|kind| kind.with_stack_bytes) + sum(|kind| kind.before_bytes);
@@ -169,7 +169,7 @@ fn sampled_estimate_has_an_error_and_the_total_is_exact() {
     let (report, expected, resident) = trace("by_pages", &["--sample", "16"]);
     let stacks = expected.stacks(&report, "reserve_and_touch");
     let estimate: u64 = stacks.iter().map(|stack| stack.totals.live_bytes).sum();
-    let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("it is estimated");
+    let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("the estimate has an error");
     let actual = expected.functions["reserve_and_touch"].resident * PAGE;
     // A sixteenth of 16,384 pages: three standard deviations are about a tenth. An estimate off by twice that is no
     // chance.

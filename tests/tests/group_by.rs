@@ -79,7 +79,8 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
     // The folded stacks contain only groups with live blocks.
     let mut live = BTreeMap::new();
     for (stack, value) in outcome.folded() {
-        *live.entry(stack.split(';').next().expect("a root").to_owned()).or_default() += value;
+        *live.entry(stack.split(';').next().expect("a folded stack starts with its group").to_owned()).or_default() +=
+            value;
     }
     let roots = report.roots.iter().map(|root| (root.name.clone(), root.totals.live_bytes));
     assert_eq!(live, roots.filter(|(_, value)| *value > 0).collect::<BTreeMap<_, u64>>());
@@ -126,8 +127,8 @@ fn process_entry_has_user_cgroup_and_traced_time() {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", victim.pid())).expect("the victim runs");
     victim.work();
     let report = tracer.stop().report();
-    other.kill().expect("it is this test's own");
-    other.wait().expect("it was killed");
+    other.kill().expect("cat can be killed");
+    other.wait().expect("cat exits");
 
     let entry = |pid| report.processes.iter().find(|process| process.pid == pid).expect("every process is listed");
     let victim_entry = entry(victim.pid());

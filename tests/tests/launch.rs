@@ -44,7 +44,7 @@ fn exec_by_a_command_is_traced_from_first_instruction() {
     let report = outcome.report();
     report.assert_nothing_lost();
     report.assert_consistent();
-    let last = report.processes.last().expect("there is a process");
+    let last = report.processes.last().expect("a process is reported");
     assert_eq!(last.comm, "short_lived");
     last.assert_equals(&parse_totals(&outcome.stdout));
 }
@@ -80,7 +80,7 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
     let mut recorded = counts.read();
     assert!(recorded.totals.alloc_count > THREADS * 3, "{recorded:?}");
     recorded.unmatched_frees += THREADS;
-    report.processes.last().expect("there is a process").assert_equals(&recorded);
+    report.processes.last().expect("a process is reported").assert_equals(&recorded);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn linker(library: &str) -> PathBuf {
     let places = ["lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "lib/x86_64-linux-musl/libc.so"];
     let places = places.into_iter().flat_map(|place| [root.join(place), root.join("usr").join(place)]);
     let found = places.into_iter().find(|place| place.exists());
-    found.unwrap_or_else(|| panic!("there is no dynamic linker in {}: run `cargo xtask setup`", root.display()))
+    found.unwrap_or_else(|| panic!("no dynamic linker in {}; run `cargo xtask setup`", root.display()))
 }
 
 /// Command that runs the victim with the library.
@@ -40,7 +40,7 @@ fn command(library: &str, round: u32) -> Command {
     let linker = linker(library);
     let name = if library == "musl" { "calls.musl" } else { "calls" };
     let mut command = Command::new(&linker);
-    command.arg("--library-path").arg(linker.parent().expect("it lies in a directory"));
+    command.arg("--library-path").arg(linker.parent().expect("the linker has a parent directory"));
     command.arg(victim::path(name)).args([CALLS, &round.to_string()]);
     command
 }

@@ -69,7 +69,7 @@ fn children_of_a_command_are_traced_by_default() {
     let expected: VictimTotals = serde_json::from_str(outcome.stdout.lines().next().unwrap()).unwrap();
     let report = outcome.report();
     let named = |process: &&memtrace_tests::report::ProcessReport| process.comm == "short_lived";
-    let child = report.processes.iter().find(named).expect("the shell's child");
+    let child = report.processes.iter().find(named).expect("the child of the shell is reported");
     assert_eq!(child.totals, expected.totals);
     let alone = Trace::command(&command).option("--no-children").run().report();
     assert!(!alone.processes.iter().any(|process| process.comm == "short_lived"));

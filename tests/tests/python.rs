@@ -84,5 +84,8 @@ fn running_python_matches_an_untraced_run() {
     assert_plausible(&expected);
     report.assert_equals(&expected);
     assert_eq!(report.notes, [""; 0]);
-    assert_eq!(report.processes[0].exe.as_deref(), std::fs::canonicalize(PYTHON).expect("it runs").to_str());
+    assert_eq!(
+        report.processes[0].exe.as_deref(),
+        std::fs::canonicalize(PYTHON).expect("python3 is installed").to_str()
+    );
 }

@@ -21,14 +21,14 @@ const FILE: u64 = 512 * MIB;
 /// Returns a file whose pages go through the page cache, and how many times to read it for [`FILE`] bytes.
 fn file(scratch: &Scratch) -> (PathBuf, u64) {
     let path = scratch.join("file");
-    let file = File::create(&path).expect("the scratch directory is ours");
+    let file = File::create(&path).expect("the scratch directory is writable");
     if keeps_pages_of_holes(&file) {
-        file.set_len(FILE).expect("there may be holes");
+        file.set_len(FILE).expect("the file can be sparse");
         return (path, 1);
     }
     // In a guest, the scratch directory is in memory. Files of the host still go through the page cache.
     let path = victim::binaries().join("memtrace");
-    let length = path.metadata().expect("memtrace is there").len();
+    let length = path.metadata().expect("memtrace is built").len();
     assert!(length > LIMIT, "{} is too short", path.display());
     (path, FILE.div_ceil(length))
 }
@@ -59,7 +59,7 @@ fn memcg(process: &ProcessReport) -> &StallTotals {
 
 /// Name of the cgroup's directory.
 fn directory_name(group: &Cgroup) -> &str {
-    group.path().file_name().and_then(OsStr::to_str).expect("it has a name")
+    group.path().file_name().and_then(OsStr::to_str).expect("the path ends in a name")
 }
 
 /// Asserts that all of `waits` are due to the limit of `group`, and that the report has its memory statistics.
@@ -97,7 +97,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     // The limit is that of the parent cgroup, and the victim leaves the cgroup before the report.
     let inner = group.child();
     let mut victim =
-        victim::start_with("memcg_limit", &["read", path.to_str().expect("it is text"), &times.to_string()]);
+        victim::start_with("memcg_limit", &["read", path.to_str().expect("the path is UTF-8"), &times.to_string()]);
     let pid = victim.pid();
     inner.add_process(pid);
     let kernel = KernelTrace::start(&[
@@ -139,9 +139,11 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     // The two clocks are read shortly after each other.
     let durations: Vec<Duration> = begun.iter().zip(&ended).map(|(begun, ended)| ended.at - begun.at).collect();
     let theirs: Duration = durations.iter().sum();
-    let slack = Duration::from_micros(50) * u32::try_from(durations.len()).expect("few") + theirs / 10;
+    let slack = Duration::from_micros(50)
+        * u32::try_from(durations.len()).expect("the number of stalls fits in 32 bits")
+        + theirs / 10;
     assert!(theirs.abs_diff(Duration::from_nanos(waits.time_ns)) < slack, "{theirs:?} and {} ns", waits.time_ns);
-    let longest = *durations.iter().max().expect("there are some");
+    let longest = *durations.iter().max().expect("the victim stalls");
     let ours = Duration::from_nanos(waits.longest_ns);
     assert!(longest.abs_diff(ours) < longest / 2 + Duration::from_micros(100), "{longest:?} and {ours:?}");
     assert_eq!(waits.latencies.iter().map(|latency| latency.count).sum::<u64>(), waits.count);
@@ -172,7 +174,8 @@ fn oom_killed_process_keeps_its_last_profile() {
     // Not on a disk: writing there may charge memory.
     let scratch = Scratch::in_memory();
     let count = scratch.join("count");
-    let mut victim = victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("it is text")]);
+    let mut victim =
+        victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("the path is UTF-8")]);
     let pid = victim.pid();
     inner.add_process(pid);
     let blocks = Trace::victim(&victim).start();

@@ -22,7 +22,7 @@ const NO_COMMAND: i32 = 10;
 #[test]
 fn unused_pid_is_refused() {
     // All pids are lower.
-    let pid = fs::read_to_string("/proc/sys/kernel/pid_max").expect("the kernel says how far pids go");
+    let pid = fs::read_to_string("/proc/sys/kernel/pid_max").expect("pid_max is readable");
     let pid = pid.trim().parse().expect("a number");
     Trace::pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
 }
@@ -63,7 +63,7 @@ fn process_exiting_during_attach_is_traced_or_refused() {
 
 #[test]
 fn kernel_thread_is_refused() {
-    let name = fs::read_to_string("/proc/2/comm").expect("there is a process 2");
+    let name = fs::read_to_string("/proc/2/comm").expect("process 2 exists");
     assert_eq!(name.trim(), "kthreadd");
     Trace::pids(&[2]).run().assert_refused(UNTRACEABLE, &["kernel thread"]);
 }
@@ -82,7 +82,7 @@ fn tid_is_refused_with_the_pid_of_its_process() {
 fn missing_allocator_is_refused_with_inspected_files() {
     let victim = victim::start("bare");
     let path = victim::path("bare");
-    Trace::victim(&victim).run().assert_refused(NO_ALLOCATOR, &[path.to_str().expect("a plain path")]);
+    Trace::victim(&victim).run().assert_refused(NO_ALLOCATOR, &[path.to_str().expect("the path is UTF-8")]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn unwritable_output_is_refused_before_probing() {
     fs::create_dir(&directory).expect("the scratch directory is writable");
     for output in [scratch.join("no such directory/out.json"), directory] {
         let trace = Trace::victim(&victim).option("-o").option(&output);
-        trace.run().assert_refused(OUTPUT, &[output.to_str().expect("a plain path")]);
+        trace.run().assert_refused(OUTPUT, &[output.to_str().expect("the path is UTF-8")]);
         assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
     }
 }
@@ -164,7 +164,7 @@ fn libc_of(pid: u32) -> String {
 
 fn hostile_file(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).expect("the scratch directory is writable");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file is writable");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn malformed_elf_files_do_not_stop_the_trace() {
     let paths = files.map(|(name, bytes)| {
         let path = scratch.join(name);
         hostile_file(&path, bytes);
-        path.into_os_string().into_string().expect("a plain path")
+        path.into_os_string().into_string().expect("the path is UTF-8")
     });
     let mut victim = victim::start_with("hostile", &paths.each_ref().map(String::as_str));
     let tracer = Trace::victim(&victim).start();
@@ -210,12 +210,12 @@ fn damaged_allocator_file_is_refused() {
     fs::copy(libc_of(victim::start("exact").pid()), &copy).expect("the C library can be copied");
     let mut command = Command::new(victim::path("steady"));
     let mut victim = Victim::start(command.arg("100").env("LD_LIBRARY_PATH", scratch.as_os_str()));
-    assert_eq!(libc_of(victim.pid()), copy.to_str().expect("a plain path"));
+    assert_eq!(libc_of(victim.pid()), copy.to_str().expect("the path is UTF-8"));
     // The running process does not read the headers again.
-    let file: File = OpenOptions::new().write(true).open(&copy).expect("the copy is ours");
+    let file: File = OpenOptions::new().write(true).open(&copy).expect("the copy is writable");
     file.write_all_at(&u64::MAX.to_le_bytes(), 32).expect("the copy is writable");
     file.write_all_at(&u64::MAX.to_le_bytes(), 40).expect("the copy is writable");
-    Trace::victim(&victim).run().assert_refused(DAMAGED, &[copy.to_str().expect("a plain path")]);
+    Trace::victim(&victim).run().assert_refused(DAMAGED, &[copy.to_str().expect("the path is UTF-8")]);
     victim.work();
     victim.finish();
 }

@@ -69,7 +69,7 @@ fn assert_rusage_matches(interval: &str, trace: impl FnOnce(&Victim, u32) -> Tra
             "{name}: {:#?}",
             report.entries_of(pid)
         );
-        let last = report.entries_of(pid).into_iter().next_back().expect("there is one");
+        let last = report.entries_of(pid).into_iter().next_back().expect("the process has an entry");
         assert_eq!((last.ended.as_deref(), last.peak_resident_bytes), (Some("exit"), Some(peak)), "{name}: {last:#?}");
         assert_eq!(last.resident_bytes, None);
     }

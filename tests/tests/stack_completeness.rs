@@ -77,7 +77,7 @@ fn nearly_all_stacks_of_common_tools_are_complete() {
         let report = Trace::command(command).options(&["--max-depth", "256", "--ring-size", "64MiB"]).run().report();
         report.assert_nothing_lost();
         let ends = ends(&report);
-        let last = report.processes.last().expect("there is a process");
+        let last = report.processes.last().expect("a process is reported");
         println!(
             "{:>10}: {:.2} % complete of {:>7}  {ends:?}",
             last.comm,

@@ -27,7 +27,7 @@ struct Subject<'words> {
 
 impl Subject<'_> {
     fn new(program: impl AsRef<Path>) -> Self {
-        let program = program.as_ref().canonicalize().expect("the program is there");
+        let program = program.as_ref().canonicalize().expect("the executable is installed");
         Self { program, arguments: &[], variables: &[], every: 1, skip: 0 }
     }
 
@@ -123,7 +123,7 @@ fn cc1plus_stacks_match_libgcc() {
     fs::write(&source, CPP).expect("the scratch directory is writable");
     run(Command::new("g++").arg("-E").arg(&source).arg("-o").arg(&preprocessed));
     let compiler = run(Command::new("g++").arg("-print-prog-name=cc1plus"));
-    let source = preprocessed.to_str().expect("the scratch directory has a name in UTF-8");
+    let source = preprocessed.to_str().expect("the path is UTF-8");
     let arguments = ["-quiet", "-O2", "-fpreprocessed", source, "-o", "/dev/null"];
     Subject { arguments: &arguments, every: 13, ..Subject::new(compiler.trim()) }.stacks_equal();
 }

@@ -23,7 +23,7 @@ fn inlined_function_has_its_own_frame() {
     let (report, expected) = trace(victim::start("inlined"));
     report.assert_site("inlined.c", &expected.sites[0]);
     for stack in report.stacks_with_leaf("inlined_inner") {
-        let [.., main, outer, inner] = &stack.frames[..] else { panic!("too short: {stack:#?}") };
+        let [.., main, outer, inner] = &stack.frames[..] else { panic!("the stack is too short: {stack:#?}") };
         let names = [main, outer, inner].map(|frame| frame.name.as_deref().unwrap_or_default());
         assert_eq!(names, ["main", "real_outer", "inlined_inner"]);
         assert!(inner.inlined && !outer.inlined && !main.inlined, "{stack:#?}");
@@ -129,7 +129,7 @@ impl<'scratch> Stage<'scratch> {
         let to = self.directory.join(to.strip_prefix("/").expect("an absolute path"));
         fs::create_dir_all(to.parent().expect("a file is in a directory")).expect("the stage is writable");
         fs::copy(from, &to).expect("the file can be copied");
-        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("the copy is ours");
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("the copy is writable");
     }
 
     /// Moves the victim's symbols and debug information to the system's debug directory.
@@ -140,10 +140,10 @@ impl<'scratch> Stage<'scratch> {
         run(Command::new("strip").arg("--strip-all").arg(&program));
         let notes = run(Command::new("readelf").arg("-n").arg(&program));
         let build_id =
-            notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).expect("it has a build-id");
+            notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).expect("the victim has a build ID");
         let (directory, file) = build_id.split_at(2);
         self.put(&debug, Path::new(&format!("/usr/lib/debug/.build-id/{directory}/{file}.debug")));
-        fs::remove_file(debug).expect("the file is ours");
+        fs::remove_file(debug).expect("the file is writable");
     }
 
     fn start(&self) -> Victim {

@@ -109,7 +109,9 @@ fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> 
 fn generated_code_is_crossed_only_by_frame_pointer() {
     let Traced { report, expected: totals } = Traced::victim("generated");
     report.assert_equals(&totals);
-    let [(end, names, count)] = &through_generated(&report, 1)[..] else { panic!("not one: {:#?}", report.stacks) };
+    let [(end, names, count)] = &through_generated(&report, 1)[..] else {
+        panic!("not one stack: {:#?}", report.stacks)
+    };
     assert_eq!((*end, *count), ("generated", 30));
     assert_eq!(names[names.len() - 5..], ["main", "through", "?", "called_back", "allocate"]);
     assert_eq!(names[0], "_start");

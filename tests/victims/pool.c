@@ -1,5 +1,5 @@
 /* A memory pool on top of malloc, and direct calls of malloc. The pool's functions have other signatures than those of
- * a C library, and its blocks start behind a header, at addresses that malloc never returned. */
+ * a C library, and its blocks follow a header, at addresses that malloc never returned. */
 #include "ledger.h"
 
 #include <stdlib.h>

@@ -69,8 +69,8 @@ static void open_samples(void) {
     if (__atomic_exchange_n(&opened, 1, __ATOMIC_ACQ_REL))
         return;
     struct samples *shared = shared_file("STACK_SHIM_FILE=", sizeof(struct samples));
-    uint64_t nobody = 0;
-    __atomic_compare_exchange_n(&shared->pid, &nobody, (uint64_t)getpid(), 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    uint64_t unset = 0;
+    __atomic_compare_exchange_n(&shared->pid, &unset, (uint64_t)getpid(), 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
     __atomic_store_n(&samples, shared, __ATOMIC_RELEASE);
 }
 
