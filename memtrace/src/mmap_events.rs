@@ -1,8 +1,7 @@
-//! Each mapping of code, told by the kernel as it is made.
+//! Events of perf about executable mappings, exec, comm, fork and exit.
 //!
-//! A command that lives for milliseconds ends before anyone can read `/proc/PID/maps`. The kernel writes a perf record for
-//! every executable mapping, every `exec`, fork and exit, into one ring a processor; nothing of it is a sample, so a
-//! process that does none of these costs nothing.
+//! A command that lives for milliseconds exits before `/proc/PID/maps` can be read. perf writes a record for each executable
+//! mapping, exec, fork and exit into one ring per CPU. Nothing is sampled: a process that does none of these costs nothing.
 
 mod open;
 mod record;
@@ -15,74 +14,72 @@ use record::Record;
 use ring::Ring;
 
 use crate::model::Pid;
-pub use record::{FileIdentity, MappingKind, MmapEvent};
+pub(crate) use record::{FileIdentity, MmapEvent, MmapEventKind};
 
-/// How large each processor's ring is. Some 150 bytes a record: 3,500 mappings between two drains, as many as a hundred
-/// short programs make. Root's rings are not held to `perf_event_mlock_kb` (`perf_mmap`, kernel/events/core.c).
+/// Size of the ring of one CPU. A record takes about 150 bytes: 3,500 mappings between two drains, as many as a hundred short
+/// commands make. `perf_event_mlock_kb` does not limit root (`perf_mmap`, kernel/events/core.c).
 const RING_BYTES: usize = 512 * 1024;
 
-/// The kernel's records about the mappings of all processes, kept for those that are followed.
+/// Reader of the events of all processes; delivers those of followed processes.
 #[derive(Debug)]
-pub struct MappingEvents {
+pub(crate) struct MmapEvents {
     rings: Vec<Ring>,
     queue: Queue,
     build_ids: bool,
 }
 
-impl MappingEvents {
-    /// Asks the kernel for the records, from now on, of all processors that are online. No process is followed yet.
+impl MmapEvents {
+    /// Opens one perf event for each of the CPUs `cpus`. No process is followed yet.
     ///
-    /// Processes are named as the caller's pid namespace names them.
+    /// Pids are those of the caller's pid namespace.
     ///
     /// # Errors
     ///
-    /// `EACCES` or `EPERM` without `CAP_PERFMON` (before Linux 5.8 `CAP_SYS_ADMIN`) where `kernel.perf_event_paranoid`
-    /// is above 0, and what else `perf_event_open(2)` and `mmap(2)` return.
-    pub fn open() -> io::Result<Self> {
-        let processors = aya::util::online_cpus().map_err(|(_, error)| error)?;
-        let mut rings = Vec::with_capacity(processors.len());
-        let mut all_name_build_ids = true;
-        for processor in processors {
-            match open::open(processor) {
-                Ok((event, build_ids)) => {
+    /// `EACCES` or `EPERM` without `CAP_PERFMON` (before Linux 5.8 `CAP_SYS_ADMIN`) if `kernel.perf_event_paranoid` is above
+    /// 0; other errors of `perf_event_open(2)` and `mmap(2)`.
+    pub(crate) fn open(cpus: &[u32]) -> io::Result<Self> {
+        let mut rings = Vec::with_capacity(cpus.len());
+        let mut build_ids = true;
+        for &cpu in cpus {
+            match open::open(cpu) {
+                Ok((event, has_build_ids)) => {
                     rings.push(Ring::map(event, RING_BYTES)?);
-                    all_name_build_ids &= build_ids;
+                    build_ids &= has_build_ids;
                 }
-                // The processor went offline since it was listed.
+                // The CPU is offline.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { rings, queue: Queue::default(), build_ids: all_name_build_ids })
+        Ok(Self { rings, queue: Queue::default(), build_ids })
     }
 
-    /// Whether files are told by their build-ids (since Linux 5.12), not by device and inode.
-    #[must_use]
-    pub fn name_build_ids(&self) -> bool {
+    /// Returns true if events identify files by build ID (since Linux 5.12) instead of device and inode.
+    pub(crate) fn has_build_ids(&self) -> bool {
         self.build_ids
     }
 
-    /// Keeps the records of `pid` and of the processes that it forks: those not drained yet, and those to come.
-    pub fn follow(&mut self, pid: Pid) {
+    /// Follows `pid` and the processes that it forks. Events that wait in the rings are included.
+    pub(crate) fn follow(&mut self, pid: Pid) {
         self.queue.follow(pid);
     }
 
-    /// Keeps the records of all processes.
-    pub fn follow_all(&mut self) {
-        self.queue.all = true;
+    /// Follows all processes.
+    pub(crate) fn follow_all(&mut self) {
+        self.queue.follows_all = true;
     }
 
-    /// Hands over what happened in followed processes since the last call, each process' notices in their true order, and
-    /// returns how many records of any process the kernel had no room for.
+    /// Passes the events of followed processes since the last call to `sink`, those of one process in their order. Returns
+    /// the number of records that the kernel dropped because a ring was full.
     ///
-    /// What happens during the call is left for the next one.
+    /// Events that occur during the call are left for the next one.
     ///
     /// # Errors
     ///
-    /// What the clock returns.
-    pub fn drain(&mut self, sink: impl FnMut(MmapEvent)) -> io::Result<u64> {
-        // A thread writes a record before it can do the next thing, perhaps on another processor. So a record from before
-        // this moment is in its ring already or has no successor from before this moment; taking no others keeps the order.
+    /// Errors of `clock_gettime(2)`.
+    pub(crate) fn drain(&mut self, sink: impl FnMut(MmapEvent)) -> io::Result<u64> {
+        // A thread writes a record before its next action, which may happen on another CPU. So a record older than the
+        // horizon is already in its ring, or is followed by none older than the horizon. Younger records have to wait.
         let horizon = open::now()?;
         let queue = &mut self.queue;
         for ring in &mut self.rings {
@@ -92,13 +89,12 @@ impl MappingEvents {
     }
 }
 
-/// Puts the records of several rings into one order, and keeps those of followed processes.
+/// Merges the events of all rings by time, and drops those of processes that are not followed.
 #[derive(Debug, Default)]
 struct Queue {
-    /// The processes that are followed, and whether their first thread has ended.
+    /// Followed processes; true if the main thread has exited.
     followed: BTreeMap<Pid, bool>,
-    /// Whether all are.
-    all: bool,
+    follows_all: bool,
     waiting: Vec<MmapEvent>,
     lost: u64,
 }
@@ -108,44 +104,44 @@ impl Queue {
         self.followed.insert(pid, false);
     }
 
-    /// Takes up a record as it lies in a ring.
+    /// Parses a record and adds its event.
     fn push(&mut self, bytes: &[u8]) {
         match record::parse(bytes) {
-            Some(Record::ProcessEvent(notice)) => self.waiting.push(notice),
+            Some(Record::Event(event)) => self.waiting.push(event),
             Some(Record::Lost(count)) => self.lost = self.lost.saturating_add(count),
             Some(Record::Other) => {}
-            // A record that can't be understood is a mapping that is not known.
+            // A malformed record may be a mapping.
             None => self.lost = self.lost.saturating_add(1),
         }
     }
 
-    /// Hands over what is not younger than `horizon`, and returns how many records were lost since the last call.
+    /// Passes the events up to the time `horizon` to `sink`. Returns the number of records lost since the last call.
     fn deliver(&mut self, horizon: u64, mut sink: impl FnMut(MmapEvent)) -> u64 {
-        // Stable: records of one ring with equal times stay in their order.
-        self.waiting.sort_by_key(|notice| notice.time_ns);
-        let due = self.waiting.partition_point(|notice| notice.time_ns <= horizon);
-        for notice in self.waiting.drain(..due) {
-            let pid = notice.pid;
-            if self.all {
-                sink(notice);
+        // A stable sort keeps the order of records of one ring that have equal times.
+        self.waiting.sort_by_key(|event| event.time_ns);
+        let due = self.waiting.partition_point(|event| event.time_ns <= horizon);
+        for event in self.waiting.drain(..due) {
+            let pid = event.pid;
+            if self.follows_all {
+                sink(event);
                 continue;
             }
-            match notice.kind {
-                MappingKind::Fork { parent } if self.followed.contains_key(&parent) => {
+            match event.kind {
+                MmapEventKind::Fork { parent } if self.followed.contains_key(&parent) => {
                     self.followed.insert(pid, false);
                 }
-                // The pid of a process that was followed names another now.
-                MappingKind::Fork { .. } if self.followed.get(&pid) == Some(&true) => {
+                // The pid of a process that has exited is reused.
+                MmapEventKind::Fork { .. } if self.followed.get(&pid) == Some(&true) => {
                     self.followed.remove(&pid);
                 }
-                // Not the end yet where other threads live on.
-                MappingKind::Exit => {
+                // Other threads may still run.
+                MmapEventKind::Exit => {
                     self.followed.entry(pid).and_modify(|exited| *exited = true);
                 }
                 _ => {}
             }
             if self.followed.contains_key(&pid) {
-                sink(notice);
+                sink(event);
             }
         }
         std::mem::take(&mut self.lost)

@@ -6,7 +6,8 @@ use super::permissions::{BPF, Held, PERFMON};
 use super::trial::{Refusal, Trial, probe_oneself};
 use super::{Area, Finding, RELEASE, Verdict, numbers, read};
 use crate::kernel::features;
-use crate::mmap_events::MappingEvents;
+use crate::mmap_events::MmapEvents;
+use crate::procfs;
 use crate::session::overhead::probe_cost::Traps;
 
 const NEWER: &str = "boot Linux 5.10 or newer";
@@ -157,7 +158,7 @@ pub(super) fn microseconds(time: Duration) -> String {
 
 /// Without them a trace still works, but for what is mapped while it runs.
 fn mapping_notices(held: &Held) -> Finding {
-    let outcome = MappingEvents::open().map(|events| events.name_build_ids());
+    let outcome = procfs::online_cpus().and_then(|cpus| MmapEvents::open(&cpus)).map(|events| events.has_build_ids());
     match outcome.map_err(|error| Refusal::of("hear of mappings", &error)) {
         Ok(false) => Finding::warn(
             Area::Kernel,

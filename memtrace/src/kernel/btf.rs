@@ -3,9 +3,6 @@
 //! The format is that of Documentation/bpf/btf.rst. Only what is needed to find a struct by name and a member in it,
 //! anonymous structs and unions inside included, is read.
 
-/// Where the kernel shows its type information.
-pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
-
 const MAGIC: u16 = 0xeb9f;
 const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
@@ -219,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_running_kernel_s_own_is_understood() {
-        let data = std::fs::read(PATH).unwrap();
+        let data = std::fs::read(crate::procfs::kernel_btf()).unwrap();
         let btf = Btf::parse(&data).unwrap();
         assert!(btf.member_offset("task_struct", "signal").is_some_and(|offset| offset > 0));
         assert!(btf.member_offset("signal_struct", "live").is_some());

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::btf;
 use super::error::KernelError;
 use super::load::Kernel;
 use super::multi;
@@ -11,9 +10,7 @@ use super::process_filter::ProcessFilter;
 use super::rings::RingReader;
 use super::settings::{self, Options};
 use crate::model::Bytes;
-
-/// Shows that the kernel has uprobes, and by what number to ask for them.
-const UPROBES: &str = "/sys/bus/event_source/devices/uprobe/type";
+use crate::procfs;
 
 /// What the kernel half is tried with: everything that the verifier could refuse is in it.
 const TRIAL: Options = Options {
@@ -75,7 +72,7 @@ pub fn type_information() -> Result<(), KernelError> {
 ///
 /// [`KernelError::Unsupported`] where there are none.
 pub fn user_probes() -> Result<(), KernelError> {
-    present(UPROBES, "probe user programs", "it needs CONFIG_UPROBE_EVENTS=y")
+    present(procfs::uprobe_type(), "probe user programs", "it needs CONFIG_UPROBE_EVENTS=y")
 }
 
 /// Loads the kernel half with all of its programs. Nothing counts, and it goes when it is dropped.
@@ -108,12 +105,15 @@ pub fn tells_groups() -> bool {
 }
 
 fn btf_is_there() -> Result<(), KernelError> {
-    present(btf::PATH, "describe its own types", "it needs CONFIG_DEBUG_INFO_BTF=y")
+    present(procfs::kernel_btf(), "describe its own types", "it needs CONFIG_DEBUG_INFO_BTF=y")
 }
 
-fn present(path: &str, action: &str, reason: &str) -> Result<(), KernelError> {
-    if Path::new(path).exists() {
+fn present(path: &Path, action: &str, reason: &str) -> Result<(), KernelError> {
+    if path.exists() {
         return Ok(());
     }
-    Err(KernelError::Unsupported { action: action.to_owned(), reason: format!("{path} is missing; {reason}") })
+    Err(KernelError::Unsupported {
+        action: action.to_owned(),
+        reason: format!("{} is missing; {reason}", path.display()),
+    })
 }

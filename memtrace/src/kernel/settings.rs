@@ -5,11 +5,12 @@ use std::num::NonZeroU32;
 
 use memtrace_common::wire::{AreaLayout, CountsLayout, GroupLayout, MAX_FRAMES, MAX_RINGS, ReclaimLayout, Settings};
 
-use super::btf::{self, Btf};
+use super::btf::Btf;
 use super::error::KernelError;
 use super::process_filter::ProcessFilter;
 use super::tracepoints;
 use crate::model::Bytes;
+use crate::procfs;
 
 /// A ring's reader is woken when its backlog passes one part in so many of the ring.
 const WAKE_PART: u64 = 4;
@@ -56,9 +57,9 @@ impl Options {
 pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let unknown = |what: &str| KernelError::Unsupported {
         action: String::from("describe its own types"),
-        reason: format!("{what} cannot be found in {}", btf::PATH),
+        reason: format!("{what} cannot be found in {}", procfs::kernel_btf().display()),
     };
-    let types = std::fs::read(btf::PATH)
+    let types = std::fs::read(procfs::kernel_btf())
         .map_err(|error| KernelError::from_error("read the kernel's type information", &error))?;
     let types = Btf::parse(&types).ok_or_else(|| unknown("anything"))?;
     let member = |name: &str, member: &str| {
@@ -66,7 +67,10 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     };
     let [task_utask, utask_instances, instance_stack, instance_address, instance_next] = return_instances(&types)
         .unwrap_or_else(|| {
-            log::warn!("pending return probes cannot be seen: {} does not say where they are", btf::PATH);
+            log::warn!(
+                "pending return probes cannot be seen: {} does not say where they are",
+                procfs::kernel_btf().display()
+            );
             [0; 5]
         });
     let areas = areas(&types).unwrap_or_else(|| {
@@ -76,7 +80,10 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let mut counts = CountsLayout::default();
     if options.page_sample.is_some() {
         counts = self::counts(&types).unwrap_or_else(|| {
-            log::warn!("of processes that end, page faults are not counted: {} does not say where they are", btf::PATH);
+            log::warn!(
+                "of processes that end, page faults are not counted: {} does not say where they are",
+                procfs::kernel_btf().display()
+            );
             CountsLayout::default()
         });
     }

@@ -1,13 +1,14 @@
 //! The programs that follow processes and threads, at tracepoints of the kernel.
 
 use std::collections::BTreeMap;
-use std::{fs, iter};
+use std::iter;
 
 use memtrace_common::wire::{self, TURNS};
 
 use super::counters::Turns;
 use super::error::KernelError;
 use super::load::Kernel;
+use crate::procfs;
 
 /// A tracepoint and its programs, in the order in which they run.
 struct Tracepoint {
@@ -52,9 +53,6 @@ const CALLS: [Tracepoint; wire::CALLS as usize] = [
     },
 ];
 
-/// Where the running kernel's release is.
-const RELEASE: &str = "/proc/sys/kernel/osrelease";
-
 impl Tracepoint {
     /// Those that take turns.
     fn programs(&self) -> impl Iterator<Item = &'static str> {
@@ -92,7 +90,7 @@ pub(super) fn programs_a_call() -> u32 {
 /// Whether programs at tracepoints can be preempted ("tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with
 /// SRCU-fast", Linux 7.0): no trial would tell. What is taken to be so has the calls seen by more programs than it needs.
 fn are_preempted() -> bool {
-    fs::read_to_string(RELEASE).is_ok_and(|release| is_preempting(&release))
+    procfs::kernel_release().is_some_and(|release| is_preempting(&release))
 }
 
 fn is_preempting(release: &str) -> bool {

@@ -1,11 +1,11 @@
-//! How the kernel is asked for records about mappings: one event a processor, for all processes.
+//! Perf event that records the mappings of all processes on one CPU.
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
-/// `struct perf_event_attr` (include/uapi/linux/perf_event.h) up to `PERF_ATTR_SIZE_VER5`, which every kernel with BPF has;
-/// a kernel takes the fields behind that as zero.
+/// `struct perf_event_attr` (include/uapi/linux/perf_event.h) up to `PERF_ATTR_SIZE_VER5`, which every kernel with BPF has.
+/// The kernel takes later fields as zero.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Attributes {
@@ -33,13 +33,13 @@ struct Attributes {
 const _: () = assert!(size_of::<Attributes>() == 112, "PERF_ATTR_SIZE_VER5");
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
-/// Counts nothing; its records come all the same.
+/// Counts nothing, but its records are written.
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
-/// Bits of the flags word, by the order of the bit fields in `struct perf_event_attr`.
+/// Bit fields of `struct perf_event_attr`, in their order.
 mod flag {
     pub(super) const MMAP: u64 = 1 << 8;
     pub(super) const COMM: u64 = 1 << 9;
@@ -52,21 +52,21 @@ mod flag {
     pub(super) const BUILD_ID: u64 = 1 << 34;
 }
 
-/// Opens the event of one processor; with it, whether its records name build-ids.
-pub(super) fn open(processor: u32) -> io::Result<(OwnedFd, bool)> {
-    // Before 5.12 the build-id's flag is a reserved one and refused; then records name device and inode.
-    match open_with(processor, flag::BUILD_ID) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((open_with(processor, 0)?, false)),
+/// Opens the event of one CPU. The second value is true if its records contain build IDs.
+pub(super) fn open(cpu: u32) -> io::Result<(OwnedFd, bool)> {
+    // Before Linux 5.12, the flag is reserved and refused. Records then contain device and inode.
+    match open_with(cpu, flag::BUILD_ID) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((open_with(cpu, 0)?, false)),
         result => Ok((result?, true)),
     }
 }
 
-fn open_with(processor: u32, more: u64) -> io::Result<OwnedFd> {
+fn open_with(cpu: u32, additional_flags: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: PERF_TYPE_SOFTWARE,
         size: size_of::<Attributes>() as u32,
         config: PERF_COUNT_SW_DUMMY,
-        // What every record ends with; `record` counts on it.
+        // Trailer of each record, which `record` parses.
         sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
         flags: flag::MMAP
             | flag::COMM
@@ -76,21 +76,21 @@ fn open_with(processor: u32, more: u64) -> io::Result<OwnedFd> {
             | flag::MMAP2
             | flag::COMM_EXEC
             | flag::USE_CLOCKID
-            | more,
-        // Nobody waits for these events, so nobody need be woken.
+            | additional_flags,
+        // The rings are polled.
         wakeup_watermark: u32::MAX,
         clockid: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
     };
     let any_process: libc::pid_t = -1;
     let no_group: libc::c_int = -1;
-    // SAFETY: the attributes are as long as they say, initialized, and outlive the call, which keeps no pointer to them.
+    // SAFETY: the attributes are initialized and have the size in their field; the call keeps no pointer to them.
     let result = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
             any_process,
-            processor,
+            cpu,
             no_group,
             PERF_FLAG_FD_CLOEXEC,
         )
@@ -99,14 +99,14 @@ fn open_with(processor: u32, more: u64) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us, and nothing else owns it.
+    // SAFETY: the call returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The monotonic clock, which the records carry too, in nanoseconds.
+/// Monotonic clock in nanoseconds, as in the records.
 pub(super) fn now() -> io::Result<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec of ours.
+    // SAFETY: the pointer is to a local timespec.
     if unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) } != 0 {
         return Err(io::Error::last_os_error());
     }

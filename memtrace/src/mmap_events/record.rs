@@ -1,4 +1,4 @@
-//! What the records say (include/uapi/linux/perf_event.h, `enum perf_event_type`). Pure.
+//! Parser of perf records (include/uapi/linux/perf_event.h, `enum perf_event_type`). Pure.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -6,81 +6,59 @@ use std::path::PathBuf;
 
 use crate::model::{AbsAddr, BuildId, FileOffset, Pid, Tid};
 
-/// Something that happened to a process' mappings.
+/// Change of a process' mappings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MmapEvent {
-    /// The process.
-    pub pid: Pid,
-    /// The thread that did it.
-    pub tid: Tid,
-    /// When: the monotonic clock, in nanoseconds.
-    pub time_ns: u64,
-    /// What happened.
-    pub kind: MappingKind,
+pub(crate) struct MmapEvent {
+    pub(crate) pid: Pid,
+    pub(crate) tid: Tid,
+    /// Monotonic clock.
+    pub(crate) time_ns: u64,
+    pub(crate) kind: MmapEventKind,
 }
 
-/// What happened to a process' mappings.
+/// Kind of an [`MmapEvent`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MappingKind {
-    /// Memory was mapped that may be executed, or was allowed to be.
+pub(crate) enum MmapEventKind {
+    /// Memory was mapped as executable, or made executable.
     Mapped {
-        /// The first address.
         start: AbsAddr,
-        /// The address behind the last.
+        /// First address after the mapping.
         end: AbsAddr,
-        /// Where in the file the first address lies.
+        /// Offset in the file of `start`.
         offset: FileOffset,
-        /// The path as the process sees it, ` (deleted)` appended where it is; or a name of the kernel's own, as `[vdso]`
-        /// and `//anon`.
+        /// Path in the process' mount namespace, with ` (deleted)` appended if the file is unlinked; or a special name, such
+        /// as `[vdso]` and `//anon`.
         path: PathBuf,
-        /// Which file it is.
         identity: FileIdentity,
-        /// The `PROT_*` bits.
+        /// `PROT_*` bits.
         protection: u32,
     },
-    /// The process runs a new program; its old mappings are gone.
-    Exec {
-        /// Its short name from now on.
-        comm: String,
-    },
-    /// The thread goes by another short name; the process does where it is its first thread.
-    Comm {
-        /// The name.
-        comm: String,
-    },
-    /// The process began as a copy of another, mappings included.
-    Fork {
-        /// The other process.
-        parent: Pid,
-    },
-    /// The process' first thread ended.
+    /// The process replaced its executable and dropped its mappings.
+    Exec { comm: String },
+    /// The thread changed its name. The name of the main thread is that of the process.
+    Comm { comm: String },
+    /// The process was forked and has its parent's mappings.
+    Fork { parent: Pid },
+    /// The process' main thread exited.
     Exit,
 }
 
-/// Which file was mapped.
+/// Identity of a mapped file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileIdentity {
-    /// The file's build-id (since Linux 5.12, where it has one and the kernel could read it).
+pub(crate) enum FileIdentity {
+    /// Build ID: since Linux 5.12, if the file has one and the kernel could read it.
     BuildId(BuildId),
-    /// The file by its file system; all zero where there is none.
-    Inode {
-        /// The device's major number.
-        major: u32,
-        /// The device's minor number.
-        minor: u32,
-        /// The inode.
-        inode: u64,
-    },
+    /// Device and inode; all zero if no file is mapped.
+    Inode { major: u32, minor: u32, inode: u64 },
 }
 
-/// What a record is to memtrace.
+/// Content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// Something that happened to a process.
-    ProcessEvent(MmapEvent),
-    /// So many records found no room.
+    Event(MmapEvent),
+    /// Number of records that the kernel dropped.
     Lost(u64),
-    /// Of no interest: what happened to a thread.
+    /// Record that is not needed, such as those about threads.
     Other,
 }
 
@@ -96,10 +74,10 @@ const PERF_RECORD_MMAP2: u32 = 10;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 
-/// The longest build-id that a record holds (`BUILD_ID_SIZE_MAX`).
+/// Size of the longest build ID (`BUILD_ID_SIZE_MAX`).
 const BUILD_ID_BYTES: usize = 20;
 
-/// Reads a record; `None` where it is not what its header says.
+/// Parses a record; `None` if it is malformed.
 pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
     let mut fields = Fields(bytes);
     let kind = fields.u32()?;
@@ -109,7 +87,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
         let _event = fields.u64()?;
         return Some(Record::Lost(fields.u64()?));
     }
-    // What PERF_SAMPLE_TID and PERF_SAMPLE_TIME append to every record: pid (4), tid (4), time (8).
+    // PERF_SAMPLE_TID and PERF_SAMPLE_TIME append a trailer to each record: pid (4), tid (4), time (8).
     let (body, trailer) = fields.0.split_at_checked(fields.0.len().checked_sub(16)?)?;
     let time_ns = Fields(trailer.get(8..)?).u64()?;
     let mut fields = Fields(body);
@@ -122,22 +100,22 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
         PERF_RECORD_COMM => {
             let tid = fields.u32()?;
             let comm = String::from_utf8_lossy(fields.text()).into_owned();
-            (tid, if misc & MISC_COMM_EXEC != 0 { MappingKind::Exec { comm } } else { MappingKind::Comm { comm } })
+            (tid, if misc & MISC_COMM_EXEC != 0 { MmapEventKind::Exec { comm } } else { MmapEventKind::Comm { comm } })
         }
         PERF_RECORD_FORK | PERF_RECORD_EXIT => {
             let parent = Pid(fields.u32()?);
             let tid = fields.u32()?;
-            let forked = kind == PERF_RECORD_FORK;
-            (tid, if forked { MappingKind::Fork { parent } } else { MappingKind::Exit })
+            let is_fork = kind == PERF_RECORD_FORK;
+            (tid, if is_fork { MmapEventKind::Fork { parent } } else { MmapEventKind::Exit })
         }
         _ => return Some(Record::Other),
     };
-    // Threads are born, die and are named without the process being so.
-    let of_thread = tid != pid.0 && !matches!(kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
-    Some(if of_thread { Record::Other } else { Record::ProcessEvent(MmapEvent { pid, tid: Tid(tid), time_ns, kind }) })
+    // Fork, exit and comm of other threads than the main thread do not concern the process.
+    let is_of_thread = tid != pid.0 && !matches!(kind, MmapEventKind::Mapped { .. } | MmapEventKind::Exec { .. });
+    Some(if is_of_thread { Record::Other } else { Record::Event(MmapEvent { pid, tid: Tid(tid), time_ns, kind }) })
 }
 
-fn mapped(fields: &mut Fields<'_>, has_build_id: bool) -> Option<MappingKind> {
+fn mapped(fields: &mut Fields<'_>, has_build_id: bool) -> Option<MmapEventKind> {
     let start = fields.u64()?;
     let length = fields.u64()?;
     let offset = FileOffset(fields.u64()?);
@@ -152,17 +130,17 @@ fn mapped(fields: &mut Fields<'_>, has_build_id: bool) -> Option<MappingKind> {
     let _flags = fields.u32()?;
     let path = PathBuf::from(OsString::from_vec(fields.text().to_vec()));
     let end = AbsAddr(start.checked_add(length)?);
-    Some(MappingKind::Mapped { start: AbsAddr(start), end, offset, path, identity, protection })
+    Some(MmapEventKind::Mapped { start: AbsAddr(start), end, offset, path, identity, protection })
 }
 
-/// Bytes not read yet.
+/// Rest of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
+        let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
-        Some(taken)
+        Some(bytes)
     }
 
     fn u16(&mut self) -> Option<u16> {
@@ -177,7 +155,7 @@ impl<'a> Fields<'a> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// What is left, up to the first zero: the kernel pads text with zeros.
+    /// Returns the rest up to the first zero byte: the kernel pads strings with zeros.
     fn text(&self) -> &'a [u8] {
         self.0.split(|&byte| byte == 0).next().unwrap_or_default()
     }
@@ -189,7 +167,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A record as perf_event_open(2) lays it out.
+    /// Encodes a record like perf_event_open(2).
     pub(in super::super) fn record(kind: u32, misc: u16, body: &[&[u8]], pid: u32, time: u64) -> Vec<u8> {
         let mut bytes = [kind.to_ne_bytes().as_slice(), &misc.to_ne_bytes(), &[0; 2], &body.concat()].concat();
         while bytes.len() % 8 != 0 {
@@ -227,15 +205,15 @@ pub(super) mod tests {
         record(PERF_RECORD_LOST, 0, &[&words(&[77, count])], 0, 0)
     }
 
-    fn notice(bytes: &[u8]) -> MmapEvent {
+    fn event(bytes: &[u8]) -> MmapEvent {
         match parse(bytes) {
-            Some(Record::ProcessEvent(notice)) => notice,
+            Some(Record::Event(event)) => event,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_mapping_with_device_and_inode_is_read_whole() {
+    fn a_mapping_with_device_and_inode_is_parsed() {
         let bytes = record(
             PERF_RECORD_MMAP2,
             2,
@@ -254,7 +232,7 @@ pub(super) mod tests {
             pid: Pid(10),
             tid: Tid(11),
             time_ns: 99,
-            kind: MappingKind::Mapped {
+            kind: MmapEventKind::Mapped {
                 start: AbsAddr(0x7f00_0000),
                 end: AbsAddr(0x7f00_2000),
                 offset: FileOffset(0x1000),
@@ -263,11 +241,11 @@ pub(super) mod tests {
                 protection: 5,
             },
         };
-        assert_eq!(notice(&bytes), expected);
+        assert_eq!(event(&bytes), expected);
     }
 
     #[test]
-    fn a_build_id_has_the_length_that_the_record_says() {
+    fn a_build_id_has_the_length_in_the_record() {
         let build_id: Vec<u8> = (1..=20).collect();
         let bytes = |length: u8| {
             let id = [[length, 0, 0, 0].as_slice(), &build_id].concat();
@@ -276,28 +254,28 @@ pub(super) mod tests {
             record(PERF_RECORD_MMAP2, MISC_MMAP_BUILD_ID, &body, 1, 1)
         };
         for length in [0, 8, 20] {
-            let MappingKind::Mapped { identity, .. } = notice(&bytes(length)).kind else { panic!("not a mapping") };
+            let MmapEventKind::Mapped { identity, .. } = event(&bytes(length)).kind else { panic!("not a mapping") };
             assert_eq!(identity, FileIdentity::BuildId(BuildId(build_id[..usize::from(length)].into())));
         }
         assert_eq!(parse(&bytes(21)), None);
     }
 
     #[test]
-    fn an_exec_is_told_from_a_new_name_and_a_processs_from_its_threads() {
-        assert_eq!(notice(&exec(5, "true", 3)).kind, MappingKind::Exec { comm: String::from("true") });
+    fn exec_comm_fork_and_exit_of_processes_are_parsed() {
+        assert_eq!(event(&exec(5, "true", 3)).kind, MmapEventKind::Exec { comm: String::from("true") });
         let comm = |tid| record(PERF_RECORD_COMM, 0, &[&pair(5, tid), b"worker\0"], 5, 1);
-        assert_eq!(notice(&comm(5)).kind, MappingKind::Comm { comm: String::from("worker") });
+        assert_eq!(event(&comm(5)).kind, MmapEventKind::Comm { comm: String::from("worker") });
         assert_eq!(parse(&comm(6)), Some(Record::Other));
-        assert_eq!(notice(&fork(6, 5, 1)).kind, MappingKind::Fork { parent: Pid(5) });
+        assert_eq!(event(&fork(6, 5, 1)).kind, MmapEventKind::Fork { parent: Pid(5) });
         let thread = record(PERF_RECORD_FORK, 0, &[&pair(5, 5), &pair(9, 5), &words(&[1])], 5, 1);
         assert_eq!(parse(&thread), Some(Record::Other));
-        assert_eq!(notice(&exit(5, 1)).kind, MappingKind::Exit);
+        assert_eq!(event(&exit(5, 1)).kind, MmapEventKind::Exit);
         assert_eq!(parse(&lost(12)), Some(Record::Lost(12)));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u32..16) {
+        fn any_bytes_are_parsed_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u32..16) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_chunk_mut::<4>() {
                 *first = kind.to_ne_bytes();

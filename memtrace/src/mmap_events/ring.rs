@@ -1,4 +1,4 @@
-//! The memory that one processor's records come through, shared with the kernel (perf_event_open(2), "MMAP layout").
+//! Ring buffer of one CPU, shared with the kernel (perf_event_open(2), "MMAP layout").
 
 use std::io;
 use std::mem::offset_of;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::HEADER_BYTES;
 
-/// The part of `struct perf_event_mmap_page` that is needed: the positions begin at 1 KiB by definition.
+/// Part of `struct perf_event_mmap_page`. By definition, the positions begin at 1 KiB.
 #[repr(C)]
 struct ControlPage {
     unused: [u8; 1024],
@@ -19,30 +19,30 @@ struct ControlPage {
 const _: () = assert!(offset_of!(ControlPage, head) == 1024, "data_head");
 const _: () = assert!(offset_of!(ControlPage, tail) == 1032, "data_tail");
 
-/// One processor's ring. Closing it ends the event.
+/// Ring of one CPU. Closing it ends the event.
 #[derive(Debug)]
 pub(super) struct Ring {
     view: View,
     mapped: usize,
-    /// Kept open: the event lives as long as its descriptor.
+    /// The event lives as long as its descriptor.
     _event: OwnedFd,
 }
 
 impl Ring {
-    /// Maps `size` bytes of ring, a power of two, for `event`.
+    /// Maps a ring of `size` bytes, a power of two, for `event`.
     pub(super) fn map(event: OwnedFd, size: usize) -> io::Result<Self> {
-        // SAFETY: sysconf reads nothing of ours.
+        // SAFETY: the call has no conditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).map_err(|_| io::Error::last_os_error())?;
         // The kernel takes a power of two of pages, at least one.
         let size = size.max(page);
         let mapped = page + size;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        // SAFETY: the kernel chooses the address, so the mapping replaces no memory in use.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
                 mapped,
-                // Writable, so that the kernel heeds the tail and never overwrites what was not read.
+                // Writable: the kernel then respects the tail and does not overwrite unread records.
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 event.as_raw_fd(),
@@ -53,12 +53,12 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        // SAFETY: the mapping is as long as that, and lives until it is dropped with the view.
+        // SAFETY: the mapping has this length, and lives until it is dropped with the view.
         let view = unsafe { View::new(base, page, size) };
         Ok(Self { view, mapped, _event: event })
     }
 
-    /// Hands over each record that has arrived, and gives their room back to the kernel.
+    /// Passes each record in the ring to `record`, and frees their space.
     pub(super) fn drain(&mut self, record: impl FnMut(&[u8])) {
         self.view.drain(record);
     }
@@ -71,7 +71,7 @@ impl Drop for Ring {
     }
 }
 
-/// A control page and the bytes behind it, wherever they come from.
+/// Control page and the data after it.
 #[derive(Debug)]
 struct View {
     control: NonNull<ControlPage>,
@@ -80,22 +80,22 @@ struct View {
     record: Vec<u8>,
 }
 
-// SAFETY: the memory is reached by nobody else in this process, so it does not matter which thread does.
+// SAFETY: nothing else in this process accesses the memory, so any thread may.
 unsafe impl Send for View {}
 
 impl View {
     /// # Safety
     ///
-    /// `page + size` bytes at `base` must be valid while the view is used, aligned to 8, and be written by others only as
-    /// the kernel does: the head, and data between head and tail.
+    /// `page + size` bytes at `base` must be valid while the view is used, be aligned to 8, and be written only like the
+    /// kernel does: the head, and data between head and tail.
     unsafe fn new(base: NonNull<u8>, page: usize, size: usize) -> Self {
-        // SAFETY: the data begins a page behind the base, inside of what the caller vouches for.
+        // SAFETY: the data begins one page after the base, within the bytes that the caller guarantees.
         let data = unsafe { base.add(page) };
         Self { control: base.cast(), data, size, record: Vec::new() }
     }
 
     fn drain(&mut self, mut record: impl FnMut(&[u8])) {
-        // SAFETY: the control page is valid as `new` demands, and its positions are atomics.
+        // SAFETY: the control page is valid as `new` requires, and its positions are atomics.
         let control = unsafe { self.control.as_ref() };
         // Pairs with the kernel's barrier between writing data and head (kernel/events/ring_buffer.c, perf_output_put_handle).
         let head = control.head.load(Ordering::Acquire);
@@ -106,7 +106,7 @@ impl View {
             self.copy(tail, HEADER_BYTES.min(left), &mut bytes);
             let length = bytes.get(6..8).map_or(0, |size| usize::from(u16::from_ne_bytes([size[0], size[1]])));
             if length < HEADER_BYTES || length > left {
-                // Nothing behind this can be trusted: what is left is skipped, and counted by whoever gets these bytes.
+                // The rest of the ring cannot be parsed and is skipped. The caller counts this record as malformed.
                 record(&bytes);
                 tail = head;
                 break;
@@ -116,26 +116,26 @@ impl View {
             tail += length as u64;
         }
         self.record = bytes;
-        // The data has been copied before the kernel may write over it.
+        // From here on the kernel may overwrite the data.
         control.tail.store(tail, Ordering::Release);
     }
 
-    /// Copies `length` bytes at `position`, which may lie around the end of the ring.
+    /// Copies `length` bytes at `position`, which may wrap around the end of the ring.
     fn copy(&self, position: u64, length: usize, into: &mut Vec<u8>) {
         let length = length.min(self.size);
-        // A power of two, so that the cast's cut does no harm.
+        // The size is a power of two, so truncation by the cast is harmless.
         let start = position as usize & (self.size - 1);
         let first = length.min(self.size - start);
         into.clear();
         into.resize(length, 0);
-        // SAFETY: start is inside of the ring.
-        let from = unsafe { self.data.add(start) };
-        // SAFETY: as many bytes lie between start and the ring's end, and the kernel writes none of them before the tail
-        // has passed; `into` is as long.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), first) };
-        // SAFETY: `into` is at least that long.
+        // SAFETY: `start` is within the ring.
+        let source = unsafe { self.data.add(start) };
+        // SAFETY: `first` bytes lie between `start` and the ring's end, and the kernel writes none of them before the tail
+        // passes them. `into` is at least that long.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), into.as_mut_ptr(), first) };
+        // SAFETY: `into` has at least `first` bytes.
         let rest = unsafe { into.as_mut_ptr().add(first) };
-        // SAFETY: the rest is less than the ring holds, and goes where `into` ends.
+        // SAFETY: the rest is shorter than the ring, and fits into the rest of `into`.
         unsafe { ptr::copy_nonoverlapping(self.data.as_ptr(), rest, length - first) };
     }
 }
@@ -147,7 +147,7 @@ mod tests {
     const PAGE: usize = 4096;
     const SIZE: usize = 4096;
 
-    /// Memory like the kernel's, with the kernel's half played by the test.
+    /// Ring that the test writes in place of the kernel.
     struct Fake {
         words: Vec<u64>,
         head: u64,
@@ -174,11 +174,11 @@ mod tests {
 
         fn drain(&mut self) -> Vec<Vec<u8>> {
             let base = NonNull::new(self.words.as_mut_ptr().cast()).unwrap();
-            // SAFETY: the words are as long as that, and outlive the view.
+            // SAFETY: the words have this size, and outlive the view.
             let mut view = unsafe { View::new(base, PAGE, SIZE) };
             let mut records = Vec::new();
             view.drain(|bytes| records.push(bytes.to_vec()));
-            assert_eq!(self.words[1032 / 8], self.head, "the tail has caught up");
+            assert_eq!(self.words[1032 / 8], self.head, "the tail reaches the head");
             records
         }
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn records_around_the_rings_end_come_whole() {
+    fn records_that_wrap_around_the_end_are_read() {
         for distance in 1..=64 {
             let mut fake = Fake::new(5 * SIZE as u64 - distance);
             let records = [record(32, 1), record(40, 2), record(8, 3)];
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_longer_or_shorter_than_can_be_ends_the_round_but_not_the_ring() {
+    fn a_bad_length_ends_the_drain_but_not_the_ring() {
         for length in [0, 7, 500] {
             let mut fake = Fake::new(0);
             let mut bad = record(32, 9);

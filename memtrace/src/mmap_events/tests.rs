@@ -7,48 +7,52 @@ use super::record::tests::{exec, exit, fork, lost};
 use super::*;
 use crate::model::{AbsAddr, FileOffset};
 
-fn deliver(queue: &mut Queue, horizon: u64) -> (Vec<(u32, MappingKind)>, u64) {
-    let mut notices = Vec::new();
-    let lost = queue.deliver(horizon, |notice| notices.push((notice.pid.0, notice.kind)));
-    (notices, lost)
+fn deliver(queue: &mut Queue, horizon: u64) -> (Vec<(u32, MmapEventKind)>, u64) {
+    let mut events = Vec::new();
+    let lost = queue.deliver(horizon, |event| events.push((event.pid.0, event.kind)));
+    (events, lost)
 }
 
-fn ran(comm: &str) -> MappingKind {
-    MappingKind::Exec { comm: String::from(comm) }
+fn exec_of(comm: &str) -> MmapEventKind {
+    MmapEventKind::Exec { comm: String::from(comm) }
 }
 
 #[test]
-fn records_of_several_rings_come_in_the_order_of_time_and_the_youngest_wait() {
+fn events_are_sorted_by_time_up_to_the_horizon() {
     let mut queue = Queue::default();
     queue.follow(Pid(1));
     for (time, comm) in [(30, "third"), (10, "first"), (40, "fourth"), (20, "second")] {
         queue.push(&exec(1, comm, time));
     }
-    let (notices, _) = deliver(&mut queue, 30);
-    assert_eq!(notices, [(1, ran("first")), (1, ran("second")), (1, ran("third"))]);
-    assert_eq!(deliver(&mut queue, 40).0, [(1, ran("fourth"))]);
+    let (events, _) = deliver(&mut queue, 30);
+    assert_eq!(events, [(1, exec_of("first")), (1, exec_of("second")), (1, exec_of("third"))]);
+    assert_eq!(deliver(&mut queue, 40).0, [(1, exec_of("fourth"))]);
     assert_eq!(deliver(&mut queue, 100).0, []);
 }
 
 #[test]
-fn only_followed_processes_and_those_they_fork_are_kept() {
+fn followed_processes_and_their_children_are_delivered() {
     let mut queue = Queue::default();
     queue.follow(Pid(1));
     for bytes in [exec(9, "foreign", 1), fork(2, 1, 2), fork(3, 9, 3), exec(2, "child", 4), exec(3, "other", 5)] {
         queue.push(&bytes);
     }
-    assert_eq!(deliver(&mut queue, 10).0, [(2, MappingKind::Fork { parent: Pid(1) }), (2, ran("child"))]);
+    assert_eq!(deliver(&mut queue, 10).0, [(2, MmapEventKind::Fork { parent: Pid(1) }), (2, exec_of("child"))]);
 }
 
 #[test]
-fn a_pid_is_followed_until_it_names_another_process() {
+fn a_pid_is_followed_until_it_is_reused() {
     let mut queue = Queue::default();
     queue.follow(Pid(2));
     for bytes in [fork(2, 9, 1), exec(2, "ours", 2), exit(2, 3), exec(2, "thread", 4), fork(2, 9, 5), exec(2, "x", 6)] {
         queue.push(&bytes);
     }
-    let expected =
-        [(2, MappingKind::Fork { parent: Pid(9) }), (2, ran("ours")), (2, MappingKind::Exit), (2, ran("thread"))];
+    let expected = [
+        (2, MmapEventKind::Fork { parent: Pid(9) }),
+        (2, exec_of("ours")),
+        (2, MmapEventKind::Exit),
+        (2, exec_of("thread")),
+    ];
     assert_eq!(deliver(&mut queue, 10).0, expected);
 }
 
@@ -62,27 +66,31 @@ fn lost_records_are_counted_once() {
     assert_eq!(deliver(&mut queue, 0), (Vec::new(), 0));
 }
 
-fn privileged() -> MappingEvents {
-    MappingEvents::open().expect("perf_event_open for all processes needs root or CAP_PERFMON: run this test as root")
+fn open() -> MmapEvents {
+    // SAFETY: the call has no conditions.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let cpus: Vec<u32> = (0..u32::try_from(count).unwrap()).collect();
+    MmapEvents::open(&cpus)
+        .expect("perf_event_open for all processes requires root or CAP_PERFMON: run this test as root")
 }
 
-/// Runs `command` to its end and gives its output and what the kernel told of it.
+/// Runs `command` until it exits. Returns its pid, output and events.
 fn traced(command: &mut Command) -> (u32, String, Vec<MmapEvent>) {
-    let mut events = privileged();
+    let mut reader = open();
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
-    events.follow(Pid(pid));
+    reader.follow(Pid(pid));
     let output = child.wait_with_output().unwrap();
-    let mut notices = Vec::new();
-    let lost = events.drain(|notice| notices.push(notice)).unwrap();
+    let mut events = Vec::new();
+    let lost = reader.drain(|event| events.push(event)).unwrap();
     assert_eq!(lost, 0);
-    (pid, String::from_utf8(output.stdout).unwrap(), notices)
+    (pid, String::from_utf8(output.stdout).unwrap(), events)
 }
 
 #[test]
-fn privileged_every_code_mapping_of_a_short_lived_process_is_told_as_its_own_maps_file_shows_it() {
+fn privileged_code_mappings_of_a_short_command_equal_its_maps() {
     type Mapped = (AbsAddr, AbsAddr, FileOffset, PathBuf);
-    let (_, maps, notices) = traced(Command::new("/bin/cat").arg("/proc/self/maps"));
+    let (_, maps, events) = traced(Command::new("/bin/cat").arg("/proc/self/maps"));
     let expected: BTreeSet<Mapped> = maps
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
@@ -94,50 +102,50 @@ fn privileged_every_code_mapping_of_a_short_lived_process_is_told_as_its_own_map
         })
         .collect();
     assert!(expected.iter().any(|mapped| mapped.3.to_string_lossy().contains("/libc")), "{maps}");
-    let after_exec = notices.iter().position(|notice| matches!(notice.kind, MappingKind::Exec { .. })).unwrap();
-    let told: BTreeSet<Mapped> = notices[after_exec..]
+    let after_exec = events.iter().position(|event| matches!(event.kind, MmapEventKind::Exec { .. })).unwrap();
+    let recorded: BTreeSet<Mapped> = events[after_exec..]
         .iter()
-        .filter_map(|notice| match &notice.kind {
-            MappingKind::Mapped { start, end, offset, path, .. } => Some((*start, *end, *offset, path.clone())),
+        .filter_map(|event| match &event.kind {
+            MmapEventKind::Mapped { start, end, offset, path, .. } => Some((*start, *end, *offset, path.clone())),
             _ => None,
         })
-        // `[vdso]` and `//anon` are the kernel's own names.
+        // Exclude special names such as `[vdso]` and `//anon`.
         .filter(|mapped| mapped.3.to_string_lossy().starts_with('/') && !mapped.3.to_string_lossy().starts_with("//"))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(recorded, expected);
 }
 
 #[test]
-fn privileged_a_process_is_told_from_fork_to_exit_in_order() {
-    let (pid, _, notices) = traced(&mut Command::new("/bin/true"));
-    assert!(notices.iter().all(|notice| notice.pid == Pid(pid)));
-    assert!(notices.is_sorted_by_key(|notice| notice.time_ns));
-    let place = |wanted: &MappingKind| notices.iter().position(|notice| notice.kind == *wanted);
-    assert_eq!(place(&MappingKind::Fork { parent: Pid(std::process::id()) }), Some(0));
-    let exec = place(&ran("true")).unwrap();
-    assert_eq!(place(&MappingKind::Exit), Some(notices.len() - 1));
-    let of_program = notices
+fn privileged_events_of_a_process_are_in_order() {
+    let (pid, _, events) = traced(&mut Command::new("/bin/true"));
+    assert!(events.iter().all(|event| event.pid == Pid(pid)));
+    assert!(events.is_sorted_by_key(|event| event.time_ns));
+    let position = |kind: &MmapEventKind| events.iter().position(|event| event.kind == *kind);
+    assert_eq!(position(&MmapEventKind::Fork { parent: Pid(std::process::id()) }), Some(0));
+    let exec = position(&exec_of("true")).unwrap();
+    assert_eq!(position(&MmapEventKind::Exit), Some(events.len() - 1));
+    let program = events
         .iter()
-        .position(|notice| matches!(&notice.kind, MappingKind::Mapped { path, .. } if path.ends_with("bin/true")));
-    assert!(of_program.unwrap() > exec);
+        .position(|event| matches!(&event.kind, MmapEventKind::Mapped { path, .. } if path.ends_with("bin/true")));
+    assert!(program.unwrap() > exec);
 }
 
 #[test]
-fn privileged_a_mapped_file_is_told_by_its_build_id_where_the_kernel_can() {
-    let (_, _, notices) = traced(&mut Command::new("/bin/true"));
-    let libc = notices.iter().find_map(|notice| match &notice.kind {
-        MappingKind::Mapped { path, identity, .. } if path.to_string_lossy().contains("/libc") => {
+fn privileged_files_are_identified_by_build_id_since_5_12() {
+    let (_, _, events) = traced(&mut Command::new("/bin/true"));
+    let libc = events.iter().find_map(|event| match &event.kind {
+        MmapEventKind::Mapped { path, identity, .. } if path.to_string_lossy().contains("/libc") => {
             Some((path, identity))
         }
         _ => None,
     });
     let (path, identity) = libc.unwrap();
-    assert_eq!(matches!(identity, FileIdentity::BuildId(_)), privileged().name_build_ids());
+    assert_eq!(matches!(identity, FileIdentity::BuildId(_)), open().has_build_ids());
     match identity {
-        FileIdentity::BuildId(told) => {
+        FileIdentity::BuildId(build_id) => {
             let notes = Command::new("readelf").arg("-n").arg(path).output().unwrap();
             let notes = String::from_utf8(notes.stdout).unwrap();
-            assert!(notes.contains(&format!("Build ID: {told}")), "{told} is not in {notes}");
+            assert!(notes.contains(&format!("Build ID: {build_id}")), "{build_id} is not in {notes}");
         }
         FileIdentity::Inode { inode, .. } => assert_eq!(*inode, path.metadata().unwrap().ino()),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tracker::{Followed, News};
-use crate::mmap_events::{FileIdentity, MappingKind, MmapEvent};
+use crate::mmap_events::{FileIdentity, MmapEvent, MmapEventKind};
 use crate::model::{Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
 use crate::procfs;
 use crate::session::clock;
@@ -15,7 +15,7 @@ impl Followed {
     pub(super) fn take(&mut self, notice: MmapEvent, news: &mut News) {
         let pid = notice.pid;
         let has_books = self.begun.is_some_and(|begun| Duration::from_nanos(notice.time_ns) >= begun);
-        let changes = matches!(notice.kind, MappingKind::Mapped { .. } | MappingKind::Exec { .. });
+        let changes = matches!(notice.kind, MmapEventKind::Mapped { .. } | MmapEventKind::Exec { .. });
         if changes && self.is_traced(pid) {
             news.changed.insert(pid);
         }
@@ -23,7 +23,7 @@ impl Followed {
         let at = Tick::at(time);
         let mut runs_another = false;
         let kind = match notice.kind {
-            MappingKind::Mapped { start, end, offset, path, identity, .. } => {
+            MmapEventKind::Mapped { start, end, offset, path, identity, .. } => {
                 let object = self.resolve(pid, &path, identity);
                 if let Some(object) = &object {
                     self.look_at(pid, object, &mut news.allocators);
@@ -31,7 +31,7 @@ impl Followed {
                 }
                 ProcessEventKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
             }
-            MappingKind::Exec { comm } => {
+            MmapEventKind::Exec { comm } => {
                 self.new_programs.insert(pid);
                 // Whoever starts it gives it its user and its control group before.
                 runs_another = true;
@@ -43,12 +43,12 @@ impl Followed {
                 }
             }
             // Only the first thread's name is the process'.
-            MappingKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
-            MappingKind::Comm { comm } if notice.tid.0 != pid.0 => {
+            MmapEventKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
+            MmapEventKind::Comm { comm } if notice.tid.0 != pid.0 => {
                 ProcessEventKind::Thread { tid: notice.tid, name: comm }
             }
-            MappingKind::Comm { comm } => ProcessEventKind::Comm { comm },
-            MappingKind::Fork { parent } => {
+            MmapEventKind::Comm { comm } => ProcessEventKind::Comm { comm },
+            MmapEventKind::Fork { parent } => {
                 if let Some(traced) =
                     self.traced.as_mut().filter(|traced| self.allocators.shares_probes() && traced.contains(&parent))
                 {
@@ -56,8 +56,8 @@ impl Followed {
                 }
                 ProcessEventKind::Forked { parent, at }
             }
-            MappingKind::Exit if !has_books => return self.registry.forget(pid),
-            MappingKind::Exit => ProcessEventKind::Exited { at },
+            MmapEventKind::Exit if !has_books => return self.registry.forget(pid),
+            MmapEventKind::Exit => ProcessEventKind::Exited { at },
         };
         self.registry.apply(ProcessEvent { pid, kind });
         if runs_another {

@@ -10,7 +10,7 @@ use super::allocators::Allocators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
-use crate::mmap_events::MappingEvents;
+use crate::mmap_events::MmapEvents;
 use crate::model::{
     AbsAddr, ImageId, ImageUsage, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind,
     ProcessImage, Snapshot,
@@ -23,7 +23,7 @@ use crate::session::clock;
 /// Follows the mappings of the traced processes.
 pub(in crate::session) struct Followed {
     /// `None` where the kernel does not tell; then only what was mapped at the beginning is known.
-    pub(super) events: Option<MappingEvents>,
+    pub(super) events: Option<MmapEvents>,
     pub(super) objects: Objects,
     pub(super) registry: Registry,
     /// The processes that are traced; `None`: all.
@@ -57,7 +57,8 @@ impl Followed {
     /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart; `wanted` is
     /// what the user has named.
     pub(in crate::session) fn new(clock_start: Duration, parts: PartitionBy, wanted: UserHooks) -> Self {
-        let events = MappingEvents::open()
+        let events = procfs::online_cpus()
+            .and_then(|cpus| MmapEvents::open(&cpus))
             .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
             .ok();
         Self {

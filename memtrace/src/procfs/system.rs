@@ -1,0 +1,53 @@
+//! Properties of the running kernel and of the machine.
+
+use std::path::Path;
+use std::{fs, io};
+
+/// Returns the numbers of the online CPUs.
+///
+/// # Errors
+///
+/// Errors of reading the list, and `InvalidData` if it is malformed.
+pub(crate) fn online_cpus() -> io::Result<Vec<u32>> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// Parses a list such as `0-3,8` ("List format", `bitmap_print_to_pagebuf`, lib/bitmap-str.c).
+fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
+    }
+    Some(cpus)
+}
+
+/// Returns the kernel's release, such as `6.18.5`.
+pub(crate) fn kernel_release() -> Option<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    Some(release.trim_end().to_owned())
+}
+
+/// File with the kernel's type information.
+pub(crate) fn kernel_btf() -> &'static Path {
+    Path::new("/sys/kernel/btf/vmlinux")
+}
+
+/// File with the type number of uprobe perf events. It exists if the kernel has uprobes.
+pub(crate) fn uprobe_type() -> &'static Path {
+    Path::new("/sys/bus/event_source/devices/uprobe/type")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_consist_of_ranges() {
+        assert_eq!(parse_cpu_list("0-2,5,8-9"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(parse_cpu_list("0"), Some(vec![0]));
+        assert_eq!(parse_cpu_list("0-"), None);
+        assert!(!online_cpus().unwrap().is_empty());
+    }
+}
