@@ -87,7 +87,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         ui::failure(&violation.to_string());
     }
     if !violations.is_empty() {
-        bail!("{} violations of the tidy rules (see CONTRIBUTING.md)", violations.len());
+        bail!("violations of the tidy rules: {} (see CONTRIBUTING.md)", violations.len());
     }
     ui::note(&format!("{} files checked", tree.sources.len()));
     Ok(())

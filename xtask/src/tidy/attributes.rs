@@ -87,4 +87,9 @@ mod tests {
         let text = ["fn f() { db", "g!(1); }"].concat();
         assert_eq!(messages(&text), ["remove dbg!"]);
     }
+
+    #[test]
+    fn invalid_rust_is_a_violation() {
+        assert_eq!(messages("fn (").len(), 1);
+    }
 }

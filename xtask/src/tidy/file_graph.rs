@@ -137,7 +137,7 @@ impl<'a> FileGraph<'a> {
 impl<'a> FileFacts<'a> {
     fn collect(file: ProductFile<'a>) -> Self {
         let ProductFile { source, module, syntax } = file;
-        let (paths, _) = paths::in_file(&syntax, &module);
+        let (paths, _) = paths::with_local(&syntax, &module);
         let mut names = Names { found: BTreeSet::new() };
         names.visit_file(&syntax);
         let is_child = |item: &&Item| matches!(item, Item::Mod(item) if item.content.is_none());

@@ -29,20 +29,23 @@ pub(super) struct Import {
 
 /// Returns the paths in `text`, a file of the module `module`: `["report", "svg"]` for `report/svg.rs`.
 ///
-/// Leaves out local names: paths that start with a module of the file itself, and single names outside of `use`.
-///
 /// # Errors
 ///
 /// If `text` is not Rust.
 pub(super) fn in_text(text: &str, module: &[String]) -> syn::Result<Vec<PathRef>> {
-    let file = syn::parse_file(text)?;
-    let (mut paths, local) = in_file(&file, module);
+    Ok(in_file(&syn::parse_file(text)?, module))
+}
+
+/// Returns the paths in `file` without local names: paths that start with a module of the file itself, and single names
+/// outside of `use`.
+pub(super) fn in_file(file: &File, module: &[String]) -> Vec<PathRef> {
+    let (mut paths, local) = with_local(file, module);
     paths.retain(|path| path.segments.first().is_some_and(|first| !local.contains(first)));
-    Ok(paths)
+    paths
 }
 
 /// Returns the paths in `file`, including those that start with one of its own modules, and the names of these modules.
-pub(super) fn in_file(file: &File, module: &[String]) -> (Vec<PathRef>, BTreeSet<String>) {
+pub(super) fn with_local(file: &File, module: &[String]) -> (Vec<PathRef>, BTreeSet<String>) {
     let mut collector = Collector { module: module.to_vec(), paths: Vec::new(), local: BTreeSet::new() };
     collector.visit_file(file);
     (collector.paths, collector.local)

@@ -9,24 +9,19 @@ use super::{Violation, paths, product, submodules};
 const SOURCES: &str = "memtrace/src/";
 const TABLE: &str = "xtask/src/tidy/table.rs";
 
-/// The paths in each top-level module, with those of its tests.
+/// The paths in each top-level module.
 type PathsByModule = BTreeMap<String, BTreeSet<Vec<String>>>;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    let paths = paths_by_module(tree);
-    let messages = [unused_imports(&paths), unused_dependencies(&paths), unused_submodules(tree)].concat();
-    messages.into_iter().map(|message| Violation { path: String::from(TABLE), line: 0, message }).collect()
-}
-
-fn paths_by_module(tree: &Tree) -> PathsByModule {
-    let mut by_module = PathsByModule::new();
-    for source in tree.rust_below(SOURCES) {
-        let module = product::module_of(source.path.strip_prefix(SOURCES).unwrap_or(&source.path));
-        if let (Some(name), Ok(paths)) = (module.first(), paths::in_text(&source.text, &module)) {
-            by_module.entry(name.clone()).or_default().extend(paths.into_iter().map(|path| path.segments));
+    let mut paths = PathsByModule::new();
+    for file in product::files_below(tree, SOURCES) {
+        if let Some(name) = file.module.first() {
+            let segments = paths::in_file(&file.syntax, &file.module).into_iter().map(|path| path.segments);
+            paths.entry(name.clone()).or_default().extend(segments);
         }
     }
-    by_module
+    let messages = [unused_imports(&paths), unused_dependencies(&paths), unused_submodules(tree)].concat();
+    messages.into_iter().map(|message| Violation { path: String::from(TABLE), line: 0, message }).collect()
 }
 
 fn unused_imports(paths: &PathsByModule) -> Vec<String> {
