@@ -53,8 +53,9 @@ const OBJECTS: &[(&str, Library)] = &[
 /// How the names of the C library's files begin, glibc's and musl's.
 const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
 
-/// How glibc and musl start programs and threads. Other functions of the C library are no noise: that `strdup` or
-/// `getline` allocates is what one wants to know.
+/// Functions in which glibc and musl start programs, constructors and threads. `pthread_once` is in the list because
+/// `std::call_once` of libstdc++ passes through it. Other functions of the C library stay visible: that `strdup` or
+/// `getline` allocates is a finding.
 const C_START: &[&str] = &[
     "_start",
     "_start_c",
@@ -62,10 +63,21 @@ const C_START: &[&str] = &[
     "__libc_start_main_impl",
     "__libc_start_call_main",
     "libc_start_main_stage2",
+    "_dl_start_user",
+    "_dl_init",
     "start_thread",
+    "clone",
     "__clone",
+    "clone3",
     "__clone3",
+    "pthread_once",
+    "__pthread_once",
+    "__pthread_once_slow",
 ];
+
+/// Functions that start threads and constructors, with names that programs use for functions of their own. They count
+/// only in the C library's objects: glibc on aarch64, musl twice, and glibc's constructor calls.
+const C_START_IN_OBJECT: &[&str] = &["thread_start", "start", "start_c11", "call_init"];
 
 /// The library of Rust or C++ that `frame` belongs to, if it does.
 pub(super) fn of(frame: &Frame) -> Option<Library> {
@@ -80,11 +92,16 @@ pub(super) fn of(frame: &Frame) -> Option<Library> {
 pub(super) fn starts_in_c(frame: &Frame) -> bool {
     match name(frame) {
         // A symbol may carry its version: `__libc_start_main@@GLIBC_2.34`.
-        Some(name) => C_START.contains(&name.split_once('@').map_or(name, |(name, _)| name)),
-        None => {
-            frame.object.as_ref().is_some_and(|object| C_OBJECTS.iter().any(|start| file(object).starts_with(start)))
+        Some(name) => {
+            let name = name.split_once('@').map_or(name, |(name, _)| name);
+            C_START.contains(&name) || (C_START_IN_OBJECT.contains(&name) && is_in_c_library(frame))
         }
+        None => is_in_c_library(frame),
     }
+}
+
+fn is_in_c_library(frame: &Frame) -> bool {
+    frame.object.as_ref().is_some_and(|object| C_OBJECTS.iter().any(|start| file(object).starts_with(start)))
 }
 
 /// Whether `frame`, which calls `callee`, is the `main` that rustc puts before a Rust program's own.

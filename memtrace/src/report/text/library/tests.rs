@@ -57,7 +57,12 @@ fn all_code_of_a_librarys_own_file_is_the_librarys() {
 fn of_the_c_library_only_the_start_and_what_has_no_name_is_folded() {
     let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
     let starts = |name, object| starts_in_c(&frame(name, object, None));
-    assert!(starts("start_thread", libc));
+    for name in ["start_thread", "clone3", "__clone3", "clone", "__pthread_once_slow"] {
+        assert!(starts(name, libc) && starts(name, SERVICE), "{name}");
+    }
+    assert!(starts("thread_start", libc) && !starts("thread_start", SERVICE));
+    assert!(starts("start", "/lib/ld-musl-x86_64.so.1") && !starts("start", SERVICE));
+    assert!(!starts("clone_session", SERVICE) && !starts("std::sys::thread::unix::Thread::new::thread_start", SERVICE));
     assert!(starts("__libc_start_main@@GLIBC_2.34", libc));
     assert!(starts("_start", SERVICE));
     assert!(starts("", libc));

@@ -51,6 +51,47 @@ fn libraries_are_folded_at_the_leaf_and_at_the_root() {
     );
 }
 
+/// As rustc 1.94 and glibc 2.36 with debug information name the frames of a thread.
+#[test]
+fn start_up_frames_of_a_rust_thread_are_folded() {
+    let stack = [
+        "clone3",
+        "start_thread",
+        "<std::sys::thread::unix::Thread>::new::thread_start",
+        "<alloc::boxed::Box<dyn core::ops::function::FnOnce<(), Output = ()> + core::marker::Send> as core::ops::function::FnOnce<()>>::call_once",
+        "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+        "std::thread::lifecycle::spawn_unchecked::{{closure}}",
+        "std::panic::catch_unwind",
+        "std::panicking::catch_unwind",
+        "__rust_try",
+        "std::panicking::catch_unwind::do_call",
+        "<core::panic::unwind_safe::AssertUnwindSafe<F> as core::ops::function::FnOnce<()>>::call_once",
+        "std::thread::lifecycle::spawn_unchecked::{{closure}}::{{closure}}",
+        "std::sys::backtrace::__rust_begin_short_backtrace",
+        "demo::main::{{closure}}",
+    ];
+    assert_eq!(complete(&stack), ["demo::main::{{closure}}", "… 13 frames of the C and Rust libraries"]);
+}
+
+#[test]
+fn start_up_frames_of_a_pthread_are_folded() {
+    assert_eq!(complete(&["clone3", "start_thread", "work", "grab"]), ["grab", "work", "… 2 frames of the C library"]);
+}
+
+#[test]
+fn start_up_frames_of_a_cpp_thread_are_folded() {
+    let stack = [
+        "clone3",
+        "start_thread",
+        "execute_native_thread_routine",
+        "std::thread::_State_impl<std::thread::_Invoker<std::tuple<std::packaged_task<char* ()> > > >::_M_run()",
+        "__pthread_once_slow",
+        "std::__future_base::_State_baseV2::_M_do_set(std::function<std::unique_ptr<int> ()>*, bool*)",
+        "grab(unsigned long)",
+    ];
+    assert_eq!(complete(&stack), ["grab(unsigned long)", "… 6 frames of the C and C++ libraries"]);
+}
+
 #[test]
 fn cpp_is_folded_like_rust() {
     let stack = [
