@@ -1,4 +1,4 @@
-//! Compiles the service's C half, with the frame pointers that stacks are walked by.
+//! Compiles the part of the service in C, with frame pointers.
 
 fn main() {
     cc::Build::new()

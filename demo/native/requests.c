@@ -1,4 +1,4 @@
-/* The site that churns: every request allocates, and frees all of it before the next. */
+/* Request parsing: each request frees all that it allocates. */
 
 #include <stdio.h>
 #include <stdlib.h>

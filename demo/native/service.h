@@ -3,14 +3,14 @@
 
 #include <stdint.h>
 
-/* Keeps a function in the stack under its own name. */
+/* Keeps the function and its name in stacks. */
 #define NAMED __attribute__((noinline, noclone))
 
-/* Logs a user in; the session is never given up. Returns 0 when memory is exhausted. */
+/* Logs a user in. The session is never freed. Returns 0 if there is no memory. */
 int login_with_password(uint64_t user);
 int login_with_token(uint64_t user);
 
-/* Reads one request, keeps nothing of it, and returns the length of its path. */
+/* Parses one request and frees it; returns the length of its first header. */
 uint64_t serve_request(uint64_t number);
 
 #endif

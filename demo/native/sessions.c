@@ -1,4 +1,4 @@
-/* The site that grows: every login puts a session into a table, and nothing ever takes one out. */
+/* The leak: each login inserts a session into a table, and sessions are never removed. */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,10 @@
-//! `--for 60s`, and nothing else.
+//! Command line: `--for 60s`.
 
 use std::time::Duration;
 
 const DEFAULT: Duration = Duration::from_secs(300);
 
-/// How long the service may run.
-///
-/// # Errors
-///
-/// What is wrong with the arguments, for the user.
+/// Returns the run time of the service, or an error message.
 pub(crate) fn time_limit(mut arguments: impl Iterator<Item = String>) -> Result<Duration, String> {
     let limit = match (arguments.next().as_deref(), arguments.next()) {
         (None, _) => return Ok(DEFAULT),
@@ -16,7 +12,7 @@ pub(crate) fn time_limit(mut arguments: impl Iterator<Item = String>) -> Result<
         _ => return Err(String::from("usage: demo-service [--for 60s]")),
     };
     let seconds = limit.strip_suffix('s').unwrap_or(&limit).parse();
-    seconds.map(Duration::from_secs).map_err(|_| format!("--for wants a number of seconds like 60s, not {limit:?}"))
+    seconds.map(Duration::from_secs).map_err(|_| format!("--for needs a number of seconds such as 60s, not {limit:?}"))
 }
 
 #[cfg(test)]
@@ -28,18 +24,18 @@ mod tests {
     }
 
     #[test]
-    fn the_service_ends_by_itself_even_when_nobody_says_when() {
+    fn run_time_is_limited_by_default() {
         assert_eq!(parse(&[]), Ok(Duration::from_secs(300)));
     }
 
     #[test]
-    fn the_limit_is_in_seconds() {
+    fn limit_is_in_seconds() {
         assert_eq!(parse(&["--for", "60s"]), Ok(Duration::from_secs(60)));
         assert_eq!(parse(&["--for", "7"]), Ok(Duration::from_secs(7)));
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn invalid_arguments_are_errors() {
         assert!(parse(&["--for"]).is_err());
         assert!(parse(&["--for", "soon"]).is_err());
         assert!(parse(&["60s"]).is_err());

@@ -1,9 +1,8 @@
-//! A small service that leaks, for memtrace to look at.
+//! A small service with a memory leak, for the demonstration of memtrace.
 //!
-//! Its threads hold memory in three ways, and only the first is worth waking up for: the session table (C) grows and
-//! never shrinks; the price cache (Rust) fills up and then replaces its entries; requests (C and Rust) allocate and free
-//! all the time. It prints `ready pid N` when the cache is full, and ends by itself after a while, so that a forgotten
-//! one does not eat the machine.
+//! Its threads use memory in three ways. The session table (C) leaks: it only grows. The price cache (Rust) has a constant
+//! size. Requests (C and Rust) free all that they allocate. The service prints `ready pid N` when the cache is full, and exits
+//! after a time limit, so that it never uses all memory of the machine.
 
 mod arguments;
 mod native;
@@ -18,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use prices::PriceCache;
 
-/// How often each thread does its work.
+/// Interval in which each thread does its work.
 const BEAT: Duration = Duration::from_millis(5);
-/// With 2 KiB a session: about 0.8 MiB/s.
-const LOGINS_A_BEAT: u64 = 2;
-const PRICES_A_BEAT: u64 = 4;
-const REQUESTS_A_BEAT: u64 = 8;
+/// With 2 KiB per session: about 0.8 MiB/s.
+const LOGINS_PER_BEAT: u64 = 2;
+const PRICES_PER_BEAT: u64 = 4;
+const REQUESTS_PER_BEAT: u64 = 8;
 const WORKERS: u64 = 2;
 
 fn main() -> ExitCode {
@@ -40,28 +39,28 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let end = Instant::now() + arguments::time_limit(std::env::args().skip(1))?;
     let (full, filled) = mpsc::channel();
     let mut threads = vec![
-        named("logins", move || serve_logins(end))?,
-        named("prices", move || {
+        spawn("logins", move || serve_logins(end))?,
+        spawn("prices", move || {
             let mut cache = PriceCache::filled();
-            // Nobody listens any more only when the service is ending.
+            // The receiver is gone only if the service is exiting.
             let _ = full.send(());
             serve_prices(&mut cache, end);
         })?,
     ];
     for worker in 0..WORKERS {
-        threads.push(named(&format!("worker-{worker}"), move || serve_requests(worker, end))?);
+        threads.push(spawn(&format!("worker-{worker}"), move || serve_requests(worker, end))?);
     }
     filled.recv()?;
     let mut out = io::stdout();
     writeln!(out, "ready pid {}", std::process::id())?;
     out.flush()?;
     for thread in threads {
-        thread.join().map_err(|_| "a thread has panicked")?;
+        thread.join().map_err(|_| "a thread panicked")?;
     }
     Ok(())
 }
 
-fn named(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
@@ -79,7 +78,7 @@ fn every_beat(end: Instant, mut work: impl FnMut(u64)) {
 #[inline(never)]
 fn serve_logins(end: Instant) {
     every_beat(end, |beat| {
-        for user in beat * LOGINS_A_BEAT..(beat + 1) * LOGINS_A_BEAT {
+        for user in beat * LOGINS_PER_BEAT..(beat + 1) * LOGINS_PER_BEAT {
             native::login(user);
         }
     });
@@ -88,7 +87,7 @@ fn serve_logins(end: Instant) {
 #[inline(never)]
 fn serve_prices(cache: &mut PriceCache, end: Instant) {
     every_beat(end, |beat| {
-        for article in beat * PRICES_A_BEAT..(beat + 1) * PRICES_A_BEAT {
+        for article in beat * PRICES_PER_BEAT..(beat + 1) * PRICES_PER_BEAT {
             cache.look_up(article);
         }
     });
@@ -97,7 +96,7 @@ fn serve_prices(cache: &mut PriceCache, end: Instant) {
 #[inline(never)]
 fn serve_requests(worker: u64, end: Instant) {
     every_beat(end, |beat| {
-        for request in beat * REQUESTS_A_BEAT..(beat + 1) * REQUESTS_A_BEAT {
+        for request in beat * REQUESTS_PER_BEAT..(beat + 1) * REQUESTS_PER_BEAT {
             let length = native::request(request * WORKERS + worker);
             std::hint::black_box(responses::render(request, length));
         }

@@ -1,4 +1,4 @@
-//! The service's C half.
+//! The part of the service in C.
 
 unsafe extern "C" {
     fn login_with_password(user: u64) -> i32;
@@ -6,20 +6,20 @@ unsafe extern "C" {
     fn serve_request(number: u64) -> u64;
 }
 
-/// Logs a user in. Every third one has a token. Only one thread may call this: the table has no lock.
+/// Logs a user in; every third one has a token. Only one thread may call this, because the table has no lock.
 pub(crate) fn login(user: u64) {
     let opened = if user.is_multiple_of(3) {
-        // SAFETY: any user number is good, and the table is used by this thread alone.
+        // SAFETY: any user number is valid, and only this thread uses the table.
         unsafe { login_with_token(user) }
     } else {
-        // SAFETY: any user number is good, and the table is used by this thread alone.
+        // SAFETY: any user number is valid, and only this thread uses the table.
         unsafe { login_with_password(user) }
     };
-    assert!(opened != 0, "no memory left for a session");
+    assert!(opened != 0, "out of memory for a session");
 }
 
-/// Reads request `number` and returns the length of its path.
+/// Parses request `number` and returns the length of its first header.
 pub(crate) fn request(number: u64) -> u64 {
-    // SAFETY: any number is good, and nothing is shared between calls.
+    // SAFETY: any number is valid, and calls share no data.
     unsafe { serve_request(number) }
 }

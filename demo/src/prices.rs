@@ -1,17 +1,17 @@
-//! The cache that is stable: it fills up, and then every new entry replaces an old one.
+//! A cache of constant size: each new entry replaces the oldest one.
 
 use std::collections::VecDeque;
 
 const ENTRIES: usize = 512;
 const ENTRY_BYTES: usize = 4096;
 
-/// The latest price lists, the oldest first.
+/// Price lists by article, the oldest first.
 pub(crate) struct PriceCache {
     entries: VecDeque<(u64, Vec<u8>)>,
 }
 
 impl PriceCache {
-    /// A cache that is full already.
+    /// Returns a full cache.
     pub(crate) fn filled() -> Self {
         let mut cache = Self { entries: VecDeque::with_capacity(ENTRIES) };
         for article in 0..ENTRIES as u64 {
@@ -20,7 +20,7 @@ impl PriceCache {
         cache
     }
 
-    /// Puts an article's price list in, and the oldest one out.
+    /// Inserts the price list of an article and drops the oldest one.
     #[inline(never)]
     pub(crate) fn look_up(&mut self, article: u64) {
         self.entries.pop_front();

@@ -1,8 +1,8 @@
-//! The other half of the churn: a response is built, sent nowhere, and dropped.
+//! Responses, which are formatted and dropped.
 
 use std::fmt::Write as _;
 
-/// The response to a request.
+/// Formats the response to a request.
 #[inline(never)]
 pub(crate) fn render(request: u64, length: u64) -> String {
     let mut response = String::new();
