@@ -51,12 +51,14 @@ impl fmt::Display for Violation {
 /// The function of a rule.
 type Check = fn(&Tree) -> Vec<Violation>;
 
+const RULES: &[Check] =
+    &[words::check, shape::check, attributes::check, imports::check, submodules::check, bpf_side::check];
+
 /// Rules that are checked only with their option.
 const ON_REQUEST: &[(&str, Check)] = &[
     ("--cycles", cycles::check),
     ("--paths", kernel_paths::check),
     ("--prose", prose::check),
-    ("--submodules", submodules::check),
     ("--unused", unused::check),
 ];
 
@@ -94,12 +96,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 }
 
 fn violations(tree: &Tree) -> Vec<Violation> {
-    let mut found =
-        [words::check(tree), shape::check(tree), attributes::check(tree), imports::check(tree), bpf_side::check(tree)]
-            .concat();
-    found.sort();
-    found.dedup();
-    found
+    let mut violations: Vec<_> = RULES.iter().flat_map(|check| check(tree)).collect();
+    violations.sort();
+    violations.dedup();
+    violations
 }
 
 #[cfg(test)]

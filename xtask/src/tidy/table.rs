@@ -70,14 +70,29 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "malloc_trim", imports: &[] },
         Module { name: "observer", imports: &[] },
         Module { name: "outcome", imports: &[] },
-        Module { name: "explain", imports: &[] },
-        Module { name: "outputs", imports: &[] },
-        Module { name: "overhead", imports: &[] },
-        Module { name: "sample", imports: &[] },
-        Module { name: "select", imports: &[] },
-        Module { name: "unwind_tables", imports: &[] },
-        Module { name: "track", imports: &[] },
-        Module { name: "run", imports: &["clock", "track"] },
+        Module { name: "outputs", imports: &["config", "error"] },
+        Module { name: "explain", imports: &["config", "error", "outputs"] },
+        Module { name: "track", imports: &["clock"] },
+        Module { name: "sample", imports: &["config", "track"] },
+        Module { name: "select", imports: &["config", "error", "outcome", "track"] },
+        Module { name: "overhead", imports: &["config", "error", "select", "track"] },
+        Module { name: "unwind_tables", imports: &["config", "error", "select", "track"] },
+        Module {
+            name: "run",
+            imports: &[
+                "config",
+                "error",
+                "malloc_trim",
+                "observer",
+                "outcome",
+                "outputs",
+                "overhead",
+                "sample",
+                "select",
+                "track",
+                "unwind_tables",
+            ],
+        },
     ],
 }];
 
@@ -159,10 +174,12 @@ mod tests {
 
     #[test]
     fn imports_are_modules_above_the_importing_one() {
-        for (index, row) in MODULES.iter().enumerate() {
-            for import in row.imports {
-                let name = import.split("::").next().unwrap();
-                assert!(MODULES[..index].iter().any(|above| above.name == name), "{} imports {import}", row.name);
+        for rows in SUBMODULES.iter().map(|table| table.rows).chain([MODULES]) {
+            for (index, row) in rows.iter().enumerate() {
+                for import in row.imports {
+                    let name = import.split("::").next().unwrap();
+                    assert!(rows[..index].iter().any(|above| above.name == name), "{} imports {import}", row.name);
+                }
             }
         }
     }
