@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
+use super::attach_backend::Way;
 use super::detach::{Detaching, Held};
 use super::error::KernelError;
-use super::way::Way;
 use crate::model::{AllocatorId, FileOffset, Pid, Shape};
 
 /// Where to probe one function.

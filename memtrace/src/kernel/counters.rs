@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use aya::maps::{MapData, PerCpuArray};
 use memtrace_common::wire::{CALLS, counter};
 
-use super::multi::program_info;
+use super::bpf_syscall::program_info;
 use crate::model::{Amount, Bytes, LossReason, Losses};
 
 /// What the kernel half counted.

@@ -4,7 +4,7 @@
 //! be in it any more. Such waits can overlap, so several threads close descriptors. The removals of perf events do not:
 //! `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) waits with a mutex held.
 
-mod heir;
+mod reaper;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,7 +111,7 @@ impl Detaching {
     /// What the system said where there can be no such process; then this has waited for the probes.
     pub fn bequeath(self) -> io::Result<()> {
         // What the threads close from now on is held elsewhere too, and is closed at once.
-        heir::start()
+        reaper::start()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use super::bpf_features;
+use super::bpf_variant::Programs;
 use super::error::KernelError;
 use super::load::Kernel;
-use super::multi;
-use super::object::Programs;
 use super::process_filter::ProcessFilter;
 use super::rings::RingReader;
 use super::settings::{self, Options};
@@ -95,13 +95,13 @@ pub fn finds_mappings() -> bool {
 /// Whether the programs are told which of their probes was hit (`bpf_get_attach_cookie`, Linux 5.15).
 #[must_use]
 pub fn tells_places() -> bool {
-    multi::tells_places()
+    bpf_features::tells_places()
 }
 
 /// Whether the programs can see a process' control groups (`bpf_get_current_ancestor_cgroup_id`, Linux 5.16).
 #[must_use]
 pub fn tells_groups() -> bool {
-    multi::tells_groups()
+    bpf_features::tells_groups()
 }
 
 fn btf_is_there() -> Result<(), KernelError> {

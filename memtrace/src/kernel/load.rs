@@ -1,7 +1,5 @@
 //! The kernel half: loaded, told its settings, and asked what it has to say beside its rings.
 
-mod gate;
-
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -12,21 +10,20 @@ use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use memtrace_common::wire::Settings;
 
-pub use self::gate::Calls;
 use super::attach::{Probe, Probes, Scope};
+use super::attach_backend::Way;
+use super::bpf_variant::Programs;
 use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::faults;
-use super::meter::{Meter, ProgramTime};
-use super::multi::Multi;
-use super::naming;
-use super::object::Programs;
+use super::file_id;
+use super::program_time::{Meter, ProgramTime};
 use super::reclaim;
 use super::rings::RingReader;
 use super::settings::{Options, settings};
 use super::tracepoints;
-use super::unwind::{TableRequestReader, Tables};
-use super::way::Way;
+use super::unwind_maps::{TableRequestReader, Tables};
+use super::uprobe_multi::Multi;
 use crate::model::{Bytes, LossReason, Pid};
 
 /// The least that a ring can have: a page of any size that Linux runs with.
@@ -34,13 +31,13 @@ const SPARE_SIZE: Bytes = Bytes(1 << 16);
 
 /// The kernel half. Everything that it placed goes when this is dropped.
 pub struct Kernel {
-    ebpf: Ebpf,
+    pub(super) ebpf: Ebpf,
     /// The programs for probes; `None` where they are aya's.
     multi: Option<Multi>,
     tables: Tables,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// A ring that nothing is written to; see [`Kernel::close`].
-    spare: RingReader,
+    pub(super) spare: RingReader,
     meter: Meter,
     /// Tracepoints that were asked for and that the kernel does not have.
     missing: Vec<&'static str>,
@@ -80,7 +77,7 @@ impl Kernel {
         let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default(), missing: Vec::new() };
         let readers = kernel.make_rings(options)?;
         tracepoints::follow(&mut kernel)?;
-        naming::load(&mut kernel)?;
+        file_id::load(&mut kernel)?;
         if options.page_sample.is_some() {
             faults::follow(&mut kernel)?;
         }
@@ -253,12 +250,12 @@ impl Kernel {
     }
 }
 
-fn rings(ebpf: &mut Ebpf) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
+pub(super) fn rings(ebpf: &mut Ebpf) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
     let map = ebpf.map_mut("RINGS").ok_or_else(|| missing("RINGS"))?;
     map.try_into().map_err(|error| KernelError::from_error("use the rings", &error))
 }
 
-fn missing(name: &str) -> KernelError {
+pub(super) fn missing(name: &str) -> KernelError {
     KernelError::Failed { action: format!("use {name}"), reason: String::from("the kernel half does not have it") }
 }
 

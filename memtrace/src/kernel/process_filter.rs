@@ -11,8 +11,8 @@ use aya::maps::{HashMap, MapData};
 use memtrace_common::wire::{self, scope, selector, target};
 
 use super::error::KernelError;
+use super::file_id;
 use super::load::Kernel;
-use super::naming;
 use crate::model::{FilterRule, Pid, ProcessAttribute};
 use crate::procfs::{self, Traits};
 
@@ -149,7 +149,7 @@ impl ProcessFilter {
                 }
                 // On overlay file systems and those with subvolumes, the kernel's ids differ from those of `stat`.
                 ProcessAttribute::Exe(path) => open_path(path)
-                    .and_then(|file| naming::opened(ebpf, &file))
+                    .and_then(|file| file_id::opened(ebpf, &file))
                     .map_or(*selector, |key| by_exe(key.inode, key.device)),
                 _ => *selector,
             };

@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::kernel::{ProcessFilter, multi};
+use crate::kernel::{ProcessFilter, bpf_syscall};
 
 /// What the kernel takes is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); other kernels' verifiers
 /// look at up to twice as many as this one's.
@@ -25,7 +25,7 @@ fn privileged_no_program_is_long_to_verify() {
     let (mut kernel, _readers) = Kernel::load(&options).unwrap();
     kernel.way().load_all().unwrap();
     assert!(kernel.programs().any(|(name, _)| name == "page_fault_user"));
-    let count = |program| multi::program_info(program).unwrap().verified_insns;
+    let count = |program| bpf_syscall::program_info(program).unwrap().verified_insns;
     let mut verified: Vec<_> = kernel.programs().map(|(name, program)| (name.to_owned(), count(program))).collect();
     verified.sort();
     assert!(verified.iter().any(|(name, count)| name == "call_return" && *count > 1000), "{verified:?}");

@@ -14,13 +14,13 @@ use tokio::sync::Notify;
 
 use super::builder::Builder;
 use crate::eh_frame::{BuildJob, Built, Cache, Code, Full, Layout, Limits, Plan, Table, build_all};
-use crate::kernel::unwind::{
+use crate::kernel::OwnMapping;
+use crate::kernel::unwind_maps::{
     self as kernel_tables, MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping,
 };
 use crate::kernel::{Kernel, KernelError};
 use crate::model::{Mapping, Object, Pid, ProcessImage, VirtOffset};
 use crate::procfs;
-use crate::procfs::OwnMapping;
 
 /// So many tables are built at a time: enough for what a process begins with, and few enough to leave it its processors.
 const THREADS: usize = 2;

@@ -10,7 +10,7 @@ use super::publisher::Unwinding;
 use crate::eh_frame as unwind;
 use crate::eh_frame::Cache;
 use crate::kernel::Kernel;
-use crate::kernel::unwind::{TableRequest, TableRequestReader};
+use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use crate::model::Pid;
 use crate::session::config::{Config, Target};
 use crate::session::error::Error;

@@ -11,7 +11,7 @@ use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 use super::attach::{Scope, Spot};
 use super::detach::Held;
 use super::error::KernelError;
-use super::multi::Multi;
+use super::uprobe_multi::Multi;
 use crate::model::FUNCTIONS;
 
 /// How programs are placed, and by what.

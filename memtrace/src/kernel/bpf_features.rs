@@ -8,10 +8,10 @@ use aya_obj::generated::{
     bpf_func_id, bpf_insn,
 };
 
-use super::call::{self, Code, Places};
+use super::bpf_syscall::{self as call, Code, Places};
 
 /// Whether programs can exchange words atomically.
-pub(in crate::kernel) fn exchanges() -> bool {
+pub(super) fn exchanges() -> bool {
     let on_stack = |code, register, value: u32| {
         let mut instruction = instruction(code);
         instruction.set_dst_reg(FRAME);
@@ -29,12 +29,12 @@ pub(in crate::kernel) fn exchanges() -> bool {
 }
 
 /// Whether programs are told at which of the places that they were put to they run (Linux 5.15).
-pub(in crate::kernel) fn tells_places() -> bool {
+pub(super) fn tells_places() -> bool {
     has_helper(bpf_func_id::BPF_FUNC_get_attach_cookie)
 }
 
 /// Whether programs can ask for the control groups above the current one (Linux 5.16).
-pub(in crate::kernel) fn tells_groups() -> bool {
+pub(super) fn tells_groups() -> bool {
     has_helper(bpf_func_id::BPF_FUNC_get_current_ancestor_cgroup_id)
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
-use super::apart;
+use crate::kernel::helper_process as apart;
 
 /// Keeps probes in place. They go when it is dropped, even if this process is killed meanwhile.
 pub(in crate::kernel) struct Link(RawFd);

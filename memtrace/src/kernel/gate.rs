@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use aya::maps::{Array, MapError, PerCpuArray};
 use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, gate};
 
-use super::{Kernel, missing, rings};
-use crate::kernel::error::KernelError;
+use super::error::KernelError;
+use super::load::{Kernel, missing, rings};
 
 /// How often blocks were asked for, by their size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

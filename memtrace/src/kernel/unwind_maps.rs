@@ -10,7 +10,7 @@
 
 mod blocks;
 mod region;
-mod wanted;
+mod table_request;
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub use memtrace_common::unwind::{
 
 use self::blocks::{Block, Blocks};
 use self::region::Region;
-pub use self::wanted::{TableRequest, TableRequestReader};
+pub use self::table_request::{TableRequest, TableRequestReader};
 use super::error::KernelError;
 use crate::model::Pid;
 

@@ -3,11 +3,8 @@
 //! aya makes the maps and loads all other programs; those for probes are loaded here from the same object, since the
 //! kernel has to be told beforehand that they will be placed in this way.
 
-mod apart;
-mod call;
-mod image;
+mod bpf_object;
 mod link;
-mod support;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -17,12 +14,11 @@ use std::path::Path;
 
 use aya::Ebpf;
 
-use self::call::Places;
-pub(super) use self::call::program_info;
-use self::image::Image;
+use self::bpf_object::Image;
 pub(super) use self::link::Link;
-pub(super) use self::support::{exchanges, tells_groups, tells_places};
 use super::attach::{Scope, Spot};
+use super::bpf_features;
+use super::bpf_syscall::{self as call, Places};
 use super::error::KernelError;
 
 /// The programs for probes.
@@ -40,7 +36,7 @@ impl Multi {
     /// The programs of `object`, from which `ebpf` was loaded, with all of its maps; `None` where the kernel has no such
     /// links.
     pub(super) fn new(object: &[u8], ebpf: &Ebpf) -> Result<Option<Self>, KernelError> {
-        if !support::is_there() {
+        if !bpf_features::is_there() {
             log::debug!("the kernel has no links of many probes: each is placed by itself");
             return Ok(None);
         }

@@ -9,7 +9,7 @@ use aya_obj::generated::bpf_attach_type::BPF_TRACE_UPROBE_MULTI;
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
 use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_info};
 
-use super::apart;
+use super::helper_process as apart;
 
 /// A program for probes of user programs, ready for the verifier.
 #[derive(Clone, Copy)]
@@ -139,7 +139,7 @@ pub(super) fn create_link(
 }
 
 /// What the kernel says of a program.
-pub(in crate::kernel) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info> {
+pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info> {
     // SAFETY: all of its members are integers, for which 0 is a value.
     let mut info: bpf_prog_info = unsafe { zeroed() };
     let mut attributes = nothing();

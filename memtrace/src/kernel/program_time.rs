@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aya::sys::{Stats, enable_stats};
 
-use super::multi::program_info;
+use super::bpf_syscall::program_info;
 
 /// Runs of the programs while they were timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use aya::maps::{Map, MapData};
 use aya::programs::ProgramError;
 use aya_obj::{Object, ProgramSection, VerifierLog};
 
-use super::call::{self, Code, Info, Records};
+use crate::kernel::bpf_syscall::{self as call, Code, Info, Records};
 use crate::kernel::error::KernelError;
 
 /// The programs, leading to the very maps that aya has made.

@@ -1,6 +1,6 @@
 //! The two objects of programs that memtrace carries, and which of them this kernel can have.
 
-use super::multi;
+use super::bpf_features;
 
 /// The programs, built from source by `cargo xtask bpf`.
 static USUAL: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
@@ -20,7 +20,7 @@ pub(super) enum Programs {
 impl Programs {
     /// Those to load, `finds_areas` being whether the kernel can be asked what a process has mapped.
     pub(super) fn fitting(finds_areas: bool) -> Self {
-        if finds_areas && multi::exchanges() { Self::Usual } else { Self::Plain }
+        if finds_areas && bpf_features::exchanges() { Self::Usual } else { Self::Plain }
     }
 
     /// The object.

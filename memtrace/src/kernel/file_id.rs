@@ -39,7 +39,7 @@ pub(super) fn load(kernel: &mut Kernel) -> Result<(), KernelError> {
 
 impl Kernel {
     /// How the kernel knows the file that memtrace itself has mapped at `address`; `None` where it has none there, and where
-    /// the kernel cannot be asked ([`super::unwind::Tables::finds_mappings`]).
+    /// the kernel cannot be asked ([`super::unwind_maps::Tables::finds_mappings`]).
     pub fn object_at(&mut self, address: AbsAddr) -> Option<ObjectKey> {
         ask(self.ebpf(), MAPPED, address.0)
     }
