@@ -1,11 +1,11 @@
-//! Call frame information (`.eh_frame`) to tables that the kernel half can look addresses up in.
+//! Conversion of call frame information (`.eh_frame`) to unwind tables for the BPF programs.
 //!
-//! [`Table`] is what one object says, [`Layout`] puts tables into the blobs and pages of `memtrace_common::unwind`,
-//! [`Cache`] keeps tables on disk, and [`build_all`] builds many of them in threads. Everything here is pure but
+//! [`Table`] holds the rules of one object, [`Layout`] assigns tables to the blobs and pages of `memtrace_common::unwind`,
+//! [`Cache`] stores tables on disk, and [`build_all`] builds many of them in threads. Everything is pure except
 //! [`read`], which reads an object's file, and [`Cache`].
 //!
-//! An object is not trusted: it may be truncated, damaged or made to do harm. Work and memory are bounded by its size, and
-//! the worst that its call frame information can do is to cut or falsify stacks through that object.
+//! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size, and the
+//! worst effect of its call frame information is that stacks through that object are cut or wrong.
 
 mod build;
 mod cache;
@@ -34,5 +34,4 @@ pub use error::Error;
 pub use intern::Interner;
 pub use layout::{Chunk, Full, Layout, Limits, Plan};
 pub use read::read;
-pub use row::Stats;
 pub use table::Table;

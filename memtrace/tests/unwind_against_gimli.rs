@@ -91,7 +91,6 @@ fn every_eh_frame_row_of_50_files_unwinds_like_gimli() {
 fn compare(path: &Path) -> Counts {
     let bytes = fs::read(path).unwrap();
     let table = Table::from_bytes(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(table.stats().unreadable, 0, "{}", path.display());
     let reference = Reference::parse(&bytes);
     let mut counts = Counts::default();
     reference.each_row(|row| {

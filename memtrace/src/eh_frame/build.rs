@@ -1,4 +1,4 @@
-//! Many tables at once, those first that most stacks go through.
+//! Parallel construction of many tables, the most used objects first.
 
 use std::cmp::Reverse;
 use std::fs::File;
@@ -14,36 +14,36 @@ use super::read::read;
 use super::table::Table;
 use crate::model::Object;
 
-/// An object that a table is wanted of.
+/// Request to build the table of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildJob {
     /// The object.
     pub object: Arc<Object>,
-    /// How many processes have mapped it.
+    /// Number of processes that have mapped it.
     pub users: u32,
 }
 
-/// What came of it.
+/// Result of a [`BuildJob`].
 #[derive(Debug)]
 pub struct Built {
     /// The object.
     pub object: Arc<Object>,
-    /// Its table, or why there is none.
+    /// The table, or the reason why there is none.
     pub table: Result<Table, Error>,
 }
 
-/// Builds the tables of all objects in `threads` threads, and gives each to `take` in the calling thread as soon as it is
-/// there. Those that most processes use come first.
-pub fn build_all(mut wanted: Vec<BuildJob>, threads: usize, cache: Option<&Cache>, mut take: impl FnMut(Built)) {
-    wanted.sort_by_key(|wanted| (Reverse(wanted.users), rank(&wanted.object.path)));
-    let (wanted, next) = (&wanted, &AtomicUsize::new(0));
-    // A table waits for its taker before its thread goes on, so that there are never many in memory.
+/// Builds the tables of all objects in `threads` threads and passes each to `on_built` in the calling thread as soon as it
+/// is complete. Objects that most processes use come first.
+pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>, mut on_built: impl FnMut(Built)) {
+    jobs.sort_by_key(|job| (Reverse(job.users), rank(&job.object.path)));
+    let (jobs, next) = (&jobs, &AtomicUsize::new(0));
+    // A thread hands its table over before it builds the next one, which bounds the number of tables in memory.
     let (sender, receiver) = mpsc::sync_channel(0);
     thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, wanted.len().max(1)) {
+        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
             let sender = sender.clone();
             scope.spawn(move || {
-                while let Some(BuildJob { object, .. }) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(BuildJob { object, .. }) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let built = Built { object: Arc::clone(object), table: build(object, cache) };
                     if sender.send(built).is_err() {
                         break;
@@ -53,7 +53,7 @@ pub fn build_all(mut wanted: Vec<BuildJob>, threads: usize, cache: Option<&Cache
         }
         drop(sender);
         for built in receiver {
-            take(built);
+            on_built(built);
         }
     });
 }
@@ -67,8 +67,8 @@ fn build(object: &Object, cache: Option<&Cache>) -> Result<Table, Error> {
     }
 }
 
-/// Among objects that as many processes use, the C library is in every stack of an allocation, and the dynamic linker in
-/// the first ones.
+/// Order of objects with the same number of users: the C library is in every stack of an allocation, and the dynamic
+/// linker in the first ones.
 fn rank(path: &Path) -> u8 {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.split(['.', '-']).next() {

@@ -1,8 +1,8 @@
-//! Tables kept on disk, so that the next run need not build them.
+//! Disk cache of tables.
 //!
-//! An entry is found by the object's build-id, or by its file where it has none, and is believed only if it was made of
-//! the same call frame information and is whole. Anything else is built again and replaced. Nothing is read or written
-//! in a folder that anybody else could change: a wrong table would be wrong stacks.
+//! An entry is named by the object's build ID, or by its file's identity if it has none. It is used only if it is intact
+//! and was made from the same call frame information; otherwise the table is rebuilt and the entry replaced. A directory
+//! that another user could change is refused: a wrong table would give wrong stacks.
 
 mod encoding;
 mod folder;
@@ -21,39 +21,39 @@ use crate::model::BuildId;
 
 pub use folder::{CacheError, directory};
 
-/// The longest build-id that names an entry; linkers write 8 to 32 bytes.
+/// The longest build ID that names an entry, in bytes; linkers write 8 to 32.
 const MAX_BUILD_ID: usize = 64;
-/// How many bytes of entries are kept. All programs and libraries of a machine make about 200 MiB.
+/// Size limit of the cache in bytes. All programs and libraries of a machine take about 200 MiB.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Tables on disk.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
-    /// Makes the names of files that are being written differ.
+    /// Number of entries written: makes the names of temporary files unique.
     written: AtomicU64,
 }
 
 impl Cache {
-    /// Opens the cache in `folder`, making it if it is not there, for the user whose id is `user`. When it has grown too
-    /// large, what has not been used for longest is removed.
+    /// Opens or creates the cache in `folder` for the user with uid `user`. If it exceeds its size limit, the least recently
+    /// used entries are removed.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be made, or when somebody else could change what is in it.
+    /// If the directory cannot be created, or if another user could change its contents.
     pub fn open(folder: &Path, user: u32) -> Result<Self, CacheError> {
         let folder = folder::prepare(folder, user)?;
         prune(&folder, MAX_BYTES)?;
         Ok(Self { folder, written: AtomicU64::new(0) })
     }
 
-    /// The table of the object in `file`: from the cache, or built and put there.
+    /// Returns the table of the object in `file`, from the cache or newly built and stored.
     ///
     /// # Errors
     ///
-    /// Why there is no table. A cache that cannot be read or written is none; the table is built without it.
+    /// The reason why there is no table. If the cache cannot be read or written, the table is built without it.
     pub fn table(&self, file: &File, build_id: Option<&BuildId>) -> Result<Table, Error> {
-        let path = self.folder.join(name(&file.metadata()?, build_id));
+        let path = self.folder.join(entry_name(&file.metadata()?, build_id));
         let contents = read::contents(file)?;
         let fingerprint = encoding::fingerprint(&contents);
         match load(&path, fingerprint) {
@@ -69,11 +69,11 @@ impl Cache {
         Ok(table)
     }
 
-    /// Replaces the entry at `path` as a whole: who reads it meanwhile sees the old one or the new one.
+    /// Replaces the entry at `path` atomically.
     fn store(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let temporary = self.folder.join(format!(".{}-{number}", std::process::id()));
-        // What a process of the same id left when it was killed.
+        // A killed process with the same pid may have left its temporary file.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -81,15 +81,15 @@ impl Cache {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
         if written.is_err() {
-            // The error that led here says more than one about removing.
+            // The first error is the informative one.
             let _ = fs::remove_file(&temporary);
         }
         written
     }
 }
 
-/// What the entry of an object is called.
-fn name(file: &fs::Metadata, build_id: Option<&BuildId>) -> String {
+/// Returns the file name of an object's entry.
+fn entry_name(file: &fs::Metadata, build_id: Option<&BuildId>) -> String {
     match build_id {
         Some(id) if (1..=MAX_BUILD_ID).contains(&id.0.len()) => format!("{id}-{:x}", file.size()),
         _ => {
@@ -99,7 +99,7 @@ fn name(file: &fs::Metadata, build_id: Option<&BuildId>) -> String {
     }
 }
 
-/// The entry at `path`; `None` where it is damaged or was made of something else.
+/// Reads the entry at `path`; `None` if it is damaged or was made from other call frame information.
 fn load(path: &Path, fingerprint: u64) -> io::Result<Option<Table>> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() || metadata.size() > MAX_BYTES {
@@ -110,13 +110,13 @@ fn load(path: &Path, fingerprint: u64) -> io::Result<Option<Table>> {
     file.read_to_end(&mut bytes)?;
     let table = encoding::decode(&bytes, fingerprint);
     if table.is_some() {
-        // By this, what is used is kept. It does not matter whether it works.
+        // The modification time is the time of last use. Failing to set it is harmless.
         let _ = file.set_modified(SystemTime::now());
     }
     Ok(table)
 }
 
-/// Removes what has not been used for longest, until there are at most `limit` bytes.
+/// Removes the least recently used entries until at most `limit` bytes remain.
 fn prune(folder: &Path, limit: u64) -> io::Result<()> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -135,7 +135,7 @@ fn prune(folder: &Path, limit: u64) -> io::Result<()> {
         }
         bytes -= size;
         match fs::remove_file(path) {
-            // Another memtrace may prune as well.
+            // Another memtrace may prune at the same time.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

@@ -1,5 +1,4 @@
-//! Real and hand-made objects, damaged in all ways: reading them ends, soon and without a panic, and what comes of it is a
-//! table that everyone can rely on, or an error.
+//! Damaged real and synthetic objects: reading them terminates quickly, without a panic, with a valid table or an error.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,15 +8,15 @@ use gimli::{AArch64, X86_64};
 use memtrace_common::unwind::MAX_RULES;
 
 use super::layout::{Layout, Limits};
-use super::synthetic::{Found, Object, expression};
+use super::synthetic::{FoundBy, Object, expression};
 use super::table::Table;
 use crate::elf::Machine;
 use crate::model::VirtOffset;
 
-/// Far more than any of these takes; what takes longer hangs.
+/// Far longer than any of these takes: exceeding it means that reading hangs.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A generator of random numbers that is small and the same everywhere (Steele et al., `SplitMix64`, 2014).
+/// Deterministic random numbers (Steele et al., `SplitMix64`, 2014).
 struct Random(u64);
 
 impl Random {
@@ -32,7 +31,7 @@ impl Random {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
 
-    /// Damages `bytes` in one to eight places, or cuts them off. Half of the places lie in what begins at `frames`.
+    /// Damages `bytes` in one to eight places, or truncates them. Half of the places lie at or after `frames`.
     fn damage(&mut self, bytes: &mut Vec<u8>, frames: usize) {
         if self.below(8) == 0 {
             bytes.truncate(self.below(bytes.len()));
@@ -56,8 +55,8 @@ impl Random {
     }
 }
 
-/// Reads and places what `bytes` say. Whether there was a table.
-fn survives(bytes: &[u8], random: &mut Random) -> bool {
+/// Builds and lays out the table of `bytes`, checks its invariants, and returns true if there is one.
+fn has_valid_table(bytes: &[u8], random: &mut Random) -> bool {
     let start = Instant::now();
     let table = Table::from_bytes(bytes);
     let was_read = table.is_ok();
@@ -82,23 +81,23 @@ fn survives(bytes: &[u8], random: &mut Random) -> bool {
     was_read
 }
 
-/// Damages `file` in `times` ways. Some of the results have to have a table, and some not: else the damage is done where
-/// nothing is read, or none gets past the headers.
+/// Damages `file` in `times` ways. Some of the results must have a table and some must not; otherwise the damage hits
+/// bytes that are never read, or all files are rejected by their headers.
 fn damage(file: &[u8], times: usize, seed: u64) {
     let mut random = Random(seed);
     let frames = file.windows(4).position(|bytes| bytes == [1, b'z', b'R', 0]).unwrap_or(0x1000);
-    assert!(survives(file, &mut random));
+    assert!(has_valid_table(file, &mut random));
     let read = (0..times).filter(|_| {
         let mut bytes = file.to_vec();
         random.damage(&mut bytes, frames);
-        survives(&bytes, &mut random)
+        has_valid_table(&bytes, &mut random)
     });
     let read = read.count();
     assert!((times / 20..times - times / 20).contains(&read), "{read} of {times} had a table");
 }
 
-/// All that descriptions are made of.
-fn everything(machine: Machine) -> Object {
+/// Object whose descriptions contain every instruction that the converter handles.
+fn object_with_all_instructions(machine: Machine) -> Object {
     let (fp, ra) = match machine {
         Machine::X86_64 => (X86_64::RBP, X86_64::RA),
         Machine::Aarch64 => (AArch64::X29, AArch64::X30),
@@ -129,27 +128,27 @@ fn everything(machine: Machine) -> Object {
 }
 
 #[test]
-fn hand_made_objects_may_be_damaged() {
+fn damaged_synthetic_objects_are_handled() {
     for (seed, machine) in [Machine::X86_64, Machine::Aarch64].into_iter().enumerate() {
-        for found in [Found::BySections, Found::ByIndex] {
-            damage(&everything(machine).file(found), 2000, seed as u64);
+        for found in [FoundBy::Sections, FoundBy::Index] {
+            damage(&object_with_all_instructions(machine).file(found), 2000, seed as u64);
         }
     }
 }
 
 #[test]
-fn a_real_library_may_be_damaged() {
+fn a_damaged_library_is_handled() {
     let file =
         fs::read("/lib/x86_64-linux-gnu/libgcc_s.so.1").expect("the library that every C++ and Rust program needs");
     damage(&file, 300, 7);
 }
 
 #[test]
-fn a_real_library_without_section_headers_may_be_damaged() {
+fn a_damaged_library_without_sections_is_handled() {
     let mut file = fs::read("/lib/x86_64-linux-gnu/libgcc_s.so.1").expect("the library that every program needs");
     let whole = Table::from_bytes(&file).unwrap();
     file[40..48].fill(0);
     file[58..64].fill(0);
-    assert_eq!(Table::from_bytes(&file).unwrap(), whole, "its index leads to the same");
+    assert_eq!(Table::from_bytes(&file).unwrap(), whole, "the index leads to the same section");
     damage(&file, 300, 8);
 }

@@ -1,4 +1,4 @@
-//! `.eh_frame` to spans of rows, in the order of the section.
+//! Conversion of `.eh_frame` to spans of rows, in the order of the section.
 
 use std::mem::size_of;
 
@@ -6,48 +6,48 @@ use gimli::{
     BaseAddresses, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian,
     UnwindContext, UnwindSection as _,
 };
-use memtrace_common::unwind::{Rule, cfa, fp};
+use memtrace_common::unwind::Rule;
 use rustc_hash::FxHashMap;
 
 use super::code::Code;
 use super::contents::Contents;
 use super::error::Error;
-use super::row::{Row, Stats};
+use super::row::Row;
 use super::rule::{Rules, Section, UNTABLED};
 
-/// How many times its own length may be read of the section. A description has the instructions of a common entry run,
-/// and a small section could have a large one run a million times. Real sections are at about twice.
+/// Limit of the bytes read, as a multiple of the section's length. Each description executes the instructions of its common
+/// entry, so a small section could execute a large one a million times. Real sections need about twice their length.
 const MAX_READS: usize = 64;
-/// What may be read besides, so that small sections need not be like large ones.
+/// Bytes that may be read in addition, for small sections with another proportion.
 const FREE_READS: usize = 1 << 16;
-/// How many rows there may be besides one for each byte of code; real objects have one for about 60 bytes.
+/// Rows allowed in addition to one for each byte of code; real objects have one for about 60 bytes.
 const FREE_ROWS: usize = 1 << 10;
 
 type Slice<'data> = EndianSlice<'data, LittleEndian>;
 
-/// The rows of one description, offsets counted from the table's origin.
+/// Rows of one description; offsets are relative to the table's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) begin: u32,
     pub(super) end: u32,
-    /// Where in [`Frames::rows`] its rows begin.
+    /// Index of its first row in [`Frames::rows`].
     pub(super) first: usize,
-    /// How many.
     pub(super) count: usize,
 }
 
-/// What a section says.
+/// Contents of a section.
 #[derive(Debug)]
 pub(super) struct Frames {
     pub(super) spans: Vec<Span>,
     pub(super) rows: Vec<Row>,
-    /// The rules that rows name by number, each once.
+    /// The distinct rules, referenced by rows by index.
     pub(super) rules: Vec<Rule>,
-    pub(super) stats: Stats,
+    /// Number of descriptions that could not be decoded, so that it is unknown which code they cover.
+    pub(super) unreadable: u64,
 }
 
-/// What reading goes by, and what came of it so far.
-struct Walk<'data, 'a> {
+/// State of the conversion.
+struct Converter<'data, 'a> {
     contents: &'a Contents,
     origin: u64,
     section: &'a Section<'data>,
@@ -55,17 +55,17 @@ struct Walk<'data, 'a> {
     common: FxHashMap<usize, CommonInformationEntry<Slice<'data>>>,
     /// Bytes that may still be read.
     budget: usize,
-    /// Rows that may still be taken.
-    room: usize,
+    /// Rows that may still be added.
+    free_rows: usize,
     numbers: FxHashMap<Rule, u32>,
-    found: Frames,
+    frames: Frames,
 }
 
 impl Frames {
-    /// Reads the section of `contents`, counting addresses from `origin`.
+    /// Converts the section of `contents`; offsets are relative to `origin`.
     ///
-    /// A description that cannot be read is left out and counted; only a section whose entries do not follow one
-    /// another is refused.
+    /// A description that cannot be decoded is skipped and counted. A section whose entries are not contiguous is an
+    /// error.
     pub(super) fn read(contents: &Contents, origin: u64) -> Result<Self, Error> {
         let mut section = EhFrame::new(&contents.eh_frame, LittleEndian);
         section.set_address_size(8);
@@ -75,32 +75,32 @@ impl Frames {
             bases = bases.set_text(text);
         }
         let code: u64 = contents.code.iter().map(|code| code.size).sum();
-        let mut walk = Walk {
+        let mut converter = Converter {
             contents,
             origin,
             section: &section,
             bases: &bases,
             common: FxHashMap::default(),
             budget: contents.eh_frame.len().saturating_mul(MAX_READS).saturating_add(FREE_READS),
-            room: usize::try_from(code).unwrap_or(usize::MAX).saturating_add(FREE_ROWS),
+            free_rows: usize::try_from(code).unwrap_or(usize::MAX).saturating_add(FREE_ROWS),
             numbers: FxHashMap::default(),
-            found: Self { spans: Vec::new(), rows: Vec::new(), rules: Vec::new(), stats: Stats::default() },
+            frames: Self { spans: Vec::new(), rows: Vec::new(), rules: Vec::new(), unreadable: 0 },
         };
         let mut context = UnwindContext::new();
         let mut at = 0;
-        while let Some(entry) = Entry::at(&contents.eh_frame, at)? {
+        while let Some(entry) = Entry::parse(&contents.eh_frame, at)? {
             at = entry.end;
             match entry.kind {
-                Kind::Common => walk.take_common(&entry),
-                Kind::Description => walk.take_description(&entry, &mut context)?,
+                Kind::Common => converter.read_common(&entry),
+                Kind::Description => converter.read_description(&entry, &mut context)?,
                 Kind::Terminator => {}
             }
         }
-        Ok(walk.found)
+        Ok(converter.frames)
     }
 }
 
-/// An entry of the section.
+/// Entry of the section.
 struct Entry {
     kind: Kind,
     begin: usize,
@@ -108,18 +108,17 @@ struct Entry {
 }
 
 enum Kind {
-    /// A common information entry (CIE).
+    /// Common information entry (CIE).
     Common,
-    /// A frame description entry (FDE).
+    /// Frame description entry (FDE).
     Description,
-    /// A length of zero. It ends the section where programs look for an end; linkers that join several sections may
-    /// leave some in between.
+    /// Length of zero. It ends the section, but linkers that join several sections may leave some in between.
     Terminator,
 }
 
 impl Entry {
-    /// The entry at `begin`; `None` at the end (LSB Core 5.0, 10.6.1).
-    fn at(section: &[u8], begin: usize) -> Result<Option<Self>, Error> {
+    /// Parses the entry at `begin`; `None` at the end of the section (LSB Core 5.0, 10.6.1).
+    fn parse(section: &[u8], begin: usize) -> Result<Option<Self>, Error> {
         let malformed = || Error::Malformed("call frame information that ends too early");
         let rest = section.get(begin..).ok_or_else(malformed)?;
         if rest.is_empty() {
@@ -143,46 +142,42 @@ impl Entry {
     }
 }
 
-impl<'data> Walk<'data, '_> {
-    /// One that cannot be read takes its descriptions with it.
-    fn take_common(&mut self, entry: &Entry) {
+impl<'data> Converter<'data, '_> {
+    /// Reads a common entry. If it cannot be decoded, its descriptions are unreadable too.
+    fn read_common(&mut self, entry: &Entry) {
         if let Ok(common) = self.section.cie_from_offset(self.bases, EhFrameOffset(entry.begin)) {
             self.common.insert(entry.begin, common);
         }
     }
 
-    fn take_description(&mut self, entry: &Entry, context: &mut UnwindContext<usize>) -> Result<(), Error> {
-        self.found.stats.descriptions += 1;
-        // Common entries come before those that name them; one that was not met is none.
+    fn read_description(&mut self, entry: &Entry, context: &mut UnwindContext<usize>) -> Result<(), Error> {
+        // Common entries precede the descriptions that refer to them.
         let common = &self.common;
         let description = self.section.fde_from_offset(self.bases, EhFrameOffset(entry.begin), |_, _, offset| {
             common.get(&offset.0).cloned().ok_or(gimli::Error::NotCiePointer(offset.0 as u64))
         });
         let Ok(description) = description else {
-            self.found.stats.unreadable += 1;
+            self.frames.unreadable += 1;
             return Ok(());
         };
         let cost = (entry.end - entry.begin).saturating_add(description.cie().entry_len());
         self.budget = self.budget.checked_sub(cost).ok_or(Error::TooMuch("call frame instructions"))?;
-        match self.place(&description) {
-            Some((begin, end)) => self.take_rows(&description, begin, end, context),
-            None => {
-                self.found.stats.outside += 1;
-                Ok(())
-            }
+        match self.covered_code(&description) {
+            Some((begin, end)) => self.read_rows(&description, begin, end, context),
+            None => Ok(()),
         }
     }
 
-    /// What of the code is described, counted from the origin. Linkers leave descriptions of code that they removed.
-    fn place(&self, description: &FrameDescriptionEntry<Slice<'data>>) -> Option<(u32, u32)> {
+    /// Returns the described code, relative to the origin; `None` for the descriptions of removed code that linkers leave.
+    fn covered_code(&self, description: &FrameDescriptionEntry<Slice<'data>>) -> Option<(u32, u32)> {
         let address = description.initial_address();
-        let code = Code::holding(&self.contents.code, address)?;
+        let code = Code::find(&self.contents.code, address)?;
         let end = address.saturating_add(description.len()).min(code.end().0);
         let offset = |address: u64| u32::try_from(address.checked_sub(self.origin)?).ok();
         Some((offset(address)?, offset(end)?)).filter(|(begin, end)| begin < end)
     }
 
-    fn take_rows(
+    fn read_rows(
         &mut self,
         description: &FrameDescriptionEntry<Slice<'data>>,
         begin: u32,
@@ -196,7 +191,7 @@ impl<'data> Walk<'data, '_> {
             signal,
             section: self.section,
         };
-        let first = self.found.rows.len();
+        let first = self.frames.rows.len();
         let mut unwound_to = begin;
         let broken = match description.rows(self.section, self.bases, context) {
             Err(_) => true,
@@ -212,47 +207,40 @@ impl<'data> Walk<'data, '_> {
                     continue;
                 }
                 unwound_to = row_end;
-                self.push(row_begin, rules.of(row))?;
+                self.push(row_begin, rules.convert(row))?;
             },
         };
-        if broken {
-            self.found.stats.broken += 1;
-            if unwound_to < end {
-                self.push(unwound_to, UNTABLED)?;
-            }
+        if broken && unwound_to < end {
+            self.push(unwound_to, UNTABLED)?;
         }
-        let begin = if signal { self.begin_early(begin, first) } else { begin };
-        self.found.spans.push(Span { begin, end, first, count: self.found.rows.len() - first });
+        let begin = if signal { self.start_one_byte_earlier(begin, first) } else { begin };
+        self.frames.spans.push(Span { begin, end, first, count: self.frames.rows.len() - first });
         Ok(())
     }
 
-    /// Callers are looked up by the byte before the return address. The kernel "returns" from a signal's handler to the
-    /// first byte of the restorer, so a signal frame's row has to begin a byte early.
-    fn begin_early(&mut self, begin: u32, first: usize) -> u32 {
+    /// Moves the first row of a signal frame back by one byte: callers are looked up by the byte before the return address,
+    /// and the kernel "returns" from a signal handler to the first byte of the restorer.
+    fn start_one_byte_earlier(&mut self, begin: u32, first: usize) -> u32 {
         let early = begin.saturating_sub(1);
-        if let Some(row) = self.found.rows.get_mut(first) {
+        if let Some(row) = self.frames.rows.get_mut(first) {
             row.offset = early;
         }
         early
     }
 
     fn push(&mut self, offset: u32, rule: Rule) -> Result<(), Error> {
-        self.room = self.room.checked_sub(1).ok_or(Error::TooMuch("rows for the code"))?;
-        let rule = self.number(rule);
-        self.found.rows.push(Row { offset, rule });
+        self.free_rows = self.free_rows.checked_sub(1).ok_or(Error::TooMuch("rows for the code"))?;
+        let rule = self.index_of(rule);
+        self.frames.rows.push(Row { offset, rule });
         Ok(())
     }
 
-    /// The number of `rule`, counting the row that it is for.
-    fn number(&mut self, rule: Rule) -> u32 {
-        let stats = &mut self.found.stats;
-        stats.described_rows += 1;
-        stats.untabled_rows += u64::from(rule.cfa_kind == cfa::UNTABLED);
-        stats.unknown_fp_rows += u64::from(rule.fp_kind == fp::UNDEFINED);
-        let rules = &mut self.found.rules;
+    /// Returns the index of `rule`, adding it if it is new.
+    fn index_of(&mut self, rule: Rule) -> u32 {
+        let rules = &mut self.frames.rules;
         *self.numbers.entry(rule).or_insert_with(|| {
             rules.push(rule);
-            // There are no more rules than rows, and no more rows than bytes of code, which are counted in 32 bits.
+            // There are at most as many rules as rows, and as many rows as bytes of code, which fit into 32 bits.
             u32::try_from(rules.len() - 1).unwrap_or(u32::MAX)
         })
     }

@@ -1,11 +1,11 @@
-//! The rules of all objects, each once.
+//! Interning of the rules of all objects.
 
 use memtrace_common::unwind::{MAX_RULES, Rule};
 use rustc_hash::FxHashMap;
 
 use super::rule::UNTABLED;
 
-/// Numbers rules. All objects of a machine have some thousands of different ones.
+/// Assigns a number to each distinct rule. All objects of a machine have some thousands of them.
 #[derive(Clone, Debug)]
 pub struct Interner {
     rules: Vec<Rule>,
@@ -20,12 +20,12 @@ impl Default for Interner {
 }
 
 impl Interner {
-    /// The number of [`Rule::default`]: nothing is known.
+    /// Number of [`Rule::default`]: no information.
     pub const NOTHING: u32 = 0;
-    /// The number of the rule that says that there is information which no table can hold.
+    /// Number of the rule for call frame information that no rule can express.
     pub const UNTABLED: u32 = 1;
 
-    /// An interner that knows the two rules that always have the same number.
+    /// Creates an interner with the two rules whose numbers are fixed.
     #[must_use]
     pub fn new() -> Self {
         let mut interner = Self { rules: Vec::new(), numbers: FxHashMap::default(), refused: 0 };
@@ -34,7 +34,7 @@ impl Interner {
         interner
     }
 
-    /// The number of `rule`, below [`MAX_RULES`]; [`Self::UNTABLED`] where it would be one too many, so that a stack ends
+    /// Returns the number of `rule`, below [`MAX_RULES`]; [`Self::UNTABLED`] if all numbers are taken, so that stacks end
     /// there.
     pub fn number(&mut self, rule: Rule) -> u32 {
         if let Some(number) = self.numbers.get(&rule) {
@@ -58,7 +58,7 @@ impl Interner {
         &self.rules
     }
 
-    /// How many rules of objects had no room.
+    /// Number of rules that did not fit.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_one_number_and_a_number_one_rule() {
+    fn each_rule_has_one_number() {
         let mut interner = Interner::new();
         let (eight, sixteen) = (interner.number(rule(8)), interner.number(rule(16)));
         assert_eq!(interner.number(rule(8)), eight);
@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_too_many_ends_the_stack_and_is_counted() {
+    fn a_rule_beyond_the_limit_ends_the_stack_and_is_counted() {
         let mut interner = Interner::new();
         for offset in 2..MAX_RULES {
             assert_eq!(interner.number(rule(offset)) as usize, offset);
         }
         assert_eq!(interner.number(rule(MAX_RULES)), Interner::UNTABLED);
         assert_eq!(interner.rules().len(), MAX_RULES);
-        assert_eq!(interner.number(rule(2)), 2, "what is known stays known");
+        assert_eq!(interner.number(rule(2)), 2, "known rules keep their numbers");
         assert_eq!(interner.refused(), 1);
     }
 }

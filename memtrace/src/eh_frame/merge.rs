@@ -1,4 +1,4 @@
-//! Spans, in any order and overlapping, to one row of rows.
+//! Merging of unordered, overlapping spans into one sorted list of rows.
 
 use memtrace_common::unwind::Rule;
 
@@ -6,23 +6,23 @@ use super::frames::Frames;
 use super::row::Row;
 use super::rule::END;
 
-/// How long a gap between descriptions has to be to be marked as one. Shorter ones are padding, which is never run, and
-/// marking them would cost a fifth more rows.
+/// Minimum length in bytes of a gap between descriptions that gets a row. Shorter gaps are padding, which is never
+/// executed; rows for them would cost a fifth more.
 const MIN_GAP: u32 = 16;
 
-/// The number of [`Rule::default`], which says that nothing is known.
+/// Index of [`Rule::default`]: no information.
 pub(super) const NOTHING: u32 = 0;
 
-/// The rows of all descriptions, ordered, each saying something else than the one before; and the rules that they name.
+/// Returns the rows of all descriptions in order, without consecutive equal rules, and the rules that they refer to.
 ///
-/// Where descriptions overlap, the one that begins last holds, and of those that begin together the first: this is what
-/// a program's own unwinder finds through the sorted index of `.eh_frame`. `entry` is where the object begins to run.
+/// If descriptions overlap, the one that starts last applies, and of those with the same start the first one: this is the
+/// result of an unwinder that uses the sorted index of `.eh_frame`. `entry` is the object's entry point.
 pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>) {
-    let Frames { mut spans, rows, rules, stats } = frames;
+    let Frames { mut spans, rows, rules, unreadable } = frames;
     spans.sort_by_key(|span| span.begin);
     spans.dedup_by_key(|span| span.begin);
-    // A description that could not be read may be of code that looks like padding.
-    let min_gap = if stats.unreadable == 0 { MIN_GAP } else { 1 };
+    // An unreadable description may cover code that looks like padding.
+    let min_gap = if unreadable == 0 { MIN_GAP } else { 1 };
 
     let mut merged: Vec<Row> = Vec::with_capacity(rows.len() + 1);
     let mut push = |row: Row| {
@@ -49,8 +49,8 @@ pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>)
     (merged, rules)
 }
 
-/// Where an object begins to run nobody has called it, and stacks end. Some say so, others, such as dynamic linkers, have no
-/// description there: then nothing else holds from there to the next.
+/// Ends stacks at the entry point, which has no caller. Some objects say so; others, such as dynamic linkers, have no
+/// description there.
 fn end_at_entry(entry: u32, rows: &mut Vec<Row>, rules: &mut Vec<Rule>) {
     let after = rows.partition_point(|row| row.offset <= entry);
     let here = after.checked_sub(1).and_then(|index| rows.get_mut(index));

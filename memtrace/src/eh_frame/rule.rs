@@ -1,7 +1,7 @@
-//! A row of call frame information to a rule.
+//! Conversion of a row of call frame information to a rule.
 //!
-//! The few DWARF expressions that compilers and linkers write have rules of their own; what else there is cannot be put
-//! into a table, and says so.
+//! The few DWARF expressions that compilers and linkers emit have rules of their own; any other row becomes
+//! [`UNTABLED`].
 
 use gimli::{
     CfaRule, EhFrame, Encoding, EndianSlice, Format, LittleEndian, Operation, Register, RegisterRule, UnwindExpression,
@@ -11,21 +11,21 @@ use memtrace_common::unwind::{Rule, cfa, fp, ra};
 
 use crate::elf::Machine;
 
-/// The call frame information that rows are of: expressions lie in it.
+/// Section that the rows come from: it contains their expressions.
 pub(super) type Section<'data> = EhFrame<EndianSlice<'data, LittleEndian>>;
 
-/// The outermost frame.
+/// Rule of the outermost frame.
 pub(super) const END: Rule = of_kind(cfa::END);
-/// There is information, but no rule says it.
+/// Rule for information that no other rule can express.
 pub(super) const UNTABLED: Rule = of_kind(cfa::UNTABLED);
-/// A signal frame.
+/// Rule of a signal frame.
 const SIGNAL: Rule = of_kind(cfa::SIGNAL);
 
-/// How expressions in 64-bit objects are encoded. The version only matters to operations that no rule says.
+/// Encoding of expressions in 64-bit objects. The version matters only to operations that have no rule.
 const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
 
-/// Where the kernel puts the registers of an interrupted x86-64 program, from the stack pointer in the handler's
-/// restorer on: `uc_mcontext` of `struct ucontext` (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h).
+/// Offsets from the stack pointer in the signal restorer to the saved registers of an interrupted x86-64 program:
+/// `uc_mcontext` of `struct ucontext` (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h).
 const X86_64_SIGNAL_FRAME: [(Register, i64); 3] = [(X86_64::RSP, 160), (X86_64::RBP, 120), (X86_64::RA, 168)];
 
 const fn of_kind(cfa_kind: u8) -> Rule {
@@ -40,34 +40,34 @@ const fn of_kind(cfa_kind: u8) -> Rule {
     }
 }
 
-/// A value that is a register plus an offset, or lies where that points.
-struct Place {
+/// Register plus offset, optionally dereferenced.
+struct Location {
     register: Register,
     offset: i32,
-    /// Added to what lies there.
-    behind: Option<i32>,
+    /// Added to the dereferenced value; `None` without dereference.
+    addend: Option<i32>,
 }
 
-/// What turns an object's rows into rules.
+/// Converter of rows to rules.
 pub(super) struct Rules<'data> {
     pub(super) machine: Machine,
-    /// The register that stands for the return address.
+    /// Column of the return address.
     pub(super) return_address: Register,
-    /// Whether the frames are signal frames.
+    /// The frames are marked as signal frames.
     pub(super) signal: bool,
     pub(super) section: &'data Section<'data>,
 }
 
 impl Rules<'_> {
-    /// The rule that says what `row` says; [`UNTABLED`] where none does.
-    pub(super) fn of(&self, row: &UnwindTableRow<usize>) -> Rule {
+    /// Returns the rule for `row`; [`UNTABLED`] if no rule can express it.
+    pub(super) fn convert(&self, row: &UnwindTableRow<usize>) -> Rule {
         if self.signal {
-            return if self.is_kernels_signal_frame(row) { SIGNAL } else { UNTABLED };
+            return if self.is_kernel_signal_frame(row) { SIGNAL } else { UNTABLED };
         }
         if matches!(row.register(self.return_address), Some(RegisterRule::Undefined)) {
             return END;
         }
-        // That the caller's stack pointer is the CFA is a convention, which code that changes stacks does not keep.
+        // By convention the caller's stack pointer is the CFA; code that switches stacks deviates.
         if !matches!(row.register(self.machine.stack_pointer()), None | Some(RegisterRule::ValOffset(0))) {
             return UNTABLED;
         }
@@ -75,27 +75,29 @@ impl Rules<'_> {
         rule.map_or(UNTABLED, |rule| self.with_frame_pointer(rule, row))
     }
 
-    /// Whether a row that is marked as a signal frame means the frame that the kernel makes. Some programs mark frames of
-    /// their own so, which hold registers elsewhere.
-    fn is_kernels_signal_frame(&self, row: &UnwindTableRow<usize>) -> bool {
+    /// Returns true if a row marked as a signal frame describes the kernel's frame layout. Some programs mark frames of
+    /// their own with another layout.
+    fn is_kernel_signal_frame(&self, row: &UnwindTableRow<usize>) -> bool {
         if self.machine == Machine::Aarch64 {
             return true;
         }
         X86_64_SIGNAL_FRAME.into_iter().all(|(register, offset)| {
-            let place = match (row.cfa(), row.register(register)) {
+            let location = match (row.cfa(), row.register(register)) {
                 (CfaRule::Expression(expression), _) if register == X86_64::RSP => {
-                    return self.dereference(*expression).is_some_and(|place| {
-                        place.register == X86_64::RSP && i64::from(place.offset) == offset && place.behind == Some(0)
+                    return self.dereference(*expression).is_some_and(|location| {
+                        location.register == X86_64::RSP
+                            && i64::from(location.offset) == offset
+                            && location.addend == Some(0)
                     });
                 }
                 (_, Some(RegisterRule::Expression(expression))) => self.sum(expression),
                 _ => None,
             };
-            place.is_some_and(|place| place.register == X86_64::RSP && i64::from(place.offset) == offset)
+            location.is_some_and(|location| location.register == X86_64::RSP && i64::from(location.offset) == offset)
         })
     }
 
-    /// A rule that says the CFA alone.
+    /// Returns a rule with only the CFA.
     fn cfa(&self, cfa: &CfaRule<usize>) -> Option<Rule> {
         match cfa {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -111,13 +113,13 @@ impl Rules<'_> {
                 if let Some(threshold) = self.plt_threshold(*expression) {
                     return Some(Rule { cfa_offset: threshold, ..of_kind(cfa::PLT) });
                 }
-                let place = self.dereference(*expression)?;
-                let cfa_kind = match place.register {
+                let location = self.dereference(*expression)?;
+                let cfa_kind = match location.register {
                     register if register == self.machine.stack_pointer() => cfa::DEREF_SP,
                     register if register == self.machine.frame_pointer() => cfa::DEREF_FP,
                     _ => return None,
                 };
-                Some(Rule { cfa_offset: place.offset, extra: place.behind?, ..of_kind(cfa_kind) })
+                Some(Rule { cfa_offset: location.offset, extra: location.addend?, ..of_kind(cfa_kind) })
             }
         }
     }
@@ -132,19 +134,20 @@ impl Rules<'_> {
             (_, Some(RegisterRule::Register(Register(number)))) => (ra::REGISTER, number.into()),
             _ => return None,
         };
-        // There is one place for both.
+        // Both would use the field `extra`.
         let taken = matches!(rule.cfa_kind, cfa::REGISTER | cfa::DEREF_SP | cfa::DEREF_FP);
         (!taken).then_some(Rule { ra_kind, extra, ..rule })
     }
 
-    /// A frame pointer that no rule finds is no reason to end here: few callers need it.
+    /// Adds the frame pointer's rule. An unknown frame pointer does not end the walk: few callers need it.
     fn with_frame_pointer(&self, rule: Rule, row: &UnwindTableRow<usize>) -> Rule {
         let found = match row.register(self.machine.frame_pointer()) {
             None | Some(RegisterRule::SameValue) => Some((fp::SAME, 0)),
             Some(RegisterRule::Offset(offset)) => i32::try_from(offset).ok().map(|offset| (fp::AT_CFA, offset)),
             Some(RegisterRule::Expression(expression)) => {
-                let place = self.sum(expression).filter(|place| place.register == self.machine.frame_pointer());
-                place.map(|place| (fp::AT_FP, place.offset))
+                let location =
+                    self.sum(expression).filter(|location| location.register == self.machine.frame_pointer());
+                location.map(|location| (fp::AT_FP, location.offset))
             }
             _ => None,
         };
@@ -152,11 +155,11 @@ impl Rules<'_> {
         Rule { fp_kind, fp_offset, ..rule }
     }
 
-    /// `*(register + offset) + behind`.
-    fn dereference(&self, expression: UnwindExpression<usize>) -> Option<Place> {
+    /// Matches `*(register + offset) + addend`.
+    fn dereference(&self, expression: UnwindExpression<usize>) -> Option<Location> {
         match self.operations(expression)? {
             [Some(Operation::RegisterOffset { register, offset, .. }), Some(deref), None, ..] => {
-                Some(Place { behind: Some(0), ..place(register, offset).filter(|_| is_deref(&deref))? })
+                Some(Location { addend: Some(0), ..location(register, offset).filter(|_| is_deref(&deref))? })
             }
             [
                 Some(Operation::RegisterOffset { register, offset, .. }),
@@ -164,22 +167,22 @@ impl Rules<'_> {
                 Some(Operation::PlusConstant { value }),
                 None,
             ] => {
-                let behind = Some(i32::try_from(value).ok()?);
-                Some(Place { behind, ..place(register, offset).filter(|_| is_deref(&deref))? })
+                let addend = Some(i32::try_from(value).ok()?);
+                Some(Location { addend, ..location(register, offset).filter(|_| is_deref(&deref))? })
             }
             _ => None,
         }
     }
 
-    /// `register + offset`.
-    fn sum(&self, expression: UnwindExpression<usize>) -> Option<Place> {
+    /// Matches `register + offset`.
+    fn sum(&self, expression: UnwindExpression<usize>) -> Option<Location> {
         match self.operations(expression)? {
-            [Some(Operation::RegisterOffset { register, offset, .. }), None, ..] => place(register, offset),
+            [Some(Operation::RegisterOffset { register, offset, .. }), None, ..] => location(register, offset),
             _ => None,
         }
     }
 
-    /// The first operations; `None` where they cannot be read.
+    /// Decodes the first operations; `None` if they are malformed.
     fn operations(
         &self,
         expression: UnwindExpression<usize>,
@@ -192,7 +195,7 @@ impl Rules<'_> {
         Some(first)
     }
 
-    /// Where in a PLT entry of 16 bytes the second push is done, if `expression` is what linkers write for `.plt`:
+    /// Offset of the second push in a PLT entry of 16 bytes, if `expression` is the one that linkers write for `.plt`:
     /// `rsp + 8 + ((rip & 15) >= threshold) * 8` (binutils, bfd/elfxx-x86.c, `_bfd_x86_elf_late_size_sections`; the bytes
     /// in bfd/elf64-x86-64.c, `elf_x86_64_eh_frame_lazy_plt`).
     fn plt_threshold(&self, expression: UnwindExpression<usize>) -> Option<i32> {
@@ -210,11 +213,11 @@ impl Rules<'_> {
     }
 }
 
-fn place(register: Register, offset: i64) -> Option<Place> {
-    Some(Place { register, offset: i32::try_from(offset).ok()?, behind: None })
+fn location(register: Register, offset: i64) -> Option<Location> {
+    Some(Location { register, offset: i32::try_from(offset).ok()?, addend: None })
 }
 
-/// Whether eight bytes are read.
+/// Returns true for a dereference of eight bytes.
 fn is_deref(operation: &Operation<EndianSlice<'_, LittleEndian>>) -> bool {
     matches!(operation, Operation::Deref { size: 8, space: false, base_type } if base_type.0 == 0)
 }

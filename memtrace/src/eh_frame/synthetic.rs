@@ -1,4 +1,4 @@
-//! Objects made by hand, for tests: code that does nothing, and the call frame information that a test wants.
+//! Synthetic objects for tests: empty code with arbitrary call frame information.
 
 use gimli::write::{
     Address, CallFrameInstruction, CommonInformationEntry, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable,
@@ -7,22 +7,22 @@ use gimli::{AArch64, Encoding, Format, LittleEndian, Register, X86_64};
 
 use crate::elf::Machine;
 
-/// Where the code of all objects here is loaded, and lies in their files.
+/// Address and file offset of the code of all synthetic objects.
 pub(super) const TEXT: u64 = 0x1000;
 
-/// How the call frame information can be found.
+/// Headers by which the call frame information can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// By section headers alone.
-    BySections,
-    /// By program headers alone, as in a file without section headers.
-    ByIndex,
+pub(super) enum FoundBy {
+    /// Section headers only.
+    Sections,
+    /// Program headers only, as in a file without section headers.
+    Index,
 }
 
-/// An object that is being made.
+/// Builder of an object.
 pub(super) struct Object {
     pub(super) machine: Machine,
-    /// How many bytes of code it has.
+    /// Length of the code in bytes.
     pub(super) code: u32,
     frames: FrameTable,
 }
@@ -32,12 +32,12 @@ impl Object {
         Self { machine, code, frames: FrameTable::default() }
     }
 
-    /// Describes `length` bytes from `offset` of the code on, of which nothing was pushed yet at the first.
+    /// Adds a function of `length` bytes at `offset`; nothing is pushed at its first instruction.
     pub(super) fn function(&mut self, offset: u32, length: u32, instructions: Vec<(u32, CallFrameInstruction)>) {
         self.describe(offset, length, false, instructions);
     }
 
-    /// The same, marked as a signal frame.
+    /// Adds a function marked as a signal frame.
     pub(super) fn signal_frame(&mut self, offset: u32, length: u32, instructions: Vec<(u32, CallFrameInstruction)>) {
         self.describe(offset, length, true, instructions);
     }
@@ -53,7 +53,7 @@ impl Object {
         self.frames.add_fde(common, entry);
     }
 
-    /// What compilers begin descriptions with.
+    /// Returns the common entry that compilers write.
     fn common(&self) -> CommonInformationEntry {
         let encoding = Encoding { format: Format::Dwarf32, version: 1, address_size: 8 };
         match self.machine {
@@ -71,7 +71,7 @@ impl Object {
         }
     }
 
-    /// The section as it would lie in the file.
+    /// Returns the bytes of the section.
     pub(super) fn eh_frame(&self) -> Vec<u8> {
         let mut section = EhFrame(EndianVec::new(LittleEndian));
         self.frames.write_eh_frame(&mut section).unwrap();
@@ -80,12 +80,12 @@ impl Object {
         bytes
     }
 
-    pub(super) fn file(&self, found: Found) -> Vec<u8> {
+    pub(super) fn file(&self, found: FoundBy) -> Vec<u8> {
         file(self.machine, self.code, &self.eh_frame(), found)
     }
 }
 
-/// One instruction at the beginning of a function.
+/// Returns one instruction at the start of a function.
 pub(super) fn first(instruction: CallFrameInstruction) -> Vec<(u32, CallFrameInstruction)> {
     vec![(0, instruction)]
 }
@@ -102,16 +102,16 @@ pub(super) fn register(number: u16) -> Register {
 
 /// An ELF file: headers, `code` bytes at [`TEXT`], then `eh_frame`, its index and section headers as wanted. All is
 /// loaded at its offset.
-pub(super) fn file(machine: Machine, code: u32, eh_frame: &[u8], found: Found) -> Vec<u8> {
+pub(super) fn file(machine: Machine, code: u32, eh_frame: &[u8], found: FoundBy) -> Vec<u8> {
     let eh_frame_at = TEXT + u64::from(code).next_multiple_of(8);
     let index_at = eh_frame_at + (eh_frame.len() as u64).next_multiple_of(8);
-    let index = if found == Found::ByIndex { index(eh_frame, eh_frame_at, index_at) } else { Vec::new() };
+    let index = if found == FoundBy::Index { index(eh_frame, eh_frame_at, index_at) } else { Vec::new() };
     let names = b"\0.text\0.eh_frame\0";
     let names_at = index_at + (index.len() as u64).next_multiple_of(8);
     let sections_at = names_at + names.len().next_multiple_of(8) as u64;
 
     let machine: u16 = if machine == Machine::X86_64 { 62 } else { 183 };
-    let by_sections = found == Found::BySections;
+    let by_sections = found == FoundBy::Sections;
     let mut out = Vec::new();
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     put(&mut out, &[(3, 2), (machine.into(), 2), (1, 4), (0, 8), (64, 8)]);

@@ -3,18 +3,18 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// Programs and libraries that every machine has, with how many processes are to use them.
-fn wanted(users: &[(&str, u32)]) -> Vec<BuildJob> {
-    let wanted = users.iter().map(|&(path, users)| {
+/// Jobs for programs and libraries that every machine has, with their numbers of users.
+fn jobs(users: &[(&str, u32)]) -> Vec<BuildJob> {
+    let jobs = users.iter().map(|&(path, users)| {
         let object = Object { path: path.into(), handle: Some(path.into()), build_id: None, root: None };
         BuildJob { object: Arc::new(object), users }
     });
-    wanted.collect()
+    jobs.collect()
 }
 
-fn paths(wanted: Vec<BuildJob>, threads: usize) -> Vec<PathBuf> {
+fn paths(jobs: Vec<BuildJob>, threads: usize) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    build_all(wanted, threads, None, |built| paths.push(built.object.path.clone()));
+    build_all(jobs, threads, None, |built| paths.push(built.object.path.clone()));
     paths
 }
 
@@ -23,16 +23,16 @@ const LD: &str = "/lib64/ld-linux-x86-64.so.2";
 const LIBGCC: &str = "/lib/x86_64-linux-gnu/libgcc_s.so.1";
 
 #[test]
-fn what_most_processes_use_comes_first_then_the_c_library() {
-    let order = paths(wanted(&[(LIBGCC, 1), (LD, 1), (LIBC, 1), ("/none", 2)]), 1);
+fn most_used_objects_come_first_then_the_c_library() {
+    let order = paths(jobs(&[(LIBGCC, 1), (LD, 1), (LIBC, 1), ("/none", 2)]), 1);
     assert_eq!(order, ["/none", LIBC, LD, LIBGCC].map(PathBuf::from));
 }
 
 #[test]
-fn any_number_of_threads_builds_the_same_tables() {
+fn thread_count_does_not_change_the_tables() {
     let build = |threads| {
         let mut tables = Vec::new();
-        build_all(wanted(&[(LIBC, 3), (LD, 3), (LIBGCC, 1), ("/none", 1)]), threads, None, |built| {
+        build_all(jobs(&[(LIBC, 3), (LD, 3), (LIBGCC, 1), ("/none", 1)]), threads, None, |built| {
             tables.push((built.object.path.clone(), built.table.map_err(|error| error.to_string())));
         });
         tables.sort_by(|a, b| a.0.cmp(&b.0));
@@ -48,10 +48,10 @@ fn any_number_of_threads_builds_the_same_tables() {
 }
 
 #[test]
-fn tables_are_taken_in_the_thread_that_asked() {
+fn tables_are_received_in_the_calling_thread() {
     let asked = thread::current().id();
     let taken = Mutex::new(Vec::new());
-    build_all(wanted(&[(LIBC, 1), (LD, 1)]), 2, None, |_| taken.lock().unwrap().push(thread::current().id()));
+    build_all(jobs(&[(LIBC, 1), (LD, 1)]), 2, None, |_| taken.lock().unwrap().push(thread::current().id()));
     assert_eq!(taken.into_inner().unwrap(), [asked, asked]);
 }
 
@@ -62,6 +62,6 @@ fn an_object_that_cannot_be_opened_has_a_reason() {
     build_all(vec![BuildJob { object: Arc::new(object), users: 1 }], 1, None, |built| {
         reasons.push(built.table.is_err())
     });
-    build_all(wanted(&[("/", 1)]), 1, None, |built| reasons.push(matches!(built.table, Err(Error::Io(_)))));
+    build_all(jobs(&[("/", 1)]), 1, None, |built| reasons.push(matches!(built.table, Err(Error::Io(_)))));
     assert_eq!(reasons, [true, true]);
 }

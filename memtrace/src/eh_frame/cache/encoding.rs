@@ -1,22 +1,22 @@
-//! A table as it lies in a file.
+//! File format of a cached table.
 //!
-//! A header of a known length, then the parts of code, the rules and the rows, then a checksum of all of it; all numbers
-//! little-endian. A file that is not exactly so is not believed.
+//! A header of fixed length, the executable parts, the rules, the rows, and a checksum of all of it; all numbers are
+//! little-endian. Any deviation makes the entry invalid.
 
 use memtrace_common::unwind::Rule;
 
 use crate::eh_frame::code::Code;
 use crate::eh_frame::contents::Contents;
-use crate::eh_frame::row::{Row, Stats};
+use crate::eh_frame::row::Row;
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;
 use crate::model::{FileOffset, VirtOffset};
 
-/// What a file begins with. The last byte is the version, which changes with the encoding and whenever the same call
-/// frame information is tabled in another way.
-const MAGIC: [u8; 8] = *b"mt-uwt\0\x02";
+/// Magic number. The last byte is the version: it changes with the format and whenever the same call frame information
+/// leads to another table.
+const MAGIC: [u8; 8] = *b"mt-uwt\0\x03";
 
-/// What makes a table what it is, in one number: entries made of anything else are stale.
+/// Returns a checksum of everything that determines the table: an entry with another fingerprint is stale.
 pub(super) fn fingerprint(contents: &Contents) -> u64 {
     let mut out = Writer::default();
     out.u64(machine_number(contents.machine));
@@ -33,9 +33,6 @@ pub(super) fn encode(table: &Table, fingerprint: u64) -> Vec<u8> {
     out.0.extend_from_slice(&MAGIC);
     out.u64(fingerprint);
     out.u64(machine_number(table.machine));
-    for count in stats(table.stats) {
-        out.u64(count);
-    }
     out.u64(table.rules.len() as u64);
     out.u64(table.rows.len() as u64);
     out.code(&table.code);
@@ -54,38 +51,32 @@ pub(super) fn encode(table: &Table, fingerprint: u64) -> Vec<u8> {
     out.0
 }
 
-/// The table that `bytes` are of, if they are whole and were made of the information with that fingerprint.
+/// Decodes a table; `None` if `bytes` are damaged or have another fingerprint.
 pub(super) fn decode(bytes: &[u8], fingerprint: u64) -> Option<Table> {
     let (bytes, sum) = bytes.split_last_chunk()?;
     if checksum(bytes) != u64::from_le_bytes(*sum) {
         return None;
     }
     let mut input = Reader(bytes);
-    (input.take::<8>()? == MAGIC && input.u64()? == fingerprint).then_some(())?;
+    (input.read::<8>()? == MAGIC && input.u64()? == fingerprint).then_some(())?;
     let machine = [Machine::X86_64, Machine::Aarch64];
     let number = input.u64()?;
     let machine = machine.into_iter().find(|machine| machine_number(*machine) == number)?;
-    let mut counts = [0; 7];
-    for count in &mut counts {
-        *count = input.u64()?;
-    }
     let rules = usize::try_from(input.u64()?).ok()?;
     let rows = usize::try_from(input.u64()?).ok()?;
     let code = input.code()?;
     let rules = input.array(rules, |input| {
-        let [cfa_kind, fp_kind, ra_kind, reserved] = input.take()?;
+        let [cfa_kind, fp_kind, ra_kind, reserved] = input.read()?;
         let [cfa_offset, fp_offset, extra] = [input.i32()?, input.i32()?, input.i32()?];
         Some(Rule { cfa_kind, fp_kind, ra_kind, reserved, cfa_offset, fp_offset, extra })
     })?;
     let rows = input.array(rows, |input| Some(Row { offset: input.u32()?, rule: input.u32()? }))?;
-    let [descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows] = counts;
-    let stats = Stats { descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows };
-    let table = Table { machine, code, rows, rules, stats };
-    (input.0.is_empty() && holds(&table)).then_some(table)
+    let table = Table { machine, code, rows, rules };
+    (input.0.is_empty() && is_valid(&table)).then_some(table)
 }
 
-/// Whether a table is as everyone may rely on that it is.
-fn holds(table: &Table) -> bool {
+/// Checks the invariants of a table.
+fn is_valid(table: &Table) -> bool {
     let Some(last) = table.code.last() else { return false };
     let length = last.end().0 - table.origin().0;
     table.code.windows(2).all(|pair| pair[0].end() <= pair[1].address)
@@ -102,15 +93,10 @@ fn machine_number(machine: Machine) -> u64 {
     }
 }
 
-fn stats(stats: Stats) -> [u64; 7] {
-    let Stats { descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows } = stats;
-    [descriptions, unreadable, broken, outside, described_rows, untabled_rows, unknown_fp_rows]
-}
-
-/// A number that any change of `bytes` is all but certain to change, and a change within eight bytes certain. It keeps
-/// nobody from making bytes for a number.
+/// Returns a checksum of `bytes`: a change within eight bytes always changes it, any other change almost certainly. It is
+/// not a cryptographic hash.
 fn checksum(bytes: &[u8]) -> u64 {
-    // Odd, so that multiplying loses nothing; the golden ratio's digits, so that it mixes.
+    // Odd, so that the multiplication is invertible; digits of the golden ratio, for good mixing.
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29);
     let (words, rest) = bytes.as_chunks();
@@ -141,22 +127,22 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
+    fn read<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
-        Some(*taken)
+        Some(*bytes)
     }
 
     fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
+        self.read().map(u64::from_le_bytes)
     }
 
     fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
+        self.read().map(u32::from_le_bytes)
     }
 
     fn i32(&mut self) -> Option<i32> {
-        self.take().map(i32::from_le_bytes)
+        self.read().map(i32::from_le_bytes)
     }
 
     fn code(&mut self) -> Option<Vec<Code>> {
@@ -167,11 +153,11 @@ impl Reader<'_> {
         })
     }
 
-    /// `count` things of at least eight bytes each.
-    fn array<T>(&mut self, count: usize, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    /// Reads `count` elements of at least eight bytes each.
+    fn array<T>(&mut self, count: usize, mut read_one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         if count > self.0.len() / 8 {
             return None;
         }
-        (0..count).map(|_| one(self)).collect()
+        (0..count).map(|_| read_one(self)).collect()
     }
 }

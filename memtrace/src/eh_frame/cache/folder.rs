@@ -1,4 +1,4 @@
-//! Where the cache is, and whether anybody else could change what is in it.
+//! Location and permissions of the cache directory.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -6,36 +6,36 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Others may write (`S_IWGRP | S_IWOTH`, inode(7)).
+/// Mode bits: group or others may write (`S_IWGRP | S_IWOTH`, inode(7)).
 const WRITABLE: u32 = 0o022;
-/// Entries can be replaced by their owners alone (`S_ISVTX`, inode(7)).
+/// Mode bit: only owners may replace entries (`S_ISVTX`, inode(7)).
 const STICKY: u32 = 0o1000;
 
-/// Why there is no cache.
+/// Reason why the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// The folder cannot be made or looked at.
-    #[error("cannot use the cache folder: {0}")]
+    /// The directory cannot be created or read.
+    #[error("cannot use the cache directory: {0}")]
     Io(#[from] io::Error),
-    /// Somebody else could change it.
-    #[error("others could change the cache: {} is not safe", .0.display())]
+    /// Another user could change it.
+    #[error("other users could change the cache: {} is not safe", .0.display())]
     Unsafe(PathBuf),
 }
 
-/// Where the cache belongs by the environment that `variable` tells of: below `$XDG_CACHE_HOME`, or below `~/.cache`
-/// (XDG Base Directory Specification 0.8). `None` where the environment does not say, or does not say it in full.
+/// Returns the cache directory for the environment that `variable` reads: below `$XDG_CACHE_HOME`, or below `~/.cache`
+/// (XDG Base Directory Specification 0.8). `None` if neither is set to an absolute path.
 pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));
     Some(absolute("XDG_CACHE_HOME").or_else(home)?.join("memtrace"))
 }
 
-/// Makes `folder` for `user` alone, and returns it without links on the way.
+/// Creates `folder` with access for `user` only, and returns its canonical path.
 ///
-/// No folder on the way may be changed by anybody but `user` and root. Then nobody else can put a link or a file there,
-/// now or between two looks.
+/// Only `user` and root may be able to change the directories of the path. Then nobody else can place a link or a file
+/// there, now or between two checks.
 pub(super) fn prepare(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
-    // What is there already has to be safe before anything is made in it.
+    // An existing directory must be safe before anything is created in it.
     let present = folder.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(folder);
     check(&present.canonicalize()?, user)?;
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -4,10 +4,10 @@ use std::time::Duration;
 use gimli::write::CallFrameInstruction as Instruction;
 
 use super::*;
-use crate::eh_frame::synthetic::{Found, Object, first};
+use crate::eh_frame::synthetic::{FoundBy, Object, first};
 use crate::elf::Machine;
 
-/// A folder that is removed in the end.
+/// Temporary directory, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -28,7 +28,6 @@ impl Scratch {
         Cache::open(&self.0.join("cache"), self.user()).unwrap()
     }
 
-    /// The entries of the cache.
     fn entries(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(self.0.join("cache")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -53,7 +52,7 @@ fn file(cfa_offset: i32) -> Vec<u8> {
     let mut object = Object::new(Machine::X86_64, 0x2000);
     object.function(0, 0x40, first(Instruction::CfaOffset(cfa_offset)));
     object.function(0x40, 0x80, vec![(4, Instruction::CfaOffset(32)), (9, Instruction::Undefined(gimli::X86_64::RA))]);
-    object.file(Found::BySections)
+    object.file(FoundBy::Sections)
 }
 
 fn built(path: &Path) -> Table {
@@ -64,30 +63,29 @@ fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
     cache.table(&File::open(path).unwrap(), build_id).unwrap()
 }
 
-/// Replaces the only entry by one that was made of the same information, but tells something else, so that it can be seen
-/// whether it was used.
+/// Replaces the only entry by one with the same fingerprint but another rule, which shows later whether it was used.
 fn mark(entry: &Path, path: &Path) -> Table {
     let bytes = fs::read(path).unwrap();
     let contents = crate::eh_frame::contents::Contents::find(bytes.as_slice()).unwrap();
     let mut marked = built(path);
-    marked.stats.outside = 4711;
+    marked.rules[1].cfa_offset = 4711;
     fs::write(entry, encoding::encode(&marked, encoding::fingerprint(&contents))).unwrap();
     marked
 }
 
 #[test]
-fn what_was_built_once_is_not_built_again() {
+fn a_stored_table_is_not_rebuilt() {
     let scratch = Scratch::new();
     let (cache, path) = (scratch.cache(), scratch.object("a", 16));
     assert_eq!(table(&cache, &path, None), built(&path));
     let [entry] = &scratch.entries()[..] else { panic!("one entry") };
     let marked = mark(entry, &path);
     assert_eq!(table(&cache, &path, None), marked);
-    assert_eq!(table(&scratch.cache(), &path, None), marked, "by another run, too");
+    assert_eq!(table(&scratch.cache(), &path, None), marked, "in another run, too");
 }
 
 #[test]
-fn an_object_is_known_by_its_build_id_wherever_it_lies() {
+fn entries_are_found_by_build_id_at_any_path() {
     let scratch = Scratch::new();
     let (cache, a, b) = (scratch.cache(), scratch.object("a", 16), scratch.object("b", 16));
     let id = BuildId([0xAB, 0x01].into());
@@ -98,11 +96,11 @@ fn an_object_is_known_by_its_build_id_wherever_it_lies() {
     assert_eq!(table(&cache, &b, Some(&id)), marked);
     table(&cache, &b, None);
     table(&cache, &b, Some(&BuildId(Box::new([]))));
-    assert_eq!(scratch.entries().len(), 2, "no build-id is none, and so is an empty one");
+    assert_eq!(scratch.entries().len(), 2, "an empty build ID counts as none");
 }
 
 #[test]
-fn a_build_id_that_two_objects_claim_gives_neither_the_others_table() {
+fn objects_with_equal_build_ids_keep_their_own_tables() {
     let scratch = Scratch::new();
     let (cache, a, b) = (scratch.cache(), scratch.object("a", 16), scratch.object("b", 24));
     assert_eq!(fs::metadata(&a).unwrap().len(), fs::metadata(&b).unwrap().len());
@@ -114,7 +112,7 @@ fn a_build_id_that_two_objects_claim_gives_neither_the_others_table() {
 }
 
 #[test]
-fn a_file_that_changed_in_place_is_built_again() {
+fn a_file_changed_in_place_is_rebuilt() {
     let scratch = Scratch::new();
     let (cache, path) = (scratch.cache(), scratch.object("a", 16));
     let before = table(&cache, &path, None);
@@ -128,7 +126,7 @@ fn a_file_that_changed_in_place_is_built_again() {
 }
 
 #[test]
-fn an_entry_damaged_anywhere_is_built_again_and_replaced() {
+fn a_damaged_entry_is_rebuilt_and_replaced() {
     let scratch = Scratch::new();
     let (cache, path) = (scratch.cache(), scratch.object("a", 16));
     let expected = table(&cache, &path, None);
@@ -151,31 +149,31 @@ fn an_entry_damaged_anywhere_is_built_again_and_replaced() {
 }
 
 #[test]
-fn an_entry_with_a_right_checksum_that_nobody_can_rely_on_is_not_believed() {
+fn an_entry_that_breaks_an_invariant_is_rejected() {
     let whole = Table::from_bytes(&file(16)).unwrap();
-    let believed = |change: fn(&mut Table)| {
+    let is_accepted = |change: fn(&mut Table)| {
         let mut table = whole.clone();
         change(&mut table);
         encoding::decode(&encoding::encode(&table, 7), 7).is_some()
     };
-    assert!(believed(|_| ()));
-    assert_eq!(encoding::decode(&encoding::encode(&whole, 7), 8), None, "made of something else");
-    assert!(!believed(|table| table.rows[1].rule = 99));
-    assert!(!believed(|table| table.rows[1].offset = 0));
-    assert!(!believed(|table| table.rows.last_mut().unwrap().offset = u32::MAX));
-    assert!(!believed(|table| table.rules.clear()));
-    assert!(!believed(|table| table.rules[0].cfa_kind = 1));
-    assert!(!believed(|table| table.code.clear()));
-    assert!(!believed(|table| table.code.push(table.code[0])));
+    assert!(is_accepted(|_| ()));
+    assert_eq!(encoding::decode(&encoding::encode(&whole, 7), 8), None, "another fingerprint");
+    assert!(!is_accepted(|table| table.rows[1].rule = 99));
+    assert!(!is_accepted(|table| table.rows[1].offset = 0));
+    assert!(!is_accepted(|table| table.rows.last_mut().unwrap().offset = u32::MAX));
+    assert!(!is_accepted(|table| table.rules.clear()));
+    assert!(!is_accepted(|table| table.rules[0].cfa_kind = 1));
+    assert!(!is_accepted(|table| table.code.clear()));
+    assert!(!is_accepted(|table| table.code.push(table.code[0])));
 }
 
 #[test]
-fn an_entry_is_written_for_its_user_alone_and_nothing_else_is_left() {
+fn entries_are_private_and_no_temporary_file_remains() {
     let scratch = Scratch::new();
     let (cache, path) = (scratch.cache(), scratch.object("a", 16));
     let folder = fs::metadata(scratch.0.join("cache")).unwrap();
     assert_eq!(folder.mode() & 0o777, 0o700);
-    // What a process of the same id was writing when it was killed.
+    // Temporary file of a killed process with the same pid.
     symlink(&path, cache.folder.join(format!(".{}-0", std::process::id()))).unwrap();
     let before = fs::read(&path).unwrap();
     table(&cache, &path, None);
@@ -185,7 +183,7 @@ fn an_entry_is_written_for_its_user_alone_and_nothing_else_is_left() {
 }
 
 #[test]
-fn a_link_in_the_place_of_an_entry_is_replaced_and_not_followed() {
+fn a_symlink_in_place_of_an_entry_is_replaced() {
     let scratch = Scratch::new();
     let (cache, path) = (scratch.cache(), scratch.object("a", 16));
     table(&cache, &path, None);
@@ -194,12 +192,12 @@ fn a_link_in_the_place_of_an_entry_is_replaced_and_not_followed() {
     mark(entry, &path);
     fs::rename(entry, &elsewhere).unwrap();
     symlink(&elsewhere, entry).unwrap();
-    assert_eq!(table(&cache, &path, None), built(&path), "what it leads to is not believed");
+    assert_eq!(table(&cache, &path, None), built(&path), "the file behind the link is not used");
     assert!(fs::symlink_metadata(entry).unwrap().is_file());
 }
 
 #[test]
-fn a_folder_that_others_could_change_is_refused() {
+fn a_directory_that_others_can_change_is_refused() {
     let scratch = Scratch::new();
     let refused = |folder: &Path, user| matches!(Cache::open(folder, user), Err(CacheError::Unsafe(_)));
     let shared = scratch.0.join("shared");
@@ -208,17 +206,17 @@ fn a_folder_that_others_could_change_is_refused() {
         fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
         assert!(refused(&shared, scratch.user()), "{mode:o}");
         assert!(refused(&shared.join("memtrace"), scratch.user()), "{mode:o}");
-        assert!(!shared.join("memtrace").exists(), "nothing is made there");
+        assert!(!shared.join("memtrace").exists(), "nothing is created there");
     }
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
-    assert!(Cache::open(&shared.join("memtrace"), scratch.user()).is_ok(), "what is there stays its owner's");
+    assert!(Cache::open(&shared.join("memtrace"), scratch.user()).is_ok(), "the sticky bit protects entries");
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
     assert!(refused(&shared, scratch.user()), "others could read it");
-    assert!(refused(&scratch.0.join("cache"), scratch.user() + 1), "somebody else's");
+    assert!(refused(&scratch.0.join("cache"), scratch.user() + 1), "owned by another user");
 }
 
 #[test]
-fn links_on_the_way_to_the_folder_count_by_where_they_lead() {
+fn symlinks_in_the_path_are_resolved_before_the_check() {
     let scratch = Scratch::new();
     let (real, link) = (scratch.0.join("real"), scratch.0.join("link"));
     fs::create_dir(&real).unwrap();
@@ -231,7 +229,7 @@ fn links_on_the_way_to_the_folder_count_by_where_they_lead() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_makes_room() {
+fn the_least_recently_used_entries_are_removed() {
     let scratch = Scratch::new();
     let folder = scratch.0.join("cache");
     fs::create_dir(&folder).unwrap();
@@ -250,13 +248,13 @@ fn what_was_not_used_for_longest_makes_room() {
 }
 
 #[test]
-fn the_folder_is_where_the_environment_says() {
+fn the_directory_follows_the_environment() {
     let from = |variables: &[(&str, &str)]| {
         directory(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
     };
     assert_eq!(from(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), Some("/x/memtrace".into()));
     assert_eq!(from(&[("HOME", "/h")]), Some("/h/.cache/memtrace".into()));
-    assert_eq!(from(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]), Some("/h/.cache/memtrace".into()), "not in full");
+    assert_eq!(from(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]), Some("/h/.cache/memtrace".into()), "a relative path");
     assert_eq!(from(&[("XDG_CACHE_HOME", ""), ("HOME", "")]), None);
     assert_eq!(from(&[]), None);
 }

@@ -1,10 +1,10 @@
 use gimli::write::CallFrameInstruction as Instruction;
 
 use super::*;
-use crate::eh_frame::synthetic::{Found, Object, TEXT, first};
+use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, first};
 use crate::eh_frame::table::Table;
 
-const BOTH: [Found; 2] = [Found::BySections, Found::ByIndex];
+const BOTH: [FoundBy; 2] = [FoundBy::Sections, FoundBy::Index];
 
 fn object(machine: Machine) -> Object {
     let mut object = Object::new(machine, 0x2000);
@@ -14,11 +14,11 @@ fn object(machine: Machine) -> Object {
     object
 }
 
-fn file(found: Found) -> Vec<u8> {
+fn file(found: FoundBy) -> Vec<u8> {
     object(Machine::X86_64).file(found)
 }
 
-/// The file with other bytes at `at`.
+/// Returns the file with `bytes` at `at`.
 fn with(mut file: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     file[at..at + bytes.len()].copy_from_slice(bytes);
     file
@@ -49,32 +49,32 @@ fn a_file_without_section_headers_has_the_same_table() {
 }
 
 #[test]
-fn what_follows_the_last_entry_that_the_index_knows_is_not_read() {
+fn bytes_after_the_last_indexed_entry_are_not_read() {
     let object = object(Machine::X86_64);
     let mut section = object.eh_frame();
-    let expected = Table::from_bytes(&object.file(Found::ByIndex)).unwrap();
-    // The zeroes at the end become an entry that reaches beyond the file.
+    let expected = Table::from_bytes(&object.file(FoundBy::Index)).unwrap();
+    // The terminator becomes an entry that reaches beyond the file.
     let end = section.len() - 4;
     section.truncate(end);
-    let index_sees = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, Found::ByIndex);
+    let index_sees = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, FoundBy::Index);
     let at = index_sees.len() - index_sees.iter().rev().position(|&byte| byte != 0).unwrap();
     assert!(at > end);
     assert_eq!(Table::from_bytes(&index_sees).unwrap(), expected);
     section.extend_from_slice(&[0xFF; 4]);
-    let followed = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, Found::ByIndex);
+    let followed = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, FoundBy::Index);
     assert_eq!(Table::from_bytes(&followed).unwrap(), expected);
-    let refused = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, Found::BySections);
+    let refused = crate::eh_frame::synthetic::file(Machine::X86_64, 0x2000, &section, FoundBy::Sections);
     assert!(matches!(error(&refused), Error::Malformed(_)));
 }
 
 #[test]
-fn sections_that_lie_about_the_frames_do_not_hide_the_index() {
-    let mut file = file(Found::ByIndex);
+fn wrong_section_headers_do_not_hide_the_index() {
+    let mut file = file(FoundBy::Index);
     let sections = (file.len() as u64).next_multiple_of(8);
     file.resize(usize::try_from(sections).unwrap() + 64 * 3, 0xEE);
     let names = file.windows(11).position(|bytes| bytes == b"\0.eh_frame\0").unwrap() as u64;
     let section = usize::try_from(sections).unwrap();
-    // The first names .eh_frame, of more bytes than there are; the last is where names are.
+    // The first section is an .eh_frame longer than the file; the last one holds the names.
     let file = with(file, 40, &sections.to_le_bytes());
     let file = with(file, 58, &[64, 0, 3, 0, 2, 0]);
     let file = with(file, section, &1_u32.to_le_bytes());
@@ -85,7 +85,7 @@ fn sections_that_lie_about_the_frames_do_not_hide_the_index() {
 }
 
 #[test]
-fn files_for_aarch64_are_read_too() {
+fn aarch64_files_are_supported() {
     for found in BOTH {
         let table = Table::from_bytes(&object(Machine::Aarch64).file(found)).unwrap();
         assert_eq!((table.machine(), table.rows().len()), (Machine::Aarch64, 5));
@@ -93,10 +93,10 @@ fn files_for_aarch64_are_read_too() {
 }
 
 #[test]
-fn what_is_no_64_bit_program_or_library_is_named() {
+fn unsupported_files_are_named() {
     assert!(matches!(error(b""), Error::NotLoadable("not an ELF file")));
     assert!(matches!(error(&[0; 4096]), Error::NotLoadable("not an ELF file")));
-    let file = file(Found::BySections);
+    let file = file(FoundBy::Sections);
     assert!(matches!(error(&with(file.clone(), CLASS, &[1])), Error::Foreign("32 bits")));
     assert!(matches!(error(&with(file.clone(), CLASS + 1, &[2])), Error::Foreign("big-endian")));
     assert!(matches!(error(&with(file.clone(), TYPE, &[1])), Error::NotLoadable("not linked")));
@@ -106,14 +106,14 @@ fn what_is_no_64_bit_program_or_library_is_named() {
 }
 
 #[test]
-fn an_object_without_call_frame_information_says_so() {
-    let file = file(Found::ByIndex);
+fn an_object_without_call_frame_information_is_reported() {
+    let file = file(FoundBy::Index);
     assert!(matches!(error(&with(file, FIRST + 2 * 56, &[0; 4])), Error::NoFrames));
 }
 
 #[test]
-fn headers_outside_the_file_are_refused() {
-    let file = file(Found::BySections);
+fn headers_outside_the_file_are_rejected() {
+    let file = file(FoundBy::Sections);
     assert!(matches!(error(&with(file.clone(), PHOFF, &u64::MAX.to_le_bytes())), Error::Malformed(_)));
     assert!(matches!(error(&with(file.clone(), PHENTSIZE, &[57])), Error::Malformed(_)));
     assert!(matches!(error(&with(file.clone(), PHNUM, &[0xFF, 0xFF])), Error::Malformed(_)));
@@ -123,9 +123,9 @@ fn headers_outside_the_file_are_refused() {
 }
 
 #[test]
-fn code_cannot_overlap_nor_lie_farther_apart_than_linkers_put_it() {
+fn overlapping_or_distant_code_is_rejected() {
     let second = FIRST + 56;
-    let executable = with(file(Found::BySections), second + FLAGS, &[5]);
+    let executable = with(file(FoundBy::Sections), second + FLAGS, &[5]);
     assert!(Table::from_bytes(&executable).is_ok());
     let overlapping = with(executable.clone(), second + ADDRESS, &TEXT.to_le_bytes());
     assert!(matches!(error(&overlapping), Error::Malformed("code that overlaps")));
@@ -136,7 +136,7 @@ fn code_cannot_overlap_nor_lie_farther_apart_than_linkers_put_it() {
 }
 
 #[test]
-fn a_file_cut_off_anywhere_has_no_table_or_the_whole_one() {
+fn a_truncated_file_has_no_table_or_the_full_one() {
     for found in BOTH {
         let file = file(found);
         let whole = Table::from_bytes(&file).unwrap();

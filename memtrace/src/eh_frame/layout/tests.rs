@@ -2,12 +2,12 @@ use gimli::write::CallFrameInstruction as Instruction;
 use memtrace_common::unwind::{RULE_BITS, Rule};
 
 use super::*;
-use crate::eh_frame::synthetic::{Found, Object, TEXT, first};
+use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, first};
 use crate::elf::Machine;
 
-const ROOM: Limits = Limits { blobs: 8, pages: 1 << 16 };
+const LIMITS: Limits = Limits { blobs: 8, pages: 1 << 16 };
 
-/// The maps as user space has written them.
+/// BPF maps as written by user space.
 struct Maps {
     blobs: Vec<Vec<Option<u32>>>,
     pages: Vec<Option<u64>>,
@@ -24,11 +24,6 @@ impl Maps {
     }
 
     fn write(&mut self, layout: &Layout, plan: &Plan) {
-        assert_eq!(
-            plan.first_new_rule as usize,
-            self.rules.len().max(2),
-            "the first plan finds the two that always are"
-        );
         self.rules = layout.rules().rules().to_vec();
         for chunk in &plan.chunks {
             for (index, row) in chunk.rows.iter().enumerate() {
@@ -41,7 +36,7 @@ impl Maps {
         }
     }
 
-    /// The rule at an object's `address`, found as `memtrace_common::unwind` says that it is to be found.
+    /// Looks up the rule at an object's `address` as `memtrace_common::unwind` specifies.
     fn rule_at(&self, plan: &Plan, address: u64) -> Rule {
         let Some(distance) = address.checked_sub(plan.origin.0) else { return Rule::default() };
         let number = usize::try_from(distance >> PAGE_BITS).unwrap();
@@ -60,13 +55,13 @@ impl Maps {
     }
 }
 
-/// A table of `code` bytes with a row every `step`, and rules that tell them apart.
+/// Table of `code` bytes with a row every `step` bytes and different rules.
 fn table(code: u32, step: u32) -> Table {
     let mut object = Object::new(Machine::X86_64, code);
     let changes =
         (0..code / step).map(|row| (row * step, Instruction::CfaOffset(i32::try_from(row % 50 * 8).unwrap())));
     object.function(0, code, changes.collect());
-    Table::from_bytes(&object.file(Found::BySections)).unwrap()
+    Table::from_bytes(&object.file(FoundBy::Sections)).unwrap()
 }
 
 fn assert_same(maps: &Maps, plan: &Plan, table: &Table) {
@@ -78,9 +73,9 @@ fn assert_same(maps: &Maps, plan: &Plan, table: &Table) {
 }
 
 #[test]
-fn every_address_is_found_in_the_maps_as_in_the_table() {
+fn maps_and_table_agree_at_every_address() {
     let tables = [table(0x3000, 7), table(0x100, 1), table(0x9000, 0x5000), table(0x5000, 64)];
-    let (mut layout, mut maps) = (Layout::new(ROOM), Maps::new(ROOM));
+    let (mut layout, mut maps) = (Layout::new(LIMITS), Maps::new(LIMITS));
     let plans = tables.each_ref().map(|table| {
         let plan = layout.place(table).unwrap();
         maps.write(&layout, &plan);
@@ -97,10 +92,10 @@ fn every_address_is_found_in_the_maps_as_in_the_table() {
 }
 
 #[test]
-fn a_table_goes_on_in_the_next_blob_with_the_row_before() {
+fn a_table_continues_in_the_next_blob() {
     // 100 pages with a row for every byte fill one blob and a half.
     let large = table(100 << PAGE_BITS, 1);
-    let (mut layout, mut maps) = (Layout::new(ROOM), Maps::new(ROOM));
+    let (mut layout, mut maps) = (Layout::new(LIMITS), Maps::new(LIMITS));
     for _ in 0..3 {
         let plan = layout.place(&large).unwrap();
         maps.write(&layout, &plan);
@@ -111,14 +106,14 @@ fn a_table_goes_on_in_the_next_blob_with_the_row_before() {
 }
 
 #[test]
-fn a_blob_may_be_filled_to_its_last_row() {
-    // A row before, 63 pages of 4096 rows and one of 4095: exactly a blob. The last page has one row, which ends the table.
+fn a_blob_can_be_filled_to_its_last_row() {
+    // One row before, 63 pages of 4096 rows and one of 4095 fill a blob. The last page has one row, which ends the table.
     let mut object = Object::new(Machine::X86_64, (64 << PAGE_BITS) + 16);
     let end = (64 << PAGE_BITS) - 1;
     let changes = (0..end).map(|row| (row, Instruction::CfaOffset(if row % 2 == 0 { 16 } else { 24 })));
     object.function(0, (64 << PAGE_BITS) + 8, changes.collect());
-    let table = Table::from_bytes(&object.file(Found::BySections)).unwrap();
-    let (mut layout, mut maps) = (Layout::new(ROOM), Maps::new(ROOM));
+    let table = Table::from_bytes(&object.file(FoundBy::Sections)).unwrap();
+    let (mut layout, mut maps) = (Layout::new(LIMITS), Maps::new(LIMITS));
     let plan = layout.place(&table).unwrap();
     maps.write(&layout, &plan);
     assert_eq!(plan.chunks.iter().map(|chunk| chunk.rows.len()).collect::<Vec<_>>(), [BLOB_ROWS, 2]);
@@ -126,19 +121,20 @@ fn a_blob_may_be_filled_to_its_last_row() {
 }
 
 #[test]
-fn rules_that_other_objects_have_are_not_new() {
-    let mut layout = Layout::new(ROOM);
+fn known_rules_are_not_added_again() {
+    let mut layout = Layout::new(LIMITS);
     let mut object = Object::new(Machine::X86_64, 0x100);
     object.function(0, 0x80, first(Instruction::CfaOffset(16)));
-    let table = Table::from_bytes(&object.file(Found::BySections)).unwrap();
-    assert_eq!(layout.place(&table).unwrap().first_new_rule, 2);
+    let table = Table::from_bytes(&object.file(FoundBy::Sections)).unwrap();
+    layout.place(&table).unwrap();
+    let rules = layout.rules().rules().len();
     let again = layout.place(&table).unwrap();
-    assert_eq!(again.first_new_rule as usize, layout.rules().rules().len());
+    assert_eq!(layout.rules().rules().len(), rules);
     assert_eq!(again.page_base, 1);
 }
 
 #[test]
-fn what_has_no_room_changes_nothing() {
+fn a_table_that_does_not_fit_changes_nothing() {
     let (small, large) = (table(0x3000, 16), table(100 << PAGE_BITS, 1));
     let mut layout = Layout::new(Limits { blobs: 1, pages: 120 });
     layout.place(&small).unwrap();
@@ -151,9 +147,9 @@ fn what_has_no_room_changes_nothing() {
 }
 
 #[test]
-fn an_object_without_rows_takes_no_room() {
-    let empty = Table::from_bytes(&Object::new(Machine::X86_64, 0x100).file(Found::BySections));
-    let mut layout = Layout::new(ROOM);
+fn an_object_without_rows_takes_no_space() {
+    let empty = Table::from_bytes(&Object::new(Machine::X86_64, 0x100).file(FoundBy::Sections));
+    let mut layout = Layout::new(LIMITS);
     let plan = layout.place(&empty.unwrap()).unwrap();
     assert_eq!((plan.pages.len(), plan.chunks.len(), layout.blobs(), layout.pages()), (0, 0, 0, 0));
 }
