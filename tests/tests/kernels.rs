@@ -8,7 +8,7 @@ const KERNEL: i32 = 5;
 /// BPF cookies (`bpf_get_attach_cookie`, include/uapi/linux/bpf.h).
 const MARKS: (u32, u32) = (5, 15);
 
-/// MemoryCgroup IDs in uprobes (`bpf_get_current_ancestor_cgroup_id`).
+/// Cgroup IDs in uprobes (`bpf_get_current_ancestor_cgroup_id`).
 const GROUPS: (u32, u32) = (5, 16);
 
 #[test]

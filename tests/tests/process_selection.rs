@@ -68,8 +68,8 @@ fn children_of_a_command_are_traced_by_default() {
     let outcome = Trace::command(&command).run();
     let expected: VictimTotals = serde_json::from_str(outcome.stdout.lines().next().unwrap()).unwrap();
     let report = outcome.report();
-    let named = |process: &&memtrace_tests::report::ProcessReport| process.comm == "short_lived";
-    let child = report.processes.iter().find(named).expect("the child of the shell is reported");
+    let is_short_lived = |process: &&memtrace_tests::report::ProcessReport| process.comm == "short_lived";
+    let child = report.processes.iter().find(is_short_lived).expect("the child of the shell is reported");
     assert_eq!(child.totals, expected.totals);
     let alone = Trace::command(&command).option("--no-children").run().report();
     assert!(!alone.processes.iter().any(|process| process.comm == "short_lived"));

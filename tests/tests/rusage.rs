@@ -1,4 +1,4 @@
-//! Explanation faults and RSS in the report match the kernel at any sampling rate: `/proc` for running processes, wait4
+//! Page faults and RSS in the report match the kernel at any sampling rate: `/proc` for running processes, wait4
 //! for exited ones.
 
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ struct ExitRusage {
 
 /// Minor and major faults in the report, summed over all process images of the process.
 fn reported_faults(report: &Report, pid: u32) -> [u64; 2] {
-    let programs = report.entries_of(pid);
-    assert!(!programs.is_empty(), "process {pid} is not reported: {:#?}", report.processes);
+    let entries = report.entries_of(pid);
+    assert!(!entries.is_empty(), "process {pid} is not reported: {:#?}", report.processes);
     let sum = |of: fn(&ProcessReport) -> Option<u64>| {
-        programs.iter().map(|process| of(process).expect("the fault count is known")).sum::<u64>()
+        entries.iter().map(|process| of(process).expect("the fault count is known")).sum::<u64>()
     };
     [sum(|process| process.minor_faults), sum(|process| process.major_faults)]
 }
