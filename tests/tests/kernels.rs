@@ -90,9 +90,9 @@ fn mapped_files_are_identified_by_build_id_since_linux_5_12() {
     let output = doctor::run();
     let notices = output.findings_on("mapping notices")[0];
     let expected = if version() >= BUILD_IDS {
-        ("ok", "files are output by their build-ids")
+        ("ok", "files are told by their build-ids")
     } else {
-        ("warn", "files are output by device and inode: on overlayfs and btrfs some frames will have no name")
+        ("warn", "files are told by device and inode: on overlayfs and btrfs some frames will have no name")
     };
     assert_eq!((notices.verdict.as_str(), notices.detail.as_str()), expected);
 }
