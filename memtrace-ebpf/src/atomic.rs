@@ -88,7 +88,7 @@ mod taking {
     use aya_ebpf::btf_maps::HashMap;
     use aya_ebpf::macros::btf_map;
 
-    use crate::{maps, pending, stack};
+    use crate::{gate, pending, stack};
 
     /// The words that are taken, by their numbers: the kernel lets only one thread enter what was not there.
     #[btf_map]
@@ -101,7 +101,7 @@ mod taking {
     /// As [`super::add`].
     #[inline(always)]
     pub unsafe fn take(word: *mut u64, number: u32, owner: u64) -> bool {
-        let taken = TAKEN.insert(&number, &1, maps::IF_NEW).is_ok();
+        let taken = TAKEN.insert(&number, &1, gate::IF_NEW).is_ok();
         if taken {
             // SAFETY: the caller vouches for the pointer.
             unsafe { write_volatile(word, owner) };

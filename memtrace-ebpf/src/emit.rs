@@ -17,7 +17,7 @@ use memtrace_common::wire::{
 
 use crate::stack::Scratch;
 use crate::thread::Thread;
-use crate::{bound, loss, settings};
+use crate::{loss, settings, verifier};
 
 type Ring = RingBuf<u64, 4096>;
 
@@ -226,7 +226,7 @@ pub fn oom_kill(context: &impl EbpfContext, record: OomRecord) {
 #[inline(always)]
 pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, frames: u32) -> bool {
     let Some(ring) = RINGS.get(index) else { return false };
-    let frames = bound::at_most::<{ MAX_FRAMES as u64 }>(frames as u64);
+    let frames = verifier::clamp::<{ MAX_FRAMES as u64 }>(frames as u64);
     let length = size_of::<StackRecord>() as u64 + frames * 8;
     let flags = wakeup(ring);
     // SAFETY: the ring's pointer is as the helper wants it; record and frames lie one behind the other in the scratch

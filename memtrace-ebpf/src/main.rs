@@ -12,27 +12,28 @@
 // The target has no atomic exchange in `core`; `atomic` writes those instructions itself.
 #![feature(asm_experimental_arch)]
 
+mod arguments;
 mod atomic;
-mod bound;
-mod counts;
+mod call_rate;
 mod emit;
-mod groups;
-mod hook;
+mod file_id;
+mod gate;
 mod kernel;
 mod loss;
-mod maps;
-mod own_stack;
+mod memcg;
 mod pending;
+mod private_stack;
 mod probes;
-mod rate;
+mod process_filter;
 mod reclaim;
+mod redundant;
 mod registers;
-mod scope;
+mod rusage;
 mod settings;
 mod stack;
 mod thread;
-mod thrice;
 mod unwind;
+mod verifier;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

@@ -8,7 +8,7 @@ use memtrace_common::wire::{
 };
 
 use crate::thread::{Thread, since_start};
-use crate::{atomic, kernel, maps, settings};
+use crate::{atomic, gate, kernel, settings};
 
 /// `PF_KTHREAD`, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -120,7 +120,7 @@ extern "C" fn reclaim_book(work: u32, time: u64, scanned: u64, reclaimed: u64) -
     if book.is_none() {
         let new = KernelThreadBook { times: 0, time: 0, scanned: 0, reclaimed: 0 };
         // Where somebody of the same name was faster, both are counted there.
-        let _ = KERNEL_THREADS.insert(&key, &new, maps::IF_NEW);
+        let _ = KERNEL_THREADS.insert(&key, &new, gate::IF_NEW);
         book = KERNEL_THREADS.get_ptr_mut(&key);
     }
     let Some(book) = book else { return 0 };

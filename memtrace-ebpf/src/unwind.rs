@@ -1,12 +1,11 @@
 //! Stack walks by tables: the walk of `memtrace-unwind` over the maps.
 
-mod areas;
-mod code;
-mod named;
+mod exec_vmas;
 mod objects;
 mod processes;
-mod returns;
+mod return_instances;
 mod tables;
+pub mod vma;
 
 use core::ffi::c_void;
 use core::ops::ControlFlow;
@@ -28,7 +27,7 @@ pub struct State {
     /// The mapping that was hit last.
     last: Mapping,
     /// What the kernel has said last.
-    mapped: areas::Mapped,
+    mapped: vma::Mapped,
     pid: u32,
     /// Why the walk ended: an [`End`].
     end: u32,
@@ -46,9 +45,9 @@ impl Read for User {
     }
 }
 
-pub use areas::{announce, read_object};
-pub use code::{mapped, next_instruction, settled};
+pub use exec_vmas::{mapped, next_instruction, settled};
 pub use processes::{copy, forget, of as process, seed, unmapped_seed};
+pub use vma::{announce, read_object};
 
 /// What a walk found: how many frames, the hash of its seed and them, and how it ended.
 #[derive(Clone, Copy)]
@@ -98,7 +97,7 @@ fn begin(state: &mut State, pid: u32, process: Process, from: &impl Begin, seed:
 
 /// A step for each frame, one to see that there are more, and one for each return address that was exchanged
 /// (`MAX_URETPROBE_DEPTH`, include/linux/uprobes.h).
-const STEPS: usize = MAX_FRAMES + 1 + returns::MOST as usize;
+const STEPS: usize = MAX_FRAMES + 1 + return_instances::MOST as usize;
 
 /// Takes one step in the scratch memory of `slot`; returns 0 while there are more.
 ///

@@ -2,20 +2,20 @@
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
-use memtrace_common::wire::gate;
+use memtrace_common::wire::gate as values;
 
 use crate::pending::{self, Call, Pending};
 use crate::thread::Thread;
-use crate::{hook, maps, own_stack, rate, registers};
+use crate::{arguments, call_rate, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
-    match maps::gate() {
-        gate::OPEN => {
+    match gate::state() {
+        values::OPEN => {
             let stack_pointer = registers::stack_pointer(registers::of(context));
             let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux, extra: 0 });
         }
-        gate::COUNTING => rate::count(size),
+        values::COUNTING => call_rate::count(size),
         _ => {}
     }
 }
@@ -27,21 +27,21 @@ fn argument(context: &ProbeContext, index: usize) -> u64 {
 
 #[uprobe]
 fn alloc_size0(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter(&context, Call::Alloc, argument(&context, 0), 0);
     0
 }
 
 #[uprobe]
 fn alloc_size1(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter(&context, Call::Alloc, argument(&context, 1), 0);
     0
 }
 
 #[uprobe]
 fn alloc_product01(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     // Where the product overflows the call fails, and the size is never looked at.
     let size = argument(&context, 0).wrapping_mul(argument(&context, 1));
     enter(&context, Call::Alloc, size, 0);
@@ -50,7 +50,7 @@ fn alloc_product01(context: ProbeContext) -> u32 {
 
 #[uprobe]
 fn alloc_product12(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     let size = argument(&context, 1).wrapping_mul(argument(&context, 2));
     enter(&context, Call::Alloc, size, 0);
     0
@@ -58,18 +58,18 @@ fn alloc_product12(context: ProbeContext) -> u32 {
 
 #[uprobe]
 fn alloc_out0_size2(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter(&context, Call::AllocOut, argument(&context, 2), argument(&context, 0));
     0
 }
 
 #[uprobe]
 fn alloc_any(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
-    let cookie = hook::cookie(&context);
-    match hook::argument(&context, cookie, 2) {
-        Some(out) => enter(&context, Call::AllocOut, hook::size(&context, cookie), out),
-        None => enter(&context, Call::Alloc, hook::size(&context, cookie), 0),
+    private_stack::opt_out(&context);
+    let cookie = arguments::cookie(&context);
+    match arguments::argument(&context, cookie, 2) {
+        Some(out) => enter(&context, Call::AllocOut, arguments::size(&context, cookie), out),
+        None => enter(&context, Call::Alloc, arguments::size(&context, cookie), 0),
     }
     0
 }

@@ -11,7 +11,7 @@ use memtrace_common::wire::{PAGE_SHIFT, fault, is_sampled};
 
 use crate::stack::Interrupted;
 use crate::thread::Thread;
-use crate::{emit, maps, settings, stack};
+use crate::{emit, gate, settings, stack};
 
 /// `X86_PF_PROT` and `X86_PF_WRITE` of the error code (arch/x86/include/asm/trap_pf.h) are what [`fault`] calls them.
 const TOLD: u64 = fault::PRESENT | fault::WRITE;
@@ -52,7 +52,7 @@ fn page_fault_major(context: PerfEventContext) -> u32 {
     let address = unsafe { (*context.ctx).addr };
     let thread = Thread::current();
     let page = page_of(address);
-    if is_sampled(thread.pid, page, settings::page_sample()) && maps::gate_open() {
+    if is_sampled(thread.pid, page, settings::page_sample()) && gate::is_open_for_current() {
         emit::major_fault(&context, thread, page);
     }
     0
@@ -64,7 +64,7 @@ fn touched(context: &impl EbpfContext, address: u64, how: u64, origin: impl FnOn
     let thread = Thread::current();
     let page = page_of(address);
     // First, since it rules most of them out.
-    if !is_sampled(thread.pid, page, settings::page_sample()) || !maps::gate_open() {
+    if !is_sampled(thread.pid, page, settings::page_sample()) || !gate::is_open_for_current() {
         return;
     }
     let ring = emit::ring_for_memory(thread);

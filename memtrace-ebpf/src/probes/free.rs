@@ -5,11 +5,11 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, hook, maps, own_stack, registers};
+use crate::{arguments, emit, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, address: u64) {
-    if address == 0 || !maps::gate_open() {
+    if address == 0 || !gate::is_open_for_current() {
         return;
     }
     let thread = Thread::current();
@@ -22,7 +22,7 @@ fn enter(context: &ProbeContext, address: u64) {
 /// As [`enter`], for a function whose return is probed, so that what it frees itself is known to be inside of it.
 #[inline(always)]
 fn enter_around(context: &ProbeContext, address: u64) {
-    if address == 0 || !maps::gate_open() {
+    if address == 0 || !gate::is_open_for_current() {
         return;
     }
     let thread = Thread::current();
@@ -38,30 +38,30 @@ fn enter_around(context: &ProbeContext, address: u64) {
 
 #[uprobe]
 fn free_block0(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter(&context, context.arg(0).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn free_any(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
-    let cookie = hook::cookie(&context);
-    enter(&context, hook::argument(&context, cookie, 0).unwrap_or(0));
+    private_stack::opt_out(&context);
+    let cookie = arguments::cookie(&context);
+    enter(&context, arguments::argument(&context, cookie, 0).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn free_around_block0(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter_around(&context, context.arg(0).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn free_around_any(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
-    let cookie = hook::cookie(&context);
-    enter_around(&context, hook::argument(&context, cookie, 0).unwrap_or(0));
+    private_stack::opt_out(&context);
+    let cookie = arguments::cookie(&context);
+    enter_around(&context, arguments::argument(&context, cookie, 0).unwrap_or(0));
     0
 }

@@ -3,7 +3,7 @@
 //! What is unmapped or moved is given up before the call, since another thread may be given the same addresses before it
 //! returns; where the call fails it is taken back. Calls of 32-bit programs are left out, whose numbers are others.
 //!
-//! Where programs can be preempted there are three of each ([`thrice`]): else each call that anybody makes while a thread
+//! Where programs can be preempted there are three of each ([`redundant`]): else each call that anybody makes while a thread
 //! is preempted in the midst of one would count as missed.
 
 use aya_ebpf::btf_maps::LruHashMap;
@@ -14,11 +14,11 @@ use memtrace_unwind::mix;
 
 use crate::emit::Range;
 use crate::kernel::word;
+use crate::redundant::{self, Deed, Turn};
 use crate::registers::call::{is_native, number, offset};
 use crate::stack::Interrupted;
 use crate::thread::Thread;
-use crate::thrice::{self, Deed, Turn};
-use crate::{emit, kernel, maps, settings, stack, unwind};
+use crate::{emit, gate, kernel, settings, stack, unwind};
 
 /// Results from here on are errors (`MAX_ERRNO`, include/linux/err.h).
 const ERRORS: u64 = -4095_i64 as u64;
@@ -78,13 +78,13 @@ fn sys_enter_still(context: RawTracePointContext) -> i32 {
 /// That the call begins which the thread makes.
 #[inline(always)]
 fn entering(context: &RawTracePointContext) -> Deed {
-    Deed::new(thrice::Kind::Enter, call(context))
+    Deed::new(redundant::Kind::Enter, call(context))
 }
 
 /// That it returns.
 #[inline(always)]
 fn returning(context: &RawTracePointContext) -> Deed {
-    Deed::new(thrice::Kind::Return, mix(call(context), context.arg(1)))
+    Deed::new(redundant::Kind::Return, mix(call(context), context.arg(1)))
 }
 
 /// What tells one call from another: its number, where from, and how much.
@@ -100,7 +100,7 @@ fn call(context: &RawTracePointContext) -> u64 {
 fn is_followed_in(context: &RawTracePointContext) -> bool {
     let number: u64 = context.arg(1);
     let matters = ends(number) || number == number::BRK && settings::tells_mappings();
-    matters && maps::gate_open() && is_native(word(context.arg(0), offset::MODE))
+    matters && gate::is_open_for_current() && is_native(word(context.arg(0), offset::MODE))
 }
 
 #[inline(always)]
@@ -181,7 +181,7 @@ fn is_followed_out(context: &RawTracePointContext) -> bool {
         number::BRK => settings::tells_mappings(),
         _ => false,
     };
-    matters && maps::gate_open() && is_native(word(registers, offset::MODE))
+    matters && gate::is_open_for_current() && is_native(word(registers, offset::MODE))
 }
 
 #[inline(always)]

@@ -1,26 +1,26 @@
 //! What becomes of processes and threads. These are raw tracepoints, which need no tracefs, and each has three programs
-//! ([`thrice`]).
+//! ([`redundant`]).
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::wire::Kind;
 
+use crate::redundant::{self, Deed};
 use crate::thread::Thread;
-use crate::thrice::{self, Deed};
-use crate::{counts, emit, kernel, maps, pending, scope, settings, unwind};
+use crate::{emit, gate, kernel, pending, process_filter, rusage, settings, unwind};
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
 /// task, which has the new program already.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec(context: RawTracePointContext) -> i32 {
     exec(&context);
-    Deed::new(thrice::Kind::Exec, context.arg(2)).note();
+    Deed::new(redundant::Kind::Exec, context.arg(2)).note();
     0
 }
 
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec_again(context: RawTracePointContext) -> i32 {
-    let deed = Deed::new(thrice::Kind::Exec, context.arg(2));
+    let deed = Deed::new(redundant::Kind::Exec, context.arg(2));
     if deed.is_to_do() {
         exec(&context);
         deed.note();
@@ -30,7 +30,7 @@ fn process_exec_again(context: RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec_still(context: RawTracePointContext) -> i32 {
-    if Deed::new(thrice::Kind::Exec, context.arg(2)).is_still_to_do() {
+    if Deed::new(redundant::Kind::Exec, context.arg(2)).is_still_to_do() {
         exec(&context);
     }
     0
@@ -40,7 +40,7 @@ fn process_exec_still(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec_announce(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
-    if maps::is_open() && scope::matters(thread.pid) {
+    if gate::is_open() && process_filter::matters(thread.pid) {
         unwind::announce(thread.pid, context.arg(2));
         // It begins in its linker, where it has one.
         unwind::mapped(thread, unwind::next_instruction(), 1);
@@ -55,25 +55,25 @@ fn exec(context: &RawTracePointContext) {
     pending::forget(context.arg::<u64>(1) as u32);
     pending::forget(thread.tid);
     unwind::forget(thread.pid);
-    if maps::is_open() && scope::matters(thread.pid) {
-        let was_traced = scope::traced_before_exec(thread.pid);
-        counts::tell(context, thread, context.arg(0), was_traced);
+    if gate::is_open() && process_filter::matters(thread.pid) {
+        let was_traced = process_filter::traced_before_exec(thread.pid);
+        rusage::emit(context, thread, context.arg(0), was_traced);
         emit::process(context, thread, Kind::Exec);
     }
-    scope::exec(thread.pid);
+    process_filter::exec(thread.pid);
 }
 
 /// `TP_PROTO(struct task_struct *p, …)`: runs in each thread that ends; the last one takes the process with it.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn process_exit(context: RawTracePointContext) -> i32 {
     exit(&context);
-    Deed::new(thrice::Kind::Exit, 0).note();
+    Deed::new(redundant::Kind::Exit, 0).note();
     0
 }
 
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn process_exit_again(context: RawTracePointContext) -> i32 {
-    let deed = Deed::new(thrice::Kind::Exit, 0);
+    let deed = Deed::new(redundant::Kind::Exit, 0);
     if deed.is_to_do() {
         exit(&context);
         deed.note();
@@ -83,7 +83,7 @@ fn process_exit_again(context: RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn process_exit_still(context: RawTracePointContext) -> i32 {
-    if Deed::new(thrice::Kind::Exit, 0).is_still_to_do() {
+    if Deed::new(redundant::Kind::Exit, 0).is_still_to_do() {
         exit(&context);
     }
     0
@@ -95,11 +95,11 @@ fn exit(context: &RawTracePointContext) {
     pending::forget(thread.tid);
     if is_last_thread(context.arg(0)) {
         unwind::forget(thread.pid);
-        if maps::is_open() && scope::matters(thread.pid) {
-            counts::tell(context, thread, context.arg(0), scope::traces(thread.pid));
+        if gate::is_open() && process_filter::matters(thread.pid) {
+            rusage::emit(context, thread, context.arg(0), process_filter::traces(thread.pid));
             emit::process(context, thread, Kind::Exit);
         }
-        scope::exit(thread.pid);
+        process_filter::exit(thread.pid);
     }
 }
 
@@ -107,13 +107,13 @@ fn exit(context: &RawTracePointContext) {
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn process_fork(context: RawTracePointContext) -> i32 {
     fork(&context);
-    Deed::new(thrice::Kind::Fork, context.arg(1)).note();
+    Deed::new(redundant::Kind::Fork, context.arg(1)).note();
     0
 }
 
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn process_fork_again(context: RawTracePointContext) -> i32 {
-    let deed = Deed::new(thrice::Kind::Fork, context.arg(1));
+    let deed = Deed::new(redundant::Kind::Fork, context.arg(1));
     if deed.is_to_do() {
         fork(&context);
         deed.note();
@@ -123,7 +123,7 @@ fn process_fork_again(context: RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn process_fork_still(context: RawTracePointContext) -> i32 {
-    if Deed::new(thrice::Kind::Fork, context.arg(1)).is_still_to_do() {
+    if Deed::new(redundant::Kind::Fork, context.arg(1)).is_still_to_do() {
         fork(&context);
     }
     0
@@ -137,8 +137,8 @@ fn fork(context: &RawTracePointContext) {
         // A thread has its process' mappings anyway.
         Some(child) if child != parent => {
             unwind::copy(parent, child);
-            scope::fork(parent, child, context.arg(1));
-            if settings::tells_forks() && maps::is_open() && scope::matters(child) && !shares_memory(context) {
+            process_filter::fork(parent, child, context.arg(1));
+            if settings::tells_forks() && gate::is_open() && process_filter::matters(child) && !shares_memory(context) {
                 emit::fork(context, thread, child);
             }
         }

@@ -8,7 +8,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, Entry, Pending};
 use crate::thread::Thread;
-use crate::{emit, hook, maps, own_stack, registers};
+use crate::{arguments, emit, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, old: u64, size: u64) {
@@ -17,7 +17,7 @@ fn enter(context: &ProbeContext, old: u64, size: u64) {
 
 #[inline(always)]
 fn exchange(context: &ProbeContext, pending: Pending) {
-    if !maps::gate_open() {
+    if !gate::is_open_for_current() {
         return;
     }
     let thread = Thread::current();
@@ -29,45 +29,45 @@ fn exchange(context: &ProbeContext, pending: Pending) {
 
 #[uprobe]
 fn realloc_old0_size1(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter(&context, context.arg(0).unwrap_or(0), context.arg(1).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn realloc_old1_size2(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter(&context, context.arg(1).unwrap_or(0), context.arg(2).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn realloc_old0_size3(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     enter(&context, context.arg(0).unwrap_or(0), context.arg(3).unwrap_or(0));
     0
 }
 
 #[uprobe]
 fn realloc_old0_product12(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     let count: u64 = context.arg(1).unwrap_or(0);
     let size: u64 = context.arg(2).unwrap_or(0);
-    enter(&context, context.arg(0).unwrap_or(0), hook::product(count, size));
+    enter(&context, context.arg(0).unwrap_or(0), arguments::product(count, size));
     0
 }
 
 #[uprobe]
 fn realloc_any(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
-    let cookie = hook::cookie(&context);
-    enter(&context, hook::argument(&context, cookie, 2).unwrap_or(0), hook::size(&context, cookie));
+    private_stack::opt_out(&context);
+    let cookie = arguments::cookie(&context);
+    enter(&context, arguments::argument(&context, cookie, 2).unwrap_or(0), arguments::size(&context, cookie));
     0
 }
 
 #[uprobe]
 fn resize_block0_size1_extra2(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     let size = context.arg(1).unwrap_or(0);
     let extra = context.arg(2).unwrap_or(0);
     exchange(&context, Pending { call: Call::Resize, size, aux: context.arg(0).unwrap_or(0), extra });
@@ -76,11 +76,11 @@ fn resize_block0_size1_extra2(context: ProbeContext) -> u32 {
 
 #[uprobe]
 fn resize_any(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
-    let cookie = hook::cookie(&context);
-    let size = hook::argument(&context, cookie, 0).unwrap_or(0);
-    let extra = hook::argument(&context, cookie, 1).unwrap_or(0);
-    let aux = hook::argument(&context, cookie, 2).unwrap_or(0);
+    private_stack::opt_out(&context);
+    let cookie = arguments::cookie(&context);
+    let size = arguments::argument(&context, cookie, 0).unwrap_or(0);
+    let extra = arguments::argument(&context, cookie, 1).unwrap_or(0);
+    let aux = arguments::argument(&context, cookie, 2).unwrap_or(0);
     exchange(&context, Pending { call: Call::Resize, size, aux, extra });
     0
 }

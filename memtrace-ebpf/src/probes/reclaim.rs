@@ -13,7 +13,7 @@ use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, STACK_NOT_TAKEN, St
 use crate::reclaim::Pending;
 use crate::stack::Interrupted;
 use crate::thread::{Thread, since_start};
-use crate::{atomic, emit, groups, kernel, loss, maps, reclaim, settings, stack};
+use crate::{atomic, emit, gate, kernel, loss, memcg, reclaim, settings, stack};
 
 /// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
 /// include/linux/mmzone.h).
@@ -84,7 +84,7 @@ fn kswapd_sleep(context: RawTracePointContext) -> i32 {
 /// unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; the mode is there in Linux 6.1 and not in 6.12.
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_isolate")]
 fn lru_isolate(context: RawTracePointContext) -> i32 {
-    if !maps::is_open() {
+    if !gate::is_open() {
         return 0;
     }
     let list = if settings::list_comes_eighth() { apart(context.arg(7)) } else { context.arg(6) };
@@ -127,7 +127,7 @@ fn write_folio(_context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`, after the sleep (Linux 5.16).
 #[raw_tracepoint(tracepoint = "mm_vmscan_throttled")]
 fn throttled(context: RawTracePointContext) -> i32 {
-    if !maps::is_open() {
+    if !gate::is_open() {
         return 0;
     }
     let time = u64::from(context.arg::<u64>(2) as u32) * 1000;
@@ -142,7 +142,7 @@ fn throttled(context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels, as in 5.10, `TP_PROTO(int pid)`.
 #[raw_tracepoint(tracepoint = "mark_victim")]
 fn mark_victim(context: RawTracePointContext) -> i32 {
-    if !maps::is_open() {
+    if !gate::is_open() {
         return 0;
     }
     let by = Thread::current();
@@ -151,7 +151,7 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
     let mut comm = [0; COMM];
     let mut group = 0;
     if victim >= KERNEL {
-        group = groups::of(victim);
+        group = memcg::of(victim);
         if let Some(pid) = kernel::read(victim, settings::task_tgid()) {
             thread = Thread { pid, tid: pid };
         }
@@ -161,11 +161,11 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
     }
     // Of the current thread more is known than its number.
     if victim < KERNEL && thread.pid == by.pid {
-        group = groups::own();
+        group = memcg::own();
         comm = reclaim::comm();
     }
     let header = thread.header(Kind::OomKill);
-    let (by_comm, full) = (reclaim::comm(), groups::full());
+    let (by_comm, full) = (reclaim::comm(), memcg::full());
     emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm, group, full });
     0
 }
@@ -187,8 +187,8 @@ fn apart(mut argument: u64) -> u64 {
 
 #[inline(always)]
 fn begin(work: u32, order: u32, for_a_limit: bool, told: u64) -> i32 {
-    if maps::is_open() {
-        let group = if for_a_limit { groups::at_its_limit(told) } else { groups::own() };
+    if gate::is_open() {
+        let group = if for_a_limit { memcg::at_its_limit(told) } else { memcg::own() };
         reclaim::begin(Thread::current(), work, order, group);
     }
     0
@@ -196,7 +196,7 @@ fn begin(work: u32, order: u32, for_a_limit: bool, told: u64) -> i32 {
 
 #[inline(always)]
 fn tally(what: u32, number: u64) -> i32 {
-    if maps::is_open() {
+    if gate::is_open() {
         reclaim::count(reclaim::searcher(&reclaim::pending(Thread::current())), what, number);
     }
     0
@@ -249,18 +249,18 @@ extern "C" fn reclaim_ended(work: u32, reclaimed: u64) -> u64 {
     pending.duration = duration;
     pending.freed = reclaimed;
     let group = pending.group;
-    if !maps::is_open() {
+    if !gate::is_open() {
         reclaim::forget(thread);
         return QUIET;
     }
     reclaim::count(work, counted::TIMES, 1);
     reclaim::count(work, counted::TIME, duration);
-    groups::scanned(group, if work == work::MEMCG { scanned } else { 0 });
+    memcg::scanned(group, if work == work::MEMCG { scanned } else { 0 });
     if reclaim::is_kernel_thread() {
         reclaim::forget(thread);
         return if reclaim::book(work, duration, scanned, reclaimed) { QUIET } else { NO_ROOM };
     }
-    if !maps::gate_open() {
+    if !gate::is_open_for_current() {
         reclaim::forget(thread);
         return QUIET;
     }

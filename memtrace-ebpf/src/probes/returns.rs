@@ -12,11 +12,11 @@ use crate::registers::POPPED_BY_RETURN;
 use crate::registers::Registers;
 use crate::stack::{Caller, Returning};
 use crate::thread::Thread;
-use crate::{emit, loss, maps, own_stack, registers, settings, stack};
+use crate::{emit, gate, loss, private_stack, registers, settings, stack};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     let registers = registers::of(&context);
     let (ip, stack_pointer) = (registers::instruction(registers), registers::stack_pointer(registers));
     enter(&context, registers, Caller { ip, stack_pointer });
@@ -27,7 +27,7 @@ fn call_return(context: RetProbeContext) -> u32 {
 /// address, so that whoever unwinds the stack finds it whole.
 #[uprobe]
 fn call_return_site(context: ProbeContext) -> u32 {
-    own_stack::keep(&context);
+    private_stack::opt_out(&context);
     let registers = registers::of(&context);
     let stack_pointer = registers::stack_pointer(registers).wrapping_add(POPPED_BY_RETURN);
     enter(&context, registers, Caller { ip: registers::caller(registers), stack_pointer });
@@ -36,7 +36,7 @@ fn call_return_site(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn enter(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
-    if !maps::gate_open() {
+    if !gate::is_open_for_current() {
         return;
     }
     let thread = Thread::current();

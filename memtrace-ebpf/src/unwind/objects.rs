@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{MAX_OBJECTS, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping};
 use memtrace_common::wire::WantedRecord;
 
-use crate::{emit, maps};
+use crate::{emit, gate};
 
 /// What it forgets is asked for again.
 #[btf_map]
@@ -29,7 +29,7 @@ pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'sta
         return Some(known);
     }
     // Only who has entered it asks.
-    if OBJECTS.insert(object, &PENDING, maps::IF_NEW).is_ok()
+    if OBJECTS.insert(object, &PENDING, gate::IF_NEW).is_ok()
         && !emit::wanted(WantedRecord { object: *object, begin, end, pid, reserved: 0 })
     {
         let _ = OBJECTS.remove(object);

@@ -13,7 +13,7 @@ use aya_ebpf::btf_maps::{Array, HashMap};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{MAX_PROCESSES, Process};
 
-use super::{areas, code};
+use super::{exec_vmas, vma};
 use crate::{atomic, settings};
 
 #[btf_map]
@@ -45,7 +45,7 @@ pub fn of(pid: u32) -> Option<Process> {
     if !settings::can_find_areas() {
         return if known.generation == 0 { None } else { Some(known) };
     }
-    let code_pages = areas::code_pages()?;
+    let code_pages = vma::code_pages()?;
     if known.count != 0 || known.base == pid && known.code_pages == code_pages {
         return Some(known);
     }
@@ -81,7 +81,7 @@ pub fn unmapped_seed(pid: u32) -> u64 {
 pub fn forget(pid: u32) {
     // There need not be anything.
     let _ = PROCS.remove(&pid);
-    code::forget(pid);
+    exec_vmas::forget(pid);
 }
 
 /// A new process begins with its parent's mappings, and with what is known of them.

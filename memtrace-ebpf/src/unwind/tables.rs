@@ -10,7 +10,7 @@ use memtrace_unwind::cache::{self, Entry};
 use memtrace_unwind::lookup::{self, Found, Store};
 use memtrace_unwind::{Lookup, Table};
 
-use super::{State, areas, returns};
+use super::{State, return_instances, vma};
 use crate::stack::Scratch;
 
 /// User space writes into its own mapping of the map (include/uapi/linux/bpf.h).
@@ -69,7 +69,7 @@ extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
     let State { process, last, .. } = &mut scratch.unwind;
     if !lookup::holds(last, pc) {
         if process.count == 0 {
-            let end = areas::unwind_find_mapping(slot, pc);
+            let end = vma::unwind_find_mapping(slot, pc);
             if end != 0 {
                 return end << 32;
             }
@@ -126,7 +126,7 @@ impl Table for Tables {
 
     #[inline(always)]
     fn original_return(&mut self, slot: u64) -> Option<u64> {
-        returns::original(slot)
+        return_instances::original(slot)
     }
 }
 

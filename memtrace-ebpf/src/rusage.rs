@@ -18,7 +18,7 @@ const MAX_STEPS: u32 = 64;
 /// Tells what was counted of the process of `task`, which runs: it is about to end, or has a new program, and what it was until now
 /// is traced or not.
 #[inline(always)]
-pub fn tell(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bool) {
+pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bool) {
     if !settings::counts::told() {
         return;
     }

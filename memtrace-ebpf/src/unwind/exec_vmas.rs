@@ -9,11 +9,11 @@
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
 
-use super::{areas, processes};
+use super::{processes, vma};
 use crate::registers::call::offset;
 use crate::stack::{self, Interrupted, Scratch};
 use crate::thread::Thread;
-use crate::{kernel, maps, settings};
+use crate::{gate, kernel, settings};
 
 /// So many mappings of a process are kept: most programs have no more, and who has learns the others at its faults.
 const MOST: u32 = 12;
@@ -51,7 +51,7 @@ pub fn mapped(thread: Thread, begin: u64, bytes: u64) {
     let range = Range { begin, end: begin.wrapping_add(bytes) };
     for number in 0..MOST {
         // What cannot be kept is asked for when it is met.
-        if CODE.insert(&Which { pid: thread.pid, number }, &range, maps::IF_NEW).is_ok() {
+        if CODE.insert(&Which { pid: thread.pid, number }, &range, gate::IF_NEW).is_ok() {
             break;
         }
     }
@@ -63,7 +63,7 @@ pub fn settled(thread: Thread) {
     if !is_kept() {
         return;
     }
-    let Some(pages) = areas::code_pages() else { return };
+    let Some(pages) = vma::code_pages() else { return };
     let learned = Which { pid: thread.pid, number: LEARNED };
     let now = Range { begin: pages as u64, end: 0 };
     // SAFETY: only a word of it is read.
@@ -108,7 +108,7 @@ extern "C" fn unwind_learn(slot: u32, pid: u32) -> u64 {
     let Some(process) = processes::of(pid) else { return 0 };
     scratch.unwind.process = process;
     scratch.unwind.pid = pid;
-    if let Some((begin, end)) = areas::program_code() {
+    if let Some((begin, end)) = vma::program_code() {
         ask(slot, begin, end);
     }
     for number in 0..MOST {
@@ -128,7 +128,7 @@ fn ask(slot: u32, begin: u64, end: u64) {
         if next >= end {
             break;
         }
-        areas::unwind_find_mapping(slot, next);
+        vma::unwind_find_mapping(slot, next);
         next = next.wrapping_add(step) / NEIGHBOURHOOD * NEIGHBOURHOOD;
     }
 }

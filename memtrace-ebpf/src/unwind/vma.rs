@@ -18,7 +18,7 @@ use crate::settings::{self, areas as layout};
 use crate::stack::Scratch;
 
 /// Of `errno`s.
-pub(super) const NOT_FOUND: i64 = -2;
+pub const NOT_FOUND: i64 = -2;
 
 /// Code may be run there (`VM_EXEC`, include/linux/mm.h).
 const EXECUTABLE: u64 = 1 << 2;
@@ -226,7 +226,7 @@ fn read_area(area: u64, mapped: &mut Mapped) -> Option<()> {
 
 /// The address of the `struct file` that is mapped there; 0: none is.
 #[inline(always)]
-pub(super) fn file(area: u64) -> Option<u64> {
+pub fn file(area: u64) -> Option<u64> {
     read(area, layout::file())
 }
 

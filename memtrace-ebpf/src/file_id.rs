@@ -14,9 +14,9 @@ use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::unwind::{Named, naming};
 
-use super::areas::{self, NOT_FOUND};
 use crate::kernel::{self, read};
 use crate::settings::{self, areas as layout};
+use crate::unwind::vma::{self, NOT_FOUND};
 
 /// The last answer.
 #[btf_map]
@@ -39,7 +39,7 @@ fn name_mapped(context: RawTracePointContext) -> i32 {
 
 /// As `bpf_find_vma` calls it, while the mappings are locked.
 extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, _nothing: *mut c_void) -> i64 {
-    if let Some(file) = areas::file(area as u64) {
+    if let Some(file) = vma::file(area as u64) {
         name(file);
     }
     0
@@ -67,7 +67,7 @@ fn opened(number: u64) -> Option<u64> {
 #[inline(always)]
 fn name(file: u64) {
     if let Some(named) = answer()
-        && areas::read_object(file, &mut named.object).is_some()
+        && vma::read_object(file, &mut named.object).is_some()
     {
         named.verdict = naming::NAMED;
     }

@@ -2,9 +2,9 @@
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
-use memtrace_common::wire::gate;
+use memtrace_common::wire::gate as values;
 
-use crate::scope;
+use crate::process_filter;
 use crate::thread::Thread;
 
 /// One word: what programs do when they are hit ([`gate`]). Probes are placed before it is opened and removed after it
@@ -17,19 +17,19 @@ pub const IF_NEW: u64 = 1;
 
 /// What programs do now for the current process: one of [`gate`]'s.
 #[inline(always)]
-pub fn gate() -> u64 {
-    let gate = GATE.get(0).copied().unwrap_or(gate::CLOSED);
-    if gate == gate::CLOSED || scope::traces(Thread::current().pid) { gate } else { gate::CLOSED }
+pub fn state() -> u64 {
+    let gate = GATE.get(0).copied().unwrap_or(values::CLOSED);
+    if gate == values::CLOSED || process_filter::traces(Thread::current().pid) { gate } else { values::CLOSED }
 }
 
 /// Whether events of the current process count now.
 #[inline(always)]
-pub fn gate_open() -> bool {
-    gate() == gate::OPEN
+pub fn is_open_for_current() -> bool {
+    state() == values::OPEN
 }
 
 /// Whether events count now, of whomever.
 #[inline(always)]
 pub fn is_open() -> bool {
-    GATE.get(0).is_some_and(|&gate| gate == gate::OPEN)
+    GATE.get(0).is_some_and(|&gate| gate == values::OPEN)
 }

@@ -7,7 +7,7 @@ use core::arch::asm;
 
 /// The smaller of `value` and `LIMIT`; the number that is compared is the one that is given back.
 #[inline(always)]
-pub fn at_most<const LIMIT: u64>(value: u64) -> u64 {
+pub fn clamp<const LIMIT: u64>(value: u64) -> u64 {
     let mut value = value;
     // SAFETY: the instructions touch nothing but the register.
     unsafe {

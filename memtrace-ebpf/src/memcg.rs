@@ -5,7 +5,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::MAX_GROUPS;
 
 use crate::kernel::{self, word};
-use crate::{atomic, maps, settings};
+use crate::{atomic, gate, settings};
 
 /// How many inactive pages were looked at for the limit of each group that something has waited in, whoever waited.
 #[btf_map]
@@ -62,7 +62,7 @@ extern "C" fn groups_scanned(group: u64, pages: u64) -> u64 {
     let mut sum = GROUPS.get_ptr_mut(&group);
     if sum.is_none() {
         // Where somebody was faster, both are counted there.
-        let _ = GROUPS.insert(&group, &0, maps::IF_NEW);
+        let _ = GROUPS.insert(&group, &0, gate::IF_NEW);
         sum = GROUPS.get_ptr_mut(&group);
     }
     let Some(sum) = sum else { return 0 };

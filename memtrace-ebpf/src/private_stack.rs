@@ -19,7 +19,7 @@ static NOWHERE: ProgramArray<1> = ProgramArray::new();
 /// To be called by every program at a uprobe. The verifier sees the condition to be false, and drops the call; that there
 /// was one it knows from before.
 #[inline(always)]
-pub fn keep(context: &impl EbpfContext) {
+pub fn opt_out(context: &impl EbpfContext) {
     if settings::never() {
         // SAFETY: it is never made.
         unsafe { NOWHERE.tail_call(context, 0) };
