@@ -1,4 +1,4 @@
-//! Says for which machine's registers the programs are built, as aya-ebpf's own build scripts do.
+//! Sets `bpf_target_arch`, the processor whose registers the programs read, as aya-ebpf's build scripts do.
 
 fn main() {
     if let Err(error) = aya_build::emit_bpf_target_arch_cfg() {

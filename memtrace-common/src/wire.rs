@@ -7,6 +7,7 @@ use core::mem::{offset_of, size_of};
 
 mod counters;
 mod counts;
+mod kernel_fields;
 mod memory;
 mod reclaim;
 mod selection;
@@ -15,14 +16,15 @@ mod settings;
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use counters::{SIZE_CLASSES, counter, size_class};
-pub use counts::{CountsLayout, CountsRecord, UNCOUNTED};
+pub use counts::{CountsRecord, UNCOUNTED};
+pub use kernel_fields::{KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout};
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use reclaim::{
-    COMM, GroupLayout, KernelThread, KernelThreadBook, MAX_GROUPS, MAX_KERNEL_THREADS, NO_ORDER, OomRecord,
-    RECLAIM_COUNTERS, ReclaimLayout, StallRecord, counted, work,
+    COMM, KernelThread, KernelThreadBook, MAX_GROUPS, MAX_KERNEL_THREADS, NO_ORDER, OomRecord,
+    RECLAIM_COUNTERS, ReclaimArguments, StallRecord, counted, work,
 };
 pub use selection::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
-pub use settings::{AreaLayout, CALLS, Settings, TURNS, gate};
+pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The arguments of a function, for programs that serve functions of more than one shape.
+//! Arguments of a hooked function, for programs that serve more than one signature.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
@@ -7,14 +7,14 @@ use memtrace_common::vocabulary::Cookie;
 
 use crate::registers;
 
-/// What the probe was told when it was placed (Linux 5.15).
+/// Returns the BPF cookie of the probe (Linux 5.15).
 #[inline(always)]
-pub fn cookie(context: &ProbeContext) -> Cookie {
+pub fn cookie(context: &impl EbpfContext) -> Cookie {
     // SAFETY: the context is the program's own.
     Cookie(unsafe { bpf_get_attach_cookie(context.as_ptr()) })
 }
 
-/// The argument in one of the cookie's places, where there is one.
+/// Returns the argument in a place of the cookie, or `None` if the function has none there.
 #[inline(always)]
 pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u64> {
     let [first, second, third, fourth, fifth, sixth] = registers::arguments(registers::of(context));
@@ -29,7 +29,7 @@ pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u6
     }
 }
 
-/// The bytes asked for: what is in the first place, times what is in the second.
+/// Returns the requested bytes: the argument in the first place, times the one in the second if there is one.
 #[inline(always)]
 pub fn size(context: &ProbeContext, cookie: Cookie) -> u64 {
     let size = argument(context, cookie, 0).unwrap_or(0);
@@ -39,8 +39,8 @@ pub fn size(context: &ProbeContext, cookie: Cookie) -> u64 {
     }
 }
 
-/// The bytes of `count` elements. A call for more than there can be fails and keeps its block; the wrapped product must
-/// only not read as 0, which would mean a free.
+/// Returns the bytes of `count` elements. If the product overflows, the call fails and keeps its block; the wrapped product
+/// must not be 0, which would mean a free.
 #[inline(always)]
 pub fn product(count: u64, size: u64) -> u64 {
     if count == 0 || size == 0 { 0 } else { count.wrapping_mul(size).max(1) }

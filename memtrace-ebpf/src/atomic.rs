@@ -1,15 +1,17 @@
-//! Atomic instructions, which `core` does not offer for this target; and what is done in their place in the plain object.
+//! Atomic instructions, and the locks that are made of them. `core` offers none for this target.
 //!
-//! The programs are preemptible at uprobes (`bpf_prog_run_array_uprobe`, include/linux/bpf.h, only disables migration),
-//! so that even a per-CPU word needs them.
+//! Programs at uprobes can be preempted (`bpf_prog_run_array_uprobe`, include/linux/bpf.h, only disables migration), so
+//! even a per-CPU word needs them.
 //!
-//! The plain object (the feature `plain`) is for kernels whose BPF has no atomic instruction but addition, which Linux has
-//! had before 5.12, and nothing that calls a program back (5.13).
+//! The legacy object (feature `plain`) is for kernels that have no atomic instruction except addition (before Linux 5.12)
+//! and no helpers that call a program back (before 5.13). Its locks are entries of a map.
 
 use core::arch::asm;
 
-/// Whether this is the plain object.
-pub const IS_PLAIN: bool = cfg!(feature = "plain");
+pub use lock::{lock, unlock};
+
+/// True in the legacy object.
+pub const IS_LEGACY: bool = cfg!(feature = "plain");
 
 /// Adds `value` to the word at `word`.
 ///
@@ -22,7 +24,7 @@ pub unsafe fn add(word: *mut u64, value: u64) {
     unsafe { asm!("lock *(u64 *)({word} + 0) += {value}", word = in(reg) word, value = in(reg) value) };
 }
 
-/// Adds `value` to the word at `word` and returns what was there before. The plain object cannot.
+/// Adds `value` to the word at `word` and returns its previous value. Not available in the legacy object.
 ///
 /// # Safety
 ///
@@ -37,27 +39,38 @@ pub unsafe fn fetch_add(word: *mut u64, value: u64) -> u64 {
     value
 }
 
-pub use taking::{give_back, take};
+/// Names a lock in the legacy object.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "plain"), expect(dead_code, reason = "the other object locks the word itself"))]
+pub struct LockId(u32);
 
-/// The first numbers of the words that can be taken: those of each kind are numbered on from here.
-pub mod first {
-    /// Those of the calls that have not returned.
-    pub const PENDING: u32 = 0;
-    /// Those of the scratch memory.
-    pub const SCRATCH: u32 = PENDING + crate::pending::SLOTS as u32;
+impl LockId {
+    /// Lock of a slot of pending calls.
+    #[inline(always)]
+    pub fn pending(slot: u32) -> Self {
+        Self(slot)
+    }
+
+    /// Lock of a slot of scratch memory.
+    #[inline(always)]
+    pub fn scratch(slot: u32) -> Self {
+        Self(crate::limits::PENDING_SLOTS as u32 + slot)
+    }
 }
 
 #[cfg(not(feature = "plain"))]
-mod taking {
+mod lock {
     use core::arch::asm;
 
-    /// Puts `owner` into the word at `word`, the one with this number, if it holds 0; says whether it did.
+    use super::LockId;
+
+    /// Stores `owner` at `word` if the word is 0. Returns true if it did.
     ///
     /// # Safety
     ///
     /// As [`super::add`].
     #[inline(always)]
-    pub unsafe fn take(word: *mut u64, _number: u32, owner: u64) -> bool {
+    pub unsafe fn lock(word: *mut u64, _id: LockId, owner: u64) -> bool {
         let mut before = 0;
         // SAFETY: the caller vouches for the pointer; the instruction compares with r0 and leaves the old word there.
         unsafe {
@@ -66,58 +79,59 @@ mod taking {
         before == 0u64
     }
 
-    /// Puts 0 into a word that was taken. What the owner has written is written before.
+    /// Stores 0 in a word that [`lock`] has set, after all earlier writes of the owner.
     ///
     /// # Safety
     ///
     /// As [`super::add`].
     #[inline(always)]
-    pub unsafe fn give_back(word: *mut u64, _number: u32) {
-        let nobody = 0u64;
+    pub unsafe fn unlock(word: *mut u64, _id: LockId) {
+        let unlocked = 0u64;
         // SAFETY: the caller vouches for the pointer; the instruction touches nothing else.
         unsafe {
-            asm!("{nobody} = xchg_64({word} + 0, {nobody})", word = in(reg) word, nobody = inout(reg) nobody => _)
+            asm!("{unlocked} = xchg_64({word} + 0, {unlocked})", word = in(reg) word, unlocked = inout(reg) unlocked => _)
         };
     }
 }
 
 #[cfg(feature = "plain")]
-mod taking {
+mod lock {
     use core::ptr::write_volatile;
 
     use aya_ebpf::btf_maps::HashMap;
     use aya_ebpf::macros::btf_map;
 
-    use crate::{gate, pending, stack};
+    use super::LockId;
+    use crate::limits::{BPF_NOEXIST, PENDING_SLOTS, SCRATCH_SLOTS};
 
-    /// The words that are taken, by their numbers: the kernel lets only one thread enter what was not there.
+    /// The locks that are held. The kernel lets one thread only insert a key that is not there.
     #[btf_map]
-    static TAKEN: HashMap<u32, u32, { pending::SLOTS + stack::SLOTS }> = HashMap::new();
+    static TAKEN: HashMap<u32, u32, { PENDING_SLOTS + SCRATCH_SLOTS }> = HashMap::new();
 
-    /// Puts `owner` into the word at `word`, the one with this number, if it holds 0; says whether it did.
+    /// Stores `owner` at `word` if the lock `id` is free. Returns true if it did.
     ///
     /// # Safety
     ///
     /// As [`super::add`].
     #[inline(always)]
-    pub unsafe fn take(word: *mut u64, number: u32, owner: u64) -> bool {
-        let taken = TAKEN.insert(&number, &1, gate::IF_NEW).is_ok();
-        if taken {
+    pub unsafe fn lock(word: *mut u64, id: LockId, owner: u64) -> bool {
+        let locked = TAKEN.insert(&id.0, &1, BPF_NOEXIST).is_ok();
+        if locked {
             // SAFETY: the caller vouches for the pointer.
             unsafe { write_volatile(word, owner) };
         }
-        taken
+        locked
     }
 
-    /// Puts 0 into a word that was taken. What the owner has written is written before: the kernel locks the entry.
+    /// Stores 0 in a word that [`lock`] has set, after all earlier writes of the owner: the kernel locks the entry.
     ///
     /// # Safety
     ///
     /// As [`super::add`].
     #[inline(always)]
-    pub unsafe fn give_back(word: *mut u64, number: u32) {
+    pub unsafe fn unlock(word: *mut u64, id: LockId) {
         // SAFETY: the caller vouches for the pointer.
         unsafe { write_volatile(word, 0) };
-        let _ = TAKEN.remove(&number);
+        let _ = TAKEN.remove(&id.0);
     }
 }

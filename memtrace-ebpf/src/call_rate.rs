@@ -1,4 +1,4 @@
-//! How often blocks of which size are asked for, counted before tracing to foretell what it would cost.
+//! Allocation calls by size, counted before recording starts to estimate its overhead.
 
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;

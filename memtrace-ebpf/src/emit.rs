@@ -1,7 +1,7 @@
-//! The rings. No other module touches them.
+//! The rings. No other file writes to them.
 //!
-//! Records are submitted without waking the reader, who polls; waking costs more than everything else here. Only when a
-//! ring's backlog passes a mark is its reader woken.
+//! Records are submitted without waking the reader, which polls: a wake-up costs more than everything else here. The
+//! reader is woken only when the backlog of its ring passes a mark.
 
 use core::ptr::{from_mut, from_ref};
 
@@ -15,18 +15,18 @@ use memtrace_common::wire::{
     OomRecord, ProcessRecord, RangeRecord, StackRecord, StallRecord, WantedRecord, ring_of, ring_of_memory,
 };
 
-use crate::stack::Scratch;
+use crate::scratch::Scratch;
 use crate::thread::Thread;
 use crate::{loss, settings, verifier};
 
 type Ring = RingBuf<u64, 4096>;
 
-/// User space makes the rings, as many and as large as it is told, and puts them here. No program looks at the last
-/// place: user space changes it to wait for running programs.
+/// User space creates the rings and inserts them. No program reads the last element: user space replaces it to wait for
+/// programs that are running.
 #[btf_map]
 static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new();
 
-/// Asks user space for unwind tables.
+/// Requests for unwind tables, which user space answers.
 #[btf_map]
 static WANTED: RingBuf<WantedRecord, 65536> = RingBuf::new();
 
@@ -35,27 +35,27 @@ const AVAILABLE_DATA: u64 = 0;
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
 
-/// While the backlog is less than this much above the mark, it has only just passed it.
-const JUST_PASSED: u64 = 512;
+/// Range in bytes above the wake mark in which a record wakes the reader.
+const WAKE_RANGE: u64 = 512;
 
-/// Which ring takes records about the block at `address`.
+/// Returns the ring for records about the block at `address`.
 #[inline(always)]
 pub fn ring_for(thread: Thread, address: u64) -> u32 {
     ring_of(thread.pid, address, settings::rings())
 }
 
-/// Which ring takes records about the pages and mappings of the process.
+/// Returns the ring for records about the pages and mappings of the process.
 #[inline(always)]
 pub fn ring_for_memory(thread: Thread) -> u32 {
-    ring_of_memory(thread.pid, settings::tells_forks(), settings::rings())
+    ring_of_memory(thread.pid, settings::records_forks(), settings::rings())
 }
 
 #[inline(always)]
 fn wakeup(ring: &Ring) -> u64 {
-    // SAFETY: the pointer is a ring's, as the helper wants it.
+    // SAFETY: the pointer is a ring's, as the helper requires.
     let backlog = unsafe { bpf_ringbuf_query(from_ref(ring).cast_mut().cast(), AVAILABLE_DATA) };
     let mark = settings::wake_mark();
-    if backlog >= mark && backlog < mark + JUST_PASSED { FORCE_WAKEUP } else { NO_WAKEUP }
+    if backlog >= mark && backlog < mark + WAKE_RANGE { FORCE_WAKEUP } else { NO_WAKEUP }
 }
 
 #[inline(always)]
@@ -72,7 +72,7 @@ fn send<T: 'static>(index: u32, record: T) -> bool {
     }
 }
 
-/// A block that was handed out.
+/// A block that an allocator has returned.
 #[derive(Clone, Copy)]
 pub struct Block {
     pub address: u64,
@@ -80,7 +80,7 @@ pub struct Block {
     pub stack: u64,
 }
 
-/// Tells that allocator number `allocator` has handed out a block.
+/// Records that allocator number `allocator` has returned a block.
 #[inline(always)]
 pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u16, block: Block) {
     let Block { address, size, stack } = block;
@@ -91,21 +91,21 @@ pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u
     }
 }
 
-/// Tells that a block was given up.
+/// Records the free of a block.
 #[inline(always)]
 pub fn free(context: &impl EbpfContext, thread: Thread, address: u64) {
     block(context, thread, Kind::Free, address, LossReason::RingFullFree);
 }
 
-/// Tells that a realloc gives up its old block, perhaps to take it back.
+/// Records that a realloc has started: its old block is free unless the call fails.
 #[inline(always)]
-pub fn park(context: &impl EbpfContext, thread: Thread, address: u64) {
+pub fn tentative_free(context: &impl EbpfContext, thread: Thread, address: u64) {
     block(context, thread, Kind::Park, address, LossReason::RingFullRealloc);
 }
 
-/// Tells that a failed realloc takes its old block back.
+/// Records that a realloc has failed and keeps its old block.
 #[inline(always)]
-pub fn restore(context: &impl EbpfContext, thread: Thread, address: u64) {
+pub fn undo_free(context: &impl EbpfContext, thread: Thread, address: u64) {
     block(context, thread, Kind::Restore, address, LossReason::RingFullRealloc);
 }
 
@@ -116,7 +116,7 @@ fn block(context: &impl EbpfContext, thread: Thread, kind: Kind, address: u64, r
     }
 }
 
-/// Tells that a page was touched.
+/// Records a page fault.
 #[inline(always)]
 pub fn fault(context: &impl EbpfContext, ring: u32, thread: Thread, page: u64, stack: u64) {
     if !send(ring, FaultRecord { header: thread.header(Kind::Fault), page, stack }) {
@@ -124,7 +124,7 @@ pub fn fault(context: &impl EbpfContext, ring: u32, thread: Thread, page: u64, s
     }
 }
 
-/// Tells that the last touch of a page had to wait for a device.
+/// Records that the last fault on a page waited for a device.
 #[inline(always)]
 pub fn major_fault(context: &impl EbpfContext, thread: Thread, page: u64) {
     if !send(ring_for_memory(thread), BlockRecord { header: thread.header(Kind::MajorFault), address: page }) {
@@ -132,7 +132,7 @@ pub fn major_fault(context: &impl EbpfContext, thread: Thread, page: u64) {
     }
 }
 
-/// Some addresses of a process, and the stack of who has done something to them.
+/// An address range, and the stack of the call that changed its mapping.
 #[derive(Clone, Copy)]
 pub struct Range {
     pub begin: u64,
@@ -140,47 +140,47 @@ pub struct Range {
     pub stack: u64,
 }
 
-/// Tells that addresses were mapped.
+/// Records that a range was mapped.
 #[inline(always)]
 pub fn map(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range) {
-    counted(context, send(ring, record(thread, Kind::Map, range)));
+    count_if_lost(context, send(ring, range_record(thread, Kind::Map, range)));
 }
 
-/// Tells that addresses are about to be unmapped or moved.
+/// Records that a range is about to be unmapped or moved, unless the system call fails.
 #[inline(always)]
-pub fn park_range(context: &impl EbpfContext, thread: Thread, begin: u64, bytes: u64) {
+pub fn tentative_unmap(context: &impl EbpfContext, thread: Thread, begin: u64, bytes: u64) {
     let range = Range { begin, bytes, stack: 0 };
-    counted(context, send(ring_for_memory(thread), record(thread, Kind::ParkRange, range)));
+    count_if_lost(context, send(ring_for_memory(thread), range_record(thread, Kind::ParkRange, range)));
 }
 
-/// Tells that the addresses that the thread was about to unmap or to move stay as they were.
+/// Records that the thread's unmap or move has failed.
 #[inline(always)]
-pub fn restore_range(context: &impl EbpfContext, thread: Thread) {
+pub fn undo_unmap(context: &impl EbpfContext, thread: Thread) {
     let record = ProcessRecord { header: thread.header(Kind::RestoreRange) };
-    counted(context, send(ring_for_memory(thread), record));
+    count_if_lost(context, send(ring_for_memory(thread), record));
 }
 
-/// Tells that the addresses that the thread was about to move, `old_bytes` at `old_begin`, are now those of `range`.
+/// Records that the range `old` (address, bytes) has moved to `range`. `keeps` is true if the old range stays mapped.
 #[inline(always)]
-pub fn moved(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range, old: [u64; 2], keeps: bool) {
+pub fn remap(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range, old: [u64; 2], keeps: bool) {
     let [old_begin, old_bytes] = old;
-    let range = record(thread, Kind::Move, range);
-    counted(context, send(ring, MoveRecord { range, old_begin, old_bytes, keeps: keeps as u64 }));
+    let range = range_record(thread, Kind::Move, range);
+    count_if_lost(context, send(ring, MoveRecord { range, old_begin, old_bytes, keeps: keeps as u64 }));
 }
 
 #[inline(always)]
-fn record(thread: Thread, kind: Kind, Range { begin, bytes, stack }: Range) -> RangeRecord {
+fn range_record(thread: Thread, kind: Kind, Range { begin, bytes, stack }: Range) -> RangeRecord {
     RangeRecord { header: thread.header(kind), begin, bytes, stack }
 }
 
 #[inline(always)]
-fn counted(context: &impl EbpfContext, sent: bool) {
+fn count_if_lost(context: &impl EbpfContext, sent: bool) {
     if !sent {
         loss::count(context, LossReason::RingFullMap, 1);
     }
 }
 
-/// Tells that a process was copied.
+/// Records a fork.
 #[inline(always)]
 pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
     if !send(ring_for_memory(thread), ForkRecord { header: thread.header(Kind::Fork), child, reserved: 0 }) {
@@ -188,28 +188,28 @@ pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
     }
 }
 
-/// Tells what the kernel has counted of the process.
+/// Records the rusage of a process.
 #[inline(always)]
-pub fn counts(context: &impl EbpfContext, thread: Thread, record: CountsRecord) {
+pub fn rusage(context: &impl EbpfContext, thread: Thread, record: CountsRecord) {
     if !send(ring_for_memory(thread), record) {
         loss::count(context, LossReason::RingFullProcess, 1);
     }
 }
 
-/// Which ring takes records about a thread.
+/// Returns the ring for records about a thread.
 #[inline(always)]
 pub fn ring_for_thread(thread: Thread) -> u32 {
-    // Behind the bits by which blocks are told apart.
+    // `ring_of` ignores the lower bits, which alignment clears in blocks.
     ring_for(thread, (thread.tid as u64) << 4)
 }
 
-/// Tells that a task has waited for memory, and says whether there was room; `ring` is its thread's.
+/// Records a stall for memory in `ring`, which is the thread's. Returns false if the ring is full.
 #[inline(always)]
 pub fn stall(ring: u32, record: StallRecord) -> bool {
     send(ring, record)
 }
 
-/// Tells every ring that a process is killed, so that each knows how it ends.
+/// Records an OOM kill in every ring, because each shard needs to know how the process ends.
 #[inline(always)]
 pub fn oom_kill(context: &impl EbpfContext, record: OomRecord) {
     for ring in 0..MAX_RINGS {
@@ -222,15 +222,15 @@ pub fn oom_kill(context: &impl EbpfContext, record: OomRecord) {
     }
 }
 
-/// Sends a stack's frames; says whether they went out.
+/// Sends a stack's frames. Returns false if the ring is full.
 #[inline(always)]
 pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, frames: u32) -> bool {
     let Some(ring) = RINGS.get(index) else { return false };
     let frames = verifier::clamp::<{ MAX_FRAMES as u64 }>(frames as u64);
     let length = size_of::<StackRecord>() as u64 + frames * 8;
     let flags = wakeup(ring);
-    // SAFETY: the ring's pointer is as the helper wants it; record and frames lie one behind the other in the scratch
-    // memory, and the length reaches at most to their end.
+    // SAFETY: the ring's pointer is as the helper requires; the frames follow the record in the scratch memory, and the
+    // length reaches at most to their end.
     let sent = unsafe {
         bpf_ringbuf_output(from_ref(ring).cast_mut().cast(), from_mut(&mut scratch.record).cast(), length, flags)
     } == 0;
@@ -240,7 +240,7 @@ pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, fram
     sent
 }
 
-/// Tells every ring that a process runs a new program or has ended, so that each knows it in order with the blocks.
+/// Records an exec or exit in every ring, so that each shard sees it in order with the records about blocks.
 #[inline(always)]
 pub fn process(context: &impl EbpfContext, thread: Thread, kind: Kind) {
     for ring in 0..MAX_RINGS {
@@ -253,9 +253,9 @@ pub fn process(context: &impl EbpfContext, thread: Thread, kind: Kind) {
     }
 }
 
-/// Asks for an object's unwind table, at once; says whether there was room.
+/// Requests an object's unwind table and wakes the reader. Returns false if the ring is full.
 #[inline(always)]
-pub fn wanted(record: WantedRecord) -> bool {
+pub fn table_request(record: WantedRecord) -> bool {
     match WANTED.reserve(0) {
         Some(mut entry) => {
             entry.write(record);

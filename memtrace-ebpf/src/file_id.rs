@@ -1,8 +1,7 @@
-//! How the kernel knows a file, for user space to ask.
+//! Identity of a file inside the kernel: device, inode and change time.
 //!
-//! On file systems that lie over others no file shows user space the inode that the kernel has of it. These programs are
-//! not attached to anything: they run when user space has them run, in itself (`bpf_prog_test_run_raw_tp`,
-//! net/bpf/test_run.c), and leave their answer.
+//! On stacked file systems no system call returns the inode that the kernel has for a file. User space asks by running
+//! these programs in itself (`bpf_prog_test_run_raw_tp`, net/bpf/test_run.c); they are not attached to anything.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -12,76 +11,96 @@ use aya_ebpf::btf_maps::Array;
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::unwind::{Named, naming};
+use memtrace_common::unwind::{Named, ObjectKey, naming};
 
-use crate::kernel::{self, read};
-use crate::settings::{self, areas as layout};
-use crate::unwind::vma::{self, NOT_FOUND};
+use crate::kernel;
+use crate::limits::ENOENT;
+use crate::settings::{self, field};
 
 /// The last answer.
 #[btf_map]
 static NAMED: Array<Named, 1> = Array::new();
 
-/// Names the file that the caller has mapped at the address in the first argument.
+/// Identifies the file that the caller has mapped at the address in the first argument.
 #[raw_tracepoint]
 fn name_mapped(context: RawTracePointContext) -> i32 {
-    say(naming::UNKNOWN);
-    if settings::can_find_areas() {
-        // SAFETY: the callback is a program of this object, and reads nothing of what it is given beside the mapping.
-        let result =
-            unsafe { bpf_find_vma(bpf_get_current_task_btf(), context.arg(0), describe as *mut c_void, null_mut(), 0) };
-        if result != 0 && result != NOT_FOUND {
-            say(naming::BUSY);
+    set_status(naming::UNKNOWN);
+    if settings::can_find_vmas() {
+        // SAFETY: the callback is a program of this object, and uses its VMA only.
+        let result = unsafe {
+            bpf_find_vma(bpf_get_current_task_btf(), context.arg(0), answer_vma as *mut c_void, null_mut(), 0)
+        };
+        if result != 0 && result != ENOENT {
+            set_status(naming::BUSY);
         }
     }
     0
 }
 
-/// As `bpf_find_vma` calls it, while the mappings are locked.
-extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, _nothing: *mut c_void) -> i64 {
-    if let Some(file) = vma::file(area as u64) {
-        name(file);
-    }
-    0
-}
-
-/// Names the file that the caller has open under the number in the first argument.
+/// Identifies the file that the caller has open as the descriptor in the first argument.
 #[raw_tracepoint]
 fn name_opened(context: RawTracePointContext) -> i32 {
-    say(naming::UNKNOWN);
-    if let Some(file) = opened(context.arg(0)) {
-        name(file);
+    set_status(naming::UNKNOWN);
+    if let Some(file) = open_file(context.arg(0)) {
+        answer(file);
     }
     0
 }
 
-/// The address of the `struct file` (`files_lookup_fd_raw`, include/linux/fdtable.h).
+/// Reads the identity of the `struct file` at `file`.
 #[inline(always)]
-fn opened(number: u64) -> Option<u64> {
-    let table = read(read(kernel::task(), layout::task_files())?, layout::files_table())?;
-    let files: u64 = read(table, layout::table_files())?;
-    read(files + number * size_of::<u64>() as u64, 0)
+pub fn read(file: u64, object: &mut ObjectKey) -> Option<()> {
+    let inode = kernel::read(file, field!(vma.file_inode))?;
+    object.inode = kernel::read(inode, field!(vma.inode_ino))?;
+    object.changed_s = kernel::read::<u64>(inode, field!(vma.inode_ctime_sec))? as i64;
+    object.changed_ns = kernel::read::<u32>(inode, field!(vma.inode_ctime_nsec))? & NANOSECONDS;
+    object.device = kernel::read(kernel::read(inode, field!(vma.inode_sb))?, field!(vma.sb_dev))?;
+    Some(())
 }
 
-/// `file` is the address of a `struct file`.
+/// The kernel uses the upper bit of the nanoseconds itself (`I_CTIME_QUERIED`, include/linux/fs.h, Linux 6.13).
+const NANOSECONDS: u32 = (1 << 31) - 1;
+
+/// Returns the address of the `struct file` of a VMA, 0 if it has none.
 #[inline(always)]
-fn name(file: u64) {
-    if let Some(named) = answer()
-        && vma::read_object(file, &mut named.object).is_some()
+pub fn vma_file(vma: u64) -> Option<u64> {
+    kernel::read(vma, field!(vma.vm_file))
+}
+
+/// Callback of `bpf_find_vma`, which holds the lock of the mappings.
+extern "C" fn answer_vma(_task: *mut task_struct, vma: *mut c_void, _argument: *mut c_void) -> i64 {
+    if let Some(file) = vma_file(vma as u64) {
+        answer(file);
+    }
+    0
+}
+
+/// Returns the address of the `struct file` (`files_lookup_fd_raw`, include/linux/fdtable.h).
+#[inline(always)]
+fn open_file(descriptor: u64) -> Option<u64> {
+    let table = kernel::read(kernel::read(kernel::current_task(), field!(vma.task_files))?, field!(vma.files_fdt))?;
+    let files: u64 = kernel::read(table, field!(vma.fdt_fd))?;
+    kernel::read(files + descriptor * size_of::<u64>() as u64, 0)
+}
+
+#[inline(always)]
+fn answer(file: u64) {
+    if let Some(reply) = reply()
+        && read(file, &mut reply.object).is_some()
     {
-        named.verdict = naming::NAMED;
+        reply.verdict = naming::NAMED;
     }
 }
 
 #[inline(always)]
-fn say(verdict: u32) {
-    if let Some(named) = answer() {
-        named.verdict = verdict;
+fn set_status(status: u32) {
+    if let Some(reply) = reply() {
+        reply.verdict = status;
     }
 }
 
 #[inline(always)]
-fn answer() -> Option<&'static mut Named> {
-    // SAFETY: a map value's pointer; who asks waits until the program has ended, and asks one thing at a time.
-    NAMED.get_ptr_mut(0).map(|named| unsafe { &mut *named })
+fn reply() -> Option<&'static mut Named> {
+    // SAFETY: a map value's pointer; the caller waits for the program to end, and runs one at a time.
+    NAMED.get_ptr_mut(0).map(|reply| unsafe { &mut *reply })
 }

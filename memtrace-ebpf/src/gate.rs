@@ -1,4 +1,4 @@
-//! Whether anything is to be done when a program is hit; and how maps are written.
+//! The recording gate: decides whether a program does its work when it runs.
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
@@ -7,28 +7,25 @@ use memtrace_common::wire::gate as values;
 use crate::process_filter;
 use crate::thread::Thread;
 
-/// One word: what programs do when they are hit ([`gate`]). Probes are placed before it is opened and removed after it
-/// is closed, so that the books begin and end at one moment.
+/// One of [`values`]. Probes are attached before the gate opens and detached after it closes, so that accounting starts
+/// and ends for all programs at once.
 #[btf_map]
 static GATE: Array<u64, 1> = Array::new();
 
-/// Has a map take a value only where it has none yet (`BPF_NOEXIST`, include/uapi/linux/bpf.h).
-pub const IF_NEW: u64 = 1;
-
-/// What programs do now for the current process: one of [`gate`]'s.
+/// Returns the gate for the current process: closed if the process is not traced.
 #[inline(always)]
-pub fn state() -> u64 {
+pub fn for_current() -> u64 {
     let gate = GATE.get(0).copied().unwrap_or(values::CLOSED);
-    if gate == values::CLOSED || process_filter::traces(Thread::current().pid) { gate } else { values::CLOSED }
+    if gate == values::CLOSED || process_filter::is_traced(Thread::current().pid) { gate } else { values::CLOSED }
 }
 
-/// Whether events of the current process count now.
+/// Returns true if events of the current process are recorded now.
 #[inline(always)]
 pub fn is_open_for_current() -> bool {
-    state() == values::OPEN
+    for_current() == values::OPEN
 }
 
-/// Whether events count now, of whomever.
+/// Returns true if events are recorded now, whether or not the current process is traced.
 #[inline(always)]
 pub fn is_open() -> bool {
     GATE.get(0).is_some_and(|&gate| gate == values::OPEN)

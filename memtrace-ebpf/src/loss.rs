@@ -1,4 +1,4 @@
-//! Counters of what could not be told, and of what was kept out on purpose.
+//! Counters of losses, of filtered allocations and of nested calls.
 
 use core::ptr::read_volatile;
 
@@ -14,7 +14,7 @@ use crate::atomic;
 #[btf_map]
 static COUNTERS: PerCpuArray<u64, { counter::COUNT as usize }> = PerCpuArray::new();
 
-/// Counts `count` losses. The first on each processor is also logged.
+/// Counts `count` losses. Logs the first one on each CPU.
 #[inline(always)]
 pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
     if add(reason as u32, count) == 0 {
@@ -22,32 +22,32 @@ pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
     }
 }
 
-/// Counts an allocation that the size filter keeps out.
+/// Counts an allocation that the size filter excludes.
 #[inline(always)]
 pub fn filtered(size: u64) {
     add(counter::FILTERED, 1);
     add(counter::FILTERED_BYTES, size);
 }
 
-/// Counts an allocator call made inside another one.
+/// Counts an allocator call inside another one.
 #[inline(always)]
 pub fn nested() {
     add(counter::NESTED, 1);
 }
 
-/// Counts that a second program has done what the first was not run for.
+/// Counts an event that a redundant program has handled because the kernel did not run the first one.
 #[inline(always)]
 pub fn stood_in() {
     add(counter::STOOD_IN, 1);
 }
 
-/// Counts that all programs at a tracepoint of system calls are in progress on this processor.
+/// Counts that all programs of a system call tracepoint are in progress on this CPU.
 #[inline(always)]
 pub fn all_busy(tracepoint: u32) {
     add(counter::ALL_BUSY + tracepoint, 1);
 }
 
-/// Counts, and returns what was counted before; a program that runs in between may be told the same.
+/// Returns the previous count, which a program that preempts this one may see too.
 #[inline(always)]
 fn add(index: u32, count: u64) -> u64 {
     match COUNTERS.get_ptr_mut(index) {

@@ -1,11 +1,9 @@
-//! memtrace's kernel half.
+//! memtrace's BPF programs.
 //!
-//! [`probes`] has one file a family of hooked functions; each reads its arguments and says what happened. [`hook`] reads
-//! arguments where one program serves several shapes, [`pending`] remembers a call until it returns, [`stack`] takes and names
-//! call stacks, which [`unwind`] walks by tables, [`emit`] alone touches the rings, [`counts`] tells what the kernel itself has
-//! counted of a process, [`loss`] counts what could not be told, and [`settings`] is what user space fixed before loading.
-//! [`reclaim`] and [`groups`] keep the books of the search for memory, [`kernel`] reads the kernel's own memory, and
-//! [`registers`] knows the machine.
+//! The programs are in [`probes`], and in [`file_id`] those that user space runs itself. A program checks the [`gate`],
+//! which asks the [`process_filter`], and sends its records with [`emit`]. Records about allocations wait in [`pending`]
+//! until the call returns. Stacks come from [`stack`], which walks them with [`unwind`]. [`settings`] are
+//! fixed before loading, and [`limits`] at compile time.
 
 #![no_std]
 #![no_main]
@@ -19,8 +17,10 @@ mod emit;
 mod file_id;
 mod gate;
 mod kernel;
+mod limits;
 mod loss;
 mod memcg;
+mod origin;
 mod pending;
 mod private_stack;
 mod probes;
@@ -29,6 +29,7 @@ mod reclaim;
 mod redundant;
 mod registers;
 mod rusage;
+mod scratch;
 mod settings;
 mod stack;
 mod thread;

@@ -1,69 +1,72 @@
-//! Control groups of the memory controller: in whose account a task waits, or for whose limit.
+//! Memory cgroups: the memcg that a task's memory is charged to, and the memcg at its limit.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::MAX_GROUPS;
 
-use crate::kernel::{self, word};
-use crate::{atomic, gate, settings};
+use crate::kernel::{current_task, read_word};
+use crate::limits::BPF_NOEXIST;
+use crate::settings::field;
+use crate::{atomic, settings};
 
-/// How many inactive pages were looked at for the limit of each group that something has waited in, whoever waited.
+/// Inactive pages scanned for the limit of each memcg, by any task.
 #[btf_map]
 static GROUPS: LruHashMap<u64, u64, MAX_GROUPS> = LruHashMap::new();
 
-/// So many pages are put aside for a processor when a group's memory is counted (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
+/// Number of pages that a CPU charges in advance (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
 const BATCH: u64 = 64;
 
-/// So many groups above one are looked at.
+/// Number of ancestors that are examined.
 const MAX_LEVELS: u32 = 16;
 
-/// A group above is taken for the one whose limit was met as long as no more than one part in so many of it is free.
+/// A memcg counts as limiting if at most one part in this number of its limit is free.
 const NEARLY: u64 = 8;
 
-/// The group that the memory of the current task is counted in: its id, and 0 where that is not known.
+/// Returns the id of the memcg of the current task, 0 if it is not known.
 #[inline(always)]
-pub fn own() -> u64 {
-    of(kernel::task())
+pub fn of_current() -> u64 {
+    of_task(current_task())
 }
 
-/// As [`own`], of any task.
+/// Returns the id of the memcg of `task`, 0 if it is not known.
 #[inline(always)]
-pub fn of(task: u64) -> u64 {
-    groups_of(task)
+pub fn of_task(task: u64) -> u64 {
+    memcg_of_task(task)
 }
 
-/// Whose limit the current task waits for; the group is `told` where the kernel says so, else 0.
+/// Returns the id of the memcg at whose limit the current task waits. `memcg` is its address if the tracepoint has it,
+/// else 0.
 #[inline(always)]
-pub fn at_its_limit(told: u64) -> u64 {
-    if told != 0 {
-        return if settings::groups::known() { id(told) } else { 0 };
+pub fn at_limit(memcg: u64) -> u64 {
+    if memcg != 0 {
+        return if settings::has_memcgs() { id(memcg) } else { 0 };
     }
-    groups_fullest(u64::MAX)
+    memcg_fullest(u64::MAX)
 }
 
-/// The group, that of the current task or one above, in which there is room for nothing more.
+/// Returns the id of the full memcg among that of the current task and its ancestors, 0 if none is full.
 #[inline(always)]
 pub fn full() -> u64 {
-    groups_fullest(BATCH)
+    memcg_fullest(BATCH)
 }
 
-/// Counts what was scanned for a group's limit.
+/// Counts `pages` scanned for the limit of a memcg.
 #[inline(always)]
-pub fn scanned(group: u64, pages: u64) {
-    if group != 0 {
-        groups_scanned(group, pages);
+pub fn add_scanned(memcg: u64, pages: u64) {
+    if memcg != 0 {
+        memcg_add_scanned(memcg, pages);
     }
 }
 
-/// Has a frame of its own, since the programs that end a wait have little left beside what it takes to walk a stack.
+/// Has its own stack frame: the programs at the end of reclaim have little stack left after a walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn groups_scanned(group: u64, pages: u64) -> u64 {
-    let mut sum = GROUPS.get_ptr_mut(&group);
+extern "C" fn memcg_add_scanned(memcg: u64, pages: u64) -> u64 {
+    let mut sum = GROUPS.get_ptr_mut(&memcg);
     if sum.is_none() {
-        // Where somebody was faster, both are counted there.
-        let _ = GROUPS.insert(&group, &0, gate::IF_NEW);
-        sum = GROUPS.get_ptr_mut(&group);
+        // If another CPU has inserted the entry first, both add to it.
+        let _ = GROUPS.insert(&memcg, &0, BPF_NOEXIST);
+        sum = GROUPS.get_ptr_mut(&memcg);
     }
     let Some(sum) = sum else { return 0 };
     // SAFETY: the pointer is a map value's, 8 bytes and aligned.
@@ -71,74 +74,76 @@ extern "C" fn groups_scanned(group: u64, pages: u64) -> u64 {
     1
 }
 
-/// The group of `task`. Is verified by itself, as those below, lest it be so for each program.
+/// Returns the id of the memcg of `task`. It is a global function, as those below, so that it is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn groups_of(task: u64) -> u64 {
-    if settings::groups::known() { id(of_task(task)) } else { 0 }
+extern "C" fn memcg_of_task(task: u64) -> u64 {
+    if settings::has_memcgs() { id(memcg(task)) } else { 0 }
 }
 
-/// Of the current task's group and those above the innermost full one, or else the fullest, as long as there is room for less
-/// than `below` pages in it.
+/// Returns the id of a memcg among that of the current task and its ancestors: the innermost full one, or else the
+/// fullest with less than `below` pages free.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn groups_fullest(below: u64) -> u64 {
-    if !settings::groups::known() {
+extern "C" fn memcg_fullest(below: u64) -> u64 {
+    if !settings::has_memcgs() {
         return 0;
     }
-    let memory = settings::groups::memory() as u64;
-    let mut group = of_task(kernel::task());
+    let memory = field!(memcg.memcg_memory) as u64;
+    let mut current = memcg(current_task());
     let mut fullest = 0;
     let mut least = below;
     for _ in 0..MAX_LEVELS {
-        if group == 0 {
+        if current == 0 {
             break;
         }
-        // The counters are added to from the innermost out, and the first that is full refuses
-        // (`page_counter_try_charge`, mm/page_counter.c). Who looks for pages beside may have made room since.
-        let room = groups_room(group);
-        if room < least {
-            least = room;
-            fullest = group;
+        // The kernel charges from the innermost counter outwards, and the first that is full refuses
+        // (`page_counter_try_charge`, mm/page_counter.c). Another task may have reclaimed pages since.
+        let free = memcg_free(current);
+        if free < least {
+            least = free;
+            fullest = current;
         }
-        let above = word(group + memory, settings::groups::parent());
-        group = if room == 0 || above == 0 { 0 } else { above - memory };
+        let parent = read_word(current + memory, field!(memcg.counter_parent));
+        current = if free == 0 || parent == 0 { 0 } else { parent - memory };
     }
     if fullest == 0 { 0 } else { id(fullest) }
 }
 
-/// How many pages a group lets pass; as if there were no limit where it is not even near it.
+/// Returns the number of pages that a memcg can still charge; `u64::MAX` if it is far from its limit.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn groups_room(group: u64) -> u64 {
-    let memory = room(group + settings::groups::memory() as u64);
-    // Version 2, whose hierarchy is number 0, counts swap alone there, and looks for no pages for its limit.
-    let node = word(group, settings::groups::group());
-    let hierarchy = word(word(node, settings::groups::root()), settings::groups::hierarchy()) as u32;
-    if hierarchy == 0 { memory } else { memory.min(room(group + settings::groups::with_swap() as u64)) }
+extern "C" fn memcg_free(memcg: u64) -> u64 {
+    let memory = free(memcg + field!(memcg.memcg_memory) as u64);
+    // Version 2, whose hierarchy has id 0, counts swap alone in `memsw`, and does not reclaim for its limit.
+    let cgroup = read_word(memcg, field!(memcg.memcg_cgroup));
+    let hierarchy = read_word(read_word(cgroup, field!(memcg.cgroup_root)), field!(memcg.root_hierarchy_id)) as u32;
+    if hierarchy == 0 { memory } else { memory.min(free(memcg + field!(memcg.memcg_memsw) as u64)) }
 }
 
+/// Returns the free pages of a `page_counter`.
 #[inline(always)]
-fn room(counter: u64) -> u64 {
-    let usage = word(counter, settings::groups::usage());
-    let most = word(counter, settings::groups::max()).min(word(counter, settings::groups::high()));
-    let free = most.saturating_sub(usage);
-    if free > most / NEARLY { u64::MAX } else { free }
+fn free(counter: u64) -> u64 {
+    let usage = read_word(counter, field!(memcg.counter_usage));
+    let limit = read_word(counter, field!(memcg.counter_max)).min(read_word(counter, field!(memcg.counter_high)));
+    let free = limit.saturating_sub(usage);
+    if free > limit / NEARLY { u64::MAX } else { free }
 }
 
-/// The group that the task's memory is counted in; 0 where it has none, as the kernel's own threads.
+/// Returns the address of the memcg that the task's memory is charged to; 0 for kernel threads
+/// (`get_mem_cgroup_from_mm`, mm/memcontrol.c).
 #[inline(always)]
-fn of_task(task: u64) -> u64 {
-    // `get_mem_cgroup_from_mm`, mm/memcontrol.c.
-    let memory = word(task, settings::groups::task_memory());
-    if memory == 0 {
+fn memcg(task: u64) -> u64 {
+    let mm = read_word(task, field!(memcg.task_mm));
+    if mm == 0 {
         return 0;
     }
-    let owner = word(memory, settings::groups::owner());
-    word(word(owner, settings::groups::task_groups()), settings::groups::memory_group())
+    let owner = read_word(mm, field!(memcg.mm_owner));
+    read_word(read_word(owner, field!(memcg.task_cgroups)), field!(memcg.css_set_memory))
 }
 
 #[inline(always)]
-fn id(group: u64) -> u64 {
-    word(word(word(group, settings::groups::group()), settings::groups::node()), settings::groups::id())
+fn id(memcg: u64) -> u64 {
+    let cgroup = read_word(memcg, field!(memcg.memcg_cgroup));
+    read_word(read_word(cgroup, field!(memcg.cgroup_kn)), field!(memcg.kernfs_id))
 }

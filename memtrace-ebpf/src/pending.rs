@@ -1,29 +1,26 @@
-//! Calls that have begun and not yet returned.
+//! Allocator calls that have not returned yet.
 //!
-//! Each thread that allocates owns one slot, claimed at its first call and given back when it ends. The slot remembers
-//! the outermost allocator call; calls inside it (calloc's malloc, a realloc's free) are recognised by their deeper stack
-//! pointer and not counted, and a return belongs to the call whose stack pointer it restores. So no depth has to be kept
-//! that a missed return could spoil.
+//! Each thread that allocates owns one slot, from its first call until it exits. The slot remembers the outermost allocator
+//! call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A return belongs to
+//! the call whose stack pointer it restores. So there is no nesting depth that a missed return could corrupt.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::Array;
-use aya_ebpf::helpers::generated::bpf_get_attach_cookie;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::{Cookie, LossReason};
 
-use crate::atomic::first;
+use crate::atomic::{self, LockId};
+use crate::limits::PENDING_SLOTS;
 use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
-use crate::{atomic, loss, settings};
+use crate::{arguments, loss, settings};
 
-/// How many threads can be inside of an allocator, or have been and live still.
-pub const SLOTS: usize = 65_536;
-/// How many slots a thread may try.
+/// Number of slots that a thread tries.
 const TRIES: u32 = 8;
-/// So many calls inside one that never returns, and it is given up.
+/// A call is dropped after this many nested calls: its return was missed.
 const MAX_NESTED: u64 = 64;
 
-/// What a call will do when it returns.
+/// Kind of a call, which determines how its return is handled.
 #[derive(Clone, Copy, PartialEq)]
 #[repr(u64)]
 pub enum Call {
@@ -31,79 +28,78 @@ pub enum Call {
     Alloc = 0,
     /// Stores the block's address at `aux`.
     AllocOut = 1,
-    /// Returns the new block instead of the one at `aux`.
+    /// Returns the new block, which replaces the one at `aux`.
     Realloc = 2,
-    /// Returns how many bytes the block at `aux` has now.
+    /// Returns the new size of the block at `aux`.
     Resize = 3,
-    /// Returns nothing that matters.
+    /// Returns nothing.
     Free = 4,
 }
 
 impl Call {
-    /// Whether the call gives up the block at `aux`.
+    /// Returns true if the call frees the block at `aux`.
     #[inline(always)]
-    fn gives_up(self) -> bool {
+    fn is_free(self) -> bool {
         matches!(self, Self::Realloc | Self::Resize | Self::Free)
     }
 }
 
-/// A call's arguments.
+/// Arguments of a call.
 #[derive(Clone, Copy)]
 pub struct Pending {
     pub call: Call,
-    /// The bytes asked for.
+    /// Requested bytes.
     pub size: u64,
     /// See [`Call`].
     pub aux: u64,
-    /// How many bytes more were welcome.
+    /// Bytes that a resize may add to `size`.
     pub extra: u64,
 }
 
 /// 64 bytes, so that no two threads share a cache line.
 #[repr(C, align(64))]
 struct Slot {
-    /// The thread's id; 0: free. Claimed atomically, and from then on only touched by its owner.
+    /// Thread id; 0: free. Claimed atomically, and then used by its owner only.
     owner: u64,
-    /// The stack pointer at the outermost call's entry; 0: no call.
+    /// Stack pointer at the entry of the outermost call; 0: no call.
     stack_pointer: u64,
     call: u64,
     size: u64,
     aux: u64,
-    /// How many calls were made inside this one.
+    /// Number of nested calls.
     nested: u64,
     extra: u64,
-    /// Who was called: the number that user space gave the allocator; 0 where nobody asks.
+    /// Number that user space gave the allocator; 0 if records do not name allocators.
     allocator: u64,
 }
 
 #[btf_map]
-static PENDING: Array<Slot, SLOTS> = Array::new();
+static PENDING: Array<Slot, PENDING_SLOTS> = Array::new();
 
-/// How a new call stands to the one in progress.
+/// Relation of a new call to the pending one.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Entry {
-    /// It is the outermost.
     Outermost,
-    /// It replaces the outermost by a jump at its end.
+    /// The pending call ended with a jump to the new one.
     TailCall,
-    /// It is inside another, which counts instead.
+    /// The new call is inside the pending one, which alone is recorded.
     Nested,
 }
 
 #[inline(always)]
 fn index(tid: u32, attempt: u32) -> u32 {
-    tid.wrapping_add(attempt) & (SLOTS as u32 - 1)
+    tid.wrapping_add(attempt) & (PENDING_SLOTS as u32 - 1)
 }
 
 #[inline(always)]
 fn slot_at(tid: u32, attempt: u32) -> Option<&'static mut Slot> {
     let slot = PENDING.get_ptr_mut(index(tid, attempt))?;
-    // SAFETY: the pointer is a map value's. Fields but `owner` are touched only by the thread that owns the slot, and
-    // `owner` is read as one word.
+    // SAFETY: the pointer is a map value's. Fields except `owner` are used by the slot's owner only, and `owner` is read
+    // as one word.
     Some(unsafe { &mut *slot })
 }
 
-/// The thread's slot, if it has one.
+/// Finds the thread's slot.
 #[inline(always)]
 fn find(tid: u32) -> Option<&'static mut Slot> {
     for attempt in 0..TRIES {
@@ -120,7 +116,7 @@ fn claim(tid: u32) -> Option<&'static mut Slot> {
     for attempt in 0..TRIES {
         let slot = slot_at(tid, attempt)?;
         // SAFETY: `owner` is the slot's first word, aligned.
-        if unsafe { atomic::take(&raw mut slot.owner, first::PENDING + index(tid, attempt), tid as u64) } {
+        if unsafe { atomic::lock(&raw mut slot.owner, LockId::pending(index(tid, attempt)), tid as u64) } {
             slot.stack_pointer = 0;
             return Some(slot);
         }
@@ -141,18 +137,19 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
         loss::nested();
         return Entry::Nested;
     }
-    // The frame that was in progress is gone, or goes on for too long: its return was not seen.
+    // The frame of the pending call is gone, or has too many nested calls: its return was missed.
     loss::count(context, LossReason::PendingStale, 1 + slot.nested);
     slot.stack_pointer = 0;
     Entry::Outermost
 }
 
-/// How a call that gives up `block` and no result back, entered at `stack_pointer`, stands to the one in progress.
+/// Returns the relation to the pending call of a call that frees `block`, entered at `stack_pointer`. Its return is not
+/// probed.
 #[inline(always)]
-pub fn enter(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Entry {
+pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Entry {
     let Some(slot) = find(thread.tid) else { return Entry::Outermost };
     match classify(context, slot, stack_pointer) {
-        // By a jump to it, the call in progress gives up what it was told to.
+        // The pending call frees its own block by the jump.
         Entry::TailCall if slot.call == Call::Free as u64 && slot.aux == block => Entry::Nested,
         entry => entry,
     }
@@ -160,7 +157,7 @@ pub fn enter(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, blo
 
 /// Remembers a call until it returns, unless it is nested.
 ///
-/// `None`: there was no room, and the loss has been counted.
+/// Returns `None` if there was no free slot. The loss has been counted.
 #[inline(always)]
 pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pending: Pending) -> Option<Entry> {
     let slot = match find(thread.tid) {
@@ -177,27 +174,22 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     if entry == Entry::Nested {
         return Some(entry);
     }
-    // A block is given up once, however many functions jump to one another to do it.
-    let same = slot.call == pending.call as u64 && slot.aux == pending.aux && pending.call.gives_up();
-    let parked = entry == Entry::TailCall && same;
+    // A block is freed once, however many functions jump to one another to free it.
+    let same = slot.call == pending.call as u64 && slot.aux == pending.aux && pending.call.is_free();
+    let already_freed = entry == Entry::TailCall && same;
     slot.stack_pointer = stack_pointer;
     slot.call = pending.call as u64;
     slot.size = pending.size;
     slot.aux = pending.aux;
     slot.extra = pending.extra;
-    slot.allocator = if settings::tells_allocators() { allocator(context) } else { 0 };
+    slot.allocator =
+        if settings::records_allocators() { arguments::cookie(context).0 >> Cookie::ALLOCATOR_SHIFT } else { 0 };
     slot.nested = 0;
-    Some(if parked { Entry::TailCall } else { Entry::Outermost })
+    Some(if already_freed { Entry::TailCall } else { Entry::Outermost })
 }
 
-/// The allocator's number in what the probe was told when it was placed (Linux 5.15).
-#[inline(always)]
-fn allocator(context: &impl EbpfContext) -> u64 {
-    // SAFETY: the context is the program's own.
-    unsafe { bpf_get_attach_cookie(context.as_ptr()) >> Cookie::ALLOCATOR_SHIFT }
-}
-
-/// The call that returns with `stack_pointer`, if it is the outermost, and the number of the allocator that was called.
+/// Returns the pending call and the number of its allocator if the return with `stack_pointer` is that of the outermost
+/// call.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<(Pending, u16)> {
     let slot = find(thread.tid)?;
@@ -223,7 +215,7 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
     Some((Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra }, slot.allocator as u16))
 }
 
-/// Forgets a thread that has ended, or whose program was replaced.
+/// Releases the slot of a thread that has exited or called exec.
 #[inline(always)]
 pub fn forget(tid: u32) {
     for attempt in 0..TRIES {
@@ -231,7 +223,7 @@ pub fn forget(tid: u32) {
         if slot.owner == tid as u64 {
             slot.stack_pointer = 0;
             // SAFETY: `owner` is the slot's first word, aligned.
-            unsafe { atomic::give_back(&raw mut slot.owner, first::PENDING + index(tid, attempt)) };
+            unsafe { atomic::unlock(&raw mut slot.owner, LockId::pending(index(tid, attempt))) };
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! One file a family of probes. None imports another.
+//! The programs, one file for each family of probes. No file imports another.
 
 mod alloc;
 mod fault;

@@ -1,7 +1,7 @@
-//! Who is traced.
+//! The process filter: decides which processes are traced.
 //!
-//! Where probes are placed for everyone, a process is chosen when it first runs into one, by what it is at that moment, and
-//! the choice is kept until it runs another program.
+//! If probes are attached for all processes, a process is matched against the filters at its first probe hit. The decision
+//! holds until the process calls exec.
 
 use aya_ebpf::btf_maps::HashMap;
 use aya_ebpf::helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_uid_gid};
@@ -9,135 +9,138 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
 
-use crate::{kernel, settings, unwind};
+use crate::settings::{self, field};
+use crate::{file_id, kernel};
 
-/// The processes that were chosen, and those that were not: what [`target`] says.
+/// Decisions by process: flags of [`target`].
 #[btf_map]
 static TARGETS: HashMap<u32, u32, MAX_TARGETS> = HashMap::new();
 
-/// The properties by which processes are chosen, and whether they are: what [`selector`] says.
+/// The filters: actions of [`selector`] by property and value.
 #[btf_map]
 static SELECTORS: HashMap<Selector, u32, MAX_SELECTORS> = HashMap::new();
 
-/// So many control groups above the current one are looked at.
+/// Number of cgroup levels that are examined.
 const MAX_LEVELS: i32 = 16;
 
-/// Whether the current process, which is `pid`, is traced.
+/// Returns true if the current process, `pid`, is traced.
 #[inline(always)]
-pub fn traces(pid: u32) -> bool {
-    if settings::scope() == scope::PROBED {
+pub fn is_traced(pid: u32) -> bool {
+    if settings::filter_mode() == scope::PROBED {
         return true;
     }
-    match known(pid) {
-        Some(known) => known & target::TRACED != 0,
-        None => settings::scope() == scope::SELECTED && scope_choose(pid, kernel::task()) != 0,
+    match decision(pid) {
+        Some(decision) => decision & target::TRACED != 0,
+        None => settings::filter_mode() == scope::SELECTED && filter_decide(pid, kernel::current_task()) != 0,
     }
 }
 
-/// Whether the current process, which is `pid` and has just run another program, was traced before. Where it was not chosen
-/// yet, what it was then is not known any more, but for what most are.
+/// Returns true if the current process, `pid`, was traced before the exec that it has just made. If there was no decision,
+/// its old properties are lost, and the default is returned.
 #[inline(always)]
-pub fn traced_before_exec(pid: u32) -> bool {
-    match known(pid) {
-        Some(known) => known & target::TRACED != 0,
+pub fn was_traced_before_exec(pid: u32) -> bool {
+    match decision(pid) {
+        Some(decision) => decision & target::TRACED != 0,
         None => {
-            settings::scope() == scope::PROBED || settings::scope() == scope::SELECTED && settings::traced_by_default()
+            settings::filter_mode() == scope::PROBED
+                || settings::filter_mode() == scope::SELECTED && settings::is_traced_by_default()
         }
     }
 }
 
-/// Whether it matters what becomes of `pid`. Where processes are chosen when they first run into a probe it may come to
-/// matter later, and user space counts each one's programs from the beginning.
+/// Returns true if forks, execs and exits of `pid` are recorded. A process without a decision may be traced later, and
+/// user space numbers the executables of each process from its start.
 #[inline(always)]
-pub fn matters(pid: u32) -> bool {
-    settings::scope() == scope::SELECTED || known(pid).is_some_and(|known| known & target::TRACED != 0)
+pub fn records_lifetime(pid: u32) -> bool {
+    settings::filter_mode() == scope::SELECTED || decision(pid).is_some_and(|decision| decision & target::TRACED != 0)
 }
 
-/// A new process is what its parent is, where families are traced. It is chosen at once where what the kernel counts of it
-/// is told, since it may run another program before it runs into a probe; its task is `task`.
+/// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child, whose task is
+/// `task`, is decided at once, because it may call exec before it hits a probe.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
-    if settings::scope() == scope::FAMILIES
-        && let Some(known) = known(parent)
+    if settings::filter_mode() == scope::FAMILIES
+        && let Some(decision) = decision(parent)
     {
-        let _ = TARGETS.insert(&child, &known, 0);
+        let _ = TARGETS.insert(&child, &decision, 0);
     }
-    if settings::scope() == scope::SELECTED && settings::counts::told() {
-        scope_choose(child, task);
+    if settings::filter_mode() == scope::SELECTED && settings::has_rusage() {
+        filter_decide(child, task);
     }
 }
 
-/// The process runs another program, by which it is chosen anew.
+/// Handles an exec: the new executable is decided at its first probe hit.
 #[inline(always)]
 pub fn exec(pid: u32) {
-    if settings::scope() == scope::SELECTED && known(pid).is_some_and(|known| known & target::FIXED == 0) {
+    if settings::filter_mode() == scope::SELECTED && decision(pid).is_some_and(|decision| decision & target::FIXED == 0)
+    {
         let _ = TARGETS.remove(&pid);
     }
 }
 
-/// The process has ended, and its pid may come to mean another one.
+/// Handles an exit: the pid may be reused.
 #[inline(always)]
 pub fn exit(pid: u32) {
-    if settings::scope() != scope::PROBED {
+    if settings::filter_mode() != scope::PROBED {
         let _ = TARGETS.remove(&pid);
     }
 }
 
 #[inline(always)]
-fn known(pid: u32) -> Option<u32> {
+fn decision(pid: u32) -> Option<u32> {
     // SAFETY: a word is read as a whole.
     unsafe { TARGETS.get(&pid) }.copied()
 }
 
-/// Chooses process `pid` of `task` or not, and keeps it; 1 or 0. It is the current one, or of the same user and control group.
-/// Is verified by itself, lest it be so for each probe.
+/// Decides whether process `pid` of `task` is traced, stores the decision, and returns it as 1 or 0. The process is the
+/// current one, or has its user and cgroup. It is a global function, so that it is not verified for each probe.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn scope_choose(pid: u32, task: u64) -> u64 {
-    let verdict = verdict(task);
-    let traced = verdict & selector::EXCLUDE == 0 && (settings::traced_by_default() || verdict != 0);
+extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
+    let actions = matching_actions(task);
+    let traced = actions & selector::EXCLUDE == 0 && (settings::is_traced_by_default() || actions != 0);
     let value = if traced { target::TRACED } else { 0 };
-    // Where there is no room, each of its events asks anew.
+    // If the map is full, each event decides again.
     let _ = TARGETS.insert(&pid, &value, 0);
     traced as u64
 }
 
-/// What the selectors say of the process, all together.
+/// Returns the actions of all filters that match the process.
 #[inline(always)]
-fn verdict(task: u64) -> u32 {
+fn matching_actions(task: u64) -> u32 {
     // SAFETY: the helper takes nothing.
     let user = unsafe { bpf_get_current_uid_gid() } as u32;
-    let mut verdict = said(selector::USER, [user as u64, 0]);
+    let mut actions = action(selector::USER, [user as u64, 0]);
     if let Some(comm) = comm(task) {
-        verdict |= said(selector::COMM, comm);
+        actions |= action(selector::COMM, comm);
     }
-    let mut program = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
-    if let Some(file) = kernel::read(task, settings::areas::task_memory())
-        .and_then(|memory| kernel::read(memory, settings::memory_exe()))
-        && unwind::read_object(file, &mut program).is_some()
+    let mut executable = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
+    if let Some(file) =
+        kernel::read(task, field!(vma.task_mm)).and_then(|mm| kernel::read(mm, field!(task.mm_exe_file)))
+        && file_id::read(file, &mut executable).is_some()
     {
-        verdict |= said(selector::EXE, [program.inode, program.device as u64]);
+        actions |= action(selector::EXE, [executable.inode, executable.device as u64]);
     }
-    if settings::selects_by_cgroup() {
+    if settings::filters_by_cgroup() {
         for level in 0..MAX_LEVELS {
             // SAFETY: the helper takes any level.
             match unsafe { bpf_get_current_ancestor_cgroup_id(level) } {
                 0 => break,
-                group => verdict |= said(selector::CGROUP, [group, 0]),
+                cgroup => actions |= action(selector::CGROUP, [cgroup, 0]),
             }
         }
     }
-    verdict
+    actions
 }
 
 #[inline(always)]
-fn said(property: u64, value: [u64; 2]) -> u32 {
+fn action(property: u64, value: [u64; 2]) -> u32 {
     // SAFETY: a word is read as a whole.
     unsafe { SELECTORS.get(&Selector { property, value }) }.copied().unwrap_or(0)
 }
 
-/// The name of the process' first thread.
+/// Returns the name of the process's first thread.
 #[inline(always)]
 fn comm(task: u64) -> Option<[u64; 2]> {
-    kernel::read(kernel::read(task, settings::task_leader())?, settings::task_comm())
+    kernel::read(kernel::read(task, field!(task.task_group_leader))?, field!(task.task_comm))
 }

@@ -1,4 +1,4 @@
-//! Who looks for memory, and what is done to find it.
+//! Reclaim and compaction: work in progress by thread, and totals.
 
 use aya_ebpf::btf_maps::{HashMap, LruHashMap, PerCpuArray};
 use aya_ebpf::helpers::generated::bpf_get_current_comm;
@@ -7,24 +7,27 @@ use memtrace_common::wire::{
     COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, RECLAIM_COUNTERS, counted, work,
 };
 
+use crate::limits::BPF_NOEXIST;
+use crate::settings::field;
 use crate::thread::{Thread, since_start};
-use crate::{atomic, gate, kernel, settings};
+use crate::{atomic, kernel};
 
-/// `PF_KTHREAD`, include/linux/sched.h.
-const KERNEL_THREAD: u32 = 0x0020_0000;
+/// include/linux/sched.h
+const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Work in progress. What was missed the end of is forgotten when its thread begins anew, or when there is too much.
+/// Work in progress. If its end is missed, it is overwritten when its thread starts other work, or evicted.
 #[derive(Clone, Copy)]
 pub struct Pending {
-    /// When it began: nanoseconds since ticks began.
-    pub begun: u64,
+    /// Nanoseconds since tick 0.
+    pub start: u64,
     pub scanned: u64,
     pub reclaimed: u64,
     pub throttled: u64,
-    /// How long it took, and how many pages it has freed, once it has ended.
+    /// Nanoseconds, set at the end.
     pub duration: u64,
+    /// Number of pages, set at the end.
     pub freed: u64,
-    /// The control group that it is for, 0 where that is not known.
+    /// Id of the memcg; 0 if it is not known.
     pub group: u64,
     pub work: u32,
     pub order: u32,
@@ -39,11 +42,11 @@ static RECLAIM: PerCpuArray<u64, { RECLAIM_COUNTERS as usize }> = PerCpuArray::n
 #[btf_map]
 static KERNEL_THREADS: HashMap<KernelThread, KernelThreadBook, MAX_KERNEL_THREADS> = HashMap::new();
 
-/// The thread begins to look for memory.
+/// Starts work of the thread.
 #[inline(always)]
 pub fn begin(thread: Thread, work: u32, order: u32, group: u64) {
     let new = Pending {
-        begun: since_start(),
+        start: since_start(),
         scanned: 0,
         reclaimed: 0,
         throttled: 0,
@@ -56,80 +59,79 @@ pub fn begin(thread: Thread, work: u32, order: u32, group: u64) {
     let _ = SEARCHES.insert(&thread.tid, &new, 0);
 }
 
-/// What the thread does to find memory, if it is known to.
+/// Returns the thread's work in progress.
 #[inline(always)]
 pub fn pending(thread: Thread) -> Option<&'static mut Pending> {
-    // SAFETY: a map value's pointer, and only the thread itself touches what it does.
+    // SAFETY: a map value's pointer; the thread alone uses its entry.
     SEARCHES.get_ptr_mut(&thread.tid).map(|pending| unsafe { &mut *pending })
 }
 
-/// The thread has ended what it did.
+/// Removes the thread's work.
 #[inline(always)]
 pub fn forget(thread: Thread) {
     let _ = SEARCHES.remove(&thread.tid);
 }
 
-/// Counts something of one [`work`]: `what` is one of [`counted`]'s.
+/// Adds to a counter (of [`counted`]) of a kind of work (of [`work`]).
 #[inline(always)]
-pub fn count(work: u32, what: u32, number: u64) {
-    if let Some(word) = RECLAIM.get_ptr_mut(work * counted::COUNT + what) {
+pub fn count(work: u32, counter: u32, number: u64) {
+    if let Some(word) = RECLAIM.get_ptr_mut(work * counted::COUNT + counter) {
         // SAFETY: the pointer is a map value's, 8 bytes and aligned.
         unsafe { atomic::add(word, number) };
     }
 }
 
-/// Whose search for pages this is: what the thread is known to do, or else what its name says.
+/// Returns the kind of work that scans pages: that in progress, or else by the thread's name.
 #[inline(always)]
-pub fn searcher(pending: &Option<&'static mut Pending>) -> u32 {
+pub fn scanning_work(pending: &Option<&'static mut Pending>) -> u32 {
     match pending {
         Some(pending) => pending.work,
-        // It was awake when tracing began.
+        // It was awake when recording started.
         None if is_kernel_thread() && comm()[..6] == *b"kswapd" => work::KSWAPD,
         None => work::OTHER,
     }
 }
 
-/// Whether the current task is one of the kernel's own.
 #[inline(always)]
 pub fn is_kernel_thread() -> bool {
-    kernel::read::<u32>(kernel::task(), settings::task_flags()).is_some_and(|flags| flags & KERNEL_THREAD != 0)
+    kernel::read::<u32>(kernel::current_task(), field!(task.task_flags)).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// The current thread's name.
+/// Returns the current thread's name.
 #[inline(always)]
 pub fn comm() -> [u8; COMM] {
     let mut comm = [0; COMM];
-    // SAFETY: the helper writes at most as much as there is room for.
+    // SAFETY: the helper writes at most the given size.
     unsafe { bpf_get_current_comm(comm.as_mut_ptr().cast(), COMM as u32) };
     comm
 }
 
-/// Adds what the current task, a kernel thread, has done; says whether there was room.
+/// Adds finished work to the totals of the current kernel thread. Returns false if the map is full.
 #[inline(always)]
-pub fn book(work: u32, time: u64, scanned: u64, reclaimed: u64) -> bool {
-    reclaim_book(work, time, scanned, reclaimed) != 0
+pub fn add_to_kernel_thread(work: u32, time: u64, scanned: u64, reclaimed: u64) -> bool {
+    reclaim_add_to_kernel_thread(work, time, scanned, reclaimed) != 0
 }
 
-/// Says whether there was room: 1 or 0. Has a frame of its own, since the programs that end a wait have little left beside
-/// what it takes to walk a stack, which Linux 6.1 adds up.
+/// Has its own stack frame: the programs at the end of reclaim have little stack left after a walk, and Linux 6.1 adds up
+/// the frames of both.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn reclaim_book(work: u32, time: u64, scanned: u64, reclaimed: u64) -> u64 {
+extern "C" fn reclaim_add_to_kernel_thread(work: u32, time: u64, scanned: u64, reclaimed: u64) -> u64 {
     let key = KernelThread { comm: comm(), work, reserved: 0 };
-    let mut book = KERNEL_THREADS.get_ptr_mut(&key);
-    if book.is_none() {
+    let mut totals = KERNEL_THREADS.get_ptr_mut(&key);
+    if totals.is_none() {
         let new = KernelThreadBook { times: 0, time: 0, scanned: 0, reclaimed: 0 };
-        // Where somebody of the same name was faster, both are counted there.
-        let _ = KERNEL_THREADS.insert(&key, &new, gate::IF_NEW);
-        book = KERNEL_THREADS.get_ptr_mut(&key);
+        // If another thread of that name has inserted the entry first, both add to it.
+        let _ = KERNEL_THREADS.insert(&key, &new, BPF_NOEXIST);
+        totals = KERNEL_THREADS.get_ptr_mut(&key);
     }
-    let Some(book) = book else { return 0 };
+    let Some(totals) = totals else { return 0 };
     // SAFETY: the pointers are into a map's value, 8 bytes each and aligned.
     unsafe {
-        atomic::add(&raw mut (*book).times, 1);
-        atomic::add(&raw mut (*book).time, time);
-        atomic::add(&raw mut (*book).scanned, scanned);
-        atomic::add(&raw mut (*book).reclaimed, reclaimed);
+        atomic::add(&raw mut (*totals).times, 1);
+        atomic::add(&raw mut (*totals).time, time);
+        atomic::add(&raw mut (*totals).scanned, scanned);
+        atomic::add(&raw mut (*totals).reclaimed, reclaimed);
     }
     1
 }

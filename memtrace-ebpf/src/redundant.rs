@@ -1,35 +1,137 @@
-//! What is done once by three programs, so that it is done if any of them is run.
+//! Redundant tracepoint programs: three programs handle the same event, so that one of them does.
 //!
 //! Since Linux 7.0 a program at a tracepoint can be preempted ("tracing: Guard __DECLARE_TRACE() use of
 //! __DO_TRACE_CALL() with SRCU-fast"), and the kernel does not run a program while another run of it is in progress on
-//! the same processor (`__bpf_trace_run`, kernel/trace/bpf_trace.c): an exec or exit would be missed whenever a thread
-//! was preempted in the middle of its own. So there are three programs for each, which the kernel runs one after the other.
-//! Who does it leaves a note; where there is none, the second and the third stand in for the first and count that they
-//! did. What none was run for is then what the first has missed without another having stood in.
+//! the same CPU (`__bpf_trace_run`, kernel/trace/bpf_trace.c). An exec or exit would be missed whenever a thread was
+//! preempted in the middle of its own. So each event has three programs, which the kernel runs one after the other. The
+//! program that handles an event leaves a note. If there is no note, the second and the third stand in for the first, and
+//! count that they did. Missed events are then the misses of the first program without the stand-ins.
 //!
-//! Of system calls most do not matter, and of those the first program leaves no note. But a call is missed by all three hardly
-//! ever but while each is in progress on that processor, in three threads that were preempted. So each program says when it
-//! begins and ends, and whoever finds that all have begun counts it. It does not show where one of them was preempted within its
-//! first or last few instructions, nor where the caller itself was preempted twice, each time between two programs, and the one
-//! that was in progress went on to the next meanwhile. Where all were in progress, what none was run for is no more than what
-//! any of them has missed.
+//! Most system calls are irrelevant, and the first program leaves no note for these. But a call is missed by all three
+//! programs almost only while each of them is in progress on that CPU, in three preempted threads. So each program marks
+//! itself busy while it runs, and a program that finds all three busy counts this. The count omits two cases: a program
+//! that is preempted within its first or last few instructions; and a caller that is itself preempted twice, each time
+//! between two programs, while the busy program moves on to the next one. If all were busy, the missed calls are at most
+//! the misses of each program.
 
 use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::btf_maps::{LruHashMap, PerCpuArray};
 use aya_ebpf::macros::btf_map;
-use memtrace_common::wire::{CALLS, TURNS};
+use aya_ebpf::programs::RawTracePointContext;
+use memtrace_common::wire::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS};
 
 use crate::thread::Thread;
 use crate::{loss, settings};
 
-/// Something that the current thread does.
+const PROGRAMS: usize = REDUNDANT_PROGRAMS as usize;
+
+/// An event that redundant programs handle.
+pub trait Event {
+    /// The slots of the programs of a system call tracepoint, whose stand-ins are not counted.
+    const SLOTS: Option<[Slot; PROGRAMS]> = None;
+
+    /// Returns true if the event is handled.
+    #[inline(always)]
+    fn is_relevant(_context: &RawTracePointContext) -> bool {
+        true
+    }
+
+    /// Identifies the event to the next program.
+    fn occurrence(context: &RawTracePointContext) -> Occurrence;
+
+    fn handle(context: &RawTracePointContext);
+
+    /// Runs after [`Self::handle`] if a single program follows system calls.
+    #[inline(always)]
+    fn handle_alone(_context: &RawTracePointContext) {}
+}
+
+/// Declares the three programs of an [`Event`].
+macro_rules! programs {
+    ($event:ident at $tracepoint:tt: $first:ident $second:ident $third:ident) => {
+        $crate::redundant::programs!(@ $event $tracepoint $first run_first);
+        $crate::redundant::programs!(@ $event $tracepoint $second run_second);
+        $crate::redundant::programs!(@ $event $tracepoint $third run_third);
+    };
+    (@ $event:ident $tracepoint:tt $program:ident $run:ident) => {
+        #[raw_tracepoint(tracepoint = $tracepoint)]
+        fn $program(context: RawTracePointContext) -> i32 {
+            $crate::redundant::$run::<$event>(&context);
+            0
+        }
+    };
+}
+pub(crate) use programs;
+
+/// Body of the first program.
+#[inline(always)]
+pub fn run_first<E: Event>(context: &RawTracePointContext) {
+    begin::<E>(0);
+    if E::is_relevant(context) {
+        E::handle(context);
+        if E::SLOTS.is_none() || settings::has_redundant_syscall_programs() {
+            E::occurrence(context).note();
+        } else {
+            E::handle_alone(context);
+        }
+    }
+    end::<E>(0);
+}
+
+/// Body of the second program.
+#[inline(always)]
+pub fn run_second<E: Event>(context: &RawTracePointContext) {
+    begin::<E>(1);
+    if E::is_relevant(context) {
+        let occurrence = E::occurrence(context);
+        if !occurrence.is_noted() {
+            stand_in::<E>(context);
+            occurrence.note();
+        }
+    }
+    end::<E>(1);
+}
+
+/// Body of the third program.
+#[inline(always)]
+pub fn run_third<E: Event>(context: &RawTracePointContext) {
+    begin::<E>(2);
+    if E::is_relevant(context) && !E::occurrence(context).forget() {
+        stand_in::<E>(context);
+    }
+    end::<E>(2);
+}
+
+#[inline(always)]
+fn stand_in<E: Event>(context: &RawTracePointContext) {
+    if E::SLOTS.is_none() {
+        loss::stood_in();
+    }
+    E::handle(context);
+}
+
+#[inline(always)]
+fn begin<E: Event>(program: usize) {
+    if let Some(slots) = E::SLOTS {
+        slots[program].begin();
+    }
+}
+
+#[inline(always)]
+fn end<E: Event>(program: usize) {
+    if let Some(slots) = E::SLOTS {
+        slots[program].end();
+    }
+}
+
+/// What the current thread does.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct Deed {
+pub struct Occurrence {
     kind: u64,
-    /// What tells it from another one of its kind.
-    what: u64,
+    /// Distinguishes occurrences of one kind.
+    detail: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -38,40 +140,71 @@ pub enum Kind {
     Exec,
     Exit,
     Fork,
-    Enter,
-    Return,
+    SyscallEnter,
+    SyscallExit,
 }
 
-/// From one program to the next: what a thread does now, by its id. What the third was not run for stays until the thread does
-/// something else. So none is taken for a later one: the same call with the same result comes again only after another.
+/// Notes by thread. A note that the third program did not remove stays until the thread does something else. It is not
+/// taken for a later occurrence: the same call with the same result recurs only after another call.
 #[btf_map]
-static NOTES: LruHashMap<u32, Deed, 4096> = LruHashMap::new();
+static NOTES: LruHashMap<u32, Occurrence, 4096> = LruHashMap::new();
 
-/// Which programs at a tracepoint of system calls are in progress on a processor: 1 or 0 each.
+impl Occurrence {
+    #[inline(always)]
+    pub fn new(kind: Kind, detail: u64) -> Self {
+        Self { kind: kind as u64, detail }
+    }
+
+    /// Leaves a note that this was handled. If the map is full, it is handled twice.
+    #[inline(always)]
+    fn note(&self) {
+        let _ = NOTES.insert(&Thread::current().tid, self, 0);
+    }
+
+    /// Returns true if this was handled.
+    #[inline(always)]
+    fn is_noted(&self) -> bool {
+        // SAFETY: the values are only compared.
+        unsafe { NOTES.get(Thread::current().tid) }
+            .is_some_and(|noted| noted.kind == self.kind && noted.detail == self.detail)
+    }
+
+    /// Returns true if this was handled, and removes the note.
+    #[inline(always)]
+    fn forget(&self) -> bool {
+        let noted = self.is_noted();
+        if noted {
+            let _ = NOTES.remove(Thread::current().tid);
+        }
+        noted
+    }
+}
+
+/// Programs of system call tracepoints that are in progress on a CPU: 1 or 0 each.
 #[btf_map]
-static BUSY: PerCpuArray<[u64; TURNS as usize], { CALLS as usize }> = PerCpuArray::new();
+static BUSY: PerCpuArray<[u64; PROGRAMS], { SYSCALL_TRACEPOINTS as usize }> = PerCpuArray::new();
 
-/// One of the three programs that follow the beginning, or the end, of system calls. Nobody else writes its word: the kernel runs
-/// no program twice at once on one processor.
+/// One of the programs of a system call tracepoint. Only the program itself writes its word: the kernel does not run it
+/// twice at once on one CPU.
 #[derive(Clone, Copy)]
-pub struct Turn {
+pub struct Slot {
     tracepoint: u32,
     program: usize,
 }
 
-impl Turn {
-    /// Those that follow the beginning, in the order in which they run.
-    pub const ENTER: [Self; TURNS as usize] = Self::at(0);
-    /// Those that follow the end.
-    pub const EXIT: [Self; TURNS as usize] = Self::at(1);
+impl Slot {
+    /// Slots of `sys_enter`, in the order in which the programs run.
+    pub const ENTER: [Self; PROGRAMS] = Self::at(0);
+    /// Slots of `sys_exit`.
+    pub const EXIT: [Self; PROGRAMS] = Self::at(1);
 
-    const fn at(tracepoint: u32) -> [Self; TURNS as usize] {
+    const fn at(tracepoint: u32) -> [Self; PROGRAMS] {
         [Self { tracepoint, program: 0 }, Self { tracepoint, program: 1 }, Self { tracepoint, program: 2 }]
     }
 
-    /// The program begins.
+    /// Marks the program busy, and counts if all are.
     #[inline(always)]
-    pub fn begin(self) {
+    fn begin(self) {
         let Some(busy) = self.words() else { return };
         // SAFETY: the pointer is a map value's, and the words are aligned.
         unsafe { write_volatile(&raw mut (*busy)[self.program], 1) };
@@ -82,9 +215,8 @@ impl Turn {
         }
     }
 
-    /// The program ends.
     #[inline(always)]
-    pub fn end(self) {
+    fn end(self) {
         if let Some(busy) = self.words() {
             // SAFETY: as above.
             unsafe { write_volatile(&raw mut (*busy)[self.program], 0) };
@@ -92,59 +224,7 @@ impl Turn {
     }
 
     #[inline(always)]
-    fn words(self) -> Option<*mut [u64; TURNS as usize]> {
-        if settings::calls_take_turns() { BUSY.get_ptr_mut(self.tracepoint) } else { None }
+    fn words(self) -> Option<*mut [u64; PROGRAMS]> {
+        if settings::has_redundant_syscall_programs() { BUSY.get_ptr_mut(self.tracepoint) } else { None }
     }
-}
-
-impl Deed {
-    #[inline(always)]
-    pub fn new(kind: Kind, what: u64) -> Self {
-        Self { kind: kind as u64, what }
-    }
-
-    /// For the first program, which has done it, and for the second.
-    #[inline(always)]
-    pub fn note(&self) {
-        // Where there is no room it is done twice.
-        let _ = NOTES.insert(&Thread::current().tid, self, 0);
-    }
-
-    /// Whether the second program has to do it.
-    #[inline(always)]
-    pub fn is_to_do(&self) -> bool {
-        stands_in(!self.is_noted())
-    }
-
-    /// Whether the third program has to do it.
-    #[inline(always)]
-    pub fn is_still_to_do(&self) -> bool {
-        stands_in(!self.forget())
-    }
-
-    /// Whether it was done.
-    #[inline(always)]
-    pub fn is_noted(&self) -> bool {
-        // SAFETY: whatever is read is compared only.
-        unsafe { NOTES.get(Thread::current().tid) }
-            .is_some_and(|noted| noted.kind == self.kind && noted.what == self.what)
-    }
-
-    /// As above; it may come again then.
-    #[inline(always)]
-    pub fn forget(&self) -> bool {
-        let noted = self.is_noted();
-        if noted {
-            let _ = NOTES.remove(Thread::current().tid);
-        }
-        noted
-    }
-}
-
-#[inline(always)]
-fn stands_in(missed: bool) -> bool {
-    if missed {
-        loss::stood_in();
-    }
-    missed
 }

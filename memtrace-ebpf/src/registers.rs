@@ -1,6 +1,6 @@
-//! The registers of the thread that a probe has interrupted: the one place that knows which processor it runs on.
+//! Registers of the thread that a probe has interrupted. No other file depends on the processor.
 //!
-//! That is not BPF's, and is said when the object is built (`bpf_target_arch`, as aya-ebpf has it too).
+//! The processor is not the target of the build: `bpf_target_arch` names it, as in aya-ebpf.
 
 #[cfg(bpf_target_arch = "aarch64")]
 mod aarch64;
@@ -18,7 +18,7 @@ pub use machine::{
     POPPED_BY_RETURN, Registers, arguments, by_number, call, caller, instruction, result, stack_pointer,
 };
 
-/// Those that a program at a uprobe was given.
+/// Returns the registers from the context of a program at a uprobe.
 #[inline(always)]
 pub fn of(context: &impl EbpfContext) -> &Registers {
     // SAFETY: at a uprobe the context is the user's registers.

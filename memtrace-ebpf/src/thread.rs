@@ -1,4 +1,4 @@
-//! Who is running, and when.
+//! The current thread, and the current time.
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
@@ -6,7 +6,7 @@ use memtrace_common::wire::{Header, Kind, TICK_SHIFT};
 
 use crate::settings;
 
-/// A thread of a process, both as the root pid namespace numbers them.
+/// A thread of a process, in the root pid namespace.
 #[derive(Clone, Copy)]
 pub struct Thread {
     pub pid: u32,
@@ -20,17 +20,17 @@ impl Thread {
         Self { pid: (both >> 32) as u32, tid: both as u32 }
     }
 
-    /// The beginning of a record about this thread, now.
+    /// Returns the header of a record about this thread at the current time.
     #[inline(always)]
     pub fn header(self, kind: Kind) -> Header {
         Header { kind: kind as u32, tid: self.tid, pid: self.pid, tick: tick() }
     }
 }
 
-/// Nanoseconds since ticks began.
+/// Returns the nanoseconds since tick 0.
 #[inline(always)]
 pub fn since_start() -> u64 {
-    // SAFETY: the helper takes nothing and cannot fail. The cheaper coarse clock is not for tracing programs.
+    // SAFETY: the helper takes nothing and cannot fail. Tracing programs may not use the cheaper coarse clock.
     let now = unsafe { bpf_ktime_get_ns() };
     now.saturating_sub(settings::start_ns())
 }

@@ -12,7 +12,7 @@ pub const fn size_class(size: u64) -> u32 {
 
 /// Where counters lie in the kernel's table: first the loss reasons by their index, then these.
 pub mod counter {
-    use super::super::CALLS;
+    use super::super::SYSCALL_TRACEPOINTS;
     use crate::vocabulary::LossReason;
 
     /// Allocations that the size filter kept out.
@@ -27,7 +27,7 @@ pub mod counter {
     /// call there would have been seen by none; behind it, the same for their end.
     pub const ALL_BUSY: u32 = FILTERED + 4;
     /// How many counters there are.
-    pub const COUNT: u32 = ALL_BUSY + CALLS;
+    pub const COUNT: u32 = ALL_BUSY + SYSCALL_TRACEPOINTS;
 }
 
 #[cfg(test)]

@@ -127,62 +127,19 @@ pub struct KernelThreadBook {
     pub reclaimed: u64,
 }
 
-/// How the running kernel's tracepoints about reclaim are called.
+/// Arguments of the tracepoints of reclaim, which differ between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct ReclaimLayout {
-    /// `flags` in `task_struct`.
-    pub task_flags: u32,
-    /// Which argument of `mm_vmscan_direct_reclaim_begin` the order is: 1 in Linux 7.2, 0 in 6.18.
-    pub order_argument: u32,
-    /// Which argument of `mm_vmscan_lru_isolate` the list is: 7 where the isolation's mode comes before, else 6.
-    pub list_argument: u32,
-    /// Whether the third argument of `mm_vmscan_memcg_reclaim_begin` is the group whose limit was met: 1 (Linux 7.2) or 0.
-    pub tells_group: u32,
-    /// `order` in `compact_control`, which `mm_compaction_begin` is called with; 0 where it is not, as in Linux 5.10.
+pub struct ReclaimArguments {
+    /// Index of the order in `mm_vmscan_direct_reclaim_begin`: 1 in Linux 7.2, 0 in 6.18.
+    pub order: u32,
+    /// Index of the list in `mm_vmscan_lru_isolate`: 7 if the isolation mode precedes it, else 6.
+    pub lru: u32,
+    /// 1 if the third argument of `mm_vmscan_memcg_reclaim_begin` is the memcg at its limit (Linux 7.2), else 0.
+    pub has_memcg: u32,
+    /// Offset of `compact_control.order` in the first argument of `mm_compaction_begin`; 0 if that argument is something
+    /// else, as in Linux 5.10.
     pub compaction_order: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Where control groups are.
-    pub groups: GroupLayout,
-}
-
-/// Where the kernel keeps the control groups of the memory controller: offsets in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[repr(C)]
-pub struct GroupLayout {
-    /// 1: they are known. 0: groups are not told of.
-    pub known: u32,
-    /// `mm` in `task_struct`.
-    pub task_memory: u32,
-    /// `owner` in `mm_struct`: the task in whose group the memory is counted.
-    pub owner: u32,
-    /// `cgroups` in `task_struct`.
-    pub task_groups: u32,
-    /// The memory controller's of `subsys` in `css_set`.
-    pub memory_group: u32,
-    /// `css.cgroup` in `mem_cgroup`.
-    pub group: u32,
-    /// `kn` in `cgroup`.
-    pub node: u32,
-    /// `id` in `kernfs_node`.
-    pub id: u32,
-    /// `root` in `cgroup`.
-    pub root: u32,
-    /// `hierarchy_id` in `cgroup_root`: 0 for version 2.
-    pub hierarchy: u32,
-    /// `memory` in `mem_cgroup`.
-    pub memory: u32,
-    /// `memsw` in `mem_cgroup`: memory and swap, counted together by version 1.
-    pub with_swap: u32,
-    /// `usage` in `page_counter`.
-    pub usage: u32,
-    /// `max` in `page_counter`.
-    pub max: u32,
-    /// `high` in `page_counter`.
-    pub high: u32,
-    /// `parent` in `page_counter`.
-    pub parent: u32,
 }
 
 /// The most control groups for which it is kept apart how much was scanned for their limits.
@@ -193,8 +150,7 @@ const _: () = {
     assert!(offset_of!(StallRecord, stack) == 16);
     assert!(offset_of!(StallRecord, order) == 60);
     assert!(offset_of!(StallRecord, group) == 64);
-    assert!(size_of::<GroupLayout>() == 64);
-    assert!(size_of::<ReclaimLayout>() == 88);
+    assert!(size_of::<ReclaimArguments>() == 16);
     assert!(size_of::<OomRecord>() == 72);
     assert!(offset_of!(OomRecord, by) == 32);
     assert!(size_of::<KernelThread>() == 24);

@@ -1,7 +1,6 @@
-//! What the kernel takes for itself: two programs that do nothing, and one that only has it walk the stack along frame
-//! pointers.
+//! The kernel's own share of the overhead: two empty programs, and one whose only work is the kernel's frame pointer walk.
 //!
-//! The benchmarks place them where memtrace places its own. memtrace itself carries none of this.
+//! The benchmarks attach them instead of memtrace's programs. memtrace does not contain them.
 
 #![no_std]
 #![no_main]
@@ -12,13 +11,13 @@ use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::{btf_map, uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 
-/// Walk the user's stack, not the kernel's (`BPF_F_USER_STACK`, include/uapi/linux/bpf.h).
+/// Walk the user stack, not the kernel's (`BPF_F_USER_STACK`, include/uapi/linux/bpf.h).
 const USER_STACK: u64 = 1 << 8;
 
-/// The most frames that the walk gives by default (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
+/// Default maximum of frames of the walk (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
 const FRAMES: usize = 127;
 
-/// How many frames the last walk gave, and the frames. One thread at a time is measured.
+/// Number of frames of the last walk, and the frames. One thread at a time is measured.
 #[btf_map]
 static STACK: Array<[u64; FRAMES + 1], 1> = Array::new();
 
@@ -36,9 +35,9 @@ fn empty_return(_: RetProbeContext) -> u32 {
 fn stack_return(context: RetProbeContext) -> u32 {
     let Some(stack) = STACK.get_ptr_mut(0) else { return 0 };
     let stack = stack.cast::<u64>();
-    // SAFETY: a map value's pointer, behind whose first word there are as many as there may be frames.
+    // SAFETY: a map value's pointer; its first word is followed by space for all frames.
     let frames = unsafe { stack.add(1) };
-    // SAFETY: the helper writes at most as many bytes as it is told that there are.
+    // SAFETY: the helper writes at most the given size.
     let written = unsafe { bpf_get_stack(context.as_ptr(), frames.cast(), FRAMES as u32 * 8, USER_STACK) };
     // SAFETY: the first word of a map value.
     unsafe { *stack = if written > 0 { written as u64 / 8 } else { 0 } };

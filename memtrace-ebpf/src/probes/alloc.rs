@@ -1,4 +1,4 @@
-//! Functions that hand out a block: malloc, calloc, aligned_alloc, posix_memalign and their like.
+//! Functions that return a block: malloc, calloc, aligned_alloc, posix_memalign and similar ones.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -10,7 +10,7 @@ use crate::{arguments, call_rate, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
-    match gate::state() {
+    match gate::for_current() {
         values::OPEN => {
             let stack_pointer = registers::stack_pointer(registers::of(context));
             let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux, extra: 0 });
@@ -42,7 +42,7 @@ fn alloc_size1(context: ProbeContext) -> u32 {
 #[uprobe]
 fn alloc_product01(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
-    // Where the product overflows the call fails, and the size is never looked at.
+    // If the product overflows, the call fails and the size is not used.
     let size = argument(&context, 0).wrapping_mul(argument(&context, 1));
     enter(&context, Call::Alloc, size, 0);
     0

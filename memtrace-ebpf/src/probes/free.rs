@@ -1,4 +1,4 @@
-//! Functions that give up a block.
+//! Functions that free a block.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -14,12 +14,12 @@ fn enter(context: &ProbeContext, address: u64) {
     }
     let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
-    if pending::enter(context, thread, stack_pointer, address) != Entry::Nested {
+    if pending::enter_free(context, thread, stack_pointer, address) != Entry::Nested {
         emit::free(context, thread, address);
     }
 }
 
-/// As [`enter`], for a function whose return is probed, so that what it frees itself is known to be inside of it.
+/// As [`enter`], for a function that may call other frees. Its return is probed, so that those count as nested.
 #[inline(always)]
 fn enter_around(context: &ProbeContext, address: u64) {
     if address == 0 || !gate::is_open_for_current() {
@@ -31,7 +31,7 @@ fn enter_around(context: &ProbeContext, address: u64) {
     match pending::begin(context, thread, stack_pointer, pending) {
         Some(Entry::Outermost) => emit::free(context, thread, address),
         Some(Entry::TailCall | Entry::Nested) => {}
-        // The free is known all the same, only not what happens inside of it.
+        // The free is recorded anyway; nested calls will be recorded too.
         None => emit::free(context, thread, address),
     }
 }

@@ -1,7 +1,7 @@
-//! Functions that exchange a block for another, or change its size where it lies.
+//! Functions that replace a block by another, or resize it in place.
 //!
-//! The old block is given up when the call begins: from then on another thread may be handed its address. Should the call
-//! fail, its return takes the block back.
+//! The old block is tentatively freed when the call starts, because another thread may get its address before the call
+//! returns. If the call fails, this is undone.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -12,18 +12,18 @@ use crate::{arguments, emit, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, old: u64, size: u64) {
-    exchange(context, Pending { call: Call::Realloc, size, aux: old, extra: 0 });
+    begin(context, Pending { call: Call::Realloc, size, aux: old, extra: 0 });
 }
 
 #[inline(always)]
-fn exchange(context: &ProbeContext, pending: Pending) {
+fn begin(context: &ProbeContext, pending: Pending) {
     if !gate::is_open_for_current() {
         return;
     }
     let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
     if pending::begin(context, thread, stack_pointer, pending) == Some(Entry::Outermost) && pending.aux != 0 {
-        emit::park(context, thread, pending.aux);
+        emit::tentative_free(context, thread, pending.aux);
     }
 }
 
@@ -70,7 +70,7 @@ fn resize_block0_size1_extra2(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     let size = context.arg(1).unwrap_or(0);
     let extra = context.arg(2).unwrap_or(0);
-    exchange(&context, Pending { call: Call::Resize, size, aux: context.arg(0).unwrap_or(0), extra });
+    begin(&context, Pending { call: Call::Resize, size, aux: context.arg(0).unwrap_or(0), extra });
     0
 }
 
@@ -81,6 +81,6 @@ fn resize_any(context: ProbeContext) -> u32 {
     let size = arguments::argument(&context, cookie, 0).unwrap_or(0);
     let extra = arguments::argument(&context, cookie, 1).unwrap_or(0);
     let aux = arguments::argument(&context, cookie, 2).unwrap_or(0);
-    exchange(&context, Pending { call: Call::Resize, size, aux, extra });
+    begin(&context, Pending { call: Call::Resize, size, aux, extra });
     0
 }

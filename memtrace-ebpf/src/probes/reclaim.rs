@@ -1,26 +1,23 @@
-//! The kernel's search for memory: who has to wait for it, what it looks at, and whom it kills in the end.
+//! Reclaim, compaction and OOM kills.
 //!
-//! The arguments are those of include/trace/events/vmscan.h, compaction.h and oom.h; where they differ between kernels,
-//! settings say which way it is.
-
-use core::arch::asm;
+//! The arguments are those of include/trace/events/vmscan.h, compaction.h and oom.h. For those that differ between
+//! kernels, the settings have the running kernel's.
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, STACK_NOT_TAKEN, StallRecord, counted, work};
 
+use crate::limits::KERNEL_ADDRESSES;
+use crate::origin::Interrupted;
 use crate::reclaim::Pending;
-use crate::stack::Interrupted;
+use crate::settings::field;
 use crate::thread::{Thread, since_start};
-use crate::{atomic, emit, gate, kernel, loss, memcg, reclaim, settings, stack};
+use crate::verifier::keep_separate;
+use crate::{atomic, emit, gate, kernel, loss, memcg, reclaim, stack};
 
-/// The lists of inactive pages are the even ones, but for that of unevictable pages (`enum lru_list`,
-/// include/linux/mmzone.h).
+/// Set in the numbers of the lists of active pages (`LRU_ACTIVE` of `enum lru_list`, include/linux/mmzone.h).
 const ACTIVE: u64 = 1;
-
-/// Addresses from here on are the kernel's.
-const KERNEL: u64 = 1 << 63;
 
 /// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
 #[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_begin")]
@@ -31,22 +28,22 @@ fn direct_reclaim_begin(context: RawTracePointContext) -> i32 {
 /// As above.
 #[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_begin")]
 fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
-    let told = if settings::tells_group() { apart(context.arg(2)) } else { 0 };
-    begin(work::MEMCG, order(&context), true, told)
+    let memcg = if field!(reclaim.has_memcg) != 0 { keep_separate(context.arg(2)) } else { 0 };
+    begin(work::MEMCG, order(&context), true, memcg)
 }
 
 /// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in Linux 5.10 `TP_PROTO(unsigned long zone_start, …)`.
 #[raw_tracepoint(tracepoint = "mm_compaction_begin")]
 fn compaction_begin(context: RawTracePointContext) -> i32 {
     let mut order = NO_ORDER;
-    if settings::compaction_order() != 0 {
-        // That of compacting everything is -1.
-        order = kernel::read(context.arg(0), settings::compaction_order()).unwrap_or(NO_ORDER);
+    if field!(reclaim.compaction_order) != 0 {
+        // The order is -1 if all memory is compacted.
+        order = kernel::read(context.arg(0), field!(reclaim.compaction_order)).unwrap_or(NO_ORDER);
     }
     begin(work::COMPACTION, order, false, 0)
 }
 
-/// `TP_PROTO(int nid, int zid, int order)`: again and again, where it is woken before it has fallen asleep.
+/// `TP_PROTO(int nid, int zid, int order)`: repeats if kswapd is woken before it has fallen asleep.
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_wake")]
 fn kswapd_wake(context: RawTracePointContext) -> i32 {
     if reclaim::pending(Thread::current()).is_none() {
@@ -75,22 +72,22 @@ fn compaction_end(context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(int nid)`
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_sleep")]
 fn kswapd_sleep(context: RawTracePointContext) -> i32 {
-    // It is not among the arguments how much was freed.
+    // The number of freed pages is not an argument.
     let freed = reclaim::pending(Thread::current()).map_or(0, |pending| pending.reclaimed);
     end(&context, work::KSWAPD, freed)
 }
 
 /// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long nr_skipped,
-/// unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; the mode is there in Linux 6.1 and not in 6.12.
+/// unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; Linux 6.1 has the mode, 6.12 has not.
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_isolate")]
 fn lru_isolate(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
         return 0;
     }
-    let list = if settings::list_comes_eighth() { apart(context.arg(7)) } else { context.arg(6) };
+    let list = if field!(reclaim.lru) == 7 { keep_separate(context.arg(7)) } else { context.arg(6) };
     let (scanned, taken) = (context.arg(3), context.arg(5));
     let mut pending = reclaim::pending(Thread::current());
-    let work = reclaim::searcher(&pending);
+    let work = reclaim::scanning_work(&pending);
     if list & ACTIVE != 0 {
         reclaim::count(work, counted::SCANNED_ACTIVE, scanned);
         return 0;
@@ -109,19 +106,19 @@ fn lru_shrink_inactive(context: RawTracePointContext) -> i32 {
     if let Some(pending) = reclaim::pending(Thread::current()) {
         pending.reclaimed += context.arg::<u64>(2);
     }
-    tally(counted::RECLAIMED, context.arg(2))
+    count(counted::RECLAIMED, context.arg(2))
 }
 
 /// `TP_PROTO(int nid, unsigned long nr_taken, unsigned long nr_active, unsigned long nr_deactivated, …)`
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_shrink_active")]
 fn lru_shrink_active(context: RawTracePointContext) -> i32 {
-    tally(counted::DEACTIVATED, context.arg(3))
+    count(counted::DEACTIVATED, context.arg(3))
 }
 
 /// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` in Linux 5.10.
 #[raw_tracepoint(tracepoint = "mm_vmscan_write_folio")]
 fn write_folio(_context: RawTracePointContext) -> i32 {
-    tally(counted::WRITTEN, 1)
+    count(counted::WRITTEN, 1)
 }
 
 /// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`, after the sleep (Linux 5.16).
@@ -150,18 +147,18 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
     let mut thread = Thread { pid: victim as u32, tid: victim as u32 };
     let mut comm = [0; COMM];
     let mut group = 0;
-    if victim >= KERNEL {
-        group = memcg::of(victim);
-        if let Some(pid) = kernel::read(victim, settings::task_tgid()) {
+    if victim >= KERNEL_ADDRESSES {
+        group = memcg::of_task(victim);
+        if let Some(pid) = kernel::read(victim, field!(task.task_tgid)) {
             thread = Thread { pid, tid: pid };
         }
-        if let Some(name) = kernel::read(victim, settings::task_comm()) {
+        if let Some(name) = kernel::read(victim, field!(task.task_comm)) {
             comm = name;
         }
     }
-    // Of the current thread more is known than its number.
-    if victim < KERNEL && thread.pid == by.pid {
-        group = memcg::own();
+    // If the victim is the current process, its memcg and name are known although the argument is a pid.
+    if victim < KERNEL_ADDRESSES && thread.pid == by.pid {
+        group = memcg::of_current();
         comm = reclaim::comm();
     }
     let header = thread.header(Kind::OomKill);
@@ -172,105 +169,97 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn order(context: &RawTracePointContext) -> u32 {
-    let order: u64 = if settings::order_comes_second() { apart(context.arg(1)) } else { context.arg(0) };
+    let order: u64 = if field!(reclaim.order) == 1 { keep_separate(context.arg(1)) } else { context.arg(0) };
     order as u32
 }
 
-/// The same. Of reads on either side of a branch the compiler would make one of a place that it computes, which the verifier
-/// refuses.
+/// Starts work. If `for_limit`, it is for a memcg at its limit, whose address is `memcg` if the tracepoint has it.
 #[inline(always)]
-fn apart(mut argument: u64) -> u64 {
-    // SAFETY: the instruction changes nothing.
-    unsafe { asm!("{argument} |= 0", argument = inout(reg) argument) };
-    argument
-}
-
-#[inline(always)]
-fn begin(work: u32, order: u32, for_a_limit: bool, told: u64) -> i32 {
+fn begin(work: u32, order: u32, for_limit: bool, memcg: u64) -> i32 {
     if gate::is_open() {
-        let group = if for_a_limit { memcg::at_its_limit(told) } else { memcg::own() };
+        let group = if for_limit { memcg::at_limit(memcg) } else { memcg::of_current() };
         reclaim::begin(Thread::current(), work, order, group);
     }
     0
 }
 
 #[inline(always)]
-fn tally(what: u32, number: u64) -> i32 {
+fn count(counter: u32, number: u64) -> i32 {
     if gate::is_open() {
-        reclaim::count(reclaim::searcher(&reclaim::pending(Thread::current())), what, number);
+        reclaim::count(reclaim::scanning_work(&reclaim::pending(Thread::current())), counter, number);
     }
     0
 }
 
-/// Nothing has ended that is to be told of.
-const QUIET: u64 = 0;
-/// A traced process was kept waiting.
-const WAITED: u64 = 1;
-/// A kernel thread has ended something, and there was no room in its books.
-const NO_ROOM: u64 = 2;
+/// Results of [`reclaim_finish`]: nothing is left to do.
+const DONE: u64 = 0;
+/// The work has stalled a traced process.
+const STALLED: u64 = 1;
+/// The totals of the kernel thread found the map full.
+const MAP_FULL: u64 = 2;
 
-/// Counts what has ended, and tells of it where it has kept a traced process waiting. What is before and after the walk of the
-/// stack has frames of its own, since Linux 6.1 adds up those below each other.
+/// Counts finished work, and records it if it has stalled a traced process. The parts before and after the stack walk have
+/// their own stack frames, because Linux 6.1 adds up nested ones.
 #[inline(always)]
 fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
-    match reclaim_ended(work, reclaimed) {
-        WAITED => {}
-        NO_ROOM => {
+    match reclaim_finish(work, reclaimed) {
+        STALLED => {}
+        MAP_FULL => {
             loss::count(context, LossReason::KernelThreadsFull, 1);
             return 0;
         }
         _ => return 0,
     }
-    // Kernels that need the plain object do not tell with which registers the thread has entered.
-    let stack = match atomic::IS_PLAIN {
+    // Kernels that need the legacy object have no helper for the registers with which the thread entered the kernel.
+    let stack = match atomic::IS_LEGACY {
         true => STACK_NOT_TAKEN,
         false => {
             let thread = Thread::current();
             stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread))
         }
     };
-    if reclaim_tell(stack) == 0 {
+    if reclaim_emit(stack) == 0 {
         loss::count(context, LossReason::RingFullStall, 1);
     }
     0
 }
 
-/// Counts what the thread has ended; says what is to be done.
+/// Counts the thread's finished work, and returns what is left to do.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn reclaim_ended(work: u32, reclaimed: u64) -> u64 {
+extern "C" fn reclaim_finish(work: u32, reclaimed: u64) -> u64 {
     let thread = Thread::current();
-    let Some(pending) = reclaim::pending(thread) else { return QUIET };
+    let Some(pending) = reclaim::pending(thread) else { return DONE };
     if pending.work != work {
-        return QUIET;
+        return DONE;
     }
     let scanned = pending.scanned;
-    let duration = since_start().saturating_sub(pending.begun);
+    let duration = since_start().saturating_sub(pending.start);
     pending.duration = duration;
     pending.freed = reclaimed;
     let group = pending.group;
     if !gate::is_open() {
         reclaim::forget(thread);
-        return QUIET;
+        return DONE;
     }
     reclaim::count(work, counted::TIMES, 1);
     reclaim::count(work, counted::TIME, duration);
-    memcg::scanned(group, if work == work::MEMCG { scanned } else { 0 });
+    memcg::add_scanned(group, if work == work::MEMCG { scanned } else { 0 });
     if reclaim::is_kernel_thread() {
         reclaim::forget(thread);
-        return if reclaim::book(work, duration, scanned, reclaimed) { QUIET } else { NO_ROOM };
+        return if reclaim::add_to_kernel_thread(work, duration, scanned, reclaimed) { DONE } else { MAP_FULL };
     }
     if !gate::is_open_for_current() {
         reclaim::forget(thread);
-        return QUIET;
+        return DONE;
     }
-    WAITED
+    STALLED
 }
 
-/// Tells what the thread has ended, which it then forgets; says whether there was room: 1 or 0.
+/// Records and removes the thread's finished work. Returns 0 if the ring is full.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn reclaim_tell(stack: u64) -> u64 {
+extern "C" fn reclaim_emit(stack: u64) -> u64 {
     let thread = Thread::current();
     let Some(&mut Pending { duration, throttled, scanned, freed, work, order, group, .. }) = reclaim::pending(thread)
     else {

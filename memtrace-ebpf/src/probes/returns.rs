@@ -1,4 +1,4 @@
-//! The return of every function that hands out a block.
+//! Returns of hooked functions.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::bpf_probe_read_user;
@@ -7,10 +7,9 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
 
 use crate::emit::Block;
+use crate::origin::{Caller, Returning};
 use crate::pending::{self, Call, Pending};
-use crate::registers::POPPED_BY_RETURN;
-use crate::registers::Registers;
-use crate::stack::{Caller, Returning};
+use crate::registers::{POPPED_BY_RETURN, Registers};
 use crate::thread::Thread;
 use crate::{emit, gate, loss, private_stack, registers, settings, stack};
 
@@ -19,29 +18,29 @@ fn call_return(context: RetProbeContext) -> u32 {
     private_stack::opt_out(&context);
     let registers = registers::of(&context);
     let (ip, stack_pointer) = (registers::instruction(registers), registers::stack_pointer(registers));
-    enter(&context, registers, Caller { ip, stack_pointer });
+    finish(&context, registers, Caller { ip, stack_pointer });
     0
 }
 
-/// At the return instruction itself, of a function that may also be left by an exception: the kernel exchanges no return
-/// address, so that whoever unwinds the stack finds it whole.
+/// Runs at the return instruction of a function that an exception may leave. No return address is replaced, so the
+/// unwinder of the exception finds an intact stack.
 #[uprobe]
 fn call_return_site(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     let registers = registers::of(&context);
     let stack_pointer = registers::stack_pointer(registers).wrapping_add(POPPED_BY_RETURN);
-    enter(&context, registers, Caller { ip: registers::caller(registers), stack_pointer });
+    finish(&context, registers, Caller { ip: registers::caller(registers), stack_pointer });
     0
 }
 
 #[inline(always)]
-fn enter(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
+fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     if !gate::is_open_for_current() {
         return;
     }
     let thread = Thread::current();
     if let Some((pending, allocator)) = pending::finish(context, thread, caller.stack_pointer)
-        && let Some((address, size)) = handed_out(context, registers, thread, pending)
+        && let Some((address, size)) = returned_block(context, registers, thread, pending)
     {
         let ring = emit::ring_for(thread, address);
         let stack = stack::take(context, &Returning { registers, caller }, thread, ring);
@@ -49,9 +48,9 @@ fn enter(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     }
 }
 
-/// The block that the call has handed out, and its size, if there is one that is wanted.
+/// Returns the address and size of the block that the call has returned, unless it is filtered.
 #[inline(always)]
-fn handed_out(
+fn returned_block(
     context: &impl EbpfContext,
     registers: &Registers,
     thread: Thread,
@@ -63,16 +62,16 @@ fn handed_out(
         Call::Alloc => result,
         Call::Free => 0,
         Call::Realloc => {
-            // Of size 0, null means that the old block was freed, as glibc does it (malloc/malloc.c, realloc).
+            // With size 0, null means that the old block was freed, as in glibc (malloc/malloc.c, realloc).
             if result == 0 && pending.size != 0 && pending.aux != 0 {
-                emit::restore(context, thread, pending.aux);
+                emit::undo_free(context, thread, pending.aux);
             }
             result
         }
-        // It stays as it was where it could not have the size.
+        // The block has not been resized.
         Call::Resize if result < pending.size => {
             if pending.aux != 0 {
-                emit::restore(context, thread, pending.aux);
+                emit::undo_free(context, thread, pending.aux);
             }
             0
         }
@@ -80,7 +79,7 @@ fn handed_out(
             size = pending.size.saturating_add(pending.extra).min(result);
             pending.aux
         }
-        // An int: the upper half of the register means nothing.
+        // The result is an int: the upper half of the register is undefined.
         Call::AllocOut if result as u32 != 0 => 0,
         // SAFETY: the helper checks the address.
         Call::AllocOut => match unsafe { bpf_probe_read_user(pending.aux as *const u64) } {
@@ -94,7 +93,7 @@ fn handed_out(
     if address == 0 {
         return None;
     }
-    if !settings::wants(size) {
+    if !settings::is_size_recorded(size) {
         loss::filtered(size);
         return None;
     }

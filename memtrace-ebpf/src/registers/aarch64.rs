@@ -1,11 +1,11 @@
-//! arm64, as the Procedure Call Standard for the Arm 64-bit Architecture has it.
+//! arm64 (Procedure Call Standard for the Arm 64-bit Architecture).
 
 use core::ptr::read_volatile;
 
 pub use aya_ebpf::bindings::user_pt_regs as Registers;
 
-/// How many bytes the stack is shorter when a function has returned than when it was entered: none, since the return
-/// address is in a register.
+/// Number of bytes by which the stack pointer is higher after a return than at the function's entry: none, because the
+/// return address is in a register.
 pub const POPPED_BY_RETURN: u64 = 0;
 
 const FRAME_POINTER: usize = 29;
@@ -16,22 +16,22 @@ pub fn stack_pointer(registers: &Registers) -> u64 {
     registers.sp
 }
 
-/// The instruction that is run next.
+/// Returns the address of the next instruction.
 #[inline(always)]
 pub fn instruction(registers: &Registers) -> u64 {
     registers.pc
 }
 
-/// What a function has returned.
+/// Returns the result of a function.
 #[inline(always)]
 pub fn result(registers: &Registers) -> u64 {
     registers.regs[0]
 }
 
-/// The arguments that programs look at, of those that are passed in registers (6.4.2).
+/// Returns the first six of the arguments that are passed in registers (6.4.2).
 ///
-/// Volatile, since the verifier refuses a context at a distance that is chosen at run time, which the compiler would else
-/// make of a choice among them.
+/// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset, which
+/// the verifier refuses for a context.
 #[inline(always)]
 pub fn arguments(registers: &Registers) -> [u64; 6] {
     macro_rules! read {
@@ -41,14 +41,14 @@ pub fn arguments(registers: &Registers) -> [u64; 6] {
     read!(0 1 2 3 4 5)
 }
 
-/// Where a function returns to whose return instruction is run next.
+/// Returns the return address at a function's return instruction.
 #[inline(always)]
 pub fn caller(registers: &Registers) -> u64 {
     registers.regs[LINK]
 }
 
-/// A register as the walk numbers them, which are those of x86-64: the frame pointer, the stack pointer, which is
-/// `stack_pointer`, and others that are known in a leaf only.
+/// Returns a register by its number in the walk, which follows x86-64: 6 is the frame pointer and 7 the stack pointer,
+/// here `stack_pointer`. Others are known in a leaf only.
 #[inline(always)]
 pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u64 {
     match number {
@@ -68,8 +68,8 @@ pub mod call {
         pub const MMAP: u64 = 222;
     }
 
-    /// Where a call's registers lie in the kernel's `pt_regs` (arch/arm64/include/asm/ptrace.h): those of the user first, and
-    /// behind them what the first was before the result took its place.
+    /// Offsets of a call's registers in the kernel's `pt_regs` (arch/arm64/include/asm/ptrace.h): the user's registers, and
+    /// after them the original value of the first, which the result replaces.
     pub mod offset {
         use core::mem::offset_of;
 
@@ -86,12 +86,12 @@ pub mod call {
         pub const INSTRUCTION: u32 = offset_of!(user_pt_regs, pc) as u32;
     }
 
-    /// A 32-bit program runs (`PSR_MODE32_BIT`, arch/arm64/include/uapi/asm/ptrace.h).
-    const NARROW: u64 = 0x10;
+    /// Set in the mode of 32-bit executables (arch/arm64/include/uapi/asm/ptrace.h).
+    const PSR_MODE32_BIT: u64 = 0x10;
 
-    /// Whether it is a 64-bit program's, `mode` being what lies at [`offset::MODE`].
+    /// Returns true for a call of a 64-bit executable; `mode` is the word at [`offset::MODE`].
     #[inline(always)]
     pub fn is_native(mode: u64) -> bool {
-        mode & NARROW == 0
+        mode & PSR_MODE32_BIT == 0
     }
 }

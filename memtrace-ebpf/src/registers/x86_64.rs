@@ -1,4 +1,4 @@
-//! x86-64, as the System V ABI's AMD64 supplement has it.
+//! x86-64 (System V ABI, AMD64 supplement).
 
 use core::ptr::read_volatile;
 
@@ -6,7 +6,7 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 
 pub use aya_ebpf::bindings::pt_regs as Registers;
 
-/// How many bytes the stack is shorter when a function has returned than when it was entered: its return address.
+/// Number of bytes by which the stack pointer is higher after a return than at the function's entry: the return address.
 pub const POPPED_BY_RETURN: u64 = 8;
 
 #[inline(always)]
@@ -14,22 +14,22 @@ pub fn stack_pointer(registers: &Registers) -> u64 {
     registers.rsp
 }
 
-/// The instruction that is run next.
+/// Returns the address of the next instruction.
 #[inline(always)]
 pub fn instruction(registers: &Registers) -> u64 {
     registers.rip
 }
 
-/// What a function has returned.
+/// Returns the result of a function.
 #[inline(always)]
 pub fn result(registers: &Registers) -> u64 {
     registers.rax
 }
 
-/// The arguments that are passed in registers (3.2.3).
+/// Returns the arguments that are passed in registers (3.2.3).
 ///
-/// Volatile, since the verifier refuses a context at a distance that is chosen at run time, which the compiler would else
-/// make of a choice among them.
+/// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset, which
+/// the verifier refuses for a context.
 #[inline(always)]
 pub fn arguments(registers: &Registers) -> [u64; 6] {
     macro_rules! read {
@@ -39,14 +39,14 @@ pub fn arguments(registers: &Registers) -> [u64; 6] {
     read!(rdi rsi rdx rcx r8 r9)
 }
 
-/// Where a function returns to whose return instruction is run next; 0 where that cannot be read.
+/// Returns the return address at a function's return instruction; 0 if it cannot be read.
 #[inline(always)]
 pub fn caller(registers: &Registers) -> u64 {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_user(registers.rsp as *const u64) }.unwrap_or(0)
 }
 
-/// A register by DWARF's number below 16 (figure 3.36), where the stack pointer is `stack_pointer`.
+/// Returns a register by its DWARF number below 16 (figure 3.36), with `stack_pointer` as the stack pointer.
 #[inline(always)]
 pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u64 {
     match number {
@@ -79,7 +79,7 @@ pub mod call {
         pub const MREMAP: u64 = 25;
     }
 
-    /// Where a call's registers lie in the kernel's `pt_regs` (A.2.1).
+    /// Offsets of a call's registers in the kernel's `pt_regs` (A.2.1).
     pub mod offset {
         use core::mem::offset_of;
 
@@ -97,7 +97,7 @@ pub mod call {
     /// The code segment of 64-bit programs (`__USER_CS`, arch/x86/include/asm/segment.h).
     const USER_CODE: u64 = 0x33;
 
-    /// Whether it is a 64-bit program's, `mode` being what lies at [`offset::MODE`].
+    /// Returns true for a call of a 64-bit executable; `mode` is the word at [`offset::MODE`].
     #[inline(always)]
     pub fn is_native(mode: u64) -> bool {
         mode == USER_CODE

@@ -1,31 +1,32 @@
-//! Where a process has mapped code, so that the kernel is asked about all of it when some is added.
+//! Executable VMAs of a process, for which look-ups are made ahead of page faults.
 //!
-//! At a page fault the kernel can be asked about one mapping only, since interrupts are off there and it gives the lock back by
-//! an interrupt (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). What it said is forgotten with each mapping of
-//! code, so that of a process that has only just begun, or of whose pages few are in a sample, most stacks would be cut. When a
-//! system call returns it can be asked as often as one likes. The moment is when something is unmapped: so does the linker its
-//! list of libraries when it has mapped them all (`_dl_unload_cache`, elf/dl-cache.c).
+//! At a page fault only one VMA can be looked up: interrupts are off, and the lock is released by an interrupt
+//! (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). Each new executable mapping invalidates the cached
+//! look-ups, so most stacks of a process that has just started, or of which few pages are sampled, would be cut. When a
+//! system call returns, any number of VMAs can be looked up. The look-ups are made after a munmap: the dynamic linker
+//! unmaps its list of libraries once it has mapped them all (`_dl_unload_cache`, elf/dl-cache.c).
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
 
 use super::{processes, vma};
+use crate::limits::BPF_NOEXIST;
+use crate::origin::Interrupted;
 use crate::registers::call::offset;
-use crate::stack::{self, Interrupted, Scratch};
+use crate::scratch::{NO_SLOT, Scratch, claim, release};
 use crate::thread::Thread;
-use crate::{gate, kernel, settings};
+use crate::{kernel, settings};
 
-/// So many mappings of a process are kept: most programs have no more, and who has learns the others at its faults.
-const MOST: u32 = 12;
+/// Number of VMAs kept for a process. Most processes have fewer; more are looked up at page faults.
+const MAX_VMAS: u32 = 12;
 
-/// One of a process' mappings of code, numbered as they were made.
+/// An executable VMA of a process, numbered in the order of the mmap calls.
 #[repr(C)]
-struct Which {
+struct Key {
     pid: u32,
     number: u32,
 }
 
-/// Addresses.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Range {
@@ -34,107 +35,107 @@ struct Range {
 }
 
 #[btf_map]
-static CODE: LruHashMap<Which, Range, 16384> = LruHashMap::new();
+static CODE: LruHashMap<Key, Range, 16384> = LruHashMap::new();
 
-/// Whether it is of use: somebody asks about it, and may.
+/// Key number of the entry whose `begin` is the number of executable pages at the last prefetch.
+const PREFETCHED: u32 = u32::MAX;
+
+/// Number of look-ups of a VMA.
+const LOOKUPS: u64 = 4;
+
+/// Distance between look-ups: the middle range for which `vma` caches mappings.
+const DISTANCE: u64 = 1 << 20;
+
 #[inline(always)]
-fn is_kept() -> bool {
-    settings::follows_calls() && settings::can_find_areas() && settings::max_depth() != 0
+fn is_enabled() -> bool {
+    settings::follows_syscalls() && settings::can_find_vmas() && settings::max_depth() != 0
 }
 
-/// The current thread has mapped code of a file at `begin`, so many bytes.
+/// Adds an executable VMA of the current process: `bytes` from `begin` on.
 #[inline(always)]
-pub fn mapped(thread: Thread, begin: u64, bytes: u64) {
-    if !is_kept() {
+pub fn add(thread: Thread, begin: u64, bytes: u64) {
+    if !is_enabled() {
         return;
     }
     let range = Range { begin, end: begin.wrapping_add(bytes) };
-    for number in 0..MOST {
-        // What cannot be kept is asked for when it is met.
-        if CODE.insert(&Which { pid: thread.pid, number }, &range, gate::IF_NEW).is_ok() {
+    for number in 0..MAX_VMAS {
+        // A VMA that finds no free number is looked up when a stack runs into it.
+        if CODE.insert(&Key { pid: thread.pid, number }, &range, BPF_NOEXIST).is_ok() {
             break;
         }
     }
 }
 
-/// The current thread has unmapped something: if the process has mapped code before, it may well have all by now.
+/// Looks up the executable VMAs of the current process if their total size has changed.
 #[inline(always)]
-pub fn settled(thread: Thread) {
-    if !is_kept() {
+pub fn prefetch(thread: Thread) {
+    if !is_enabled() {
         return;
     }
-    let Some(pages) = vma::code_pages() else { return };
-    let learned = Which { pid: thread.pid, number: LEARNED };
+    let Some(pages) = vma::exec_pages() else { return };
+    let prefetched = Key { pid: thread.pid, number: PREFETCHED };
     let now = Range { begin: pages as u64, end: 0 };
-    // SAFETY: only a word of it is read.
-    if unsafe { CODE.get(&learned) }.is_none_or(|before| before.begin != now.begin) {
-        let _ = CODE.insert(&learned, &now, 0);
-        let slot = stack::claim(thread);
-        if slot != stack::NO_SLOT {
-            unwind_learn(slot, thread.pid);
-            stack::release(slot);
+    // SAFETY: only one word of it is read.
+    if unsafe { CODE.get(&prefetched) }.is_none_or(|before| before.begin != now.begin) {
+        let _ = CODE.insert(&prefetched, &now, 0);
+        let slot = claim(thread);
+        if slot != NO_SLOT {
+            unwind_prefetch(slot, thread.pid);
+            release(slot);
         }
     }
 }
 
-/// In the place of a mapping's number: how much code there was when it was learned last.
-const LEARNED: u32 = u32::MAX;
-
-/// Where the current process runs on when it leaves the kernel; 0 where that cannot be read.
+/// Returns the address at which the current process continues in user mode; 0 if it cannot be read.
 #[inline(always)]
 pub fn next_instruction() -> u64 {
-    kernel::word(Interrupted::current().registers, offset::INSTRUCTION)
+    kernel::read_word(Interrupted::current().registers, offset::INSTRUCTION)
 }
 
-/// The process has another program now, or has ended.
+/// Forgets the VMAs of a process.
 #[inline(always)]
 pub fn forget(pid: u32) {
-    if !is_kept() {
+    if !is_enabled() {
         return;
     }
-    let _ = CODE.remove(&Which { pid, number: LEARNED });
-    for number in 0..MOST {
-        if CODE.remove(&Which { pid, number }).is_err() {
+    let _ = CODE.remove(&Key { pid, number: PREFETCHED });
+    for number in 0..MAX_VMAS {
+        if CODE.remove(&Key { pid, number }).is_err() {
             break;
         }
     }
 }
 
-/// Asks about all code of the current process, in the scratch memory of `slot`. Is verified by itself, as the step is.
+/// Looks up all known VMAs of the current process, in the scratch memory of `slot`. It is a global function, as the step
+/// is.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn unwind_learn(slot: u32, pid: u32) -> u64 {
-    let Some(scratch) = Scratch::at(slot) else { return 0 };
-    let Some(process) = processes::of(pid) else { return 0 };
-    scratch.unwind.process = process;
-    scratch.unwind.pid = pid;
-    if let Some((begin, end)) = vma::program_code() {
-        ask(slot, begin, end);
+extern "C" fn unwind_prefetch(slot: u32, pid: u32) -> u64 {
+    let Some(scratch) = Scratch::get(slot) else { return 0 };
+    let Some(process) = processes::get(pid) else { return 0 };
+    scratch.walk.process = process;
+    scratch.walk.pid = pid;
+    if let Some((begin, end)) = vma::executable_range() {
+        look_up(slot, begin, end);
     }
-    for number in 0..MOST {
-        // SAFETY: whatever is read, the kernel says what is there.
-        let Some(&Range { begin, end }) = (unsafe { CODE.get(Which { pid, number }) }) else { break };
-        ask(slot, begin, end);
+    for number in 0..MAX_VMAS {
+        // SAFETY: any value will do; the kernel says what is mapped there.
+        let Some(&Range { begin, end }) = (unsafe { CODE.get(Key { pid, number }) }) else { break };
+        look_up(slot, begin, end);
     }
     0
 }
 
-/// Several times, since it is kept for the neighbourhood of what is asked for.
+/// Looks a VMA up at several addresses, because the cache has an entry for each [`DISTANCE`].
 #[inline(always)]
-fn ask(slot: u32, begin: u64, end: u64) {
-    let step = (end.wrapping_sub(begin) / TIMES).max(NEIGHBOURHOOD);
+fn look_up(slot: u32, begin: u64, end: u64) {
+    let step = (end.wrapping_sub(begin) / LOOKUPS).max(DISTANCE);
     let mut next = begin;
-    for _ in 0..=TIMES {
+    for _ in 0..=LOOKUPS {
         if next >= end {
             break;
         }
         vma::unwind_find_mapping(slot, next);
-        next = next.wrapping_add(step) / NEIGHBOURHOOD * NEIGHBOURHOOD;
+        next = next.wrapping_add(step) / DISTANCE * DISTANCE;
     }
 }
-
-/// How often at most, about one mapping.
-const TIMES: u64 = 4;
-
-/// The middle one of those that `areas` remembers mappings for.
-const NEIGHBOURHOOD: u64 = 1 << 20;

@@ -1,16 +1,14 @@
-//! Return addresses that the kernel has exchanged to see a return.
+//! Return addresses that the kernel has replaced for uretprobes.
 //!
-//! While a call whose return is probed is in progress, a trampoline's address lies where its return address belongs
-//! (`prepare_uretprobe`, kernel/events/uprobes.c). The kernel keeps the true ones in a list of the task's, each with the
-//! place on the stack that it belongs to.
+//! While a call with a uretprobe is in progress, the address of a trampoline is in place of its return address
+//! (`prepare_uretprobe`, kernel/events/uprobes.c). The kernel keeps the original addresses in a list of the task, each
+//! with its place on the stack.
 
 use crate::kernel::{self, read};
-use crate::settings;
+use crate::limits::MAX_URETPROBE_DEPTH;
+use crate::settings::field;
 
-/// As long as the list can be (`MAX_URETPROBE_DEPTH`, include/linux/uprobes.h).
-pub const MOST: u32 = 64;
-
-/// The true return address at `slot` of the stack, if it was exchanged.
+/// Returns the original return address at `slot` of the stack, or `None` if it was not replaced.
 #[inline(always)]
 pub fn original(slot: u64) -> Option<u64> {
     match unwind_original_return(slot) {
@@ -19,7 +17,7 @@ pub fn original(slot: u64) -> Option<u64> {
     }
 }
 
-/// 0 where it was not exchanged. Is verified by itself, as the step is.
+/// Returns 0 if the address was not replaced. It is a global function, as the step is.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_original_return(slot: u64) -> u64 {
@@ -28,22 +26,22 @@ extern "C" fn unwind_original_return(slot: u64) -> u64 {
 
 #[inline(always)]
 fn search(slot: u64) -> Option<u64> {
-    if settings::task_utask() == 0 {
+    if field!(return_instances.known) == 0 {
         return None;
     }
-    let utask = read(kernel::task(), settings::task_utask())?;
+    let utask = read(kernel::current_task(), field!(return_instances.task_utask))?;
     if utask == 0 {
         return None;
     }
-    let mut instance = read(utask, settings::utask_instances())?;
-    for _ in 0..MOST {
+    let mut instance = read(utask, field!(return_instances.utask_return_instances))?;
+    for _ in 0..MAX_URETPROBE_DEPTH {
         if instance == 0 {
             return None;
         }
-        if read::<u64>(instance, settings::instance_stack())? == slot {
-            return read(instance, settings::instance_address());
+        if read::<u64>(instance, field!(return_instances.instance_stack))? == slot {
+            return read(instance, field!(return_instances.instance_orig_ret_vaddr));
         }
-        instance = read(instance, settings::instance_next())?;
+        instance = read(instance, field!(return_instances.instance_next))?;
     }
     None
 }

@@ -1,4 +1,4 @@
-//! The tables, as user space writes them, and what was looked up lately.
+//! Unwind tables, as user space writes them, and a cache of look-ups.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -10,17 +10,17 @@ use memtrace_unwind::cache::{self, Entry};
 use memtrace_unwind::lookup::{self, Found, Store};
 use memtrace_unwind::{Lookup, Table};
 
-use super::{State, return_instances, vma};
-use crate::stack::Scratch;
+use super::{return_instances, vma};
+use crate::scratch::{Scratch, WalkState, copy_mapping};
 
-/// User space writes into its own mapping of the map (include/uapi/linux/bpf.h).
+/// `BPF_F_MMAPABLE`: user space maps the map into its memory (include/uapi/linux/bpf.h).
 const MMAPABLE: usize = 1 << 10;
 
 #[btf_map]
 static RULES: Array<Rule, MAX_RULES, MMAPABLE> = Array::new();
 
-/// The elements of an array are rounded up to 8 bytes (`array_map_alloc`, kernel/bpf/arraymap.c), so that rows of 4 are
-/// one element together; their search needs no map lookups.
+/// Elements of an array are rounded up to 8 bytes (`array_map_alloc`, kernel/bpf/arraymap.c), so all rows of 4 bytes are
+/// one element. Their search needs no map look-ups.
 #[btf_map]
 static ROWS: ArrayOfMaps<Array<[u32; BLOB_ROWS], 1, MMAPABLE>, MAX_BLOBS> = ArrayOfMaps::new();
 
@@ -30,11 +30,11 @@ static PAGES: Array<u64, MAX_PAGES, MMAPABLE> = Array::new();
 #[btf_map]
 static MAPPINGS: Array<Mapping, MAX_MAPPINGS, MMAPABLE> = Array::new();
 
-/// A processor's programs can preempt one another between the two words of an entry, which [`cache`] sees.
+/// Programs on a CPU can preempt one another between the two words of an entry, which [`cache`] detects.
 #[btf_map]
 static CACHE: PerCpuArray<Entry, { cache::ENTRIES }> = PerCpuArray::new();
 
-/// What is known about the code of the process whose stack is walked in the scratch memory of `slot`.
+/// The unwind tables of the process whose stack is walked in the scratch memory of `slot`.
 pub struct Tables {
     pub slot: u32,
     pub generation: u32,
@@ -54,20 +54,20 @@ impl Store for Maps {
     }
 }
 
-/// What is not a rule's number: an [`End`] above 32 bits, or this.
+/// Result of [`unwind_find_rule`] in generated code. Other results are the number of a rule or, above 32 bits, an [`End`].
 ///
-/// One word that always has a value, since a `Result` would leave the compiler free to save an error that is not there,
-/// which the verifier refuses.
+/// It is one word that always has a value: with a `Result` the compiler could save an uninitialised error, which the
+/// verifier refuses.
 const GENERATED: u64 = u64::MAX;
 
-/// Finds what holds at `pc`. Is verified by itself, as the step is.
+/// Finds the rule for `pc`. It is a global function, as the step is.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
-    const NOWHERE: u64 = (End::NoMapping as u64) << 32;
-    let Some(scratch) = Scratch::at(slot) else { return NOWHERE };
-    let State { process, last, .. } = &mut scratch.unwind;
-    if !lookup::holds(last, pc) {
+    const NO_MAPPING: u64 = (End::NoMapping as u64) << 32;
+    let Some(scratch) = Scratch::get(slot) else { return NO_MAPPING };
+    let WalkState { process, mapping, .. } = &mut scratch.walk;
+    if !lookup::holds(mapping, pc) {
         if process.count == 0 {
             let end = vma::unwind_find_mapping(slot, pc);
             if end != 0 {
@@ -75,19 +75,19 @@ extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
             }
         } else {
             match lookup::search(process, pc, |index| MAPPINGS.get(index)) {
-                Some(mapping) => copy(last, mapping),
-                None => return NOWHERE,
+                Some(found) => copy_mapping(mapping, found),
+                None => return NO_MAPPING,
             }
         }
     }
-    match Scratch::at(slot) {
-        Some(scratch) => word(lookup::find(&Maps, &scratch.unwind.last, pc)),
-        None => NOWHERE,
+    match Scratch::get(slot) {
+        Some(scratch) => encode(lookup::find(&Maps, &scratch.walk.mapping, pc)),
+        None => NO_MAPPING,
     }
 }
 
 #[inline(always)]
-fn word(found: Found) -> u64 {
+fn encode(found: Found) -> u64 {
     match found {
         Found::Rule(number) => number as u64,
         Found::Generated => GENERATED,
@@ -99,8 +99,8 @@ impl Table for Tables {
     #[inline(always)]
     fn at(&mut self, pc: u64) -> Lookup {
         let entry = CACHE.get_ptr_mut(cache::index(pc));
-        let remembered = entry.and_then(|entry| cache::recall(load(entry), pc, self.generation));
-        let found = match remembered {
+        let cached = entry.and_then(|entry| cache::recall(load(entry), pc, self.generation));
+        let found = match cached {
             Some(number) => number as u64,
             None => {
                 let found = unwind_find_rule(self.slot, pc);
@@ -121,7 +121,7 @@ impl Table for Tables {
         {
             return Lookup::rule(rule);
         }
-        Lookup::cut(cut(found >> 32))
+        Lookup::cut(decode_end(found >> 32))
     }
 
     #[inline(always)]
@@ -130,9 +130,9 @@ impl Table for Tables {
     }
 }
 
-/// The end that `raw` stands for: those that a lookup can have.
+/// Decodes the ends that a look-up can have.
 #[inline(always)]
-fn cut(raw: u64) -> End {
+fn decode_end(raw: u64) -> End {
     const NO_MAPPING: u64 = End::NoMapping as u64;
     const PENDING: u64 = End::TablePending as u64;
     const NO_TABLE: u64 = End::NoTable as u64;
@@ -144,17 +144,6 @@ fn cut(raw: u64) -> End {
         BUSY => End::MappingsBusy,
         _ => End::NoRow,
     }
-}
-
-/// Word by word: the two could overlap for all that the compiler knows, and a loop over bytes is long to verify.
-#[inline(always)]
-pub fn copy(into: &mut Mapping, from: &Mapping) {
-    let Mapping { begin, end, bias, page_base, pages_and_kind } = *from;
-    into.begin = begin;
-    into.end = end;
-    into.bias = bias;
-    into.page_base = page_base;
-    into.pages_and_kind = pages_and_kind;
 }
 
 #[inline(always)]

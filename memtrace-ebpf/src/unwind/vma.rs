@@ -1,4 +1,4 @@
-//! What of a file is mapped at an address, as the kernel itself knows it.
+//! VMA look-ups: the file that is mapped at an address of the current process.
 
 use core::ffi::c_void;
 use core::ptr::{self, from_mut, read_volatile, write_volatile};
@@ -11,229 +11,203 @@ use memtrace_common::unwind::{Mapping, ObjectKey, mapping};
 use memtrace_common::wire::End;
 use memtrace_unwind::lookup::{self, Area};
 
-use super::tables::copy;
-use super::{State, objects};
+use super::objects;
+use crate::file_id;
 use crate::kernel::{self, read};
-use crate::settings::{self, areas as layout};
-use crate::stack::Scratch;
+use crate::limits::ENOENT;
+use crate::scratch::{Scratch, Vma, WalkState, copy_mapping};
+use crate::settings::{self, field};
 
-/// Of `errno`s.
-pub const NOT_FOUND: i64 = -2;
-
-/// Code may be run there (`VM_EXEC`, include/linux/mm.h).
-const EXECUTABLE: u64 = 1 << 2;
+/// `VM_EXEC`, include/linux/mm.h.
+const VM_EXEC: u64 = 1 << 2;
 
 const PAGE_SHIFT: u64 = 12;
 
-/// Mappings are remembered for each 2^16 bytes of addresses with code that was met, and what was met last for each 2^20 and
-/// 2^24 bytes. So the kernel is asked about a large mapping a few times only, and what is mapped is known while it cannot say
-/// so.
-const PARTS: [u32; 3] = [16, 20, 24];
+/// Sizes of the address ranges for which a mapping is cached, as powers of two. The small one caches every mapping that
+/// was hit. The larger ones hold the last mapping in their range: the kernel is asked about a large mapping a few times
+/// only, and a mapping is known while the kernel cannot be asked.
+const RANGE_BITS: [u32; 3] = [16, 20, 24];
 
-/// Some addresses of a process: those that are `part` without their lowest bits, `bits` many.
+/// Cache key: the 2^`bits`-sized address range that contains an address.
 #[repr(C)]
-struct Place {
-    part: u64,
+struct RangeKey {
+    prefix: u64,
     generation: u32,
     bits: u32,
 }
 
-impl Place {
+impl RangeKey {
     #[inline(always)]
-    fn of(pc: u64, bits: u32, generation: u32) -> Self {
-        Self { part: pc >> bits, generation, bits }
+    fn containing(pc: u64, bits: u32, generation: u32) -> Self {
+        Self { prefix: pc >> bits, generation, bits }
     }
 }
 
-/// Mappings that the kernel was asked for. Asking takes it some hundred nanoseconds, and fails while another thread changes
-/// the process' mappings.
+/// Cache of look-ups. A look-up takes some hundred nanoseconds, and fails while another thread changes the mappings.
 ///
-/// The memory of an entry that is replaced may be another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so
-/// that who has copied one looks whether it is still there.
+/// The memory of a replaced entry can become another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so a
+/// reader that has copied an entry checks that it is still there.
 #[btf_map]
-static KNOWN: LruHashMap<Place, Mapping, 16384> = LruHashMap::new();
+static KNOWN: LruHashMap<RangeKey, Mapping, 16384> = LruHashMap::new();
 
-/// How often the kernel is asked while the process' mappings are locked for a change by another of its threads.
+/// Number of attempts while another thread holds the lock of the process's mappings.
 const TRIES: u32 = 64;
-
-/// A part of a process' addresses, and what it shows. It lies in the walk's scratch memory, since the stack has little room.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Mapped {
-    begin: u64,
-    end: u64,
-    offset: u64,
-    object: ObjectKey,
-    executable: bool,
-    /// Whether there is a file, or what the kernel lends as one.
-    is_file: bool,
-    read: bool,
-}
-
-impl Mapped {
-    /// Its addresses, read anew: what is kept over a call takes room of the stack, which has none left (see [`forget`]).
-    #[inline(always)]
-    fn area(&self) -> Area {
-        // SAFETY: they are borrowed for reading.
-        unsafe {
-            Area {
-                begin: read_volatile(&raw const self.begin),
-                end: read_volatile(&raw const self.end),
-                offset: read_volatile(&raw const self.offset),
-            }
-        }
-    }
-}
 
 const FOUND: u64 = 0;
 const NO_MAPPING: u64 = End::NoMapping as u64;
 const PENDING: u64 = End::TablePending as u64;
 const BUSY: u64 = End::MappingsBusy as u64;
 
-/// Finds the mapping of the current process that `pc` lies in, and puts it into the walk in progress in the scratch memory
-/// of `slot`. Returns 0, or the [`End`] of the walk.
-///
-/// Is verified by itself, as the step is.
+/// Finds the mapping of the current process that contains `pc`, and stores it in the walk in the scratch memory of `slot`.
+/// Returns 0, or the [`End`] of the walk. It is a global function, as the step is.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
-    let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
-    let generation = scratch.unwind.process.generation;
-    for bits in PARTS {
-        if recall(slot, &Place::of(pc, bits, generation), pc) {
-            if bits != PARTS[0] {
-                keep(slot, &Place::of(pc, PARTS[0], generation));
+    let Some(scratch) = Scratch::get(slot) else { return NO_MAPPING };
+    let generation = scratch.walk.process.generation;
+    for bits in RANGE_BITS {
+        if load_cached(slot, &RangeKey::containing(pc, bits, generation), pc) {
+            if bits != RANGE_BITS[0] {
+                cache(slot, &RangeKey::containing(pc, RANGE_BITS[0], generation));
             }
             return FOUND;
         }
     }
     let mut result = BUSY;
     for _ in 0..TRIES {
-        result = unwind_ask(slot, pc);
+        result = unwind_find_vma(slot, pc);
         if result != BUSY {
             break;
         }
     }
     if result == FOUND
-        && let Some(scratch) = Scratch::at(slot)
-        // What is not known yet may be so when it is looked up next.
-        && (scratch.unwind.last.pages_and_kind >> 24) as u8 == mapping::TABLE
+        && let Some(scratch) = Scratch::get(slot)
+        // A table that is pending may be there at the next look-up.
+        && (scratch.walk.mapping.pages_and_kind >> 24) as u8 == mapping::TABLE
     {
-        for bits in PARTS {
-            keep(slot, &Place::of(pc, bits, generation));
+        for bits in RANGE_BITS {
+            cache(slot, &RangeKey::containing(pc, bits, generation));
         }
     }
     result
 }
 
-/// Whether the mapping that holds `pc` is remembered for `place`; it is the last one then.
+/// Loads the mapping that is cached for `key`. Returns true if it contains `pc`.
 #[inline(always)]
-fn recall(slot: u32, place: &Place, pc: u64) -> bool {
-    let Some(scratch) = Scratch::at(slot) else { return false };
-    let last = &mut scratch.unwind.last;
-    // SAFETY: its memory stays that of a value of the map; whether of this one is seen below.
-    let Some(known) = (unsafe { KNOWN.get(place) }) else { return false };
-    copy(last, known);
+fn load_cached(slot: u32, key: &RangeKey, pc: u64) -> bool {
+    let Some(scratch) = Scratch::get(slot) else { return false };
+    let mapping = &mut scratch.walk.mapping;
+    // SAFETY: its memory stays that of a value of the map; the check below shows whether it is still this one's.
+    let Some(cached) = (unsafe { KNOWN.get(key) }) else { return false };
+    copy_mapping(mapping, cached);
     // SAFETY: as above.
-    unsafe { KNOWN.get(place) }.is_some_and(|still| ptr::eq(still, known)) && lookup::holds(last, pc)
+    unsafe { KNOWN.get(key) }.is_some_and(|still| ptr::eq(still, cached)) && lookup::holds(mapping, pc)
 }
 
-/// Remembers the last mapping for `place`. What cannot be kept is asked for again.
+/// Caches the mapping of the last look-up.
 #[inline(always)]
-fn keep(slot: u32, place: &Place) {
-    if let Some(scratch) = Scratch::at(slot) {
-        let _ = KNOWN.insert(place, &scratch.unwind.last, 0);
+fn cache(slot: u32, key: &RangeKey) {
+    if let Some(scratch) = Scratch::get(slot) {
+        let _ = KNOWN.insert(key, &scratch.walk.mapping, 0);
     }
 }
 
-/// Asks the kernel once. Is verified by itself, lest it be so for each time.
+/// Looks the VMA up once. It is a global function, so that it is not verified for each attempt.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn unwind_ask(slot: u32, pc: u64) -> u64 {
-    if !settings::can_find_areas() {
+extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
+    if !settings::can_find_vmas() {
         return NO_MAPPING;
     }
-    match Scratch::at(slot) {
-        Some(scratch) => scratch.unwind.mapped.read = false,
+    match Scratch::get(slot) {
+        Some(scratch) => scratch.walk.vma.is_read = false,
         None => return NO_MAPPING,
     }
-    let mut whose = slot as u64;
-    // SAFETY: the callback is a program of this object, and reads what `whose` is only.
+    let mut argument = slot as u64;
+    // SAFETY: the callback is a program of this object, and only reads `argument`.
     let result = unsafe {
-        bpf_find_vma(bpf_get_current_task_btf(), pc, describe as *mut c_void, from_mut(&mut whose).cast(), 0)
+        bpf_find_vma(bpf_get_current_task_btf(), pc, copy_vma as *mut c_void, from_mut(&mut argument).cast(), 0)
     };
-    if result != 0 && result != NOT_FOUND {
+    if result != 0 && result != ENOENT {
         return BUSY;
     }
-    let Some(scratch) = Scratch::at(slot) else { return NO_MAPPING };
-    let State { last, pid, mapped, .. } = &mut scratch.unwind;
-    if result != 0 || !mapped.read || !mapped.executable {
+    let Some(scratch) = Scratch::get(slot) else { return NO_MAPPING };
+    let WalkState { mapping, pid, vma, .. } = &mut scratch.walk;
+    if result != 0 || !vma.is_read || !vma.executable {
         return NO_MAPPING;
     }
-    let (begin, end) = (mapped.begin, mapped.end);
-    if !mapped.is_file {
+    let (begin, end) = (vma.begin, vma.end);
+    if !vma.is_file {
         let generated = (mapping::GENERATED as u32) << 24;
-        copy(last, &Mapping { begin, end, bias: 0, page_base: 0, pages_and_kind: generated });
+        copy_mapping(mapping, &Mapping { begin, end, bias: 0, page_base: 0, pages_and_kind: generated });
         return FOUND;
     }
-    let Some(table) = objects::table(*pid, &mapped.object, begin, end) else { return PENDING };
-    copy(last, &lookup::mapping(table, &mapped.area(), pc));
-    if objects::is_still(&mapped.object, table) { FOUND } else { BUSY }
+    let Some(table) = objects::table(*pid, &vma.object, begin, end) else { return PENDING };
+    copy_mapping(mapping, &lookup::mapping(table, &area(vma), pc));
+    if objects::is_current(&vma.object, table) { FOUND } else { BUSY }
 }
 
-/// How many pages of code the current process has mapped (`vm_stat_account`, mm/mmap.c).
+/// Returns the addresses of a VMA. They are read again, because values that are kept across a call need stack, of which
+/// none is left (see [`clear`]).
 #[inline(always)]
-pub fn code_pages() -> Option<u32> {
-    read(read(kernel::task(), layout::task_memory())?, layout::code_pages())
+fn area(vma: &Vma) -> Area {
+    // SAFETY: they are borrowed for reading.
+    unsafe {
+        Area {
+            begin: read_volatile(&raw const vma.begin),
+            end: read_volatile(&raw const vma.end),
+            offset: read_volatile(&raw const vma.offset),
+        }
+    }
 }
 
-/// From where to where the current process has its program's code, as the program says (`mm_struct`).
+/// Returns the number of executable pages that the current process has mapped (`vm_stat_account`, mm/mmap.c).
 #[inline(always)]
-pub fn program_code() -> Option<(u64, u64)> {
-    let memory = read(kernel::task(), layout::task_memory())?;
-    Some((read(memory, layout::program_begin())?, read(memory, layout::program_end())?))
+pub fn exec_pages() -> Option<u32> {
+    read(read(kernel::current_task(), field!(vma.task_mm))?, field!(vma.mm_exec_vm))
 }
 
-/// As `bpf_find_vma` calls it, while the mappings are locked.
-extern "C" fn describe(_task: *mut task_struct, area: *mut c_void, whose: *mut c_void) -> i64 {
-    // SAFETY: what `unwind_ask` gave.
-    let slot = unsafe { *whose.cast::<u64>() } as u32;
-    if let Some(scratch) = Scratch::at(slot) {
-        let mapped = &mut scratch.unwind.mapped;
-        mapped.read = read_area(area as u64, mapped).is_some();
+/// Returns the address range of the current process's executable (`mm_struct`).
+#[inline(always)]
+pub fn executable_range() -> Option<(u64, u64)> {
+    let mm = read(kernel::current_task(), field!(vma.task_mm))?;
+    Some((read(mm, field!(vma.mm_start_code))?, read(mm, field!(vma.mm_end_code))?))
+}
+
+/// Callback of `bpf_find_vma`, which holds the lock of the mappings.
+extern "C" fn copy_vma(_task: *mut task_struct, vma: *mut c_void, argument: *mut c_void) -> i64 {
+    // SAFETY: `unwind_find_vma` passed it.
+    let slot = unsafe { *argument.cast::<u64>() } as u32;
+    if let Some(scratch) = Scratch::get(slot) {
+        let copy = &mut scratch.walk.vma;
+        copy.is_read = read_vma(vma as u64, copy).is_some();
     }
     0
 }
 
 #[inline(always)]
-fn read_area(area: u64, mapped: &mut Mapped) -> Option<()> {
-    mapped.executable = read::<u64>(area, layout::flags())? & EXECUTABLE != 0;
-    mapped.begin = read(area, layout::begin())?;
-    mapped.end = read(area, layout::end())?;
-    mapped.offset = read::<u64>(area, layout::page_offset())? << PAGE_SHIFT;
-    let file = file(area)?;
-    forget(&mut mapped.object);
+fn read_vma(vma: u64, copy: &mut Vma) -> Option<()> {
+    copy.executable = read::<u64>(vma, field!(vma.vm_flags))? & VM_EXEC != 0;
+    copy.begin = read(vma, field!(vma.vm_start))?;
+    copy.end = read(vma, field!(vma.vm_end))?;
+    copy.offset = read::<u64>(vma, field!(vma.vm_pgoff))? << PAGE_SHIFT;
+    let file = file_id::vma_file(vma)?;
+    clear(&mut copy.object);
     if file == 0 {
-        // The code that the kernel lends has no file; where it lies it tells.
-        let memory = read(area, layout::memory())?;
-        mapped.is_file = read::<u64>(memory, layout::vdso())? == mapped.begin;
-        mapped.offset = 0;
+        // The vDSO has no file; the process knows its address.
+        let mm = read(vma, field!(vma.vm_mm))?;
+        copy.is_file = read::<u64>(mm, field!(vma.mm_vdso))? == copy.begin;
+        copy.offset = 0;
         return Some(());
     }
-    mapped.is_file = true;
-    read_object(file, &mut mapped.object)
+    copy.is_file = true;
+    file_id::read(file, &mut copy.object)
 }
 
-/// The address of the `struct file` that is mapped there; 0: none is.
+/// Clears an object key field by field: the compiler would call a function, and each call takes at least 32 bytes of a
+/// stack that has none left (`check_max_stack_depth`, kernel/bpf/verifier.c).
 #[inline(always)]
-pub fn file(area: u64) -> Option<u64> {
-    read(area, layout::file())
-}
-
-/// Word by word: the compiler would call a function, and each call takes at least 32 bytes of a stack that has none left
-/// (`check_max_stack_depth`, kernel/bpf/verifier.c).
-#[inline(always)]
-fn forget(object: &mut ObjectKey) {
+fn clear(object: &mut ObjectKey) {
     object.inode = 0;
     // SAFETY: it is borrowed for writing.
     unsafe { write_volatile(&raw mut object.changed_s, 0) };
@@ -241,31 +215,16 @@ fn forget(object: &mut ObjectKey) {
     object.device = 0;
 }
 
-/// `file` is the address of a `struct file`.
+/// Requests the unwind table of the executable that the process is about to run, at the address `bprm` of a
+/// `struct linux_binprm`.
 #[inline(always)]
-pub fn read_object(file: u64, object: &mut ObjectKey) -> Option<()> {
-    let inode = read(file, layout::inode())?;
-    object.inode = read(inode, layout::number())?;
-    object.changed_s = read::<u64>(inode, layout::changed_s())? as i64;
-    object.changed_ns = read::<u32>(inode, layout::changed_ns())? & NANOSECONDS;
-    object.device = read(read(inode, layout::super_block())?, layout::device())?;
-    Some(())
-}
-
-/// Has the table made of the program that the process runs from now on, if it is not known; `program` is the address of
-/// the `struct linux_binprm`.
-#[inline(always)]
-pub fn announce(pid: u32, program: u64) {
+pub fn prefetch_executable(pid: u32, bprm: u64) {
     let mut object = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
-    if settings::can_find_areas()
+    if settings::can_find_vmas()
         && settings::max_depth() != 0
-        && let Some(file) = read(program, layout::program())
-        && read_object(file, &mut object).is_some()
+        && let Some(file) = read(bprm, field!(vma.bprm_file))
+        && file_id::read(file, &mut object).is_some()
     {
-        // It is for what comes.
         let _ = objects::table(pid, &object, 0, 0);
     }
 }
-
-/// Of a time's nanoseconds the kernel uses the upper bit for itself (`I_CTIME_QUERIED`, include/linux/fs.h, Linux 6.13).
-const NANOSECONDS: u32 = (1 << 31) - 1;

@@ -3,6 +3,8 @@
 //! The format is that of Documentation/bpf/btf.rst. Only what is needed to find a struct by name and a member in it,
 //! anonymous structs and unions inside included, is read.
 
+use memtrace_common::wire::KernelMember;
+
 const MAGIC: u16 = 0xeb9f;
 const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
@@ -61,6 +63,11 @@ impl<'data> Btf<'data> {
             kind = self.resolved(inner)?;
         }
         bits.is_multiple_of(8).then_some(bits / 8)
+    }
+
+    /// The offset in bytes of `member`, by the first of its names that the kernel has.
+    pub(super) fn offset_of(&self, member: KernelMember) -> Option<u32> {
+        member.names.iter().find_map(|name| self.member_offset(member.structure, name))
     }
 
     /// The types of a tracepoint's arguments by their names; empty for those without one, as pointers are. `None` where the

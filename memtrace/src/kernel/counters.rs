@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use aya::maps::{MapData, PerCpuArray};
-use memtrace_common::wire::{CALLS, counter};
+use memtrace_common::wire::{SYSCALL_TRACEPOINTS, counter};
 
 use super::bpf_syscall::program_info;
 use crate::model::{Amount, Bytes, LossReason, Losses};
@@ -26,7 +26,7 @@ pub(super) struct Turns {
     pub(super) stood_in: u64,
     /// How often all that follow the beginning, and all that follow the end, of system calls were in progress at once on one
     /// processor.
-    pub(super) all_busy: [u64; CALLS as usize],
+    pub(super) all_busy: [u64; SYSCALL_TRACEPOINTS as usize],
 }
 
 /// Reads the counters; those of one processor may be a little older than those of another.

@@ -59,7 +59,7 @@ impl Kernel {
     /// [`KernelError`], with the verifier's words where a program was refused.
     pub fn load(options: &Options) -> Result<(Self, Vec<RingReader>), KernelError> {
         let settings = settings(options)?;
-        let programs = Programs::fitting(settings.areas.known != 0);
+        let programs = Programs::fitting(settings.vma.known != 0);
         if programs == Programs::Plain {
             log::info!("the kernel half takes turns by the kernel's locks, and is told of mappings");
         }
@@ -87,7 +87,7 @@ impl Kernel {
         if let Err(error) = kernel.follow_tracepoint("mark_victim", "mark_victim") {
             log::info!("nobody is seen to be killed for want of memory: {error}");
         }
-        tracepoints::follow_calls(&mut kernel, settings.calls)?;
+        tracepoints::follow_calls(&mut kernel, settings.syscall_programs)?;
         options.filter.write(&mut kernel.ebpf, Pid(std::process::id()))?;
         Ok((kernel, readers))
     }

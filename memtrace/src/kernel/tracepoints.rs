@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::iter;
 
-use memtrace_common::wire::{self, TURNS};
+use memtrace_common::wire::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS};
 
 use super::counters::Turns;
 use super::error::KernelError;
@@ -15,7 +15,7 @@ struct Tracepoint {
     name: &'static str,
     first: &'static str,
     /// They do what the first was not run for; of processes they count that they did.
-    others: [&'static str; TURNS as usize - 1],
+    others: [&'static str; REDUNDANT_PROGRAMS as usize - 1],
     /// Does something beside, of which nothing is missed where it is not run. It asks the kernel for mappings.
     beside: Option<&'static str>,
 }
@@ -43,7 +43,7 @@ const ALL: &[Tracepoint] = &[
 
 /// System calls, of which most do not matter: what no program was run for is no more than what any of them was not. Where one
 /// program follows them, it does what there would be to do beside.
-const CALLS: [Tracepoint; wire::CALLS as usize] = [
+const CALLS: [Tracepoint; SYSCALL_TRACEPOINTS as usize] = [
     Tracepoint { name: "sys_enter", first: "sys_enter", others: ["sys_enter_again", "sys_enter_still"], beside: None },
     Tracepoint {
         name: "sys_exit",
@@ -84,7 +84,7 @@ pub(super) fn follow_calls(kernel: &mut Kernel, programs: u32) -> Result<(), Ker
 
 /// How many programs it takes to follow a system call.
 pub(super) fn programs_a_call() -> u32 {
-    if are_preempted() { TURNS } else { 1 }
+    if are_preempted() { REDUNDANT_PROGRAMS } else { 1 }
 }
 
 /// Whether programs at tracepoints can be preempted ("tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with

@@ -1,0 +1,172 @@
+//! Members of kernel structs that the BPF programs read.
+//!
+//! Each row of the table is a field, the kernel struct and the member. The layout structs, their initial values and the
+//! BTF look-up derive from it.
+
+use core::mem::size_of;
+
+/// A member of a kernel struct. A dot in a name leads into a nested struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelMember {
+    /// Name of the struct.
+    pub structure: &'static str,
+    /// Names that releases gave to the member, newest first.
+    pub names: &'static [&'static str],
+}
+
+macro_rules! kernel_layouts {
+    ($($(#[$doc:meta])* $layout:ident { $($field:ident: $structure:literal, $name:literal $(| $older:literal)*;)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+            #[repr(C)]
+            pub struct $layout {
+                /// 1 if the kernel has all members, else 0.
+                pub known: u32,
+                $(
+                    #[doc = concat!("Offset in bytes of `", $structure, ".", $name, "`.")]
+                    pub $field: u32,
+                )*
+            }
+
+            impl $layout {
+                /// Value in a BPF object that is not loaded yet. [`Self::known`] is 1, so that a verifier that gets the object
+                /// as it is checks the code that depends on it.
+                pub const UNRESOLVED: Self = Self { known: 1, $($field: 0),* };
+
+                /// Looks up every member with `offset_of`.
+                ///
+                /// # Errors
+                ///
+                /// The first error of `offset_of`.
+                pub fn resolve<E>(mut offset_of: impl FnMut(KernelMember) -> Result<u32, E>) -> Result<Self, E> {
+                    Ok(Self {
+                        known: 1,
+                        $($field: offset_of(KernelMember { structure: $structure, names: &[$name $(, $older)*] })?,)*
+                    })
+                }
+            }
+        )*
+    };
+}
+
+kernel_layouts! {
+    /// Members that every run needs.
+    TaskLayout {
+        task_flags: "task_struct", "flags";
+        task_tgid: "task_struct", "tgid";
+        task_group_leader: "task_struct", "group_leader";
+        task_comm: "task_struct", "comm";
+        task_signal: "task_struct", "signal";
+        signal_live: "signal_struct", "live";
+        mm_exe_file: "mm_struct", "exe_file";
+        mm_brk: "mm_struct", "brk";
+    }
+
+    /// Original return addresses of functions with a pending uretprobe.
+    ReturnInstanceLayout {
+        task_utask: "task_struct", "utask";
+        utask_return_instances: "uprobe_task", "return_instances";
+        instance_stack: "return_instance", "stack";
+        instance_orig_ret_vaddr: "return_instance", "orig_ret_vaddr";
+        instance_next: "return_instance", "next";
+    }
+
+    /// VMAs, and the files that a process has mapped or opened. [`Self::known`] also requires `bpf_find_vma` (Linux 5.17).
+    VmaLayout {
+        task_mm: "task_struct", "mm";
+        mm_exec_vm: "mm_struct", "exec_vm";
+        mm_vdso: "mm_struct", "context.vdso";
+        mm_start_code: "mm_struct", "start_code";
+        mm_end_code: "mm_struct", "end_code";
+        vm_start: "vm_area_struct", "vm_start";
+        vm_end: "vm_area_struct", "vm_end";
+        vm_pgoff: "vm_area_struct", "vm_pgoff";
+        vm_flags: "vm_area_struct", "vm_flags";
+        vm_file: "vm_area_struct", "vm_file";
+        vm_mm: "vm_area_struct", "vm_mm";
+        file_inode: "file", "f_inode";
+        inode_ino: "inode", "i_ino";
+        inode_ctime_sec: "inode", "i_ctime_sec" | "__i_ctime.tv_sec" | "i_ctime.tv_sec";
+        inode_ctime_nsec: "inode", "i_ctime_nsec" | "__i_ctime.tv_nsec" | "i_ctime.tv_nsec";
+        inode_sb: "inode", "i_sb";
+        sb_dev: "super_block", "s_dev";
+        bprm_file: "linux_binprm", "file";
+        task_files: "task_struct", "files";
+        files_fdt: "files_struct", "fdt";
+        fdt_fd: "fdtable", "fd";
+    }
+
+    /// Control groups of the memory controller.
+    MemcgLayout {
+        task_mm: "task_struct", "mm";
+        mm_owner: "mm_struct", "owner";
+        task_cgroups: "task_struct", "cgroups";
+        // The loader adds the memory controller's place in the array.
+        css_set_memory: "css_set", "subsys";
+        memcg_cgroup: "mem_cgroup", "css.cgroup";
+        memcg_memory: "mem_cgroup", "memory";
+        memcg_memsw: "mem_cgroup", "memsw";
+        cgroup_kn: "cgroup", "kn";
+        cgroup_root: "cgroup", "root";
+        kernfs_id: "kernfs_node", "id";
+        root_hierarchy_id: "cgroup_root", "hierarchy_id";
+        counter_usage: "page_counter", "usage";
+        counter_max: "page_counter", "max";
+        counter_high: "page_counter", "high";
+        counter_parent: "page_counter", "parent";
+    }
+
+    /// Page faults and peak RSS of a process. `signal_struct` has the sums over threads that exited.
+    RusageLayout {
+        task_min_flt: "task_struct", "min_flt";
+        task_maj_flt: "task_struct", "maj_flt";
+        task_thread_node: "task_struct", "thread_node";
+        signal_min_flt: "signal_struct", "min_flt";
+        signal_maj_flt: "signal_struct", "maj_flt";
+        signal_thread_head: "signal_struct", "thread_head";
+        // A seqlock holds a seqcount_spinlock since Linux 5.10 (include/linux/seqlock_types.h).
+        signal_stats_sequence: "signal_struct", "stats_lock.seqcount.seqcount.sequence";
+        signal_maxrss: "signal_struct", "maxrss";
+    }
+}
+
+const _: () = {
+    assert!(size_of::<TaskLayout>() == 36);
+    assert!(size_of::<ReturnInstanceLayout>() == 24);
+    assert!(size_of::<VmaLayout>() == 88);
+    assert!(size_of::<MemcgLayout>() == 64);
+    assert!(size_of::<RusageLayout>() == 36);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_of_a_layout_is_looked_up_once() {
+        let mut next = 0;
+        let layout = ReturnInstanceLayout::resolve(|_| {
+            next += 4;
+            Ok::<u32, ()>(next)
+        });
+        let expected = ReturnInstanceLayout {
+            known: 1,
+            task_utask: 4,
+            utask_return_instances: 8,
+            instance_stack: 12,
+            instance_orig_ret_vaddr: 16,
+            instance_next: 20,
+        };
+        assert_eq!(layout, Ok(expected));
+    }
+
+    #[test]
+    fn the_first_missing_member_is_the_error() {
+        let missing = VmaLayout::resolve(|member| match member.structure {
+            "inode" => Err(member.names.first().copied()),
+            _ => Ok(0),
+        });
+        assert_eq!(missing, Err(Some("i_ino")));
+    }
+}
