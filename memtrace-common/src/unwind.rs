@@ -149,21 +149,21 @@ pub struct ObjectKey {
 /// What the kernel half answers who asks how the kernel knows a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Named {
+pub struct FileIdReply {
     /// The file.
     pub object: ObjectKey,
-    /// Whether that is so: one of [`naming`]'s.
-    pub verdict: u32,
+    /// Whether that is so: one of [`file_id_status`]'s.
+    pub status: u32,
     /// Zero.
     pub reserved: u32,
 }
 
 /// What became of asking for a file.
-pub mod naming {
+pub mod file_id_status {
     /// There is no such file, or the kernel cannot be asked.
     pub const UNKNOWN: u32 = 0;
     /// It was told.
-    pub const NAMED: u32 = 1;
+    pub const FOUND: u32 = 1;
     /// Another thread changes the process' mappings: it may be asked again.
     pub const BUSY: u32 = 2;
 }
@@ -227,7 +227,7 @@ const _: () = {
     assert!(size_of::<Rule>() == 16);
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<ObjectKey>() == 24);
-    assert!(size_of::<Named>() == 32);
+    assert!(size_of::<FileIdReply>() == 32);
     assert!(size_of::<ObjectTable>() == 8 + MAX_SEGMENTS * 24);
     assert!(size_of::<Process>() == 16);
     assert!(PAGE_BITS + RULE_BITS == u32::BITS);

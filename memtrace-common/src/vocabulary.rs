@@ -3,10 +3,10 @@
 //! Probes, help texts and tests derive from these tables; a new function or a new loss is one new row here.
 
 mod functions;
-mod shape;
+mod signature;
 
 pub use functions::{FUNCTIONS, Function, Naming};
-pub use shape::{COOKIE_NONE, Cookie, Program, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Shape};
+pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature};
 
 /// A function's argument, counted from 0 in the platform's calling convention.
 pub type Argument = u8;
@@ -143,7 +143,7 @@ macro_rules! stack_ends {
 
             /// The end of a walk with that number. 0 is no end.
             #[must_use]
-            pub const fn of_walk(number: u32) -> Option<Self> {
+            pub const fn from_walk(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$walk),)*
                     _ => None,
@@ -220,12 +220,12 @@ mod tests {
 
     #[test]
     fn ends_of_walks_have_numbers_from_one_on_and_no_other_end_has_any() {
-        let (walks, others) = StackEnd::ALL.split_at((1..).map_while(StackEnd::of_walk).count());
+        let (walks, others) = StackEnd::ALL.split_at((1..).map_while(StackEnd::from_walk).count());
         for (number, &end) in (1..).zip(walks) {
-            assert_eq!((end as u32, StackEnd::of_walk(number)), (number, Some(end)));
+            assert_eq!((end as u32, StackEnd::from_walk(number)), (number, Some(end)));
         }
         assert_eq!(others, [StackEnd::NotTaken, StackEnd::Failed, StackEnd::FramesLost]);
-        assert!(others.iter().all(|&end| StackEnd::of_walk(end as u32).is_none()));
-        assert_eq!(StackEnd::of_walk(0), None);
+        assert!(others.iter().all(|&end| StackEnd::from_walk(end as u32).is_none()));
+        assert_eq!(StackEnd::from_walk(0), None);
     }
 }

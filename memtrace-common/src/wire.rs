@@ -1,43 +1,43 @@
 //! How records lie in the rings, and, in a module each, how settings reach the kernel half and counts come back.
 //!
-//! Every record begins with its [`Kind`] and is a multiple of 8 bytes long. All fields are little-endian natives of the
+//! Every record begins with its [`RecordKind`] and is a multiple of 8 bytes long. All fields are little-endian natives of the
 //! one machine that both halves run on.
 
 use core::mem::{offset_of, size_of};
 
 mod counters;
-mod counts;
 mod kernel_fields;
 mod memory;
+mod process_filter;
 mod reclaim;
-mod selection;
+mod rusage;
 mod settings;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use counters::{SIZE_CLASSES, counter, size_class};
-pub use counts::{CountsRecord, UNCOUNTED};
 pub use kernel_fields::{KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout};
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
+pub use process_filter::{FilterKey, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode};
 pub use reclaim::{
-    COMM, KernelThread, KernelThreadBook, MAX_GROUPS, MAX_KERNEL_THREADS, NO_ORDER, OomRecord,
-    RECLAIM_COUNTERS, ReclaimArguments, StallRecord, counted, work,
+    COMM, KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS, MAX_MEMCGS, NO_ORDER, OomRecord, RECLAIM_COUNTERS,
+    ReclaimArguments, StallRecord, reclaim_counter, reclaim_kind,
 };
-pub use selection::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
+pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 
 /// What a record says; the first field of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Kind {
+pub enum RecordKind {
     /// A block was handed out: [`AllocRecord`].
     Alloc = 1,
     /// A block was given up: [`BlockRecord`].
     Free = 2,
     /// A realloc began and gives up its old block, perhaps to take it back: [`BlockRecord`].
-    Park = 3,
+    TentativeFree = 3,
     /// A realloc failed and takes its old block back: [`BlockRecord`].
-    Restore = 4,
+    UndoFree = 4,
     /// A stack's frames: [`StackRecord`], followed by its frames.
     Stack = 5,
     /// A process runs a new program, its old memory is gone: [`ProcessRecord`].
@@ -53,28 +53,28 @@ pub enum Kind {
     /// Addresses were mapped: [`RangeRecord`].
     Map = 11,
     /// Addresses are about to be unmapped or moved: [`RangeRecord`].
-    ParkRange = 12,
+    TentativeUnmap = 12,
     /// They were not: [`ProcessRecord`].
-    RestoreRange = 13,
+    UndoUnmap = 13,
     /// They were moved: [`MoveRecord`].
     Move = 14,
     /// A task had to wait for memory: [`StallRecord`].
     Stall = 15,
     /// A process is killed for want of memory: [`OomRecord`].
     OomKill = 16,
-    /// What the kernel has counted of a process that is about to run a new program or to end: [`CountsRecord`].
-    Counts = 17,
+    /// What the kernel has counted of a process that is about to run a new program or to end: [`RusageRecord`].
+    Rusage = 17,
 }
 
-impl Kind {
+impl RecordKind {
     /// The kind that a record's first field stands for.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match raw {
             1 => Some(Self::Alloc),
             2 => Some(Self::Free),
-            3 => Some(Self::Park),
-            4 => Some(Self::Restore),
+            3 => Some(Self::TentativeFree),
+            4 => Some(Self::UndoFree),
             5 => Some(Self::Stack),
             6 => Some(Self::Exec),
             7 => Some(Self::Exit),
@@ -82,12 +82,12 @@ impl Kind {
             9 => Some(Self::MajorFault),
             10 => Some(Self::Fork),
             11 => Some(Self::Map),
-            12 => Some(Self::ParkRange),
-            13 => Some(Self::RestoreRange),
+            12 => Some(Self::TentativeUnmap),
+            13 => Some(Self::UndoUnmap),
             14 => Some(Self::Move),
             15 => Some(Self::Stall),
             16 => Some(Self::OomKill),
-            17 => Some(Self::Counts),
+            17 => Some(Self::Rusage),
             _ => None,
         }
     }
@@ -110,7 +110,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// The [`Kind`] in the lower half. In the upper half, from [`ALLOCATOR_SHIFT`] on, the number that user space gave to the
+    /// The [`RecordKind`] in the lower half. In the upper half, from [`ALLOCATOR_SHIFT`] on, the number that user space gave to the
     /// allocator that handed out the block of an [`AllocRecord`]; 0: not known, and in every other record.
     pub kind: u32,
     /// The thread, in the root pid namespace.
@@ -131,7 +131,7 @@ pub const TICK_SHIFT: u32 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct AllocRecord {
-    /// Kind, thread, process, time.
+    /// RecordKind, thread, process, time.
     pub header: Header,
     /// The block's address.
     pub address: u64,
@@ -145,7 +145,7 @@ pub struct AllocRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
-    /// Kind, thread, process, time.
+    /// RecordKind, thread, process, time.
     pub header: Header,
     /// The block's address.
     pub address: u64,
@@ -155,7 +155,7 @@ pub struct BlockRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ProcessRecord {
-    /// Kind, thread, process, time.
+    /// RecordKind, thread, process, time.
     pub header: Header,
 }
 
@@ -163,7 +163,7 @@ pub struct ProcessRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackRecord {
-    /// Kind, thread, process, time.
+    /// RecordKind, thread, process, time.
     pub header: Header,
     /// The stack's id.
     pub stack: u64,
@@ -178,7 +178,7 @@ pub struct StackRecord {
 /// An object is wanted whose unwind table is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct WantedRecord {
+pub struct TableRequestRecord {
     /// Which.
     pub object: ObjectKey,
     /// Where it is mapped: the first address.
@@ -233,7 +233,7 @@ const _: () = {
     assert!(offset_of!(StackRecord, end) == 28);
     assert!(offset_of!(StackRecord, taken) == 32);
     assert!(MAX_FRAMES.is_power_of_two() && DEFAULT_FRAMES as usize <= MAX_FRAMES);
-    assert!(size_of::<WantedRecord>() == 48);
+    assert!(size_of::<TableRequestRecord>() == 48);
 };
 
 #[cfg(test)]
@@ -242,14 +242,14 @@ mod tests {
 
     #[test]
     fn kinds_survive_the_wire() {
-        let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(Kind::from_raw);
+        let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(RecordKind::from_raw);
         assert_eq!(kinds.clone().count(), 17);
         for kind in kinds {
-            assert_eq!(Kind::from_raw(kind as u32), Some(kind));
-            assert_eq!(Kind::split(kind as u32), (Some(kind), 0));
-            assert_eq!(Kind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));
+            assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
+            assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));
+            assert_eq!(RecordKind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));
         }
-        assert_eq!(Kind::from_raw(0), None);
+        assert_eq!(RecordKind::from_raw(0), None);
     }
 
     #[test]

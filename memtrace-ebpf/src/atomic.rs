@@ -106,7 +106,7 @@ mod lock {
 
     /// The locks that are held. The kernel lets one thread only insert a key that is not there.
     #[btf_map]
-    static TAKEN: HashMap<u32, u32, { PENDING_SLOTS + SCRATCH_SLOTS }> = HashMap::new();
+    static LOCKS: HashMap<u32, u32, { PENDING_SLOTS + SCRATCH_SLOTS }> = HashMap::new();
 
     /// Stores `owner` at `word` if the lock `id` is free. Returns true if it did.
     ///
@@ -115,7 +115,7 @@ mod lock {
     /// As [`super::add`].
     #[inline(always)]
     pub unsafe fn lock(word: *mut u64, id: LockId, owner: u64) -> bool {
-        let locked = TAKEN.insert(&id.0, &1, BPF_NOEXIST).is_ok();
+        let locked = LOCKS.insert(&id.0, &1, BPF_NOEXIST).is_ok();
         if locked {
             // SAFETY: the caller vouches for the pointer.
             unsafe { write_volatile(word, owner) };
@@ -132,6 +132,6 @@ mod lock {
     pub unsafe fn unlock(word: *mut u64, id: LockId) {
         // SAFETY: the caller vouches for the pointer.
         unsafe { write_volatile(word, 0) };
-        let _ = TAKEN.remove(&id.0);
+        let _ = LOCKS.remove(&id.0);
     }
 }

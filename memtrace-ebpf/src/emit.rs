@@ -11,8 +11,8 @@ use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CountsRecord, FaultRecord, ForkRecord, Kind, MAX_FRAMES, MAX_RINGS, MoveRecord,
-    OomRecord, ProcessRecord, RangeRecord, StackRecord, StallRecord, WantedRecord, ring_of, ring_of_memory,
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord, ProcessRecord,
+    RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TableRequestRecord, ring_of, ring_of_memory,
 };
 
 use crate::scratch::Scratch;
@@ -28,7 +28,7 @@ static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new()
 
 /// Requests for unwind tables, which user space answers.
 #[btf_map]
-static WANTED: RingBuf<WantedRecord, 65536> = RingBuf::new();
+static TABLE_REQUESTS: RingBuf<TableRequestRecord, 65536> = RingBuf::new();
 
 // include/uapi/linux/bpf.h
 const AVAILABLE_DATA: u64 = 0;
@@ -84,8 +84,8 @@ pub struct Block {
 #[inline(always)]
 pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u16, block: Block) {
     let Block { address, size, stack } = block;
-    let mut header = thread.header(Kind::Alloc);
-    header.kind = Kind::Alloc.by_allocator(allocator);
+    let mut header = thread.header(RecordKind::Alloc);
+    header.kind = RecordKind::Alloc.by_allocator(allocator);
     if !send(ring, AllocRecord { header, address, size, stack }) {
         loss::count(context, LossReason::RingFullAlloc, 1);
     }
@@ -94,23 +94,23 @@ pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u
 /// Records the free of a block.
 #[inline(always)]
 pub fn free(context: &impl EbpfContext, thread: Thread, address: u64) {
-    block(context, thread, Kind::Free, address, LossReason::RingFullFree);
+    block(context, thread, RecordKind::Free, address, LossReason::RingFullFree);
 }
 
 /// Records that a realloc has started: its old block is free unless the call fails.
 #[inline(always)]
 pub fn tentative_free(context: &impl EbpfContext, thread: Thread, address: u64) {
-    block(context, thread, Kind::Park, address, LossReason::RingFullRealloc);
+    block(context, thread, RecordKind::TentativeFree, address, LossReason::RingFullRealloc);
 }
 
 /// Records that a realloc has failed and keeps its old block.
 #[inline(always)]
 pub fn undo_free(context: &impl EbpfContext, thread: Thread, address: u64) {
-    block(context, thread, Kind::Restore, address, LossReason::RingFullRealloc);
+    block(context, thread, RecordKind::UndoFree, address, LossReason::RingFullRealloc);
 }
 
 #[inline(always)]
-fn block(context: &impl EbpfContext, thread: Thread, kind: Kind, address: u64, reason: LossReason) {
+fn block(context: &impl EbpfContext, thread: Thread, kind: RecordKind, address: u64, reason: LossReason) {
     if !send(ring_for(thread, address), BlockRecord { header: thread.header(kind), address }) {
         loss::count(context, reason, 1);
     }
@@ -119,7 +119,7 @@ fn block(context: &impl EbpfContext, thread: Thread, kind: Kind, address: u64, r
 /// Records a page fault.
 #[inline(always)]
 pub fn fault(context: &impl EbpfContext, ring: u32, thread: Thread, page: u64, stack: u64) {
-    if !send(ring, FaultRecord { header: thread.header(Kind::Fault), page, stack }) {
+    if !send(ring, FaultRecord { header: thread.header(RecordKind::Fault), page, stack }) {
         loss::count(context, LossReason::RingFullFault, 1);
     }
 }
@@ -127,7 +127,7 @@ pub fn fault(context: &impl EbpfContext, ring: u32, thread: Thread, page: u64, s
 /// Records that the last fault on a page waited for a device.
 #[inline(always)]
 pub fn major_fault(context: &impl EbpfContext, thread: Thread, page: u64) {
-    if !send(ring_for_memory(thread), BlockRecord { header: thread.header(Kind::MajorFault), address: page }) {
+    if !send(ring_for_memory(thread), BlockRecord { header: thread.header(RecordKind::MajorFault), address: page }) {
         loss::count(context, LossReason::RingFullFault, 1);
     }
 }
@@ -143,20 +143,20 @@ pub struct Range {
 /// Records that a range was mapped.
 #[inline(always)]
 pub fn map(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range) {
-    count_if_lost(context, send(ring, range_record(thread, Kind::Map, range)));
+    count_if_lost(context, send(ring, range_record(thread, RecordKind::Map, range)));
 }
 
 /// Records that a range is about to be unmapped or moved, unless the system call fails.
 #[inline(always)]
 pub fn tentative_unmap(context: &impl EbpfContext, thread: Thread, begin: u64, bytes: u64) {
     let range = Range { begin, bytes, stack: 0 };
-    count_if_lost(context, send(ring_for_memory(thread), range_record(thread, Kind::ParkRange, range)));
+    count_if_lost(context, send(ring_for_memory(thread), range_record(thread, RecordKind::TentativeUnmap, range)));
 }
 
 /// Records that the thread's unmap or move has failed.
 #[inline(always)]
 pub fn undo_unmap(context: &impl EbpfContext, thread: Thread) {
-    let record = ProcessRecord { header: thread.header(Kind::RestoreRange) };
+    let record = ProcessRecord { header: thread.header(RecordKind::UndoUnmap) };
     count_if_lost(context, send(ring_for_memory(thread), record));
 }
 
@@ -164,12 +164,12 @@ pub fn undo_unmap(context: &impl EbpfContext, thread: Thread) {
 #[inline(always)]
 pub fn remap(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range, old: [u64; 2], keeps: bool) {
     let [old_begin, old_bytes] = old;
-    let range = range_record(thread, Kind::Move, range);
+    let range = range_record(thread, RecordKind::Move, range);
     count_if_lost(context, send(ring, MoveRecord { range, old_begin, old_bytes, keeps: keeps as u64 }));
 }
 
 #[inline(always)]
-fn range_record(thread: Thread, kind: Kind, Range { begin, bytes, stack }: Range) -> RangeRecord {
+fn range_record(thread: Thread, kind: RecordKind, Range { begin, bytes, stack }: Range) -> RangeRecord {
     RangeRecord { header: thread.header(kind), begin, bytes, stack }
 }
 
@@ -183,14 +183,14 @@ fn count_if_lost(context: &impl EbpfContext, sent: bool) {
 /// Records a fork.
 #[inline(always)]
 pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
-    if !send(ring_for_memory(thread), ForkRecord { header: thread.header(Kind::Fork), child, reserved: 0 }) {
+    if !send(ring_for_memory(thread), ForkRecord { header: thread.header(RecordKind::Fork), child, reserved: 0 }) {
         loss::count(context, LossReason::RingFullProcess, 1);
     }
 }
 
 /// Records the rusage of a process.
 #[inline(always)]
-pub fn rusage(context: &impl EbpfContext, thread: Thread, record: CountsRecord) {
+pub fn rusage(context: &impl EbpfContext, thread: Thread, record: RusageRecord) {
     if !send(ring_for_memory(thread), record) {
         loss::count(context, LossReason::RingFullProcess, 1);
     }
@@ -242,7 +242,7 @@ pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, fram
 
 /// Records an exec or exit in every ring, so that each shard sees it in order with the records about blocks.
 #[inline(always)]
-pub fn process(context: &impl EbpfContext, thread: Thread, kind: Kind) {
+pub fn process(context: &impl EbpfContext, thread: Thread, kind: RecordKind) {
     for ring in 0..MAX_RINGS {
         if ring >= settings::rings() {
             break;
@@ -255,8 +255,8 @@ pub fn process(context: &impl EbpfContext, thread: Thread, kind: Kind) {
 
 /// Requests an object's unwind table and wakes the reader. Returns false if the ring is full.
 #[inline(always)]
-pub fn table_request(record: WantedRecord) -> bool {
-    match WANTED.reserve(0) {
+pub fn table_request(record: TableRequestRecord) -> bool {
+    match TABLE_REQUESTS.reserve(0) {
         Some(mut entry) => {
             entry.write(record);
             entry.submit(FORCE_WAKEUP);

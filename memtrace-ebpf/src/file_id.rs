@@ -11,7 +11,7 @@ use aya_ebpf::btf_maps::Array;
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::unwind::{Named, ObjectKey, naming};
+use memtrace_common::unwind::{FileIdReply, ObjectKey, file_id_status};
 
 use crate::kernel;
 use crate::limits::ENOENT;
@@ -19,19 +19,19 @@ use crate::settings::{self, field};
 
 /// The last answer.
 #[btf_map]
-static NAMED: Array<Named, 1> = Array::new();
+static FILE_ID: Array<FileIdReply, 1> = Array::new();
 
 /// Identifies the file that the caller has mapped at the address in the first argument.
 #[raw_tracepoint]
-fn name_mapped(context: RawTracePointContext) -> i32 {
-    set_status(naming::UNKNOWN);
+fn file_id_mapped(context: RawTracePointContext) -> i32 {
+    set_status(file_id_status::UNKNOWN);
     if settings::can_find_vmas() {
         // SAFETY: the callback is a program of this object, and uses its VMA only.
         let result = unsafe {
             bpf_find_vma(bpf_get_current_task_btf(), context.arg(0), answer_vma as *mut c_void, null_mut(), 0)
         };
         if result != 0 && result != ENOENT {
-            set_status(naming::BUSY);
+            set_status(file_id_status::BUSY);
         }
     }
     0
@@ -39,8 +39,8 @@ fn name_mapped(context: RawTracePointContext) -> i32 {
 
 /// Identifies the file that the caller has open as the descriptor in the first argument.
 #[raw_tracepoint]
-fn name_opened(context: RawTracePointContext) -> i32 {
-    set_status(naming::UNKNOWN);
+fn file_id_opened(context: RawTracePointContext) -> i32 {
+    set_status(file_id_status::UNKNOWN);
     if let Some(file) = open_file(context.arg(0)) {
         answer(file);
     }
@@ -88,19 +88,19 @@ fn answer(file: u64) {
     if let Some(reply) = reply()
         && read(file, &mut reply.object).is_some()
     {
-        reply.verdict = naming::NAMED;
+        reply.status = file_id_status::FOUND;
     }
 }
 
 #[inline(always)]
 fn set_status(status: u32) {
     if let Some(reply) = reply() {
-        reply.verdict = status;
+        reply.status = status;
     }
 }
 
 #[inline(always)]
-fn reply() -> Option<&'static mut Named> {
+fn reply() -> Option<&'static mut FileIdReply> {
     // SAFETY: a map value's pointer; the caller waits for the program to end, and runs one at a time.
-    NAMED.get_ptr_mut(0).map(|reply| unsafe { &mut *reply })
+    FILE_ID.get_ptr_mut(0).map(|reply| unsafe { &mut *reply })
 }

@@ -2,7 +2,7 @@
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
-use memtrace_common::wire::MAX_GROUPS;
+use memtrace_common::wire::MAX_MEMCGS;
 
 use crate::kernel::{current_task, read_word};
 use crate::limits::BPF_NOEXIST;
@@ -11,7 +11,7 @@ use crate::{atomic, settings};
 
 /// Inactive pages scanned for the limit of each memcg, by any task.
 #[btf_map]
-static GROUPS: LruHashMap<u64, u64, MAX_GROUPS> = LruHashMap::new();
+static MEMCG_SCANNED: LruHashMap<u64, u64, MAX_MEMCGS> = LruHashMap::new();
 
 /// Number of pages that a CPU charges in advance (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
 const BATCH: u64 = 64;
@@ -62,11 +62,11 @@ pub fn add_scanned(memcg: u64, pages: u64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn memcg_add_scanned(memcg: u64, pages: u64) -> u64 {
-    let mut sum = GROUPS.get_ptr_mut(&memcg);
+    let mut sum = MEMCG_SCANNED.get_ptr_mut(&memcg);
     if sum.is_none() {
         // If another CPU has inserted the entry first, both add to it.
-        let _ = GROUPS.insert(&memcg, &0, BPF_NOEXIST);
-        sum = GROUPS.get_ptr_mut(&memcg);
+        let _ = MEMCG_SCANNED.insert(&memcg, &0, BPF_NOEXIST);
+        sum = MEMCG_SCANNED.get_ptr_mut(&memcg);
     }
     let Some(sum) = sum else { return 0 };
     // SAFETY: the pointer is a map value's, 8 bytes and aligned.

@@ -7,18 +7,18 @@ use aya_ebpf::btf_maps::HashMap;
 use aya_ebpf::helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_uid_gid};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::ObjectKey;
-use memtrace_common::wire::{MAX_SELECTORS, MAX_TARGETS, Selector, scope, selector, target};
+use memtrace_common::wire::{FilterKey, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode};
 
 use crate::settings::{self, field};
 use crate::{file_id, kernel};
 
-/// Decisions by process: flags of [`target`].
+/// Decisions by process: flags of [`decision`].
 #[btf_map]
-static TARGETS: HashMap<u32, u32, MAX_TARGETS> = HashMap::new();
+static DECISIONS: HashMap<u32, u32, MAX_DECISIONS> = HashMap::new();
 
-/// The filters: actions of [`selector`] by property and value.
+/// The filters: actions of [`filter_action`] by property and value.
 #[btf_map]
-static SELECTORS: HashMap<Selector, u32, MAX_SELECTORS> = HashMap::new();
+static FILTERS: HashMap<FilterKey, u32, MAX_FILTERS> = HashMap::new();
 
 /// Number of cgroup levels that are examined.
 const MAX_LEVELS: i32 = 16;
@@ -26,12 +26,12 @@ const MAX_LEVELS: i32 = 16;
 /// Returns true if the current process, `pid`, is traced.
 #[inline(always)]
 pub fn is_traced(pid: u32) -> bool {
-    if settings::filter_mode() == scope::PROBED {
+    if settings::filter_mode() == filter_mode::ATTACHED {
         return true;
     }
     match decision(pid) {
-        Some(decision) => decision & target::TRACED != 0,
-        None => settings::filter_mode() == scope::SELECTED && filter_decide(pid, kernel::current_task()) != 0,
+        Some(decision) => decision & decision::TRACED != 0,
+        None => settings::filter_mode() == filter_mode::MATCHING && filter_decide(pid, kernel::current_task()) != 0,
     }
 }
 
@@ -40,10 +40,10 @@ pub fn is_traced(pid: u32) -> bool {
 #[inline(always)]
 pub fn was_traced_before_exec(pid: u32) -> bool {
     match decision(pid) {
-        Some(decision) => decision & target::TRACED != 0,
+        Some(decision) => decision & decision::TRACED != 0,
         None => {
-            settings::filter_mode() == scope::PROBED
-                || settings::filter_mode() == scope::SELECTED && settings::is_traced_by_default()
+            settings::filter_mode() == filter_mode::ATTACHED
+                || settings::filter_mode() == filter_mode::MATCHING && settings::is_traced_by_default()
         }
     }
 }
@@ -52,19 +52,20 @@ pub fn was_traced_before_exec(pid: u32) -> bool {
 /// user space numbers the executables of each process from its start.
 #[inline(always)]
 pub fn records_lifetime(pid: u32) -> bool {
-    settings::filter_mode() == scope::SELECTED || decision(pid).is_some_and(|decision| decision & target::TRACED != 0)
+    settings::filter_mode() == filter_mode::MATCHING
+        || decision(pid).is_some_and(|decision| decision & decision::TRACED != 0)
 }
 
 /// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child, whose task is
 /// `task`, is decided at once, because it may call exec before it hits a probe.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
-    if settings::filter_mode() == scope::FAMILIES
+    if settings::filter_mode() == filter_mode::TREES
         && let Some(decision) = decision(parent)
     {
-        let _ = TARGETS.insert(&child, &decision, 0);
+        let _ = DECISIONS.insert(&child, &decision, 0);
     }
-    if settings::filter_mode() == scope::SELECTED && settings::has_rusage() {
+    if settings::filter_mode() == filter_mode::MATCHING && settings::has_rusage() {
         filter_decide(child, task);
     }
 }
@@ -72,24 +73,25 @@ pub fn fork(parent: u32, child: u32, task: u64) {
 /// Handles an exec: the new executable is decided at its first probe hit.
 #[inline(always)]
 pub fn exec(pid: u32) {
-    if settings::filter_mode() == scope::SELECTED && decision(pid).is_some_and(|decision| decision & target::FIXED == 0)
+    if settings::filter_mode() == filter_mode::MATCHING
+        && decision(pid).is_some_and(|decision| decision & decision::FIXED == 0)
     {
-        let _ = TARGETS.remove(&pid);
+        let _ = DECISIONS.remove(&pid);
     }
 }
 
 /// Handles an exit: the pid may be reused.
 #[inline(always)]
 pub fn exit(pid: u32) {
-    if settings::filter_mode() != scope::PROBED {
-        let _ = TARGETS.remove(&pid);
+    if settings::filter_mode() != filter_mode::ATTACHED {
+        let _ = DECISIONS.remove(&pid);
     }
 }
 
 #[inline(always)]
 fn decision(pid: u32) -> Option<u32> {
     // SAFETY: a word is read as a whole.
-    unsafe { TARGETS.get(&pid) }.copied()
+    unsafe { DECISIONS.get(&pid) }.copied()
 }
 
 /// Decides whether process `pid` of `task` is traced, stores the decision, and returns it as 1 or 0. The process is the
@@ -98,10 +100,10 @@ fn decision(pid: u32) -> Option<u32> {
 #[inline(never)]
 extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
     let actions = matching_actions(task);
-    let traced = actions & selector::EXCLUDE == 0 && (settings::is_traced_by_default() || actions != 0);
-    let value = if traced { target::TRACED } else { 0 };
+    let traced = actions & filter_action::EXCLUDE == 0 && (settings::is_traced_by_default() || actions != 0);
+    let value = if traced { decision::TRACED } else { 0 };
     // If the map is full, each event decides again.
-    let _ = TARGETS.insert(&pid, &value, 0);
+    let _ = DECISIONS.insert(&pid, &value, 0);
     traced as u64
 }
 
@@ -110,23 +112,23 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
 fn matching_actions(task: u64) -> u32 {
     // SAFETY: the helper takes nothing.
     let user = unsafe { bpf_get_current_uid_gid() } as u32;
-    let mut actions = action(selector::USER, [user as u64, 0]);
+    let mut actions = action(filter_key::USER, [user as u64, 0]);
     if let Some(comm) = comm(task) {
-        actions |= action(selector::COMM, comm);
+        actions |= action(filter_key::COMM, comm);
     }
     let mut executable = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
     if let Some(file) =
         kernel::read(task, field!(vma.task_mm)).and_then(|mm| kernel::read(mm, field!(task.mm_exe_file)))
         && file_id::read(file, &mut executable).is_some()
     {
-        actions |= action(selector::EXE, [executable.inode, executable.device as u64]);
+        actions |= action(filter_key::EXE, [executable.inode, executable.device as u64]);
     }
     if settings::filters_by_cgroup() {
         for level in 0..MAX_LEVELS {
             // SAFETY: the helper takes any level.
             match unsafe { bpf_get_current_ancestor_cgroup_id(level) } {
                 0 => break,
-                cgroup => actions |= action(selector::CGROUP, [cgroup, 0]),
+                cgroup => actions |= action(filter_key::CGROUP, [cgroup, 0]),
             }
         }
     }
@@ -136,7 +138,7 @@ fn matching_actions(task: u64) -> u32 {
 #[inline(always)]
 fn action(property: u64, value: [u64; 2]) -> u32 {
     // SAFETY: a word is read as a whole.
-    unsafe { SELECTORS.get(&Selector { property, value }) }.copied().unwrap_or(0)
+    unsafe { FILTERS.get(&FilterKey { property, value }) }.copied().unwrap_or(0)
 }
 
 /// Returns the name of the process's first thread.

@@ -4,7 +4,7 @@ use aya_ebpf::btf_maps::{HashMap, LruHashMap, PerCpuArray};
 use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{
-    COMM, KernelThread, KernelThreadBook, MAX_KERNEL_THREADS, RECLAIM_COUNTERS, counted, work,
+    COMM, KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS, RECLAIM_COUNTERS, reclaim_counter, reclaim_kind,
 };
 
 use crate::limits::BPF_NOEXIST;
@@ -40,7 +40,7 @@ static SEARCHES: LruHashMap<u32, Pending, 16384> = LruHashMap::new();
 static RECLAIM: PerCpuArray<u64, { RECLAIM_COUNTERS as usize }> = PerCpuArray::new();
 
 #[btf_map]
-static KERNEL_THREADS: HashMap<KernelThread, KernelThreadBook, MAX_KERNEL_THREADS> = HashMap::new();
+static KERNEL_THREADS: HashMap<KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS> = HashMap::new();
 
 /// Starts work of the thread.
 #[inline(always)]
@@ -72,10 +72,10 @@ pub fn forget(thread: Thread) {
     let _ = SEARCHES.remove(&thread.tid);
 }
 
-/// Adds to a counter (of [`counted`]) of a kind of work (of [`work`]).
+/// Adds to a counter (of [`reclaim_counter`]) of a kind of work (of [`reclaim_kind`]).
 #[inline(always)]
 pub fn count(work: u32, counter: u32, number: u64) {
-    if let Some(word) = RECLAIM.get_ptr_mut(work * counted::COUNT + counter) {
+    if let Some(word) = RECLAIM.get_ptr_mut(work * reclaim_counter::COUNT + counter) {
         // SAFETY: the pointer is a map value's, 8 bytes and aligned.
         unsafe { atomic::add(word, number) };
     }
@@ -87,8 +87,8 @@ pub fn scanning_work(pending: &Option<&'static mut Pending>) -> u32 {
     match pending {
         Some(pending) => pending.work,
         // It was awake when recording started.
-        None if is_kernel_thread() && comm()[..6] == *b"kswapd" => work::KSWAPD,
-        None => work::OTHER,
+        None if is_kernel_thread() && comm()[..6] == *b"kswapd" => reclaim_kind::KSWAPD,
+        None => reclaim_kind::OTHER,
     }
 }
 
@@ -120,7 +120,7 @@ extern "C" fn reclaim_add_to_kernel_thread(work: u32, time: u64, scanned: u64, r
     let key = KernelThread { comm: comm(), work, reserved: 0 };
     let mut totals = KERNEL_THREADS.get_ptr_mut(&key);
     if totals.is_none() {
-        let new = KernelThreadBook { times: 0, time: 0, scanned: 0, reclaimed: 0 };
+        let new = KernelThreadTotals { times: 0, time: 0, scanned: 0, reclaimed: 0 };
         // If another thread of that name has inserted the entry first, both add to it.
         let _ = KERNEL_THREADS.insert(&key, &new, BPF_NOEXIST);
         totals = KERNEL_THREADS.get_ptr_mut(&key);

@@ -5,7 +5,7 @@
 //! sequence number. Both are then read again, as for `/proc/PID/stat` (`do_task_stat`, fs/proc/array.c).
 
 use aya_ebpf::EbpfContext;
-use memtrace_common::wire::{CountsRecord, Kind, UNCOUNTED};
+use memtrace_common::wire::{RecordKind, RusageRecord, UNKNOWN_COUNT};
 
 use crate::kernel::read_word;
 use crate::settings::field;
@@ -24,8 +24,8 @@ pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bo
         return;
     }
     let signal = read_word(task, field!(task.task_signal));
-    let record = CountsRecord {
-        header: thread.header(Kind::Counts),
+    let record = RusageRecord {
+        header: thread.header(RecordKind::Rusage),
         minor_faults: rusage_faults(task, 0),
         major_faults: rusage_faults(task, 1),
         peak_pages: read_word(signal, field!(rusage.signal_maxrss)),
@@ -41,7 +41,7 @@ pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bo
 extern "C" fn rusage_faults(task: u64, major: u32) -> u64 {
     // Lets the verifier skip the rest.
     if !settings::has_rusage() {
-        return UNCOUNTED;
+        return UNKNOWN_COUNT;
     }
     let (in_task, in_signal) = if major != 0 {
         (field!(rusage.task_maj_flt), field!(rusage.signal_maj_flt))
@@ -68,7 +68,7 @@ extern "C" fn rusage_faults(task: u64, major: u32) -> u64 {
         sum = read_word(signal, in_signal);
         node = read_word(head, 0);
     }
-    UNCOUNTED
+    UNKNOWN_COUNT
 }
 
 #[inline(always)]

@@ -2,7 +2,7 @@
 
 use memtrace_common::wire::{
     MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings,
-    TaskLayout, VmaLayout, scope,
+    TaskLayout, VmaLayout, filter_mode,
 };
 
 use crate::atomic::IS_LEGACY;
@@ -18,7 +18,7 @@ pub static SETTINGS: Settings = Settings {
     wake_mark: u64::MAX,
     rings: 1,
     max_depth: MAX_FRAMES as u32,
-    filter_mode: scope::SELECTED,
+    filter_mode: filter_mode::MATCHING,
     traced_by_default: 1,
     // Kernels that need the legacy object have neither.
     filters_by_cgroup: !IS_LEGACY as u32,
@@ -76,7 +76,7 @@ pub fn never() -> bool {
     field!(rings) == 0
 }
 
-/// Returns the rule by which processes are traced: a constant of [`scope`].
+/// Returns the rule by which processes are traced: a constant of [`filter_mode`].
 #[inline(always)]
 pub fn filter_mode() -> u32 {
     field!(filter_mode)

@@ -7,7 +7,7 @@ use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::{End, Kind, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
+use memtrace_common::wire::{End, RecordKind, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
 use memtrace_unwind::{Begin, mix};
 
 use crate::origin::Origin;
@@ -63,7 +63,7 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
         && let Some(scratch) = Scratch::get(slot)
     {
         scratch.record =
-            StackRecord { header: thread.header(Kind::Stack), stack: id, frames, end, taken: since_start() };
+            StackRecord { header: thread.header(RecordKind::Stack), stack: id, frames, end, taken: since_start() };
         // A stack whose record was lost stays unmarked, so that it is sent again. A full table only costs a repetition.
         if emit::stack(context, ring, scratch, frames) {
             let _ = SENT.insert(&id, 1u32, 0);

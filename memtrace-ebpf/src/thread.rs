@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
-use memtrace_common::wire::{Header, Kind, TICK_SHIFT};
+use memtrace_common::wire::{Header, RecordKind, TICK_SHIFT};
 
 use crate::settings;
 
@@ -22,7 +22,7 @@ impl Thread {
 
     /// Returns the header of a record about this thread at the current time.
     #[inline(always)]
-    pub fn header(self, kind: Kind) -> Header {
+    pub fn header(self, kind: RecordKind) -> Header {
         Header { kind: kind as u32, tid: self.tid, pid: self.pid, tick: tick() }
     }
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::elf::{Elf, ElfError, Source};
-use crate::model::{Naming, Object, ProcessImage, Shape};
+use crate::model::{Naming, Object, ProcessImage, Signature};
 
 pub use error::AllocatorError;
 use functions::Place;
@@ -46,7 +46,7 @@ impl Allocator {
     /// whatever the user has named.
     #[must_use]
     pub fn is_supported(&self) -> bool {
-        missing(&self.kinds, self.functions.iter().map(|found| found.shape)).is_none()
+        missing(&self.kinds, self.functions.iter().map(|found| found.signature)).is_none()
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn examine<S: Source>(source: S, path: &Path, wanted: &UserHooks) -> 
     match judge(source, path, wanted) {
         Ok(Ok(found)) => {
             let kinds = found.kinds.clone();
-            let verdict = match missing(&found.kinds, found.functions.iter().map(|place| place.shape)) {
+            let verdict = match missing(&found.kinds, found.functions.iter().map(|place| place.signature)) {
                 Some(what) => Verdict::Unprobeable(kinds, what),
                 None => Verdict::Traced(kinds),
             };
@@ -209,7 +209,7 @@ fn active_prefixes(listed: &Listed, named_by_user: &[String]) -> Vec<String> {
     for Named { prefix, .. } in listed.named.iter().filter(prefixable) {
         let same = || listed.named.iter().filter(prefixable).filter(|named| named.prefix == *prefix);
         let has = |name: &str| same().any(|named| named.function.name == name);
-        let frees = |frees: bool| same().any(|named| named.function.shape.is_free() == frees);
+        let frees = |frees: bool| same().any(|named| named.function.signature.is_free() == frees);
         let is_whole = if prefix.is_empty() { has("malloc") && has("free") } else { frees(true) && frees(false) };
         if (is_whole || named_by_user.contains(prefix)) && !prefixes.contains(prefix) {
             prefixes.push(prefix.clone());
@@ -225,9 +225,9 @@ fn is_meant(named: &Named, active: &[String]) -> bool {
     }
 }
 
-/// What no function of these shapes does, though an allocator must.
-fn missing(kinds: &Kinds, shapes: impl Iterator<Item = Shape>) -> Option<&'static str> {
-    let (frees, others): (Vec<_>, Vec<_>) = shapes.partition(|shape| shape.is_free());
+/// What no function of these signatures does, though an allocator must.
+fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option<&'static str> {
+    let (frees, others): (Vec<_>, Vec<_>) = signatures.partition(|signature| signature.is_free());
     if kinds.all().contains(&Kind::Hooked) && !(frees.is_empty() && others.is_empty()) {
         return None;
     }

@@ -114,12 +114,12 @@ impl Ledger {
                     image.free(address, room);
                 }
             }
-            EventKind::Park { address } => {
+            EventKind::TentativeFree { address } => {
                 if let Some((image, room)) = self.image_of(pid) {
                     image.park(tid, address, room);
                 }
             }
-            EventKind::Restore { address } => {
+            EventKind::UndoFree { address } => {
                 // Where there is no image, nothing was parked.
                 let process = self.by_pid.get(&pid).and_then(|&index| self.processes.get_mut(index));
                 if let Some(image) = process.and_then(|process| process.image.as_mut()) {
@@ -143,12 +143,12 @@ impl Ledger {
                     image.ranges.get_or_insert_default().map(begin, size, StackKey { stack, part }, room);
                 }
             }
-            EventKind::ParkRange { begin, size } => {
+            EventKind::TentativeUnmap { begin, size } => {
                 if let Some((image, room)) = self.image_of(pid) {
                     image.ranges.get_or_insert_default().park(tid, begin, size, room);
                 }
             }
-            EventKind::RestoreRange => {
+            EventKind::UndoUnmap => {
                 if let Some((image, room)) = self.image_of(pid)
                     && let Some(ranges) = &mut image.ranges
                 {
@@ -175,7 +175,7 @@ impl Ledger {
                 }
             }
             EventKind::OomKill(kill) => self.kill(pid, *kill, tick),
-            EventKind::Counts { counts, is_traced } => self.count(pid, counts, is_traced),
+            EventKind::Rusage { counts, is_traced } => self.count(pid, counts, is_traced),
             EventKind::Exec => self.end_image(pid, ImageEnd::Exec, tick),
             EventKind::Exit => self.end_image(pid, ImageEnd::Exit, tick),
         }

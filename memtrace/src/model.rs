@@ -45,7 +45,7 @@ pub use totals::{AllocatorId, Amount, Bytes, GroupBy, ImageEnd, Partition, Parti
 pub use units::{AbsAddr, FileOffset, Tick, VirtOffset};
 
 /// The table of hooked functions, shared with the kernel half.
-pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Naming, Shape};
+pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Naming, Signature};
 
 /// The limits of what the two halves agreed on.
 pub use memtrace_common::wire::{DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS};

@@ -1,6 +1,6 @@
 //! The table of hooked functions.
 
-use super::Shape;
+use super::Signature;
 
 /// By which names a function of the table is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ pub struct Function {
     /// The symbol's name, without prefix or version.
     pub name: &'static str,
     /// How it is called.
-    pub shape: Shape,
+    pub signature: Signature,
     /// Whether an object without it cannot be an allocator.
     pub required: bool,
     /// By which names it is found.
@@ -52,32 +52,32 @@ pub struct Function {
 impl Function {
     /// Its name for people: of C++'s operators as C++ writes them.
     #[must_use]
-    pub fn shown(&self) -> &'static str {
+    pub fn display_name(&self) -> &'static str {
         CPP.iter().find(|(name, _)| *name == self.name).map_or(self.name, |(_, shown)| shown)
     }
 }
 
-const fn row(name: &'static str, shape: Shape, naming: Naming) -> Function {
-    Function { name, shape, required: false, naming, throws: false }
+const fn row(name: &'static str, signature: Signature, naming: Naming) -> Function {
+    Function { name, signature, required: false, naming, throws: false }
 }
 
-const fn required(name: &'static str, shape: Shape) -> Function {
-    Function { name, shape, required: true, naming: Naming::Standard, throws: false }
+const fn required(name: &'static str, signature: Signature) -> Function {
+    Function { name, signature, required: true, naming: Naming::Standard, throws: false }
 }
 
-const fn throwing(name: &'static str, shape: Shape, naming: Naming) -> Function {
-    Function { name, shape, required: false, naming, throws: true }
+const fn throwing(name: &'static str, signature: Signature, naming: Naming) -> Function {
+    Function { name, signature, required: false, naming, throws: true }
 }
 
-const SIZE0: Shape = Shape::Alloc { size: 0 };
-const SIZE1: Shape = Shape::Alloc { size: 1 };
-const PRODUCT01: Shape = Shape::AllocProduct { count: 0, size: 1 };
-const PRODUCT12: Shape = Shape::AllocProduct { count: 1, size: 2 };
-const REALLOC01: Shape = Shape::Realloc { old: 0, size: 1 };
-const REALLOC12: Shape = Shape::Realloc { old: 1, size: 2 };
-const REALLOC_PRODUCT: Shape = Shape::ReallocProduct { old: 0, count: 1, size: 2 };
-const FREE: Shape = Shape::Free { block: 0 };
-const FREE_AROUND: Shape = Shape::FreeAround { block: 0 };
+const SIZE0: Signature = Signature::Alloc { size: 0 };
+const SIZE1: Signature = Signature::Alloc { size: 1 };
+const PRODUCT01: Signature = Signature::AllocProduct { count: 0, size: 1 };
+const PRODUCT12: Signature = Signature::AllocProduct { count: 1, size: 2 };
+const REALLOC01: Signature = Signature::Realloc { old: 0, size: 1 };
+const REALLOC12: Signature = Signature::Realloc { old: 1, size: 2 };
+const REALLOC_PRODUCT: Signature = Signature::ReallocProduct { old: 0, count: 1, size: 2 };
+const FREE: Signature = Signature::Free { block: 0 };
+const FREE_AROUND: Signature = Signature::FreeAround { block: 0 };
 
 /// Every function that memtrace hooks, in the order in which help and `doctor` list them.
 pub const FUNCTIONS: &[Function] = &[
@@ -86,7 +86,7 @@ pub const FUNCTIONS: &[Function] = &[
     row("realloc", REALLOC01, Naming::Standard),
     row("reallocarray", REALLOC_PRODUCT, Naming::Standard),
     required("free", FREE),
-    row("posix_memalign", Shape::AllocOut { out: 0, size: 2 }, Naming::Standard),
+    row("posix_memalign", Signature::AllocOut { out: 0, size: 2 }, Naming::Standard),
     row("aligned_alloc", SIZE1, Naming::Standard),
     row("memalign", SIZE1, Naming::Standard),
     row("valloc", SIZE0, Naming::Standard),
@@ -95,7 +95,7 @@ pub const FUNCTIONS: &[Function] = &[
     row("free_aligned_sized", FREE_AROUND, Naming::Standard),
     row("mallocx", SIZE0, Naming::Jemalloc),
     row("rallocx", REALLOC01, Naming::Jemalloc),
-    row("xallocx", Shape::Resize { block: 0, size: 1, extra: 2 }, Naming::Jemalloc),
+    row("xallocx", Signature::Resize { block: 0, size: 1, extra: 2 }, Naming::Jemalloc),
     row("dallocx", FREE, Naming::Jemalloc),
     row("sdallocx", FREE, Naming::Jemalloc),
     row("malloc_small", SIZE0, Naming::Mimalloc),
@@ -165,7 +165,7 @@ pub const FUNCTIONS: &[Function] = &[
     row("_ZdaPvSt11align_val_tRKSt9nothrow_t", FREE_AROUND, Naming::Cpp),
     row("__rust_alloc", SIZE0, Naming::Rust),
     row("__rust_alloc_zeroed", SIZE0, Naming::Rust),
-    row("__rust_realloc", Shape::Realloc { old: 0, size: 3 }, Naming::Rust),
+    row("__rust_realloc", Signature::Realloc { old: 0, size: 3 }, Naming::Rust),
     row("__rust_dealloc", FREE_AROUND, Naming::Rust),
 ];
 
@@ -210,7 +210,12 @@ mod tests {
         for (place, function) in FUNCTIONS.iter().enumerate() {
             let same = |other: &&Function| other.name == function.name && other.naming == function.naming;
             assert_eq!(FUNCTIONS.iter().position(|other| same(&other)), Some(place), "{}", function.name);
-            assert_eq!(function.shown().starts_with("operator "), function.naming == Naming::Cpp, "{}", function.name);
+            assert_eq!(
+                function.display_name().starts_with("operator "),
+                function.naming == Naming::Cpp,
+                "{}",
+                function.name
+            );
         }
     }
 }

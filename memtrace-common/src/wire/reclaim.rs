@@ -20,7 +20,7 @@ pub struct StallRecord {
     pub scanned: u64,
     /// How many pages were freed.
     pub reclaimed: u64,
-    /// What it did: one of [`work`]'s.
+    /// What it did: one of [`reclaim_kind`]'s.
     pub work: u32,
     /// So many pages side by side were wanted, as a power of two; [`NO_ORDER`] where there is no such number.
     pub order: u32,
@@ -46,7 +46,7 @@ pub struct OomRecord {
     pub reserved: u32,
     /// The name of the thread that found no memory.
     pub by_comm: [u8; COMM],
-    /// The control group that the victim's memory is counted in, as in a [`StallRecord`].
+    /// The control group that the victim's memory is reclaim_counter in, as in a [`StallRecord`].
     pub group: u64,
     /// The control group, that of the thread which found no memory or one above, that was full; 0 where none was.
     pub full: u64,
@@ -56,7 +56,7 @@ pub struct OomRecord {
 pub const COMM: usize = 16;
 
 /// What is done to find memory.
-pub mod work {
+pub mod reclaim_kind {
     /// A task whose allocation finds too few free pages looks for pages that can go.
     pub const DIRECT: u32 = 0;
     /// A task whose control group is at its limit looks for pages of the group that can go.
@@ -73,8 +73,8 @@ pub mod work {
     pub const COUNT: u32 = 6;
 }
 
-/// Where the counters of one [`work`] lie in the table of them; the next one's lie behind.
-pub mod counted {
+/// Where the counters of one [`reclaim_kind`] lie in the table of them; the next one's lie behind.
+pub mod reclaim_counter {
     /// How often it ended.
     pub const TIMES: u32 = 0;
     /// How long it took, in nanoseconds.
@@ -96,7 +96,7 @@ pub mod counted {
 }
 
 /// How many counters of reclaim there are.
-pub const RECLAIM_COUNTERS: u32 = work::COUNT * counted::COUNT;
+pub const RECLAIM_COUNTERS: u32 = reclaim_kind::COUNT * reclaim_counter::COUNT;
 
 /// The most kernel threads whose work is kept apart.
 pub const MAX_KERNEL_THREADS: usize = 512;
@@ -107,7 +107,7 @@ pub const MAX_KERNEL_THREADS: usize = 512;
 pub struct KernelThread {
     /// Its name.
     pub comm: [u8; COMM],
-    /// What it does: one of [`work`]'s.
+    /// What it does: one of [`reclaim_kind`]'s.
     pub work: u32,
     /// Zero.
     pub reserved: u32,
@@ -116,7 +116,7 @@ pub struct KernelThread {
 /// What a kernel thread has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct KernelThreadBook {
+pub struct KernelThreadTotals {
     /// How often.
     pub times: u64,
     /// How long, in nanoseconds.
@@ -143,7 +143,7 @@ pub struct ReclaimArguments {
 }
 
 /// The most control groups for which it is kept apart how much was scanned for their limits.
-pub const MAX_GROUPS: usize = 4096;
+pub const MAX_MEMCGS: usize = 4096;
 
 const _: () = {
     assert!(size_of::<StallRecord>() == 72);
@@ -154,5 +154,5 @@ const _: () = {
     assert!(size_of::<OomRecord>() == 72);
     assert!(offset_of!(OomRecord, by) == 32);
     assert!(size_of::<KernelThread>() == 24);
-    assert!(size_of::<KernelThreadBook>() == 32);
+    assert!(size_of::<KernelThreadTotals>() == 32);
 };

@@ -20,7 +20,7 @@ pub struct Settings {
     pub rings: u32,
     /// Maximum number of frames of a stack: 0 (no stacks) to [`super::MAX_FRAMES`].
     pub max_depth: u32,
-    /// Rule by which processes are traced: a constant of [`super::scope`].
+    /// Rule by which processes are traced: a constant of [`super::filter_mode`].
     pub filter_mode: u32,
     /// 1 if a process is traced although no filter matches it, else 0.
     pub traced_by_default: u32,
@@ -63,7 +63,7 @@ pub mod gate {
     /// Record events.
     pub const OPEN: u64 = 1;
     /// Count allocation calls by size, to estimate the overhead of recording.
-    pub const COUNTING: u64 = 2;
+    pub const CALL_RATE: u64 = 2;
 }
 
 const _: () = assert!(size_of::<Settings>() == 336);

@@ -15,7 +15,7 @@ fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
             let stack_pointer = registers::stack_pointer(registers::of(context));
             let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux, extra: 0 });
         }
-        values::COUNTING => call_rate::count(size),
+        values::CALL_RATE => call_rate::count(size),
         _ => {}
     }
 }

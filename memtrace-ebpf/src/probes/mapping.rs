@@ -32,8 +32,8 @@ const MAP_ANONYMOUS: u64 = 0x20;
 #[btf_map]
 static BREAKS: LruHashMap<u32, u64, 8192> = LruHashMap::new();
 
-redundant::programs!(SyscallEnter at "sys_enter": sys_enter sys_enter_again sys_enter_still);
-redundant::programs!(SyscallExit at "sys_exit": sys_exit sys_exit_again sys_exit_still);
+redundant::programs!(SyscallEnter at "sys_enter": sys_enter sys_enter_2 sys_enter_3);
+redundant::programs!(SyscallExit at "sys_exit": sys_exit sys_exit_2 sys_exit_3);
 
 /// `TP_PROTO(struct pt_regs *regs, long id)`, include/trace/events/syscalls.h.
 struct SyscallEnter;
@@ -107,7 +107,7 @@ impl Event for SyscallExit {
 /// Prefetches VMAs in a program of its own, because this takes long. If it does not run, no event is missed, but some
 /// stacks may be cut.
 #[raw_tracepoint(tracepoint = "sys_exit")]
-fn sys_exit_learn(context: RawTracePointContext) -> i32 {
+fn sys_exit_prefetch(context: RawTracePointContext) -> i32 {
     if SyscallExit::is_relevant(&context) {
         prefetch_vmas(&context);
     }

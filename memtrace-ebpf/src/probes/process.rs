@@ -2,16 +2,16 @@
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::wire::Kind;
+use memtrace_common::wire::RecordKind;
 
 use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
 use crate::{emit, gate, kernel, pending, process_filter, rusage, settings, unwind};
 
-redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_again process_exec_still);
-redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_again process_exit_still);
-redundant::programs!(Fork at "sched_process_fork": process_fork process_fork_again process_fork_still);
+redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
+redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
+redundant::programs!(Fork at "sched_process_fork": process_fork process_fork_2 process_fork_3);
 
 /// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
 /// task, which has the new executable already.
@@ -33,7 +33,7 @@ impl Event for Exec {
         if gate::is_open() && process_filter::records_lifetime(thread.pid) {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
             rusage::emit(context, thread, context.arg(0), was_traced);
-            emit::process(context, thread, Kind::Exec);
+            emit::process(context, thread, RecordKind::Exec);
         }
         process_filter::exec(thread.pid);
     }
@@ -42,7 +42,7 @@ impl Event for Exec {
 /// Prepares the look-ups of an executable. Waking user space can preempt the program at once; no event is missed if it
 /// does not run.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
-fn process_exec_announce(context: RawTracePointContext) -> i32 {
+fn process_exec_prefetch(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
     if gate::is_open() && process_filter::records_lifetime(thread.pid) {
         unwind::prefetch_executable(thread.pid, context.arg(2));
@@ -69,7 +69,7 @@ impl Event for Exit {
             unwind::forget_process(thread.pid);
             if gate::is_open() && process_filter::records_lifetime(thread.pid) {
                 rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
-                emit::process(context, thread, Kind::Exit);
+                emit::process(context, thread, RecordKind::Exit);
             }
             process_filter::exit(thread.pid);
         }

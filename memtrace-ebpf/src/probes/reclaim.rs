@@ -6,7 +6,9 @@
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::{COMM, Kind, NO_ORDER, OomRecord, STACK_NOT_TAKEN, StallRecord, counted, work};
+use memtrace_common::wire::{
+    COMM, NO_ORDER, OomRecord, RecordKind, STACK_NOT_TAKEN, StallRecord, reclaim_counter, reclaim_kind,
+};
 
 use crate::limits::KERNEL_ADDRESSES;
 use crate::origin::Interrupted;
@@ -22,14 +24,14 @@ const ACTIVE: u64 = 1;
 /// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
 #[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_begin")]
 fn direct_reclaim_begin(context: RawTracePointContext) -> i32 {
-    begin(work::DIRECT, order(&context), false, 0)
+    begin(reclaim_kind::DIRECT, order(&context), false, 0)
 }
 
 /// As above.
 #[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_begin")]
 fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
     let memcg = if field!(reclaim.has_memcg) != 0 { keep_separate(context.arg(2)) } else { 0 };
-    begin(work::MEMCG, order(&context), true, memcg)
+    begin(reclaim_kind::MEMCG, order(&context), true, memcg)
 }
 
 /// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in Linux 5.10 `TP_PROTO(unsigned long zone_start, …)`.
@@ -40,14 +42,14 @@ fn compaction_begin(context: RawTracePointContext) -> i32 {
         // The order is -1 if all memory is compacted.
         order = kernel::read(context.arg(0), field!(reclaim.compaction_order)).unwrap_or(NO_ORDER);
     }
-    begin(work::COMPACTION, order, false, 0)
+    begin(reclaim_kind::COMPACTION, order, false, 0)
 }
 
 /// `TP_PROTO(int nid, int zid, int order)`: repeats if kswapd is woken before it has fallen asleep.
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_wake")]
 fn kswapd_wake(context: RawTracePointContext) -> i32 {
     if reclaim::pending(Thread::current()).is_none() {
-        begin(work::KSWAPD, context.arg(2), false, 0);
+        begin(reclaim_kind::KSWAPD, context.arg(2), false, 0);
     }
     0
 }
@@ -55,18 +57,18 @@ fn kswapd_wake(context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(unsigned long nr_reclaimed)`
 #[raw_tracepoint(tracepoint = "mm_vmscan_direct_reclaim_end")]
 fn direct_reclaim_end(context: RawTracePointContext) -> i32 {
-    end(&context, work::DIRECT, context.arg(0))
+    end(&context, reclaim_kind::DIRECT, context.arg(0))
 }
 
 /// As above.
 #[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_end")]
 fn memcg_reclaim_end(context: RawTracePointContext) -> i32 {
-    end(&context, work::MEMCG, context.arg(0))
+    end(&context, reclaim_kind::MEMCG, context.arg(0))
 }
 
 #[raw_tracepoint(tracepoint = "mm_compaction_end")]
 fn compaction_end(context: RawTracePointContext) -> i32 {
-    end(&context, work::COMPACTION, 0)
+    end(&context, reclaim_kind::COMPACTION, 0)
 }
 
 /// `TP_PROTO(int nid)`
@@ -74,7 +76,7 @@ fn compaction_end(context: RawTracePointContext) -> i32 {
 fn kswapd_sleep(context: RawTracePointContext) -> i32 {
     // The number of freed pages is not an argument.
     let freed = reclaim::pending(Thread::current()).map_or(0, |pending| pending.reclaimed);
-    end(&context, work::KSWAPD, freed)
+    end(&context, reclaim_kind::KSWAPD, freed)
 }
 
 /// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long nr_skipped,
@@ -89,11 +91,11 @@ fn lru_isolate(context: RawTracePointContext) -> i32 {
     let mut pending = reclaim::pending(Thread::current());
     let work = reclaim::scanning_work(&pending);
     if list & ACTIVE != 0 {
-        reclaim::count(work, counted::SCANNED_ACTIVE, scanned);
+        reclaim::count(work, reclaim_counter::SCANNED_ACTIVE, scanned);
         return 0;
     }
-    reclaim::count(work, counted::SCANNED, scanned);
-    reclaim::count(work, counted::TAKEN, taken);
+    reclaim::count(work, reclaim_counter::SCANNED, scanned);
+    reclaim::count(work, reclaim_counter::TAKEN, taken);
     if let Some(pending) = &mut pending {
         pending.scanned += scanned;
     }
@@ -106,19 +108,19 @@ fn lru_shrink_inactive(context: RawTracePointContext) -> i32 {
     if let Some(pending) = reclaim::pending(Thread::current()) {
         pending.reclaimed += context.arg::<u64>(2);
     }
-    count(counted::RECLAIMED, context.arg(2))
+    count(reclaim_counter::RECLAIMED, context.arg(2))
 }
 
 /// `TP_PROTO(int nid, unsigned long nr_taken, unsigned long nr_active, unsigned long nr_deactivated, …)`
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_shrink_active")]
 fn lru_shrink_active(context: RawTracePointContext) -> i32 {
-    count(counted::DEACTIVATED, context.arg(3))
+    count(reclaim_counter::DEACTIVATED, context.arg(3))
 }
 
 /// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` in Linux 5.10.
 #[raw_tracepoint(tracepoint = "mm_vmscan_write_folio")]
 fn write_folio(_context: RawTracePointContext) -> i32 {
-    count(counted::WRITTEN, 1)
+    count(reclaim_counter::WRITTEN, 1)
 }
 
 /// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`, after the sleep (Linux 5.16).
@@ -128,8 +130,8 @@ fn throttled(context: RawTracePointContext) -> i32 {
         return 0;
     }
     let time = u64::from(context.arg::<u64>(2) as u32) * 1000;
-    reclaim::count(work::THROTTLED, counted::TIMES, 1);
-    reclaim::count(work::THROTTLED, counted::TIME, time);
+    reclaim::count(reclaim_kind::THROTTLED, reclaim_counter::TIMES, 1);
+    reclaim::count(reclaim_kind::THROTTLED, reclaim_counter::TIME, time);
     if let Some(pending) = reclaim::pending(Thread::current()) {
         pending.throttled += time;
     }
@@ -161,7 +163,7 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
         group = memcg::of_current();
         comm = reclaim::comm();
     }
-    let header = thread.header(Kind::OomKill);
+    let header = thread.header(RecordKind::OomKill);
     let (by_comm, full) = (reclaim::comm(), memcg::full());
     emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm, group, full });
     0
@@ -242,9 +244,9 @@ extern "C" fn reclaim_finish(work: u32, reclaimed: u64) -> u64 {
         reclaim::forget(thread);
         return DONE;
     }
-    reclaim::count(work, counted::TIMES, 1);
-    reclaim::count(work, counted::TIME, duration);
-    memcg::add_scanned(group, if work == work::MEMCG { scanned } else { 0 });
+    reclaim::count(work, reclaim_counter::TIMES, 1);
+    reclaim::count(work, reclaim_counter::TIME, duration);
+    memcg::add_scanned(group, if work == reclaim_kind::MEMCG { scanned } else { 0 });
     if reclaim::is_kernel_thread() {
         reclaim::forget(thread);
         return if reclaim::add_to_kernel_thread(work, duration, scanned, reclaimed) { DONE } else { MAP_FULL };
@@ -265,7 +267,7 @@ extern "C" fn reclaim_emit(stack: u64) -> u64 {
     else {
         return 0;
     };
-    let header = thread.header(Kind::Stall);
+    let header = thread.header(RecordKind::Stall);
     let record = StallRecord { header, stack, duration, throttled, scanned, reclaimed: freed, work, order, group };
     let sent = emit::stall(emit::ring_for_thread(thread), record);
     reclaim::forget(thread);

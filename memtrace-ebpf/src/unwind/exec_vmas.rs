@@ -35,7 +35,7 @@ struct Range {
 }
 
 #[btf_map]
-static CODE: LruHashMap<Key, Range, 16384> = LruHashMap::new();
+static EXEC_VMAS: LruHashMap<Key, Range, 16384> = LruHashMap::new();
 
 /// Key number of the entry whose `begin` is the number of executable pages at the last prefetch.
 const PREFETCHED: u32 = u32::MAX;
@@ -60,7 +60,7 @@ pub fn add(thread: Thread, begin: u64, bytes: u64) {
     let range = Range { begin, end: begin.wrapping_add(bytes) };
     for number in 0..MAX_VMAS {
         // A VMA that finds no free number is looked up when a stack runs into it.
-        if CODE.insert(&Key { pid: thread.pid, number }, &range, BPF_NOEXIST).is_ok() {
+        if EXEC_VMAS.insert(&Key { pid: thread.pid, number }, &range, BPF_NOEXIST).is_ok() {
             break;
         }
     }
@@ -76,8 +76,8 @@ pub fn prefetch(thread: Thread) {
     let prefetched = Key { pid: thread.pid, number: PREFETCHED };
     let now = Range { begin: pages as u64, end: 0 };
     // SAFETY: only one word of it is read.
-    if unsafe { CODE.get(&prefetched) }.is_none_or(|before| before.begin != now.begin) {
-        let _ = CODE.insert(&prefetched, &now, 0);
+    if unsafe { EXEC_VMAS.get(&prefetched) }.is_none_or(|before| before.begin != now.begin) {
+        let _ = EXEC_VMAS.insert(&prefetched, &now, 0);
         let slot = claim(thread);
         if slot != NO_SLOT {
             unwind_prefetch(slot, thread.pid);
@@ -98,9 +98,9 @@ pub fn forget(pid: u32) {
     if !is_enabled() {
         return;
     }
-    let _ = CODE.remove(&Key { pid, number: PREFETCHED });
+    let _ = EXEC_VMAS.remove(&Key { pid, number: PREFETCHED });
     for number in 0..MAX_VMAS {
-        if CODE.remove(&Key { pid, number }).is_err() {
+        if EXEC_VMAS.remove(&Key { pid, number }).is_err() {
             break;
         }
     }
@@ -120,7 +120,7 @@ extern "C" fn unwind_prefetch(slot: u32, pid: u32) -> u64 {
     }
     for number in 0..MAX_VMAS {
         // SAFETY: any value will do; the kernel says what is mapped there.
-        let Some(&Range { begin, end }) = (unsafe { CODE.get(Key { pid, number }) }) else { break };
+        let Some(&Range { begin, end }) = (unsafe { EXEC_VMAS.get(Key { pid, number }) }) else { break };
         look_up(slot, begin, end);
     }
     0

@@ -5,7 +5,7 @@ use core::ptr;
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{MAX_OBJECTS, MAX_SEGMENTS, ObjectKey, ObjectTable, Segment, mapping};
-use memtrace_common::wire::WantedRecord;
+use memtrace_common::wire::TableRequestRecord;
 
 use crate::emit;
 use crate::limits::BPF_NOEXIST;
@@ -31,7 +31,7 @@ pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'sta
     }
     // The thread that inserts the entry sends the request.
     if OBJECTS.insert(object, &PENDING, BPF_NOEXIST).is_ok()
-        && !emit::table_request(WantedRecord { object: *object, begin, end, pid, reserved: 0 })
+        && !emit::table_request(TableRequestRecord { object: *object, begin, end, pid, reserved: 0 })
     {
         let _ = OBJECTS.remove(object);
     }

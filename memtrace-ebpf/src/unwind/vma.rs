@@ -48,7 +48,7 @@ impl RangeKey {
 /// The memory of a replaced entry can become another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so a
 /// reader that has copied an entry checks that it is still there.
 #[btf_map]
-static KNOWN: LruHashMap<RangeKey, Mapping, 16384> = LruHashMap::new();
+static VMA_CACHE: LruHashMap<RangeKey, Mapping, 16384> = LruHashMap::new();
 
 /// Number of attempts while another thread holds the lock of the process's mappings.
 const TRIES: u32 = 64;
@@ -98,17 +98,17 @@ fn load_cached(slot: u32, key: &RangeKey, pc: u64) -> bool {
     let Some(scratch) = Scratch::get(slot) else { return false };
     let mapping = &mut scratch.walk.mapping;
     // SAFETY: its memory stays that of a value of the map; the check below shows whether it is still this one's.
-    let Some(cached) = (unsafe { KNOWN.get(key) }) else { return false };
+    let Some(cached) = (unsafe { VMA_CACHE.get(key) }) else { return false };
     copy_mapping(mapping, cached);
     // SAFETY: as above.
-    unsafe { KNOWN.get(key) }.is_some_and(|still| ptr::eq(still, cached)) && lookup::holds(mapping, pc)
+    unsafe { VMA_CACHE.get(key) }.is_some_and(|still| ptr::eq(still, cached)) && lookup::holds(mapping, pc)
 }
 
 /// Caches the mapping of the last look-up.
 #[inline(always)]
 fn cache(slot: u32, key: &RangeKey) {
     if let Some(scratch) = Scratch::get(slot) {
-        let _ = KNOWN.insert(key, &scratch.walk.mapping, 0);
+        let _ = VMA_CACHE.insert(key, &scratch.walk.mapping, 0);
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::names;
 use crate::elf::{Symbol, SymbolKind};
-use crate::model::{Bytes, FileOffset, Function, Shape, VirtOffset};
+use crate::model::{Bytes, FileOffset, Function, Signature, VirtOffset};
 use crate::probe_site::Site;
 
 /// A function to probe: one address, by whatever names it goes.
@@ -22,7 +22,7 @@ pub struct FoundFunction {
     /// Its length; 0 where the symbol does not say.
     pub size: Bytes,
     /// How it is called.
-    pub shape: Shape,
+    pub signature: Signature,
     /// Where the probe goes.
     pub site: Site,
     /// Where its return instructions lie in the file, where they must be probed instead of its return.
@@ -111,16 +111,16 @@ pub(super) struct Place {
     pub(super) file_offset: FileOffset,
     pub(super) virt: VirtOffset,
     pub(super) size: Bytes,
-    pub(super) shape: Shape,
+    pub(super) signature: Signature,
     /// The return instructions, as the object's own symbols count, where they are to be probed.
     pub(super) returns: Vec<(VirtOffset, FileOffset)>,
 }
 
 impl Place {
     pub(super) fn probed_at(self, site: Site) -> FoundFunction {
-        let Self { functions, symbols, file_offset, virt, size, shape, returns } = self;
+        let Self { functions, symbols, file_offset, virt, size, signature, returns } = self;
         let return_sites = returns.into_iter().map(|(_, offset)| offset).collect();
-        FoundFunction { functions, symbols, file_offset, virt, size, shape, site, return_sites }
+        FoundFunction { functions, symbols, file_offset, virt, size, signature, site, return_sites }
     }
 
     /// What is said of it where it is not probed.
@@ -149,10 +149,10 @@ pub(super) fn arrange(
     }
     let mut places = Vec::new();
     for mut place in found {
-        let shapes = place.functions.iter().map(|function| function.shape);
-        match shapes.map(Some).reduce(|one, other| one?.joined(other?)).flatten() {
-            Some(shape) => {
-                place.shape = shape;
+        let signatures = place.functions.iter().map(|function| function.signature);
+        match signatures.map(Some).reduce(|one, other| one?.merged(other?)).flatten() {
+            Some(signature) => {
+                place.signature = signature;
                 places.push(place);
             }
             None => skipped.extend(place.skipped(SkipReason::Ambiguous)),
@@ -164,8 +164,8 @@ pub(super) fn arrange(
 /// Has the returns of frees followed, of an allocator that may be a wrapper around another.
 pub(super) fn follow_returns(places: &mut [Place]) {
     for place in places {
-        if let Shape::Free { block } = place.shape {
-            place.shape = Shape::FreeAround { block };
+        if let Signature::Free { block } = place.signature {
+            place.signature = Signature::FreeAround { block };
         }
     }
 }
@@ -185,7 +185,7 @@ fn join(found: &mut Vec<Place>, function: &'static Function, symbol: Symbol, fil
             file_offset,
             virt: symbol.virt,
             size: Bytes(symbol.size),
-            shape: function.shape,
+            signature: function.signature,
             returns: Vec::new(),
         });
     }

@@ -93,7 +93,7 @@ pub(super) fn shown(symbol: &str) -> String {
     let bare = symbol.split('@').next().unwrap_or_default();
     let plain = String::from_utf8_lossy(plain(bare.as_bytes())).into_owned();
     let row = FUNCTIONS.iter().find(|function| function.naming == Naming::Cpp && function.name == plain);
-    row.map_or(plain, |function| function.shown().to_owned())
+    row.map_or(plain, |function| function.display_name().to_owned())
 }
 
 /// Finds every hooked function that the object defines, in every version.

@@ -134,10 +134,10 @@ fn an_allocator_that_nobody_knows_is_traced_beside_libc_and_its_frees_as_those_o
     assert_eq!(kinds, [Kinds::one(Kind::Other("libmine.so.1".to_owned())), Kinds::one(Kind::Glibc)]);
     let free = |allocator: &Allocator| {
         let found = allocator.functions.iter().find(|found| found.function().name == "free").unwrap();
-        found.shape
+        found.signature
     };
-    assert_eq!(free(&survey.allocators[0]), Shape::FreeAround { block: 0 });
-    assert_eq!(free(&survey.allocators[1]), Shape::Free { block: 0 });
+    assert_eq!(free(&survey.allocators[0]), Signature::FreeAround { block: 0 });
+    assert_eq!(free(&survey.allocators[1]), Signature::Free { block: 0 });
     assert_eq!(by_us(&of_file(&mine).1.unwrap()), by_readelf(mine.to_str().unwrap()));
 }
 

@@ -45,7 +45,7 @@ fn forwarders<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> 
 }
 
 fn forwards<S: Source>(elf: &Elf<S>, place: &Place, places: &[Place]) -> Option<bool> {
-    let is_free = place.shape.is_free();
+    let is_free = place.signature.is_free();
     let may = is_free || has(place, Naming::Mimalloc) || has(place, Naming::Cpp);
     if !may || is_required(place) || has(place, Naming::Hook) || place.size.0 > LONGEST {
         return Some(false);
@@ -54,9 +54,9 @@ fn forwards<S: Source>(elf: &Elf<S>, place: &Place, places: &[Place]) -> Option<
     let (_, bytes) = elf.code(entry, entry.saturating_add(place.size.0)).ok()?;
     let code = Function { machine: elf.machine(), bytes: &bytes, entry };
     // What is handed out behind a jump is what is handed out here.
-    let needs = if is_free { Needs::of(place.shape) } else { Needs::STACK };
+    let needs = if is_free { Needs::of(place.signature) } else { Needs::STACK };
     let target = code.forwards_to(needs)?;
-    let alike = |other: &&Place| other.virt != place.virt && other.shape.is_free() == is_free;
+    let alike = |other: &&Place| other.virt != place.virt && other.signature.is_free() == is_free;
     let mut candidates = places.iter().filter(alike);
     if candidates.clone().any(|other| other.virt.0 == target) {
         return Some(true);
@@ -82,7 +82,7 @@ fn wrappers<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>, naming: Naming) ->
     }
     let code =
         Code::new(elf, places, |place| !has(place, Naming::Cpp) && !has(place, Naming::Rust) || is_required(place));
-    let passes_on = |place: &Place| site::passes_on(&code, place.virt.0, place.shape.is_free().then_some(0));
+    let passes_on = |place: &Place| site::passes_on(&code, place.virt.0, place.signature.is_free().then_some(0));
     if places.iter().filter(|place| is_one(place)).all(passes_on) {
         remove(places, SkipReason::Forwards, is_one)
     } else {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::model::{Function, Naming, Shape};
+use crate::model::{Function, Naming, Signature};
 use crate::session::{Hooks, NamedAllocator};
 
 /// The highest argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
@@ -59,16 +59,16 @@ fn hook(text: &str) -> Result<&'static Function, String> {
         return Err(wrong());
     }
     let given = Given::read(arguments)?;
-    let shape = match (role.trim(), result) {
+    let signature = match (role.trim(), result) {
         ("alloc", Some(result)) => given.alloc(result),
         ("realloc", Some("ret")) => given.realloc(),
         ("free", None) => given.free(),
         _ => None,
     };
-    let shape = shape.ok_or_else(wrong)?;
+    let signature = signature.ok_or_else(wrong)?;
     // As long as memtrace runs, as the functions of the table do; there are as many as there are on the command line.
     let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    Ok(Box::leak(Box::new(Function { name, shape, required: false, naming: Naming::Hook, throws: false })))
+    Ok(Box::leak(Box::new(Function { name, signature, required: false, naming: Naming::Hook, throws: false })))
 }
 
 /// The arguments that are named in the parentheses.
@@ -96,33 +96,35 @@ impl Given {
         Ok(given)
     }
 
-    fn alloc(&self, result: &str) -> Option<Shape> {
+    fn alloc(&self, result: &str) -> Option<Signature> {
         match (self, result) {
-            (Self { size: Some((size, None)), old: None, block: None }, "ret") => Some(Shape::Alloc { size: *size }),
+            (Self { size: Some((size, None)), old: None, block: None }, "ret") => {
+                Some(Signature::Alloc { size: *size })
+            }
             (Self { size: Some((count, Some(size))), old: None, block: None }, "ret") => {
-                Some(Shape::AllocProduct { count: *count, size: *size })
+                Some(Signature::AllocProduct { count: *count, size: *size })
             }
             (Self { size: Some((size, None)), old: None, block: None }, out) => {
-                Some(Shape::AllocOut { out: argument(out).ok()?, size: *size })
+                Some(Signature::AllocOut { out: argument(out).ok()?, size: *size })
             }
             _ => None,
         }
     }
 
-    fn realloc(&self) -> Option<Shape> {
+    fn realloc(&self) -> Option<Signature> {
         match *self {
-            Self { size: Some((size, None)), old: Some(old), block: None } => Some(Shape::Realloc { old, size }),
+            Self { size: Some((size, None)), old: Some(old), block: None } => Some(Signature::Realloc { old, size }),
             Self { size: Some((count, Some(size))), old: Some(old), block: None } => {
-                Some(Shape::ReallocProduct { old, count, size })
+                Some(Signature::ReallocProduct { old, count, size })
             }
             _ => None,
         }
     }
 
     /// A pool's free may free what the pool itself had from malloc, which is no free of the program's.
-    fn free(&self) -> Option<Shape> {
+    fn free(&self) -> Option<Signature> {
         match *self {
-            Self { size: None, old: None, block: Some(block) } => Some(Shape::FreeAround { block }),
+            Self { size: None, old: None, block: Some(block) } => Some(Signature::FreeAround { block }),
             _ => None,
         }
     }
@@ -150,25 +152,28 @@ fn is_word(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn shapes(text: &str) -> Vec<(&'static str, Shape)> {
+    fn signatures(text: &str) -> Vec<(&'static str, Signature)> {
         let hooks = hooks(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        hooks.functions.iter().map(|function| (function.name, function.shape)).collect()
+        hooks.functions.iter().map(|function| (function.name, function.signature)).collect()
     }
 
     #[test]
     fn a_pools_functions_are_read_with_their_arguments() {
         assert_eq!(
-            shapes("alloc=take(size=arg0)->ret,free=give(arg0)"),
-            [("take", Shape::Alloc { size: 0 }), ("give", Shape::FreeAround { block: 0 })]
+            signatures("alloc=take(size=arg0)->ret,free=give(arg0)"),
+            [("take", Signature::Alloc { size: 0 }), ("give", Signature::FreeAround { block: 0 })]
         );
         assert_eq!(
-            shapes("alloc=array(size=arg2*arg1) -> ret, realloc = grow(old=arg1, size=arg2) -> ret"),
-            [("array", Shape::AllocProduct { count: 2, size: 1 }), ("grow", Shape::Realloc { old: 1, size: 2 })]
+            signatures("alloc=array(size=arg2*arg1) -> ret, realloc = grow(old=arg1, size=arg2) -> ret"),
+            [
+                ("array", Signature::AllocProduct { count: 2, size: 1 }),
+                ("grow", Signature::Realloc { old: 1, size: 2 })
+            ]
         );
-        assert_eq!(shapes("alloc=make(size=arg1)->arg0"), [("make", Shape::AllocOut { out: 0, size: 1 })]);
+        assert_eq!(signatures("alloc=make(size=arg1)->arg0"), [("make", Signature::AllocOut { out: 0, size: 1 })]);
         assert_eq!(
-            shapes("realloc=more(old=arg0,size=arg1*arg2)->ret"),
-            [("more", Shape::ReallocProduct { old: 0, count: 1, size: 2 })]
+            signatures("realloc=more(old=arg0,size=arg1*arg2)->ret"),
+            [("more", Signature::ReallocProduct { old: 0, count: 1, size: 2 })]
         );
     }
 

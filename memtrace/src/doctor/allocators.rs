@@ -132,7 +132,7 @@ mod tests {
         FoundFunction {
             functions: names.iter().map(|name| row(name)).collect(),
             symbols: names.iter().map(|&name| name.to_owned()).collect(),
-            shape: row(names[0]).shape,
+            signature: row(names[0]).signature,
             return_sites: Vec::new(),
             file_offset: FileOffset(0),
             virt: VirtOffset(0),

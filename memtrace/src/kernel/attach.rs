@@ -8,13 +8,13 @@ use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 use super::attach_backend::Way;
 use super::detach::{Detaching, Held};
 use super::error::KernelError;
-use crate::model::{AllocatorId, FileOffset, Pid, Shape};
+use crate::model::{AllocatorId, FileOffset, Pid, Signature};
 
 /// Where to probe one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// How the function is called.
-    pub shape: Shape,
+    pub signature: Signature,
     /// The instruction, in the object's file.
     pub offset: FileOffset,
     /// The function's return instructions, where the return address must stay as it is: an exception that passes a
@@ -145,10 +145,10 @@ impl Drop for Probes {
 
 /// The program at a function's entry.
 fn entry(probe: &Probe) -> (&'static str, Spot) {
-    let program = probe.shape.entry_program();
+    let program = probe.signature.entry_program();
     let cookie = match (program.cookie, probe.allocator) {
         (cookie, AllocatorId::UNKNOWN) => cookie,
-        (cookie, AllocatorId(number)) => Some(cookie.unwrap_or(Cookie(0)).of_allocator(number)),
+        (cookie, AllocatorId(number)) => Some(cookie.unwrap_or(Cookie(0)).with_allocator(number)),
     };
     (program.name, Spot { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0) })
 }
@@ -156,7 +156,7 @@ fn entry(probe: &Probe) -> (&'static str, Spot) {
 /// The programs at a function's return, where that matters.
 fn at_return(probe: &Probe) -> Vec<(&'static str, Spot)> {
     let at = |program, offset| (program, Spot { offset, cookie: None });
-    if probe.shape.needs_return() && probe.return_sites.is_empty() {
+    if probe.signature.needs_return() && probe.return_sites.is_empty() {
         return vec![at(RETURN_PROGRAM, probe.offset)];
     }
     probe.return_sites.iter().map(|&offset| at(RETURN_SITE_PROGRAM, offset)).collect()

@@ -25,7 +25,7 @@ pub(super) enum Way<'kernel> {
 impl Way<'_> {
     /// Loads the programs of every hooked function.
     pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
-        let entries = FUNCTIONS.iter().map(|function| function.shape.entry_program().name);
+        let entries = FUNCTIONS.iter().map(|function| function.signature.entry_program().name);
         entries.chain([RETURN_PROGRAM, RETURN_SITE_PROGRAM]).try_for_each(|name| match self {
             Self::Together(multi) => multi.load(name),
             Self::OneByOne(ebpf) => loaded(ebpf, name).map(drop),

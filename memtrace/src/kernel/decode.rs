@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, COMM, CountsRecord, FaultRecord, ForkRecord, Header, Kind, MAX_FRAMES, MoveRecord,
-    OomRecord, PAGE_SHIFT, RangeRecord, StackRecord, StallRecord, UNCOUNTED, fault, work,
+    AllocRecord, BlockRecord, COMM, FaultRecord, ForkRecord, Header, MAX_FRAMES, MoveRecord, OomRecord, PAGE_SHIFT,
+    RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, UNKNOWN_COUNT, fault, reclaim_kind,
 };
 
 use crate::model::{
@@ -22,24 +22,24 @@ pub struct BadRecord;
 ///
 /// [`BadRecord`] where the record is too short, of no known kind, or contradicts itself.
 pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
-    let (kind, allocator) = Kind::split(word32(record, std::mem::offset_of!(Header, kind))?);
+    let (kind, allocator) = RecordKind::split(word32(record, std::mem::offset_of!(Header, kind))?);
     let kind = kind.ok_or(BadRecord)?;
-    if allocator != 0 && kind != Kind::Alloc {
+    if allocator != 0 && kind != RecordKind::Alloc {
         return Err(BadRecord);
     }
     let address = |record| word64(record, std::mem::offset_of!(BlockRecord, address)).map(AbsAddr);
     let kind = match kind {
-        Kind::Alloc => EventKind::Alloc {
+        RecordKind::Alloc => EventKind::Alloc {
             address: address(record)?,
             size: Bytes(word64(record, std::mem::offset_of!(AllocRecord, size))?),
             stack: StackId(word64(record, std::mem::offset_of!(AllocRecord, stack))?),
             allocator: AllocatorId(allocator),
         },
-        Kind::Free => EventKind::Free { address: address(record)? },
-        Kind::Park => EventKind::Park { address: address(record)? },
-        Kind::Restore => EventKind::Restore { address: address(record)? },
-        Kind::Stack => stack(record)?,
-        Kind::Fault => {
+        RecordKind::Free => EventKind::Free { address: address(record)? },
+        RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)? },
+        RecordKind::UndoFree => EventKind::UndoFree { address: address(record)? },
+        RecordKind::Stack => stack(record)?,
+        RecordKind::Fault => {
             let word = word64(record, std::mem::offset_of!(FaultRecord, page))?;
             EventKind::Fault {
                 page: AbsAddr(word >> PAGE_SHIFT << PAGE_SHIFT),
@@ -47,17 +47,17 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
                 stack: StackId(word64(record, std::mem::offset_of!(FaultRecord, stack))?),
             }
         }
-        Kind::MajorFault => EventKind::MajorFault { page: address(record)? },
-        Kind::Map => {
+        RecordKind::MajorFault => EventKind::MajorFault { page: address(record)? },
+        RecordKind::Map => {
             let (begin, size) = range(record)?;
             EventKind::Map { begin, size, stack: stack_of_range(record)? }
         }
-        Kind::ParkRange => {
+        RecordKind::TentativeUnmap => {
             let (begin, size) = range(record)?;
-            EventKind::ParkRange { begin, size }
+            EventKind::TentativeUnmap { begin, size }
         }
-        Kind::RestoreRange => EventKind::RestoreRange,
-        Kind::Move => {
+        RecordKind::UndoUnmap => EventKind::UndoUnmap,
+        RecordKind::Move => {
             let (begin, size) = range(record)?;
             let old = word64(record, std::mem::offset_of!(MoveRecord, old_begin))?;
             let old_size = word64(record, std::mem::offset_of!(MoveRecord, old_bytes))?;
@@ -71,12 +71,12 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
                 stack: stack_of_range(record)?,
             }
         }
-        Kind::Fork => EventKind::Fork { child: Pid(word32(record, std::mem::offset_of!(ForkRecord, child))?) },
-        Kind::Stall => stall(record)?,
-        Kind::OomKill => out_of_memory(record)?,
-        Kind::Counts => counts(record)?,
-        Kind::Exec => EventKind::Exec,
-        Kind::Exit => EventKind::Exit,
+        RecordKind::Fork => EventKind::Fork { child: Pid(word32(record, std::mem::offset_of!(ForkRecord, child))?) },
+        RecordKind::Stall => stall(record)?,
+        RecordKind::OomKill => out_of_memory(record)?,
+        RecordKind::Rusage => counts(record)?,
+        RecordKind::Exec => EventKind::Exec,
+        RecordKind::Exit => EventKind::Exit,
     };
     Ok(Event {
         pid: Pid(word32(record, std::mem::offset_of!(Header, pid))?),
@@ -101,7 +101,7 @@ fn stack_of_range(record: &[u8]) -> Result<StackId, BadRecord> {
 fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
     let id = StackId(word64(record, std::mem::offset_of!(StackRecord, stack))?);
     let count = word32(record, std::mem::offset_of!(StackRecord, frames))? as usize;
-    let end = StackEnd::of_walk(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
+    let end = StackEnd::from_walk(word32(record, std::mem::offset_of!(StackRecord, end))?).ok_or(BadRecord)?;
     let taken = Duration::from_nanos(word64(record, std::mem::offset_of!(StackRecord, taken))?);
     if count > MAX_FRAMES || !id.has_frames() {
         return Err(BadRecord);
@@ -140,25 +140,25 @@ fn out_of_memory(record: &[u8]) -> Result<EventKind, BadRecord> {
 
 fn counts(record: &[u8]) -> Result<EventKind, BadRecord> {
     let number = |offset| word64(record, offset);
-    let minor = number(std::mem::offset_of!(CountsRecord, minor_faults))?;
-    let major = number(std::mem::offset_of!(CountsRecord, major_faults))?;
-    let peak_pages = number(std::mem::offset_of!(CountsRecord, peak_pages))?;
-    let is_traced = number(std::mem::offset_of!(CountsRecord, traced))? != 0;
-    let is_known = minor != UNCOUNTED && major != UNCOUNTED;
+    let minor = number(std::mem::offset_of!(RusageRecord, minor_faults))?;
+    let major = number(std::mem::offset_of!(RusageRecord, major_faults))?;
+    let peak_pages = number(std::mem::offset_of!(RusageRecord, peak_pages))?;
+    let is_traced = number(std::mem::offset_of!(RusageRecord, traced))? != 0;
+    let is_known = minor != UNKNOWN_COUNT && major != UNKNOWN_COUNT;
     let peak_rss = Bytes(peak_pages.checked_mul(PAGE.0).ok_or(BadRecord)?);
     let counts = is_known.then_some(Rusage { faults: PageFaults { minor, major }, peak_rss });
-    Ok(EventKind::Counts { counts, is_traced })
+    Ok(EventKind::Rusage { counts, is_traced })
 }
 
 /// What the kernel half's number for it stands for.
 pub(super) const fn work(raw: u32) -> Option<ReclaimKind> {
     match raw {
-        work::DIRECT => Some(ReclaimKind::Direct),
-        work::MEMCG => Some(ReclaimKind::Memcg),
-        work::COMPACTION => Some(ReclaimKind::Compaction),
-        work::KSWAPD => Some(ReclaimKind::Kswapd),
-        work::THROTTLED => Some(ReclaimKind::Throttled),
-        work::OTHER => Some(ReclaimKind::Other),
+        reclaim_kind::DIRECT => Some(ReclaimKind::Direct),
+        reclaim_kind::MEMCG => Some(ReclaimKind::Memcg),
+        reclaim_kind::COMPACTION => Some(ReclaimKind::Compaction),
+        reclaim_kind::KSWAPD => Some(ReclaimKind::Kswapd),
+        reclaim_kind::THROTTLED => Some(ReclaimKind::Throttled),
+        reclaim_kind::OTHER => Some(ReclaimKind::Other),
         _ => None,
     }
 }
@@ -221,8 +221,8 @@ mod tests {
             }))
         );
         assert_eq!(decode(&block(2)), Ok(event(EventKind::Free { address })));
-        assert_eq!(decode(&block(3)), Ok(event(EventKind::Park { address })));
-        assert_eq!(decode(&block(4)), Ok(event(EventKind::Restore { address })));
+        assert_eq!(decode(&block(3)), Ok(event(EventKind::TentativeFree { address })));
+        assert_eq!(decode(&block(4)), Ok(event(EventKind::UndoFree { address })));
         assert_eq!(
             decode(&with_words(header(8), &[0x7f00_0000_5003, 99])),
             Ok(event(EventKind::Fault {
@@ -235,8 +235,8 @@ mod tests {
         let (begin, size, stack) = (address, Bytes(8192), StackId(99));
         let mapped = |kind| with_words(header(kind), &[address.0, 8192, 99]);
         assert_eq!(decode(&mapped(11)), Ok(event(EventKind::Map { begin, size, stack })));
-        assert_eq!(decode(&mapped(12)), Ok(event(EventKind::ParkRange { begin, size })));
-        assert_eq!(decode(&header(13)), Ok(event(EventKind::RestoreRange)));
+        assert_eq!(decode(&mapped(12)), Ok(event(EventKind::TentativeUnmap { begin, size })));
+        assert_eq!(decode(&header(13)), Ok(event(EventKind::UndoUnmap)));
         let (old, old_size) = (AbsAddr(0x1000), Bytes(4096));
         assert_eq!(
             decode(&with_words(mapped(14), &[0x1000, 4096, 1])),
@@ -271,11 +271,11 @@ mod tests {
         let counts = Rusage { faults: PageFaults { minor: 70, major: 3 }, peak_rss: Bytes(9 << 12) };
         assert_eq!(
             decode(&with_words(header(17), &[70, 3, 9, 1])),
-            Ok(event(EventKind::Counts { counts: Some(counts), is_traced: true }))
+            Ok(event(EventKind::Rusage { counts: Some(counts), is_traced: true }))
         );
         assert_eq!(
             decode(&with_words(header(17), &[70, u64::MAX, 9, 0])),
-            Ok(event(EventKind::Counts { counts: None, is_traced: false }))
+            Ok(event(EventKind::Rusage { counts: None, is_traced: false }))
         );
         assert_eq!(decode(&header(6)), Ok(event(EventKind::Exec)));
         assert_eq!(decode(&header(7)), Ok(event(EventKind::Exit)));

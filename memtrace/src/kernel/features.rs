@@ -21,10 +21,10 @@ const TRIAL: Options = Options {
     max_size: Bytes(u64::MAX - 1),
     start_ns: 0,
     filter: ProcessFilter::Matching(Vec::new()),
-    tells_allocators: false,
+    records_allocators: false,
     page_sample: None,
     reclaim: false,
-    tells_mappings: false,
+    records_mappings: false,
 };
 
 /// Fails where the kernel lacks what nothing can replace, or the caller may not use it.
@@ -89,7 +89,7 @@ pub fn kernel_half() -> Result<Kernel, KernelError> {
 /// Whether the kernel can be asked what a process has mapped (`bpf_find_vma`, Linux 5.17).
 #[must_use]
 pub fn finds_mappings() -> bool {
-    settings::settings(&TRIAL).is_ok_and(|settings| Programs::fitting(settings.areas.known != 0) == Programs::Usual)
+    settings::settings(&TRIAL).is_ok_and(|settings| Programs::fitting(settings.vma.known != 0) == Programs::Usual)
 }
 
 /// Whether the programs are told which of their probes was hit (`bpf_get_attach_cookie`, Linux 5.15).

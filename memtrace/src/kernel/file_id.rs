@@ -7,15 +7,15 @@ use std::thread;
 use aya::Ebpf;
 use aya::maps::{Array, MapData};
 use aya::programs::{Program, RawTracePoint, RawTracePointRunOptions, TestRun as _};
-use memtrace_common::unwind::{Named, ObjectKey, naming};
+use memtrace_common::unwind::{FileIdReply, ObjectKey, file_id_status};
 
 use super::error::KernelError;
 use super::load::Kernel;
 use crate::model::AbsAddr;
 
 /// The programs that look, in whoever has them run: at an address, and at an open file.
-const MAPPED: &str = "name_mapped";
-const OPENED: &str = "name_opened";
+const MAPPED: &str = "file_id_mapped";
+const OPENED: &str = "file_id_opened";
 
 /// How often it is asked while another thread of memtrace changes what is mapped.
 const TRIES: usize = 1000;
@@ -23,9 +23,9 @@ const TRIES: usize = 1000;
 /// An answer as a map has it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Plain(Named);
+struct Plain(FileIdReply);
 
-// SAFETY: `Named` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
+// SAFETY: `FileIdReply` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
 unsafe impl aya::Pod for Plain {}
 
 /// Loads the programs.
@@ -52,10 +52,10 @@ pub(super) fn opened(ebpf: &mut Ebpf, file: &File) -> Option<ObjectKey> {
 
 fn ask(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<ObjectKey> {
     for _ in 0..TRIES {
-        let Named { object, verdict, .. } = answer(ebpf, name, argument)?;
-        match verdict {
-            naming::NAMED => return Some(object),
-            naming::BUSY => thread::yield_now(),
+        let FileIdReply { object, status, .. } = answer(ebpf, name, argument)?;
+        match status {
+            file_id_status::FOUND => return Some(object),
+            file_id_status::BUSY => thread::yield_now(),
             _ => return None,
         }
     }
@@ -63,13 +63,13 @@ fn ask(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<ObjectKey> {
 }
 
 /// What the program `name` says; one at a time, since all answers lie in one place.
-fn answer(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<Named> {
+fn answer(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<FileIdReply> {
     let Some(Program::RawTracePoint(program)) = ebpf.program(name) else { return None };
     let mut options = RawTracePointRunOptions::new();
     options.args[0] = argument;
     let run = program.test_run(options);
     run.inspect_err(|error| log::debug!("it cannot be asked how the kernel knows a file: {error}")).ok()?;
-    let answers: Array<&MapData, Plain> = ebpf.map("NAMED")?.try_into().ok()?;
+    let answers: Array<&MapData, Plain> = ebpf.map("FILE_ID")?.try_into().ok()?;
     answers.get(&0, 0).ok().map(|Plain(named)| named)
 }
 

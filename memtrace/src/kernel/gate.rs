@@ -49,7 +49,7 @@ impl Kernel {
     pub fn count_calls(&mut self, moment: Duration) -> Result<Calls, KernelError> {
         const ACTION: &str = "count calls";
         let begun = Instant::now();
-        self.set_gate(gate::COUNTING)?;
+        self.set_gate(gate::CALL_RATE)?;
         std::thread::sleep(moment);
         self.close()?;
         let during = begun.elapsed();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
-use memtrace_common::wire::{self, scope, selector, target};
+use memtrace_common::wire::{self, decision, filter_action, filter_key, filter_mode};
 
 use super::error::KernelError;
 use super::file_id;
@@ -34,15 +34,15 @@ pub enum ProcessFilter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     rule: FilterRule,
-    selector: wire::Selector,
+    key: wire::FilterKey,
 }
 
-/// A selector as the map takes it.
+/// A key as the map takes it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Plain(wire::Selector);
+struct Plain(wire::FilterKey);
 
-// SAFETY: `Selector` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
+// SAFETY: `FilterKey` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
 unsafe impl aya::Pod for Plain {}
 
 impl Kernel {
@@ -63,22 +63,22 @@ impl Condition {
     ///
     /// `NotFound` if there is no such user, file or group; other errors of the lookup.
     pub fn resolve(rule: FilterRule) -> io::Result<Self> {
-        let selector = match &rule.attribute {
+        let key = match &rule.attribute {
             ProcessAttribute::Comm(name) => by_comm(name),
             ProcessAttribute::Exe(path) => {
                 let file = fs::metadata(path)?;
                 by_exe(file.ino(), encoded(file.dev()))
             }
             ProcessAttribute::Cgroup(path) => {
-                wire::Selector { property: selector::CGROUP, value: [procfs::cgroup_id(path)?, 0] }
+                wire::FilterKey { property: filter_key::CGROUP, value: [procfs::cgroup_id(path)?, 0] }
             }
             ProcessAttribute::User(user) => {
                 by_user(procfs::user_id(user)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
             }
-            // Pids are listed one by one, and need no selector.
-            ProcessAttribute::Pid(_) => wire::Selector { property: 0, value: [0; 2] },
+            // Pids are listed one by one, and need no key.
+            ProcessAttribute::Pid(_) => wire::FilterKey { property: 0, value: [0; 2] },
         };
-        Ok(Self { rule, selector })
+        Ok(Self { rule, key })
     }
 
     /// Returns true if the rule's attribute is one of process `pid`. `comm` replaces the name of a process that has ended.
@@ -87,26 +87,26 @@ impl Condition {
             ProcessAttribute::Pid(excluded) => *excluded == pid,
             ProcessAttribute::Comm(_) => {
                 let comm = process.map(|process| process.comm.as_str()).or(comm);
-                comm.is_some_and(|comm| by_comm(comm) == self.selector)
+                comm.is_some_and(|comm| by_comm(comm) == self.key)
             }
-            ProcessAttribute::User(_) => process.is_some_and(|process| by_user(process.user) == self.selector),
+            ProcessAttribute::User(_) => process.is_some_and(|process| by_user(process.user) == self.key),
             ProcessAttribute::Exe(_) => process.is_some_and(|process| {
                 let (device, inode) = process.exe;
-                by_exe(inode, encoded(device)) == self.selector
+                by_exe(inode, encoded(device)) == self.key
             }),
-            ProcessAttribute::Cgroup(_) => procfs::is_in_cgroup(pid, self.selector.value[0]).unwrap_or(false),
+            ProcessAttribute::Cgroup(_) => procfs::is_in_cgroup(pid, self.key.value[0]).unwrap_or(false),
         }
     }
 }
 
 impl ProcessFilter {
-    /// Value of `Settings::scope`.
-    pub(super) const fn scope(&self) -> u32 {
+    /// Value of `Settings::filter_mode`.
+    pub(super) const fn mode(&self) -> u32 {
         match self {
-            Self::Probed => scope::PROBED,
-            Self::Listed => scope::LISTED,
-            Self::Families => scope::FAMILIES,
-            Self::Matching(_) => scope::SELECTED,
+            Self::Probed => filter_mode::ATTACHED,
+            Self::Listed => filter_mode::LISTED,
+            Self::Families => filter_mode::TREES,
+            Self::Matching(_) => filter_mode::MATCHING,
         }
     }
 
@@ -117,7 +117,7 @@ impl ProcessFilter {
 
     /// Returns true if a condition is about control groups.
     pub(super) fn by_cgroup(&self) -> bool {
-        self.conditions().iter().any(|condition| condition.selector.property == selector::CGROUP)
+        self.conditions().iter().any(|condition| condition.key.property == filter_key::CGROUP)
     }
 
     /// Returns true if the BPF programs select `pid`, judged by its present attributes. A process that has ended is judged by
@@ -141,8 +141,8 @@ impl ProcessFilter {
     /// Writes the filter to the maps of the BPF programs. memtrace itself, `own`, is never traced.
     pub(super) fn write(&self, ebpf: &mut Ebpf, own: Pid) -> Result<(), KernelError> {
         let mut verdicts = BTreeMap::new();
-        for Condition { rule, selector } in self.conditions() {
-            let selector = match &rule.attribute {
+        for Condition { rule, key } in self.conditions() {
+            let key = match &rule.attribute {
                 ProcessAttribute::Pid(pid) => {
                     list(ebpf, *pid, false)?;
                     continue;
@@ -150,36 +150,36 @@ impl ProcessFilter {
                 // On overlay file systems and those with subvolumes, the kernel's ids differ from those of `stat`.
                 ProcessAttribute::Exe(path) => open_path(path)
                     .and_then(|file| file_id::opened(ebpf, &file))
-                    .map_or(*selector, |key| by_exe(key.inode, key.device)),
-                _ => *selector,
+                    .map_or(*key, |key| by_exe(key.inode, key.device)),
+                _ => *key,
             };
-            let verdict = if rule.exclude { selector::EXCLUDE } else { selector::INCLUDE };
-            *verdicts.entry(selector).or_insert(0) |= verdict;
+            let verdict = if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE };
+            *verdicts.entry(key).or_insert(0) |= verdict;
         }
-        let mut selectors: HashMap<&mut MapData, Plain, u32> = map(ebpf, "SELECTORS")?;
-        for (selector, verdict) in verdicts {
-            selectors.insert(Plain(selector), verdict, 0).map_err(|error| failed(&error))?;
+        let mut filters: HashMap<&mut MapData, Plain, u32> = map(ebpf, "FILTERS")?;
+        for (key, verdict) in verdicts {
+            filters.insert(Plain(key), verdict, 0).map_err(|error| failed(&error))?;
         }
         list(ebpf, own, false)
     }
 }
 
 /// The kernel keeps 15 bytes of a name.
-fn by_comm(name: &str) -> wire::Selector {
+fn by_comm(name: &str) -> wire::FilterKey {
     let mut bytes = [0; 16];
     let length = name.len().min(15);
     bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
     let (low, high) = bytes.split_at(8);
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-    wire::Selector { property: selector::COMM, value: [word(low), word(high)] }
+    wire::FilterKey { property: filter_key::COMM, value: [word(low), word(high)] }
 }
 
-fn by_user(id: u32) -> wire::Selector {
-    wire::Selector { property: selector::USER, value: [u64::from(id), 0] }
+fn by_user(id: u32) -> wire::FilterKey {
+    wire::FilterKey { property: filter_key::USER, value: [u64::from(id), 0] }
 }
 
-fn by_exe(inode: u64, device: u32) -> wire::Selector {
-    wire::Selector { property: selector::EXE, value: [inode, u64::from(device)] }
+fn by_exe(inode: u64, device: u32) -> wire::FilterKey {
+    wire::FilterKey { property: filter_key::EXE, value: [inode, u64::from(device)] }
 }
 
 /// Opens the file for identification only.
@@ -195,8 +195,8 @@ fn encoded(device: u64) -> u32 {
 
 /// Decides for one process whether it is traced, whichever executable it runs.
 fn list(ebpf: &mut Ebpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
-    let mut targets: HashMap<&mut MapData, u32, u32> = map(ebpf, "TARGETS")?;
-    let value = target::FIXED | if traced { target::TRACED } else { 0 };
+    let mut targets: HashMap<&mut MapData, u32, u32> = map(ebpf, "DECISIONS")?;
+    let value = decision::FIXED | if traced { decision::TRACED } else { 0 };
     targets.insert(pid.0, value, 0).map_err(|error| failed(&error))
 }
 
@@ -253,18 +253,15 @@ mod tests {
     fn executables_are_resolved_by_stat() {
         let file = fs::metadata("/proc/self/exe").unwrap();
         let exe = condition(ProcessAttribute::Exe("/proc/self/exe".into()), false);
-        assert_eq!(exe.selector, by_exe(file.ino(), encoded(file.dev())));
+        assert_eq!(exe.key, by_exe(file.ino(), encoded(file.dev())));
         let missing = FilterRule { attribute: ProcessAttribute::Exe("/no/such/file".into()), exclude: false };
         assert_eq!(Condition::resolve(missing).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn excluded_pids_need_no_selector() {
+    fn excluded_pids_need_no_filter_key() {
         let excluded = vec![condition(ProcessAttribute::Pid(Pid(7)), true), condition(user(0), true)];
-        assert_eq!(
-            excluded.iter().map(|condition| condition.selector.property).collect::<Vec<_>>(),
-            [0, selector::USER]
-        );
+        assert_eq!(excluded.iter().map(|condition| condition.key.property).collect::<Vec<_>>(), [0, filter_key::USER]);
         let filter = ProcessFilter::Matching(excluded);
         assert!(filter.by_default() && !filter.by_cgroup() && !filter.selects(Pid(7), None));
     }

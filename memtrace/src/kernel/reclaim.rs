@@ -1,9 +1,9 @@
-//! The kernel's search for memory, followed and counted.
+//! The kernel's search for memory, followed and reclaim_counter.
 
 use std::collections::BTreeMap;
 
 use aya::maps::{HashMap, PerCpuArray};
-use memtrace_common::wire::{self, KernelThreadBook, counted, work};
+use memtrace_common::wire::{self, KernelThreadTotals, reclaim_counter, reclaim_kind};
 
 use super::decode;
 use super::error::KernelError;
@@ -31,7 +31,7 @@ const TRACEPOINTS: &[(&str, &[&str])] = &[
 ];
 const NEEDED: usize = 2;
 
-/// What the kernel half has counted of the search for memory.
+/// What the kernel half has reclaim_counter of the search for memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimCounters {
     /// By what was done; what was not done is missing.
@@ -46,7 +46,7 @@ pub struct ReclaimCounters {
 struct PlainThread(wire::KernelThread);
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct PlainBook(KernelThreadBook);
+struct PlainBook(KernelThreadTotals);
 
 // SAFETY: `KernelThread` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
 unsafe impl aya::Pod for PlainThread {}
@@ -84,7 +84,7 @@ pub(super) fn follow(kernel: &mut Kernel) -> Result<Vec<&'static str>, KernelErr
 }
 
 impl Kernel {
-    /// What has been counted of the search for memory so far, by everybody. Counters of one processor may be a little older
+    /// What has been reclaim_counter of the search for memory so far, by everybody. Counters of one processor may be a little older
     /// than those of another.
     #[must_use]
     pub fn reclaim_counters(&self) -> ReclaimCounters {
@@ -95,7 +95,7 @@ impl Kernel {
     /// each. Where there are too many of them, those of which it is longest ago are missing.
     #[must_use]
     pub fn scanned_for_groups(&self) -> BTreeMap<CgroupId, u64> {
-        let map = self.map("GROUPS").and_then(|map| HashMap::<_, u64, u64>::try_from(map).ok());
+        let map = self.map("MEMCG_SCANNED").and_then(|map| HashMap::<_, u64, u64>::try_from(map).ok());
         let all = map.iter().flat_map(HashMap::iter).filter_map(Result::ok);
         all.filter_map(|(group, pages)| Some((CgroupId::of(group)?, pages))).collect()
     }
@@ -104,19 +104,20 @@ impl Kernel {
         let map = self.map("RECLAIM").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
         let Some(map) = map else { return BTreeMap::new() };
         let effort = |work: u32| {
-            let total = |what: u32| map.get(&(work * counted::COUNT + what), 0).map_or(0, |each| each.iter().sum());
+            let total =
+                |what: u32| map.get(&(work * reclaim_counter::COUNT + what), 0).map_or(0, |each| each.iter().sum());
             ReclaimActivity {
-                times: total(counted::TIMES),
-                time: Nanoseconds(total(counted::TIME)),
-                scanned: total(counted::SCANNED),
-                scanned_active: total(counted::SCANNED_ACTIVE),
-                taken: total(counted::TAKEN),
-                reclaimed: total(counted::RECLAIMED),
-                deactivated: total(counted::DEACTIVATED),
-                written: total(counted::WRITTEN),
+                times: total(reclaim_counter::TIMES),
+                time: Nanoseconds(total(reclaim_counter::TIME)),
+                scanned: total(reclaim_counter::SCANNED),
+                scanned_active: total(reclaim_counter::SCANNED_ACTIVE),
+                taken: total(reclaim_counter::TAKEN),
+                reclaimed: total(reclaim_counter::RECLAIMED),
+                deactivated: total(reclaim_counter::DEACTIVATED),
+                written: total(reclaim_counter::WRITTEN),
             }
         };
-        let all = (0..work::COUNT).filter_map(|work| Some((decode::work(work)?, effort(work))));
+        let all = (0..reclaim_kind::COUNT).filter_map(|work| Some((decode::work(work)?, effort(work))));
         all.filter(|(_, effort)| *effort != ReclaimActivity::default()).collect()
     }
 

@@ -35,18 +35,18 @@ pub struct Options {
     /// Processes to trace.
     pub filter: ProcessFilter,
     /// Allocation events name the allocator (Linux 5.15).
-    pub tells_allocators: bool,
+    pub records_allocators: bool,
     /// Record page faults, of one page in this number.
     pub page_sample: Option<NonZeroU32>,
     /// Record reclaim, and stalls for memory.
     pub reclaim: bool,
     /// Record changes of mappings.
-    pub tells_mappings: bool,
+    pub records_mappings: bool,
 }
 
 impl Options {
     const fn follows_syscalls(&self) -> bool {
-        self.page_sample.is_some() || self.tells_mappings
+        self.page_sample.is_some() || self.records_mappings
     }
 }
 
@@ -91,14 +91,15 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         wake_mark: options.ring_size.0 / WAKE_PART,
         rings: options.rings.clamp(1, MAX_RINGS),
         max_depth: options.max_depth.min(MAX_FRAMES as u32),
-        filter_mode: options.filter.scope(),
+        filter_mode: options.filter.mode(),
         traced_by_default: options.filter.by_default().into(),
         filters_by_cgroup: options.filter.by_cgroup().into(),
-        records_allocators: options.tells_allocators.into(),
+        records_allocators: options.records_allocators.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
         // A sample of a parent's pages cannot be combined with a sample of its child's.
-        records_forks: (options.page_sample.map_or(options.tells_mappings, |sample| sample == NonZeroU32::MIN)).into(),
-        records_mappings: options.tells_mappings.into(),
+        records_forks: (options.page_sample.map_or(options.records_mappings, |sample| sample == NonZeroU32::MIN))
+            .into(),
+        records_mappings: options.records_mappings.into(),
         syscall_programs: if options.follows_syscalls() { tracepoints::programs_a_call() } else { 0 },
         task: TaskLayout::resolve(offset_of)?,
         return_instances,

@@ -24,19 +24,19 @@ const ALL: &[Tracepoint] = &[
     Tracepoint {
         name: "sched_process_exec",
         first: "process_exec",
-        others: ["process_exec_again", "process_exec_still"],
-        beside: Some("process_exec_announce"),
+        others: ["process_exec_2", "process_exec_3"],
+        beside: Some("process_exec_prefetch"),
     },
     Tracepoint {
         name: "sched_process_exit",
         first: "process_exit",
-        others: ["process_exit_again", "process_exit_still"],
+        others: ["process_exit_2", "process_exit_3"],
         beside: None,
     },
     Tracepoint {
         name: "sched_process_fork",
         first: "process_fork",
-        others: ["process_fork_again", "process_fork_still"],
+        others: ["process_fork_2", "process_fork_3"],
         beside: None,
     },
 ];
@@ -44,12 +44,12 @@ const ALL: &[Tracepoint] = &[
 /// System calls, of which most do not matter: what no program was run for is no more than what any of them was not. Where one
 /// program follows them, it does what there would be to do beside.
 const CALLS: [Tracepoint; SYSCALL_TRACEPOINTS as usize] = [
-    Tracepoint { name: "sys_enter", first: "sys_enter", others: ["sys_enter_again", "sys_enter_still"], beside: None },
+    Tracepoint { name: "sys_enter", first: "sys_enter", others: ["sys_enter_2", "sys_enter_3"], beside: None },
     Tracepoint {
         name: "sys_exit",
         first: "sys_exit",
-        others: ["sys_exit_again", "sys_exit_still"],
-        beside: Some("sys_exit_learn"),
+        others: ["sys_exit_2", "sys_exit_3"],
+        beside: Some("sys_exit_prefetch"),
     },
 ];
 
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn of_processes_what_the_first_program_missed_counts_where_no_other_stood_in() {
-        let programs = BTreeMap::from([("process_exec", 3), ("process_exec_again", 40), ("alloc", 500)]);
+        let programs = BTreeMap::from([("process_exec", 3), ("process_exec_2", 40), ("alloc", 500)]);
         assert_eq!(missed(&programs, Turns { stood_in: 2, all_busy: [0, 0] }), 501);
         assert_eq!(missed(&programs, Turns { stood_in: 4, all_busy: [0, 0] }), 500);
     }
 
     #[test]
     fn of_calls_what_each_program_missed_counts_where_all_were_in_progress() {
-        let three = BTreeMap::from([("sys_exit", 70), ("sys_exit_again", 1), ("sys_exit_still", 6)]);
+        let three = BTreeMap::from([("sys_exit", 70), ("sys_exit_2", 1), ("sys_exit_3", 6)]);
         let missed_with = |programs, all_busy| missed(programs, Turns { stood_in: 0, all_busy });
         assert_eq!([[0, 0], [2, 0], [0, 2]].map(|all_busy| missed_with(&three, all_busy)), [0, 0, 1]);
         // Where there is one program it stands for all.

@@ -140,7 +140,7 @@ impl Naive {
                     image.unmatched += 1;
                 }
             }
-            EventKind::Park { address } if self.open(pid) => {
+            EventKind::TentativeFree { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
                 let block = image.take_out(address);
                 if block.is_none() {
@@ -148,7 +148,7 @@ impl Naive {
                 }
                 image.parked.insert(tid, (address, block));
             }
-            EventKind::Restore { address } => {
+            EventKind::UndoFree { address } => {
                 if let Some(image) = self.running.get_mut(&pid)
                     && let Some(&(parked, block)) = image.parked.get(&tid)
                     && parked == address
@@ -180,13 +180,13 @@ impl Naive {
             // There was no room for the image; and the books of pages, mappings and waits are apart.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
-            | EventKind::Park { .. }
+            | EventKind::TentativeFree { .. }
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
-            | EventKind::Counts { .. }
+            | EventKind::Rusage { .. }
             | EventKind::Map { .. }
-            | EventKind::ParkRange { .. }
-            | EventKind::RestoreRange
+            | EventKind::TentativeUnmap { .. }
+            | EventKind::UndoUnmap
             | EventKind::Move { .. }
             | EventKind::Stall(_)
             | EventKind::OomKill(_)
@@ -255,8 +255,8 @@ fn any_event() -> impl Strategy<Value = Event> {
             EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator) }
         }),
         6 => address.clone().prop_map(|address| EventKind::Free { address }),
-        5 => address.clone().prop_map(|address| EventKind::Park { address }),
-        5 => address.prop_map(|address| EventKind::Restore { address }),
+        5 => address.clone().prop_map(|address| EventKind::TentativeFree { address }),
+        5 => address.prop_map(|address| EventKind::UndoFree { address }),
         2 => (stack, 0..3u64, 0..3u64).prop_map(|(id, frame, taken)| EventKind::Stack {
             id,
             stack: Box::new(Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete, taken: Duration::from_nanos(taken) }),

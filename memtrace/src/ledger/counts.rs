@@ -58,7 +58,7 @@ mod tests {
     }
 
     fn counted(minor: u64, is_traced: bool) -> EventKind {
-        EventKind::Counts { counts: counts(minor), is_traced }
+        EventKind::Rusage { counts: counts(minor), is_traced }
     }
 
     /// Of each image that has books of its pages, what was counted at its beginning and at its end.
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_read_is_not_known_of_the_next_program_either() {
-        let unknown = EventKind::Counts { counts: None, is_traced: true };
+        let unknown = EventKind::Rusage { counts: None, is_traced: true };
         let events = [unknown, EventKind::Exec, counted(50, true), EventKind::Exit];
         let ends: Vec<_> = books(events).into_iter().map(|(_, _, counts)| counts.faults()).collect();
         assert_eq!(ends, [None, None]);

@@ -61,11 +61,11 @@ impl Story {
     }
 
     fn park(self, tid: Tid, address: u64) -> Self {
-        self.event(PID, tid, 0, EventKind::Park { address: AbsAddr(address) })
+        self.event(PID, tid, 0, EventKind::TentativeFree { address: AbsAddr(address) })
     }
 
     fn restore(self, tid: Tid, address: u64) -> Self {
-        self.event(PID, tid, 0, EventKind::Restore { address: AbsAddr(address) })
+        self.event(PID, tid, 0, EventKind::UndoFree { address: AbsAddr(address) })
     }
 
     fn stack(self, id: StackId) -> Self {
@@ -163,7 +163,7 @@ fn a_park_of_an_unknown_block_is_unmatched_until_it_is_restored() {
 fn a_restore_of_what_the_thread_has_not_parked_changes_nothing() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).park(T1, A);
     let before = story.0.snapshot(EventClass::Heap, NOW);
-    let story = story.restore(T2, A).restore(T1, B).event(Pid(9), T1, 0, EventKind::Restore { address: AbsAddr(A) });
+    let story = story.restore(T2, A).restore(T1, B).event(Pid(9), T1, 0, EventKind::UndoFree { address: AbsAddr(A) });
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW), before);
     assert_eq!(story.restore(T1, A).total().live, Amount { bytes: Bytes(30), count: 2 });
 }

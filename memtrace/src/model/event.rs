@@ -34,13 +34,13 @@ pub enum EventKind {
         /// Where it lay.
         address: AbsAddr,
     },
-    /// A realloc has begun: its old block is given up, unless [`EventKind::Restore`] takes it back.
-    Park {
+    /// A realloc has begun: its old block is given up, unless [`EventKind::UndoFree`] takes it back.
+    TentativeFree {
         /// Where the old block lies.
         address: AbsAddr,
     },
     /// A realloc has failed: the block that the same thread parked is live again.
-    Restore {
+    UndoFree {
         /// Where the old block lies.
         address: AbsAddr,
     },
@@ -74,15 +74,15 @@ pub enum EventKind {
         /// Who mapped them.
         stack: StackId,
     },
-    /// Addresses are about to be unmapped or moved: they are given up, unless [`EventKind::RestoreRange`] takes them back.
-    ParkRange {
+    /// Addresses are about to be unmapped or moved: they are given up, unless [`EventKind::UndoUnmap`] takes them back.
+    TentativeUnmap {
         /// The first.
         begin: AbsAddr,
         /// How many.
         size: Bytes,
     },
     /// What the thread was about to unmap or move stays as it was.
-    RestoreRange,
+    UndoUnmap,
     /// What the thread was about to move has been moved, and may be larger or smaller now.
     Move {
         /// Where it lay.
@@ -108,7 +108,7 @@ pub enum EventKind {
     /// The process is killed for want of memory.
     OomKill(Box<OutOfMemory>),
     /// What the kernel has counted of the process, which is about to run a new program or to end.
-    Counts {
+    Rusage {
         /// What; `None` where it could not be read.
         counts: Option<Rusage>,
         /// Whether the process is traced.

@@ -96,8 +96,8 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
         match event.kind {
             EventKind::Alloc { address, .. }
             | EventKind::Free { address }
-            | EventKind::Park { address }
-            | EventKind::Restore { address } => {
+            | EventKind::TentativeFree { address }
+            | EventKind::UndoFree { address } => {
                 rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());
             }
             EventKind::Stack { id, .. } => rings[(id.0 % u64::from(shards)) as usize].push_back(event.clone()),
@@ -106,11 +106,11 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
             }
             EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
-            | EventKind::Counts { .. }
+            | EventKind::Rusage { .. }
             | EventKind::Fork { .. }
             | EventKind::Map { .. }
-            | EventKind::ParkRange { .. }
-            | EventKind::RestoreRange
+            | EventKind::TentativeUnmap { .. }
+            | EventKind::UndoUnmap
             | EventKind::Move { .. } => {
                 rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
             }
@@ -151,8 +151,8 @@ enum What {
         pages: u64,
         stack: u64,
     },
-    ParkRange(u64),
-    RestoreRange,
+    TentativeUnmap(u64),
+    UndoUnmap,
     /// Moves what the thread is about to, to another address.
     Move {
         pages: u64,
@@ -177,8 +177,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => (prop::sample::select(ReclaimKind::ALL), 0..8u64).prop_map(|(work, stack)| What::Stall { work, stack }),
         1 => Just(What::OomKill),
         4 => (1..9u64, 0..8u64).prop_map(|(pages, stack)| What::Map { pages, stack }),
-        3 => (1..9u64).prop_map(What::ParkRange),
-        1 => Just(What::RestoreRange),
+        3 => (1..9u64).prop_map(What::TentativeUnmap),
+        1 => Just(What::UndoUnmap),
         2 => (1..9u64, 1..12u64, any::<bool>()).prop_map(|(pages, to, keeps)| What::Move { pages, to, keeps }),
         1 => Just(What::Fork),
         1 => Just(What::Exec),
@@ -203,10 +203,10 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             What::Free => EventKind::Free { address },
             What::Park => {
                 parked.insert(tid, address);
-                EventKind::Park { address }
+                EventKind::TentativeFree { address }
             }
             What::Restore => match parked.get(&tid) {
-                Some(&address) => EventKind::Restore { address },
+                Some(&address) => EventKind::UndoFree { address },
                 None => continue,
             },
             What::Stack(id) => {
@@ -239,8 +239,8 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             What::Map { pages, stack } => {
                 EventKind::Map { begin: page, size: Bytes(pages * PAGE.0), stack: StackId(stack) }
             }
-            What::ParkRange(pages) => EventKind::ParkRange { begin: page, size: Bytes(pages * PAGE.0) },
-            What::RestoreRange => EventKind::RestoreRange,
+            What::TentativeUnmap(pages) => EventKind::TentativeUnmap { begin: page, size: Bytes(pages * PAGE.0) },
+            What::UndoUnmap => EventKind::UndoUnmap,
             What::Move { pages, to, keeps } => EventKind::Move {
                 old: page,
                 old_size: Bytes(3 * PAGE.0),

@@ -5,7 +5,7 @@ use super::instruction::{Arguments, Flow, Stack};
 use super::reason::Reason;
 use super::site::Cost;
 use crate::elf::Machine;
-use crate::model::Shape;
+use crate::model::Signature;
 
 /// How far behind the entry an instruction is looked for, in bytes. Where none is emulated so far, the arguments have
 /// long been moved out of their registers.
@@ -25,18 +25,18 @@ impl Needs {
     /// That the stack is as it was, and no argument.
     pub(crate) const STACK: Self = Self { arguments: Arguments::NONE, stack: true };
 
-    /// What the hook of a function of this shape needs.
-    pub(crate) fn of(shape: Shape) -> Self {
-        let arguments = match shape {
-            Shape::Alloc { size } => Arguments::of(&[size]),
-            Shape::AllocProduct { count, size } => Arguments::of(&[count, size]),
-            Shape::AllocOut { out, size } => Arguments::of(&[out, size]),
-            Shape::Realloc { old, size } => Arguments::of(&[old, size]),
-            Shape::ReallocProduct { old, count, size } => Arguments::of(&[old, count, size]),
-            Shape::Resize { block, size, extra } => Arguments::of(&[block, size, extra]),
-            Shape::Free { block } | Shape::FreeAround { block } => Arguments::of(&[block]),
+    /// What the hook of a function of this signature needs.
+    pub(crate) fn of(signature: Signature) -> Self {
+        let arguments = match signature {
+            Signature::Alloc { size } => Arguments::of(&[size]),
+            Signature::AllocProduct { count, size } => Arguments::of(&[count, size]),
+            Signature::AllocOut { out, size } => Arguments::of(&[out, size]),
+            Signature::Realloc { old, size } => Arguments::of(&[old, size]),
+            Signature::ReallocProduct { old, count, size } => Arguments::of(&[old, count, size]),
+            Signature::Resize { block, size, extra } => Arguments::of(&[block, size, extra]),
+            Signature::Free { block } | Signature::FreeAround { block } => Arguments::of(&[block]),
         };
-        Self { arguments, stack: shape.needs_return() }
+        Self { arguments, stack: signature.needs_return() }
     }
 }
 

@@ -41,7 +41,7 @@ fn offset(address: u64) -> FileOffset {
 
 fn probe(address: u64) -> Probe {
     Probe {
-        shape: Shape::Free { block: 0 },
+        signature: Signature::Free { block: 0 },
         offset: offset(address),
         return_sites: Vec::new(),
         allocator: AllocatorId::UNKNOWN,
@@ -64,10 +64,10 @@ fn kernel() -> Kernel {
         max_size,
         start_ns: 0,
         filter,
-        tells_allocators: false,
+        records_allocators: false,
         page_sample: None,
         reclaim: false,
-        tells_mappings: false,
+        records_mappings: false,
     };
     Kernel::load(&options).unwrap().0
 }

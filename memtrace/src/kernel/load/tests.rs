@@ -17,10 +17,10 @@ fn privileged_no_program_is_long_to_verify() {
         max_size: Bytes(1 << 40),
         start_ns: 0,
         filter: ProcessFilter::Matching(Vec::new()),
-        tells_allocators: true,
+        records_allocators: true,
         page_sample: NonZeroU32::new(2),
         reclaim: true,
-        tells_mappings: true,
+        records_mappings: true,
     };
     let (mut kernel, _readers) = Kernel::load(&options).unwrap();
     kernel.way().load_all().unwrap();

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use aya::Ebpf;
 use aya::maps::{MapData, RingBuf};
 use memtrace_common::unwind::ObjectKey;
-use memtrace_common::wire::WantedRecord;
+use memtrace_common::wire::TableRequestRecord;
 
 use super::take;
 use crate::kernel::error::KernelError;
@@ -28,7 +28,7 @@ pub struct TableRequestReader(RingBuf<MapData>);
 
 impl TableRequestReader {
     pub(in crate::kernel) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
-        let ring = take(ebpf, "WANTED")?.try_into();
+        let ring = take(ebpf, "TABLE_REQUESTS")?.try_into();
         ring.map(Self).map_err(|error| KernelError::from_error("read what the programs ask for", &error))
     }
 
@@ -50,11 +50,11 @@ impl AsRawFd for TableRequestReader {
 }
 
 fn parse(record: &[u8]) -> Option<TableRequest> {
-    let record: &[u8; size_of::<WantedRecord>()] = record.first_chunk()?;
+    let record: &[u8; size_of::<TableRequestRecord>()] = record.first_chunk()?;
     let word = |at: usize| record[at..].first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     let half = |at: usize| record[at..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
-    let object = offset_of!(WantedRecord, object);
-    let (begin, end) = (word(offset_of!(WantedRecord, begin))?, word(offset_of!(WantedRecord, end))?);
+    let object = offset_of!(TableRequestRecord, object);
+    let (begin, end) = (word(offset_of!(TableRequestRecord, begin))?, word(offset_of!(TableRequestRecord, end))?);
     Some(TableRequest {
         object: ObjectKey {
             inode: word(object + offset_of!(ObjectKey, inode))?,
@@ -62,7 +62,7 @@ fn parse(record: &[u8]) -> Option<TableRequest> {
             changed_ns: half(object + offset_of!(ObjectKey, changed_ns))?,
             device: half(object + offset_of!(ObjectKey, device))?,
         },
-        pid: Pid(half(offset_of!(WantedRecord, pid))?),
+        pid: Pid(half(offset_of!(TableRequestRecord, pid))?),
         range: (end != 0).then_some((AbsAddr(begin), AbsAddr(end))),
     })
 }

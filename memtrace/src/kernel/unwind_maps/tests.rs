@@ -7,7 +7,7 @@ use memtrace_common::unwind::{cfa, fp, mapping, page, row};
 
 use super::super::{Kernel, Options, Probe, Probes, ProcessFilter, RingReader, Scope};
 use super::*;
-use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Shape, StackEnd};
+use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Signature, StackEnd};
 use chain::{Function, address, here};
 
 mod chain;
@@ -93,10 +93,10 @@ impl Trace {
             max_size: Bytes(u64::MAX),
             start_ns: 0,
             filter: ProcessFilter::Probed,
-            tells_allocators: false,
+            records_allocators: false,
             page_sample: None,
             reclaim: false,
-            tells_mappings: false,
+            records_mappings: false,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }
@@ -104,7 +104,7 @@ impl Trace {
 
     fn probe(mut self, function: u64) -> Self {
         let probe = Probe {
-            shape: Shape::Alloc { size: 0 },
+            signature: Signature::Alloc { size: 0 },
             offset: FileOffset(chain::offset_in_file(function)),
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,

@@ -14,20 +14,20 @@ const ARM_PACIASP: u32 = 0xd503_233f;
 const ARM_CBZ: u32 = 0xb400_0040; // cbz x0, +8
 const ARM_RET: u32 = 0xd65f_03c0;
 
-const MALLOC: Shape = Shape::Alloc { size: 0 };
-const CALLOC: Shape = Shape::AllocProduct { count: 0, size: 1 };
-const REALLOCARRAY: Shape = Shape::ReallocProduct { old: 0, count: 1, size: 2 };
-const FREE: Shape = Shape::Free { block: 0 };
+const MALLOC: Signature = Signature::Alloc { size: 0 };
+const CALLOC: Signature = Signature::AllocProduct { count: 0, size: 1 };
+const REALLOCARRAY: Signature = Signature::ReallocProduct { old: 0, count: 1, size: 2 };
+const FREE: Signature = Signature::Free { block: 0 };
 
 /// What is chosen in a function of x86-64 of these instructions.
-fn chosen(shape: Shape, instructions: &[&[u8]]) -> (u64, Reason) {
-    chosen_among(shape, instructions, &[])
+fn chosen(signature: Signature, instructions: &[&[u8]]) -> (u64, Reason) {
+    chosen_among(signature, instructions, &[])
 }
 
-fn chosen_among(shape: Shape, instructions: &[&[u8]], symbols: &[u64]) -> (u64, Reason) {
+fn chosen_among(signature: Signature, instructions: &[&[u8]], symbols: &[u64]) -> (u64, Reason) {
     let bytes = instructions.concat();
     let code = Code { machine: Machine::X86_64, bytes: &bytes, entry: ENTRY };
-    let choice = choose(&code, Needs::of(shape), symbols);
+    let choice = choose(&code, Needs::of(signature), symbols);
     (choice.offset, choice.reason)
 }
 
@@ -125,9 +125,10 @@ fn the_window_is_what_lies_behind_the_entry_up_to_the_instruction() {
 
 #[test]
 fn the_rules_hold_for_arm_as_well() {
-    let chosen = |shape, words: &[u32]| {
+    let chosen = |signature, words: &[u32]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let choice = choose(&Code { machine: Machine::Aarch64, bytes: &bytes, entry: ENTRY }, Needs::of(shape), &[]);
+        let choice =
+            choose(&Code { machine: Machine::Aarch64, bytes: &bytes, entry: ENTRY }, Needs::of(signature), &[]);
         (choice.offset, choice.reason)
     };
     // bti c; cbz; nop; ret

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::estimate::{self, Forecast, Prices};
 use super::probe_cost;
 use crate::kernel::{Calls, Kernel, Probes};
-use crate::model::{Bytes, Pid, Shape};
+use crate::model::{Bytes, Pid, Signature};
 use crate::probe_site::Cost as ProbeCost;
 use crate::procfs;
 use crate::session::config::Percent;
@@ -44,7 +44,7 @@ impl Overhead {
         prices: Prices,
     ) -> Result<Self, Error> {
         for site in sites {
-            for (probe, _) in site.probes.iter().filter(|(probe, _)| probe.shape.hands_out()) {
+            for (probe, _) in site.probes.iter().filter(|(probe, _)| probe.signature.is_alloc()) {
                 kernel
                     .place_entry(probes, site.scope, &site.object, probe)
                     .map_err(|error| from_engines::kernel(Some(site.pid), error))?;
@@ -103,13 +103,13 @@ pub(in crate::session) fn prices(
         probe_cost::Error::Kernel(error) => from_engines::kernel(None, error),
         other => Error::Failed(format!("what a probe costs could not be measured: {other}")),
     })?;
-    let cost_of = |wanted: fn(&Shape) -> bool| {
-        let costs = sites.iter().flat_map(|site| &site.probes).filter(|(probe, _)| wanted(&probe.shape));
+    let cost_of = |wanted: fn(&Signature) -> bool| {
+        let costs = sites.iter().flat_map(|site| &site.probes).filter(|(probe, _)| wanted(&probe.signature));
         traps.of(costs.map(|&(_, cost)| cost).next().unwrap_or(ProbeCost::Emulated))
     };
     let at_return = traps.emulated.mul_f64(1.0 - ENTRY_PART);
-    let alloc = cost_of(|shape| matches!(shape, Shape::Alloc { .. }));
-    let free = cost_of(|shape| matches!(shape, Shape::Free { .. })).saturating_sub(at_return);
+    let alloc = cost_of(|signature| matches!(signature, Signature::Alloc { .. }));
+    let free = cost_of(|signature| matches!(signature, Signature::Free { .. })).saturating_sub(at_return);
     let record = if takes_stacks { RECORD + STACK } else { RECORD };
     Ok(Prices { count: alloc.saturating_sub(at_return), traps: alloc + free, record })
 }

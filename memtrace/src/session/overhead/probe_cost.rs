@@ -5,7 +5,7 @@ use std::process;
 use std::time::Duration;
 
 use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes, Scope};
-use crate::model::{AbsAddr, AllocatorId, FileOffset, Pid, Shape};
+use crate::model::{AbsAddr, AllocatorId, FileOffset, Pid, Signature};
 use crate::probe_site::Cost as ProbeCost;
 use crate::procfs;
 use crate::procfs::{Objects, ProcessError};
@@ -48,7 +48,7 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
     let mut time = |dummy: Dummy| {
         let (object, offset) = locate(dummy.address(), objects)?;
         let probe = Probe {
-            shape: Shape::Alloc { size: 0 },
+            signature: Signature::Alloc { size: 0 },
             offset,
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,

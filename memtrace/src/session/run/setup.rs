@@ -85,9 +85,9 @@ fn options(config: &Config, clock_start: Duration, selection: ProcessFilter) -> 
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter: selection,
-        tells_allocators: config.by.parts() == PartitionBy::Allocators,
+        records_allocators: config.by.parts() == PartitionBy::Allocators,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
         reclaim: config.follows(EventClass::counts_stalls),
-        tells_mappings: config.follows(EventClass::holds_mappings),
+        records_mappings: config.follows(EventClass::holds_mappings),
     }
 }

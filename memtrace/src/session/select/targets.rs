@@ -101,7 +101,15 @@ impl Site {
                     (found.file_offset, cost)
                 }
             };
-            (Probe { shape: found.shape, offset, return_sites: found.return_sites.clone(), allocator: number }, cost)
+            (
+                Probe {
+                    signature: found.signature,
+                    offset,
+                    return_sites: found.return_sites.clone(),
+                    allocator: number,
+                },
+                cost,
+            )
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }

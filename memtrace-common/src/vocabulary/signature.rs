@@ -4,10 +4,10 @@ use super::Argument;
 
 /// How a hooked function is called: which argument says what.
 ///
-/// One BPF entry program serves each shape that has a function in the table, general ones serve those that users name,
+/// One BPF entry program serves each signature that has a function in the table, general ones serve those that users name,
 /// and one return program serves them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum Signature {
     /// Returns a block of `size` bytes, or null.
     Alloc {
         /// The argument that holds the size in bytes.
@@ -34,7 +34,7 @@ pub enum Shape {
         /// The argument that holds the new size in bytes.
         size: Argument,
     },
-    /// As [`Shape::Realloc`], of `count * size` bytes.
+    /// As [`Signature::Realloc`], of `count * size` bytes.
     ReallocProduct {
         /// The argument that holds the old block's address.
         old: Argument,
@@ -58,7 +58,7 @@ pub enum Shape {
         /// The argument that holds the block's address.
         block: Argument,
     },
-    /// As [`Shape::Free`], but it may call others that give up blocks. Its return is followed, so that those are known to
+    /// As [`Signature::Free`], but it may call others that give up blocks. Its return is followed, so that those are known to
     /// be inside of it.
     FreeAround {
         /// The argument that holds the block's address.
@@ -75,10 +75,10 @@ pub const RETURN_SITE_PROGRAM: &str = "call_return_site";
 
 /// A BPF program for the entry of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Program {
+pub struct EntryProgram {
     /// Its name in the object.
     pub name: &'static str,
-    /// What it is told of the function, where it serves more than one shape; that takes Linux 5.15.
+    /// What it is told of the function, where it serves more than one signature; that takes Linux 5.15.
     pub cookie: Option<Cookie>,
 }
 
@@ -95,7 +95,7 @@ impl Cookie {
 
     /// The same of a function of allocator number `allocator`.
     #[must_use]
-    pub const fn of_allocator(self, allocator: u16) -> Self {
+    pub const fn with_allocator(self, allocator: u16) -> Self {
         Self(self.0 | (allocator as u64) << Self::ALLOCATOR_SHIFT)
     }
 
@@ -117,18 +117,18 @@ impl Cookie {
     }
 }
 
-impl Shape {
+impl Signature {
     /// Whether such a function hands out a block, and takes none for it.
     #[must_use]
-    pub const fn hands_out(&self) -> bool {
+    pub const fn is_alloc(&self) -> bool {
         matches!(self, Self::Alloc { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. })
     }
 
-    /// The BPF program that runs when a function of this shape is entered.
+    /// The BPF program that runs when a function of this signature is entered.
     ///
-    /// A shape of [`super::FUNCTIONS`] has one of its own, so that they work on every kernel; a test holds that.
+    /// A signature of [`super::FUNCTIONS`] has one of its own, so that they work on every kernel; a test holds that.
     #[must_use]
-    pub const fn entry_program(self) -> Program {
+    pub const fn entry_program(self) -> EntryProgram {
         let (name, cookie) = match self {
             Self::Alloc { size: 0 } => ("alloc_size0", None),
             Self::Alloc { size: 1 } => ("alloc_size1", None),
@@ -155,7 +155,7 @@ impl Shape {
             Self::Free { block } => ("free_any", Some(Cookie::of(Some(block), None, None))),
             Self::FreeAround { block } => ("free_around_any", Some(Cookie::of(Some(block), None, None))),
         };
-        Program { name, cookie }
+        EntryProgram { name, cookie }
     }
 
     /// Whether the function's return matters, so that it must be probed.
@@ -170,9 +170,9 @@ impl Shape {
         matches!(self, Self::Free { .. } | Self::FreeAround { .. })
     }
 
-    /// The shape by which two functions at one address can be seen, where they are called alike.
+    /// The signature by which two functions at one address can be seen, where they are called alike.
     #[must_use]
-    pub fn joined(self, other: Self) -> Option<Self> {
+    pub fn merged(self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Free { block }, Self::FreeAround { block: same })
             | (Self::FreeAround { block }, Self::Free { block: same })
@@ -193,26 +193,26 @@ mod tests {
     #[test]
     fn every_function_has_a_program_that_needs_no_cookie() {
         for function in FUNCTIONS {
-            assert_eq!(function.shape.entry_program().cookie, None, "{}", function.name);
+            assert_eq!(function.signature.entry_program().cookie, None, "{}", function.name);
         }
     }
 
     #[test]
     fn a_cookie_says_which_arguments_are_read() {
-        let program = Shape::AllocProduct { count: 4, size: 2 }.entry_program();
+        let program = Signature::AllocProduct { count: 4, size: 2 }.entry_program();
         let cookie = program.cookie.expect("no program of its own");
         assert_eq!([0, 1, 2].map(|place| cookie.argument(place)), [2, 4, COOKIE_NONE]);
-        assert_eq!(Shape::Free { block: 3 }.entry_program().cookie, Some(Cookie(0xff3)));
+        assert_eq!(Signature::Free { block: 3 }.entry_program().cookie, Some(Cookie(0xff3)));
     }
 
     #[test]
     fn a_free_that_is_also_called_otherwise_is_seen_as_a_free() {
-        let (free, around) = (Shape::Free { block: 0 }, Shape::FreeAround { block: 0 });
+        let (free, around) = (Signature::Free { block: 0 }, Signature::FreeAround { block: 0 });
         assert_eq!(
-            (free.joined(around), around.joined(free), around.joined(around)),
+            (free.merged(around), around.merged(free), around.merged(around)),
             (Some(free), Some(free), Some(around))
         );
-        assert_eq!(free.joined(Shape::FreeAround { block: 1 }), None);
-        assert_eq!(Shape::Alloc { size: 0 }.joined(Shape::Alloc { size: 1 }), None);
+        assert_eq!(free.merged(Signature::FreeAround { block: 1 }), None);
+        assert_eq!(Signature::Alloc { size: 0 }.merged(Signature::Alloc { size: 1 }), None);
     }
 }

@@ -8,12 +8,12 @@ use super::Header;
 /// the process' memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct CountsRecord {
+pub struct RusageRecord {
     /// Kind, thread, process, time.
     pub header: Header,
-    /// How many page faults needed no device; [`UNCOUNTED`]: this is not known.
+    /// How many page faults needed no device; [`UNKNOWN_COUNT`]: this is not known.
     pub minor_faults: u64,
-    /// How many page faults waited for a device; [`UNCOUNTED`]: this is not known.
+    /// How many page faults waited for a device; [`UNKNOWN_COUNT`]: this is not known.
     pub major_faults: u64,
     /// The most pages that were ever resident, of whatever program the process ran.
     pub peak_pages: u64,
@@ -22,12 +22,12 @@ pub struct CountsRecord {
 }
 
 /// Stands for a number that could not be read.
-pub const UNCOUNTED: u64 = u64::MAX;
+pub const UNKNOWN_COUNT: u64 = u64::MAX;
 
 const _: () = {
-    assert!(size_of::<CountsRecord>() == 48);
-    assert!(offset_of!(CountsRecord, minor_faults) == 16);
-    assert!(offset_of!(CountsRecord, major_faults) == 24);
-    assert!(offset_of!(CountsRecord, peak_pages) == 32);
-    assert!(offset_of!(CountsRecord, traced) == 40);
+    assert!(size_of::<RusageRecord>() == 48);
+    assert!(offset_of!(RusageRecord, minor_faults) == 16);
+    assert!(offset_of!(RusageRecord, major_faults) == 24);
+    assert!(offset_of!(RusageRecord, peak_pages) == 32);
+    assert!(offset_of!(RusageRecord, traced) == 40);
 };

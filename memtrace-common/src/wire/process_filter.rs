@@ -1,0 +1,61 @@
+//! The process filter: maps by which user space tells the BPF programs which processes to trace.
+
+use core::mem::size_of;
+
+/// Rules by which processes are traced.
+pub mod filter_mode {
+    /// Every process that hits a probe: each probe is attached to one process.
+    pub const ATTACHED: u32 = 0;
+    /// The processes with a [`super::decision`].
+    pub const LISTED: u32 = 1;
+    /// As [`LISTED`], and all their descendants.
+    pub const TREES: u32 = 2;
+    /// The processes that match the filters.
+    pub const MATCHING: u32 = 3;
+}
+
+/// Flags of the decision on a process.
+pub mod decision {
+    /// The process is traced; otherwise it is not.
+    pub const TRACED: u32 = 1;
+    /// User space has decided: an exec changes nothing.
+    pub const FIXED: u32 = 2;
+}
+
+/// A filter: a property of processes and its value. The map's value is a [`filter_action`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct FilterKey {
+    /// A constant of [`filter_key`].
+    pub property: u64,
+    /// Value as described there.
+    pub value: [u64; 2],
+}
+
+/// Properties of processes.
+pub mod filter_key {
+    /// Name of the first thread: up to 15 bytes, the rest zero (`TASK_COMM_LEN`, include/linux/sched.h).
+    pub const COMM: u64 = 1;
+    /// Real user id; the second word is zero.
+    pub const USER: u64 = 2;
+    /// The executable: inode, then device in the kernel's encoding.
+    pub const EXE: u64 = 3;
+    /// Id of a cgroup (version 2) that the process is in or below; the second word is zero.
+    pub const CGROUP: u64 = 4;
+}
+
+/// Actions of filters. If several filters match, [`filter_action::EXCLUDE`] wins.
+pub mod filter_action {
+    /// Trace the process.
+    pub const INCLUDE: u32 = 1;
+    /// Do not trace the process.
+    pub const EXCLUDE: u32 = 2;
+}
+
+/// Maximum number of filters.
+pub const MAX_FILTERS: usize = 1024;
+
+/// Maximum number of processes whose decision is kept.
+pub const MAX_DECISIONS: usize = 1 << 16;
+
+const _: () = assert!(size_of::<FilterKey>() == 24);
