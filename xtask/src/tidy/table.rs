@@ -80,6 +80,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module {
             name: "run",
             imports: &[
+                "clock",
                 "config",
                 "error",
                 "malloc_trim",
