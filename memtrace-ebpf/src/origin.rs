@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs};
-use memtrace_unwind::Begin;
+use memtrace_unwind::InitialRegisters;
 
 use crate::registers::{self, Registers};
 
@@ -19,7 +19,7 @@ pub struct Caller {
 /// Start of a stack walk.
 pub trait Origin {
     /// Returns the first frame; `registers` is memory for a copy of the registers.
-    fn begin<'copy>(&'copy self, registers: &'copy mut MaybeUninit<Registers>) -> impl Begin + 'copy;
+    fn begin<'copy>(&'copy self, registers: &'copy mut MaybeUninit<Registers>) -> impl InitialRegisters + 'copy;
 }
 
 /// A function that returns with these registers.
@@ -45,14 +45,14 @@ impl Interrupted {
 
 impl Origin for Returning<'_> {
     #[inline(always)]
-    fn begin<'copy>(&'copy self, _registers: &'copy mut MaybeUninit<Registers>) -> impl Begin + 'copy {
+    fn begin<'copy>(&'copy self, _registers: &'copy mut MaybeUninit<Registers>) -> impl InitialRegisters + 'copy {
         AtReturn { registers: self.registers, caller: self.caller }
     }
 }
 
 impl Origin for Interrupted {
     #[inline(always)]
-    fn begin<'copy>(&'copy self, registers: &'copy mut MaybeUninit<Registers>) -> impl Begin + 'copy {
+    fn begin<'copy>(&'copy self, registers: &'copy mut MaybeUninit<Registers>) -> impl InitialRegisters + 'copy {
         // SAFETY: the helper writes the size of the registers; it writes zeros if it cannot read.
         unsafe {
             bpf_probe_read_kernel(
@@ -77,7 +77,7 @@ struct AtInstruction<'copy> {
     registers: &'copy Registers,
 }
 
-impl Begin for AtInstruction<'_> {
+impl InitialRegisters for AtInstruction<'_> {
     #[inline(always)]
     fn ip(&self) -> u64 {
         registers::instruction(self.registers)
@@ -94,7 +94,7 @@ impl Begin for AtInstruction<'_> {
     }
 }
 
-impl Begin for AtReturn<'_> {
+impl InitialRegisters for AtReturn<'_> {
     #[inline(always)]
     fn ip(&self) -> u64 {
         self.caller.ip

@@ -8,7 +8,7 @@ use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{End, RecordKind, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
-use memtrace_unwind::{Begin, mix};
+use memtrace_unwind::{InitialRegisters, mix};
 
 use crate::origin::Origin;
 use crate::scratch::{NO_SLOT, Scratch, claim, release};
@@ -74,7 +74,7 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
 
 /// Returns the first frame of a walk: the address after the last executed instruction.
 #[inline(always)]
-fn leaf(from: &impl Begin) -> u64 {
+fn leaf(from: &impl InitialRegisters) -> u64 {
     if from.ip_is_return() { from.ip() } else { from.ip().wrapping_add(1) }
 }
 

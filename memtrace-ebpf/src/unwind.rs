@@ -13,7 +13,7 @@ use core::ops::ControlFlow;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use memtrace_common::unwind::Process;
 use memtrace_common::wire::{End, MAX_FRAMES};
-use memtrace_unwind::{Begin, Read, Windowed};
+use memtrace_unwind::{InitialRegisters, ReadMemory, WindowedMemory};
 
 pub use self::exec_vmas::{add as add_exec_vma, next_instruction, prefetch};
 pub use self::processes::{get as process, seed, seed_without_mappings};
@@ -25,7 +25,7 @@ use crate::settings;
 
 struct UserMemory;
 
-impl Read for UserMemory {
+impl ReadMemory for UserMemory {
     #[inline(always)]
     fn read(&mut self, address: u64, into: &mut [u64]) -> bool {
         let bytes = size_of_val(into) as u32;
@@ -70,7 +70,7 @@ pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u
 }
 
 #[inline(always)]
-fn begin(state: &mut WalkState, pid: u32, process: Process, from: &impl Begin, seed: u64) {
+fn begin(state: &mut WalkState, pid: u32, process: Process, from: &impl InitialRegisters, seed: u64) {
     state.walk.begin(from, settings::max_depth(), seed);
     state.pid = pid;
     state.process = process;
@@ -94,7 +94,7 @@ const STEPS: usize = MAX_FRAMES + 1 + MAX_URETPROBE_DEPTH as usize;
 extern "C" fn unwind_step(slot: u32) -> u64 {
     let Some(scratch) = Scratch::get(slot) else { return 1 };
     let state = &mut scratch.walk;
-    let mut memory = Windowed::new(&mut state.window, UserMemory);
+    let mut memory = WindowedMemory::new(&mut state.window, UserMemory);
     let mut table = tables::Tables { slot, generation: state.process.generation };
     match state.walk.step(&mut scratch.frames, &mut memory, &mut table) {
         ControlFlow::Continue(()) => 0,

@@ -27,7 +27,7 @@ pub const fn index(pc: u64) -> u32 {
 /// too large for an entry.
 #[inline(always)]
 #[must_use]
-pub const fn remember(pc: u64, generation: u32, rule: u32) -> Option<Entry> {
+pub const fn encode(pc: u64, generation: u32, rule: u32) -> Option<Entry> {
     if pc >> ADDRESS_BITS != 0 || rule >= MAX_RULES as u32 {
         return None;
     }
@@ -39,7 +39,7 @@ pub const fn remember(pc: u64, generation: u32, rule: u32) -> Option<Entry> {
 /// Returns the rule number in `entry` if it belongs to `pc` and this generation, which must not be 0.
 #[inline(always)]
 #[must_use]
-pub const fn recall(entry: Entry, pc: u64, generation: u32) -> Option<u32> {
+pub const fn decode(entry: Entry, pc: u64, generation: u32) -> Option<u32> {
     let [mixed, value] = entry;
     if pc >> ADDRESS_BITS != 0 || mixed ^ value != key(pc, generation) || value as u32 != generation {
         return None;
@@ -66,17 +66,17 @@ mod tests {
     #[test]
     fn empty_entry_never_hits() {
         for generation in [1, 2, u32::MAX] {
-            assert_eq!(recall([0, 0], 0, generation), None);
-            assert_eq!(recall([0, 0], 0x40_1000, generation), None);
+            assert_eq!(decode([0, 0], 0, generation), None);
+            assert_eq!(decode([0, 0], 0x40_1000, generation), None);
         }
     }
 
     #[test]
     fn oversized_values_are_not_stored() {
-        assert_eq!(remember(1 << ADDRESS_BITS, 1, 1), None);
-        assert_eq!(remember(0x1000, 1, MAX_RULES as u32), None);
-        let entry = remember(0x1000, 1, 7).unwrap();
-        assert_eq!(recall(entry, 0x1000 | 1 << ADDRESS_BITS, 1), None);
+        assert_eq!(encode(1 << ADDRESS_BITS, 1, 1), None);
+        assert_eq!(encode(0x1000, 1, MAX_RULES as u32), None);
+        let entry = encode(0x1000, 1, 7).unwrap();
+        assert_eq!(decode(entry, 0x1000 | 1 << ADDRESS_BITS, 1), None);
     }
 
     fn entries() -> impl Strategy<Value = (u64, u32, u32)> {
@@ -89,13 +89,13 @@ mod tests {
             (pc, generation, rule) in entries(),
             (other_pc, other_generation, _) in entries(),
         ) {
-            let entry = remember(pc, generation, rule).unwrap();
-            prop_assert_eq!(recall(entry, pc, generation), Some(rule));
+            let entry = encode(pc, generation, rule).unwrap();
+            prop_assert_eq!(decode(entry, pc, generation), Some(rule));
             if other_pc != pc {
-                prop_assert_eq!(recall(entry, other_pc, generation), None);
+                prop_assert_eq!(decode(entry, other_pc, generation), None);
             }
             if other_generation != generation {
-                prop_assert_eq!(recall(entry, pc, other_generation), None);
+                prop_assert_eq!(decode(entry, pc, other_generation), None);
             }
         }
 
@@ -106,11 +106,11 @@ mod tests {
             same_address: bool,
         ) {
             let other_pc = if same_address { pc } else { other_pc };
-            let first = remember(pc, generation, rule).unwrap();
-            let second = remember(other_pc, generation, other_rule).unwrap();
+            let first = encode(pc, generation, rule).unwrap();
+            let second = encode(other_pc, generation, other_rule).unwrap();
             for torn in [[first[0], second[1]], [second[0], first[1]]] {
                 for asked in [pc, other_pc] {
-                    if let Some(recalled) = recall(torn, asked, generation) {
+                    if let Some(recalled) = decode(torn, asked, generation) {
                         prop_assert!(rule == other_rule && recalled == rule);
                     }
                 }

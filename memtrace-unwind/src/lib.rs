@@ -17,8 +17,8 @@ pub mod lookup;
 mod walk;
 mod window;
 
-pub use walk::{Begin, Registers, Walk, mix};
-pub use window::{Read, WINDOW_WORDS, Window, Windowed};
+pub use walk::{InitialRegisters, Registers, Walk, mix};
+pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
 
 use memtrace_common::unwind::Rule;
 use memtrace_common::wire::End;
@@ -32,7 +32,7 @@ pub trait Memory {
 /// Unwind rules and replaced return addresses of the process that is unwound.
 pub trait Table {
     /// Returns the unwind rule at `pc`.
-    fn at(&mut self, pc: u64) -> Lookup;
+    fn lookup(&mut self, pc: u64) -> Lookup;
 
     /// Returns the original return address of stack slot `slot` if a uretprobe has replaced it.
     fn original_return(&mut self, slot: u64) -> Option<u64>;
@@ -47,7 +47,7 @@ pub struct Lookup {
     kind: Kind,
     /// [`Rule::default`] unless the kind is [`Kind::Rule`].
     rule: Rule,
-    /// [`End::NoRow`] unless the kind is [`Kind::Cut`].
+    /// [`End::NoRow`] unless the kind is [`Kind::End`].
     end: End,
 }
 
@@ -55,12 +55,12 @@ pub struct Lookup {
 enum Kind {
     Rule,
     Generated,
-    Cut,
+    End,
 }
 
 impl Lookup {
     /// Follow the frame pointer: the address is in JIT code.
-    pub const GENERATED: Self = Self { kind: Kind::Generated, ..Self::cut(End::NoRow) };
+    pub const GENERATED: Self = Self { kind: Kind::Generated, ..Self::end(End::NoRow) };
 
     /// Apply this rule.
     #[inline(always)]
@@ -72,9 +72,9 @@ impl Lookup {
     /// End the walk.
     #[inline(always)]
     #[must_use]
-    pub const fn cut(end: End) -> Self {
+    pub const fn end(end: End) -> Self {
         const NO_RULE: Rule =
             Rule { cfa_kind: 0, fp_kind: 0, ra_kind: 0, reserved: 0, cfa_offset: 0, fp_offset: 0, extra: 0 };
-        Self { kind: Kind::Cut, rule: NO_RULE, end }
+        Self { kind: Kind::End, rule: NO_RULE, end }
     }
 }

@@ -17,35 +17,35 @@ pub trait Store {
 
 /// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RuleSearch {
     /// The number of a rule.
     Rule(u32),
     /// The address is in JIT code.
     Generated,
     /// No rule, with the reason.
-    Nothing(End),
+    NoRule(End),
 }
 
 /// Finds the rule at `pc`, which must lie in `mapping`.
 #[inline(always)]
-pub fn find(store: &impl Store, mapping: &Mapping, pc: u64) -> Found {
+pub fn find(store: &impl Store, mapping: &Mapping, pc: u64) -> RuleSearch {
     match (mapping.pages_and_kind >> 24) as u8 {
         mapping::TABLE => {}
-        mapping::GENERATED => return Found::Generated,
-        mapping::PENDING => return Found::Nothing(End::TablePending),
-        _ => return Found::Nothing(End::NoTable),
+        mapping::GENERATED => return RuleSearch::Generated,
+        mapping::PENDING => return RuleSearch::NoRule(End::TablePending),
+        _ => return RuleSearch::NoRule(End::NoTable),
     }
     let address = pc.wrapping_sub(mapping.bias);
     let page = address >> PAGE_BITS;
     if page >= u64::from(mapping.pages_and_kind & 0x00ff_ffff) {
-        return Found::Nothing(End::NoRow);
+        return RuleSearch::NoRule(End::NoRow);
     }
     let rule = store
         .page(mapping.page_base.wrapping_add(page as u32))
         .and_then(|page| rule_at(store, page, address as u32 & ((1 << PAGE_BITS) - 1)));
     match rule {
-        Some(rule) => Found::Rule(rule),
-        None => Found::Nothing(End::NoRow),
+        Some(rule) => RuleSearch::Rule(rule),
+        None => RuleSearch::NoRule(End::NoRow),
     }
 }
 
@@ -82,7 +82,7 @@ pub fn search<'maps>(process: &Process, pc: u64, at: impl Fn(u32) -> Option<&'ma
 
 /// VMA that maps a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
+pub struct VmaRange {
     /// Start address.
     pub begin: u64,
     /// End address, exclusive.
@@ -91,14 +91,14 @@ pub struct Area {
     pub offset: u64,
 }
 
-/// Returns the part of `area` that is mapped from the segment of `object` around `pc`. The result is marked as unusable
+/// Returns the part of `vma` that is mapped from the segment of `object` around `pc`. The result is marked as unusable
 /// if the object has no code at `pc`, and has the object's kind if it has no table.
 #[inline(always)]
 #[must_use]
-pub fn mapping(object: &ObjectTable, area: &Area, pc: u64) -> Mapping {
+pub fn mapping(object: &ObjectTable, vma: &VmaRange, pc: u64) -> Mapping {
     let mut result = Mapping {
-        begin: area.begin,
-        end: area.end,
+        begin: vma.begin,
+        end: vma.end,
         bias: 0,
         page_base: object.page_base,
         pages_and_kind: object.pages_and_kind,
@@ -106,18 +106,18 @@ pub fn mapping(object: &ObjectTable, area: &Area, pc: u64) -> Mapping {
     if (object.pages_and_kind >> 24) as u8 != mapping::TABLE {
         return result;
     }
-    let file_offset = pc.wrapping_sub(area.begin).wrapping_add(area.offset);
+    let file_offset = pc.wrapping_sub(vma.begin).wrapping_add(vma.offset);
     for segment in &object.segments {
         if file_offset >= segment.offset && file_offset < segment.end {
             let segment_end = pc.wrapping_add(segment.end - file_offset);
             let segment_begin = pc.wrapping_sub(file_offset - segment.offset);
-            if segment_begin > area.begin {
+            if segment_begin > vma.begin {
                 result.begin = segment_begin;
             }
-            if segment_end < area.end {
+            if segment_end < vma.end {
                 result.end = segment_end;
             }
-            result.bias = area.begin.wrapping_sub(area.offset).wrapping_sub(segment.shift);
+            result.bias = vma.begin.wrapping_sub(vma.offset).wrapping_sub(segment.shift);
             return result;
         }
     }

@@ -38,7 +38,7 @@ const GENERATED: u32 = 1 << 3;
 const LEAF: u32 = 1 << 4;
 
 /// Registers at the start of a walk.
-pub trait Begin {
+pub trait InitialRegisters {
     /// The instruction pointer.
     fn ip(&self) -> u64;
     /// True if the instruction pointer is a return address, as in a return probe; else it is the next instruction.
@@ -58,7 +58,7 @@ pub struct Registers {
     pub numbered: [u64; NUMBERED],
 }
 
-impl Begin for Registers {
+impl InitialRegisters for Registers {
     fn ip(&self) -> u64 {
         self.ip
     }
@@ -98,7 +98,7 @@ enum Caller {
 impl Walk {
     /// Begins a walk of `depth` frames at most, or [`MAX_FRAMES`]. The hash begins with `seed`.
     #[inline(always)]
-    pub fn begin(&mut self, from: &impl Begin, depth: u32, seed: u64) {
+    pub fn begin(&mut self, from: &impl InitialRegisters, depth: u32, seed: u64) {
         // One at a time: a copy of 16 registers at once would go through the BPF stack, which has 512 bytes.
         macro_rules! keep {
             ($($number:literal)*) => { $(self.leaf[$number] = from.register($number);)* };
@@ -146,12 +146,12 @@ impl Walk {
             return ControlFlow::Break(End::Truncated);
         }
         let is_return = self.flags & RETURN != 0;
-        let found = table.at(if is_return { self.ip.wrapping_sub(1) } else { self.ip });
+        let found = table.lookup(if is_return { self.ip.wrapping_sub(1) } else { self.ip });
         // A replaced return address points to a trampoline, which is not in a file.
         if is_return && found.kind != Kind::Rule && self.restore_original_return(table) {
             return ControlFlow::Continue(());
         }
-        if found.kind == Kind::Cut {
+        if found.kind == Kind::End {
             return self.dead_end(frames, found.end);
         }
         // A signal handler's return address is set by the kernel, not by a call.
@@ -159,7 +159,7 @@ impl Walk {
         self.push(frames, is_return && !is_signal);
         let caller = match found.kind {
             Kind::Generated => self.by_frame_pointer(memory),
-            Kind::Rule | Kind::Cut => self.by_rule(&found.rule, memory),
+            Kind::Rule | Kind::End => self.by_rule(&found.rule, memory),
         };
         match caller {
             Ok(Caller::Call { return_address: 0, .. }) => ControlFlow::Break(self.complete()),

@@ -17,14 +17,14 @@ pub struct Window {
 }
 
 /// Access to the memory of a process.
-pub trait Read {
+pub trait ReadMemory {
     /// Fills `into` with the words from `address` on. Returns true if all of them were read.
     fn read(&mut self, address: u64, into: &mut [u64]) -> bool;
 }
 
 /// Memory read through a window.
 #[derive(Debug)]
-pub struct Windowed<'window, R> {
+pub struct WindowedMemory<'window, R> {
     window: &'window mut Window,
     source: R,
 }
@@ -37,7 +37,7 @@ impl Window {
     }
 }
 
-impl<'window, R: Read> Windowed<'window, R> {
+impl<'window, R: ReadMemory> WindowedMemory<'window, R> {
     /// Returns memory that is read from `source` and buffered in `window`.
     #[inline(always)]
     pub fn new(window: &'window mut Window, source: R) -> Self {
@@ -45,7 +45,7 @@ impl<'window, R: Read> Windowed<'window, R> {
     }
 }
 
-impl<R: Read> Memory for Windowed<'_, R> {
+impl<R: ReadMemory> Memory for WindowedMemory<'_, R> {
     #[inline(always)]
     fn word(&mut self, address: u64) -> Option<u64> {
         let window = &mut *self.window;
@@ -80,7 +80,7 @@ mod tests {
         reads: usize,
     }
 
-    impl Read for &mut Stack {
+    impl ReadMemory for &mut Stack {
         fn read(&mut self, address: u64, into: &mut [u64]) -> bool {
             self.reads += 1;
             for (index, word) in (0..).zip(into.iter_mut()) {
@@ -96,7 +96,7 @@ mod tests {
     fn adjacent_words_are_read_once() {
         let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
         let mut window = Window::default();
-        let mut memory = Windowed::new(&mut window, &mut stack);
+        let mut memory = WindowedMemory::new(&mut window, &mut stack);
         for index in 0..64 {
             assert_eq!(memory.word(0x1000 + index * 8), Some(0x1000 + index * 8));
         }
@@ -107,7 +107,7 @@ mod tests {
     fn words_near_the_stack_end_are_read_one_by_one() {
         let mut stack = Stack { base: 0x1000, words: 40, reads: 0 };
         let mut window = Window::default();
-        let mut memory = Windowed::new(&mut window, &mut stack);
+        let mut memory = WindowedMemory::new(&mut window, &mut stack);
         for index in 30..40 {
             assert_eq!(memory.word(0x1000 + index * 8), Some(0x1000 + index * 8));
         }
@@ -121,7 +121,7 @@ mod tests {
     fn unaligned_word_bypasses_the_window() {
         let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
         let mut window = Window::default();
-        let mut memory = Windowed::new(&mut window, &mut stack);
+        let mut memory = WindowedMemory::new(&mut window, &mut stack);
         assert_eq!(memory.word(0x1000), Some(0x1000));
         assert_eq!(memory.word(0x1004), Some(0x1004));
         assert_eq!(memory.word(1), None);
@@ -131,9 +131,9 @@ mod tests {
     fn forget_forces_a_new_read() {
         let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
         let mut window = Window::default();
-        assert_eq!(Windowed::new(&mut window, &mut stack).word(0x1000), Some(0x1000));
+        assert_eq!(WindowedMemory::new(&mut window, &mut stack).word(0x1000), Some(0x1000));
         window.forget();
-        assert_eq!(Windowed::new(&mut window, &mut stack).word(0x1000), Some(0x1000));
+        assert_eq!(WindowedMemory::new(&mut window, &mut stack).word(0x1000), Some(0x1000));
         assert_eq!(stack.reads, 2);
     }
 }

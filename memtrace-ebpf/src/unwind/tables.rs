@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{BLOB_ROWS, MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, MAX_RULES, Mapping, Rule};
 use memtrace_common::wire::End;
 use memtrace_unwind::cache::{self, Entry};
-use memtrace_unwind::lookup::{self, Found, Store};
+use memtrace_unwind::lookup::{self, RuleSearch, Store};
 use memtrace_unwind::{Lookup, Table};
 
 use super::{return_instances, vma};
@@ -87,26 +87,26 @@ extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
 }
 
 #[inline(always)]
-fn encode(found: Found) -> u64 {
+fn encode(found: RuleSearch) -> u64 {
     match found {
-        Found::Rule(number) => number as u64,
-        Found::Generated => GENERATED,
-        Found::Nothing(end) => (end as u64) << 32,
+        RuleSearch::Rule(number) => number as u64,
+        RuleSearch::Generated => GENERATED,
+        RuleSearch::NoRule(end) => (end as u64) << 32,
     }
 }
 
 impl Table for Tables {
     #[inline(always)]
-    fn at(&mut self, pc: u64) -> Lookup {
+    fn lookup(&mut self, pc: u64) -> Lookup {
         let entry = CACHE.get_ptr_mut(cache::index(pc));
-        let cached = entry.and_then(|entry| cache::recall(load(entry), pc, self.generation));
+        let cached = entry.and_then(|entry| cache::decode(load(entry), pc, self.generation));
         let found = match cached {
             Some(number) => number as u64,
             None => {
                 let found = unwind_find_rule(self.slot, pc);
                 if let Some(entry) = entry
                     && found <= u32::MAX as u64
-                    && let Some(new) = cache::remember(pc, self.generation, found as u32)
+                    && let Some(new) = cache::encode(pc, self.generation, found as u32)
                 {
                     store(entry, new);
                 }
@@ -121,7 +121,7 @@ impl Table for Tables {
         {
             return Lookup::rule(rule);
         }
-        Lookup::cut(decode_end(found >> 32))
+        Lookup::end(decode_end(found >> 32))
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{Mapping, ObjectKey, mapping};
 use memtrace_common::wire::End;
-use memtrace_unwind::lookup::{self, Area};
+use memtrace_unwind::lookup::{self, VmaRange};
 
 use super::objects;
 use crate::file_id;
@@ -143,17 +143,17 @@ extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
         return FOUND;
     }
     let Some(table) = objects::table(*pid, &vma.object, begin, end) else { return PENDING };
-    copy_mapping(mapping, &lookup::mapping(table, &area(vma), pc));
+    copy_mapping(mapping, &lookup::mapping(table, &range(vma), pc));
     if objects::is_current(&vma.object, table) { FOUND } else { BUSY }
 }
 
 /// Returns the addresses of a VMA. They are read again, because values that are kept across a call need stack, of which
 /// none is left (see [`clear`]).
 #[inline(always)]
-fn area(vma: &Vma) -> Area {
+fn range(vma: &Vma) -> VmaRange {
     // SAFETY: they are borrowed for reading.
     unsafe {
-        Area {
+        VmaRange {
             begin: read_volatile(&raw const vma.begin),
             end: read_volatile(&raw const vma.end),
             offset: read_volatile(&raw const vma.offset),

@@ -67,13 +67,13 @@ fn tables() -> (Tables, Process) {
 }
 
 /// Looks up `pc`; `None` if it is in no mapping.
-fn find_in(tables: &Tables, process: &Process, pc: u64) -> Option<Found> {
+fn find_in(tables: &Tables, process: &Process, pc: u64) -> Option<RuleSearch> {
     let mapping = search(process, pc, |index| tables.mappings.get(index as usize))?;
     assert!(holds(mapping, pc));
     Some(find(tables, mapping, pc))
 }
 
-fn found(pc: u64) -> Option<Found> {
+fn lookup_rule(pc: u64) -> Option<RuleSearch> {
     let (tables, process) = tables();
     find_in(&tables, &process, pc)
 }
@@ -92,7 +92,7 @@ fn address_gets_the_rule_of_the_last_row_at_or_before_it() {
         (0x11000, 7),
         (0x11fff, 7),
     ] {
-        assert_eq!(found(pc), Some(Found::Rule(rule)), "{pc:#x}");
+        assert_eq!(lookup_rule(pc), Some(RuleSearch::Rule(rule)), "{pc:#x}");
     }
 }
 
@@ -102,40 +102,40 @@ fn rows_in_a_second_blob_are_found() {
     // An address in the object is the process's address minus the bias: the object's second page is at 0x40000.
     tables.mappings[5].pages_and_kind = 2;
     for (pc, rule) in [(0x40000, 9), (0x407ff, 9), (0x40800, 10), (0x40fff, 10)] {
-        assert_eq!(find_in(&tables, &process, pc), Some(Found::Rule(rule)), "{pc:#x}");
+        assert_eq!(find_in(&tables, &process, pc), Some(RuleSearch::Rule(rule)), "{pc:#x}");
     }
 }
 
 #[test]
 fn mapping_without_a_table_gives_its_reason() {
-    assert_eq!(found(0x20010), Some(Found::Generated));
-    assert_eq!(found(0x30010), Some(Found::Nothing(End::TablePending)));
-    assert_eq!(found(0x38010), Some(Found::Nothing(End::NoTable)));
+    assert_eq!(lookup_rule(0x20010), Some(RuleSearch::Generated));
+    assert_eq!(lookup_rule(0x30010), Some(RuleSearch::NoRule(End::TablePending)));
+    assert_eq!(lookup_rule(0x38010), Some(RuleSearch::NoRule(End::NoTable)));
 }
 
 #[test]
 fn addresses_outside_mappings_are_not_found() {
     for pc in [0, 0xffff, 0x12000, 0x1ffff, 0x21000, 0x3ffff, 0x41000, u64::MAX] {
-        assert_eq!(found(pc), None, "{pc:#x}");
+        assert_eq!(lookup_rule(pc), None, "{pc:#x}");
     }
 }
 
 #[test]
 fn page_beyond_the_object_has_no_row() {
     // The second object has one page, and the mapping starts after it.
-    assert_eq!(found(0x40000), Some(Found::Nothing(End::NoRow)));
+    assert_eq!(lookup_rule(0x40000), Some(RuleSearch::NoRule(End::NoRow)));
 }
 
 #[test]
 fn unwritten_page_has_no_row() {
     let (mut tables, process) = tables();
     tables.pages[10] = 0;
-    assert_eq!(find_in(&tables, &process, 0x10100), Some(Found::Nothing(End::NoRow)));
+    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
     tables.pages.clear();
-    assert_eq!(find_in(&tables, &process, 0x10100), Some(Found::Nothing(End::NoRow)));
+    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
     let (mut tables, process) = self::tables();
     tables.blobs.clear();
-    assert_eq!(find_in(&tables, &process, 0x10100), Some(Found::Nothing(End::NoRow)));
+    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn maximum_number_of_mappings_is_searched() {
     tables.mappings = (0..u64::from(count)).map(|index| mapping(index << 20, 1, 0, 0, mapping::GENERATED)).collect();
     let process = Process { base: 0, count, generation: 1, code_pages: 0 };
     for index in 0..count {
-        assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0xfff), Some(Found::Generated));
+        assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0xfff), Some(RuleSearch::Generated));
         assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0x1000), None);
     }
 }
@@ -158,7 +158,7 @@ fn maximum_number_of_rows_is_searched() {
         tables.blobs[0][1 + address as usize] = row(address, 100 + address as u32);
     }
     for address in 0..1 << PAGE_BITS {
-        assert_eq!(find_in(&tables, &process, 0x10000 + address), Some(Found::Rule(100 + address as u32)));
+        assert_eq!(find_in(&tables, &process, 0x10000 + address), Some(RuleSearch::Rule(100 + address as u32)));
     }
 }
 
@@ -173,33 +173,33 @@ fn object(kind: u8) -> ObjectTable {
 #[test]
 fn vma_gives_the_mapping_of_the_segment_around_pc() {
     let object = object(mapping::TABLE);
-    let area = Area { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
+    let vma = VmaRange { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
     for (pc, begin, end, address) in [
         (0x7000_0000, 0x7000_0000, 0x7000_2000, 0x1_1000),
         (0x7000_1fff, 0x7000_0000, 0x7000_2000, 0x1_2fff),
         (0x7000_4800, 0x7000_4800, 0x7000_5000, 0x2_5800),
         (0x7000_4fff, 0x7000_4800, 0x7000_5000, 0x2_5fff),
     ] {
-        let made = super::mapping(&object, &area, pc);
+        let made = super::mapping(&object, &vma, pc);
         assert_eq!((made.begin, made.end), (begin, end), "{pc:#x}");
         assert_eq!((made.page_base, made.pages_and_kind), (7, 40), "{pc:#x}");
         assert_eq!(pc.wrapping_sub(made.bias), address, "{pc:#x}");
     }
     // A segment of which only the middle is mapped.
-    let part = Area { begin: 0x1000, end: 0x2000, offset: 0x2000 };
+    let part = VmaRange { begin: 0x1000, end: 0x2000, offset: 0x2000 };
     let made = super::mapping(&object, &part, 0x1234);
     assert_eq!((made.begin, made.end, 0x1234u64.wrapping_sub(made.bias)), (0x1000, 0x2000, 0x1_2234));
 }
 
 #[test]
 fn vma_without_code_or_table_is_marked_unusable() {
-    let area = Area { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
-    let made = super::mapping(&object(mapping::TABLE), &area, 0x7000_2000);
+    let vma = VmaRange { begin: 0x7000_0000, end: 0x7000_6000, offset: 0x1000 };
+    let made = super::mapping(&object(mapping::TABLE), &vma, 0x7000_2000);
     assert!(holds(&made, 0x7000_2000) && !holds(&made, 0x7000_1fff) && !holds(&made, 0x7000_4800));
     assert_eq!(made.pages_and_kind >> 24, u32::from(mapping::UNUSABLE));
     for kind in [mapping::PENDING, mapping::UNUSABLE, mapping::GENERATED] {
-        let made = super::mapping(&object(kind), &area, 0x7000_2000);
-        assert_eq!((made.begin, made.end), (area.begin, area.end));
+        let made = super::mapping(&object(kind), &vma, 0x7000_2000);
+        assert_eq!((made.begin, made.end), (vma.begin, vma.end));
         assert_eq!(made.pages_and_kind >> 24, u32::from(kind));
     }
 }

@@ -27,9 +27,9 @@ struct Code {
 }
 
 impl Table for &Code {
-    fn at(&mut self, pc: u64) -> Lookup {
+    fn lookup(&mut self, pc: u64) -> Lookup {
         let range = self.ranges.iter().find(|(range, _)| range.contains(&pc));
-        range.map_or(Lookup::cut(End::NoMapping), |&(_, found)| found)
+        range.map_or(Lookup::end(End::NoMapping), |&(_, found)| found)
     }
 
     fn original_return(&mut self, slot: u64) -> Option<u64> {
@@ -38,9 +38,9 @@ impl Table for &Code {
 }
 
 /// Frames and end of a walk.
-type Found = (Vec<u64>, End);
+type WalkResult = (Vec<u64>, End);
 
-fn walk_to(depth: u32, registers: &Registers, stack: &Stack, code: &Code) -> Found {
+fn walk_to(depth: u32, registers: &Registers, stack: &Stack, code: &Code) -> WalkResult {
     let mut walk = Walk::default();
     let mut frames = [0; MAX_FRAMES];
     walk.begin(registers, depth, 0);
@@ -52,7 +52,7 @@ fn walk_to(depth: u32, registers: &Registers, stack: &Stack, code: &Code) -> Fou
     panic!("the walk does not terminate");
 }
 
-fn walk(registers: &Registers, stack: &Stack, code: &Code) -> Found {
+fn walk(registers: &Registers, stack: &Stack, code: &Code) -> WalkResult {
     walk_to(MAX_FRAMES as u32, registers, stack, code)
 }
 

@@ -23,7 +23,7 @@ impl Memory for &Arbitrary {
 }
 
 impl Table for &Arbitrary {
-    fn at(&mut self, pc: u64) -> Lookup {
+    fn lookup(&mut self, pc: u64) -> Lookup {
         pick(&self.found, pc)
     }
 
@@ -49,7 +49,7 @@ fn lookups() -> impl Strategy<Value = Lookup> {
     prop_oneof![
         8 => rules,
         1 => Just(Lookup::GENERATED),
-        1 => prop::sample::select(vec![End::NoMapping, End::NoRow, End::NoTable]).prop_map(Lookup::cut),
+        1 => prop::sample::select(vec![End::NoMapping, End::NoRow, End::NoTable]).prop_map(Lookup::end),
     ]
 }
 

@@ -2,11 +2,11 @@
 
 use super::*;
 
-fn walk_one_frame(rule: Rule, stack: &Stack) -> Found {
+fn walk_one_frame(rule: Rule, stack: &Stack) -> WalkResult {
     walk(&after_call(0x1010, SP, SP + 0x100), stack, &code(rule))
 }
 
-fn ended_at_leaf(end: End) -> Found {
+fn ended_at_leaf(end: End) -> WalkResult {
     (vec![0x1010], end)
 }
 
@@ -20,7 +20,7 @@ fn unmapped_address_is_the_last_frame() {
 fn address_without_a_rule_is_the_last_frame() {
     for end in [End::TablePending, End::NoTable, End::NoRow] {
         let mut code = code(sp(8));
-        code.ranges.push((0x5000..0x6000, Lookup::cut(end)));
+        code.ranges.push((0x5000..0x6000, Lookup::end(end)));
         let found = walk(&after_call(0x1010, SP, 0), &Stack::from([(SP, 0x5010)]), &code);
         assert_eq!(found, (vec![0x1010, 0x5010], end));
     }
@@ -147,7 +147,7 @@ fn stack_exactly_as_deep_as_requested_is_complete() {
     assert_eq!(walk_to(2, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020], End::Truncated));
 }
 
-fn in_generated_code(fp: u64, stack: &Stack) -> Found {
+fn in_generated_code(fp: u64, stack: &Stack) -> WalkResult {
     let code = Code { ranges: vec![(0x1000..0x2000, Lookup::GENERATED)], replaced_returns: BTreeMap::new() };
     walk(&after_call(0x1010, SP, fp), stack, &code)
 }

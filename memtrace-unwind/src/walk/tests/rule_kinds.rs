@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn complete(frames: &[u64]) -> Found {
+fn complete(frames: &[u64]) -> WalkResult {
     (frames.to_vec(), End::Complete)
 }
 
