@@ -1,6 +1,7 @@
 //! Temporary directories.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::ops::Deref;
@@ -17,7 +18,7 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     #[must_use]
     pub fn new() -> Self {
-        Self::create_in(&env::temp_dir())
+        Self::create_in(&env::temp_dir().canonicalize().expect("the temporary directory exists"))
     }
 
     /// Creates a directory whose files are in shared memory, not on a disk.
@@ -51,14 +52,38 @@ impl Scratch {
         path
     }
 
-    /// Copies an executable; every user may run the copy.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.join(name)
+    }
+
+    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.join(name);
+        fs::write(&path, content).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        path
+    }
+
+    /// Copies an executable or a library; every user may run the copy.
     ///
     /// Another process copies it. If this process had the copy open for writing, a child that another test starts could
     /// inherit the descriptor, and running the copy would fail with `ETXTBSY` until the child exits.
-    #[must_use]
-    pub fn program(&self, from: &Path, name: &str) -> PathBuf {
+    pub fn copy(&self, from: impl AsRef<OsStr>, name: &str) -> PathBuf {
         let path = self.join(name);
         process::run(Command::new("install").args(["-m", "755"]).arg(from).arg(&path));
+        path
+    }
+
+    /// Writes an executable script.
+    pub fn script(&self, name: &str, content: &str) -> PathBuf {
+        let text = self.write(&format!("{name}.text"), content.as_bytes());
+        self.copy(text, name)
+    }
+
+    /// Compiles C.
+    pub fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
+        let source = self.write(&format!("{name}.c"), source.as_bytes());
+        let path = self.join(name);
+        process::run(Command::new(compiler).arg("-o").arg(&path).arg(source).args(options));
         path
     }
 }

@@ -28,7 +28,7 @@ impl Overlay {
     /// Copies an executable into the lower layer and returns its path in the overlay.
     #[must_use]
     pub fn program(&self, from: &Path, name: &str) -> PathBuf {
-        let lower = self.0.program(from, &format!("lower/{name}"));
+        let lower = self.0.copy(from, &format!("lower/{name}"));
         let merged = self.0.join("root").join(name);
         assert!(merged.exists(), "{} is not in the overlay", lower.display());
         merged

@@ -109,7 +109,7 @@ fn a_file_that_cannot_be_run_is_told_apart() {
     let Err(LaunchError::NotRunnable { source, .. }) = result else { panic!("{result:?}") };
     assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
     let scratch = Scratch::new();
-    let script = scratch.program("script", "#!/no/such/interpreter\n");
+    let script = scratch.script("script", "#!/no/such/interpreter\n");
     let result = prepare(&[script.to_str().unwrap()]).release();
     let Err(LaunchError::NotRunnable { source, .. }) = result else { panic!("{result:?}") };
     assert!(source.to_string().contains("interpreter"));
@@ -118,9 +118,9 @@ fn a_file_that_cannot_be_run_is_told_apart() {
 #[test]
 fn scripts_run_with_and_without_a_first_line() {
     let scratch = Scratch::new();
-    let script = scratch.program("with", "#!/bin/sh\nexit $1\n");
+    let script = scratch.script("with", "#!/bin/sh\nexit $1\n");
     assert_eq!(run(&[script.to_str().unwrap(), "7"]).code(), Some(7));
-    let script = scratch.program("without", "exit $1\n");
+    let script = scratch.script("without", "exit $1\n");
     assert_eq!(run(&[script.to_str().unwrap(), "8"]).code(), Some(8));
 }
 

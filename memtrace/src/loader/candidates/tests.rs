@@ -76,14 +76,14 @@ fn a_linked_allocator_is_foretold_beside_libc() {
 fn scripts_are_followed_to_what_runs_them() {
     let scratch = Scratch::new();
     let interpreter = scratch.compile("musl-gcc", "interpreter", COPY, &[]);
-    let first = scratch.program("first", &format!("#! {} -x\n", interpreter.display()));
-    let second = scratch.program("second", &format!("#!{}\n", first.display()));
+    let first = scratch.script("first", &format!("#! {} -x\n", interpreter.display()));
+    let second = scratch.script("second", &format!("#!{}\n", first.display()));
     let kinds: Vec<Kind> = candidates(&second, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [Kind::Musl]);
-    let by_env = scratch.program("by-env", &format!("#!/usr/bin/env -S A=b {} x\n", interpreter.display()));
+    let by_env = scratch.script("by-env", &format!("#!/usr/bin/env -S A=b {} x\n", interpreter.display()));
     let kinds: Vec<Kind> = candidates(&by_env, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
     assert!(kinds.contains(&Kind::Glibc) && kinds.contains(&Kind::Musl), "{kinds:?}");
-    let bare = scratch.program("bare", "exit 0\n");
+    let bare = scratch.script("bare", "exit 0\n");
     let kinds: Vec<Kind> = candidates(&bare, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [Kind::Glibc]);
 }
@@ -92,7 +92,7 @@ fn scripts_are_followed_to_what_runs_them() {
 fn a_script_that_runs_itself_comes_to_an_end() {
     let scratch = Scratch::new();
     let path = scratch.path("loop");
-    scratch.program("loop", &format!("#!{}\n", path.display()));
+    scratch.script("loop", &format!("#!{}\n", path.display()));
     assert!(candidates(&path, &mut Objects::new()).is_empty());
     assert_eq!(programs(path.as_os_str(), None).len(), MAX_SCRIPTS + 1);
 }

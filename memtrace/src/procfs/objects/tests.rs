@@ -153,7 +153,7 @@ fn privileged_a_program_of_another_mount_namespace_is_read() {
         "mount -t tmpfs none {0} && cp /bin/cat {0}/program && exec {0}/program",
         scratch.path("inside").display()
     );
-    let script = scratch.program("script", &format!("#!/bin/sh\nexec unshare --mount sh -c '{script}'\n"));
+    let script = scratch.script("script", &format!("#!/bin/sh\nexec unshare --mount sh -c '{script}'\n"));
     let running = Running::start(&script);
     assert!(!program.exists(), "the mount is not private");
     let mut objects = Objects::new();
