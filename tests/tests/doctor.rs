@@ -168,7 +168,7 @@ fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
 fn missing_capabilities_are_named_and_untried_checks_warn() {
     let scratch = Scratch::new();
     let victim = victim::start_with("steady", &["100"]);
-    let output = doctor_through(&NOBODY, &scratch.copy(&tracer::binary(), "memtrace"), Some(victim.pid()));
+    let output = doctor_through(&NOBODY, &scratch.copy(tracer::binary(), "memtrace"), Some(victim.pid()));
     assert_eq!(output.code, Some(NOT_PERMITTED), "{output:#?}");
     let process = format!("process {}", victim.pid());
     assert_eq!(output.subjects("fail"), ["CAP_BPF", "CAP_PERFMON", &process]);
@@ -192,7 +192,7 @@ fn missing_capabilities_are_named_and_untried_checks_warn() {
 #[test]
 fn capabilities_named_by_the_remedy_suffice_to_trace() {
     let scratch = Scratch::new();
-    let copy = scratch.copy(&tracer::binary(), "memtrace");
+    let copy = scratch.copy(tracer::binary(), "memtrace");
     let output = doctor_through(&NOBODY, &copy, None);
     let remedy = output.findings_on("CAP_BPF")[0].remedy.clone().expect("a missing capability has a remedy");
     let named = remedy.split("setcap ").nth(1).and_then(|rest| rest.split("=ep ").next()).expect("a call of setcap");

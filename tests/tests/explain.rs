@@ -283,7 +283,7 @@ fn kernel_threads_tids_and_dead_pids_are_refused() {
 #[test]
 fn unprivileged_user_can_explain_only_own_processes() {
     let scratch = Scratch::new();
-    let copy = scratch.copy(&tracer::binary(), "memtrace");
+    let copy = scratch.copy(tracer::binary(), "memtrace");
     let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let as_nobody = |pid: u32| {
         let mut command = Command::new("setpriv");
@@ -297,7 +297,7 @@ fn unprivileged_user_can_explain_only_own_processes() {
     assert!(text.contains("CAP_SYS_PTRACE"), "{text}");
     others.finish();
 
-    let program = scratch.copy(&victim::path("heaps"), "heaps");
+    let program = scratch.copy(victim::path("heaps"), "heaps");
     let mut own = Victim::start(Command::new("setpriv").args(user).arg(program).arg("0"));
     let info: Mallinfo = serde_json::from_str(&own.process().read_line()).expect("the victim prints mallinfo2");
     own.wait_until_reading_stdin();

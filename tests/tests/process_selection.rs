@@ -77,7 +77,7 @@ fn children_of_a_command_are_traced_by_default() {
 
 /// Copies the victim `short_lived` to a unique name.
 fn copy_short_lived(scratch: &Scratch, name: &str) -> PathBuf {
-    scratch.copy(&victim::path("short_lived"), name)
+    scratch.copy(victim::path("short_lived"), name)
 }
 
 /// Starts the trace, then runs the command, which becomes `short_lived`. Asserts that this process alone was traced,
@@ -130,7 +130,7 @@ fn cgroup_selects_processes_of_nested_cgroups() {
 #[test]
 fn exclude_overrides_other_selections() {
     let scratch = Scratch::new();
-    let left_out = scratch.copy(&victim::path("exact"), "mt-left-out");
+    let left_out = scratch.copy(victim::path("exact"), "mt-left-out");
     let mut left_out = Victim::start(&mut Command::new(left_out));
     let trace = Trace::system_wide().options(&["--comm", "mt-left-out", "--comm", "mt-left-in"]);
     let tracer = trace.option("--exclude").option(format!("pid={}", left_out.pid())).start();

@@ -134,14 +134,14 @@ fn invalid_option_values_are_refused() {
 
 /// Runs memtrace as user nobody, from a directory that this user can read.
 fn as_nobody(scratch: &Scratch, trace: Trace) -> memtrace_tests::Outcome {
-    let copy = scratch.copy(&tracer::binary(), "memtrace");
+    let copy = scratch.copy(tracer::binary(), "memtrace");
     trace.binary(&copy).wrapped_in(&["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]).run()
 }
 
 #[test]
 fn missing_capabilities_are_named() {
     let scratch = Scratch::new();
-    let steady = scratch.copy(&victim::path("steady"), "steady");
+    let steady = scratch.copy(victim::path("steady"), "steady");
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&steady).arg("100");
     let victim = Victim::start(&mut command);
