@@ -26,7 +26,6 @@ const FLAGS: &[&str] = &[
 const GLIBC: &[&str] = &[
     "aligned",
     "churn",
-    "counted",
     "exact",
     "exec",
     "flood",
@@ -40,6 +39,7 @@ const GLIBC: &[&str] = &[
     "process_tree",
     "ranges",
     "realloc",
+    "rusage",
     "short_lived",
     "sizes",
     "steady",
@@ -119,11 +119,17 @@ fn compile_allocator_victims(out: &Path, ledger: &Path) {
     const JEMALLOC: &[&str] = &["-l:libjemalloc.a", "-lstdc++", "-lm"];
     const TCMALLOC: &[&str] = &["-l:libtcmalloc_minimal.a", "-lstdc++", "-lm"];
     let shared = ["-std=c11", "-fPIC", "-shared"];
-    compile("gcc", &shared, &["named.c"], &[], &out.join("libnamed.so"));
+    compile("gcc", &shared, &["prefixed.c"], &[], &out.join("libprefixed.so"));
     compile("gcc", &["-std=c11"], &["pool.c"], &[ledger], &out.join("pool"));
     let here = format!("-Wl,-rpath,{}", out.display());
-    let named = out.join("libnamed.so");
-    compile("gcc", &["-std=c11", "-DPREFIX=mine_", &here], &["family.c"], &[ledger, &named], &out.join("family.named"));
+    let prefixed_library = out.join("libprefixed.so");
+    compile(
+        "gcc",
+        &["-std=c11", "-DPREFIX=mine_", &here],
+        &["family.c"],
+        &[ledger, &prefixed_library],
+        &out.join("family.prefixed"),
+    );
     let families: &[(&str, &[&str], &[&str])] = &[
         ("family.static", &["-static"], &[]),
         ("family.static_pie", &["-static-pie"], &[]),

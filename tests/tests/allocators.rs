@@ -161,7 +161,7 @@ fn custom_global_allocator_in_rust() {
 
 #[test]
 fn allocator_option_traces_functions_with_a_prefix() {
-    assert_exact("family.named", &["500"], &["--allocator", "libnamed.so:mine_"]);
+    assert_exact("family.prefixed", &["500"], &["--allocator", "libprefixed.so:mine_"]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn reported_faults(report: &Report, pid: u32) -> [u64; 2] {
 /// Traces the victim with the options of `trace`, which receives it and its first child, sampling one page in
 /// `interval`.
 fn assert_rusage_matches(interval: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
-    let mut victim = victim::start("counted");
+    let mut victim = victim::start("rusage");
     let line = victim.process().read_line();
     let Ready { early } = serde_json::from_str(&line).expect("the victim prints its child");
     wait_until_reading_stdin(early);
@@ -82,10 +82,10 @@ fn faults_and_rss_of_a_process_tree_match_the_kernel() {
 
 #[test]
 fn faults_and_rss_of_an_executable_match_the_kernel() {
-    assert_rusage_matches("64", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
+    assert_rusage_matches("64", |_, _| Trace::system_wide().option("--exe").option(victim::path("rusage")));
 }
 
 #[test]
 fn faults_and_rss_match_with_an_empty_sample() {
-    assert_rusage_matches("4000000000", |_, _| Trace::system_wide().option("--exe").option(victim::path("counted")));
+    assert_rusage_matches("4000000000", |_, _| Trace::system_wide().option("--exe").option(victim::path("rusage")));
 }
