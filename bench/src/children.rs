@@ -8,12 +8,12 @@ use harness::{Process, Victim};
 /// Longer than any step of a benchmark; `cargo xtask bench` limits the whole run.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Starts a tracer, whose standard error is read.
+/// Starts a tracer; its standard error is read.
 pub(crate) fn start_tracer(command: &mut Command) -> Process {
     Process::start(command).with_timeout(TIMEOUT)
 }
 
-/// Starts a victim, whose warnings go to the user, and waits until it is at its barrier.
+/// Starts a victim and waits until it is at its barrier. Its warnings go to the user.
 pub(crate) fn start_victim(command: &mut Command) -> Victim {
     Victim::wait_for(Process::start_with_inherited_stderr(command).with_timeout(TIMEOUT))
 }

@@ -43,7 +43,7 @@ pub(crate) struct Faults {
     touched: u64,
     /// Lost events of all rounds by loss reason.
     lost: BTreeMap<String, u64>,
-    /// Number of compared sites, and number of those whose estimate is within the error that memtrace states.
+    /// Number of compared sites, and number of accurate estimates: those within the error that memtrace states.
     sites: usize,
     within: usize,
 }
@@ -170,8 +170,8 @@ fn finish(mut compiler: Child) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("the compiler ended with {status}") }
 }
 
-/// Compares the largest sites of `reference` by touched bytes. Returns their number, and the number of those whose estimate is
-/// within the error that it states.
+/// Compares the largest sites of `reference` by touched bytes. Returns their number, and the number of estimates
+/// within the error that they state.
 fn compare(reference: &Report, estimate: &Report) -> (usize, usize) {
     let mut sites: Vec<_> = sites_of(reference).into_iter().collect();
     sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.bytes));

@@ -201,7 +201,7 @@ impl Process {
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
         let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let milliseconds = i32::try_from(timeout.as_millis()).expect("time limits are short");
-        // SAFETY: the pointer is to one pollfd, whose descriptor is open.
+        // SAFETY: the pointer is to one pollfd with an open descriptor.
         unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
     }
 

@@ -96,7 +96,7 @@ impl Report {
         self.processes.iter().filter(|process| process.pid == pid).collect()
     }
 
-    /// Returns the stacks whose leaf is the function `name`.
+    /// Returns the stacks with the function `name` as leaf.
     pub fn stacks_with_leaf<'report>(&'report self, name: &str) -> impl Iterator<Item = &'report Stack> {
         self.stacks.iter().filter(move |stack| stack.leaf().is_some_and(|leaf| leaf.name.as_deref() == Some(name)))
     }

@@ -21,7 +21,7 @@ impl Scratch {
         Self::create_in(&env::temp_dir().canonicalize().expect("the temporary directory exists"))
     }
 
-    /// Creates a directory whose files are in shared memory, not on a disk.
+    /// Creates a directory in shared memory, not on a disk.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::create_in(Path::new("/dev/shm"))
@@ -104,7 +104,7 @@ impl Deref for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A failed test must not panic again; what cannot be removed stays in the temporary directory.
+        // A failed test must not panic again; the files can stay in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Variants of the benchmark: a victim and the tracer whose BPF program is timed.
+//! Variants of the benchmark: a victim, and a tracer with a timed BPF program.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -95,7 +95,7 @@ pub struct Vmstat {
 pub struct OomKill {
     pub pid: u32,
     pub comm: String,
-    /// The process whose allocation failed.
+    /// The process with the failed allocation.
     pub by_pid: u32,
     /// The cgroup of the killed process.
     pub cgroup: Option<String>,
