@@ -38,10 +38,10 @@ pub trait Table {
     fn original_return(&mut self, slot: u64) -> Option<u64>;
 }
 
-/// Unwind rule at an address.
+/// Result of looking up the unwind rule of an address.
 ///
 /// A structure with a kind, not an enum: compilers move fields of inactive variants, and the verifier rejects a program
-/// that copies uninitialised memory.
+/// that copies uninitialized memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
     kind: Kind,
@@ -59,17 +59,17 @@ enum Kind {
 }
 
 impl Lookup {
-    /// Follow the frame pointer: the address is in JIT code.
+    /// The address is in JIT code: follow the frame pointer.
     pub const GENERATED: Self = Self { kind: Kind::Generated, ..Self::end(End::NoRow) };
 
-    /// Apply this rule.
+    /// Returns a lookup result with a rule.
     #[inline(always)]
     #[must_use]
     pub const fn rule(rule: Rule) -> Self {
         Self { kind: Kind::Rule, rule, end: End::NoRow }
     }
 
-    /// End the walk.
+    /// Returns a lookup result that ends the walk.
     #[inline(always)]
     #[must_use]
     pub const fn end(end: End) -> Self {

@@ -43,13 +43,13 @@ fn keeps_pages_of_holes(file: &File) -> bool {
     !matches!(statistics.f_type, libc::TMPFS_MAGIC | libc::OVERLAYFS_SUPER_MAGIC)
 }
 
-fn sum(passed: &[&TracepointHit], field: &str) -> u64 {
-    passed.iter().map(|passed| passed.fields[field]).sum()
+fn sum(hits: &[&TracepointHit], field: &str) -> u64 {
+    hits.iter().map(|hit| hit.fields[field]).sum()
 }
 
 /// Hits of tracepoint `name` by thread `tid`.
-fn hits<'a>(passed: &'a [TracepointHit], name: &str, tid: u32) -> Vec<&'a TracepointHit> {
-    passed.iter().filter(|passed| passed.name == name && passed.tid == tid).collect()
+fn hits_by<'a>(hits: &'a [TracepointHit], name: &str, tid: u32) -> Vec<&'a TracepointHit> {
+    hits.iter().filter(|hit| hit.name == name && hit.tid == tid).collect()
 }
 
 /// Stalls of `process` in memcg reclaim. It may also stall in global reclaim, which depends on the machine.
@@ -62,19 +62,19 @@ fn directory_name(group: &Cgroup) -> &str {
     group.path().file_name().and_then(OsStr::to_str).expect("the path ends in a name")
 }
 
-/// Asserts that all of `waits` are due to the limit of `group`, and that the report has its memory statistics.
-fn assert_caused_by(group: &MemoryCgroup, report: &Report, waits: &StallTotals) {
+/// Asserts that all of `memcg_stalls` are due to the limit of `group`, and that the report has its memory statistics.
+fn assert_caused_by(group: &MemoryCgroup, report: &Report, memcg_stalls: &StallTotals) {
     let groups = report.cgroups.as_ref().expect("it is a reclaim report");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
     assert_eq!(for_limits.len(), 1, "not for one limit: {groups:#?}");
     let entry = for_limits[0];
-    assert_eq!((entry.id, &entry.stalls["memcg"]), (Some(group.id()), waits));
+    assert_eq!((entry.id, &entry.stalls["memcg"]), (Some(group.id()), memcg_stalls));
     assert!(
         entry.path.as_ref().is_some_and(|path| path.ends_with(&format!("/{}", directory_name(group)))),
         "{entry:#?}"
     );
     // memcg reclaim looks for single pages: order 0.
-    assert_eq!(waits.orders, [OrderCount { order: Some(0), count: waits.count }]);
+    assert_eq!(memcg_stalls.orders, [OrderCount { order: Some(0), count: memcg_stalls.count }]);
 
     let memory = entry.memory.as_ref().expect("the report has it");
     assert_eq!((memory.version == 2, memory.limit_bytes), (group.version() == Version::Two, Some(LIMIT)));
@@ -111,57 +111,61 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     victim.work();
     group.move_to_root(pid);
     let report = tracer.stop().report();
-    let passed = kernel.read();
-    let on_the_record = (group.version() == Version::Two).then(|| group.stat("pgscan_direct"));
+    let hits = kernel.read();
+    let pgscan_direct = (group.version() == Version::Two).then(|| group.stat("pgscan_direct"));
     victim.finish();
 
     report.assert_nothing_lost();
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
-    let waits = memcg(process);
-    let [begun, ended] = ["begin", "end"].map(|part| hits(&passed, &format!("mm_vmscan_memcg_reclaim_{part}"), pid));
-    let isolated: Vec<_> = hits(&passed, "mm_vmscan_lru_isolate", pid);
-    let inactive: Vec<_> = isolated.into_iter().filter(|passed| passed.text.contains("lru=inactive")).collect();
+    let memcg_stalls = memcg(process);
+    let [begins, ends] = ["begin", "end"].map(|part| hits_by(&hits, &format!("mm_vmscan_memcg_reclaim_{part}"), pid));
+    let isolated: Vec<_> = hits_by(&hits, "mm_vmscan_lru_isolate", pid);
+    let inactive: Vec<_> = isolated.into_iter().filter(|hit| hit.text.contains("lru=inactive")).collect();
     // All pages beyond the limit had to be reclaimed.
-    assert!(sum(&inactive, "nr_scanned") * 4096 > FILE - 2 * LIMIT, "{} waits", ended.len());
-    assert_eq!((waits.count, begun.len()), (ended.len() as u64, ended.len()), "waits");
-    assert_eq!(waits.reclaimed_pages, sum(&ended, "nr_reclaimed"), "freed");
-    assert_eq!(waits.scanned_pages, sum(&inactive, "nr_scanned"), "scanned");
-    if let Some(scanned) = on_the_record {
-        assert_eq!(waits.scanned_pages, scanned, "memory.stat");
+    assert!(sum(&inactive, "nr_scanned") * 4096 > FILE - 2 * LIMIT, "{} stalls", ends.len());
+    assert_eq!((memcg_stalls.count, begins.len()), (ends.len() as u64, ends.len()), "count");
+    assert_eq!(memcg_stalls.reclaimed_pages, sum(&ends, "nr_reclaimed"), "freed");
+    assert_eq!(memcg_stalls.scanned_pages, sum(&inactive, "nr_scanned"), "scanned");
+    if let Some(scanned) = pgscan_direct {
+        assert_eq!(memcg_stalls.scanned_pages, scanned, "memory.stat");
     }
-    assert_caused_by(&group, &report, waits);
+    assert_caused_by(&group, &report, memcg_stalls);
 
     // The machine's totals include other processes.
     let machine = report.reclaim.expect("it is a reclaim report");
-    assert!(machine.efforts["memcg"].scanned_pages >= waits.scanned_pages, "{machine:#?}");
-    assert!(machine.vmstat.scanned_pages >= waits.scanned_pages, "{machine:#?}");
+    assert!(machine.efforts["memcg"].scanned_pages >= memcg_stalls.scanned_pages, "{machine:#?}");
+    assert!(machine.vmstat.scanned_pages >= memcg_stalls.scanned_pages, "{machine:#?}");
 
     // The two clocks are read shortly after each other.
-    let durations: Vec<Duration> = begun.iter().zip(&ended).map(|(begun, ended)| ended.at - begun.at).collect();
-    let theirs: Duration = durations.iter().sum();
+    let durations: Vec<Duration> = begins.iter().zip(&ends).map(|(begin, end)| end.at - begin.at).collect();
+    let traced: Duration = durations.iter().sum();
     let slack = Duration::from_micros(50)
         * u32::try_from(durations.len()).expect("the number of stalls fits in 32 bits")
-        + theirs / 10;
-    assert!(theirs.abs_diff(Duration::from_nanos(waits.time_ns)) < slack, "{theirs:?} and {} ns", waits.time_ns);
+        + traced / 10;
+    assert!(
+        traced.abs_diff(Duration::from_nanos(memcg_stalls.time_ns)) < slack,
+        "{traced:?} and {} ns",
+        memcg_stalls.time_ns
+    );
     let longest = *durations.iter().max().expect("the victim stalls");
-    let ours = Duration::from_nanos(waits.longest_ns);
-    assert!(longest.abs_diff(ours) < longest / 2 + Duration::from_micros(100), "{longest:?} and {ours:?}");
-    assert_eq!(waits.latencies.iter().map(|latency| latency.count).sum::<u64>(), waits.count);
-    assert!(Duration::from_secs_f64(report.duration_s) >= Duration::from_nanos(waits.time_ns));
+    let reported = Duration::from_nanos(memcg_stalls.longest_ns);
+    assert!(longest.abs_diff(reported) < longest / 2 + Duration::from_micros(100), "{longest:?} and {reported:?}");
+    assert_eq!(memcg_stalls.latencies.iter().map(|latency| latency.count).sum::<u64>(), memcg_stalls.count);
+    assert!(Duration::from_secs_f64(report.duration_s) >= Duration::from_nanos(memcg_stalls.time_ns));
 
     // Other kinds of stall match too.
-    for (work, tracepoint) in [("direct", "mm_vmscan_direct_reclaim_end"), ("compaction", "mm_compaction_end")] {
-        let count = process.stalls.as_ref().and_then(|stalls| stalls.get(work)).map_or(0, |waits| waits.count);
-        assert_eq!(count, hits(&passed, tracepoint, pid).len() as u64, "{work}");
+    for (kind, tracepoint) in [("direct", "mm_vmscan_direct_reclaim_end"), ("compaction", "mm_compaction_end")] {
+        let count = process.stalls.as_ref().and_then(|stalls| stalls.get(kind)).map_or(0, |totals| totals.count);
+        assert_eq!(count, hits_by(&hits, tracepoint, pid).len() as u64, "{kind}");
     }
 
     // All memcg stalls are in the function that reads.
     let count = |stack: &Stack| stack.stall_count.expect("it is a reclaim report");
-    let all: u64 = process.stalls.iter().flatten().map(|(_, waits)| waits.count).sum();
+    let all: u64 = process.stalls.iter().flatten().map(|(_, totals)| totals.count).sum();
     assert_eq!(report.stacks.iter().map(count).sum::<u64>(), all);
     let reading = report.stacks.iter().filter(|stack| stack.names().contains(&"read_all"));
     let shown: Vec<_> = report.stacks.iter().map(|stack| (&stack.end, stack.stall_count, stack.names())).collect();
-    assert!(reading.map(count).sum::<u64>() >= waits.count, "{shown:#?}");
+    assert!(reading.map(count).sum::<u64>() >= memcg_stalls.count, "{shown:#?}");
     for stack in &report.stacks {
         assert_eq!(stack.end, "complete", "{:?}", stack.names());
     }
@@ -179,17 +183,17 @@ fn oom_killed_process_keeps_its_last_profile() {
     let pid = victim.pid();
     inner.add_process(pid);
     let blocks = Trace::victim(&victim).start();
-    let waits = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
+    let stalls = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
     victim.process().write_line("");
     let status = victim.process().wait_with_open_stdin();
     assert!(!status.success(), "the victim was not killed, but ended with {status}");
     let blocks = blocks.wait().report();
-    let waits = waits.wait().report();
+    let stalls = stalls.wait().report();
     let written = fs::read(&count).expect("the victim has written its count");
     let written = u64::from_ne_bytes(written.try_into().expect("the count has 8 bytes"));
     assert!((32..=64).contains(&written), "{written} blocks of 1 MiB within 64 MiB");
 
-    for report in [&blocks, &waits] {
+    for report in [&blocks, &stalls] {
         report.assert_nothing_lost();
         let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
         assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("oom_kill")));
@@ -211,8 +215,8 @@ fn oom_killed_process_keeps_its_last_profile() {
         blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.totals).sum();
     assert_eq!(allocated, expected);
     // The process reclaimed memory before it was killed.
-    assert!(memcg(&waits.processes[0]).count > 0);
-    assert!(waits.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
+    assert!(memcg(&stalls.processes[0]).count > 0);
+    assert!(stalls.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
 }
 
 /// Bytes written repeatedly, and for how long.
