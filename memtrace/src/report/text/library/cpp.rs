@@ -14,6 +14,9 @@ const THREAD: &str = "execute_native_thread_routine";
 /// The functions that compilers call to throw and to initialize (Itanium C++ ABI, sections 2.4 and 3.3).
 const ABI: &str = "__cxa_";
 
+/// Prefix of libgcc's thread functions, through which libstdc++ calls pthreads (libgcc/gthr-posix.h).
+const GTHREAD: &str = "__gthread_";
+
 /// The path of the function that `name` names, where it is a C++ name: without its return type and its parameters, which
 /// Rust's and C's names do not have.
 pub(super) fn function(name: &str) -> Option<&str> {
@@ -38,7 +41,7 @@ pub(super) fn is_library(function: &str) -> bool {
 
 /// Whether a function with a name as in C is of the C++ library.
 pub(super) fn is_runtime(name: &str) -> bool {
-    name == THREAD || name.starts_with(ABI)
+    name == THREAD || name.starts_with(ABI) || name.starts_with(GTHREAD)
 }
 
 fn is_allocation(function: &str) -> bool {
@@ -116,7 +119,9 @@ mod tests {
         ] {
             assert_eq!(is_library(name), Some(false), "{name}");
         }
-        assert!(is_runtime("__cxa_allocate_exception") && is_runtime("execute_native_thread_routine"));
+        for name in ["__cxa_allocate_exception", "execute_native_thread_routine", "__gthread_once"] {
+            assert!(is_runtime(name), "{name}");
+        }
         assert!(!is_runtime("main"));
     }
 }

@@ -85,11 +85,12 @@ fn start_up_frames_of_a_cpp_thread_are_folded() {
         "start_thread",
         "execute_native_thread_routine",
         "std::thread::_State_impl<std::thread::_Invoker<std::tuple<std::packaged_task<char* ()> > > >::_M_run()",
+        "__gthread_once",
         "__pthread_once_slow",
         "std::__future_base::_State_baseV2::_M_do_set(std::function<std::unique_ptr<int> ()>*, bool*)",
         "grab(unsigned long)",
     ];
-    assert_eq!(complete(&stack), ["grab(unsigned long)", "… 6 frames of the C and C++ libraries"]);
+    assert_eq!(complete(&stack), ["grab(unsigned long)", "… 7 frames of the C and C++ libraries"]);
 }
 
 #[test]
