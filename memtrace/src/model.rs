@@ -6,6 +6,7 @@
 mod event;
 mod event_class;
 mod explanation;
+pub(crate) mod format;
 mod losses;
 mod memory;
 mod metric;
@@ -24,25 +25,26 @@ pub use explanation::{
     StatusCounters, ThreadStacks,
 };
 pub use losses::{LossReason, Losses};
-pub use memory::{MappingKind, MappingTraits, PAGE, Residency, ResidentKind, ResidentRange, Touched};
+pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use metric::{Measure, Metric};
 pub use process::{
-    BuildId, Cgroup, Container, FilterRule, ImageId, ImageRusage, ImageStart, Mapping, Object, PageFaults, Pid,
-    ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage, Replaced, Rusage, StackId, Tid, User, Version,
+    BuildId, Cgroup, CgroupId, Container, FilterRule, ImageEnd, ImageId, ImageRusage, ImageStart, Mapping, Object,
+    PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage, Replaced, Rusage, Tid, User,
+    Version,
 };
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
     Unnamed,
 };
 pub use reclaim::{
-    Assessment, CgroupId, GroupMemory, GroupProfile, KernelThread, Latencies, MachineReclaim, Nanoseconds, OomKill,
-    Order, Orders, PerSecond, Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats,
-    StallTotals, Stalled, VmCounters,
+    Assessment, GroupMemory, GroupProfile, KernelThread, Latencies, MachineReclaim, OomKill, Order, Orders, PerSecond,
+    Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
+    VmCounters,
 };
-pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackKey, StackUsage};
-pub use stack::{Merged, Node, Stack, StackEnd, Stacks, Tree};
-pub use totals::{AllocatorId, Amount, Bytes, GroupBy, ImageEnd, Partition, PartitionBy, Usage, Variance};
-pub use units::{AbsAddr, FileOffset, Tick, VirtOffset};
+pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackUsage};
+pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree};
+pub use totals::{AllocatorId, Amount, GroupBy, Partition, PartitionBy, Usage, Variance};
+pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 
 /// The table of hooked functions, shared with the kernel half.
 pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Naming, Signature};

@@ -4,4 +4,4 @@ mod mapping_kind;
 mod residency;
 
 pub use mapping_kind::{MappingKind, MappingTraits};
-pub use residency::{PAGE, Residency, ResidentKind, ResidentRange, Touched};
+pub use residency::{Residency, ResidentKind, ResidentRange, Touched};

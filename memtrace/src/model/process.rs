@@ -1,8 +1,9 @@
-//! Processes: identity, mappings, metadata, events and resource usage.
+//! Processes: identity, image, mappings, metadata, events and resource usage.
 
 mod event;
 mod filter;
 mod id;
+mod image;
 mod mapping;
 mod metadata;
 mod replaced;
@@ -10,8 +11,9 @@ mod rusage;
 
 pub use event::{ProcessEvent, ProcessEventKind};
 pub use filter::{FilterRule, ProcessAttribute};
-pub use id::{ImageId, Pid, StackId, Tid};
-pub use mapping::{BuildId, ImageStart, Mapping, Object, ProcessImage};
+pub use id::{CgroupId, ImageId, Pid, Tid};
+pub use image::{ImageEnd, ImageStart, ProcessImage};
+pub use mapping::{BuildId, Mapping, Object};
 pub use metadata::{Cgroup, Container, User};
 pub use replaced::{Replaced, Version};
 pub use rusage::{ImageRusage, PageFaults, Rusage};

@@ -1,15 +1,25 @@
-//! Memory reclaim: stalls, the activity of the machine, pressure and OOM kills.
+//! Memory reclaim: stalls, activity of the machine, pressure and OOM kills.
 
+mod kind;
+mod latencies;
 mod machine;
 mod memcg;
 mod oom_kill;
 mod order;
+mod per_second;
 mod pressure;
 mod stall;
+mod stall_totals;
+mod vm_counters;
 
-pub use machine::{Assessment, KernelThread, MachineReclaim, PerSecond, PressureTime, ReclaimActivity, VmCounters};
-pub use memcg::{CgroupId, GroupMemory, GroupProfile, StallKey};
+pub use kind::ReclaimKind;
+pub use latencies::Latencies;
+pub use machine::{KernelThread, MachineReclaim, ReclaimActivity};
+pub use memcg::{GroupMemory, GroupProfile};
 pub use oom_kill::OomKill;
 pub use order::{Order, Orders};
-pub use pressure::{Pressure, Stalled};
-pub use stall::{Latencies, Nanoseconds, ReclaimKind, Stall, StallStats, StallTotals};
+pub use per_second::{Assessment, PerSecond};
+pub use pressure::{Pressure, PressureTime, Stalled};
+pub use stall::{Stall, StallKey, StallStats};
+pub use stall_totals::StallTotals;
+pub use vm_counters::VmCounters;

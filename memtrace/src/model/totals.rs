@@ -7,5 +7,5 @@ mod variance;
 
 pub use group_by::GroupBy;
 pub use partition::{AllocatorId, Partition, PartitionBy};
-pub use usage::{Amount, Bytes, ImageEnd, Usage};
+pub use usage::{Amount, Usage};
 pub use variance::Variance;

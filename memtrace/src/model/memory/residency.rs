@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{AbsAddr, Bytes, MappingKind, StackKey};
-
-/// The size of the smallest pages.
-pub const PAGE: Bytes = Bytes(1 << memtrace_common::wire::PAGE_SHIFT);
+use crate::model::{AbsAddr, Bytes, MappingKind, PAGE, StackKey};
 
 /// Pages side by side that the same stack has touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,19 +25,20 @@ pub struct ImageId {
     pub ordinal: u32,
 }
 
-/// A stack's identity: a hash of its frames, its process and what this had mapped, or one of the constants for none.
+/// A control group of the memory controller: the number of its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StackId(pub u64);
+pub struct CgroupId(u64);
 
-impl StackId {
-    /// No stack was asked for.
-    pub const NOT_TAKEN: Self = Self(memtrace_common::wire::STACK_NOT_TAKEN);
-    /// The stack could not be taken; a loss says why.
-    pub const FAILED: Self = Self(memtrace_common::wire::STACK_FAILED);
-
-    /// Whether the id stands for frames at all.
+impl CgroupId {
+    /// The group that the kernel calls `raw`; `None` where that is none.
     #[must_use]
-    pub const fn has_frames(self) -> bool {
-        self.0 >= memtrace_common::wire::STACK_FIRST
+    pub const fn of(raw: u64) -> Option<Self> {
+        if raw == 0 { None } else { Some(Self(raw)) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
     }
 }

@@ -3,34 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{Bytes, PerSecond, PressureTime, ReclaimKind, StallStats};
-
-/// A control group of the memory controller: the number of its folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CgroupId(u64);
-
-impl CgroupId {
-    /// The group that the kernel calls `raw`; `None` where that is none.
-    #[must_use]
-    pub const fn of(raw: u64) -> Option<Self> {
-        if raw == 0 { None } else { Some(Self(raw)) }
-    }
-
-    /// The number.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-}
-
-/// What waits are told apart by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StallKey {
-    /// For whose limit, or, where it was for none, in whose account; `None` where that is not known.
-    pub group: Option<CgroupId>,
-    /// What was done.
-    pub work: ReclaimKind,
-}
+use crate::model::{Bytes, CgroupId, PerSecond, PressureTime, ReclaimKind, StallStats};
 
 /// A control group in which, or for whose limit, something waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,3 +23,25 @@ pub struct Stalled {
     /// All that was ever waited.
     pub total: Duration,
 }
+
+/// For how long tasks waited for memory while tracing, as the kernel's pressure information has it: for the time that it
+/// takes to look for pages, and to bring back what was taken out of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PressureTime {
+    /// At least one task waited.
+    pub some: Duration,
+    /// All tasks that had work waited; `None` where the kernel does not say.
+    pub full: Option<Duration>,
+}
+
+impl PressureTime {
+    /// From `earlier` to `now`.
+    #[must_use]
+    pub fn between(earlier: &Pressure, now: &Pressure) -> Self {
+        let full = now.full.zip(earlier.full);
+        Self {
+            some: now.some.total.saturating_sub(earlier.some.total),
+            full: full.map(|(now, earlier)| now.total.saturating_sub(earlier.total)),
+        }
+    }
+}

@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, CgroupId, LossReason, Pid, Stack, Tick, Tid};
+use crate::model::{
+    AbsAddr, Amount, Bytes, CgroupId, ImageEnd, LossReason, Partition, Pid, Stack, StackKey, Tick, Tid, Variance,
+};
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })

@@ -1,30 +1,8 @@
 //! Amounts of memory, and how much of it is live, was allocated and was freed.
 
-use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-use crate::model::StallTotals;
-
-/// A number of bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bytes(pub u64);
-
-impl fmt::Display for Bytes {
-    /// Writes the number with a binary unit and, from KiB on, two digits: `17 B`, `1.50 KiB`, `3.25 GiB`.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        if self.0 < 1024 {
-            return out.pad(&format!("{} B", self.0));
-        }
-        let mut unit = 0;
-        let mut scaled = self.0 as f64 / 1024.0;
-        while scaled >= 1023.995 && unit + 1 < UNITS.len() {
-            scaled /= 1024.0;
-            unit += 1;
-        }
-        out.pad(&format!("{scaled:.2} {}", UNITS[unit]))
-    }
-}
+use crate::model::{Bytes, StallTotals};
 
 /// So many blocks, of so many bytes together. Additive, wrapping where a difference goes below zero for a while.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,33 +95,5 @@ impl Usage {
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-/// How an image came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ImageEnd {
-    /// The process ended; what was live then is reported as live.
-    Exit,
-    /// The kernel has killed the process for want of memory; what was live then is reported as live.
-    OomKill,
-    /// The process runs another program; what was live then is gone, and is reported as discarded.
-    Exec,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_read_like_a_person_would_write_them() {
-        let shown = |bytes: u64| Bytes(bytes).to_string();
-        assert_eq!(shown(0), "0 B");
-        assert_eq!(shown(1023), "1023 B");
-        assert_eq!(shown(1024), "1.00 KiB");
-        assert_eq!(shown(1536), "1.50 KiB");
-        assert_eq!(shown(1024 * 1024 - 1), "1.00 MiB");
-        assert_eq!(shown(3 << 30), "3.00 GiB");
-        assert_eq!(shown(u64::MAX), "16.00 EiB");
     }
 }
