@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use super::args::Trace;
-use super::{choices, events, outputs, units};
+use super::{choices, events, outputs};
+use crate::model::format;
 use crate::model::{Bytes, Metric};
 use crate::session::{Config, Target, UserHooks};
 
@@ -106,8 +107,8 @@ fn sizes(given: &Trace) -> Result<(), Contradiction> {
         (Some(min), Some(max)) if min > max => Err(Contradiction::new(
             format!(
                 "--min-size {} is more than --max-size {}, which leaves nothing to trace",
-                units::show_size(min),
-                units::show_size(max)
+                format::size_argument(min.0),
+                format::size_argument(max.0)
             ),
             "swap them, or leave one out",
         )),
@@ -120,7 +121,7 @@ fn ages(given: &Trace) -> Result<(), Contradiction> {
         return Err(Contradiction::new("--duration 0s leaves no time to trace", "give a longer one, as in 30s"));
     }
     let Some(older) = given.older else { return Ok(()) };
-    let shown = units::show_duration(older);
+    let shown = format::duration_argument(older);
     let metric = given.metric.unwrap_or_default();
     match given.duration {
         _ if !matches!(metric, Metric::LiveBytes | Metric::LiveCount) => Err(Contradiction::new(
@@ -130,7 +131,7 @@ fn ages(given: &Trace) -> Result<(), Contradiction> {
         Some(duration) if older > duration => Err(Contradiction::new(
             format!(
                 "--older {shown} is longer than --duration {}, and no block can be older than the trace",
-                units::show_duration(duration)
+                format::duration_argument(duration)
             ),
             "give a longer --duration, or a shorter --older",
         )),
@@ -152,7 +153,7 @@ fn shards(given: &Trace) -> Result<Option<NonZeroU32>, Contradiction> {
 }
 
 fn ring_size(size: Bytes) -> Result<(), Contradiction> {
-    let shown = units::show_size(size);
+    let shown = format::size_argument(size.0);
     if !(SMALLEST_RING..=LARGEST_RING).contains(&size) {
         return Err(Contradiction::new(
             format!("--ring-size {shown} is not between 4KiB and 2GiB"),
@@ -163,7 +164,7 @@ fn ring_size(size: Bytes) -> Result<(), Contradiction> {
         let above = size.0.next_power_of_two();
         return Err(Contradiction::new(
             format!("--ring-size {shown} is not a power of two, as the kernel asks of a ring"),
-            format!("give {} or {}", units::show_size(Bytes(above / 2)), units::show_size(Bytes(above))),
+            format!("give {} or {}", format::size_argument(above / 2), format::size_argument(above)),
         ));
     }
     Ok(())

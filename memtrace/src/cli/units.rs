@@ -4,14 +4,9 @@
 
 use std::time::Duration;
 
+use crate::model::format::{SIZE_UNITS, TIME_UNITS};
 use crate::model::{Bytes, Pid};
 use crate::session::Percent;
-
-/// Units of time with their milliseconds, from large to small.
-const TIME: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-
-/// Units of size with their bytes, from large to small.
-const SIZE: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// Units of a count, from large to small.
 const COUNT: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
@@ -32,7 +27,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         if unit.is_empty() {
             return Err(format!("a unit is missing; write {number}s for seconds, {number}ms, {number}m or {number}h"));
         }
-        let Some(&(_, scale)) = TIME.iter().find(|(name, _)| *name == unit) else {
+        let Some(&(_, scale)) = TIME_UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(format!("'{unit}' is not a unit of time; write ms, s, m, h or d, as in 30s or 1h30m"));
         };
         if scale >= smallest {
@@ -55,19 +50,6 @@ pub(super) fn percent(text: &str) -> Result<Percent, String> {
     }
 }
 
-/// Writes a duration as [`duration`] reads it; what is below a millisecond is left out.
-pub(super) fn show_duration(duration: Duration) -> String {
-    let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let mut shown = String::new();
-    for (name, scale) in TIME {
-        if rest >= scale {
-            shown += &format!("{}{name}", rest / scale);
-            rest %= scale;
-        }
-    }
-    if shown.is_empty() { "0s".into() } else { shown }
-}
-
 /// Reads a size: `4096`, `64k`, `64KiB`, `1M`, `2GiB`. Units are powers of 1024.
 pub(super) fn size(text: &str) -> Result<Bytes, String> {
     let (number, unit, behind) = split(text);
@@ -80,7 +62,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
     let plain = unit.to_ascii_lowercase();
     let scale = match (plain.as_str(), behind) {
         ("", "") => Some(1),
-        (_, "") => SIZE
+        (_, "") => SIZE_UNITS
             .iter()
             .find(|(name, _)| plain == name.to_ascii_lowercase() || is_initial(&plain, name))
             .map(|unit| unit.1),
@@ -99,15 +81,6 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
     bytes.map(Bytes).ok_or_else(|| "this is more than can be counted".into())
-}
-
-/// Writes a size as [`size`] reads it, exactly.
-pub(super) fn show_size(size: Bytes) -> String {
-    let fits = |scale: u64| size.0 >= scale && size.0.is_multiple_of(scale);
-    match SIZE.iter().find(|(name, scale)| *name != "B" && fits(*scale)) {
-        Some((name, scale)) => format!("{}{name}", size.0 / scale),
-        None => size.0.to_string(),
-    }
 }
 
 /// Reads a count of things: `500000`, `64k`, `32M`. Units are powers of 1000.
@@ -160,6 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::format;
 
     #[test]
     fn durations_are_read_in_every_unit_and_joined() {
@@ -251,8 +225,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_shown_is_read_back(millis in 0..u64::MAX, bytes: u64) {
-            prop_assert_eq!(duration(&show_duration(Duration::from_millis(millis))), Ok(Duration::from_millis(millis)));
-            prop_assert_eq!(size(&show_size(Bytes(bytes))), Ok(Bytes(bytes)));
+            prop_assert_eq!(duration(&format::duration_argument(Duration::from_millis(millis))), Ok(Duration::from_millis(millis)));
+            prop_assert_eq!(size(&format::size_argument(bytes)), Ok(Bytes(bytes)));
         }
 
         #[test]

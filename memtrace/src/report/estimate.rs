@@ -1,7 +1,7 @@
 //! How far estimated numbers may be off.
 
+use crate::model::format as number;
 use crate::model::{Bytes, Metric, PAGE, Profile, ResidentKind, Usage, Variance};
-use crate::report::format;
 
 /// Standard deviations: of a thousand estimates three are further off.
 const DEVIATIONS: f64 = 3.0;
@@ -88,7 +88,7 @@ pub(super) fn of_all(profile: &Profile) -> Variance {
 /// ` ± 12.00 KiB`, or nothing where the numbers are counted.
 pub(super) fn shown(error: Option<u64>, metric: Metric) -> String {
     error.map_or_else(String::new, |error| {
-        if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {}", format::grouped(error)) }
+        if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {}", number::grouped(error)) }
     })
 }
 

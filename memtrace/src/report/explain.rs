@@ -12,6 +12,7 @@ use std::io;
 use serde::Serialize as _;
 
 use self::painter::Painter;
+use crate::model::format as number;
 use crate::model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory};
 use crate::report::json_lines::Lines;
 use crate::report::table::{self, Column};
@@ -34,7 +35,7 @@ pub struct PageOptions {
 /// What `out` returns.
 pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let painter = Painter::new(options.colour);
-    let threads = format::counted(page.threads.into(), "thread", "threads");
+    let threads = number::counted(page.threads.into(), "thread", "threads");
     let exe = page.exe.to_string_lossy();
     writeln!(out, "memtrace: pid {} ({}), {}, {threads}\n", page.pid, escape::shown(&page.comm), escape::shown(&exe))?;
     writeln!(out, "{}\n", painter.strong(&headline(page)))?;
@@ -65,7 +66,7 @@ pub fn write_json(page: &Explanation, mut out: &mut dyn io::Write) -> io::Result
 }
 
 fn headline(page: &Explanation) -> String {
-    let mut text = format!("  RSS {}, of which {} is explained", page.counted.rss, format::percent(page.explained()));
+    let mut text = format!("  RSS {}, of which {} is explained", page.counted.rss, number::percent(page.explained()));
     if page.counted.peak > page.counted.rss {
         text += &format!("; at most it was {}", page.counted.peak);
     }
@@ -79,7 +80,7 @@ type Line = (Bytes, String, String, String);
 fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let named = |named: &NamedMemory| {
         let MemorySizes { resident, reserved, .. } = named.held;
-        (resident, reserved.to_string(), format::grouped(named.mappings.into()), escape::shown(&named.name))
+        (resident, reserved.to_string(), number::grouped(named.mappings.into()), escape::shown(&named.name))
     };
     let file = |file: &FileMemory| {
         (file.held.resident, file.copied.to_string(), file.held.reserved.to_string(), escape::shown(&file.path))

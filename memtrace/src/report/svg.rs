@@ -8,6 +8,7 @@ use std::io;
 use inferno::flamegraph::color::BackgroundColor;
 
 use self::entry::{INLINED, SEPARATOR};
+use crate::model::format as number;
 use crate::model::{Frame, LossReason, Metric, Profile, Variance};
 use crate::report::fold::{Spelling, fold};
 use crate::report::options::Options;
@@ -74,14 +75,14 @@ fn title(profile: &Profile, options: &Options) -> String {
 fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
     let mut before =
-        vec![format::value(profile.class, metric, sum), format!("in {}", format::duration(profile.duration))];
+        vec![format::value(profile.class, metric, sum), format!("in {}", number::duration(profile.duration))];
     // The peaks of processes are of different moments; their sum was never there.
     if metric == Metric::PeakBytes && profile.processes.len() > 1 {
         before.remove(0);
     }
     if let Some((whole, tenth)) = errors(profile, metric) {
         before[0].push_str(&whole);
-        let sampled = format::grouped(profile.page_sample.into());
+        let sampled = number::grouped(profile.page_sample.into());
         before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
     }
     let before = before.join(" ");
@@ -113,7 +114,7 @@ fn losses(profile: &Profile, room: usize) -> String {
     let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
     occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let all: Vec<_> =
-        occurred.iter().map(|(reason, count)| format!("{} {}", format::grouped(*count), reason.name())).collect();
+        occurred.iter().map(|(reason, count)| format!("{} {}", number::grouped(*count), reason.name())).collect();
     (1..=all.len())
         .rev()
         .map(|shown| match all.len() - shown {
@@ -123,7 +124,7 @@ fn losses(profile: &Profile, room: usize) -> String {
         .find(|text| text.len() <= room)
         .unwrap_or_else(|| match all.len() {
             0 => String::from("nothing"),
-            _ => format::counted(profile.losses.total(), "event", "events"),
+            _ => number::counted(profile.losses.total(), "event", "events"),
         })
 }
 

@@ -18,6 +18,7 @@ mod stall_columns;
 
 use std::io;
 
+use crate::model::format as number;
 use crate::model::{Bytes, Metric, Profile};
 use crate::report::groups::Roots;
 use crate::report::kernel_reported::{self, Known};
@@ -30,7 +31,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         out,
         "memtrace: {}, traced for {}\n",
         escape::plain(&options.subject),
-        format::duration(profile.duration)
+        number::duration(profile.duration)
     )?;
     totals(profile, out)?;
     oom_kills::write(profile, out)?;
@@ -57,7 +58,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         .map(|pages| estimate::bytes(pages).0);
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
-            Some(age) if name == words.live => format!(", only what is at least {} old", format::duration(age)),
+            Some(age) if name == words.live => format!(", only what is at least {} old", number::duration(age)),
             _ => String::new(),
         };
         let error = match name {
@@ -87,7 +88,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         )?;
     }
     if profile.page_sample > 1 {
-        let sampled = format::grouped(profile.page_sample.into());
+        let sampled = number::grouped(profile.page_sample.into());
         writeln!(
             out,
             "\n  Estimated from one page in {sampled} is what has a ±; three estimates in a thousand are further off."

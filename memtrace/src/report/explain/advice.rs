@@ -2,8 +2,8 @@
 
 use super::painter::Weight;
 use super::rss_parts::{self, PartKind, share};
+use crate::model::format as number;
 use crate::model::{Bytes, CgroupLimit, Explanation, HeapSource};
-use crate::report::format;
 
 /// A sentence or two.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
         return None;
     }
     let pid = page.pid;
-    let lead = format!("{} of the RSS ({})", format::percent(share(most.resident, rss)), most.resident);
+    let lead = format!("{} of the RSS ({})", number::percent(share(most.resident, rss)), most.resident);
     let trace = Some(format!("sudo memtrace --pid {pid} -d 1m"));
     let touches = Some(format!("sudo memtrace faults --pid {pid} -d 1m"));
     let (text, command) = match most.kind {
@@ -154,7 +154,7 @@ fn free(page: &Explanation) -> Option<Advice> {
         warning(format!(
             "{} ({}) is heap that is free and that glibc has not given back: malloc_trim(3) does{arenas}.",
             free.resident,
-            format::percent(share)
+            number::percent(share)
         ))
     })
 }
@@ -187,7 +187,7 @@ fn limit(page: &Explanation) -> Option<Advice> {
         text: format!(
             "The control group {path} uses {} of its limit: {current} of {most}. At the limit its processes wait for the \
              kernel to take memory back, and one is killed when there is none.",
-            format::percent(used)
+            number::percent(used)
         ),
         command: None,
     })

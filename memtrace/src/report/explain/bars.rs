@@ -4,8 +4,8 @@ use std::io;
 
 use super::painter::{INNER, OUTER};
 use super::rss_parts::{Part, share};
+use crate::model::format as number;
 use crate::model::{Bytes, Explanation};
-use crate::report::format;
 use crate::report::table::{self, Column};
 
 /// So long is the bar of all.
@@ -57,7 +57,7 @@ impl Row {
         Self {
             name: format!("{indent}{}", part.name),
             resident: part.resident.to_string(),
-            share: format::percent(share),
+            share: number::percent(share),
             bar: bar(share, ink),
             reserved: beyond(|held| held.reserved),
             swap: beyond(|held| held.swap),
@@ -71,7 +71,7 @@ impl Row {
         Self {
             name: String::from("unexplained"),
             resident: format!("{sign}{size}"),
-            share: format!("{sign}{}", format::percent(share)),
+            share: format!("{sign}{}", number::percent(share)),
             bar: bar(share, OUTER),
             reserved: String::new(),
             swap: String::new(),

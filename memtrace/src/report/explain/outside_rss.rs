@@ -4,9 +4,10 @@ use std::io;
 
 use super::painter::Painter;
 use super::rss_parts::share;
+use crate::model::format as number;
 use crate::model::{Bytes, CgroupMemory, Explanation, HeapSource, Pressure};
+use crate::report::escape;
 use crate::report::wrap::wrapped;
-use crate::report::{escape, format};
 
 pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let counted = &page.counted;
@@ -31,11 +32,11 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
 
 fn heap(page: &Explanation) -> Option<String> {
     let HeapSource::Apart(books) = &page.heap.told else { return None };
-    let arenas = format::counted(books.arenas.into(), "arena", "arenas");
+    let arenas = number::counted(books.arenas.into(), "arena", "arenas");
     let mut text =
-        format!("touched or not, {} in {} in use", books.in_use, format::counted(books.blocks, "block", "blocks"));
+        format!("touched or not, {} in {} in use", books.in_use, number::counted(books.blocks, "block", "blocks"));
     if books.mapped_blocks > 0 {
-        text += &format!(" ({} with mappings of their own, {})", format::grouped(books.mapped_blocks), books.mapped);
+        text += &format!(" ({} with mappings of their own, {})", number::grouped(books.mapped_blocks), books.mapped);
     }
     text += &format!(" and {} free, in {arenas}", books.free);
     if books.own.0 > 0 {
@@ -68,14 +69,14 @@ fn cgroup(group: &CgroupMemory) -> String {
     match &group.limit {
         None => text + "; no limit",
         Some(limit) if limit.path == group.path => {
-            text + &format!(", {} of its limit of {}", format::percent(share(limit.current, limit.most)), limit.most)
+            text + &format!(", {} of its limit of {}", number::percent(share(limit.current, limit.most)), limit.most)
         }
         Some(limit) => {
             text + &format!(
                 "; the limit of {}, {}, is used to {}",
                 limit.path,
                 limit.most,
-                format::percent(share(limit.current, limit.most))
+                number::percent(share(limit.current, limit.most))
             )
         }
     }

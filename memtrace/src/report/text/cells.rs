@@ -1,14 +1,15 @@
 //! Cells of tables: amounts, their errors, and stalls.
 
-use crate::model::{Amount, Measure, Metric, StallTotals};
+use crate::model::format as number;
+use crate::model::{Amount, Bytes, Measure, Metric, StallTotals};
+use crate::report::estimate;
 use crate::report::table::Column;
-use crate::report::{estimate, format};
 
 /// An amount as a table of `metric` shows it.
 pub(super) fn amount(metric: Metric, amount: Amount) -> String {
     match metric.measure() {
-        Measure::Bytes => format::compact_bytes(amount.bytes),
-        Measure::Count | Measure::Time => format::compact(amount.count),
+        Measure::Bytes => Bytes::compact(amount.bytes),
+        Measure::Count | Measure::Time => number::compact(amount.count),
     }
 }
 
@@ -22,6 +23,6 @@ pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
 pub(super) fn stalls(cells: impl Iterator<Item = StallTotals> + Clone) -> [Column; 2] {
     [
         Column::numbers("STALLED", cells.clone().map(|stalls| stalls.time.to_string())),
-        Column::numbers("TIMES", cells.map(|stalls| format::compact(stalls.count))),
+        Column::numbers("TIMES", cells.map(|stalls| number::compact(stalls.count))),
     ]
 }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use super::page_columns::{self, Memory};
+use crate::model::format as number;
 use crate::model::{Amount, Bytes, ClassColumns, GroupBy, Metric, Profile, Usage};
 use crate::report::groups::{Group, Roots};
 use crate::report::kernel_reported::Known;
@@ -37,7 +38,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
         ClassColumns::Amounts => vec![sums(live, |usage| usage.live)],
     };
     if metric == Metric::PeakBytes {
-        let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), format::compact_bytes);
+        let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), Bytes::compact);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if layout == ClassColumns::Amounts {
@@ -51,7 +52,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
 
 fn rest(others: &[&Group]) -> Option<Group> {
     let (first, more) = others.split_first()?;
-    let label = format::counted(others.len() as u64, "other", "others");
+    let label = number::counted(others.len() as u64, "other", "others");
     let start =
         Group { label, at_peak: first.at_peak, usage: first.usage, variance: first.variance, known: first.known };
     Some(more.iter().fold(start, |mut sum, group| {

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use super::stall_columns::{pressure_time, quantile, times};
+use crate::model::format as number;
 use crate::model::{
     Assessment, GroupMemory, GroupProfile, Metric, Nanoseconds, PerSecond, Profile, ReclaimKind, StallStats,
 };
@@ -72,7 +73,7 @@ fn waits(rows: &[Row<'_>]) -> Vec<Column> {
         quantile("HALF", books(), 0.5),
         quantile("99%", books(), 0.99),
         Column::numbers("LONGEST", books().map(|book| book.longest.to_string())),
-        Column::numbers("SCANNED", books().map(|book| format::compact(book.scanned))),
+        Column::numbers("SCANNED", books().map(|book| number::compact(book.scanned))),
         Column::text("CGROUP", rows.iter().map(Row::shown)),
     ]
 }
@@ -95,7 +96,7 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
         &[
             Column::numbers("LIMIT", memories().map(limit)),
             Column::numbers("USED", memories().map(|memory| memory.current.map_or_else(dash, |used| used.to_string()))),
-            Column::numbers("REFAULTED", memories().map(|memory| memory.refaults.map_or_else(dash, format::compact))),
+            Column::numbers("REFAULTED", memories().map(|memory| memory.refaults.map_or_else(dash, number::compact))),
             Column::numbers("WAITED (PSI)", memories().map(pressure)),
             Column::numbers("SCANNING", memories().map(|memory| of_all(memory.seconds.scanning, memory))),
             Column::numbers(

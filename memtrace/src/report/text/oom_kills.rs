@@ -2,9 +2,10 @@
 
 use std::io;
 
+use crate::model::format as number;
 use crate::model::{CgroupId, ImageEnd, OomKill, Profile};
+use crate::report::escape;
 use crate::report::wrap::wrapped;
-use crate::report::{escape, format};
 
 /// Writes a sentence for each.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
@@ -32,7 +33,7 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
         Some(path) => format!("; its control group {path} was full"),
         None => format!("; its control group (not found, number {}) was full", id.number()),
     });
-    let at = format::duration(kill.at.since_start());
+    let at = number::duration(kill.at.since_start());
     let by = match kill.by == pid {
         true => format!("it found no memory itself{full}"),
         false => format!("{} ({}) found no memory{full}", escape::shown(&kill.by_comm), kill.by),

@@ -2,10 +2,11 @@
 //! that is estimated.
 
 use super::cells;
-use crate::model::{Amount, Metric, PageFaults, Profile, Usage, Variance};
+use crate::model::format as number;
+use crate::model::{Amount, Bytes, Metric, PageFaults, Profile, Usage, Variance};
+use crate::report::estimate;
 use crate::report::kernel_reported::{self, Known};
 use crate::report::table::Column;
-use crate::report::{estimate, format};
 
 /// A row: a process, or several, or what else stacks are put together under.
 #[derive(Clone, Copy, Default)]
@@ -35,12 +36,12 @@ pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec
     let mut columns = Vec::new();
     if rows.iter().any(|row| row.known.is_some_and(|known| known.resident.is_some())) {
         let resident = |row: &Memory| row.known.and_then(|known| known.resident);
-        let cell = |row| resident(row).map_or_else(dash, format::compact_bytes);
+        let cell = |row| resident(row).map_or_else(dash, Bytes::compact);
         columns.push(Column::numbers("RSS", rows.iter().map(cell)));
     }
     if rows.iter().any(|row| row.faults().is_some()) {
         let number = |head, of: fn(&PageFaults) -> u64| {
-            let cell = |row: &Memory| row.faults().map_or_else(dash, |faults| format::compact(of(&faults)));
+            let cell = |row: &Memory| row.faults().map_or_else(dash, |faults| number::compact(of(&faults)));
             Column::numbers(head, rows.iter().map(cell))
         };
         columns.extend([number("FAULTS", PageFaults::total), number("MAJOR", |faults| faults.major)]);

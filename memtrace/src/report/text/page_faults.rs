@@ -2,19 +2,20 @@
 
 use std::io;
 
+use crate::model::format as number;
 use crate::model::{Metric, Profile};
+use crate::report::estimate;
 use crate::report::kernel_reported::Known;
-use crate::report::{estimate, format};
 
 /// Writes how many touches waited for a device, and how many page faults there were.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
     let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);
-    let waited = format::grouped(major);
+    let waited = number::grouped(major);
     writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for a device (major faults)", "waited")?;
     let Some(faults) = Known::of_all(profile).faults else {
         return Ok(());
     };
-    let [all, major] = [faults.total(), faults.major].map(format::grouped);
+    let [all, major] = [faults.total(), faults.major].map(number::grouped);
     writeln!(out, "  {:<10}{all:>12} page faults as the kernel counts them, {major} of them major", "counted")
 }

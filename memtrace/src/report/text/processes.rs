@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use super::page_columns::{self, Memory};
+use crate::model::format as number;
 use crate::model::{
     Amount, Bytes, Cgroup, ClassColumns, ImageEnd, Metric, ProcessProfile, Profile, StallStats, Usage, Variance,
 };
@@ -80,7 +81,7 @@ fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
 fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
-        command: format::counted(others.len() as u64, "other", "others"),
+        command: number::counted(others.len() as u64, "other", "others"),
         user: Some(String::new()),
         sums: others
             .iter()
@@ -122,14 +123,14 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
         ClassColumns::Amounts => columns.push(sums(live, |usage| usage.live)),
     }
     if rows.iter().any(|row| row.peak.is_some()) {
-        let peak = |row: &Row| row.peak.map_or_else(dash, format::compact_bytes);
+        let peak = |row: &Row| row.peak.map_or_else(dash, Bytes::compact);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if layout == ClassColumns::Amounts {
         columns.push(sums(alloc, |usage| usage.alloc));
         columns.push(sums(free, |usage| usage.free));
-        columns.push(Column::numbers(rate, rows.iter().map(|row| format::compact_rate(row.sums.blocks_a_second))));
-        let bytes = |row: &Row| format::compact_byte_rate(row.sums.bytes_a_second);
+        columns.push(Column::numbers(rate, rows.iter().map(|row| number::compact_rate(row.sums.blocks_a_second))));
+        let bytes = |row: &Row| number::compact_bytes(row.sums.bytes_a_second);
         columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
     }
     if rows.iter().any(|row| row.threads.is_some()) {
@@ -150,8 +151,8 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
 fn of_waits(rows: &[Row]) -> Vec<Column> {
     let mut columns = Vec::from(cells::stalls(rows.iter().map(|row| row.sums.waits.stalls)));
     columns.push(Column::numbers("LONGEST", rows.iter().map(|row| row.sums.waits.longest.to_string())));
-    columns.push(Column::numbers("SCANNED", rows.iter().map(|row| format::compact(row.sums.waits.scanned))));
-    columns.push(Column::numbers("FREED", rows.iter().map(|row| format::compact(row.sums.waits.reclaimed))));
+    columns.push(Column::numbers("SCANNED", rows.iter().map(|row| number::compact(row.sums.waits.scanned))));
+    columns.push(Column::numbers("FREED", rows.iter().map(|row| number::compact(row.sums.waits.reclaimed))));
     columns
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::model::format as number;
 use crate::model::{Amount, Cost, Profile, StackEnd};
 use crate::report::format;
 use crate::report::wrap::wrapped;
@@ -25,7 +26,7 @@ fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     }
     writeln!(out, "Lost:")?;
     for (reason, count) in profile.losses.iter().filter(|(_, count)| *count > 0) {
-        writeln!(out, "{:>14}  {}", format::grouped(count), reason.name())?;
+        writeln!(out, "{:>14}  {}", number::grouped(count), reason.name())?;
         writeln!(out, "{}", wrapped(reason.explanation(), 16))?;
     }
     writeln!(out)
@@ -35,19 +36,19 @@ fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
 fn left_out(profile: &Profile) -> Vec<String> {
     let mut sentences = Vec::new();
     if profile.filtered != Amount::default() {
-        let allocations = format::counted(profile.filtered.count, "allocation", "allocations");
+        let allocations = number::counted(profile.filtered.count, "allocation", "allocations");
         sentences.push(format!("Filtered: {allocations} of {} kept out by size.", profile.filtered.bytes));
     }
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {
-        let frees = format::counted(unmatched, "free", "frees");
+        let frees = number::counted(unmatched, "free", "frees");
         sentences.push(format!(
             "Unmatched: {frees} of blocks that are not in the books, allocated before tracing began or filtered."
         ));
     }
     let inherited = profile.inherited_frees();
     if inherited > 0 {
-        let frees = format::counted(inherited, "free", "frees");
+        let frees = number::counted(inherited, "free", "frees");
         let or = if profile.filtered == Amount::default() { "" } else { ", or that were filtered" };
         sentences.push(format!(
             "Inherited: {frees} of blocks that processes had from those that they were forked from{or}."
@@ -73,16 +74,16 @@ fn cost(profile: &Profile) -> String {
     };
     let nested = match nested {
         0 => String::new(),
-        some => format!(", {} inside others not counted twice", format::counted(some, "call", "calls")),
+        some => format!(", {} inside others not counted twice", number::counted(some, "call", "calls")),
     };
     let programs = programs.map_or_else(String::new, |programs| {
         let nanoseconds = programs.time.as_nanos() / u128::from(programs.hits.max(1));
-        let hits = format::counted(programs.hits, "probe hit", "probe hits");
+        let hits = number::counted(programs.hits, "probe hit", "probe hits");
         format!(" In the targets: about {hits} with {nanoseconds} ns of memtrace's programs each, beside the traps.")
     });
     format!(
         "Cost: {}{nested}; {} of processor time{share}, {peak_rss} of memory at most.{programs}",
-        format::counted(events, "event", "events"),
-        format::duration(cpu),
+        number::counted(events, "event", "events"),
+        number::duration(cpu),
     )
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::memcg;
 use super::stall_columns::{microseconds, pressure_time, quantile, times};
+use crate::model::format as number;
 use crate::model::{
     Assessment, KernelThread, Latencies, MachineReclaim, PerSecond, PressureTime, Profile, ReclaimActivity,
     ReclaimKind, StallStats,
@@ -13,7 +14,7 @@ use crate::model::{
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
-use crate::report::{escape, format, stalls};
+use crate::report::{escape, stalls};
 
 /// The longest bar of a histogram.
 const BAR: u64 = 40;
@@ -53,7 +54,7 @@ fn histogram(latencies: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
         let head = below.map_or_else(|| String::from("longer"), |below| format!("< {}", microseconds(below)));
         // What there is some of is seen.
         let bar = (count.saturating_mul(BAR) / most).max(1) as usize;
-        writeln!(out, "  {head:>12}{:>12}  {}", format::grouped(count), "#".repeat(bar))?;
+        writeln!(out, "  {head:>12}{:>12}  {}", number::grouped(count), "#".repeat(bar))?;
     }
     Ok(())
 }
@@ -61,7 +62,7 @@ fn histogram(latencies: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
 /// The columns of the table of waits by what was done meanwhile.
 fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
     let books = || rows.iter().map(|(_, book)| *book);
-    let count = |head, of: fn(&StallStats) -> u64| Column::numbers(head, books().map(|book| format::compact(of(book))));
+    let count = |head, of: fn(&StallStats) -> u64| Column::numbers(head, books().map(|book| number::compact(of(book))));
     let [stalled, times] = times(books());
     vec![
         stalled,
@@ -124,7 +125,7 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
         table::write(&threads(&machine.threads), out)?;
     }
     let counters = &machine.counters;
-    let pages = |count| format::counted(count, "page", "pages");
+    let pages = |count| number::counted(count, "page", "pages");
     writeln!(
         out,
         "\n{}",
@@ -136,8 +137,8 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
                 pages(counters.refaults),
                 pages(counters.swapped_in),
                 pages(counters.swapped_out),
-                format::counted(counters.major_faults, "major fault", "major faults"),
-                format::counted(counters.oom_kills, "OOM kill", "OOM kills"),
+                number::counted(counters.major_faults, "major fault", "major faults"),
+                number::counted(counters.oom_kills, "OOM kill", "OOM kills"),
             ),
             0
         )
@@ -162,7 +163,7 @@ fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
 
 fn efforts(rows: &[(&str, &ReclaimActivity)]) -> Vec<Column> {
     let count = |head, of: fn(&ReclaimActivity) -> u64| {
-        Column::numbers(head, rows.iter().map(|(_, effort)| format::compact(of(effort))))
+        Column::numbers(head, rows.iter().map(|(_, effort)| number::compact(of(effort))))
     };
     vec![
         count("TIMES", |effort| effort.times),
@@ -179,7 +180,7 @@ fn efforts(rows: &[(&str, &ReclaimActivity)]) -> Vec<Column> {
 
 fn threads(threads: &[KernelThread]) -> Vec<Column> {
     let count = |head, of: fn(&ReclaimActivity) -> u64| {
-        Column::numbers(head, threads.iter().map(|thread| format::compact(of(&thread.effort))))
+        Column::numbers(head, threads.iter().map(|thread| number::compact(of(&thread.effort))))
     };
     vec![
         count("TIMES", |effort| effort.times),
@@ -205,7 +206,7 @@ fn reading(machine: &MachineReclaim) -> String {
     match machine.seconds.reading() {
         Assessment::TooShort => format!(
             "Assessment: none, since {} is too short to tell what is sustained; it takes {} seconds.",
-            format::counted(all, "second", "seconds"),
+            number::counted(all, "second", "seconds"),
             PerSecond::LEAST
         ),
         Assessment::Quiet => format!("Assessment: {scans}; memory was not short."),

@@ -3,6 +3,7 @@
 use super::cells;
 use std::io;
 
+use crate::model::format as number;
 use crate::model::{Bytes, MappingKind, Metric, Profile, Residency, ResidentKind};
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
@@ -28,13 +29,13 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
         .chain([("all", total)])
         .collect();
     let column = |head, of: fn(&ResidentKind) -> Bytes| {
-        Column::numbers(head, rows.iter().map(|(_, resident)| format::compact_bytes(of(resident))))
+        Column::numbers(head, rows.iter().map(|(_, resident)| Bytes::compact(of(resident))))
     };
     // What is left is as far off as what is taken from the whole.
     let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
         let cell = |(_, resident): &(&str, ResidentKind)| {
             let pages = estimate::of_kind(profile, resident);
-            format::compact_bytes(of(resident)) + &cells::error(Metric::LiveBytes, pages)
+            Bytes::compact(of(resident)) + &cells::error(Metric::LiveBytes, pages)
         };
         Column::numbers(head, rows.iter().map(cell))
     };
@@ -46,7 +47,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
         estimated("OTHER", ResidentKind::other),
     ];
     table::write(&columns, out)?;
-    let share = |bytes: Bytes| format::percent(bytes.0 as f64 / total.total.0 as f64);
+    let share = |bytes: Bytes| number::percent(bytes.0 as f64 / total.total.0 as f64);
     let error = estimate::of_kind(profile, &total).map(estimate::bytes);
     let off = error.map(|error| format!(" ± {}", share(error))).unwrap_or_default();
     let about = if off.is_empty() { "" } else { "about " };

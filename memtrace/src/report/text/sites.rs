@@ -9,6 +9,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::frames::Frames;
 use super::stack;
+use crate::model::format as number;
 use crate::model::{Bytes, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
 use crate::report::groups::Roots;
 use crate::report::options::Options;
@@ -49,12 +50,12 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     let all = sites.iter().fold(0_u64, |sum, site| sum.saturating_add(site.value));
     match sites.len() {
         1 => writeln!(out, "\nThe one site by {what}")?,
-        many if many <= options.top => writeln!(out, "\nAll {} sites by {what}", format::grouped(many as u64))?,
+        many if many <= options.top => writeln!(out, "\nAll {} sites by {what}", number::grouped(many as u64))?,
         many => writeln!(
             out,
             "\nTop {} of {} sites by {what}",
-            format::grouped(options.top as u64),
-            format::grouped(many as u64)
+            number::grouped(options.top as u64),
+            number::grouped(many as u64)
         )?,
     }
     let names_roots = options.by != GroupBy::Process || profile.processes.len() > 1;
@@ -135,7 +136,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         aside.push_str(", an allocator's");
     }
     let heading =
-        format!("{rank:>3}. {:>6}  {}{error}{aside}", format::percent(share), format::value(class, metric, site.value));
+        format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), format::value(class, metric, site.value));
     let Some(root) = root else { return heading };
     // A control group's path may be longer than what is left of the line, and still most of it is worth showing.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);

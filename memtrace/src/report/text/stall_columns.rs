@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cells;
+use crate::model::format as number;
 use crate::model::{Latencies, Nanoseconds, StallStats};
-use crate::report::format;
 use crate::report::table::Column;
 
 pub(super) fn microseconds(number: u64) -> String {
@@ -29,5 +29,5 @@ pub(super) fn quantile<'a>(head: &'static str, books: impl Iterator<Item = &'a S
 /// A time with its share of all the time.
 pub(super) fn pressure_time(time: Duration, duration: Duration) -> String {
     let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
-    format!("{} ({})", format::duration(time), format::percent(share))
+    format!("{} ({})", number::duration(time), number::percent(share))
 }

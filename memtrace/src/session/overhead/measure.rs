@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::estimate::{self, Forecast, Prices};
 use super::probe_cost;
 use crate::kernel::{Calls, Kernel, Probes};
-use crate::model::{Bytes, Pid, Signature};
+use crate::model::{Bytes, Pid, Signature, format};
 use crate::probe_site::Cost as ProbeCost;
 use crate::procfs;
 use crate::session::config::Percent;
@@ -66,8 +66,8 @@ impl Overhead {
     pub(in crate::session) fn within(&self, limit: Percent, min_size: Bytes) -> Result<Bytes, Error> {
         let narrowed = estimate::narrow(&self.calls, self.busy, self.prices, limit.share());
         let too_dear = || Error::TooDear {
-            foretold: percent(self.foretell(min_size).slowdown.unwrap_or_default()),
-            allowed: percent(limit.share()),
+            foretold: format::rough_percent(self.foretell(min_size).slowdown.unwrap_or_default()),
+            allowed: format::rough_percent(limit.share()),
         };
         narrowed.map(|size| size.max(min_size)).ok_or_else(too_dear)
     }
@@ -77,18 +77,13 @@ impl Overhead {
 pub(in crate::session) fn describe(forecast: Forecast) -> String {
     let calls = forecast.calls_per_second;
     let slower = match forecast.slowdown {
-        Some(slowdown) => format!(", {} more than the target takes now", percent(slowdown)),
+        Some(slowdown) => format!(", {} more than the target takes now", format::rough_percent(slowdown)),
         None => String::new(),
     };
     format!(
         "at {calls:.0} allocations a second, tracing takes about {} of one processor{slower}",
-        percent(forecast.processors)
+        format::rough_percent(forecast.processors)
     )
-}
-
-fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
 /// What a call costs on this machine, measured with probes in memtrace itself.
