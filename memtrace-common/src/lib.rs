@@ -1,8 +1,7 @@
-//! What memtrace's two halves agree on.
+//! Interface between the BPF programs (`memtrace-ebpf`) and user space (`memtrace`).
 //!
-//! The kernel half (`memtrace-ebpf`) and the user half (`memtrace`) are compiled for different targets and meet only
-//! here: [`vocabulary`] names the hooked functions and the reasons for which something can be lost, [`wire`] says how
-//! records and settings lie in memory.
+//! Both are compiled for different targets and share this crate only. [`vocabulary`] has the tables of hooked functions,
+//! loss reasons and stack ends. [`wire`] defines the layout of records and settings, [`unwind`] that of unwind tables.
 
 #![no_std]
 

@@ -1,72 +1,73 @@
-//! How unwind tables lie in the maps, as user space writes them and the kernel half reads them.
+//! Layout of unwind tables in the BPF maps, which user space writes and the BPF programs read.
 //!
-//! An object's call frame information becomes *rows*: from this address on, that *rule* holds. Rules are few and shared by
-//! all objects. Rows lie in blobs, page by page of the object's addresses; a *mapping* says where in a process an object
-//! lies and where its pages begin. Looking up an address is then: mapping, page, a short binary search, rule.
+//! The call frame information of an object is converted to *rows*: from an address on, a *rule* holds. Rules are few and
+//! shared by all objects. Rows are stored in blobs, grouped by page of the object's addresses. A *mapping* says where an
+//! object is in a process, and where its pages start. An address is looked up in this order: mapping, page, a short binary
+//! search, rule.
 
 use core::mem::size_of;
 
-/// How to step from a frame to its caller.
+/// How to unwind from a frame to its caller.
 ///
-/// The canonical frame address (CFA) is the stack pointer before the call, as DWARF 5, section 6.4, has it.
+/// The canonical frame address (CFA) is the stack pointer before the call (DWARF 5, section 6.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(C)]
 pub struct Rule {
-    /// How the CFA is found: one of [`cfa`]'s.
+    /// Computation of the CFA: a constant of [`cfa`].
     pub cfa_kind: u8,
-    /// How the caller's frame pointer is found: one of [`fp`]'s.
+    /// Computation of the caller's frame pointer: a constant of [`fp`].
     pub fp_kind: u8,
-    /// How the return address is found: one of [`ra`]'s.
+    /// Computation of the return address: a constant of [`ra`].
     pub ra_kind: u8,
     /// Zero.
     pub reserved: u8,
-    /// An offset in bytes; see [`cfa`].
+    /// Offset in bytes; see [`cfa`].
     pub cfa_offset: i32,
-    /// An offset in bytes; see [`fp`].
+    /// Offset in bytes; see [`fp`].
     pub fp_offset: i32,
-    /// One more offset or a register's number; see [`cfa`] and [`ra`].
+    /// Another offset, or the number of a register; see [`cfa`] and [`ra`].
     pub extra: i32,
 }
 
-/// How the CFA is found.
+/// Computations of the CFA.
 pub mod cfa {
-    /// There is no call frame information here.
+    /// There is no call frame information.
     pub const NONE: u8 = 0;
     /// Stack pointer + `cfa_offset`.
     pub const SP: u8 = 1;
     /// Frame pointer + `cfa_offset`.
     pub const FP: u8 = 2;
-    /// In a PLT entry: stack pointer + 8, and 8 more where `pc & 15 >= cfa_offset`.
+    /// In a PLT entry: stack pointer + 8, and another 8 if `pc & 15 >= cfa_offset`.
     pub const PLT: u8 = 3;
     /// *(stack pointer + `cfa_offset`) + `extra`.
     pub const DEREF_SP: u8 = 4;
     /// *(frame pointer + `cfa_offset`) + `extra`.
     pub const DEREF_FP: u8 = 5;
-    /// A signal frame: all registers are in the context that the kernel put on the stack.
+    /// A signal frame: all registers are in the context that the kernel pushed on the stack.
     pub const SIGNAL: u8 = 6;
     /// The outermost frame: there is no caller.
     pub const END: u8 = 7;
     /// Register `extra` (DWARF number) + `cfa_offset`; known in the leaf frame only.
     pub const REGISTER: u8 = 8;
-    /// There is information, but it cannot be put into a table.
+    /// The call frame information cannot be expressed as a rule.
     pub const UNTABLED: u8 = 9;
 }
 
-/// How the caller's frame pointer is found.
+/// Computations of the caller's frame pointer.
 pub mod fp {
     /// It is the same.
     pub const SAME: u8 = 0;
     /// At CFA + `fp_offset`.
     pub const AT_CFA: u8 = 1;
-    /// At frame pointer + `fp_offset`, as functions that realign their stack keep it.
+    /// At frame pointer + `fp_offset`, in functions that realign their stack.
     pub const AT_FP: u8 = 2;
     /// It is not known.
     pub const UNDEFINED: u8 = 3;
 }
 
-/// How the return address is found.
+/// Computations of the return address.
 pub mod ra {
-    /// At CFA - 8, where x86-64's call puts it.
+    /// At CFA - 8, where the call instruction of x86-64 pushes it.
     pub const AT_CFA_MINUS_8: u8 = 0;
     /// In the link register (aarch64, leaf frames).
     pub const LINK_REGISTER: u8 = 1;
@@ -76,114 +77,113 @@ pub mod ra {
     pub const REGISTER: u8 = 3;
 }
 
-/// A page of addresses that rows are grouped by: 2^12 bytes.
+/// Size of the address pages that rows are grouped by, as a power of two.
 pub const PAGE_BITS: u32 = 12;
-/// A row's lower bits hold its rule's number, its upper [`PAGE_BITS`] the address within the page.
+/// Number of lower bits of a row with its rule's number. The upper [`PAGE_BITS`] are the address within the page.
 pub const RULE_BITS: u32 = 20;
-/// The most rules.
+/// Maximum number of rules.
 pub const MAX_RULES: usize = 1 << 15;
-/// How many rows a blob holds: 2^18, 1 MiB.
+/// Number of rows in a blob, as a power of two: 1 MiB.
 pub const BLOB_BITS: u32 = 18;
-/// Rows of a blob.
+/// Number of rows in a blob.
 pub const BLOB_ROWS: usize = 1 << BLOB_BITS;
-/// The most blobs: 256 MiB.
+/// Maximum number of blobs: 256 MiB.
 pub const MAX_BLOBS: usize = 256;
-/// The most pages of all objects together: 4 GiB of addresses.
+/// Maximum number of pages of all objects: 4 GiB of addresses.
 pub const MAX_PAGES: usize = 1 << 20;
-/// The most mappings of all processes together.
+/// Maximum number of mappings of all processes.
 pub const MAX_MAPPINGS: usize = 1 << 18;
-/// The most objects.
+/// Maximum number of objects.
 pub const MAX_OBJECTS: usize = 1 << 13;
-/// The most processes.
+/// Maximum number of processes.
 pub const MAX_PROCESSES: usize = 1 << 14;
-/// The most rows of one page that a lookup may have to search: 2^12, one a byte.
+/// Steps of the search in a page, which suffice for one row for each of its 2^12 bytes.
 pub const SEARCH_STEPS: u32 = 13;
-/// The most mappings of one process that a lookup may have to search: 2^12.
+/// Steps of the search in the mappings of a process, which suffice for 2^12.
 pub const MAPPING_STEPS: u32 = 12;
 
-/// A row: from this address within its page on, this rule holds, until the next row.
+/// Returns a row: from `address` within its page to the next row, `rule` holds.
 #[must_use]
 pub const fn row(address: u64, rule: u32) -> u32 {
     ((address as u32 & ((1 << PAGE_BITS) - 1)) << RULE_BITS) | rule
 }
 
-/// Where a page's rows lie: `first` counts rows through all blobs. The rows of a page lie in one blob, and the row before
-/// the first is in the same blob and says what holds at the page's beginning.
+/// Returns a page: its `count` rows start at `first`, counted through all blobs. The rows of a page are in one blob. The
+/// row before the first is in the same blob, and holds from the start of the page.
 #[must_use]
 pub const fn page(first: u32, count: u32) -> u64 {
     first as u64 | (count as u64) << 32
 }
 
-/// A range of a process' addresses with code in it.
+/// An executable address range of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Mapping {
-    /// The first address.
+    /// First address.
     pub begin: u64,
-    /// The address behind the last.
+    /// Address after the last.
     pub end: u64,
-    /// What to subtract from an address to get the object's own.
+    /// Difference between an address in the process and in the object.
     pub bias: u64,
-    /// Where the object's pages begin.
+    /// Index of the object's first page.
     pub page_base: u32,
-    /// How many pages the object has (lower 24 bits), and what to do here (upper 8): one of [`mapping`]'s.
+    /// Number of the object's pages (lower 24 bits) and a constant of [`mapping`] (upper 8 bits).
     pub pages_and_kind: u32,
 }
 
-/// Which file an object is, as the kernel knows it: the device and inode that are mapped, and when the inode last
-/// changed. What `stat` says of a file is the same except on file systems that lie over others.
+/// Identity of a file in the kernel. It differs from the result of `stat` on stacked file systems only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(C)]
 pub struct ObjectKey {
-    /// The inode's number. 0: the code that the kernel lends to every process (vDSO).
+    /// Number of the inode. 0: the vDSO.
     pub inode: u64,
-    /// The inode's change time, in seconds since 1970. An inode's number may be given to another file, which has changed
-    /// later.
+    /// Seconds of the inode's change time. If the number of an inode is reused, its change time is later.
     pub changed_s: i64,
-    /// Its nanoseconds.
+    /// Nanoseconds of the inode's change time.
     pub changed_ns: u32,
-    /// The device, as the kernel counts them: the major number above 20 bits of the minor one.
+    /// Device in the kernel's encoding: the major number above 20 bits of the minor number.
     pub device: u32,
 }
 
-/// What the kernel half answers who asks how the kernel knows a file.
+/// Answer of the BPF programs that identify a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FileIdReply {
     /// The file.
     pub object: ObjectKey,
-    /// Whether that is so: one of [`file_id_status`]'s.
+    /// A constant of [`file_id_status`].
     pub status: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// What became of asking for a file.
+/// Results of identifying a file.
 pub mod file_id_status {
-    /// There is no such file, or the kernel cannot be asked.
+    /// There is no such file, or the kernel cannot look it up.
     pub const UNKNOWN: u32 = 0;
-    /// It was told.
+    /// The file is identified.
     pub const FOUND: u32 = 1;
-    /// Another thread changes the process' mappings: it may be asked again.
+    /// Another thread is changing the process's mappings: try again.
     pub const BUSY: u32 = 2;
 }
 
-/// A part of an object's file that is mapped as code.
+/// An executable segment of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Segment {
-    /// Where in the file it begins.
+    /// Offset of its first byte in the file.
     pub offset: u64,
-    /// The offset behind its last byte; not above `offset`: there is no such part.
+    /// Offset after its last byte; a segment with `end <= offset` is unused.
     pub end: u64,
-    /// What to add to an offset in the file to get the object's own address, counted from its first page.
+    /// Difference between the object's address, relative to its first page, and the offset in the file.
     pub shift: u64,
 }
 
-/// The most parts of code that an object can have. Linkers make one; two where the code was laid out anew afterwards.
+/// Maximum number of executable segments of an object. Linkers make one; there are two if a tool has moved the code
+/// after linking.
 pub const MAX_SEGMENTS: usize = 4;
 
-/// Where an object's table lies.
+/// Unwind table of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct ObjectTable {
@@ -191,35 +191,34 @@ pub struct ObjectTable {
     pub page_base: u32,
     /// As in [`Mapping`].
     pub pages_and_kind: u32,
-    /// Its code.
+    /// Executable segments.
     pub segments: [Segment; MAX_SEGMENTS],
 }
 
-/// What to do with addresses in a mapping.
+/// How to unwind from addresses in a mapping.
 pub mod mapping {
-    /// Look into the table.
+    /// Use the unwind table.
     pub const TABLE: u8 = 0;
-    /// Code generated at run time: follow frame pointers.
+    /// Follow frame pointers: the code was generated at run time.
     pub const GENERATED: u8 = 1;
-    /// There is no table yet.
+    /// The table has been requested.
     pub const PENDING: u8 = 2;
-    /// There will be no table.
+    /// There is no table.
     pub const UNUSABLE: u8 = 3;
 }
 
-/// What is known of a process' mappings: where they lie, ordered by address, or, where there are none, that the kernel
-/// is to be asked for each.
+/// Mappings of a process: its entries in the map of mappings, ordered by address; or none if the kernel looks VMAs up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Process {
-    /// The first, counted through the map of mappings; where the kernel is asked, whose they are: the process' id.
+    /// Index of the first mapping; if the kernel looks VMAs up, the pid.
     pub base: u32,
-    /// How many; 0: the kernel is asked.
+    /// Number of mappings; 0 if the kernel looks VMAs up.
     pub count: u32,
-    /// Never 0, and another whenever the mappings change, in all processes, so that what was remembered under the old
-    /// ones is not used.
+    /// Unique among all processes, never 0, and replaced whenever the mappings change, so that no cached look-up of the
+    /// old mappings is used.
     pub generation: u32,
-    /// Where the kernel is asked: how many pages of code the process had when the generation began.
+    /// If the kernel looks VMAs up: number of executable pages at the start of the generation.
     pub code_pages: u32,
 }
 

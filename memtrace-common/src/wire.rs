@@ -1,7 +1,7 @@
-//! How records lie in the rings, and, in a module each, how settings reach the kernel half and counts come back.
+//! Layout of the records in the rings, and of the settings and counters in the maps.
 //!
-//! Every record begins with its [`RecordKind`] and is a multiple of 8 bytes long. All fields are little-endian natives of the
-//! one machine that both halves run on.
+//! Every record starts with a [`Header`]; its length is a multiple of 8 bytes. Fields are in the byte order of the
+//! machine.
 
 use core::mem::{offset_of, size_of};
 
@@ -26,48 +26,48 @@ pub use reclaim::{
 pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 
-/// What a record says; the first field of each.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RecordKind {
-    /// A block was handed out: [`AllocRecord`].
+    /// An allocator has returned a block: [`AllocRecord`].
     Alloc = 1,
-    /// A block was given up: [`BlockRecord`].
+    /// A block was freed: [`BlockRecord`].
     Free = 2,
-    /// A realloc began and gives up its old block, perhaps to take it back: [`BlockRecord`].
+    /// A realloc has started: its old block is free unless the call fails: [`BlockRecord`].
     TentativeFree = 3,
-    /// A realloc failed and takes its old block back: [`BlockRecord`].
+    /// A realloc has failed and keeps its old block: [`BlockRecord`].
     UndoFree = 4,
-    /// A stack's frames: [`StackRecord`], followed by its frames.
+    /// A new stack: [`StackRecord`], followed by its frames.
     Stack = 5,
-    /// A process runs a new program, its old memory is gone: [`ProcessRecord`].
+    /// A process has called exec, which frees its old memory: [`ProcessRecord`].
     Exec = 6,
-    /// A process ended: [`ProcessRecord`].
+    /// A process has exited: [`ProcessRecord`].
     Exit = 7,
-    /// A page was touched that was not there, or not the process' own: [`FaultRecord`].
+    /// A page fault: [`FaultRecord`].
     Fault = 8,
-    /// The last touch of a page had to wait for a device: [`BlockRecord`].
+    /// The last fault on a page was a major fault: [`BlockRecord`].
     MajorFault = 9,
-    /// A process was copied: [`ForkRecord`].
+    /// A fork: [`ForkRecord`].
     Fork = 10,
-    /// Addresses were mapped: [`RangeRecord`].
+    /// A range was mapped: [`RangeRecord`].
     Map = 11,
-    /// Addresses are about to be unmapped or moved: [`RangeRecord`].
+    /// A range is about to be unmapped or moved, unless the system call fails: [`RangeRecord`].
     TentativeUnmap = 12,
-    /// They were not: [`ProcessRecord`].
+    /// The thread's unmap or move has failed: [`ProcessRecord`].
     UndoUnmap = 13,
-    /// They were moved: [`MoveRecord`].
+    /// A range has moved: [`MoveRecord`].
     Move = 14,
-    /// A task had to wait for memory: [`StallRecord`].
+    /// A task has waited for memory: [`StallRecord`].
     Stall = 15,
-    /// A process is killed for want of memory: [`OomRecord`].
+    /// The OOM killer has selected a process: [`OomRecord`].
     OomKill = 16,
-    /// What the kernel has counted of a process that is about to run a new program or to end: [`RusageRecord`].
+    /// Rusage of a process, before the record of its exec or exit: [`RusageRecord`].
     Rusage = 17,
 }
 
 impl RecordKind {
-    /// The kind that a record's first field stands for.
+    /// Decodes a kind.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match raw {
@@ -92,129 +92,129 @@ impl RecordKind {
         }
     }
 
-    /// [`Header::kind`] of a record of this kind about what allocator number `allocator` has done.
+    /// Encodes [`Header::kind`] with the number of an allocator.
     #[inline(always)]
     #[must_use]
     pub const fn by_allocator(self, allocator: u16) -> u32 {
         self as u32 | (allocator as u32) << ALLOCATOR_SHIFT
     }
 
-    /// The kind and the allocator's number that [`Header::kind`] stands for.
+    /// Decodes [`Header::kind`] into the kind and the number of the allocator.
     #[must_use]
     pub const fn split(raw: u32) -> (Option<Self>, u16) {
         (Self::from_raw(raw & ((1 << ALLOCATOR_SHIFT) - 1)), (raw >> ALLOCATOR_SHIFT) as u16)
     }
 }
 
-/// What every record begins with.
+/// First fields of every record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// The [`RecordKind`] in the lower half. In the upper half, from [`ALLOCATOR_SHIFT`] on, the number that user space gave to the
-    /// allocator that handed out the block of an [`AllocRecord`]; 0: not known, and in every other record.
+    /// The [`RecordKind`] in the lower half. In an [`AllocRecord`], the number that user space gave the allocator in the
+    /// upper half, from [`ALLOCATOR_SHIFT`] on; 0 if it is not known.
     pub kind: u32,
-    /// The thread, in the root pid namespace.
+    /// Thread, in the root pid namespace.
     pub tid: u32,
-    /// The process (thread group), in the root pid namespace.
+    /// Process (thread group), in the root pid namespace.
     pub pid: u32,
-    /// When: ticks of 2^[`TICK_SHIFT`] ns since [`Settings::start_ns`], saturating.
+    /// Time: ticks of 2^[`TICK_SHIFT`] ns since [`Settings::start_ns`], saturating.
     pub tick: u32,
 }
 
-/// Where in [`Header::kind`] the allocator's number begins.
+/// Lowest bit of the allocator's number in [`Header::kind`].
 pub const ALLOCATOR_SHIFT: u32 = 16;
 
-/// A tick is 2^20 ns, about 1.05 ms: fine enough for ages, and 52 days of them fit 32 bits.
+/// Length of a tick in nanoseconds, as a power of two: about 1.05 ms. 32 bits hold 52 days.
 pub const TICK_SHIFT: u32 = 20;
 
-/// A block was handed out.
+/// An allocator has returned a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct AllocRecord {
-    /// RecordKind, thread, process, time.
+    /// Header.
     pub header: Header,
-    /// The block's address.
+    /// Address of the block.
     pub address: u64,
-    /// The bytes asked for.
+    /// Requested bytes.
     pub size: u64,
-    /// The stack's id: the hash of its frames and of whose they are under which mappings, or one of [`STACK_NOT_TAKEN`] and [`STACK_FAILED`].
+    /// Id of the stack: a hash of its frames, the process and the generation of its mappings; or [`STACK_NOT_TAKEN`] or
+    /// [`STACK_FAILED`].
     pub stack: u64,
 }
 
-/// A block was given up, parked or restored.
+/// A block was freed, tentatively freed, or kept after that; or a page had a major fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
-    /// RecordKind, thread, process, time.
+    /// Header.
     pub header: Header,
-    /// The block's address.
+    /// Address of the block or page.
     pub address: u64,
 }
 
-/// A process ran a new program, or ended.
+/// An exec or exit of a process, or a failed unmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ProcessRecord {
-    /// RecordKind, thread, process, time.
+    /// Header.
     pub header: Header,
 }
 
-/// A stack's frames follow it: `frames` words of 8 bytes, leaf first.
+/// A stack. Its `frames` follow, 8 bytes each, leaf first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackRecord {
-    /// RecordKind, thread, process, time.
+    /// Header.
     pub header: Header,
-    /// The stack's id.
+    /// Id of the stack.
     pub stack: u64,
-    /// How many frames follow.
+    /// Number of frames.
     pub frames: u32,
-    /// Why the walk ended where it did: an [`End`].
+    /// Reason for which the walk ended: an [`End`].
     pub end: u32,
-    /// When: nanoseconds since [`Settings::start_ns`]. Code can be replaced by other code within a tick.
+    /// Nanoseconds since [`Settings::start_ns`]. Code can be replaced within a tick.
     pub taken: u64,
 }
 
-/// An object is wanted whose unwind table is not known.
+/// Request for the unwind table of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct TableRequestRecord {
-    /// Which.
+    /// The object.
     pub object: ObjectKey,
-    /// Where it is mapped: the first address.
+    /// First address of its mapping.
     pub begin: u64,
-    /// The address behind the last; 0: it is the program that the process runs.
+    /// Address after the last; 0: the object is the process's executable.
     pub end: u64,
-    /// The process, in the root pid namespace.
+    /// Process that has mapped it, in the root pid namespace.
     pub pid: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// The stack id of an allocation for which no stack was asked for.
+/// Stack id if stacks are disabled.
 pub const STACK_NOT_TAKEN: u64 = 0;
-/// The stack id of an allocation whose stack could not be taken.
+/// Stack id if the stack could not be taken.
 pub const STACK_FAILED: u64 = 1;
-/// The lowest id that stands for frames.
+/// Lowest id of a stack with frames.
 pub const STACK_FIRST: u64 = 2;
 
-/// The most frames that one stack can have. A power of two, so that the kernel half can bound an index by a mask.
+/// Maximum number of frames of a stack. A power of two, so that BPF programs can bound an index by a mask.
 pub const MAX_FRAMES: usize = 256;
 
-/// How many frames are taken unless more or fewer are asked for.
+/// Default for the maximum number of frames.
 pub const DEFAULT_FRAMES: u32 = 128;
 
-/// The most rings, and so the most shards.
+/// Maximum number of rings, and of shards.
 pub const MAX_RINGS: u32 = 16;
 
-/// The ring for records about a block: every record about one block goes through one ring, in its true order.
+/// Returns the ring for records about a block. All records about a block use one ring, which keeps their order.
 #[inline(always)]
 #[must_use]
 pub const fn ring_of(pid: u32, address: u64, rings: u32) -> u32 {
-    // Blocks are 16-byte aligned; Fibonacci hashing spreads what is left (Knuth, TAOCP 3, 6.4).
+    // Blocks are 16-byte aligned; Fibonacci hashing spreads the other bits (Knuth, TAOCP 3, 6.4).
     let mixed = ((address >> 4) ^ ((pid as u64) << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    // A multiplication scales to the number of rings without a division (Lemire, "Fast random integer generation in an
-    // interval", 2019).
+    // Scaling to the number of rings needs no division (Lemire, "Fast random integer generation in an interval", 2019).
     (((mixed >> 32) * rings as u64) >> 32) as u32
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_survive_the_wire() {
+    fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(RecordKind::from_raw);
         assert_eq!(kinds.clone().count(), 17);
         for kind in kinds {

@@ -2,30 +2,29 @@
 
 use super::Signature;
 
-/// By which names a function of the table is found.
+/// Rule by which a function's symbol is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Naming {
-    /// The C library's, which other allocators have too, perhaps behind a prefix.
+    /// A name of the C library, which other allocators have too, some with a prefix.
     Standard,
-    /// jemalloc's own, behind the same prefix as its standard ones.
+    /// A name of jemalloc, with the same prefix as its standard names.
     Jemalloc,
-    /// mimalloc's own, behind `mi_`.
+    /// A name of mimalloc, with the prefix `mi_`.
     Mimalloc,
-    /// C++'s operators, as compilers mangle them.
+    /// A mangled C++ operator.
     Cpp,
-    /// What Rust's compiler calls for its global allocator.
+    /// A function that rustc calls for the global allocator.
     Rust,
-    /// One that the user has named.
+    /// A name that the user has given.
     Hook,
 }
 
 impl Naming {
-    /// What stands before the names of this kind; a user may name more for [`Naming::Standard`] and
-    /// [`Naming::Jemalloc`].
+    /// Returns the known prefixes. The user may add prefixes to [`Naming::Standard`] and [`Naming::Jemalloc`].
     #[must_use]
     pub const fn prefixes(self) -> &'static [&'static str] {
         match self {
-            // `je_` is what jemalloc's own build is often told, `_rjem_` is that of Rust's crate, `tc_` tcmalloc's.
+            // `je_` is common in builds of jemalloc, `_rjem_` is the prefix of its Rust crate, `tc_` that of tcmalloc.
             Self::Standard => &["", "je_", "_rjem_", "mi_", "tc_"],
             Self::Jemalloc => &["", "je_", "_rjem_"],
             Self::Mimalloc => &["mi_"],
@@ -34,23 +33,23 @@ impl Naming {
     }
 }
 
-/// One hooked function: a row of [`FUNCTIONS`].
+/// A hooked function: a row of [`FUNCTIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// The symbol's name, without prefix or version.
+    /// Name of the symbol, without prefix and version.
     pub name: &'static str,
-    /// How it is called.
+    /// Calling signature.
     pub signature: Signature,
-    /// Whether an object without it cannot be an allocator.
+    /// True if an object without this function is not an allocator.
     pub required: bool,
-    /// By which names it is found.
+    /// Rule by which the symbol is found.
     pub naming: Naming,
-    /// Whether it may throw an exception, which a return probe would keep from reaching its handler.
+    /// True if it may throw an exception. A uretprobe would keep the exception from reaching its handler.
     pub throws: bool,
 }
 
 impl Function {
-    /// Its name for people: of C++'s operators as C++ writes them.
+    /// Returns the name for reports: C++ operators are demangled.
     #[must_use]
     pub fn display_name(&self) -> &'static str {
         CPP.iter().find(|(name, _)| *name == self.name).map_or(self.name, |(_, shown)| shown)
@@ -79,7 +78,7 @@ const REALLOC_PRODUCT: Signature = Signature::ReallocProduct { old: 0, count: 1,
 const FREE: Signature = Signature::Free { block: 0 };
 const FREE_AROUND: Signature = Signature::FreeAround { block: 0 };
 
-/// Every function that memtrace hooks, in the order in which help and `doctor` list them.
+/// All hooked functions, in the order of the help text and `doctor`.
 pub const FUNCTIONS: &[Function] = &[
     required("malloc", SIZE0),
     row("calloc", PRODUCT01, Naming::Standard),

@@ -1,86 +1,86 @@
-//! Records about pages and mappings, and which pages are told of.
+//! Records about pages and mappings, and the sample of pages.
 
 use core::mem::{offset_of, size_of};
 
 use super::{Header, ring_of};
 
-/// The smallest pages are of 2^12 bytes on every machine that is supported.
+/// Size of the smallest pages, as a power of two, on all supported machines.
 pub const PAGE_SHIFT: u32 = 12;
 
-/// A page was touched that was not there, or not the process' own.
+/// A page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct FaultRecord {
-    /// Kind, thread, process, time.
+    /// Header.
     pub header: Header,
-    /// The page's address; what [`fault`] says in the lowest bits.
+    /// Address of the page, with flags of [`fault`] in the lowest bits.
     pub page: u64,
-    /// The stack's id, as in an [`super::AllocRecord`].
+    /// Id of the stack, as in an [`super::AllocRecord`].
     pub stack: u64,
 }
 
-/// How a page was touched.
+/// Flags of a page fault.
 pub mod fault {
-    /// It was there, and could not be touched in this way: a write to what processes share makes a copy.
+    /// The page was present, but did not permit the access: a write to a shared page makes a copy.
     pub const PRESENT: u64 = 1 << 0;
-    /// It was written to.
+    /// The access was a write.
     pub const WRITE: u64 = 1 << 1;
 }
 
-/// Addresses of a process were mapped, or are about to be unmapped or moved.
+/// An address range was mapped, or is about to be unmapped or moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RangeRecord {
-    /// Kind, thread, process, time.
+    /// Header.
     pub header: Header,
-    /// The first address.
+    /// First address.
     pub begin: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// The stack's id, as in an [`super::AllocRecord`]; zero where nothing was mapped.
+    /// Id of the stack, as in an [`super::AllocRecord`]; 0 if nothing was mapped.
     pub stack: u64,
 }
 
-/// What came of a move: a mapping lies at `begin` that lay at `old_begin`.
+/// A mapping has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct MoveRecord {
-    /// What there is now: begin, bytes, and who asked for it.
+    /// New address range, and the stack.
     pub range: RangeRecord,
-    /// Where it lay.
+    /// Old address.
     pub old_begin: u64,
-    /// How much it was.
+    /// Old number of bytes.
     pub old_bytes: u64,
-    /// Whether it is still mapped where it lay (`MREMAP_DONTUNMAP`), without its pages: 1 or 0.
+    /// 1 if the old range stays mapped, without its pages (`MREMAP_DONTUNMAP`), else 0.
     pub keeps: u64,
 }
 
-/// A process was copied.
+/// A fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ForkRecord {
-    /// Kind, time; thread and process are the parent's.
+    /// Header of the parent.
     pub header: Header,
-    /// The copy, in the root pid namespace.
+    /// The child, in the root pid namespace.
     pub child: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// The ring for records about the pages and mappings of process `pid`, whose order is that of all that happens to them: where
-/// `forks` are told of, the one that its copies have too.
+/// Returns the ring for records about the pages and mappings of process `pid`. If `forks` are recorded, all processes use
+/// one ring, so that records about parents and children stay in order.
 #[inline(always)]
 #[must_use]
 pub const fn ring_of_memory(pid: u32, forks: bool, rings: u32) -> u32 {
     if forks { 0 } else { ring_of(pid, 0, rings) }
 }
 
-/// Whether the page at `page` of process `pid` is told of where one in `one_in` is. It depends on nothing else, so that all
-/// that happens to a page is told of, or nothing.
+/// Returns true if the page at `page` of process `pid` belongs to a sample of one page in `one_in`. Nothing else decides,
+/// so that either all events of a page are recorded or none.
 #[inline(always)]
 #[must_use]
 pub const fn is_sampled(pid: u32, page: u64, one_in: u32) -> bool {
-    // A mixer of two rounds (Stafford, "Better Bit Mixing", 2011), since neighbours must be chosen independently.
+    // A mixer of two rounds (Stafford, "Better Bit Mixing", 2011): neighbours must be sampled independently.
     let key = (page >> PAGE_SHIFT) ^ ((pid as u64) << 40);
     let mixed = (key ^ (key >> 29)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_page_in_so_many_is_sampled_wherever_it_lies() {
+    fn one_page_in_n_is_sampled_at_any_address() {
         for one_in in [1, 7, 64] {
             for (pid, begin, stride) in [(1, 0, 1), (4711, 0x5555_5555_4000, 1), (99_999, 0x7f12_3456_7000, 512)] {
                 let pages = (0..64_000u64).map(|page| begin + ((page * stride) << PAGE_SHIFT));
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_pages_are_sampled_by_themselves() {
+    fn neighbouring_pages_are_sampled_independently() {
         let sampled = |page: u64| is_sampled(4711, 0x7f00_0000_0000 + (page << PAGE_SHIFT), 2);
         let alike = (0..10_000).filter(|&page| sampled(page) == sampled(page + 1)).count();
         assert!((4_800..5_200).contains(&alike), "{alike}");
     }
 
     #[test]
-    fn processes_spread_evenly_over_the_rings_unless_they_have_pages_of_others() {
+    fn processes_spread_over_the_rings_unless_forks_are_recorded() {
         let mut counts = [0u32; 4];
         for pid in 0..4096 {
             counts[ring_of_memory(pid, false, 4) as usize] += 1;

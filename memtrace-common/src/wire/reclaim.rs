@@ -1,129 +1,128 @@
-//! Records about waiting for memory, and counters of the kernel's search for it.
+//! Records of stalls for memory and OOM kills, and counters of reclaim.
 
 use core::mem::{offset_of, size_of};
 
 use super::Header;
 
-/// A task had to wait for memory to be found.
+/// A task has waited for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct StallRecord {
-    /// Kind, thread, process, and when the wait ended.
+    /// Header; the time is the end of the stall.
     pub header: Header,
-    /// The stack's id, as in an [`super::AllocRecord`].
+    /// Id of the stack, as in an [`super::AllocRecord`].
     pub stack: u64,
-    /// How long, in nanoseconds.
+    /// Duration in nanoseconds.
     pub duration: u64,
-    /// For how much of that it was put to sleep, in nanoseconds.
+    /// Nanoseconds of the duration in which the task was throttled.
     pub throttled: u64,
-    /// How many pages were looked at whether they can go.
+    /// Number of pages scanned.
     pub scanned: u64,
-    /// How many pages were freed.
+    /// Number of pages freed.
     pub reclaimed: u64,
-    /// What it did: one of [`reclaim_kind`]'s.
+    /// A constant of [`reclaim_kind`].
     pub work: u32,
-    /// So many pages side by side were wanted, as a power of two; [`NO_ORDER`] where there is no such number.
+    /// Order of the allocation (2^order contiguous pages), or [`NO_ORDER`].
     pub order: u32,
-    /// For whose limit, or, where it was for none, in whose account: the id of a control group of the memory controller; 0
-    /// where that is not known.
+    /// Id of the memcg at its limit or, if the stall is not for a limit, of the task's memcg; 0 if it is not known.
     pub group: u64,
 }
 
-/// The order of what is not for an allocation, as of compacting all memory, and of what the kernel does not tell it of.
+/// The work is not for an allocation, as in compaction of all memory, or the kernel does not report its order.
 pub const NO_ORDER: u32 = u32::MAX;
 
-/// The kernel has chosen a process to be killed, since no memory was to be found.
+/// The OOM killer has selected a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct OomRecord {
-    /// Kind, time; thread and process are the victim's.
+    /// Header of the victim.
     pub header: Header,
-    /// The name of the victim's thread; zeros where it is not told.
+    /// Name of the victim's thread; zeros if it is not known.
     pub comm: [u8; COMM],
-    /// The process that found no memory.
+    /// Process whose allocation has invoked the OOM killer.
     pub by: u32,
     /// Zero.
     pub reserved: u32,
-    /// The name of the thread that found no memory.
+    /// Name of the thread that has invoked the OOM killer.
     pub by_comm: [u8; COMM],
-    /// The control group that the victim's memory is reclaim_counter in, as in a [`StallRecord`].
+    /// Id of the victim's memcg; 0 if it is not known.
     pub group: u64,
-    /// The control group, that of the thread which found no memory or one above, that was full; 0 where none was.
+    /// Id of the full memcg among that of the invoking thread and its ancestors; 0 if none was full.
     pub full: u64,
 }
 
 /// `TASK_COMM_LEN`, include/linux/sched.h.
 pub const COMM: usize = 16;
 
-/// What is done to find memory.
+/// Kinds of reclaim.
 pub mod reclaim_kind {
-    /// A task whose allocation finds too few free pages looks for pages that can go.
+    /// Direct reclaim: a task reclaims pages because its allocation found too few free ones.
     pub const DIRECT: u32 = 0;
-    /// A task whose control group is at its limit looks for pages of the group that can go.
+    /// A task reclaims pages of a memcg that is at its limit.
     pub const MEMCG: u32 = 1;
-    /// Pages are moved so that free ones lie side by side.
+    /// Compaction: pages are moved to make free ones contiguous.
     pub const COMPACTION: u32 = 2;
-    /// The kernel's own thread looks for pages that can go before anybody has to.
+    /// kswapd reclaims pages in the background.
     pub const KSWAPD: u32 = 3;
-    /// A task sleeps, so that others come to free pages.
+    /// A task sleeps to let others reclaim pages.
     pub const THROTTLED: u32 = 4;
-    /// Pages that can go are looked for by somebody else, as on `madvise(MADV_PAGEOUT)`.
+    /// Other reclaim, as by `madvise(MADV_PAGEOUT)`.
     pub const OTHER: u32 = 5;
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: u32 = 6;
 }
 
-/// Where the counters of one [`reclaim_kind`] lie in the table of them; the next one's lie behind.
+/// Indices of the counters of one [`reclaim_kind`]. Those of the next kind follow.
 pub mod reclaim_counter {
-    /// How often it ended.
+    /// Number of runs.
     pub const TIMES: u32 = 0;
-    /// How long it took, in nanoseconds.
+    /// Total nanoseconds.
     pub const TIME: u32 = 1;
-    /// Inactive pages that were looked at.
+    /// Inactive pages scanned.
     pub const SCANNED: u32 = 2;
-    /// Active pages that were looked at.
+    /// Active pages scanned.
     pub const SCANNED_ACTIVE: u32 = 3;
-    /// Inactive pages that were taken off their list.
+    /// Inactive pages isolated from their list.
     pub const TAKEN: u32 = 4;
-    /// Pages that were freed.
+    /// Pages freed.
     pub const RECLAIMED: u32 = 5;
-    /// Pages that are not active any more.
+    /// Pages deactivated.
     pub const DEACTIVATED: u32 = 6;
-    /// Pages that were written out.
+    /// Pages written out.
     pub const WRITTEN: u32 = 7;
-    /// How many there are.
+    /// Number of counters.
     pub const COUNT: u32 = 8;
 }
 
-/// How many counters of reclaim there are.
+/// Number of counters of all kinds.
 pub const RECLAIM_COUNTERS: u32 = reclaim_kind::COUNT * reclaim_counter::COUNT;
 
-/// The most kernel threads whose work is kept apart.
+/// Maximum number of kernel threads with their own totals.
 pub const MAX_KERNEL_THREADS: usize = 512;
 
-/// A kernel thread, and what it does.
+/// Key of the totals of kernel threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct KernelThread {
-    /// Its name.
+    /// Name of the thread.
     pub comm: [u8; COMM],
-    /// What it does: one of [`reclaim_kind`]'s.
+    /// A constant of [`reclaim_kind`].
     pub work: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// What a kernel thread has done.
+/// Totals of a kernel thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct KernelThreadTotals {
-    /// How often.
+    /// Number of runs.
     pub times: u64,
-    /// How long, in nanoseconds.
+    /// Nanoseconds.
     pub time: u64,
-    /// How many pages were looked at.
+    /// Pages scanned.
     pub scanned: u64,
-    /// How many pages were freed.
+    /// Pages freed.
     pub reclaimed: u64,
 }
 
@@ -142,7 +141,7 @@ pub struct ReclaimArguments {
     pub compaction_order: u32,
 }
 
-/// The most control groups for which it is kept apart how much was scanned for their limits.
+/// Maximum number of memcgs whose scanned pages are counted.
 pub const MAX_MEMCGS: usize = 4096;
 
 const _: () = {

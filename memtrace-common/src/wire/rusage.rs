@@ -1,27 +1,26 @@
-//! What the kernel itself counts of processes, told when one runs another program or ends.
+//! Record of a process's page faults and peak RSS, from the kernel's own counters.
 
 use core::mem::{offset_of, size_of};
 
 use super::Header;
 
-/// What the kernel has counted of a process since that began. Comes before the exec or exit that it is told at, in the ring of
-/// the process' memory.
+/// Rusage of a process since its start. It precedes the record of the exec or exit, in the ring of the process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RusageRecord {
-    /// Kind, thread, process, time.
+    /// Header.
     pub header: Header,
-    /// How many page faults needed no device; [`UNKNOWN_COUNT`]: this is not known.
+    /// Number of minor page faults, or [`UNKNOWN_COUNT`].
     pub minor_faults: u64,
-    /// How many page faults waited for a device; [`UNKNOWN_COUNT`]: this is not known.
+    /// Number of major page faults, or [`UNKNOWN_COUNT`].
     pub major_faults: u64,
-    /// The most pages that were ever resident, of whatever program the process ran.
+    /// Peak RSS in pages, of any executable that the process has run.
     pub peak_pages: u64,
-    /// Whether the process is traced: 1. It need not be, where one is chosen when it runs into a probe: 0.
+    /// 1 if the process is traced, else 0. It can be 0 if processes are decided at their first probe hit.
     pub traced: u64,
 }
 
-/// Stands for a number that could not be read.
+/// A count that could not be read.
 pub const UNKNOWN_COUNT: u64 = u64::MAX;
 
 const _: () = {

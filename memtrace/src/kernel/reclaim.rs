@@ -1,4 +1,4 @@
-//! The kernel's search for memory, followed and reclaim_counter.
+//! The kernel's search for memory, followed and counted.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ const TRACEPOINTS: &[(&str, &[&str])] = &[
 ];
 const NEEDED: usize = 2;
 
-/// What the kernel half has reclaim_counter of the search for memory.
+/// What the kernel half has counted of the search for memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimCounters {
     /// By what was done; what was not done is missing.
@@ -84,7 +84,7 @@ pub(super) fn follow(kernel: &mut Kernel) -> Result<Vec<&'static str>, KernelErr
 }
 
 impl Kernel {
-    /// What has been reclaim_counter of the search for memory so far, by everybody. Counters of one processor may be a little older
+    /// What has been counted of the search for memory so far, by everybody. Counters of one processor may be a little older
     /// than those of another.
     #[must_use]
     pub fn reclaim_counters(&self) -> ReclaimCounters {
