@@ -21,10 +21,10 @@ mod source;
 mod symbol_table;
 
 pub(crate) use dynamic_symbols::{Symbol, SymbolKind};
-pub use error::ElfError;
+pub(crate) use error::ElfError;
 pub(crate) use file::Elf;
-pub use machine::Machine;
-pub use runtime::{is_go, is_stripped};
+pub(crate) use machine::Machine;
+pub(crate) use runtime::{is_go, is_stripped};
 pub(crate) use sections::Sections;
 pub(crate) use segment::{Segment, virt_offset};
 pub(crate) use source::Source;

@@ -35,7 +35,7 @@ const ATTEMPTS: u32 = 5;
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at. Where only its memory may not be read, that is said in the result.
-pub fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, ProcessError> {
+pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, ProcessError> {
     let pid = process.pid;
     let peek = Peek::open(pid);
     let tmpfs = Tmpfs::of(pid);

@@ -20,9 +20,9 @@ use crate::model::Pid;
 use crate::procfs::pidfd;
 use child::{Failure, Plan, Step, Strings};
 
-pub use error::LaunchError;
-pub use identity::Identity;
-pub use wait::Child;
+pub(crate) use error::LaunchError;
+pub(crate) use identity::Identity;
+pub(crate) use wait::Child;
 
 /// Held from the making of the pipes until their far ends are the child's alone: a child that is forked meanwhile would
 /// inherit those ends, and keep them open while it waits at its own barrier.
@@ -30,7 +30,7 @@ static FORKING: Mutex<()> = Mutex::new(());
 
 /// A child that waits at the barrier. Dropping it ends the child.
 #[derive(Debug)]
-pub struct Launch {
+pub(crate) struct Launch {
     command: OsString,
     child: Child,
     barrier: PipeWriter,
@@ -46,7 +46,7 @@ impl Launch {
     ///
     /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`] for a file that is no program, and
     /// [`LaunchError::Start`] where the child cannot be made.
-    pub fn prepare(argv: &[OsString], identity: Option<&Identity>) -> Result<Self, LaunchError> {
+    pub(crate) fn prepare(argv: &[OsString], identity: Option<&Identity>) -> Result<Self, LaunchError> {
         let command = argv.first().filter(|command| !command.is_empty());
         let command = command.ok_or_else(|| LaunchError::NotFound { command: OsString::new() })?.clone();
         let start = |step| move |source| LaunchError::Start { step, source };
@@ -80,13 +80,13 @@ impl Launch {
 
     /// The child's pid, which the command will keep.
     #[must_use]
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         self.child.pid()
     }
 
     /// A descriptor that becomes readable when the child or the command ends.
     #[must_use]
-    pub fn pidfd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.child.pidfd()
     }
 
@@ -97,7 +97,7 @@ impl Launch {
     /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] where the child
     /// could not change its identity; [`LaunchError::Exited`] where somebody ended it at the barrier. The child has been
     /// collected then.
-    pub fn release(self) -> Result<Child, LaunchError> {
+    pub(crate) fn release(self) -> Result<Child, LaunchError> {
         let Self { command, mut child, mut barrier, failures } = self;
         if barrier.write_all(&[child::GO]).is_err() {
             return Err(LaunchError::Exited(child.pid()));

@@ -4,4 +4,4 @@ mod candidates;
 mod ld_cache;
 mod root;
 
-pub use candidates::{Candidates, candidates, libraries};
+pub(crate) use candidates::{Candidates, candidates, libraries};

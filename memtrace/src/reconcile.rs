@@ -1,4 +1,4 @@
 //! Comparison of traced totals with kernel counters and page tables, after a run.
 
-pub mod counts;
-pub mod residence;
+pub(crate) mod counts;
+pub(crate) mod residence;

@@ -15,17 +15,17 @@ use crate::model::{
 };
 
 /// The most images that a registry holds by default.
-pub const MAX_IMAGES: usize = 131_072;
+pub(crate) const MAX_IMAGES: usize = 131_072;
 
 /// The most mappings that a registry holds by default, all images and replaced ones together: some 80 MB.
-pub const MAX_MAPPINGS: usize = 1_048_576;
+pub(crate) const MAX_MAPPINGS: usize = 1_048_576;
 
 /// The most names of threads that a registry holds, all images together: some 8 MB. Beyond, a thread has its number alone.
 const MAX_THREAD_NAMES: usize = 131_072;
 
 /// Every image seen, and what it has mapped.
 #[derive(Clone, Debug)]
-pub struct Registry {
+pub(crate) struct Registry {
     images: BTreeMap<ImageId, ProcessImage>,
     /// Of every pid with an image: which one is its latest.
     latest: BTreeMap<Pid, Latest>,
@@ -51,14 +51,14 @@ impl Default for Registry {
 impl Registry {
     /// An empty registry with room for [`MAX_IMAGES`] and [`MAX_MAPPINGS`].
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_limits(MAX_IMAGES, MAX_MAPPINGS)
     }
 
     /// An empty registry that holds no more than `max_images` images and `max_mappings` mappings of all images together,
     /// replaced ones included.
     #[must_use]
-    pub fn with_limits(max_images: usize, max_mappings: usize) -> Self {
+    pub(crate) fn with_limits(max_images: usize, max_mappings: usize) -> Self {
         Self {
             images: BTreeMap::new(),
             latest: BTreeMap::new(),
@@ -71,7 +71,7 @@ impl Registry {
     }
 
     /// Takes up a notice. What there is no room for is counted as [`LossReason::MappingsLost`].
-    pub fn apply(&mut self, notice: ProcessEvent) {
+    pub(crate) fn apply(&mut self, notice: ProcessEvent) {
         let ProcessEvent { pid, kind } = notice;
         match kind {
             ProcessEventKind::Seen { image, at } => {
@@ -136,7 +136,7 @@ impl Registry {
     }
 
     /// Forgets what `pid` has run, as if it had not been there: before events count, nothing of it is in the books.
-    pub fn forget(&mut self, pid: Pid) {
+    pub(crate) fn forget(&mut self, pid: Pid) {
         self.latest.remove(&pid);
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         let ids: Vec<_> = self.images.range(all).map(|(&id, _)| id).collect();
@@ -148,13 +148,13 @@ impl Registry {
 
     /// Every image seen so far.
     #[must_use]
-    pub const fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
+    pub(crate) const fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
         &self.images
     }
 
     /// What was lost so far: notices for which there was no room.
     #[must_use]
-    pub const fn losses(&self) -> &Losses {
+    pub(crate) const fn losses(&self) -> &Losses {
         &self.losses
     }
 

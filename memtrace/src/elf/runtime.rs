@@ -8,7 +8,7 @@ use crate::model::Object;
 /// Whether the object is Go's, whose heap is made of memory mapped by the program itself. False where the file cannot be
 /// read.
 #[must_use]
-pub fn is_go(object: &Object) -> bool {
+pub(crate) fn is_go(object: &Object) -> bool {
     let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
     file.is_some_and(|file| Elf::parse(&file).and_then(|elf| elf.is_go()).unwrap_or(false))
 }
@@ -16,7 +16,7 @@ pub fn is_go(object: &Object) -> bool {
 /// Whether the object's table of all symbols is missing, by which what is linked into it would be found. False where the
 /// file cannot be read.
 #[must_use]
-pub fn is_stripped(object: &Object) -> bool {
+pub(crate) fn is_stripped(object: &Object) -> bool {
     let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
     Elf::parse(&file).and_then(|elf| elf.listed(|_| false)).is_ok_and(|listed| listed.is_none())
 }

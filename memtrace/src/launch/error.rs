@@ -7,7 +7,7 @@ use crate::model::Pid;
 
 /// Reason why a command cannot be started. Every message says what to do about it.
 #[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
+pub(crate) enum LaunchError {
     /// There is no executable of this name.
     #[error("{}: command not found", command.display())]
     NotFound {

@@ -12,7 +12,7 @@ const MAX_RECORD: usize = 1 << 20;
 
 /// A user with their groups, looked up before the fork, where that is still allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     pub(super) uid: libc::uid_t,
     pub(super) gid: libc::gid_t,
     pub(super) groups: Vec<libc::gid_t>,
@@ -33,7 +33,7 @@ impl Identity {
     ///
     /// [`LaunchError::BadIdentity`] where sudo's variables hold no ids: the command must not keep root's privileges
     /// because of a typing error.
-    pub fn of_sudo() -> Result<Option<Self>, LaunchError> {
+    pub(crate) fn of_sudo() -> Result<Option<Self>, LaunchError> {
         // SAFETY: geteuid(2) takes nothing and cannot fail.
         let euid = unsafe { libc::geteuid() };
         let ids = sudo_ids(euid, std::env::var_os("SUDO_UID"), std::env::var_os("SUDO_GID"))?;

@@ -9,7 +9,7 @@ use crate::model::Pid;
 
 /// A child of memtrace. It goes on when this is dropped.
 #[derive(Debug)]
-pub struct Child {
+pub(crate) struct Child {
     pid: Pid,
     pidfd: OwnedFd,
     status: Option<ExitStatus>,
@@ -22,13 +22,13 @@ impl Child {
 
     /// Its pid.
     #[must_use]
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
     /// A descriptor that becomes readable when it ends.
     #[must_use]
-    pub fn pidfd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
@@ -37,7 +37,7 @@ impl Child {
     /// # Errors
     ///
     /// What `waitpid` returns.
-    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.waitpid(libc::WNOHANG)
     }
 
@@ -46,7 +46,7 @@ impl Child {
     /// # Errors
     ///
     /// What `waitpid` returns.
-    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
         self.waitpid(0)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 

@@ -40,7 +40,7 @@ const CAPABILITIES: &[&str] = &["glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v
 
 /// What a command may come to map.
 #[derive(Clone, Debug, Default)]
-pub struct Candidates {
+pub(crate) struct Candidates {
     /// Every allocator that it could come to use, each once, and what else was looked at.
     pub survey: Survey,
     /// Every program and library that it could come to map as it begins.
@@ -52,7 +52,7 @@ pub struct Candidates {
 /// `command` is a path or a name that is looked for in `PATH`. What cannot be found or read is left out: starting the
 /// command will say so.
 #[must_use]
-pub fn candidates(command: &OsStr, objects: &mut Objects, wanted: &UserHooks) -> Candidates {
+pub(crate) fn candidates(command: &OsStr, objects: &mut Objects, wanted: &UserHooks) -> Candidates {
     let search = Search::from_environment();
     let mut waiting = preloaded(&search);
     waiting.extend(programs(command, search.path.as_deref()));
@@ -73,7 +73,7 @@ pub fn candidates(command: &OsStr, objects: &mut Objects, wanted: &UserHooks) ->
 /// What a process that has just begun to run `program` could come to map as it begins, in its own mount namespace: its
 /// libraries. What its environment says is not known. Nothing where the namespace cannot be reached.
 #[must_use]
-pub fn libraries(program: &Object, objects: &mut Objects) -> Vec<Arc<Object>> {
+pub(crate) fn libraries(program: &Object, objects: &mut Objects) -> Vec<Arc<Object>> {
     let Some(below) = program.root.as_deref() else { return Vec::new() };
     let Ok(root) = Root::at(below) else { return Vec::new() };
     let search = Search::below(root);

@@ -7,7 +7,7 @@ use crate::model::Pid;
 
 /// Reason why a process cannot be read. Every message says what to do about it.
 #[derive(Debug, thiserror::Error)]
-pub enum ProcessError {
+pub(crate) enum ProcessError {
     /// There is no process with this pid.
     #[error("there is no process {0}; `ps -e` lists those that run")]
     NoSuchProcess(Pid),

@@ -17,7 +17,7 @@ use crate::model::{AbsAddr, Mapping, Object, Pid, ProcessImage};
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, ProcessError> {
+pub(crate) fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, ProcessError> {
     let entries = entries(pid)?;
     if entries.is_empty() {
         // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
@@ -40,14 +40,14 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, Proce
 }
 
 /// The object that the process has mapped from `start` to `end`; `None` where that has changed or the process has ended.
-pub fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
+pub(crate) fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
     // A mapping may have been split or have grown since; what lies at its first address is the same.
     let entry = entries(pid).ok()?.into_iter().find(|entry| entry.start <= start && start < entry.end)?;
     (entry.start < end).then(|| object(pid, &entry, objects))?
 }
 
 /// The program that the process runs; `None` where it has ended.
-pub fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
+pub(crate) fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
     let opened = regular(&proc_path(pid, "exe")).ok()?;
     let path = program(pid).ok()?;
     Some(objects.opened_by(pid, &path, opened))
@@ -58,7 +58,7 @@ pub fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
 /// # Errors
 ///
 /// What reading says; `NotFound` where the kernel lends none.
-pub fn vdso() -> io::Result<Vec<u8>> {
+pub(crate) fn vdso() -> io::Result<Vec<u8>> {
     let not_found = || io::Error::from(io::ErrorKind::NotFound);
     let entries = entries(Pid(std::process::id())).map_err(io::Error::other)?;
     let vdso = entries.into_iter().find(|entry| entry.path == Path::new("[vdso]")).ok_or_else(not_found)?;

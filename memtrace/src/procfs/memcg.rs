@@ -11,14 +11,14 @@ use crate::procfs::memcg_limits::{Files, Mount, VERSION_2};
 
 /// The hierarchy of control groups that has the memory controller.
 #[derive(Debug)]
-pub struct MemoryGroups {
+pub(crate) struct MemoryGroups {
     files: &'static Files,
     mount: Mount,
 }
 
 /// What a group says of its memory at one moment. What it does not tell is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct GroupReading {
+pub(crate) struct GroupReading {
     /// How much it may use.
     pub limit: Option<Bytes>,
     /// From where on it is slowed down.
@@ -34,7 +34,7 @@ pub struct GroupReading {
 impl MemoryGroups {
     /// The hierarchy as it is mounted; `None` where it is not.
     #[must_use]
-    pub fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let (files, _) = limits::controller(&own)?;
         let mount = limits::mount_of(&fs::read("/proc/self/mountinfo").ok()?, files)?;
@@ -43,13 +43,13 @@ impl MemoryGroups {
 
     /// Whether it is of version 2.
     #[must_use]
-    pub fn is_version_2(&self) -> bool {
+    pub(crate) fn is_version_2(&self) -> bool {
         *self.files == VERSION_2
     }
 
     /// All groups that are mounted, and their paths. A group that comes or goes meanwhile may be missing.
     #[must_use]
-    pub fn all(&self) -> Vec<(CgroupId, PathBuf)> {
+    pub(crate) fn all(&self) -> Vec<(CgroupId, PathBuf)> {
         let mut found = Vec::new();
         let mut left = vec![self.mount.point.clone()];
         if let Some(id) = fs::metadata(&self.mount.point).ok().and_then(|root| id_of(&root)) {
@@ -70,14 +70,14 @@ impl MemoryGroups {
 
     /// Whether the group of that path has a limit of its own.
     #[must_use]
-    pub fn is_limited(&self, path: &Path) -> bool {
+    pub(crate) fn is_limited(&self, path: &Path) -> bool {
         let Some(folder) = self.folder(path) else { return false };
         limits::limit(&folder.join(self.files.limit)).is_some() || self.high(&folder).is_some()
     }
 
     /// What the group of that path says now; `None` where there is none.
     #[must_use]
-    pub fn read(&self, path: &Path) -> Option<GroupReading> {
+    pub(crate) fn read(&self, path: &Path) -> Option<GroupReading> {
         let folder = self.folder(path).filter(|folder| folder.is_dir())?;
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
         Some(GroupReading {

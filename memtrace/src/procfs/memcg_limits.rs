@@ -11,7 +11,7 @@ use crate::procfs::process::proc_path;
 
 /// The memory of the control group that `pid` is in; `None` where no memory controller is mounted or the process has ended.
 #[must_use]
-pub fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
+pub(crate) fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
     let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
     let (files, path) = controller(&groups)?;

@@ -24,7 +24,7 @@ const MAX_ROOTS: usize = 64;
 ///
 /// The handles can be opened as long as the store lives.
 #[derive(Debug)]
-pub struct Objects {
+pub(crate) struct Objects {
     /// By the inode that the kernel names in `maps`. On overlayfs and btrfs it is not the one that `stat` names.
     by_mapping: HashMap<Inode, Arc<Object>>,
     /// By the inode that `stat` names.
@@ -45,13 +45,13 @@ impl Default for Objects {
 impl Objects {
     /// A store that keeps at most half as many files open as the process may open.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_limit(open::descriptor_limit() / 2)
     }
 
     /// A store that keeps at most `max_files` files open; further objects have no handle.
     #[must_use]
-    pub fn with_limit(max_files: usize) -> Self {
+    pub(crate) fn with_limit(max_files: usize) -> Self {
         Self {
             by_mapping: HashMap::new(),
             by_stat: HashMap::new(),
@@ -67,7 +67,7 @@ impl Objects {
     ///
     /// Where neither is given, or the file at `path` is another one by now, the object has no handle: a wrong file
     /// would give wrong names.
-    pub fn resolve(
+    pub(crate) fn resolve(
         &mut self,
         pid: Pid,
         path: &Path,

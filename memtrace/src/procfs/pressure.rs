@@ -8,7 +8,7 @@ use crate::model::{Pressure, Stalled};
 
 /// How long anyone on the machine waited for memory; `None` where the kernel does not keep that.
 #[must_use]
-pub fn machine_pressure() -> Option<Pressure> {
+pub(crate) fn machine_pressure() -> Option<Pressure> {
     read(Path::new("/proc/pressure/memory"))
 }
 

@@ -18,15 +18,13 @@ const ENDING: Duration = Duration::from_millis(200);
 
 /// A process that can be traced, held by a descriptor that never comes to mean another one.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     /// Its pid.
     pub pid: Pid,
     /// Its short name.
     pub comm: String,
     /// Its program, as it sees the path itself.
     pub exe: PathBuf,
-    /// When it began, in clock ticks since the machine started. With the pid it names the process once and for all.
-    pub start_ticks: u64,
     /// Whether it sees other file systems than memtrace does.
     pub foreign_mounts: bool,
     /// Whether it counts pids differently than memtrace does.
@@ -37,13 +35,13 @@ pub struct Process {
 impl Process {
     /// Whether it has ended.
     #[must_use]
-    pub fn has_exited(&self) -> bool {
+    pub(crate) fn has_exited(&self) -> bool {
         pidfd::has_exited(self.pidfd.as_fd())
     }
 
     /// A descriptor that becomes readable when the process ends.
     #[must_use]
-    pub fn pidfd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 }
@@ -53,7 +51,7 @@ impl Process {
 /// # Errors
 ///
 /// Where there is no such process, or it cannot be traced: [`ProcessError`] says which and why.
-pub fn inspect(pid: Pid) -> Result<Process, ProcessError> {
+pub(crate) fn inspect(pid: Pid) -> Result<Process, ProcessError> {
     // The descriptor comes first: if the process still lives when all has been read, the pid meant it all the time.
     let pidfd = open(pid)?;
     let read = read(pid);
@@ -67,7 +65,6 @@ pub fn inspect(pid: Pid) -> Result<Process, ProcessError> {
         pid,
         comm: stat.comm,
         exe,
-        start_ticks: stat.start_ticks,
         foreign_mounts: foreign_namespace(pid, "mnt")?,
         foreign_pids: foreign_namespace(pid, "pid")?,
         pidfd,
@@ -149,7 +146,6 @@ struct Stat {
     comm: String,
     state: u8,
     flags: u64,
-    start_ticks: u64,
 }
 
 impl Stat {
@@ -161,12 +157,7 @@ impl Stat {
         // Fields are counted from 1 in proc(5), and the state is the third.
         let fields = stat_fields(text)?;
         let field = |number: usize| fields.get(number - 3);
-        Some(Self {
-            comm,
-            state: *field(3)?.as_bytes().first()?,
-            flags: field(9)?.parse().ok()?,
-            start_ticks: field(22)?.parse().ok()?,
-        })
+        Some(Self { comm, state: *field(3)?.as_bytes().first()?, flags: field(9)?.parse().ok()? })
     }
 }
 

@@ -10,14 +10,14 @@ use crate::model::{Cgroup, Pid, Tid, User};
 
 /// Looks up whose processes are. Processes in one control group share what is said of it.
 #[derive(Debug)]
-pub struct MetadataReader {
+pub(crate) struct MetadataReader {
     users: Users,
     last: Option<(String, Arc<Cgroup>)>,
 }
 
 /// Whose a process is, as far as that could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcessMetadata {
+pub(crate) struct ProcessMetadata {
     /// The user that it runs as: the effective one.
     pub user: Option<User>,
     /// The control group that it is in.
@@ -35,12 +35,12 @@ impl Default for MetadataReader {
 impl MetadataReader {
     /// Reads the host's users.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { users: Users::read(), last: None }
     }
 
     /// Whose `pid` is. What cannot be read, as when the process has ended, is not known.
-    pub fn of(&mut self, pid: Pid) -> ProcessMetadata {
+    pub(crate) fn of(&mut self, pid: Pid) -> ProcessMetadata {
         let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
         // real, effective, saved and file system uid
@@ -68,7 +68,7 @@ impl MetadataReader {
 
 /// The names that the threads of `pid` go by; none where it has ended.
 #[must_use]
-pub fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
+pub(crate) fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
     let Ok(folders) = fs::read_dir(proc_path(pid, "task")) else { return Vec::new() };
     let name = |folder: fs::DirEntry| {
         let tid = folder.file_name().to_str()?.parse().ok()?;

@@ -7,7 +7,7 @@ use crate::model::Pid;
 
 /// The processor time that all threads of a process have taken so far, to the nanosecond; `None` where it has ended.
 #[must_use]
-pub fn processor_time(pid: Pid) -> Option<Duration> {
+pub(crate) fn processor_time(pid: Pid) -> Option<Duration> {
     let mut clock = MaybeUninit::<libc::clockid_t>::zeroed();
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the pointer is to a whole clockid_t.

@@ -61,7 +61,7 @@ struct Region {
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
+pub(crate) fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let path = proc_path(pid, "pagemap");
     let map = PageMap::open(pid).map_err(|error| failure(pid, &path, error))?;
     let mut ranges = Vec::new();

@@ -10,7 +10,7 @@ use crate::model::{Bytes, PageFaults, Pid, Rusage};
 /// program that it runs; `None` where it is not there any more. A process that has ended and was not waited for has its page
 /// faults still, and no memory.
 #[must_use]
-pub fn kernel_counts(pid: Pid) -> Option<Rusage> {
+pub(crate) fn kernel_counts(pid: Pid) -> Option<Rusage> {
     let stat = fs::read(proc_path(pid, "stat")).ok()?;
     let fields = stat_fields(&stat)?;
     // Fields are counted from 1 in proc_pid_stat(5), and the state is the third.

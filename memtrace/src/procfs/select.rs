@@ -18,7 +18,7 @@ const CGROUP2: libc::c_long = 0x6367_7270;
 /// # Errors
 ///
 /// Where `/proc` cannot be read.
-pub fn all_processes() -> io::Result<Vec<Pid>> {
+pub(crate) fn all_processes() -> io::Result<Vec<Pid>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
@@ -34,7 +34,7 @@ pub fn all_processes() -> io::Result<Vec<Pid>> {
 
 /// What a process is, as far as it can be chosen by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Traits {
+pub(crate) struct Traits {
     /// Its name.
     pub comm: String,
     /// Its real user id.
@@ -45,7 +45,7 @@ pub struct Traits {
 
 /// What the process is now; `None` where it has ended.
 #[must_use]
-pub fn traits(pid: Pid) -> Option<Traits> {
+pub(crate) fn traits(pid: Pid) -> Option<Traits> {
     let comm = fs::read_to_string(proc_path(pid, "comm")).ok()?;
     let status = fs::read_to_string(proc_path(pid, "status")).ok()?;
     let exe = fs::metadata(proc_path(pid, "exe")).ok()?;
@@ -58,7 +58,7 @@ pub fn traits(pid: Pid) -> Option<Traits> {
 
 /// Whether the process is in the control group (version 2) with this id, or below it; `None` where it has ended.
 #[must_use]
-pub fn is_in_cgroup(pid: Pid, id: u64) -> Option<bool> {
+pub(crate) fn is_in_cgroup(pid: Pid, id: u64) -> Option<bool> {
     let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let root = mount_point(&fs::read("/proc/self/mountinfo").ok()?)?;
@@ -77,7 +77,7 @@ fn real_user(line: &str) -> Option<u32> {
 /// # Errors
 ///
 /// Where `/etc/passwd` cannot be read.
-pub fn user_id(user: &str) -> io::Result<Option<u32>> {
+pub(crate) fn user_id(user: &str) -> io::Result<Option<u32>> {
     if let Ok(id) = user.parse() {
         return Ok(Some(id));
     }
@@ -97,7 +97,7 @@ fn id_in(passwd: &str, user: &str) -> Option<u32> {
 /// # Errors
 ///
 /// Where there is no such group.
-pub fn cgroup_id(path: &Path) -> io::Result<u64> {
+pub(crate) fn cgroup_id(path: &Path) -> io::Result<u64> {
     let is_directory = path.is_absolute() && path.parent().is_some() && is_cgroup(path);
     let group = if is_directory { path.to_owned() } else { below_root(path)? };
     // The kernel's id of a group is its directory's inode (`cgroup_id`, include/linux/cgroup.h).

@@ -11,7 +11,7 @@ use crate::procfs::process::{failure, proc_path};
 
 /// What the kernel counts of a mapping, or of all together (`__show_smap`, fs/proc/task_mmu.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// Mapped, touched or not; 0 in the sum of all.
     pub reserved: Bytes,
     /// Resident.
@@ -78,7 +78,8 @@ pub(crate) fn areas(pid: Pid) -> Result<Vec<Area>, ProcessError> {
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn rollup(pid: Pid) -> Result<Sizes, ProcessError> {
+#[cfg(test)]
+pub(crate) fn rollup(pid: Pid) -> Result<Sizes, ProcessError> {
     let mut sum = None;
     read_file(pid, "smaps_rollup", |area| sum = Some(area.sizes))?;
     sum.ok_or(ProcessError::Exited(pid))

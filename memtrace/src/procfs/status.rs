@@ -13,7 +13,7 @@ use crate::procfs::process::{failure, proc_path};
 /// # Errors
 ///
 /// Where the process has ended, or may not be looked at.
-pub fn counted(pid: Pid) -> Result<StatusCounters, ProcessError> {
+pub(crate) fn counted(pid: Pid) -> Result<StatusCounters, ProcessError> {
     let path = proc_path(pid, "status");
     let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
     // What ends has given up its memory, and its lines are missing (`proc_pid_status`, fs/proc/array.c).

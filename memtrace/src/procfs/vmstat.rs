@@ -10,7 +10,7 @@ use crate::model::VmCounters;
 /// # Errors
 ///
 /// Where it cannot be read.
-pub fn vm_counters() -> io::Result<VmCounters> {
+pub(crate) fn vm_counters() -> io::Result<VmCounters> {
     fs::read_to_string("/proc/vmstat").map(|text| parse(&text))
 }
 

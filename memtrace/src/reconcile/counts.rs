@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::{ImageId, ImageRusage, ImageStart, ImageUsage, Pid, ProcessImage, Rusage, Snapshot, Tick};
 
 /// What was heard of processes beside their books.
-pub struct Known<'a> {
+pub(crate) struct Known<'a> {
     /// The images that were seen.
     pub images: &'a BTreeMap<ImageId, ProcessImage>,
     /// What had been counted of the processes that ran when tracing began.
@@ -20,7 +20,7 @@ pub struct Known<'a> {
 
 /// Has every image in `snapshot` know what was counted of it, and adds those that run and had page faults of which none was
 /// followed. Images of which there is nothing else, and no page fault is known, are taken out.
-pub fn settle(snapshot: &mut Snapshot, known: &Known<'_>) {
+pub(crate) fn settle(snapshot: &mut Snapshot, known: &Known<'_>) {
     // Those are to be seen whatever there is of them.
     let idle = |usage: &ImageUsage| *usage == ImageUsage::default();
     let idle: BTreeSet<ImageId> = snapshot.images.iter().filter(|(_, usage)| idle(usage)).map(|(id, _)| *id).collect();

@@ -16,7 +16,7 @@ const HUGE: u64 = 1 << 21;
 
 /// What is known of a process' pages beside its books.
 #[derive(Clone, Copy, Debug)]
-pub struct Pages<'a> {
+pub(crate) struct Pages<'a> {
     /// What is resident, in order.
     pub now: &'a [ResidentRange],
     /// What was, when tracing began, in order; nothing of processes that began later.
@@ -29,7 +29,7 @@ pub struct Pages<'a> {
 
 /// Makes the live numbers of `usage`, which are those of all pages that were touched, the numbers of those that are resident;
 /// where pages were sampled, makes all its numbers estimates of the whole.
-pub fn settle(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
+pub(crate) fn settle(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
     let touched = std::mem::take(&mut usage.touched);
     if let Some(pages) = pages {
         let mut live = Live { usage, by_kind: pages.by_kind, residence: Residency::default() };
@@ -48,7 +48,7 @@ pub fn settle(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
 }
 
 /// Notes how much of the mappings in `usage`, by whoever has mapped them, is resident `now`.
-pub fn note_resident(usage: &mut ImageUsage, now: &[ResidentRange]) {
+pub(crate) fn note_resident(usage: &mut ImageUsage, now: &[ResidentRange]) {
     let mapped = std::mem::take(&mut usage.touched);
     for range in now {
         let first = mapped.partition_point(|mapped| mapped.end() <= range.begin);
