@@ -66,7 +66,7 @@ pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects)
         special: parts.special,
         hugetlb: parts.hugetlb,
         kinds: parts.kinds,
-        proportional: parts.proportional,
+        pss: parts.pss,
         cgroup: cgroup_memory(pid),
         pressure: machine_pressure(),
     })

@@ -37,7 +37,7 @@ pub use profile::{
     Unnamed,
 };
 pub use reclaim::{
-    Assessment, GroupMemory, GroupProfile, KernelThread, Latencies, MachineReclaim, OomKill, Order, Orders, PerSecond,
+    Assessment, KernelThread, Latencies, MachineReclaim, MemcgMemory, MemcgProfile, OomKill, Order, Orders, PerSecond,
     Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
     VmCounters,
 };

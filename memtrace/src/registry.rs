@@ -91,7 +91,7 @@ impl Registry {
                     // What was read of the child itself is newer.
                     image.user = image.user.take().or(user);
                     image.cgroup = image.cgroup.take().or(cgroup);
-                    image.beginning = ImageStart::Fork(at);
+                    image.start = ImageStart::Fork(at);
                 });
             }
             ProcessEventKind::Mapped { mapping, at } => {
@@ -107,7 +107,7 @@ impl Registry {
                     image.comm = comm;
                     image.user = user;
                     image.cgroup = cgroup;
-                    image.beginning = ImageStart::Exec(at);
+                    image.start = ImageStart::Exec(at);
                 });
             }
             ProcessEventKind::Comm { comm } => {

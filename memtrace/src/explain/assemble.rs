@@ -53,7 +53,7 @@ pub(super) struct Parts {
     pub(super) special: MemorySizes,
     pub(super) hugetlb: MemorySizes,
     pub(super) kinds: Vec<(MappingKind, MemorySizes)>,
-    pub(super) proportional: Bytes,
+    pub(super) pss: Bytes,
 }
 
 /// Private memory that can be read and written and has no file, joined where nothing lies between: where glibc's may be.
@@ -86,7 +86,7 @@ pub(super) fn assemble(readings: &Readings, closer: &impl Closer) -> Parts {
     let mut kinds = MappingKind::ALL.map(|kind| (kind, MemorySizes::default()));
     for (index, area) in readings.areas.iter().enumerate() {
         let (kind, held) = (readings.tmpfs.kind(area), area.sizes.held());
-        parts.proportional.0 += area.sizes.proportional.0;
+        parts.pss.0 += area.sizes.pss.0;
         if let Some((_, sum)) = kinds.iter_mut().find(|(of, _)| *of == kind) {
             *sum += held;
         }
@@ -121,7 +121,7 @@ fn shared_name(path: &Path) -> String {
 
 fn heap(readings: &Readings) -> HeapMemory {
     let name = |name: &str| Some(name.to_owned());
-    let (allocator, told) = match (&readings.serving, &readings.glibc) {
+    let (allocator, source) = match (&readings.serving, &readings.glibc) {
         (Serving::Unmarked(kind), _) => {
             let with_others = if anonymous::names_its_own(&readings.areas, kind) {
                 ""
@@ -129,18 +129,18 @@ fn heap(readings: &Readings) -> HeapMemory {
                 "; what the program maps for itself without a name is counted with it"
             };
             let why = format!("{kind} keeps no marks at its blocks that could be read{with_others}");
-            (name(kind), HeapSource::Not(why))
+            (name(kind), HeapSource::Unknown(why))
         }
-        (Serving::Glibc, None) => (name("glibc"), HeapSource::Not(trouble(Trouble::Unreadable))),
+        (Serving::Glibc, None) => (name("glibc"), HeapSource::Unknown(trouble(Trouble::Unreadable))),
         (serving, Some(found)) => match found.trouble {
-            None => (name("glibc"), HeapSource::Apart(found.books)),
-            Some(_) if found.books.blocks > 0 => (name("glibc"), HeapSource::Apart(found.books)),
-            Some(what) if *serving == Serving::Glibc => (name("glibc"), HeapSource::Not(trouble(what))),
-            Some(_) => (None, HeapSource::Not(unknown())),
+            None => (name("glibc"), HeapSource::Known(found.books)),
+            Some(_) if found.books.blocks > 0 => (name("glibc"), HeapSource::Known(found.books)),
+            Some(what) if *serving == Serving::Glibc => (name("glibc"), HeapSource::Unknown(trouble(what))),
+            Some(_) => (None, HeapSource::Unknown(unknown())),
         },
-        (Serving::Unknown, None) => (None, HeapSource::Not(unknown())),
+        (Serving::Unknown, None) => (None, HeapSource::Unknown(unknown())),
     };
-    HeapMemory { allocator, held: MemorySizes::default(), told }
+    HeapMemory { allocator, held: MemorySizes::default(), source }
 }
 
 fn unknown() -> String {

@@ -84,7 +84,7 @@ impl Found {
                 books.in_use_resident.0 += told.tally.in_use_resident.0;
             }
             Err(trouble) => {
-                books.untold.0 += resident(peek, span).0;
+                books.undetermined.0 += resident(peek, span).0;
                 self.trouble = Some(trouble);
             }
         }

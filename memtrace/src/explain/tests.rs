@@ -20,8 +20,8 @@ fn a_waiting_programs_memory_adds_up_and_its_blocks_are_told() {
     assert!(page.explained() >= 0.97, "{page:#?}");
     assert_eq!(page.held().resident, crate::procfs::rollup(running.pid()).unwrap().resident);
     assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
-    let HeapSource::Apart(books) = page.heap.told else { panic!("{page:#?}") };
-    assert_eq!((books.arenas, books.untold), (1, Bytes(0)));
+    let HeapSource::Known(books) = page.heap.source else { panic!("{page:#?}") };
+    assert_eq!((books.arenas, books.undetermined), (1, Bytes(0)));
     assert!(books.blocks > 0 && books.in_use_resident <= books.in_use, "{books:?}");
     // What brk gave out is chunks from one end to the other; cat's buffer has a mapping of its own.
     assert_eq!(books.in_use.0 - books.mapped.0 + books.free.0 + books.own.0, brk_size(running.pid()));

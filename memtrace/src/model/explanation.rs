@@ -39,7 +39,7 @@ pub struct Explanation {
     /// The same memory by kind of mapping.
     pub kinds: Vec<(MappingKind, MemorySizes)>,
     /// The process' share of the RSS where each page is divided among those that have it mapped (PSS).
-    pub proportional: Bytes,
+    pub pss: Bytes,
     /// Its control group's memory, where there is a controller for it.
     pub cgroup: Option<CgroupMemory>,
     /// How long anyone on the machine waited for memory, where the kernel keeps that.
@@ -110,21 +110,21 @@ pub struct HeapMemory {
     /// All of its mappings.
     pub held: MemorySizes,
     /// What is in use and what is not.
-    pub told: HeapSource,
+    pub source: HeapSource,
 }
 
 /// Whether an allocator's memory in use was told from the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeapSource {
     /// By the allocator's own marks.
-    Apart(HeapStats),
+    Known(HeapStats),
     /// Not, and why: `jemalloc does not mark its blocks`.
-    Not(String),
+    Unknown(String),
 }
 
 impl Default for HeapSource {
     fn default() -> Self {
-        Self::Not(String::from("there is none"))
+        Self::Unknown(String::from("there is none"))
     }
 }
 
@@ -149,7 +149,7 @@ pub struct HeapStats {
     /// What of the blocks in use is resident.
     pub in_use_resident: Bytes,
     /// What is resident in arenas of which it could not be told.
-    pub untold: Bytes,
+    pub undetermined: Bytes,
 }
 
 /// Memory of one name.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, EventClass, GroupProfile, ImageEnd, Losses,
-    MachineReclaim, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, EventClass, ImageEnd, Losses, MachineReclaim,
+    MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid,
     Usage, User, Variance, VirtOffset,
 };
 
@@ -33,7 +33,7 @@ pub struct Profile {
     /// The paths of the control groups of who was killed, those that are still there.
     pub cgroup_paths: BTreeMap<CgroupId, String>,
     /// The control groups in which, or for whose limits, something waited for memory, ordered by their numbers.
-    pub cgroups: Vec<GroupProfile>,
+    pub cgroups: Vec<MemcgProfile>,
     /// What the whole machine has done to find memory, where that was followed.
     pub reclaim: Option<MachineReclaim>,
     /// What was lost.

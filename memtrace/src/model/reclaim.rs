@@ -15,7 +15,7 @@ mod vm_counters;
 pub use kind::ReclaimKind;
 pub use latencies::Latencies;
 pub use machine::{KernelThread, MachineReclaim, ReclaimActivity};
-pub use memcg::{GroupMemory, GroupProfile};
+pub use memcg::{MemcgMemory, MemcgProfile};
 pub use oom_kill::OomKill;
 pub use order::{Order, Orders};
 pub use per_second::{Assessment, PerSecond};

@@ -17,7 +17,7 @@ pub(crate) struct Sizes {
     /// Resident.
     pub resident: Bytes,
     /// Resident, each page divided among those that have it mapped.
-    pub proportional: Bytes,
+    pub pss: Bytes,
     /// Of what is resident, what belongs to no file: copies of a private file's pages too.
     pub anonymous: Bytes,
     /// Of what is resident, what is mapped by huge pages, of whatever kind.
@@ -46,7 +46,7 @@ impl AddAssign for Sizes {
         for (sum, more) in [
             (&mut self.reserved, other.reserved),
             (&mut self.resident, other.resident),
-            (&mut self.proportional, other.proportional),
+            (&mut self.pss, other.pss),
             (&mut self.anonymous, other.anonymous),
             (&mut self.huge, other.huge),
             (&mut self.hugetlb, other.hugetlb),
@@ -128,7 +128,7 @@ impl Area {
         let size = match name {
             b"Size" => &mut sizes.reserved,
             b"Rss" => &mut sizes.resident,
-            b"Pss" => &mut sizes.proportional,
+            b"Pss" => &mut sizes.pss,
             b"Anonymous" => &mut sizes.anonymous,
             b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut sizes.huge,
             b"Shared_Hugetlb" | b"Private_Hugetlb" => &mut sizes.hugetlb,

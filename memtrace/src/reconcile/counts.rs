@@ -61,8 +61,8 @@ fn has_faults(usage: &ImageUsage) -> bool {
 }
 
 fn complete(usage: &mut ImageUsage, id: ImageId, known: &Known<'_>, now: Option<Rusage>) {
-    let beginning = known.images.get(&id).map_or(ImageStart::Unseen, |image| image.beginning);
-    let begin = || match beginning {
+    let start = known.images.get(&id).map_or(ImageStart::Unseen, |image| image.start);
+    let begin = || match start {
         ImageStart::Fork(tick) if tick >= known.began => Some(Rusage::default()),
         // A program that took the place of another began where that one ended.
         _ if id.ordinal == 0 => known.before.get(&id.pid).copied(),
@@ -87,8 +87,8 @@ mod tests {
         ImageId { pid: Pid(pid), ordinal }
     }
 
-    fn image(beginning: ImageStart, ended: Option<Tick>) -> ProcessImage {
-        ProcessImage { beginning, ended, ..ProcessImage::default() }
+    fn image(start: ImageStart, ended: Option<Tick>) -> ProcessImage {
+        ProcessImage { start, ended, ..ProcessImage::default() }
     }
 
     /// Of each image, what is known of its page faults; all running processes have had 100 of them.

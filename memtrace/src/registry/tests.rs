@@ -193,7 +193,7 @@ fn the_beginning_and_the_end_of_each_image_are_known_where_they_were_seen() {
         notice(7, ProcessEventKind::Exited { at: Tick(9) }),
         notice(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(20) }),
     ]);
-    let lives: Vec<_> = registry.images().values().map(|image| (image.beginning, image.ended)).collect();
+    let lives: Vec<_> = registry.images().values().map(|image| (image.start, image.ended)).collect();
     let expected = [
         (ImageStart::Unseen, None),
         (ImageStart::Fork(Tick(5)), Some(Tick(6))),

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::paths::Paths;
 use crate::model::{
-    Bytes, CgroupId, Frame, FrameId, GroupProfile, ImageId, ImageStart, ImageUsage, Node, Partition, ProcessImage,
+    Bytes, CgroupId, Frame, FrameId, ImageId, ImageStart, ImageUsage, MemcgProfile, Node, Partition, ProcessImage,
     ProcessProfile, Profile, ReclaimKind, StackEnd, StackProfile, StackUsage, StallStats, Tick,
 };
 
@@ -61,12 +61,12 @@ pub(super) fn profile(
 }
 
 /// The waits of all images by the control groups that they were for.
-fn groups(books: &BTreeMap<ImageId, ImageUsage>) -> Vec<GroupProfile> {
+fn groups(books: &BTreeMap<ImageId, ImageUsage>) -> Vec<MemcgProfile> {
     let mut groups: BTreeMap<Option<CgroupId>, Vec<(ReclaimKind, &StallStats)>> = BTreeMap::new();
     for (key, book) in books.values().flat_map(|usage| &usage.stalls) {
         groups.entry(key.group).or_default().push((key.work, book));
     }
-    let profile = |(id, books)| GroupProfile { id, stalls: StallStats::by_work(books), ..GroupProfile::default() };
+    let profile = |(id, books)| MemcgProfile { id, stalls: StallStats::by_work(books), ..MemcgProfile::default() };
     groups.into_iter().map(profile).collect()
 }
 
@@ -115,7 +115,7 @@ struct Site {
 fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range<Tick>) -> ProcessProfile {
     let comm = if image.comm.is_empty() { "?" } else { &image.comm };
     // A copy that was made while everything was traced has no blocks of its own from before.
-    let (unmatched_frees, inherited_frees) = match image.beginning {
+    let (unmatched_frees, inherited_frees) = match image.start {
         ImageStart::Fork(tick) if tick >= window.start => (0, usage.unmatched_frees),
         ImageStart::Fork(_) | ImageStart::Unseen | ImageStart::Exec(_) => (usage.unmatched_frees, 0),
     };
@@ -143,7 +143,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range
 
 /// How long the image was there during `window`.
 fn traced(image: &ProcessImage, window: &Range<Tick>) -> Duration {
-    let start = image.beginning.tick().map_or(window.start, |tick| tick.max(window.start));
+    let start = image.start.tick().map_or(window.start, |tick| tick.max(window.start));
     let end = image.ended.map_or(window.end, |tick| tick.min(window.end));
     end.since_start().saturating_sub(start.since_start())
 }

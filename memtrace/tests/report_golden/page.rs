@@ -50,7 +50,7 @@ fn page() -> Explanation {
         heap: HeapMemory {
             allocator: Some("glibc".into()),
             held: heap,
-            told: HeapSource::Apart(HeapStats {
+            source: HeapSource::Known(HeapStats {
                 in_use: mib(520),
                 blocks: 1_234_567,
                 mapped: mib(120),
@@ -59,7 +59,7 @@ fn page() -> Explanation {
                 own: Bytes(4711),
                 arenas: 9,
                 in_use_resident: mib(500),
-                untold: Bytes(0),
+                undetermined: Bytes(0),
             }),
         },
         anonymous: vec![
@@ -82,7 +82,7 @@ fn page() -> Explanation {
         special: MemorySizes { reserved: Bytes(36864), resident: Bytes(0), ..MemorySizes::default() },
         hugetlb: held(512, 256),
         kinds: vec![(MappingKind::Anonymous, held(5500, 800)), (MappingKind::File, held(152, 100))],
-        proportional: mib(960),
+        pss: mib(960),
         cgroup: Some(CgroupMemory {
             path: "/system.slice/sessions.service".into(),
             current: mib(1180),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, GroupMemory, GroupProfile, ImageEnd, ImageId, KernelThread,
-    MachineReclaim, Name, Nanoseconds, OomKill, Order, Partition, PerSecond, Pid, PressureTime, ProcessProfile,
-    Profile, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall, StallStats, StallTotals, Tick,
-    Usage, Variance, VmCounters,
+    Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread, MachineReclaim, MemcgMemory,
+    MemcgProfile, Name, Nanoseconds, OomKill, Order, Partition, PerSecond, Pid, PressureTime, ProcessProfile, Profile,
+    ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall, StallStats, StallTotals, Tick, Usage,
+    Variance, VmCounters,
 };
 
 const EATER: Pid = Pid(4711);
@@ -78,16 +78,16 @@ pub(crate) fn waits() -> Profile {
 }
 
 /// A group at its limit, one without, one that was removed, and what is of no group that is known.
-fn cgroups(processes: &[ProcessProfile]) -> Vec<GroupProfile> {
+fn cgroups(processes: &[ProcessProfile]) -> Vec<MemcgProfile> {
     let [eater, reader] = [0, 1].map(|nth| processes[nth].stalls.clone());
     let (direct, compaction) = (reader[&ReclaimKind::Direct], reader[&ReclaimKind::Compaction]);
-    let group = |id, path: Option<&str>, stalls| GroupProfile {
+    let group = |id, path: Option<&str>, stalls| MemcgProfile {
         id: CgroupId::of(id),
         path: path.map(str::to_owned),
         stalls,
         memory: None,
     };
-    let small = GroupMemory {
+    let small = MemcgMemory {
         version_2: true,
         limit: Some(Bytes(64 << 20)),
         high: Some(Bytes(60 << 20)),
@@ -97,17 +97,17 @@ fn cgroups(processes: &[ProcessProfile]) -> Vec<GroupProfile> {
         pressure: Some(PressureTime { some: Duration::from_millis(300), full: None }),
         seconds: PerSecond { all: 12, scanning: 9, paging: 8 },
     };
-    let large = GroupMemory {
+    let large = MemcgMemory {
         version_2: true,
         current: Some(Bytes(7 << 30)),
         watched: Duration::from_secs(3),
         seconds: PerSecond { all: 3, ..PerSecond::default() },
-        ..GroupMemory::default()
+        ..MemcgMemory::default()
     };
     vec![
         group(0, None, BTreeMap::from([(ReclaimKind::Compaction, compaction)])),
-        GroupProfile { memory: Some(small), ..group(7, Some("/jobs/small"), eater) },
-        GroupProfile {
+        MemcgProfile { memory: Some(small), ..group(7, Some("/jobs/small"), eater) },
+        MemcgProfile {
             memory: Some(large),
             ..group(8, Some("/jobs/large"), BTreeMap::from([(ReclaimKind::Direct, direct)]))
         },

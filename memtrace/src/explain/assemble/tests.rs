@@ -87,7 +87,7 @@ fn each_kind_of_mapping_comes_to_its_part() {
         &Paper::default(),
     );
     assert_eq!((parts.heap.held.resident, parts.heap.allocator.as_deref()), (pages(9), Some("glibc")));
-    assert!(matches!(&parts.heap.told, HeapSource::Not(why) if why.contains("CAP_SYS_PTRACE")));
+    assert!(matches!(&parts.heap.source, HeapSource::Unknown(why) if why.contains("CAP_SYS_PTRACE")));
     let [file] = &parts.files[..] else { panic!("{parts:?}") };
     assert_eq!((file.path.as_str(), file.held.resident, file.copied), ("/bin/a", pages(12), pages(2)));
     assert_eq!(
@@ -107,7 +107,7 @@ fn glibcs_part_is_cut_from_a_mapping_and_the_rest_stays() {
     read.glibc = Some(Found { books, spans: vec![span(60, 70)], trouble: None });
     let parts = assemble(&read, &Paper::default());
     assert_eq!((parts.heap.held.resident, parts.heap.held.reserved), (pages(10), pages(10)));
-    assert_eq!(parts.heap.told, HeapSource::Apart(books));
+    assert_eq!(parts.heap.source, HeapSource::Known(books));
     assert_eq!((names(&parts), parts.anonymous[0].mappings), (vec![("without a name", 20)], 2));
     assert_eq!(parts.anonymous[0].held.reserved, pages(30));
 }
@@ -172,9 +172,9 @@ fn an_allocator_without_marks_has_what_has_no_other_name() {
         read.variables = vec![(1, AbsAddr(26 * PAGE))];
         assemble(&read, &Paper::default())
     };
-    let why = |parts: &Parts| match &parts.heap.told {
-        HeapSource::Not(why) => why.clone(),
-        HeapSource::Apart(_) => String::new(),
+    let why = |parts: &Parts| match &parts.heap.source {
+        HeapSource::Unknown(why) => why.clone(),
+        HeapSource::Known(_) => String::new(),
     };
     let parts = with("");
     assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held.resident), (Some("jemalloc"), pages(17)));
@@ -194,8 +194,8 @@ fn what_could_not_be_told_is_said() {
         let books = HeapStats { blocks, ..HeapStats::default() };
         read.glibc = Some(Found { books, spans: vec![span(30, 40)], trouble });
         read.serving = serving;
-        let HeapMemory { allocator, told, .. } = assemble(&read, &Paper::default()).heap;
-        (allocator.unwrap_or_default(), matches!(told, HeapSource::Apart(_)))
+        let HeapMemory { allocator, source, .. } = assemble(&read, &Paper::default()).heap;
+        (allocator.unwrap_or_default(), matches!(source, HeapSource::Known(_)))
     };
     assert_eq!(told(None, 0, Serving::Glibc), ("glibc".into(), true));
     assert_eq!(told(Some(Trouble::Torn), 0, Serving::Glibc), ("glibc".into(), false));

@@ -75,7 +75,7 @@ fn a_heap_whose_blocks_do_not_fit_together_is_said_to_be_torn() {
     made.write(32 + 0x890 + 8, 0x51);
     let found = made.look();
     assert_eq!((found.trouble, found.books.blocks, found.books.arenas), (Some(Trouble::Torn), 0, 1));
-    assert_eq!(found.books.untold, Bytes(PAGE), "one page was written to");
+    assert_eq!(found.books.undetermined, Bytes(PAGE), "one page was written to");
 }
 
 #[test]

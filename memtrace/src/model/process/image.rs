@@ -26,7 +26,7 @@ pub struct ProcessImage {
     /// The names of its threads, where they are kept.
     pub thread_names: BTreeMap<Tid, String>,
     /// How it came to be.
-    pub beginning: ImageStart,
+    pub start: ImageStart,
     /// When the process was heard to end.
     pub ended: Option<Tick>,
 }

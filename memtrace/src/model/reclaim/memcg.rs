@@ -7,7 +7,7 @@ use crate::model::{Bytes, CgroupId, PerSecond, PressureTime, ReclaimKind, StallS
 
 /// A control group in which, or for whose limit, something waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupProfile {
+pub struct MemcgProfile {
     /// Which; `None`: all waits of which it is not known.
     pub id: Option<CgroupId>,
     /// Its path; `None` where it was gone before it could be looked up, or lies outside of what is mounted.
@@ -15,10 +15,10 @@ pub struct GroupProfile {
     /// The waits of those who were traced, by what was done meanwhile.
     pub stalls: BTreeMap<ReclaimKind, StallStats>,
     /// Its memory, where that could be read.
-    pub memory: Option<GroupMemory>,
+    pub memory: Option<MemcgMemory>,
 }
 
-impl GroupProfile {
+impl MemcgProfile {
     /// Its waits, all kinds together.
     #[must_use]
     pub fn all(&self) -> StallStats {
@@ -28,7 +28,7 @@ impl GroupProfile {
 
 /// The memory of a control group, and what became of it while it was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupMemory {
+pub struct MemcgMemory {
     /// Whether it is of version 2 of control groups, or else of version 1.
     pub version_2: bool,
     /// How much it may use; `None` where there is no limit of its own.
@@ -47,10 +47,10 @@ pub struct GroupMemory {
     pub seconds: PerSecond,
 }
 
-impl GroupMemory {
+impl MemcgMemory {
     /// What is reached first, of its limit and the mark from which on it is slowed down.
     #[must_use]
-    pub fn least(&self) -> Option<Bytes> {
+    pub fn effective_limit(&self) -> Option<Bytes> {
         self.limit.into_iter().chain(self.high).min()
     }
 }

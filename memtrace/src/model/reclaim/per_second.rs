@@ -43,7 +43,7 @@ impl PerSecond {
 
     /// What they say: sustained is what was so in at least half of them.
     #[must_use]
-    pub const fn reading(&self) -> Assessment {
+    pub const fn assessment(&self) -> Assessment {
         if self.all < Self::LEAST {
             Assessment::TooShort
         } else if self.paging * 2 >= self.all {
@@ -67,7 +67,7 @@ mod tests {
         for &(scanned, refaults) in each {
             seconds.add(&VmCounters { scanned, refaults, ..VmCounters::default() });
         }
-        seconds.reading()
+        seconds.assessment()
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn a_recorded_text_is_read_field_by_field() {
     let expected = Sizes {
         reserved: kib(132),
         resident: kib(88),
-        proportional: kib(44),
+        pss: kib(44),
         anonymous: kib(88),
         swap: kib(12),
         ..Sizes::default()

@@ -67,9 +67,9 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
             (format!("{lead} is heap that is in use. Which code allocates, and what of it stays, says:"), trace)
         }
         PartKind::HeapUntold => {
-            let why = match &page.heap.told {
-                HeapSource::Not(why) => format!(", since {why}"),
-                HeapSource::Apart(_) => String::new(),
+            let why = match &page.heap.source {
+                HeapSource::Unknown(why) => format!(", since {why}"),
+                HeapSource::Known(_) => String::new(),
             };
             (
                 format!(
@@ -109,7 +109,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
             format!(
                 "{lead} is shared memory. Each process that has it mapped shows it in its own RSS; divided among them, this \
                  process has {} in all (PSS).",
-                page.proportional
+                page.pss
             ),
             None,
         ),
@@ -145,7 +145,7 @@ fn free(page: &Explanation) -> Option<Advice> {
     let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
     let share = share(free.resident, page.counted.rss);
     let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;
-    let HeapSource::Apart(books) = &page.heap.told else { return None };
+    let HeapSource::Known(books) = &page.heap.source else { return None };
     let arenas = match books.arenas {
         0 | 1 => String::new(),
         arenas => format!("; with {arenas} arenas, fewer (MALLOC_ARENA_MAX=2) keep less"),
@@ -160,13 +160,13 @@ fn free(page: &Explanation) -> Option<Advice> {
 }
 
 fn heap_doubt(page: &Explanation) -> Option<Advice> {
-    match &page.heap.told {
-        HeapSource::Not(why) if page.heap.held.resident.0 > 0 => {
+    match &page.heap.source {
+        HeapSource::Unknown(why) if page.heap.held.resident.0 > 0 => {
             Some(plain(format!("What of the heap is in use was not told: {why}.")))
         }
-        HeapSource::Apart(books) if books.untold.0 > 0 => Some(plain(format!(
+        HeapSource::Known(books) if books.undetermined.0 > 0 => Some(plain(format!(
             "Of {} of the heap it could not be told what is in use: the process changed it, or it is swapped out.",
-            books.untold
+            books.undetermined
         ))),
         _ => None,
     }

@@ -14,7 +14,7 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
     writeln!(out, "\n{}", painter.strong("Beside it"))?;
     let mut lines = vec![("page tables", format!("{}, not in the RSS", counted.page_tables))];
     lines.extend(heap(page).into_iter().map(|text| ("heap", text)));
-    lines.push(("PSS", format!("{}: the RSS with each page divided among all who have it mapped", page.proportional)));
+    lines.push(("PSS", format!("{}: the RSS with each page divided among all who have it mapped", page.pss)));
     lines.extend(huge(page));
     lines.extend(
         page.thread_stacks.largest.map(|(tid, resident)| ("largest stack", format!("{resident}, of thread {}", tid.0))),
@@ -31,7 +31,7 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
 }
 
 fn heap(page: &Explanation) -> Option<String> {
-    let HeapSource::Apart(books) = &page.heap.told else { return None };
+    let HeapSource::Known(books) = &page.heap.source else { return None };
     let arenas = number::counted(books.arenas.into(), "arena", "arenas");
     let mut text =
         format!("touched or not, {} in {} in use", books.in_use, number::counted(books.blocks, "block", "blocks"));

@@ -75,13 +75,17 @@ fn heap(page: &Explanation) -> Vec<Part> {
     let name =
         page.heap.allocator.as_ref().map_or_else(|| String::from("heap (brk)"), |name| format!("heap of {name}"));
     let mut parts = vec![Part { kind: PartKind::Heap, name, resident: held.resident, beyond: Some(held) }];
-    if let HeapSource::Apart(books) = &page.heap.told {
+    if let HeapSource::Known(books) = &page.heap.source {
         let in_use = books.in_use_resident.0.min(held.resident.0);
-        let untold = books.untold.0.min(held.resident.0 - in_use);
+        let undetermined = books.undetermined.0.min(held.resident.0 - in_use);
         parts.push(inner(PartKind::HeapInUse, "in use", Bytes(in_use)));
-        parts.push(inner(PartKind::HeapFree, "free, kept by the allocator", Bytes(held.resident.0 - in_use - untold)));
-        if untold > 0 {
-            parts.push(inner(PartKind::HeapUntold, "in use or free: not known", Bytes(untold)));
+        parts.push(inner(
+            PartKind::HeapFree,
+            "free, kept by the allocator",
+            Bytes(held.resident.0 - in_use - undetermined),
+        ));
+        if undetermined > 0 {
+            parts.push(inner(PartKind::HeapUntold, "in use or free: not known", Bytes(undetermined)));
         }
     } else if held.resident.0 > 0 {
         parts.push(inner(PartKind::HeapUntold, "in use or free: not known", held.resident));

@@ -59,7 +59,7 @@ impl<'a> Page<'a> {
             rss_anonymous_bytes: counted.anonymous.0,
             rss_file_bytes: counted.file.0,
             rss_shmem_bytes: counted.shmem.0,
-            pss_bytes: page.proportional.0,
+            pss_bytes: page.pss.0,
             virtual_bytes: counted.virtual_size.0,
             swap_bytes: counted.swap.0,
             page_table_bytes: counted.page_tables.0,
@@ -110,9 +110,9 @@ struct Heap<'a> {
 
 impl<'a> Heap<'a> {
     fn of(page: &'a Explanation) -> Self {
-        let (blocks, not_told) = match &page.heap.told {
-            HeapSource::Apart(books) => (Some(Blocks::from(books)), None),
-            HeapSource::Not(why) => (None, Some(why.as_str())),
+        let (blocks, not_told) = match &page.heap.source {
+            HeapSource::Known(books) => (Some(Blocks::from(books)), None),
+            HeapSource::Unknown(why) => (None, Some(why.as_str())),
         };
         Self { allocator: page.heap.allocator.as_deref(), held: page.heap.held.into(), blocks, not_told }
     }
@@ -141,7 +141,7 @@ impl From<&HeapStats> for Blocks {
             mapped_count: books.mapped_blocks,
             free_bytes: books.free.0,
             own_bytes: books.own.0,
-            untold_resident_bytes: books.untold.0,
+            untold_resident_bytes: books.undetermined.0,
             arenas: books.arenas,
         }
     }

@@ -17,7 +17,7 @@ fn page() -> Explanation {
         threads: 1,
         counted: StatusCounters { rss: Bytes(100 * MIB), ..StatusCounters::default() },
         before: None,
-        heap: HeapMemory { allocator: Some(String::from("glibc")), held, told: HeapSource::Apart(books) },
+        heap: HeapMemory { allocator: Some(String::from("glibc")), held, source: HeapSource::Known(books) },
         anonymous: Vec::new(),
         main_stack: MemorySizes::default(),
         thread_stacks: ThreadStacks::default(),
@@ -26,7 +26,7 @@ fn page() -> Explanation {
         special: MemorySizes::default(),
         hugetlb: MemorySizes::default(),
         kinds: Vec::new(),
-        proportional: Bytes(100 * MIB),
+        pss: Bytes(100 * MIB),
         cgroup: None,
         pressure: None,
     }
@@ -77,7 +77,7 @@ fn each_kind_of_memory_that_is_the_most_is_said_to_be() {
 #[test]
 fn a_heap_that_cannot_be_told_says_why_once() {
     let mut page = page();
-    page.heap.told = HeapSource::Not(String::from("jemalloc keeps no marks"));
+    page.heap.source = HeapSource::Unknown(String::from("jemalloc keeps no marks"));
     let said = said(&page);
     let [one] = &said[..] else { panic!("{said:?}") };
     assert!(one.contains("is not known, since jemalloc keeps no marks."), "{one}");
@@ -90,7 +90,7 @@ fn a_heap_that_cannot_be_told_says_why_once() {
 #[test]
 fn free_memory_that_the_allocator_keeps_is_no_leak_and_is_warned_of() {
     let mut page = page();
-    let HeapSource::Apart(books) = &mut page.heap.told else { unreachable!() };
+    let HeapSource::Known(books) = &mut page.heap.source else { unreachable!() };
     books.in_use_resident = Bytes(30 * MIB);
     books.arenas = 4;
     let said = said(&page);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::reclaim::{Books, PressureFields, books, reading};
-use crate::model::{CgroupId, GroupMemory, GroupProfile};
+use crate::model::{CgroupId, MemcgMemory, MemcgProfile};
 
 #[derive(Serialize)]
 pub(super) struct Group<'a> {
@@ -13,8 +13,8 @@ pub(super) struct Group<'a> {
     memory: Option<MemoryFields>,
 }
 
-impl<'a> From<&'a GroupProfile> for Group<'a> {
-    fn from(group: &'a GroupProfile) -> Self {
+impl<'a> From<&'a MemcgProfile> for Group<'a> {
+    fn from(group: &'a MemcgProfile) -> Self {
         Self {
             id: group.id.map(CgroupId::number),
             path: group.path.as_deref(),
@@ -39,8 +39,8 @@ struct MemoryFields {
     reading: &'static str,
 }
 
-impl From<&GroupMemory> for MemoryFields {
-    fn from(memory: &GroupMemory) -> Self {
+impl From<&MemcgMemory> for MemoryFields {
+    fn from(memory: &MemcgMemory) -> Self {
         Self {
             version: if memory.version_2 { 2 } else { 1 },
             limit_bytes: memory.limit.map(|limit| limit.0),

@@ -97,7 +97,7 @@ impl<'a> From<&'a MachineReclaim> for Machine<'a> {
 }
 
 pub(super) const fn reading(seconds: PerSecond) -> &'static str {
-    match seconds.reading() {
+    match seconds.assessment() {
         Assessment::TooShort => "too_short",
         Assessment::Quiet => "quiet",
         Assessment::Bursts => "bursts",

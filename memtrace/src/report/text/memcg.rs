@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::stall_columns::{pressure_time, quantile, times};
 use crate::model::format as number;
 use crate::model::{
-    Assessment, GroupMemory, GroupProfile, Metric, Nanoseconds, PerSecond, Profile, ReclaimKind, StallStats,
+    Assessment, MemcgMemory, MemcgProfile, Metric, Nanoseconds, PerSecond, Profile, ReclaimKind, StallStats,
 };
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
@@ -26,7 +26,7 @@ const LATE: &str =
 struct Row<'a> {
     name: String,
     waits: StallStats,
-    group: &'a GroupProfile,
+    group: &'a MemcgProfile,
 }
 
 /// Writes who waited, what their memory is like, and what that means.
@@ -47,7 +47,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 }
 
 impl<'a> Row<'a> {
-    fn new(group: &'a GroupProfile) -> Self {
+    fn new(group: &'a MemcgProfile) -> Self {
         let name = match (&group.path, group.id) {
             (Some(path), _) => escape::shown(path),
             (None, Some(id)) => format!("[not found, number {}]", id.number()),
@@ -85,12 +85,12 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
     }
     let memories = || known.iter().map(|(_, memory)| *memory);
     let dash = || String::from("-");
-    let of_all = |count: u64, memory: &GroupMemory| match memory.seconds.all {
+    let of_all = |count: u64, memory: &MemcgMemory| match memory.seconds.all {
         0 => dash(),
         all => format!("{count} of {all} s"),
     };
     let pressure =
-        |memory: &GroupMemory| memory.pressure.map_or_else(dash, |found| pressure_time(found.some, memory.watched));
+        |memory: &MemcgMemory| memory.pressure.map_or_else(dash, |found| pressure_time(found.some, memory.watched));
     writeln!(out, "\nTheir memory\n")?;
     table::write(
         &[
@@ -121,8 +121,8 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
     Ok(())
 }
 
-fn limit(memory: &GroupMemory) -> String {
-    match memory.least() {
+fn limit(memory: &MemcgMemory) -> String {
+    match memory.effective_limit() {
         None => String::from("none"),
         Some(least) if memory.limit != Some(least) => format!("{least} (high)"),
         Some(least) => least.to_string(),
@@ -130,7 +130,7 @@ fn limit(memory: &GroupMemory) -> String {
 }
 
 /// What is not told, which is not nothing.
-fn untold<'a>(memories: impl Iterator<Item = &'a GroupMemory>) -> Option<String> {
+fn untold<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option<String> {
     let (mut pressure, mut refaults, mut version_2) = (false, false, false);
     for memory in memories {
         pressure |= memory.pressure.is_none();
@@ -147,13 +147,14 @@ fn untold<'a>(memories: impl Iterator<Item = &'a GroupMemory>) -> Option<String>
 }
 
 /// What the seconds say of the size of what a group uses; nothing where they are too few, or nothing happened in them.
-fn reading(name: &str, memory: &GroupMemory) -> Option<String> {
+fn reading(name: &str, memory: &MemcgMemory) -> Option<String> {
     let PerSecond { all, scanning, paging } = memory.seconds;
-    let limit = memory.least().map_or_else(|| String::from("its limit"), |limit| format!("its limit of {limit}"));
+    let limit =
+        memory.effective_limit().map_or_else(|| String::from("its limit"), |limit| format!("its limit of {limit}"));
     let scans = format!("pages were scanned for its limit in {scanning} of {all} seconds");
     let pages = format!("1 MiB or more was brought back in {paging} of {all} seconds");
     let is_scanned = scanning * 2 >= all;
-    let text = match memory.seconds.reading() {
+    let text = match memory.seconds.assessment() {
         Assessment::TooShort | Assessment::Quiet => return None,
         Assessment::Bursts => format!("{scans}, less than half of them: it was at {limit} now and then, not for long."),
         Assessment::Near if memory.refaults.is_none() => format!(

@@ -203,7 +203,7 @@ fn reading(machine: &MachineReclaim) -> String {
         format!("pages were scanned in {scanning} of {all} seconds"),
         format!("1 MiB or more was brought back into memory in {paging} of {all} seconds"),
     );
-    match machine.seconds.reading() {
+    match machine.seconds.assessment() {
         Assessment::TooShort => format!(
             "Assessment: none, since {} is too short to tell what is sustained; it takes {} seconds.",
             number::counted(all, "second", "seconds"),

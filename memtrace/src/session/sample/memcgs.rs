@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::model::{CgroupId, GroupMemory, PerSecond, PressureTime, Profile, VmCounters};
+use crate::model::{CgroupId, MemcgMemory, PerSecond, PressureTime, Profile, VmCounters};
 use crate::procfs::{GroupReading, MemoryGroups};
 
 /// So many groups with limits are looked at from the beginning. Reading what one says of its memory takes the kernel tens of
@@ -12,7 +12,7 @@ use crate::procfs::{GroupReading, MemoryGroups};
 const MAX_AT_ONCE: usize = 512;
 
 /// What is told of each group: its path, and its memory.
-pub(in crate::session) type Groups = BTreeMap<CgroupId, (PathBuf, GroupMemory)>;
+pub(in crate::session) type Groups = BTreeMap<CgroupId, (PathBuf, MemcgMemory)>;
 
 /// Looks up the paths of the control groups of who was killed.
 pub(in crate::session) fn name_kills(profile: &mut Profile) {
@@ -119,8 +119,8 @@ impl Watched {
         self.last = reading;
     }
 
-    fn end(self, last: GroupReading, version_2: bool, now: Instant) -> (PathBuf, GroupMemory) {
-        let memory = GroupMemory {
+    fn end(self, last: GroupReading, version_2: bool, now: Instant) -> (PathBuf, MemcgMemory) {
+        let memory = MemcgMemory {
             version_2,
             limit: last.limit,
             high: last.high,
@@ -163,7 +163,7 @@ mod tests {
         for second in 1..=4 {
             group.second(32, Some(reading(1000 + second * 300, 5 + second)));
         }
-        assert_eq!(group.seconds.reading(), Assessment::Beyond);
+        assert_eq!(group.seconds.assessment(), Assessment::Beyond);
         let now = group.since + Duration::from_secs(5);
         let (path, memory) = group.end(reading(2400, 10), true, now);
         assert_eq!(
@@ -180,7 +180,7 @@ mod tests {
         for _ in 0..4 {
             group.second(32, None);
         }
-        assert_eq!(group.seconds.reading(), Assessment::Near);
+        assert_eq!(group.seconds.assessment(), Assessment::Near);
         let now = group.since;
         let (_, memory) = group.end(GroupReading::default(), false, now);
         assert_eq!((memory.refaults, memory.pressure, memory.limit), (None, None, None));

@@ -270,7 +270,7 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
         ]),
         ..Snapshot::default()
     };
-    let began = |beginning| ProcessImage { beginning, ..ProcessImage::default() };
+    let began = |start| ProcessImage { start, ..ProcessImage::default() };
     let images = BTreeMap::from([
         (id(1, 0), began(ImageStart::Unseen)),
         (id(2, 0), began(ImageStart::Fork(Tick(5)))),
@@ -287,8 +287,8 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
 
 #[test]
 fn a_process_is_traced_while_both_it_and_the_trace_are_there() {
-    let of = |beginning, ended: Option<u32>| {
-        let image = ProcessImage { beginning, ended: ended.map(Tick), ..ProcessImage::default() };
+    let of = |start, ended: Option<u32>| {
+        let image = ProcessImage { start, ended: ended.map(Tick), ..ProcessImage::default() };
         traced(&image, &(Tick(100)..Tick(300)))
     };
     let ticks = |ticks| Tick(ticks).since_start();
