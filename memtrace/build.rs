@@ -10,7 +10,7 @@ use bpf_artifact::{Artifacts, BpfVariant, Freshness, Machine};
 const fn variable(variant: BpfVariant) -> &'static str {
     match variant {
         BpfVariant::Atomics => "MEMTRACE_BPF_OBJECT",
-        BpfVariant::Legacy => "MEMTRACE_BPF_OBJECT_PLAIN",
+        BpfVariant::Legacy => "MEMTRACE_BPF_OBJECT_LEGACY",
     }
 }
 
@@ -29,7 +29,7 @@ fn main() {
 
 fn find() -> Result<[PathBuf; 2], String> {
     match BpfVariant::ALL.map(named) {
-        [Some(usual), Some(plain)] => Ok([usual?, plain?]),
+        [Some(usual), Some(legacy)] => Ok([usual?, legacy?]),
         [None, None] => built(),
         _ => {
             Err(format!("set both {} and {}, or neither", variable(BpfVariant::Atomics), variable(BpfVariant::Legacy)))

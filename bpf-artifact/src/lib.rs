@@ -47,7 +47,7 @@ impl Machine {
 pub enum BpfVariant {
     /// Needs atomic instructions (Linux 5.12) and callbacks (5.13), as `bpf_find_vma` takes one.
     Atomics,
-    /// Needs neither; built with the feature `plain`.
+    /// Needs neither; built with the feature `legacy`.
     Legacy,
 }
 
@@ -60,7 +60,7 @@ impl BpfVariant {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Atomics => "memtrace",
-            Self::Legacy => "memtrace-plain",
+            Self::Legacy => "memtrace-legacy",
         }
     }
 }
@@ -292,7 +292,7 @@ mod tests {
         let of = |machine, variant| checkout.artifacts().freshness(machine, variant).unwrap();
         assert_eq!(of(Machine::X86_64, BpfVariant::Legacy), Freshness::Missing);
         assert_eq!(of(Machine::Aarch64, BpfVariant::Atomics), Freshness::Missing);
-        checkout.write("target/bpf/x86_64/memtrace-plain.bpf.o", "ELF");
+        checkout.write("target/bpf/x86_64/memtrace-legacy.bpf.o", "ELF");
         assert_eq!(of(Machine::X86_64, BpfVariant::Legacy), Freshness::Fresh);
     }
 

@@ -3,7 +3,7 @@
 //! Programs at uprobes can be preempted (`bpf_prog_run_array_uprobe`, include/linux/bpf.h, only disables migration), so
 //! even a per-CPU word needs them.
 //!
-//! The legacy object (feature `plain`) is for kernels that have no atomic instruction except addition (before Linux 5.12)
+//! The legacy object (feature `legacy`) is for kernels that have no atomic instruction except addition (before Linux 5.12)
 //! and no helpers that call a program back (before 5.13). Its locks are entries of a map.
 
 use core::arch::asm;
@@ -11,7 +11,7 @@ use core::arch::asm;
 pub use lock::{lock, unlock};
 
 /// True in the legacy object.
-pub const IS_LEGACY: bool = cfg!(feature = "plain");
+pub const IS_LEGACY: bool = cfg!(feature = "legacy");
 
 /// Adds `value` to the word at `word`.
 ///
@@ -41,7 +41,7 @@ pub unsafe fn fetch_add(word: *mut u64, value: u64) -> u64 {
 
 /// Names a lock in the legacy object.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(feature = "plain"), expect(dead_code, reason = "the other object locks the word itself"))]
+#[cfg_attr(not(feature = "legacy"), expect(dead_code, reason = "the other object locks the word itself"))]
 pub struct LockId(u32);
 
 impl LockId {
@@ -58,7 +58,7 @@ impl LockId {
     }
 }
 
-#[cfg(not(feature = "plain"))]
+#[cfg(not(feature = "legacy"))]
 mod lock {
     use core::arch::asm;
 
@@ -94,7 +94,7 @@ mod lock {
     }
 }
 
-#[cfg(feature = "plain")]
+#[cfg(feature = "legacy")]
 mod lock {
     use core::ptr::write_volatile;
 

@@ -34,8 +34,8 @@ pub fn of_task(task: u64) -> u64 {
     memcg_of_task(task)
 }
 
-/// Returns the id of the memcg at whose limit the current task waits. `memcg` is its address if the tracepoint has it,
-/// else 0.
+/// Returns the id of the memcg whose limit stalls the current task. `memcg` is its address if the tracepoint has it, else
+/// 0.
 #[inline(always)]
 pub fn at_limit(memcg: u64) -> u64 {
     if memcg != 0 {
@@ -115,7 +115,7 @@ extern "C" fn memcg_fullest(below: u64) -> u64 {
 #[inline(never)]
 extern "C" fn memcg_free(memcg: u64) -> u64 {
     let memory = free(memcg + field!(memcg.memcg_memory) as u64);
-    // Version 2, whose hierarchy has id 0, counts swap alone in `memsw`, and does not reclaim for its limit.
+    // Version 2 (hierarchy 0) counts swap alone in `memsw`, and does not reclaim for its limit.
     let cgroup = read_word(memcg, field!(memcg.memcg_cgroup));
     let hierarchy = read_word(read_word(cgroup, field!(memcg.cgroup_root)), field!(memcg.root_hierarchy_id)) as u32;
     if hierarchy == 0 { memory } else { memory.min(free(memcg + field!(memcg.memcg_memsw) as u64)) }

@@ -1,8 +1,8 @@
 //! Allocator calls that have not returned yet.
 //!
 //! Each thread that allocates owns one slot, from its first call until it exits. The slot remembers the outermost allocator
-//! call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A return belongs to
-//! the call whose stack pointer it restores. So there is no nesting depth that a missed return could corrupt.
+//! call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A return is matched
+//! to its call by the stack pointer. So there is no nesting depth that a missed return could corrupt.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::Array;

@@ -56,8 +56,8 @@ pub fn records_lifetime(pid: u32) -> bool {
         || decision(pid).is_some_and(|decision| decision & decision::TRACED != 0)
 }
 
-/// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child, whose task is
-/// `task`, is decided at once, because it may call exec before it hits a probe.
+/// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child (`task`) is decided
+/// at once, because it may call exec before it hits a probe.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
     if settings::filter_mode() == filter_mode::TREES

@@ -28,8 +28,8 @@ pub struct Pending {
     /// Number of pages, set at the end.
     pub freed: u64,
     /// Id of the memcg; 0 if it is not known.
-    pub group: u64,
-    pub work: u32,
+    pub memcg: u64,
+    pub kind: u32,
     pub order: u32,
 }
 
@@ -44,7 +44,7 @@ static KERNEL_THREADS: HashMap<KernelThread, KernelThreadTotals, MAX_KERNEL_THRE
 
 /// Starts work of the thread.
 #[inline(always)]
-pub fn begin(thread: Thread, work: u32, order: u32, group: u64) {
+pub fn begin(thread: Thread, kind: u32, order: u32, memcg: u64) {
     let new = Pending {
         start: since_start(),
         scanned: 0,
@@ -52,8 +52,8 @@ pub fn begin(thread: Thread, work: u32, order: u32, group: u64) {
         throttled: 0,
         duration: 0,
         freed: 0,
-        group,
-        work,
+        memcg,
+        kind,
         order,
     };
     let _ = SEARCHES.insert(&thread.tid, &new, 0);
@@ -74,8 +74,8 @@ pub fn forget(thread: Thread) {
 
 /// Adds to a counter (of [`reclaim_counter`]) of a kind of work (of [`reclaim_kind`]).
 #[inline(always)]
-pub fn count(work: u32, counter: u32, number: u64) {
-    if let Some(word) = RECLAIM.get_ptr_mut(work * reclaim_counter::COUNT + counter) {
+pub fn count(kind: u32, counter: u32, number: u64) {
+    if let Some(word) = RECLAIM.get_ptr_mut(kind * reclaim_counter::COUNT + counter) {
         // SAFETY: the pointer is a map value's, 8 bytes and aligned.
         unsafe { atomic::add(word, number) };
     }
@@ -83,9 +83,9 @@ pub fn count(work: u32, counter: u32, number: u64) {
 
 /// Returns the kind of work that scans pages: that in progress, or else by the thread's name.
 #[inline(always)]
-pub fn scanning_work(pending: &Option<&'static mut Pending>) -> u32 {
+pub fn scanning_kind(pending: &Option<&'static mut Pending>) -> u32 {
     match pending {
-        Some(pending) => pending.work,
+        Some(pending) => pending.kind,
         // It was awake when recording started.
         None if is_kernel_thread() && comm()[..6] == *b"kswapd" => reclaim_kind::KSWAPD,
         None => reclaim_kind::OTHER,
@@ -108,16 +108,16 @@ pub fn comm() -> [u8; COMM] {
 
 /// Adds finished work to the totals of the current kernel thread. Returns false if the map is full.
 #[inline(always)]
-pub fn add_to_kernel_thread(work: u32, time: u64, scanned: u64, reclaimed: u64) -> bool {
-    reclaim_add_to_kernel_thread(work, time, scanned, reclaimed) != 0
+pub fn add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) -> bool {
+    reclaim_add_to_kernel_thread(kind, time, scanned, reclaimed) != 0
 }
 
 /// Has its own stack frame: the programs at the end of reclaim have little stack left after a walk, and Linux 6.1 adds up
 /// the frames of both.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn reclaim_add_to_kernel_thread(work: u32, time: u64, scanned: u64, reclaimed: u64) -> u64 {
-    let key = KernelThread { comm: comm(), work, reserved: 0 };
+extern "C" fn reclaim_add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) -> u64 {
+    let key = KernelThread { comm: comm(), kind, reserved: 0 };
     let mut totals = KERNEL_THREADS.get_ptr_mut(&key);
     if totals.is_none() {
         let new = KernelThreadTotals { times: 0, time: 0, scanned: 0, reclaimed: 0 };

@@ -28,7 +28,7 @@ const PROGRAMS: usize = REDUNDANT_PROGRAMS as usize;
 
 /// An event that redundant programs handle.
 pub trait Event {
-    /// The slots of the programs of a system call tracepoint, whose stand-ins are not counted.
+    /// The slots of the programs of a system call tracepoint. Their stand-ins are not counted.
     const SLOTS: Option<[Slot; PROGRAMS]> = None;
 
     /// Returns true if the event is handled.
@@ -125,7 +125,7 @@ fn end<E: Event>(program: usize) {
     }
 }
 
-/// What the current thread does.
+/// An event of the current thread.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Occurrence {

@@ -16,7 +16,7 @@ use crate::{emit, settings};
 /// left. If too many are exiting at that moment, the sum is not known.
 const MAX_STEPS: u32 = 64;
 
-/// Records the rusage of the current process, whose `task` is about to exit or has called exec. `is_traced` describes the
+/// Records the rusage of the current process, before its `task` exits or after an exec. `is_traced` describes the
 /// executable that has run until now.
 #[inline(always)]
 pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bool) {

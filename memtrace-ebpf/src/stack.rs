@@ -64,7 +64,7 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
     {
         scratch.record =
             StackRecord { header: thread.header(RecordKind::Stack), stack: id, frames, end, taken: since_start() };
-        // A stack whose record was lost stays unmarked, so that it is sent again. A full table only costs a repetition.
+        // If the record is lost, the stack stays unmarked and is sent again. A full table only costs a repetition.
         if emit::stack(context, ring, scratch, frames) {
             let _ = SENT.insert(&id, 1u32, 0);
         }

@@ -72,7 +72,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant
     let target = files.folder(machine);
     let (features, floor): (&[&str], _) = match variant {
         BpfVariant::Atomics => (&[], Some(files.floor())),
-        BpfVariant::Legacy => (&["--features", "plain"], None),
+        BpfVariant::Legacy => (&["--features", "legacy"], None),
     };
     command::run(
         toolchain

@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
 pub(crate) type Verdicts = BTreeMap<String, Verdict>;
 
 /// Prefix for programs of the legacy object, which have the same names as those of the other.
-pub(crate) const LEGACY_PREFIX: &str = "plain_";
+pub(crate) const LEGACY_PREFIX: &str = "legacy_";
 
 /// File with the name of a program and its number of verified instructions per line.
 const BASELINE: &str = "xtask/verified-instructions.txt";
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn printed_verdicts_are_parsed() {
-        let verdicts = parse_verdicts("==> nothing\nfree 400\nplain_free -\nmalloc refused: 7: (db) | no such thing");
+        let verdicts = parse_verdicts("==> nothing\nfree 400\nlegacy_free -\nmalloc refused: 7: (db) | no such thing");
         assert_eq!(verdicts["free"], Verdict::Accepted(Some(400)));
-        assert_eq!(verdicts["plain_free"], Verdict::Accepted(None));
+        assert_eq!(verdicts["legacy_free"], Verdict::Accepted(None));
         assert_eq!(verdicts["malloc"], Verdict::Refused(String::from("7: (db) | no such thing")));
         assert_eq!(verdicts.len(), 3);
     }

@@ -168,7 +168,7 @@ pub const FUNCTIONS: &[Function] = &[
     row("__rust_dealloc", FREE_AROUND, Naming::Rust),
 ];
 
-/// What people call C++'s operators.
+/// Demangled names of C++ operators.
 const CPP: &[(&str, &str)] = &[
     ("_Znwm", "operator new(size)"),
     ("_Znwm12__hot_cold_t", "operator new(size, hot_cold)"),
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_has_one_row_and_every_operator_a_name_for_people() {
+    fn functions_have_one_row_and_operators_a_display_name() {
         for (place, function) in FUNCTIONS.iter().enumerate() {
             let same = |other: &&Function| other.name == function.name && other.naming == function.naming;
             assert_eq!(FUNCTIONS.iter().position(|other| same(&other)), Some(place), "{}", function.name);

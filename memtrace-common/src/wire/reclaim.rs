@@ -21,11 +21,11 @@ pub struct StallRecord {
     /// Number of pages freed.
     pub reclaimed: u64,
     /// A constant of [`reclaim_kind`].
-    pub work: u32,
+    pub kind: u32,
     /// Order of the allocation (2^order contiguous pages), or [`NO_ORDER`].
     pub order: u32,
     /// Id of the memcg at its limit or, if the stall is not for a limit, of the task's memcg; 0 if it is not known.
-    pub group: u64,
+    pub memcg: u64,
 }
 
 /// The work is not for an allocation, as in compaction of all memory, or the kernel does not report its order.
@@ -40,15 +40,15 @@ pub struct OomRecord {
     /// Name of the victim's thread; zeros if it is not known.
     pub comm: [u8; COMM],
     /// Process whose allocation has invoked the OOM killer.
-    pub by: u32,
+    pub invoker: u32,
     /// Zero.
     pub reserved: u32,
     /// Name of the thread that has invoked the OOM killer.
-    pub by_comm: [u8; COMM],
+    pub invoker_comm: [u8; COMM],
     /// Id of the victim's memcg; 0 if it is not known.
-    pub group: u64,
+    pub memcg: u64,
     /// Id of the full memcg among that of the invoking thread and its ancestors; 0 if none was full.
-    pub full: u64,
+    pub full_memcg: u64,
 }
 
 /// `TASK_COMM_LEN`, include/linux/sched.h.
@@ -107,7 +107,7 @@ pub struct KernelThread {
     /// Name of the thread.
     pub comm: [u8; COMM],
     /// A constant of [`reclaim_kind`].
-    pub work: u32,
+    pub kind: u32,
     /// Zero.
     pub reserved: u32,
 }
@@ -148,10 +148,10 @@ const _: () = {
     assert!(size_of::<StallRecord>() == 72);
     assert!(offset_of!(StallRecord, stack) == 16);
     assert!(offset_of!(StallRecord, order) == 60);
-    assert!(offset_of!(StallRecord, group) == 64);
+    assert!(offset_of!(StallRecord, memcg) == 64);
     assert!(size_of::<ReclaimArguments>() == 16);
     assert!(size_of::<OomRecord>() == 72);
-    assert!(offset_of!(OomRecord, by) == 32);
+    assert!(offset_of!(OomRecord, invoker) == 32);
     assert!(size_of::<KernelThread>() == 24);
     assert!(size_of::<KernelThreadTotals>() == 32);
 };

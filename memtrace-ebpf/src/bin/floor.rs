@@ -1,4 +1,4 @@
-//! The kernel's own share of the overhead: two empty programs, and one whose only work is the kernel's frame pointer walk.
+//! The kernel's own share of the overhead: two empty programs, and one that only has the kernel walk frame pointers.
 //!
 //! The benchmarks attach them instead of memtrace's programs. memtrace does not contain them.
 

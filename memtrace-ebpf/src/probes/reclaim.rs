@@ -89,13 +89,13 @@ fn lru_isolate(context: RawTracePointContext) -> i32 {
     let list = if field!(reclaim.lru) == 7 { keep_separate(context.arg(7)) } else { context.arg(6) };
     let (scanned, taken) = (context.arg(3), context.arg(5));
     let mut pending = reclaim::pending(Thread::current());
-    let work = reclaim::scanning_work(&pending);
+    let kind = reclaim::scanning_kind(&pending);
     if list & ACTIVE != 0 {
-        reclaim::count(work, reclaim_counter::SCANNED_ACTIVE, scanned);
+        reclaim::count(kind, reclaim_counter::SCANNED_ACTIVE, scanned);
         return 0;
     }
-    reclaim::count(work, reclaim_counter::SCANNED, scanned);
-    reclaim::count(work, reclaim_counter::TAKEN, taken);
+    reclaim::count(kind, reclaim_counter::SCANNED, scanned);
+    reclaim::count(kind, reclaim_counter::TAKEN, taken);
     if let Some(pending) = &mut pending {
         pending.scanned += scanned;
     }
@@ -144,13 +144,13 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
         return 0;
     }
-    let by = Thread::current();
+    let invoker = Thread::current();
     let victim: u64 = context.arg(0);
     let mut thread = Thread { pid: victim as u32, tid: victim as u32 };
     let mut comm = [0; COMM];
-    let mut group = 0;
+    let mut memcg = 0;
     if victim >= KERNEL_ADDRESSES {
-        group = memcg::of_task(victim);
+        memcg = memcg::of_task(victim);
         if let Some(pid) = kernel::read(victim, field!(task.task_tgid)) {
             thread = Thread { pid, tid: pid };
         }
@@ -159,13 +159,16 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
         }
     }
     // If the victim is the current process, its memcg and name are known although the argument is a pid.
-    if victim < KERNEL_ADDRESSES && thread.pid == by.pid {
-        group = memcg::of_current();
+    if victim < KERNEL_ADDRESSES && thread.pid == invoker.pid {
+        memcg = memcg::of_current();
         comm = reclaim::comm();
     }
     let header = thread.header(RecordKind::OomKill);
-    let (by_comm, full) = (reclaim::comm(), memcg::full());
-    emit::oom_kill(&context, OomRecord { header, comm, by: by.pid, reserved: 0, by_comm, group, full });
+    let (invoker_comm, full_memcg) = (reclaim::comm(), memcg::full());
+    emit::oom_kill(
+        &context,
+        OomRecord { header, comm, invoker: invoker.pid, reserved: 0, invoker_comm, memcg, full_memcg },
+    );
     0
 }
 
@@ -175,12 +178,12 @@ fn order(context: &RawTracePointContext) -> u32 {
     order as u32
 }
 
-/// Starts work. If `for_limit`, it is for a memcg at its limit, whose address is `memcg` if the tracepoint has it.
+/// Starts work. If `for_limit`, a memcg is at its limit; `memcg` is its address, or 0 if the tracepoint lacks it.
 #[inline(always)]
-fn begin(work: u32, order: u32, for_limit: bool, memcg: u64) -> i32 {
+fn begin(kind: u32, order: u32, for_limit: bool, memcg: u64) -> i32 {
     if gate::is_open() {
-        let group = if for_limit { memcg::at_limit(memcg) } else { memcg::of_current() };
-        reclaim::begin(Thread::current(), work, order, group);
+        let memcg = if for_limit { memcg::at_limit(memcg) } else { memcg::of_current() };
+        reclaim::begin(Thread::current(), kind, order, memcg);
     }
     0
 }
@@ -188,7 +191,7 @@ fn begin(work: u32, order: u32, for_limit: bool, memcg: u64) -> i32 {
 #[inline(always)]
 fn count(counter: u32, number: u64) -> i32 {
     if gate::is_open() {
-        reclaim::count(reclaim::scanning_work(&reclaim::pending(Thread::current())), counter, number);
+        reclaim::count(reclaim::scanning_kind(&reclaim::pending(Thread::current())), counter, number);
     }
     0
 }
@@ -203,8 +206,8 @@ const MAP_FULL: u64 = 2;
 /// Counts finished work, and records it if it has stalled a traced process. The parts before and after the stack walk have
 /// their own stack frames, because Linux 6.1 adds up nested ones.
 #[inline(always)]
-fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
-    match reclaim_finish(work, reclaimed) {
+fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
+    match reclaim_finish(kind, reclaimed) {
         STALLED => {}
         MAP_FULL => {
             loss::count(context, LossReason::KernelThreadsFull, 1);
@@ -226,30 +229,30 @@ fn end(context: &RawTracePointContext, work: u32, reclaimed: u64) -> i32 {
     0
 }
 
-/// Counts the thread's finished work, and returns what is left to do.
+/// Counts the thread's finished work, and returns the next step.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn reclaim_finish(work: u32, reclaimed: u64) -> u64 {
+extern "C" fn reclaim_finish(kind: u32, reclaimed: u64) -> u64 {
     let thread = Thread::current();
     let Some(pending) = reclaim::pending(thread) else { return DONE };
-    if pending.work != work {
+    if pending.kind != kind {
         return DONE;
     }
     let scanned = pending.scanned;
     let duration = since_start().saturating_sub(pending.start);
     pending.duration = duration;
     pending.freed = reclaimed;
-    let group = pending.group;
+    let memcg = pending.memcg;
     if !gate::is_open() {
         reclaim::forget(thread);
         return DONE;
     }
-    reclaim::count(work, reclaim_counter::TIMES, 1);
-    reclaim::count(work, reclaim_counter::TIME, duration);
-    memcg::add_scanned(group, if work == reclaim_kind::MEMCG { scanned } else { 0 });
+    reclaim::count(kind, reclaim_counter::TIMES, 1);
+    reclaim::count(kind, reclaim_counter::TIME, duration);
+    memcg::add_scanned(memcg, if kind == reclaim_kind::MEMCG { scanned } else { 0 });
     if reclaim::is_kernel_thread() {
         reclaim::forget(thread);
-        return if reclaim::add_to_kernel_thread(work, duration, scanned, reclaimed) { DONE } else { MAP_FULL };
+        return if reclaim::add_to_kernel_thread(kind, duration, scanned, reclaimed) { DONE } else { MAP_FULL };
     }
     if !gate::is_open_for_current() {
         reclaim::forget(thread);
@@ -263,12 +266,12 @@ extern "C" fn reclaim_finish(work: u32, reclaimed: u64) -> u64 {
 #[inline(never)]
 extern "C" fn reclaim_emit(stack: u64) -> u64 {
     let thread = Thread::current();
-    let Some(&mut Pending { duration, throttled, scanned, freed, work, order, group, .. }) = reclaim::pending(thread)
+    let Some(&mut Pending { duration, throttled, scanned, freed, kind, order, memcg, .. }) = reclaim::pending(thread)
     else {
         return 0;
     };
     let header = thread.header(RecordKind::Stall);
-    let record = StallRecord { header, stack, duration, throttled, scanned, reclaimed: freed, work, order, group };
+    let record = StallRecord { header, stack, duration, throttled, scanned, reclaimed: freed, kind, order, memcg };
     let sent = emit::stall(emit::ring_for_thread(thread), record);
     reclaim::forget(thread);
     sent as u64

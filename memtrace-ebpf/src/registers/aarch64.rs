@@ -35,7 +35,7 @@ pub fn result(registers: &Registers) -> u64 {
 #[inline(always)]
 pub fn arguments(registers: &Registers) -> [u64; 6] {
     macro_rules! read {
-        // SAFETY: a read of what is borrowed.
+        // SAFETY: a read of a borrowed field.
         ($($number:literal)*) => { [$(unsafe { read_volatile(&raw const registers.regs[$number]) }),*] };
     }
     read!(0 1 2 3 4 5)

@@ -33,7 +33,7 @@ pub fn result(registers: &Registers) -> u64 {
 #[inline(always)]
 pub fn arguments(registers: &Registers) -> [u64; 6] {
     macro_rules! read {
-        // SAFETY: a read of what is borrowed.
+        // SAFETY: a read of a borrowed field.
         ($($register:ident)*) => { [$(unsafe { read_volatile(&raw const registers.$register) }),*] };
     }
     read!(rdi rsi rdx rcx r8 r9)

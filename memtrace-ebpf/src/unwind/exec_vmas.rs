@@ -37,7 +37,7 @@ struct Range {
 #[btf_map]
 static EXEC_VMAS: LruHashMap<Key, Range, 16384> = LruHashMap::new();
 
-/// Key number of the entry whose `begin` is the number of executable pages at the last prefetch.
+/// Key number of an entry with the number of executable pages at the last prefetch as its `begin`.
 const PREFETCHED: u32 = u32::MAX;
 
 /// Number of look-ups of a VMA.
@@ -119,7 +119,7 @@ extern "C" fn unwind_prefetch(slot: u32, pid: u32) -> u64 {
         look_up(slot, begin, end);
     }
     for number in 0..MAX_VMAS {
-        // SAFETY: any value will do; the kernel says what is mapped there.
+        // SAFETY: any value will do; the kernel looks up the mapping.
         let Some(&Range { begin, end }) = (unsafe { EXEC_VMAS.get(Key { pid, number }) }) else { break };
         look_up(slot, begin, end);
     }

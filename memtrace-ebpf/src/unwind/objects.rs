@@ -14,7 +14,7 @@ use crate::limits::BPF_NOEXIST;
 #[btf_map]
 static OBJECTS: LruHashMap<ObjectKey, ObjectTable, MAX_OBJECTS> = LruHashMap::new();
 
-/// An object whose table has been requested.
+/// Entry of an object while its table is requested.
 const PENDING: ObjectTable = ObjectTable {
     page_base: 0,
     pages_and_kind: (mapping::PENDING as u32) << 24,

@@ -34,7 +34,7 @@ static MAPPINGS: Array<Mapping, MAX_MAPPINGS, MMAPABLE> = Array::new();
 #[btf_map]
 static CACHE: PerCpuArray<Entry, { cache::ENTRIES }> = PerCpuArray::new();
 
-/// The unwind tables of the process whose stack is walked in the scratch memory of `slot`.
+/// The unwind tables for the walk in the scratch memory of `slot`.
 pub struct Tables {
     pub slot: u32,
     pub generation: u32,

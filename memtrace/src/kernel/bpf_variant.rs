@@ -6,7 +6,7 @@ use super::bpf_features;
 static USUAL: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
 
 /// The same programs, for kernels whose BPF has no atomic instruction but addition, and calls no program back.
-static PLAIN: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT_PLAIN"));
+static LEGACY: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT_LEGACY"));
 
 /// An object of programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Programs {
     pub(super) fn object(self) -> &'static [u8] {
         match self {
             Self::Usual => USUAL,
-            Self::Plain => PLAIN,
+            Self::Plain => LEGACY,
         }
     }
 }

@@ -116,9 +116,9 @@ fn stack(record: &[u8]) -> Result<EventKind, BadRecord> {
 fn stall(record: &[u8]) -> Result<EventKind, BadRecord> {
     let number = |offset| word64(record, offset);
     Ok(EventKind::Stall(Box::new(Stall {
-        work: word32(record, std::mem::offset_of!(StallRecord, work)).and_then(|raw| work(raw).ok_or(BadRecord))?,
+        work: word32(record, std::mem::offset_of!(StallRecord, kind)).and_then(|raw| work(raw).ok_or(BadRecord))?,
         order: Order::of(word32(record, std::mem::offset_of!(StallRecord, order))?),
-        group: CgroupId::of(number(std::mem::offset_of!(StallRecord, group))?),
+        group: CgroupId::of(number(std::mem::offset_of!(StallRecord, memcg))?),
         stack: StackId(number(std::mem::offset_of!(StallRecord, stack))?),
         duration: Nanoseconds(number(std::mem::offset_of!(StallRecord, duration))?),
         throttled: Nanoseconds(number(std::mem::offset_of!(StallRecord, throttled))?),
@@ -131,10 +131,10 @@ fn out_of_memory(record: &[u8]) -> Result<EventKind, BadRecord> {
     let name = |offset: usize| record.get(offset..offset + COMM).map(comm).ok_or(BadRecord);
     Ok(EventKind::OomKill(Box::new(OutOfMemory {
         comm: name(std::mem::offset_of!(OomRecord, comm))?,
-        by: Pid(word32(record, std::mem::offset_of!(OomRecord, by))?),
-        by_comm: name(std::mem::offset_of!(OomRecord, by_comm))?,
-        group: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, group))?),
-        full: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, full))?),
+        by: Pid(word32(record, std::mem::offset_of!(OomRecord, invoker))?),
+        by_comm: name(std::mem::offset_of!(OomRecord, invoker_comm))?,
+        group: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, memcg))?),
+        full: CgroupId::of(word64(record, std::mem::offset_of!(OomRecord, full_memcg))?),
     })))
 }
 

@@ -126,7 +126,7 @@ impl Kernel {
         let thread = |(PlainThread(key), PlainBook(book)): (PlainThread, PlainBook)| {
             Some(KernelThread {
                 name: decode::comm(&key.comm),
-                work: decode::work(key.work)?,
+                work: decode::work(key.kind)?,
                 effort: ReclaimActivity {
                     times: book.times,
                     time: Nanoseconds(book.time),

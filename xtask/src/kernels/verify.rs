@@ -115,12 +115,12 @@ mod tests {
         let kernel = |refuses| Kernel { name: "1.0", machine: Machine::X86_64, suites: &[], refuses };
         let parse = |text| verifier::parse_verdicts(text);
         let (takes, refuses) = (kernel(&[]), kernel(&[(BpfVariant::Atomics, "no atomics")]));
-        assert_eq!(unexpected(&takes, &parse("free 1\nplain_free -")), [""; 0]);
+        assert_eq!(unexpected(&takes, &parse("free 1\nlegacy_free -")), [""; 0]);
         assert_eq!(unexpected(&takes, &parse("free 600001")).len(), 1);
         assert_eq!(unexpected(&takes, &parse("free refused: no atomics")).len(), 1);
-        assert_eq!(unexpected(&refuses, &parse("free refused: no atomics\nplain_free 1")), [""; 0]);
+        assert_eq!(unexpected(&refuses, &parse("free refused: no atomics\nlegacy_free 1")), [""; 0]);
         assert_eq!(unexpected(&refuses, &parse("free refused: out of memory")).len(), 2);
-        assert_eq!(unexpected(&refuses, &parse("plain_free refused: no atomics")).len(), 2);
+        assert_eq!(unexpected(&refuses, &parse("legacy_free refused: no atomics")).len(), 2);
         assert_eq!(unexpected(&refuses, &parse("free 1")).len(), 1);
     }
 }
