@@ -1,7 +1,7 @@
-//! The nouns: what crosses from one stage to the next. No I/O, no clock, no thread.
+//! Value types that pass between stages. No I/O, no clock, no thread.
 //!
-//! Three types are the joints between the stages, and each can be written by hand in a test: [`Event`] (decoded, owned),
-//! [`Snapshot`] (raw addresses; merges and subtracts) and [`Profile`] (names resolved; what every writer reads).
+//! Three types connect the stages, and a test can construct each by hand: [`Event`] (decoded, owned), [`Snapshot`]
+//! (raw addresses; supports merge and subtraction) and [`Profile`] (with names; the input of report writers).
 
 mod event;
 mod event_class;
@@ -46,8 +46,8 @@ pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree};
 pub use totals::{AllocatorId, Amount, GroupBy, Partition, PartitionBy, Usage, Variance};
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 
-/// The table of hooked functions, shared with the kernel half.
+/// The table of hooked functions, shared with the BPF programs.
 pub use memtrace_common::vocabulary::{FUNCTIONS, Function, Naming, Signature};
 
-/// The limits of what the two halves agreed on.
+/// Limits of the wire format.
 pub use memtrace_common::wire::{DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS};

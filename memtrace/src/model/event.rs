@@ -1,37 +1,37 @@
-//! What happened in a target: decoded and owned.
+//! Decoded events of the BPF programs.
 
 use crate::model::{AbsAddr, AllocatorId, Bytes, CgroupId, Pid, Rusage, Stack, StackId, Stall, Tick, Tid};
 
-/// Something that happened in a process.
+/// An event in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The process in which it happened.
+    /// Process of the event.
     pub pid: Pid,
-    /// The thread that did it.
+    /// Thread of the event.
     pub tid: Tid,
-    /// When it happened.
+    /// Time of the event.
     pub tick: Tick,
-    /// What happened.
+    /// Kind of event.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// Kind of event, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A block was handed out.
+    /// An allocator returned a block.
     Alloc {
-        /// Where it lies.
+        /// Address of the block.
         address: AbsAddr,
-        /// The bytes asked for.
+        /// Requested bytes.
         size: Bytes,
-        /// Who asked.
+        /// Stack of the call.
         stack: StackId,
-        /// Who handed it out.
+        /// Allocator that returned it.
         allocator: AllocatorId,
     },
-    /// A block was given up.
+    /// A block was freed.
     Free {
-        /// Where it lay.
+        /// Address of the block.
         address: AbsAddr,
     },
     /// A realloc has begun: its old block is given up, unless [`EventKind::UndoFree`] takes it back.
@@ -44,103 +44,103 @@ pub enum EventKind {
         /// Where the old block lies.
         address: AbsAddr,
     },
-    /// The frames of a stack, sent before or after the events that name it, perhaps through another ring.
+    /// Frames of a stack. They arrive before or after the events that refer to it, possibly through another ring.
     Stack {
-        /// The stack's identity.
+        /// ID of the stack.
         id: StackId,
-        /// Its frames. Boxed, since it is rare and would make every event larger.
+        /// Frames. Boxed, since they are rare and would enlarge every event.
         stack: Box<Stack>,
     },
-    /// A page was touched that was not there, or not the process' own.
+    /// Page fault: a page was touched that was not resident or not owned by the process.
     Fault {
-        /// The page.
+        /// Address of the page.
         page: AbsAddr,
-        /// How.
+        /// Kind of access.
         touch: Touch,
-        /// Who touched it.
+        /// Stack of the access.
         stack: StackId,
     },
-    /// The last touch of a page had to wait for a device.
+    /// The last fault on a page waited for I/O.
     MajorFault {
-        /// The page.
+        /// Address of the page.
         page: AbsAddr,
     },
-    /// Addresses were mapped.
+    /// A range was mapped.
     Map {
-        /// The first.
+        /// Start address.
         begin: AbsAddr,
-        /// How many.
+        /// Size of the range.
         size: Bytes,
-        /// Who mapped them.
+        /// Stack of the call.
         stack: StackId,
     },
     /// Addresses are about to be unmapped or moved: they are given up, unless [`EventKind::UndoUnmap`] takes them back.
     TentativeUnmap {
-        /// The first.
+        /// Start address.
         begin: AbsAddr,
-        /// How many.
+        /// Size of the range.
         size: Bytes,
     },
-    /// What the thread was about to unmap or move stays as it was.
+    /// The unmap or move of the thread failed; the range stays mapped.
     UndoUnmap,
-    /// What the thread was about to move has been moved, and may be larger or smaller now.
+    /// mremap moved a range, possibly with another size.
     Move {
-        /// Where it lay.
+        /// Old start address.
         old: AbsAddr,
-        /// How much it was.
+        /// Old size.
         old_size: Bytes,
-        /// Where it lies.
+        /// New start address.
         begin: AbsAddr,
-        /// How much it is.
+        /// New size.
         size: Bytes,
-        /// Whether the old addresses are still mapped, without their pages.
+        /// True if the old range stays mapped, without its pages (`MREMAP_DONTUNMAP`).
         keeps: bool,
-        /// Who asked for it.
+        /// Stack of the call.
         stack: StackId,
     },
-    /// The process was copied, with all its pages and mappings.
+    /// The process forked: the child has copies of its pages and mappings.
     Fork {
-        /// The copy.
+        /// Child process.
         child: Pid,
     },
-    /// The thread had to wait for memory. Boxed, as a stack is.
+    /// The thread stalled on memory. Boxed like stacks.
     Stall(Box<Stall>),
-    /// The process is killed for want of memory.
+    /// The OOM killer kills the process.
     OomKill(Box<OutOfMemory>),
-    /// What the kernel has counted of the process, which is about to run a new program or to end.
+    /// Resource usage of a process that is about to exec or to exit.
     Rusage {
-        /// What; `None` where it could not be read.
+        /// Resource usage; `None` if it could not be read.
         counts: Option<Rusage>,
-        /// Whether the process is traced.
+        /// True if the process is traced.
         is_traced: bool,
     },
-    /// The process runs a new program; its old memory is gone.
+    /// The process called exec; its old memory is gone.
     Exec,
-    /// The process ended.
+    /// The process exited.
     Exit,
 }
 
-/// Who is killed for want of memory, and on whose account.
+/// Victim and cause of an OOM kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// The victim's name; empty where the kernel does not tell.
+    /// Short name of the victim; empty if the kernel does not report it.
     pub comm: String,
-    /// Who found no memory.
+    /// Process whose allocation failed.
     pub by: Pid,
-    /// Its name.
+    /// Short name of that process.
     pub by_comm: String,
-    /// The control group that the victim's memory is counted in, where that is known.
+    /// Control group of the victim's memory, if known.
     pub group: Option<CgroupId>,
-    /// The control group that was full, of that of who found no memory and those above; `None` where none was, or it is not
-    /// known.
+    /// Full control group among those of the allocating process and their ancestors; `None` if none was full or it is
+    /// unknown.
     pub full: Option<CgroupId>,
 }
 
-/// How a page was touched.
+/// Kind of access to a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Touch {
-    /// It was there, but not to be touched in this way.
+    /// The page was resident but did not permit the access.
     pub present: bool,
-    /// It was written to.
+    /// The access was a write.
     pub write: bool,
 }

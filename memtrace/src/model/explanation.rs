@@ -1,82 +1,82 @@
-//! Where a process' memory is at one moment, as the kernel and the allocator's own marks say it.
+//! Memory of a process at one moment, from kernel and allocator metadata.
 
 use std::ops::AddAssign;
 use std::path::PathBuf;
 
 use crate::model::{Bytes, MappingKind, Pid, Pressure, Tid};
 
-/// Where a process' memory is. Its [`held`](Self::held) adds up to what `/proc/PID/smaps` shows as resident.
+/// Memory of a process by purpose. The sum, [`held`](Self::held), equals the RSS in `/proc/PID/smaps`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The process.
     pub pid: Pid,
-    /// Its short name.
+    /// Short name.
     pub comm: String,
-    /// Its program, as it sees the path itself.
+    /// Path of the executable in the mount namespace of the process.
     pub exe: PathBuf,
-    /// How many threads it has.
+    /// Number of threads.
     pub threads: u32,
-    /// What the kernel counts.
+    /// Counters of the kernel.
     pub counted: StatusCounters,
-    /// The RSS before all else was read, where it was another then.
+    /// RSS before the analysis, if it changed during the analysis.
     pub before: Option<Bytes>,
-    /// Its allocator and what that holds.
+    /// Heap of the allocator.
     pub heap: HeapMemory,
-    /// Private memory without a file that is no allocator's and no stack, by its name, the largest first.
+    /// Anonymous memory outside the heap and the stacks, by name, the largest first.
     pub anonymous: Vec<NamedMemory>,
-    /// The main thread's stack.
+    /// Stack of the main thread.
     pub main_stack: MemorySizes,
-    /// The other threads' stacks, those that are kept for threads to come too.
+    /// Stacks of the other threads, including cached stacks.
     pub thread_stacks: ThreadStacks,
-    /// Files, the largest first.
+    /// Mapped files, the largest first.
     pub files: Vec<FileMemory>,
     /// Shared memory by name, the largest first.
     pub shmem: Vec<NamedMemory>,
-    /// What the kernel lends, and devices.
+    /// Memory of the kernel (vdso) and of devices.
     pub special: MemorySizes,
-    /// Huge pages from the pool: not in the RSS.
+    /// Huge pages from the pool, which are not in the RSS.
     pub hugetlb: MemorySizes,
     /// The same memory by kind of mapping.
     pub kinds: Vec<(MappingKind, MemorySizes)>,
-    /// The process' share of the RSS where each page is divided among those that have it mapped (PSS).
+    /// Proportional set size (PSS): each page counts as a share of 1/n if n processes map it.
     pub pss: Bytes,
-    /// Its control group's memory, where there is a controller for it.
+    /// Memory of its control group, if the memory controller is enabled.
     pub cgroup: Option<CgroupMemory>,
-    /// How long anyone on the machine waited for memory, where the kernel keeps that.
+    /// Memory pressure of the machine, if the kernel measures it.
     pub pressure: Option<Pressure>,
 }
 
-/// What the kernel counts of a process (`/proc/PID/status`).
+/// Counters of a process (`/proc/PID/status`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusCounters {
     /// The RSS.
     pub rss: Bytes,
-    /// Of it, anonymous memory.
+    /// Anonymous part of the RSS.
     pub anonymous: Bytes,
-    /// Of it, pages of files.
+    /// File part of the RSS.
     pub file: Bytes,
-    /// Of it, shared memory.
+    /// Shared memory part of the RSS.
     pub shmem: Bytes,
-    /// The highest that the RSS ever was.
+    /// High-water mark of the RSS.
     pub peak: Bytes,
-    /// All that is mapped.
+    /// Virtual size.
     pub virtual_size: Bytes,
-    /// Swapped out.
+    /// Swapped-out memory.
     pub swap: Bytes,
-    /// Its page tables, which are not in the RSS.
+    /// Page tables, which are not in the RSS.
     pub page_tables: Bytes,
 }
 
-/// How much of some memory there is. Additive.
+/// Sizes of a part of memory. Additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySizes {
-    /// What is mapped, touched or not.
+    /// Mapped bytes, touched or not.
     pub reserved: Bytes,
-    /// What is in the RSS.
+    /// Resident bytes.
     pub resident: Bytes,
-    /// What is swapped out.
+    /// Swapped-out bytes.
     pub swap: Bytes,
-    /// Of what is resident, what is mapped by huge pages.
+    /// Resident bytes in huge pages.
     pub huge: Bytes,
 }
 
@@ -90,7 +90,7 @@ impl AddAssign for MemorySizes {
 }
 
 impl MemorySizes {
-    /// What is left without `part`.
+    /// Returns the sizes without `part`.
     #[must_use]
     pub const fn without(self, part: Self) -> Self {
         Self {
@@ -102,23 +102,23 @@ impl MemorySizes {
     }
 }
 
-/// What an allocator holds.
+/// Heap of an allocator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeapMemory {
-    /// The allocator's name; `None` where none is known.
+    /// Name of the allocator; `None` if unknown.
     pub allocator: Option<String>,
-    /// All of its mappings.
+    /// Sizes of its mappings.
     pub held: MemorySizes,
-    /// What is in use and what is not.
+    /// Blocks in use and free blocks.
     pub source: HeapSource,
 }
 
-/// Whether an allocator's memory in use was told from the rest.
+/// Source of the distinction between used and free heap memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeapSource {
-    /// By the allocator's own marks.
+    /// Metadata of the allocator.
     Known(HeapStats),
-    /// Not, and why: `jemalloc does not mark its blocks`.
+    /// No source, with the reason: `jemalloc does not mark its blocks`.
     Unknown(String),
 }
 
@@ -128,93 +128,92 @@ impl Default for HeapSource {
     }
 }
 
-/// What an allocator's own marks say.
+/// Statistics from the metadata of an allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Blocks that are in use, the allocator's marks at them included; those in the caches of threads and in lists of small
-    /// blocks that were just freed look as if they were in use.
+    /// Bytes of blocks in use with their headers. Blocks in thread caches and fast bins appear as used.
     pub in_use: Bytes,
-    /// How many they are.
+    /// Number of blocks in use.
     pub blocks: u64,
-    /// Of the blocks in use, those with a mapping of their own.
+    /// Bytes of used blocks with mappings of their own.
     pub mapped: Bytes,
-    /// How many these are.
+    /// Number of used blocks with mappings of their own.
     pub mapped_blocks: u64,
-    /// Free blocks, and what was never handed out.
+    /// Bytes of free blocks and of memory that was never allocated.
     pub free: Bytes,
-    /// What the allocator needs itself.
+    /// Bytes of the allocator's metadata.
     pub own: Bytes,
-    /// How many arenas.
+    /// Number of arenas.
     pub arenas: u32,
-    /// What of the blocks in use is resident.
+    /// Resident bytes of blocks in use.
     pub in_use_resident: Bytes,
-    /// What is resident in arenas of which it could not be told.
+    /// Resident bytes of arenas that could not be read.
     pub undetermined: Bytes,
 }
 
-/// Memory of one name.
+/// Memory with one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedMemory {
-    /// The name, as the process or the kernel gives it; empty where there is none.
+    /// Name given by the process or the kernel; empty if there is none.
     pub name: String,
-    /// How many mappings.
+    /// Number of mappings.
     pub mappings: u32,
-    /// How much.
+    /// Sizes.
     pub held: MemorySizes,
 }
 
-/// The stacks of threads.
+/// Stacks of threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadStacks {
-    /// All of them.
+    /// Sum of all stacks.
     pub held: MemorySizes,
-    /// How many.
+    /// Number of stacks.
     pub stacks: u32,
-    /// The one that is resident the most, and whose it is, where its thread runs.
+    /// Stack with the most resident bytes and its thread, if the thread runs.
     pub largest: Option<(Tid, Bytes)>,
 }
 
 /// A file that is mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileMemory {
-    /// Its path, as the process sees it.
+    /// Path in the mount namespace of the process.
     pub path: String,
-    /// How much, private copies included.
+    /// Sizes, private copies included.
     pub held: MemorySizes,
-    /// Of what is resident, what the process has written to and holds a copy of for itself.
+    /// Resident bytes of private copies of written pages.
     pub copied: Bytes,
 }
 
-/// The memory of a control group.
+/// Memory of a control group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupMemory {
     /// Its path.
     pub path: String,
-    /// What it uses, all of its processes and its page cache.
+    /// Usage of all its processes and its page cache.
     pub current: Bytes,
-    /// The limit that is reached first, its own or that of a group above it; `None` where there is none.
+    /// Lowest limit, of the group or of an ancestor; `None` if there is none.
     pub limit: Option<CgroupLimit>,
-    /// Of what it uses, anonymous memory, where the kernel says so.
+    /// Anonymous part of the usage, if the kernel reports it.
     pub anonymous: Option<Bytes>,
-    /// Of what it uses, page cache, where the kernel says so.
+    /// Page cache part of the usage, if the kernel reports it.
     pub file: Option<Bytes>,
-    /// How long its tasks waited for memory, where the kernel keeps that.
+    /// Pressure of the group, if the kernel measures it.
     pub pressure: Option<Pressure>,
 }
 
-/// The limit of a control group.
+/// Limit of a control group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupLimit {
-    /// Whose it is.
+    /// Path of the group with the limit.
     pub path: String,
     /// The limit.
     pub most: Bytes,
-    /// What that group uses.
+    /// Usage of that group.
     pub current: Bytes,
 }
 
 impl Explanation {
-    /// All that is resident by its mappings.
+    /// Returns the sum of all parts.
     #[must_use]
     pub fn held(&self) -> MemorySizes {
         let mut sum = self.heap.held;
@@ -230,13 +229,13 @@ impl Explanation {
         sum
     }
 
-    /// What the kernel counts beyond what its mappings show; below zero where they show more.
+    /// Returns the RSS that the mappings do not show; negative if they show more.
     #[must_use]
     pub const fn unexplained(&self, held: MemorySizes) -> i64 {
         self.counted.rss.0.wrapping_sub(held.resident.0).cast_signed()
     }
 
-    /// The share of the RSS that is explained, from 0 to 1; what is explained too much counts as what is missing does.
+    /// Returns the explained share of the RSS, from 0 to 1; an excess counts like a deficit.
     #[must_use]
     pub fn explained(&self) -> f64 {
         let rss = self.counted.rss.0;

@@ -1,40 +1,40 @@
-//! What a picture or a ranking is drawn by.
+//! Metrics: the numbers by which reports are drawn and sorted.
 
 use super::Usage;
 
-/// Which number of a stack is drawn.
+/// Metric of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Metric {
-    /// Bytes allocated and not yet freed.
+    /// Bytes allocated and not freed.
     #[default]
     LiveBytes,
-    /// Blocks allocated and not yet freed.
+    /// Blocks allocated and not freed.
     LiveCount,
     /// Bytes allocated, freed or not.
     AllocBytes,
     /// Blocks allocated, freed or not.
     AllocCount,
-    /// Bytes live at the moment at which the process' live bytes were highest.
+    /// Bytes live when the live bytes of the process were highest.
     PeakBytes,
-    /// Time that was waited for memory.
+    /// Total time of stalls.
     StallTime,
-    /// How often memory was waited for.
+    /// Number of stalls.
     StallCount,
 }
 
-/// What a metric's values are.
+/// Dimension of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Bytes.
     Bytes,
-    /// Numbers of blocks, or of whatever is counted.
+    /// Number of blocks, pages or stalls.
     Count,
     /// Nanoseconds.
     Time,
 }
 
 impl Metric {
-    /// Every metric, in the order in which help lists them.
+    /// Every metric, in the order of the help.
     pub const ALL: &[Self] = &[
         Self::LiveBytes,
         Self::LiveCount,
@@ -45,7 +45,7 @@ impl Metric {
         Self::StallCount,
     ];
 
-    /// The metric's name on the command line and in reports.
+    /// Name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Metric {
         }
     }
 
-    /// What the metric's values are.
+    /// Dimension of the values.
     #[must_use]
     pub const fn measure(self) -> Measure {
         match self {
@@ -69,13 +69,13 @@ impl Metric {
         }
     }
 
-    /// Whether the metric's values are bytes.
+    /// Returns true if the values are bytes.
     #[must_use]
     pub const fn counts_bytes(self) -> bool {
         matches!(self.measure(), Measure::Bytes)
     }
 
-    /// The metric's value for a usage; `None` for [`Metric::PeakBytes`], which a usage does not know.
+    /// Returns the value for `usage`; `None` for [`Metric::PeakBytes`], which a usage does not contain.
     #[must_use]
     pub const fn of_usage(self, usage: &Usage) -> Option<u64> {
         match self {

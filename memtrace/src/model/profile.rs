@@ -1,4 +1,4 @@
-//! The books with names: what every writer reads.
+//! Totals with names: the input of report writers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,84 +14,83 @@ use crate::model::{
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// What it is about.
+    /// Event class.
     pub class: EventClass,
-    /// Numbers are estimated from one page in so many; 0 or 1: they are counted.
+    /// One page in this number is sampled; 0 or 1 if all are counted.
     pub page_sample: u32,
-    /// How long was traced.
+    /// Duration of the trace.
     pub duration: Duration,
-    /// One entry a program run by a process, ordered by pid and then by time.
+    /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
-    /// Stacks, ordered by process, then by their frames; equal ones of one process are joined.
+    /// Stacks, ordered by process, then by their frames; equal stacks of one process are joined.
     pub stacks: Vec<StackProfile>,
-    /// The frames that stacks refer to, each once.
+    /// Frames of the stacks, each once.
     pub frames: Vec<Frame>,
-    /// What allocators are called, where blocks are told apart by them.
+    /// Names of allocators, if blocks are partitioned by allocator.
     pub allocators: BTreeMap<AllocatorId, String>,
-    /// Who was killed for want of memory, followed or not, in the order in which that happened.
+    /// OOM kills, of traced processes and others, in order of time.
     pub oom_kills: Vec<OomKill>,
-    /// The paths of the control groups of who was killed, those that are still there.
+    /// Paths of the control groups of victims that still exist.
     pub cgroup_paths: BTreeMap<CgroupId, String>,
-    /// The control groups in which, or for whose limits, something waited for memory, ordered by their numbers.
+    /// Control groups with stalls, ordered by ID.
     pub cgroups: Vec<MemcgProfile>,
-    /// What the whole machine has done to find memory, where that was followed.
+    /// Reclaim activity of the machine, if it was traced.
     pub reclaim: Option<MachineReclaim>,
-    /// What was lost.
+    /// Losses.
     pub losses: Losses,
-    /// Allocations that the size filter kept out.
+    /// Allocations excluded by the size filter.
     pub filtered: Amount,
-    /// Live numbers count only blocks that were at least this old.
+    /// Minimum age of blocks in live numbers.
     pub older: Option<Duration>,
-    /// What else the reader should know: what was there and was not traced.
+    /// Notes for the reader, such as processes that were not traced.
     pub notes: Vec<String>,
-    /// What tracing has cost.
+    /// Cost of tracing.
     pub cost: Cost,
 }
 
-/// One program run by one process.
+/// A process image with its totals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessProfile {
     /// The process.
     pub pid: Pid,
-    /// Its short name.
+    /// Short name.
     pub comm: String,
-    /// The program's path as the process sees it.
+    /// Path of the executable in the mount namespace of the process.
     pub exe: Option<PathBuf>,
-    /// How it ended, if it has.
+    /// End of the image, if it has ended.
     pub ended: Option<ImageEnd>,
-    /// All its stacks together.
+    /// Sum of all stacks.
     pub total: Usage,
-    /// What was live when it was replaced by `exec`.
+    /// Live amount at exec.
     pub discarded: Amount,
-    /// Frees of blocks that are not in the books: allocated before tracing began, or filtered.
+    /// Frees of unknown blocks: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
-    /// Frees of blocks that are not in the books of a process that was seen to begin as a copy of another: blocks of the
-    /// other's, or filtered.
+    /// Frees of unknown blocks in a process whose fork was seen: blocks of the parent, or filtered.
     pub inherited_frees: u64,
-    /// The highest that its live bytes ever were, where that was kept.
+    /// High-water mark of the live bytes, if it was kept.
     pub peak: Option<Bytes>,
-    /// The user that it ran as, where known.
+    /// User, if known.
     pub user: Option<User>,
-    /// The control group that it was in, where known.
+    /// Control group, if known.
     pub cgroup: Option<Arc<Cgroup>>,
-    /// How many threads it had when that was last looked at.
+    /// Number of threads when last read.
     pub threads: Option<u32>,
-    /// The names of its threads, where stacks are told apart by them.
+    /// Names of threads, if stacks are partitioned by thread.
     pub thread_names: BTreeMap<Tid, String>,
-    /// How long it was traced.
+    /// Duration of its trace.
     pub traced: Duration,
-    /// Its waits for memory, by what was done meanwhile.
+    /// Stalls by kind.
     pub stalls: BTreeMap<ReclaimKind, StallStats>,
-    /// What is resident of it, where that was asked for and it runs.
+    /// Resident memory, if requested and the process runs.
     pub resident: Option<Residency>,
-    /// Its page faults as the kernel counts them, where pages are followed and that is known.
+    /// Page faults as the kernel counts them, if pages are traced and the count is known.
     pub faults: Option<PageFaults>,
-    /// The most that was ever resident of it, as the kernel counts it, where pages are followed and that is known.
+    /// High-water mark of the RSS, if pages are traced and the mark is known.
     pub peak_rss: Option<Bytes>,
 }
 
 impl ProcessProfile {
-    /// A process of which no more is known than its pid and its short name.
+    /// Returns a process with nothing but a PID and a short name.
     #[must_use]
     pub fn new(pid: Pid, comm: impl Into<String>) -> Self {
         Self {
@@ -117,27 +116,27 @@ impl ProcessProfile {
     }
 }
 
-/// One call stack of one process, or of a part of it.
+/// A call stack of a process, or of a part of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackProfile {
-    /// The process: an index into [`Profile::processes`].
+    /// Process: an index into [`Profile::processes`].
     pub process: usize,
-    /// The part of the process, where parts are kept apart.
+    /// Part of the process, if it is partitioned.
     pub part: Partition,
-    /// Root to leaf. Inlined functions have frames of their own. Empty where there is no stack; `end` says why.
-    /// Shared by stacks of processes that run the same code.
+    /// Frames, the outermost first. Inlined functions have frames of their own. Empty without a stack; `end` has the
+    /// reason. Shared by stacks of processes that run the same code.
     pub frames: Arc<[FrameId]>,
-    /// How the walk ended.
+    /// End of the walk.
     pub end: StackEnd,
-    /// The numbers.
+    /// Live, allocated and freed.
     pub usage: Usage,
-    /// The stack's live bytes when its process' live bytes were highest, where that was kept.
+    /// Live bytes when those of the process were highest, if a peak was kept.
     pub at_peak: Option<Bytes>,
-    /// How many touches of pages had to wait for a device.
+    /// Number of major faults.
     pub major_faults: u64,
-    /// How uncertain the numbers are.
+    /// Variance of the numbers.
     pub variance: Variance,
-    /// What is resident of live mappings.
+    /// Resident bytes of live mappings.
     pub resident: Bytes,
 }
 
@@ -149,12 +148,12 @@ impl StackProfile {
     }
 }
 
-/// A frame: an index into [`Profile::frames`].
+/// Index of a frame in [`Profile::frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(u32);
 
 impl FrameId {
-    /// The frame with that index. There are far fewer than 2^32.
+    /// Returns the frame with this index. There are far fewer than 2^32.
     #[must_use]
     pub const fn new(index: usize) -> Self {
         Self(index as u32)
@@ -170,26 +169,25 @@ impl FrameId {
 /// One function in a stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame {
-    /// Its name, or why there is none.
+    /// Name, or the reason for a missing name.
     pub name: Result<Name, Unnamed>,
-    /// The object whose code it is; `None` for code without a file.
+    /// Object of the code; `None` for code without a file.
     pub object: Option<ObjectName>,
-    /// Where in the object the call is, as the object's own symbols count; or, where its headers could not be read, as its
-    /// file counts.
+    /// Address of the call in the terms of the object's symbols; if its headers could not be read, the file offset.
     pub offset: Option<VirtOffset>,
-    /// Where in the process the call is; set only where there is no object to count from.
+    /// Address of the call in the process; set only without an object.
     pub address: Option<AbsAddr>,
-    /// Where in the source the call is.
+    /// Source location of the call.
     pub location: Option<Location>,
-    /// Whether the compiler put the function's code into its caller.
+    /// True if the compiler inlined the function into its caller.
     pub inlined: bool,
 }
 
-/// A function's name, demangled.
+/// Demangled name of a function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(pub String);
 
-/// Why a frame has no name.
+/// Reason for a missing name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unnamed {
     /// No mapping is known at the address.
@@ -203,7 +201,7 @@ pub enum Unnamed {
 }
 
 impl Unnamed {
-    /// The reason in words.
+    /// Returns the reason in words.
     #[must_use]
     pub const fn explanation(self) -> &'static str {
         match self {
@@ -215,50 +213,51 @@ impl Unnamed {
     }
 }
 
-/// An object as reports name it.
+/// Object in a report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
-    /// The path as the target sees it.
+    /// Path in the target's mount namespace.
     pub path: PathBuf,
-    /// The build-id, where it has one.
+    /// Build ID, if it has one.
     pub build_id: Option<BuildId>,
 }
 
-/// A place in a source file.
+/// Source location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// The file's path as the compiler wrote it.
+    /// Path of the file as the compiler recorded it.
     pub file: PathBuf,
-    /// The line, from 1, where known.
+    /// Line, from 1, if known.
     pub line: Option<u32>,
 }
 
-/// What tracing has cost.
+/// Cost of tracing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Events that arrived.
+    /// Received events.
     pub events: u64,
-    /// Allocator calls inside others, seen and not counted.
+    /// Nested allocator calls, which are not counted as allocations.
     pub nested: u64,
-    /// memtrace's own processor time.
+    /// Processor time of memtrace.
     pub cpu: Duration,
-    /// memtrace's own memory at its highest.
+    /// High-water mark of memtrace's RSS.
     pub peak_rss: Bytes,
-    /// What memtrace's programs took in the targets; `None` where too little happened to tell.
+    /// Cost of the BPF programs in the targets; `None` if too few ran to measure.
     pub programs: Option<ProgramCost>,
 }
 
-/// What programs took in the targets, the traps that lead to them aside. Told from a part of the time, so not exact.
+/// Cost of the BPF programs in the targets, without the traps that lead to them. Measured on a part of the time, so
+/// inexact.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProgramCost {
-    /// How often a probe was hit.
+    /// Number of probe hits.
     pub hits: u64,
-    /// How long the programs ran.
+    /// Run time of the programs.
     pub time: Duration,
 }
 
 impl Frame {
-    /// What a picture or a list shows: the name, or else `object+0xoffset`, or else `[0xaddress]`.
+    /// Returns the text for a picture or a list: the name, or `object+0xoffset`, or `[0xaddress]`.
     #[must_use]
     pub fn label(&self) -> String {
         if let Ok(name) = &self.name {
@@ -279,7 +278,7 @@ impl Frame {
 }
 
 impl Profile {
-    /// All processes together.
+    /// Returns the sum of all processes.
     #[must_use]
     pub fn total(&self) -> Usage {
         self.processes.iter().fold(Usage::default(), |mut sum, process| {
@@ -297,19 +296,19 @@ impl Profile {
         }
     }
 
-    /// Frees of blocks that are not in the books, of all processes together.
+    /// Returns the frees of unknown blocks, of all processes.
     #[must_use]
     pub fn unmatched_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.unmatched_frees).sum()
     }
 
-    /// Frees of blocks that processes had from those that they are copies of, of all processes together.
+    /// Returns the frees of blocks inherited by fork, of all processes.
     #[must_use]
     pub fn inherited_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.inherited_frees).sum()
     }
 
-    /// How the stacks of all allocations, touches or waits ended.
+    /// Returns the distribution of stack ends over all allocations, touches or stalls.
     #[must_use]
     pub fn quality(&self) -> StackQuality {
         let mut quality = StackQuality::default();
@@ -320,12 +319,12 @@ impl Profile {
     }
 }
 
-/// How the stacks of all allocations ended, by number of allocations.
+/// Distribution of stack ends, by number of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackQuality(BTreeMap<StackEnd, u64>);
 
 impl StackQuality {
-    /// The share, from 0 to 1, of allocations whose stack ended like `end`; 0 where there were none.
+    /// Returns the share, from 0 to 1, of events whose stack has this `end`; 0 if there are none.
     #[must_use]
     pub fn share(&self, end: StackEnd) -> f64 {
         let all: u64 = self.0.values().sum();

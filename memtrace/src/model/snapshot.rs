@@ -1,4 +1,4 @@
-//! The books at one moment, with raw addresses.
+//! Totals at one moment, with raw addresses.
 
 mod image_usage;
 
@@ -9,25 +9,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{EventClass, ImageId, Losses, OomKill, StackEnd, StackId, Stacks, Usage};
 
-/// The books of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
+/// Totals of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// By image: one program run by one process.
+    /// Totals by process image.
     pub images: BTreeMap<ImageId, ImageUsage>,
-    /// The frames of every stack that arrived.
+    /// Frames of every stack that arrived.
     pub stacks: Stacks,
-    /// Who was killed for want of memory, followed or not. All shards know of all.
+    /// OOM kills, of traced processes and others. Every shard has all of them.
     pub oom_kills: BTreeSet<OomKill>,
-    /// What was lost.
+    /// Losses.
     pub losses: Losses,
 }
 
-/// The books of all classes of events that were followed, at one moment.
+/// Totals of all traced event classes at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshots(pub BTreeMap<EventClass, Snapshot>);
 
 impl Snapshots {
-    /// Adds another shard's books to these.
+    /// Adds the totals of another shard.
     pub fn merge(&mut self, other: Self) {
         for (class, theirs) in other.0 {
             self.0.entry(class).or_default().merge(theirs);
@@ -36,7 +36,7 @@ impl Snapshots {
 }
 
 impl Snapshot {
-    /// Adds another shard's books to these.
+    /// Adds the totals of another shard.
     pub fn merge(&mut self, other: Self) {
         for (id, theirs) in other.images {
             match self.images.entry(id) {
@@ -51,8 +51,8 @@ impl Snapshot {
         self.losses.merge(&other.losses);
     }
 
-    /// What changed since `earlier`; everything zero is left out, so `diff(a, a)` is empty but for the stacks' frames.
-    /// Live numbers wrap below zero where more was freed than allocated in between.
+    /// Returns the changes since `earlier`, without zeros: `diff(a, a)` has nothing but the frames of stacks. Live
+    /// numbers wrap below zero if more was freed than allocated in between.
     #[must_use]
     pub fn diff(&self, earlier: &Self) -> Self {
         let mut images = BTreeMap::new();
@@ -69,7 +69,7 @@ impl Snapshot {
         Self { images, stacks: self.stacks.clone(), oom_kills, losses: self.losses.since(&earlier.losses) }
     }
 
-    /// All images together.
+    /// Returns the sum of all images.
     #[must_use]
     pub fn total(&self) -> Usage {
         self.images.values().fold(Usage::default(), |mut sum, image| {
@@ -78,7 +78,7 @@ impl Snapshot {
         })
     }
 
-    /// How the walk of stack `id` ended, or why there are no frames.
+    /// Returns the end of the walk of stack `id`, or the reason for missing frames.
     #[must_use]
     pub fn end_of(&self, id: StackId) -> StackEnd {
         match self.stacks.find(id) {

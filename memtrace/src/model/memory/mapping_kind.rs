@@ -1,54 +1,54 @@
-//! What kind of memory a mapping is.
+//! Kinds of memory by mapping.
 
-/// What kind of memory a mapping is.
+/// Kind of memory of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MappingKind {
-    /// What `brk` gives out: the kernel's `[heap]`, where glibc has its main arena.
+    /// Memory from `brk`: the kernel's `[heap]`, where glibc has its main arena.
     Heap,
     /// Private memory without a file.
     Anonymous,
-    /// A file's pages, and private copies of them.
+    /// Pages of files and private copies of them.
     File,
     /// The main thread's stack.
     Stack,
-    /// Memory that can be shared and is kept by no disk: memfd, tmpfs, System V, anonymous and shared.
+    /// Shared memory without a disk: memfd, tmpfs, System V, shared anonymous.
     Shmem,
-    /// Huge pages from the kernel's pool. They count neither in the RSS nor as anything else.
+    /// Huge pages from the kernel's pool. They count in no counter of the RSS.
     Hugetlb,
-    /// What the kernel lends (vdso, vvar), and devices.
+    /// Memory of the kernel (vdso, vvar) and of devices.
     Special,
 }
 
-/// What tells a mapping's kind, as `/proc/PID/smaps` and the kernel's notices of mappings have it.
+/// Attributes that determine the kind of a mapping, from `/proc/PID/smaps` or a perf mmap event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MappingTraits<'name> {
-    /// The path or the kernel's name; empty where there is none.
+    /// Path, or the name that the kernel gives; empty if there is none.
     pub name: &'name [u8],
-    /// Whether writes go to all who have it mapped.
+    /// True for `MAP_SHARED`.
     pub shared: bool,
-    /// Whether it is made of huge pages from the pool (`VM_HUGETLB`).
+    /// True for huge pages from the pool (`VM_HUGETLB`).
     pub hugetlb: bool,
-    /// Whether there are no struct pages behind it (`VM_PFNMAP`, `VM_IO`): a device's memory.
+    /// True for device memory, which has no struct pages (`VM_PFNMAP`, `VM_IO`).
     pub device_memory: bool,
-    /// Whether its file lies on a tmpfs that someone has mounted.
+    /// True for a file on a mounted tmpfs.
     pub on_tmpfs: bool,
-    /// The file's inode; 0 for memory without one.
+    /// Inode of the file; 0 for memory without one.
     pub inode: u64,
 }
 
-/// Files of the kernel's own tmpfs, which nobody has mounted (`shmem_file_setup`, `memfd_create`, `newseg`,
-/// `shmem_zero_setup`; the kernel appends ` (deleted)` to them all, since they have no name in any folder).
+/// Files of the kernel's internal tmpfs mount (`shmem_file_setup`, `memfd_create`, `newseg`, `shmem_zero_setup`; the
+/// kernel appends ` (deleted)` to their names, since no directory has an entry for them).
 const UNMOUNTED_SHMEM: &[&[u8]] = &[b"/memfd:", b"/dev/zero", b"/SYSV", b"[anon_shmem:"];
 
-/// Files of the kernel's own hugetlbfs (`hugetlb_file_setup`, fs/hugetlbfs/inode.c).
+/// Files of the kernel's internal hugetlbfs mount (`hugetlb_file_setup`, fs/hugetlbfs/inode.c).
 const UNMOUNTED_HUGETLB: &[u8] = b"/anon_hugepage";
 
 impl MappingKind {
-    /// Every kind, in the order in which reports list them.
+    /// Every kind, in the order of reports.
     pub const ALL: [Self; 7] =
         [Self::Heap, Self::Anonymous, Self::File, Self::Stack, Self::Shmem, Self::Hugetlb, Self::Special];
 
-    /// The kind's name in every output.
+    /// Name in every output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl MappingKind {
         }
     }
 
-    /// The kind of a mapping. The names are those of `get_vma_name` in fs/proc/task_mmu.c.
+    /// Returns the kind of a mapping. The names are those of `get_vma_name` in fs/proc/task_mmu.c.
     #[must_use]
     pub fn of(traits: &MappingTraits<'_>) -> Self {
         let MappingTraits { name, inode, .. } = *traits;
@@ -87,7 +87,7 @@ impl MappingKind {
             b"" => Self::Anonymous,
             _ if name == b"[stack]" || name.starts_with(b"[stack:") => Self::Stack,
             _ if name.starts_with(b"[anon:") => Self::Anonymous,
-            // Whatever else the kernel names without a file is its own: [vdso], [vvar], [vvar_vclock], [vsyscall], [uprobes].
+            // Other names without a file are the kernel's: [vdso], [vvar], [vvar_vclock], [vsyscall], [uprobes].
             _ => Self::Special,
         }
     }

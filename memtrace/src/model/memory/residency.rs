@@ -1,52 +1,53 @@
-//! Which pages of a process are in memory, and which of them its stacks have touched.
+//! Resident pages of a process, and the stacks that touched them.
 
 use std::collections::BTreeMap;
 
 use crate::model::{AbsAddr, Bytes, MappingKind, PAGE, StackKey};
 
-/// Pages side by side that the same stack has touched.
+/// Contiguous pages that one stack touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
-    /// The first.
+    /// First page.
     pub begin: AbsAddr,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
-    /// Who has.
+    /// Stack that touched them.
     pub key: StackKey,
 }
 
-/// Pages side by side that are in memory, of one kind, in one mapping.
+/// Contiguous resident pages of one kind in one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResidentRange {
-    /// The first.
+    /// First address.
     pub begin: AbsAddr,
-    /// The address behind the last.
+    /// End address, exclusive.
     pub end: AbsAddr,
-    /// What kind of memory it is.
+    /// Kind of memory.
     pub kind: MappingKind,
-    /// Whether they are part of a page larger than [`PAGE`] that is mapped as a whole.
+    /// True for a part of a larger page that is mapped as a whole.
     pub huge: bool,
 }
 
-/// What is resident of a process, as its page tables say, and how much of that its stacks account for.
+/// Resident memory of a process by kind, from its page tables, and the share that its stacks account for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residency(pub BTreeMap<MappingKind, ResidentKind>);
 
-/// What is resident of one kind of memory. What neither has a stack nor was there before came without a touch that was seen.
+/// Resident memory of one kind. The remainder, without a stack and not resident before, became resident without a
+/// recorded touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentKind {
-    /// All of it.
+    /// Resident bytes.
     pub total: Bytes,
-    /// What was touched by a stack that is known, or came along with what was. Where pages were sampled, an estimate.
+    /// Bytes that a known stack touched, or that became resident with such a touch. An estimate if pages are sampled.
     pub with_stack: Bytes,
-    /// The variance of that in pages, in pages by pages; 0 where pages were not sampled.
+    /// Variance of `with_stack`, in pages squared; 0 if pages are not sampled.
     pub variance: u64,
-    /// What was there when tracing began, and has not been touched anew since.
+    /// Bytes that were resident when tracing began and have not been touched since.
     pub before: Bytes,
 }
 
 impl ResidentKind {
-    /// Adds another one's.
+    /// Adds another.
     pub const fn add(&mut self, other: &Self) {
         self.total.0 += other.total.0;
         self.with_stack.0 += other.with_stack.0;
@@ -54,7 +55,7 @@ impl ResidentKind {
         self.variance = self.variance.saturating_add(other.variance);
     }
 
-    /// What neither has a stack nor was there before. An estimate may be more than there is.
+    /// Returns the bytes without a stack that were not resident before. An estimate may exceed the total.
     #[must_use]
     pub const fn other(&self) -> Bytes {
         Bytes(self.total.0.saturating_sub(self.with_stack.0).saturating_sub(self.before.0))
@@ -62,7 +63,7 @@ impl ResidentKind {
 }
 
 impl Residency {
-    /// All kinds together.
+    /// Returns the sum of all kinds.
     #[must_use]
     pub fn sum(&self) -> ResidentKind {
         let mut sum = ResidentKind::default();
@@ -72,7 +73,7 @@ impl Residency {
 }
 
 impl Touched {
-    /// The address behind the last page.
+    /// Returns the end address.
     #[must_use]
     pub const fn end(&self) -> AbsAddr {
         AbsAddr(self.begin.0 + self.pages * PAGE.0)
@@ -80,7 +81,7 @@ impl Touched {
 }
 
 impl ResidentRange {
-    /// How much that is.
+    /// Returns the size.
     #[must_use]
     pub const fn bytes(&self) -> Bytes {
         Bytes(self.end.0.saturating_sub(self.begin.0))

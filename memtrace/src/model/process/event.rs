@@ -1,4 +1,4 @@
-//! What becomes known of processes and their mappings while they are traced.
+//! Changes of processes and of their mappings during tracing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,73 +6,75 @@ use std::time::Duration;
 
 use crate::model::{Cgroup, Mapping, Pid, ProcessImage, Tick, Tid, User};
 
-/// Something that became known of a process. Notices of one process come in the order in which things happened.
+/// A change of a process. Events of one process arrive in the order in which the changes happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessEvent {
     /// The process.
     pub pid: Pid,
-    /// What became known.
+    /// Kind of change.
     pub kind: ProcessEventKind,
 }
 
-/// What became known of a process.
+/// Kind of change of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessEventKind {
-    /// The process was found running, and this is what it looked like.
+    /// The process was found running, with this state.
     Seen {
-        /// Its names and its mappings.
+        /// Names and mappings.
         image: ProcessImage,
-        /// When, since tracing began. What it has mapped otherwise than was known is taken to have changed then.
+        /// Time since tracing began. Mappings that differ from the recorded ones are assumed to have changed at this
+        /// time.
         at: Duration,
     },
-    /// The process began as a copy of another.
+    /// The process was forked.
     Forked {
-        /// The other process.
+        /// Parent process.
         parent: Pid,
         /// When.
         at: Tick,
     },
-    /// The process mapped code.
+    /// The process mapped executable memory.
     Mapped {
-        /// Where, and whose code.
+        /// The mapping.
         mapping: Mapping,
-        /// When, since tracing began: stacks are told apart by this, and code can be replaced within a tick.
+        /// Time since tracing began, in full resolution: mappings can be replaced within a tick, and stacks are
+        /// distinguished by them.
         at: Duration,
     },
-    /// The process runs a new program; its old mappings are gone.
+    /// The process called exec; its old mappings are gone.
     Exec {
-        /// Its short name from now on.
+        /// New short name.
         comm: String,
         /// When.
         at: Tick,
     },
-    /// The process goes by another short name.
+    /// The process changed its short name.
     Comm {
         /// The name.
         comm: String,
     },
-    /// The path of the program that the process runs became known.
+    /// The path of the executable became known.
     Exe {
-        /// The path as the process sees it.
+        /// Path in the mount namespace of the process.
         exe: PathBuf,
     },
-    /// Whose the process is became known.
+    /// User, control group and threads of the process became known.
     Belongs {
-        /// The user that it runs as.
+        /// User of the process.
         user: Option<User>,
-        /// The control group that it is in.
+        /// Control group of the process.
         cgroup: Option<Arc<Cgroup>>,
-        /// How many threads it has.
+        /// Number of threads.
         threads: Option<u32>,
     },
-    /// A thread of the process goes by a name.
+    /// A thread of the process has a name.
     Thread {
         /// The thread.
         tid: Tid,
         /// The name.
         name: String,
     },
-    /// The process ended; its pid may come to name another.
+    /// The process exited; its PID may be reused.
     Exited {
         /// When.
         at: Tick,

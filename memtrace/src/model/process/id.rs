@@ -1,8 +1,8 @@
-//! Identities of processes, threads and stacks.
+//! Identities of processes, threads and control groups.
 
 use std::fmt;
 
-/// A process (thread group), as the root pid namespace numbers it.
+/// Process (thread group) ID in the root PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(pub u32);
 
@@ -12,31 +12,32 @@ impl fmt::Display for Pid {
     }
 }
 
-/// A thread, as the root pid namespace numbers it.
+/// Thread ID in the root PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub u32);
 
-/// One program run by one process: a pid names another image after each `exec`, and after it has been reused.
+/// Identity of a process image: one program run by one process. A PID gets another image after each exec and when it
+/// is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageId {
     /// The process.
     pub pid: Pid,
-    /// How many images this pid has had before, since tracing began.
+    /// Number of images that this PID had before, since tracing began.
     pub ordinal: u32,
 }
 
-/// A control group of the memory controller: the number of its folder.
+/// ID of a control group of the memory controller: the inode number of its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(u64);
 
 impl CgroupId {
-    /// The group that the kernel calls `raw`; `None` where that is none.
+    /// Returns the group with the kernel's ID `raw`; `None` for 0, which is no group.
     #[must_use]
     pub const fn of(raw: u64) -> Option<Self> {
         if raw == 0 { None } else { Some(Self(raw)) }
     }
 
-    /// The number.
+    /// Returns the inode number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0

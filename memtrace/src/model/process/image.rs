@@ -6,45 +6,45 @@ use std::sync::Arc;
 
 use crate::model::{AbsAddr, Cgroup, Mapping, Replaced, Tick, Tid, User, Version};
 
-/// What is known of one program run by one process.
+/// One program run by one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessImage {
-    /// The short name (`/proc/PID/comm`).
+    /// Short name (`/proc/PID/comm`).
     pub comm: String,
-    /// The program's path as the target sees it, where known.
+    /// Path of the executable in the target's mount namespace, if known.
     pub exe: Option<PathBuf>,
-    /// Mappings of code, ordered by address, none overlapping another.
+    /// Executable mappings, ordered by address, without overlaps.
     pub mappings: Vec<Mapping>,
-    /// What was mapped before, where something else has taken its place.
+    /// Earlier mappings that others have replaced.
     pub replaced: Replaced,
-    /// The user that it runs as, where known.
+    /// User, if known.
     pub user: Option<User>,
-    /// The control group that it is in, where known.
+    /// Control group, if known.
     pub cgroup: Option<Arc<Cgroup>>,
-    /// How many threads the process had when that was last looked at.
+    /// Number of threads when last read.
     pub threads: Option<u32>,
-    /// The names of its threads, where they are kept.
+    /// Names of threads, if they are recorded.
     pub thread_names: BTreeMap<Tid, String>,
-    /// How it came to be.
+    /// Start of the image.
     pub start: ImageStart,
-    /// When the process was heard to end.
+    /// Time of the exit event.
     pub ended: Option<Tick>,
 }
 
-/// How an image came to be.
+/// Start of a process image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageStart {
-    /// It was not seen: before tracing began, or its notice was lost.
+    /// Not seen: the image started before tracing, or its event was lost.
     #[default]
     Unseen,
-    /// A process that was seen to begin as a copy of another, blocks included.
+    /// The process was forked, blocks included.
     Fork(Tick),
-    /// A program that was seen to take the place of another, with memory of its own.
+    /// The process called exec and has new memory.
     Exec(Tick),
 }
 
 impl ImageStart {
-    /// When that was, where it was seen.
+    /// Returns the time of the start, if it was seen.
     #[must_use]
     pub const fn tick(self) -> Option<Tick> {
         match self {
@@ -54,19 +54,19 @@ impl ImageStart {
     }
 }
 
-/// How an image came to its end.
+/// End of a process image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ImageEnd {
-    /// The process ended; what was live then is reported as live.
+    /// The process exited. Its live blocks are reported as live.
     Exit,
-    /// The kernel has killed the process for want of memory; what was live then is reported as live.
+    /// The OOM killer killed the process. Its live blocks are reported as live.
     OomKill,
-    /// The process runs another program; what was live then is gone, and is reported as discarded.
+    /// The process called exec. Its live blocks are reported as discarded.
     Exec,
 }
 
 impl ProcessImage {
-    /// The mapping that holds `address`.
+    /// Returns the mapping that contains `address`.
     #[must_use]
     pub fn mapping_at(&self, address: AbsAddr) -> Option<&Mapping> {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);
@@ -74,7 +74,7 @@ impl ProcessImage {
         (address < mapping.end).then_some(mapping)
     }
 
-    /// The mapping that held `address` when `version` did; `None`: the one that does now.
+    /// Returns the mapping of `address` in `version`, or the current one if `version` is `None`.
     #[must_use]
     pub fn mapping_in(&self, version: Option<Version>, address: AbsAddr) -> Option<&Mapping> {
         version.map_or_else(|| self.mapping_at(address), |version| self.replaced.get(version))

@@ -1,11 +1,11 @@
-//! What a process is and has mapped, so that addresses can be given names later, even after the process has ended.
+//! Objects and their mappings, recorded so that addresses can be symbolized after the process has exited.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::model::{AbsAddr, FileOffset};
 
-/// The hash by which a linker names an object's exact contents (`NT_GNU_BUILD_ID`).
+/// Build ID: the hash with which a linker identifies the contents of an object (`NT_GNU_BUILD_ID`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId(pub Box<[u8]>);
 
@@ -15,35 +15,35 @@ impl std::fmt::Display for BuildId {
     }
 }
 
-/// A file that was mapped with code in it: a program or a library.
+/// An executable or a shared library that is mapped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object {
-    /// The path as the target sees it, for people.
+    /// Path in the target's mount namespace, for display.
     pub path: PathBuf,
-    /// A path by which memtrace can open the file as long as it runs, even when the target has ended, lives in another
-    /// mount namespace or has deleted the file; `None` where it could not be opened in time.
+    /// Path by which memtrace can open the file during the whole run, even if the target exits, is in another mount
+    /// namespace or deletes the file; `None` if it could not be opened in time.
     pub handle: Option<PathBuf>,
-    /// The build-id, where the object has one.
+    /// Build ID, if the object has one.
     pub build_id: Option<BuildId>,
-    /// The root directory of the target's mount namespace as memtrace can reach it, for its debug information.
+    /// Root directory of the target's mount namespace, as memtrace reaches it, to find debug information.
     pub root: Option<PathBuf>,
 }
 
-/// A range of a process' addresses that holds an object's code.
+/// An executable mapping of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The first address.
+    /// First address.
     pub start: AbsAddr,
-    /// The address behind the last.
+    /// End address, exclusive.
     pub end: AbsAddr,
-    /// Where in the object's file the first address lies.
+    /// File offset of the first address.
     pub offset: FileOffset,
-    /// The object; `None` for code without a file (JIT).
+    /// Object; `None` for code without a file (JIT).
     pub object: Option<Arc<Object>>,
 }
 
 impl Mapping {
-    /// Whether `other` says the same of the addresses that both are about.
+    /// Returns true if both mappings give the same object and file offset for an address.
     #[must_use]
     pub fn agrees(&self, other: &Self) -> bool {
         let start_in_file = |mapping: &Self| mapping.offset.0.wrapping_sub(mapping.start.0);

@@ -1,18 +1,18 @@
-//! Whose a process is: its user, and the control group that it lives in.
+//! Owner and placement of processes: user, control group, container.
 
 use std::fmt;
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct User {
-    /// The number, as the root user namespace counts.
+    /// User ID in the root user namespace.
     pub uid: u32,
-    /// The name, where one is known.
+    /// Name, if known.
     pub name: Option<String>,
 }
 
 impl fmt::Display for User {
-    /// Writes the name, or else the number.
+    /// Writes the name, or the number if there is no name.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
             Some(name) => out.pad(name),
@@ -21,24 +21,24 @@ impl fmt::Display for User {
     }
 }
 
-/// A control group, and what its path says of who made it.
+/// A control group and the owner that its path names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cgroup {
-    /// The path from the root of its hierarchy, as in `/system.slice/cron.service`.
+    /// Path from the root of its hierarchy: `/system.slice/cron.service`.
     pub path: String,
-    /// The innermost unit of systemd: `cron.service`.
+    /// Innermost systemd unit: `cron.service`.
     pub unit: Option<String>,
-    /// The innermost container.
+    /// Innermost container.
     pub container: Option<Container>,
-    /// The uid of the Kubernetes pod, with dashes as Kubernetes writes it.
+    /// UID of the Kubernetes pod, with dashes as Kubernetes writes it.
     pub pod: Option<String>,
 }
 
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Container {
-    /// Who runs it, where the path says so: `docker`, `containerd`, `crio`, `podman`, `lxc`, `nspawn`.
+    /// Container runtime, if the path names it: `docker`, `containerd`, `crio`, `podman`, `lxc`, `nspawn`.
     pub runtime: Option<&'static str>,
-    /// Its id, in full; its name where it has no other.
+    /// Full ID, or the name if it has no other ID.
     pub id: String,
 }

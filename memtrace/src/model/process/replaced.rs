@@ -1,26 +1,26 @@
-//! What a process had mapped before something else took its place.
+//! Mappings that others have replaced.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{AbsAddr, Mapping};
 
-/// Mappings that others have replaced, and when. Replaced parts of mappings are mappings of their own.
+/// Replaced mappings and the times of their replacement. A part of a mapping that is replaced is an entry of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
-    /// In the order in which they were replaced, each with the time until which it held, since tracing began.
+    /// In the order of replacement, each with the end of its validity, since tracing began.
     all: Vec<(Mapping, Duration)>,
-    /// Where they are, by their first address and that behind the last: what is replaced again and again lies mostly at the
-    /// same addresses.
+    /// Versions by start and end address: repeated replacements mostly have the same addresses.
     by_range: BTreeMap<(AbsAddr, AbsAddr), Vec<Version>>,
 }
 
-/// Which of the mappings that were replaced: its number.
+/// Number of a replaced mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(usize);
 
 impl Replaced {
-    /// Adds a mapping that held until `until` since tracing began. Time does not go back: none ends before the one that was added before.
+    /// Adds a mapping that was valid until `until` since tracing began. Times do not decrease: an earlier `until` is
+    /// raised to that of the previous entry.
     pub fn add(&mut self, mapping: Mapping, until: Duration) {
         let until = self.all.last().map_or(until, |&(_, before)| before.max(until));
         let version = Version(self.all.len());
@@ -28,19 +28,20 @@ impl Replaced {
         self.all.push((mapping, until));
     }
 
-    /// How many there are.
+    /// Returns the number of replaced mappings.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if no mapping was replaced.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The one that held `address` at `at`: of those replaced later, the first. `None`: what is there now did.
+    /// Returns the mapping of `address` at time `at`: the first of those that were replaced later. `None` if the
+    /// current mapping was valid then.
     #[must_use]
     pub fn holding(&self, address: AbsAddr, at: Duration) -> Option<Version> {
         let begun = self.by_range.range(..=(address, AbsAddr(u64::MAX)));
@@ -52,7 +53,7 @@ impl Replaced {
         first.min()
     }
 
-    /// The mapping of that number.
+    /// Returns the mapping with this number.
     #[must_use]
     pub fn get(&self, version: Version) -> Option<&Mapping> {
         self.all.get(version.0).map(|(mapping, _)| mapping)
@@ -80,7 +81,6 @@ mod tests {
         replaced
     }
 
-    /// The number of the mapping that held.
     fn held(replaced: &Replaced, address: u64, at: u64) -> Option<u64> {
         let version = replaced.holding(AbsAddr(address), Duration::from_nanos(at))?;
         replaced.get(version).map(|mapping| mapping.offset.0)

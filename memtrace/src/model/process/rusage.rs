@@ -1,36 +1,36 @@
-//! What the kernel itself counts of processes, whatever is traced and sampled.
+//! Resource usage that the kernel counts for processes, independent of tracing and sampling.
 
 use crate::model::Bytes;
 
-/// Page faults, as the kernel counts them (`min_flt` and `maj_flt`, proc_pid_stat(5)).
+/// Page faults as the kernel counts them (`min_flt` and `maj_flt`, proc_pid_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageFaults {
-    /// Those that needed no device.
+    /// Faults without I/O.
     pub minor: u64,
-    /// Those that waited for one.
+    /// Faults that waited for I/O.
     pub major: u64,
 }
 
-/// What the kernel has counted of a process since that began.
+/// Resource usage of a process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rusage {
-    /// Its page faults.
+    /// Page faults.
     pub faults: PageFaults,
-    /// The most that was ever resident, of whatever program it ran.
+    /// High-water mark of the RSS, over all programs that the process ran.
     pub peak_rss: Bytes,
 }
 
-/// What the kernel has counted of the process of an image, when the image began or when tracing did, and at the end.
+/// Resource usage of a process at the start of an image, or of tracing, and at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageRusage {
-    /// At the beginning, where that is known.
+    /// At the start, if known.
     pub begin: Option<Rusage>,
-    /// At the end, where that is known.
+    /// At the end, if known.
     pub end: Option<Rusage>,
 }
 
 impl PageFaults {
-    /// Both kinds together.
+    /// Returns the sum of both kinds.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.minor.saturating_add(self.major)
@@ -38,14 +38,14 @@ impl PageFaults {
 }
 
 impl ImageRusage {
-    /// The page faults in between.
+    /// Returns the page faults between start and end.
     #[must_use]
     pub fn faults(&self) -> Option<PageFaults> {
         let (begin, end) = (self.begin?.faults, self.end?.faults);
         Some(PageFaults { minor: end.minor.checked_sub(begin.minor)?, major: end.major.checked_sub(begin.major)? })
     }
 
-    /// The most that was ever resident of the process.
+    /// Returns the high-water mark of the RSS.
     #[must_use]
     pub fn peak_rss(&self) -> Option<Bytes> {
         [self.begin, self.end]

@@ -1,27 +1,27 @@
 //! Kinds of reclaim.
 
-/// What is done to find memory.
+/// Kind of reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReclaimKind {
-    /// A task whose allocation finds too few free pages looks for pages that can go.
+    /// Direct reclaim: a task whose allocation finds too few free pages reclaims pages itself.
     Direct,
-    /// A task whose control group is at its limit looks for pages of the group that can go.
+    /// Memcg reclaim: a task whose control group is at its limit reclaims pages of the group.
     Memcg,
-    /// Pages are moved so that free ones lie side by side.
+    /// Compaction: pages are moved to create contiguous free memory.
     Compaction,
-    /// The kernel's own thread looks for pages that can go before anybody has to.
+    /// kswapd: the kernel thread reclaims pages in the background.
     Kswapd,
-    /// A task sleeps, so that others come to free pages.
+    /// Throttling: a task sleeps until others have freed pages.
     Throttled,
-    /// Somebody else looks for pages that can go, as on `madvise(MADV_PAGEOUT)`.
+    /// Other reclaim, such as `madvise(MADV_PAGEOUT)`.
     Other,
 }
 
 impl ReclaimKind {
-    /// All of it, in the order in which reports list it.
+    /// Every kind, in the order of reports.
     pub const ALL: &[Self] = &[Self::Direct, Self::Memcg, Self::Compaction, Self::Kswapd, Self::Throttled, Self::Other];
 
-    /// Its name in every report.
+    /// Name in every report.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl ReclaimKind {
         }
     }
 
-    /// What it is, in words.
+    /// Description for people.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {

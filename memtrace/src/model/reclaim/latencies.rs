@@ -2,30 +2,30 @@
 
 use crate::model::Nanoseconds;
 
-/// How many waits were how long: by powers of two of a microsecond.
+/// Histogram of durations, in powers of two of a microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latencies([u64; Self::CLASSES]);
 
 impl Latencies {
-    /// The last class has all that were longer than 2^30 µs, 18 minutes.
+    /// Number of buckets. The last has all stalls longer than 2^30 µs, 18 minutes.
     pub const CLASSES: usize = 32;
 
-    /// Counts one that took so long.
+    /// Counts a stall of this duration.
     pub fn add(&mut self, time: Nanoseconds) {
         let microseconds = time.0 / 1000;
         let class = (u64::BITS - microseconds.leading_zeros()) as usize;
         self.0[class.min(Self::CLASSES - 1)] += 1;
     }
 
-    /// Those that there are some of, in order: below how many microseconds they took, and how many they are. What took
-    /// less than a microsecond is below 1, and so on by powers of two; of the last class there is no such number.
+    /// Iterates over the buckets that are not empty, in order: upper bound in microseconds and count. Stalls below
+    /// one microsecond have the bound 1; the last bucket has no bound.
     pub fn iter(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
         let class = |(class, &count): (usize, &u64)| ((class + 1 < Self::CLASSES).then(|| 1 << class), count);
         self.0.iter().enumerate().map(class).filter(|(_, count)| *count > 0)
     }
 
-    /// The least of the bounds of [`Self::iter`] in microseconds below which at least the share `share` of all waits is;
-    /// `None` where there is none.
+    /// Returns the smallest bound of [`Self::iter`], in microseconds, below which at least `share` of all stalls are;
+    /// `None` if there is none.
     #[must_use]
     pub fn below(&self, share: f64) -> Option<u64> {
         let wanted = share * self.0.iter().sum::<u64>() as f64;

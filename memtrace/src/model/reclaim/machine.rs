@@ -1,54 +1,54 @@
-//! What the whole machine has done to find memory.
+//! Reclaim activity of the whole machine.
 
 use std::collections::BTreeMap;
 
 use crate::model::{Nanoseconds, PerSecond, PressureTime, ReclaimKind, VmCounters};
 
-/// What was done, of one kind.
+/// Activity of one kind of reclaim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimActivity {
-    /// How often it ended.
+    /// Number of completed runs.
     pub times: u64,
-    /// How long it took.
+    /// Total time.
     pub time: Nanoseconds,
-    /// Inactive pages that were looked at.
+    /// Scanned inactive pages.
     pub scanned: u64,
-    /// Active pages that were looked at.
+    /// Scanned active pages.
     pub scanned_active: u64,
-    /// Inactive pages that were taken off their list.
+    /// Inactive pages isolated from their list.
     pub taken: u64,
-    /// Pages that were freed.
+    /// Reclaimed pages.
     pub reclaimed: u64,
-    /// Pages that are not active any more.
+    /// Deactivated pages.
     pub deactivated: u64,
-    /// Pages that were written out.
+    /// Pages written out.
     pub written: u64,
 }
 
-/// What a kernel thread has done.
+/// Activity of a kernel thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelThread {
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// What it did.
+    /// Kind of reclaim.
     pub work: ReclaimKind,
-    /// How much. Only how often, how long, and what was scanned and reclaimed is kept of each thread.
+    /// Activity. Only runs, time, and scanned and reclaimed pages are kept for a thread.
     pub effort: ReclaimActivity,
 }
 
-/// What the whole machine has done to find memory while it was traced.
+/// Reclaim activity of the whole machine during the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineReclaim {
-    /// By what was done; what was not done is missing.
+    /// Activity by kind; kinds without activity are missing.
     pub efforts: BTreeMap<ReclaimKind, ReclaimActivity>,
-    /// The kernel's own threads, those first that took longest.
+    /// Kernel threads, by decreasing time.
     pub threads: Vec<KernelThread>,
-    /// What the kernel itself has counted.
+    /// Counters of the kernel.
     pub counters: VmCounters,
-    /// Second by second.
+    /// Seconds with scanning and paging.
     pub seconds: PerSecond,
-    /// How long anyone on the machine waited; `None` where the kernel does not keep that.
+    /// Pressure of the machine; `None` if the kernel does not measure it.
     pub pressure: Option<PressureTime>,
-    /// Tracepoints that the kernel does not have, so that what they tell is missing.
+    /// Tracepoints that the kernel lacks, so that their data is missing.
     pub missing: Vec<&'static str>,
 }

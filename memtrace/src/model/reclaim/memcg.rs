@@ -1,54 +1,54 @@
-//! Control groups in which something waited for memory.
+//! Control groups with stalls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{Bytes, CgroupId, PerSecond, PressureTime, ReclaimKind, StallStats};
 
-/// A control group in which, or for whose limit, something waited.
+/// A control group with stalls, of its tasks or for its limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemcgProfile {
-    /// Which; `None`: all waits of which it is not known.
+    /// ID; `None` for stalls whose group is unknown.
     pub id: Option<CgroupId>,
-    /// Its path; `None` where it was gone before it could be looked up, or lies outside of what is mounted.
+    /// Path; `None` if the group was removed before the lookup, or is outside the mounted hierarchy.
     pub path: Option<String>,
-    /// The waits of those who were traced, by what was done meanwhile.
+    /// Stalls of the traced processes, by kind.
     pub stalls: BTreeMap<ReclaimKind, StallStats>,
-    /// Its memory, where that could be read.
+    /// Memory of the group, if it could be read.
     pub memory: Option<MemcgMemory>,
 }
 
 impl MemcgProfile {
-    /// Its waits, all kinds together.
+    /// Returns the sum of its stalls.
     #[must_use]
     pub fn all(&self) -> StallStats {
         StallStats::sum(self.stalls.values())
     }
 }
 
-/// The memory of a control group, and what became of it while it was looked at.
+/// Memory of a control group and its changes during the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemcgMemory {
-    /// Whether it is of version 2 of control groups, or else of version 1.
+    /// True for cgroup version 2.
     pub version_2: bool,
-    /// How much it may use; `None` where there is no limit of its own.
+    /// `memory.max`; `None` if it has no limit of its own.
     pub limit: Option<Bytes>,
-    /// From where on it is slowed down, with its pages looked for; `None` where there is no such mark.
+    /// `memory.high`, above which tasks are throttled and reclaim pages; `None` if it is not set.
     pub high: Option<Bytes>,
-    /// How much it uses.
+    /// Current usage.
     pub current: Option<Bytes>,
-    /// For how long it was looked at: from the beginning where it had a limit then, else since something waited in it.
+    /// Duration of the observation: from the start if it had a limit then, otherwise from its first stall.
     pub watched: Duration,
-    /// Pages that came back soon after they were freed, meanwhile; `None` where the kernel does not tell.
+    /// Refaults during the observation; `None` if the kernel does not report them.
     pub refaults: Option<u64>,
-    /// How long its tasks waited for memory, meanwhile; `None` where the kernel does not tell.
+    /// Pressure during the observation; `None` if the kernel does not report it.
     pub pressure: Option<PressureTime>,
-    /// Second by second: whether pages were scanned for its limit, by whomever, and whether pages were brought back.
+    /// Seconds in which pages were scanned for its limit, by any task, and seconds in which pages were brought back.
     pub seconds: PerSecond,
 }
 
 impl MemcgMemory {
-    /// What is reached first, of its limit and the mark from which on it is slowed down.
+    /// Returns the lower of `memory.high` and `memory.max`.
     #[must_use]
     pub fn effective_limit(&self) -> Option<Bytes> {
         self.limit.into_iter().chain(self.high).min()

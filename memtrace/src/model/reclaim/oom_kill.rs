@@ -1,23 +1,24 @@
-//! Processes that the kernel has killed for want of memory.
+//! OOM kills.
 
 use crate::model::{CgroupId, ImageId, Pid, Tick};
 
-/// The kernel has killed a process, since no memory was to be found.
+/// A process killed by the OOM killer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OomKill {
-    /// When.
+    /// Time of the kill.
     pub at: Tick,
-    /// The program that was killed, as far as its process was followed.
+    /// Image of the victim, if it is traced.
     pub victim: ImageId,
-    /// The victim's name; empty where the kernel does not tell, as 5.10 does not of others than who found no memory.
+    /// Short name of the victim; empty if the kernel does not report it: 5.10 does so only if the victim is the
+    /// allocating process.
     pub comm: String,
-    /// Who found no memory.
+    /// Process whose allocation failed.
     pub by: Pid,
-    /// Its name.
+    /// Short name of that process.
     pub by_comm: String,
-    /// The control group that the victim's memory was counted in, where that is known.
+    /// Control group of the victim's memory, if known.
     pub group: Option<CgroupId>,
-    /// The control group that was full, of that of who found no memory and those above; `None` where none was, or it is not
-    /// known.
+    /// Full control group among those of the allocating process and their ancestors; `None` if none was full or it is
+    /// unknown.
     pub full: Option<CgroupId>,
 }

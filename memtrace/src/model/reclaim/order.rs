@@ -1,49 +1,49 @@
-//! How many pages side by side were wanted.
+//! Orders of allocations: contiguous pages as a power of two.
 
 use crate::model::{Bytes, PAGE, StallTotals};
 
-/// A number of pages side by side, as a power of two.
+/// Number of contiguous pages, as a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(u8);
 
 impl Order {
-    /// Orders are below it: `MAX_PAGE_ORDER` is 10, and 13 where pages are of 64 KiB (include/linux/mmzone.h).
+    /// Upper bound: `MAX_PAGE_ORDER` is 10, and 13 with 64 KiB pages (include/linux/mmzone.h).
     const COUNT: usize = 16;
 
-    /// The order that the kernel calls `raw`; `None` where it is none.
+    /// Returns the order with the kernel's value `raw`; `None` if it is out of range.
     #[must_use]
     pub const fn of(raw: u32) -> Option<Self> {
         if raw < Self::COUNT as u32 { Some(Self(raw as u8)) } else { None }
     }
 
-    /// The order as a number.
+    /// Returns the exponent.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
 
-    /// How much so many pages are.
+    /// Returns the size of an allocation of this order.
     #[must_use]
     pub const fn size(self) -> Bytes {
         Bytes(PAGE.0 << self.0)
     }
 }
 
-/// Waits by how many pages side by side were wanted.
+/// Stalls by order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
     known: [StallTotals; Order::COUNT],
-    /// Those for which there is no such number, or the kernel does not tell it.
+    /// Stalls without an order, or whose order the kernel does not report.
     others: StallTotals,
 }
 
 impl Orders {
-    /// Adds waits of one order.
+    /// Adds stalls of one order.
     pub fn add(&mut self, order: Option<Order>, stalls: StallTotals) {
         *order.map_or(&mut self.others, |order| &mut self.known[usize::from(order.0)]) += stalls;
     }
 
-    /// Those that there are some of, by order; last those without one.
+    /// Iterates over the orders with stalls, those without an order last.
     pub fn iter(&self) -> impl Iterator<Item = (Option<Order>, StallTotals)> + '_ {
         let known = (0..).map(Order::of).zip(self.known);
         known.chain([(None, self.others)]).filter(|(_, stalls)| stalls.count > 0)
@@ -69,7 +69,7 @@ mod tests {
     fn an_order_is_a_power_of_two_of_pages() {
         assert_eq!(Order::of(9).map(Order::size), Some(Bytes(2 << 20)));
         assert_eq!(Order::of(0).map(Order::size), Some(Bytes(4096)));
-        // Compacting everything is of order -1.
+        // Compaction of a whole zone has order -1.
         assert_eq!((Order::of(u32::MAX), Order::of(16)), (None, None));
     }
 

@@ -2,46 +2,46 @@
 
 use crate::model::VmCounters;
 
-/// In how many of the seconds of a trace pages were looked for, and brought back.
+/// Number of seconds of a trace with scanning, and with paging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerSecond {
-    /// How many there were.
+    /// All seconds.
     pub all: u64,
-    /// In so many pages were scanned.
+    /// Seconds in which pages were scanned.
     pub scanning: u64,
-    /// In so many at least [`PerSecond::PAGED`] pages were brought back.
+    /// Seconds in which at least [`PerSecond::PAGED`] pages were brought back.
     pub paging: u64,
 }
 
-/// What the seconds of a trace say of the size of what is used.
+/// Assessment of the working set against the available memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assessment {
-    /// There were too few seconds to say.
+    /// Too few seconds.
     TooShort,
-    /// Nothing was looked for.
+    /// No page was scanned.
     Quiet,
-    /// Pages were looked for now and then.
+    /// Pages were scanned in less than half of the seconds.
     Bursts,
-    /// Pages were looked for most of the time: what is used is about as much as there is.
+    /// Pages were scanned in at least half of the seconds: the working set is near the available memory.
     Near,
-    /// Pages were brought back most of the time: what is used is more than there is.
+    /// Pages were brought back in at least half of the seconds: the working set exceeds the available memory.
     Beyond,
 }
 
 impl PerSecond {
-    /// A second counts as one of paging from so many pages on: 1 MiB.
+    /// Pages brought back that make a second count as paging: 1 MiB.
     pub const PAGED: u64 = 256;
-    /// Nothing is said of fewer seconds.
+    /// Minimum number of seconds for an assessment.
     pub const LEAST: u64 = 4;
 
-    /// Adds a second in which the counters have come to `since`.
+    /// Adds a second with the counter increases `since`.
     pub const fn add(&mut self, since: &VmCounters) {
         self.all += 1;
         self.scanning += (since.scanned > 0) as u64;
         self.paging += (since.paged() >= Self::PAGED) as u64;
     }
 
-    /// What they say: sustained is what was so in at least half of them.
+    /// Returns the assessment. An activity is sustained if it occurred in at least half of the seconds.
     #[must_use]
     pub const fn assessment(&self) -> Assessment {
         if self.all < Self::LEAST {

@@ -1,46 +1,46 @@
-//! Waiting for memory.
+//! Stalls: tasks that wait for memory.
 
 use std::collections::BTreeMap;
 
 use crate::model::{CgroupId, Latencies, Nanoseconds, Order, Orders, ReclaimKind, StackId, StallTotals};
 
-/// A task had to wait for memory.
+/// A stall of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// What it did.
+    /// Kind of reclaim.
     pub work: ReclaimKind,
-    /// So many pages side by side were wanted; `None` where there is no such number, or it is not known.
+    /// Order of the requested pages; `None` if there is none or it is unknown.
     pub order: Option<Order>,
-    /// For whose limit, or, where it was for none, in whose account; `None` where that is not known.
+    /// Control group whose limit was reached, or else that of the task; `None` if unknown.
     pub group: Option<CgroupId>,
-    /// Where in its program it was.
+    /// User stack of the task.
     pub stack: StackId,
-    /// How long.
+    /// Duration.
     pub duration: Nanoseconds,
-    /// For how much of that it slept, so that others come to free pages.
+    /// Part of the duration in which it was throttled.
     pub throttled: Nanoseconds,
-    /// How many pages were looked at.
+    /// Scanned pages.
     pub scanned: u64,
-    /// How many pages were freed.
+    /// Reclaimed pages.
     pub reclaimed: u64,
 }
 
-/// What is known of all waits of one kind.
+/// Statistics of all stalls of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallStats {
-    /// How often, and how long.
+    /// Number and total time.
     pub stalls: StallTotals,
-    /// The longest.
+    /// Longest stall.
     pub longest: Nanoseconds,
-    /// For how much of the time tasks slept.
+    /// Total time of throttling.
     pub throttled: Nanoseconds,
-    /// How many pages were looked at.
+    /// Scanned pages.
     pub scanned: u64,
-    /// How many pages were freed.
+    /// Reclaimed pages.
     pub reclaimed: u64,
-    /// How many were how long.
+    /// Histogram of durations.
     pub latencies: Latencies,
-    /// How many pages side by side they were for.
+    /// Totals by order.
     pub orders: Orders,
 }
 
@@ -77,7 +77,7 @@ impl StallStats {
         })
     }
 
-    /// Those of each kind of work together.
+    /// Returns the sum of each kind.
     #[must_use]
     pub fn by_work<'books>(
         books: impl IntoIterator<Item = (ReclaimKind, &'books Self)>,
@@ -89,7 +89,7 @@ impl StallStats {
         by_work
     }
 
-    /// What has come since `earlier`. Which of that was the longest is not known.
+    /// Returns the stalls since `earlier`. The longest of them is unknown.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         self.stalls -= earlier.stalls;
@@ -103,12 +103,12 @@ impl StallStats {
     }
 }
 
-/// What waits are told apart by.
+/// Key of stalls within an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StallKey {
-    /// For whose limit, or, where it was for none, in whose account; `None` where that is not known.
+    /// Control group whose limit was reached, or else that of the task; `None` if unknown.
     pub group: Option<CgroupId>,
-    /// What was done.
+    /// Kind of reclaim.
     pub work: ReclaimKind,
 }
 

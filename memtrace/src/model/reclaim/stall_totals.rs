@@ -4,12 +4,12 @@ use std::ops::{AddAssign, SubAssign};
 
 use crate::model::Nanoseconds;
 
-/// How often something waited for memory, and how long. Additive, wrapping as amounts do.
+/// Number and total time of stalls. Additive; wraps like amounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StallTotals {
-    /// How often.
+    /// Number of stalls.
     pub count: u64,
-    /// How long, all together.
+    /// Total time.
     pub time: Nanoseconds,
 }
 

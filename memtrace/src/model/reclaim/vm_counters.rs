@@ -1,26 +1,26 @@
 //! Counters of the kernel in `/proc/vmstat`.
 
-/// Counters of the kernel's memory management, in pages or in times: what `/proc/vmstat` says.
+/// Counters of `/proc/vmstat`, in pages or events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmCounters {
-    /// Inactive pages that were looked at.
+    /// Scanned inactive pages.
     pub scanned: u64,
-    /// Pages that were freed.
+    /// Reclaimed pages.
     pub reclaimed: u64,
-    /// Pages that came back soon after they were freed: they belonged to the working set.
+    /// Refaults: pages that were read again soon after their reclaim, and so belong to the working set.
     pub refaults: u64,
-    /// Pages that were read from swap.
+    /// Pages read from swap.
     pub swapped_in: u64,
-    /// Pages that were written to swap.
+    /// Pages written to swap.
     pub swapped_out: u64,
-    /// Touches of pages that had to wait for a device.
+    /// Major faults.
     pub major_faults: u64,
-    /// Processes killed for want of memory.
+    /// OOM kills.
     pub oom_kills: u64,
 }
 
 impl VmCounters {
-    /// What has come since `earlier`.
+    /// Returns the increase since `earlier`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -34,10 +34,10 @@ impl VmCounters {
         }
     }
 
-    /// Pages that were taken out of memory and had to be brought back.
+    /// Returns the pages that were evicted and read again.
     #[must_use]
     pub const fn paged(&self) -> u64 {
-        // What comes back from swap soon is among the refaults too.
+        // Refaults from swap count in both.
         if self.refaults > self.swapped_in { self.refaults } else { self.swapped_in }
     }
 }

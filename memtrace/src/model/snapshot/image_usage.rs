@@ -7,46 +7,46 @@ use crate::model::{
     Variance,
 };
 
-/// The books of one image.
+/// Totals of one process image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageUsage {
-    /// How the image ended, if it has.
+    /// End of the image, if it has ended.
     pub ended: Option<ImageEnd>,
-    /// All stacks together.
+    /// Sum of all stacks.
     pub total: Usage,
-    /// What was live when the image was replaced by `exec`: allocated = freed + live + discarded.
+    /// Live amount at exec: allocated = freed + live + discarded.
     pub discarded: Amount,
-    /// Frees of blocks that are not in the books: allocated before tracing began, or filtered.
+    /// Frees of unknown blocks: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
-    /// The highest that the live bytes ever were; `None` where no peak was kept (it is kept by a single shard only,
-    /// since the peaks of parts do not add up).
+    /// High-water mark of the live bytes; `None` if it was not kept. Only a single shard keeps it, since the peaks of
+    /// parts do not add up.
     pub peak: Option<Bytes>,
-    /// By stack, and by the parts of the process that are kept apart.
+    /// Totals by stack and part of the process.
     pub by_stack: BTreeMap<StackKey, StackUsage>,
-    /// The pages or mappings that are in the books of an image that runs, in order. Empty for other books.
+    /// Live pages or mappings of a running image, in order. Empty for other event classes.
     pub touched: Vec<Touched>,
-    /// Its waits for memory, by what was done meanwhile and for which control group.
+    /// Stalls, by kind and control group.
     pub stalls: BTreeMap<StallKey, StallStats>,
-    /// The process whose copy it is, in the books of pages of an image that runs.
+    /// Parent of a forked image that runs, for page faults.
     pub copy_of: Option<Pid>,
-    /// What is resident of an image that runs, where that was asked for.
+    /// Resident memory of a running image, if requested.
     pub resident: Option<Residency>,
-    /// What the kernel itself has counted of its process, in the books of pages.
+    /// Resource usage of its process, for page faults.
     pub counts: ImageRusage,
 }
 
-/// The books of one stack of one image, or of a part of it.
+/// Totals of one stack of an image, or of a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackUsage {
-    /// The numbers.
+    /// Live, allocated and freed.
     pub usage: Usage,
-    /// The stack's live bytes when the image's live bytes were highest; 0 where no peak was kept.
+    /// Live bytes of the stack when those of the image were highest; 0 if no peak was kept.
     pub at_peak: Bytes,
-    /// How many touches of pages had to wait for a device.
+    /// Number of major faults.
     pub major_faults: u64,
-    /// How uncertain the numbers are.
+    /// Variance of the numbers.
     pub variance: Variance,
-    /// What is resident of live mappings.
+    /// Resident bytes of live mappings.
     pub resident: Bytes,
 }
 
@@ -56,7 +56,7 @@ impl ImageUsage {
         self.total += other.total;
         self.discarded += other.discarded;
         self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
-        // A peak is of one shard that saw everything; the others, having seen nothing of the image, have none.
+        // A single shard sees all events of an image and keeps its peak; the others have none.
         self.peak = self.peak.max(other.peak);
         for (id, theirs) in other.by_stack {
             let ours = self.by_stack.entry(id).or_default();
@@ -87,7 +87,7 @@ impl ImageUsage {
         change.total -= earlier.total;
         change.discarded -= earlier.discarded;
         change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
-        // Peaks are not subtracted: the highest of an interval is not the difference of two highest.
+        // The peak of an interval is not the difference of two peaks.
         change.peak = None;
         for (id, then) in &earlier.by_stack {
             let now = change.by_stack.entry(*id).or_default();
@@ -105,7 +105,7 @@ impl ImageUsage {
             *now = now.since(then);
         }
         change.stalls.retain(|_, book| book.stalls != StallTotals::default());
-        // Which pages there are is no difference either.
+        // A list of pages has no difference either.
         change.touched.clear();
         change.resident = None;
         change.counts = ImageRusage::default();

@@ -1,4 +1,4 @@
-//! The laws by which snapshots are added and subtracted.
+//! Laws of adding and subtracting snapshots.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Call stacks as the kernel took them.
+//! Call stacks as the BPF programs record them.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ pub use memtrace_common::vocabulary::StackEnd;
 
 use crate::model::AbsAddr;
 
-/// A stack's frames, how the walk ended, and when.
+/// Frames of a stack with the end and the time of the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// Leaf first. All are return addresses: the call is in the byte before.
+    /// Innermost frame first. All are return addresses: the call is in the byte before.
     pub frames: Box<[AbsAddr]>,
-    /// How the walk ended.
+    /// End of the walk.
     pub end: StackEnd,
-    /// When its frames were first sent, since tracing began: by the mappings of that time they have their names.
+    /// Time of the first transmission, since tracing began. The mappings of that time give the frames their names.
     pub taken: Duration,
 }

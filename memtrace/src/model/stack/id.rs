@@ -2,34 +2,35 @@
 
 use crate::model::Partition;
 
-/// A stack's identity: a hash of its frames, its process and what this had mapped, or one of the constants for none.
+/// Identity of a stack: a hash of its frames, its process and the mappings of the process, or a constant for a
+/// missing stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u64);
 
 impl StackId {
-    /// No stack was asked for.
+    /// No stack was requested.
     pub const NOT_TAKEN: Self = Self(memtrace_common::wire::STACK_NOT_TAKEN);
-    /// The stack could not be taken; a loss says why.
+    /// The stack could not be recorded; a loss gives the reason.
     pub const FAILED: Self = Self(memtrace_common::wire::STACK_FAILED);
 
-    /// Whether the id stands for frames at all.
+    /// Returns true if the ID stands for frames.
     #[must_use]
     pub const fn has_frames(self) -> bool {
         self.0 >= memtrace_common::wire::STACK_FIRST
     }
 }
 
-/// What the books of an image are told apart by.
+/// Key of the totals within an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackKey {
     /// The stack.
     pub stack: StackId,
-    /// The part of the process.
+    /// Part of the process.
     pub part: Partition,
 }
 
 impl From<StackId> for StackKey {
-    /// The stack's key where no parts are kept apart.
+    /// Returns the key for a process that is not partitioned.
     fn from(stack: StackId) -> Self {
         Self { stack, part: Partition::Whole }
     }

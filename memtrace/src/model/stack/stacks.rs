@@ -1,4 +1,4 @@
-//! Many stacks, with the calls that they share kept once.
+//! Set of stacks that stores shared callers once.
 
 use std::hash::BuildHasher as _;
 use std::time::Duration;
@@ -7,26 +7,26 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::model::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 
-/// Stacks by their identity.
+/// Stacks by ID.
 ///
-/// The stacks of a process mostly have their callers in common: kept one by one, those of a compiler take ten times as much
+/// Most stacks of a process share their callers: stored separately, those of a compiler take ten times as much
 /// memory.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Known>,
     calls: Tree<AbsAddr>,
-    /// Stacks that came lately, each with the nodes of its frames, by their outermost frames: those of a process come
-    /// after another, and what the next one shares with the last need not be looked for.
+    /// Recent stacks by a hash of their outermost frame, with the nodes of their frames. Consecutive stacks of a
+    /// process share most of their callers, which then need no lookup.
     recent: Vec<Vec<(AbsAddr, Node)>>,
 }
 
-/// So many of them are kept: more processes seldom run at a time.
+/// Number of recent stacks: rarely do more processes run at a time.
 const RECENT: usize = 64;
 
-/// What is known of a stack.
+/// Entry of a stack.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Since tracing began.
+    /// Time since tracing began.
     taken_ns: u64,
     leaf: Node,
     end: StackEnd,
@@ -35,8 +35,7 @@ struct Known {
 const _: () = assert!(size_of::<(StackId, Known)>() == 24);
 
 impl Stacks {
-    /// Adds a stack. Of one that is known already, whichever was taken first is kept: frames that were forgotten are sent
-    /// again.
+    /// Adds a stack. If it exists, the earlier of the two is kept: the BPF programs send evicted stacks again.
     pub fn insert(&mut self, id: StackId, stack: &Stack) {
         let taken_ns = u64::try_from(stack.taken.as_nanos()).unwrap_or(u64::MAX);
         if self.by_id.get(&id).is_some_and(|known| known.taken_ns <= taken_ns) {
@@ -47,7 +46,7 @@ impl Stacks {
         }
     }
 
-    /// The node of the innermost of these frames, which come leaf first.
+    /// Returns the node of the innermost of these frames, which come innermost first.
     fn leaf(&mut self, frames: &[AbsAddr]) -> Option<Node> {
         let Some(outermost) = frames.last() else { return Some(Node::ROOT) };
         self.recent.resize(RECENT, Vec::new());
@@ -63,44 +62,44 @@ impl Stacks {
         Some(node)
     }
 
-    /// The stack.
+    /// Returns the stack.
     #[must_use]
     pub fn get(&self, id: StackId) -> Option<Stack> {
         let &Known { taken_ns, leaf, end } = self.by_id.get(&id)?;
         Some(Stack { frames: self.calls.to_root(leaf).collect(), end, taken: Duration::from_nanos(taken_ns) })
     }
 
-    /// Its innermost call in [`Stacks::calls`], how its walk ended, and when it was taken.
+    /// Returns the stack's innermost call in [`Stacks::calls`], the end of its walk and its time.
     #[must_use]
     pub fn find(&self, id: StackId) -> Option<(Node, StackEnd, Duration)> {
         self.by_id.get(&id).map(|known| (known.leaf, known.end, Duration::from_nanos(known.taken_ns)))
     }
 
-    /// The calls of all stacks: the root of the tree calls a stack's outermost frame.
+    /// Returns the calls of all stacks: the root of the tree calls the outermost frame of a stack.
     #[must_use]
     pub const fn calls(&self) -> &Tree<AbsAddr> {
         &self.calls
     }
 
-    /// Whether there is such a stack.
+    /// Returns true if the stack exists.
     #[must_use]
     pub fn contains(&self, id: StackId) -> bool {
         self.by_id.contains_key(&id)
     }
 
-    /// How many there are.
+    /// Returns the number of stacks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no stacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
-    /// Every stack's identity, in no order.
+    /// Iterates over the IDs in no order.
     pub fn ids(&self) -> impl Iterator<Item = StackId> + '_ {
         self.by_id.keys().copied()
     }
@@ -112,7 +111,7 @@ impl Stacks {
             return;
         }
         let nodes = self.calls.merge(&other.calls);
-        // Taken in the order of one table, entries would crowd together in a smaller one.
+        // Without this, entries inserted in the order of a larger table would cluster in a smaller one.
         self.by_id.reserve(other.len());
         for (id, mut known) in other.by_id {
             known.leaf = nodes.of(known.leaf);
@@ -124,7 +123,7 @@ impl Stacks {
     }
 }
 
-/// What is the same whatever order they came in.
+/// Compares the contents; the order of insertion makes no difference.
 impl PartialEq for Stacks {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.ids().all(|id| self.get(id) == other.get(id))
@@ -161,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_stack_that_comes_again_was_taken_when_it_came_first() {
-        // Through two rings they may come the other way round.
+        // Two rings may deliver them in either order.
         for (first, second) in [(5, 9), (9, 5)] {
             let mut stacks = Stacks::from([(StackId(7), stack(first, &[1]))]);
             stacks.merge(Stacks::from([(StackId(7), stack(second, &[1]))]));

@@ -1,4 +1,4 @@
-//! Many sequences that begin alike, with what they share kept once.
+//! Prefix tree: sequences that share their first items.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 #[derive(Clone, Debug)]
 pub struct Tree<T> {
     nodes: Vec<(Node, T)>,
-    /// The nodes, found by their parent and their item.
+    /// Index of the nodes by parent and item.
     known: HashTable<Node>,
 }
 
@@ -21,7 +21,7 @@ impl Node {
     /// The empty sequence.
     pub const ROOT: Self = Self(0);
 
-    /// Its number: of all nodes that ever were in a tree without the root, counted from 0; `None` for the root.
+    /// Returns the index of the node, counted from 0 without the root; `None` for the root. Indices never change.
     #[must_use]
     pub const fn index(self) -> Option<usize> {
         match self.0.checked_sub(1) {
@@ -31,12 +31,12 @@ impl Node {
     }
 }
 
-/// The nodes of a tree in another, into which it was merged.
+/// Mapping of the nodes of a tree to those of the tree into which it was merged.
 #[derive(Clone, Debug)]
 pub struct Merged(Vec<Node>);
 
 impl Merged {
-    /// The other tree's node with the sequence of this one's `node`.
+    /// Returns the node in the other tree with the same sequence as `node`.
     #[must_use]
     pub fn of(&self, node: Node) -> Node {
         node.index().and_then(|index| self.0.get(index)).copied().unwrap_or(Node::ROOT)
@@ -50,8 +50,8 @@ impl<T> Default for Tree<T> {
 }
 
 impl<T: Copy + Eq + Hash> Tree<T> {
-    /// The sequence of `parent` with `item` behind it. `None` where there are as many as can be numbered, which takes more
-    /// memory than machines have.
+    /// Returns the sequence of `parent` followed by `item`; `None` if the number of nodes overflows, for which
+    /// machines have too little memory.
     pub fn push(&mut self, parent: Node, item: T) -> Option<Node> {
         let nodes = &mut self.nodes;
         let next = u32::try_from(nodes.len()).ok()?.checked_add(1)?;
@@ -68,10 +68,10 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         }
     }
 
-    /// Takes up all nodes of `other`, and tells which they are here.
+    /// Adds all nodes of `other`, and returns their nodes here.
     pub fn merge(&mut self, other: &Self) -> Merged {
         let mut merged = Merged(Vec::with_capacity(other.len()));
-        // A node comes behind its parent.
+        // A node comes after its parent.
         for &(parent, item) in &other.nodes {
             let parent = merged.of(parent);
             merged.0.push(self.push(parent, item).unwrap_or(parent));
@@ -79,24 +79,24 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         merged
     }
 
-    /// The node's last item, and the sequence before it; `None` for the root.
+    /// Returns the node's last item and the sequence before it; `None` for the root.
     #[must_use]
     pub fn get(&self, node: Node) -> Option<(Node, T)> {
         self.nodes.get(node.index()?).copied()
     }
 
-    /// The items from the node's own to the first.
+    /// Iterates over the items from the last to the first.
     pub fn to_root(&self, node: Node) -> impl Iterator<Item = T> + '_ {
         std::iter::successors(self.get(node), |(parent, _)| self.get(*parent)).map(|(_, item)| item)
     }
 
-    /// How many nodes there are, the root aside.
+    /// Returns the number of nodes without the root.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is none but the root.
+    /// Returns true if the root is the only node.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.nodes.is_empty()

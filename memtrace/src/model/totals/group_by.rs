@@ -1,33 +1,33 @@
-//! What stands at the root of a flame graph.
+//! Grouping of stacks.
 
 use crate::model::PartitionBy;
 
-/// What stacks are put together under: the root of a flame graph's stacks.
+/// Key by which stacks are grouped: the outermost entry in a flame graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GroupBy {
-    /// The process that allocated.
+    /// Process that allocated.
     #[default]
     Process,
-    /// The control group that the process is in.
+    /// Control group of the process.
     Cgroup,
-    /// The user that the process runs as.
+    /// User of the process.
     User,
-    /// The process' short name.
+    /// Short name of the process.
     Comm,
-    /// The allocator that handed the block out.
+    /// Allocator that returned the block.
     Allocator,
-    /// The thread that allocated.
+    /// Thread that allocated.
     Thread,
-    /// The kind of memory.
+    /// Kind of memory.
     Memory,
 }
 
 impl GroupBy {
-    /// Every root, in the order in which help lists them.
+    /// Every key, in the order of the help.
     pub const ALL: &[Self] =
         &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread, Self::Memory];
 
-    /// The root's name on the command line and in reports.
+    /// Name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl GroupBy {
         }
     }
 
-    /// What there is several of, for titles.
+    /// Plural noun for titles.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl GroupBy {
         }
     }
 
-    /// Which parts of a process must have been kept apart for stacks to be told apart by this.
+    /// Returns the partition of processes that this grouping needs.
     #[must_use]
     pub const fn parts(self) -> PartitionBy {
         match self {

@@ -1,40 +1,40 @@
-//! Parts of a process whose books are kept apart, where that was asked for.
+//! Parts of a process with separate totals.
 
 use crate::model::{MappingKind, Tid};
 
-/// An allocator, as the kernel half numbers the objects that it has probes in.
+/// ID of an allocator: the BPF programs number the objects that have probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AllocatorId(pub u16);
 
 impl AllocatorId {
-    /// It was not told which one.
+    /// The allocator was not recorded.
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// Whose books they are within a process.
+/// The part of a process that totals belong to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Partition {
-    /// The process': its parts are not kept apart.
+    /// The whole process.
     #[default]
     Whole,
-    /// A thread's: what it allocated, whoever freed it.
+    /// Allocations of a thread, no matter which thread frees them.
     Thread(Tid),
-    /// An allocator's: what it handed out.
+    /// Allocations of an allocator.
     Allocator(AllocatorId),
-    /// What it has of one kind of memory.
+    /// Memory of one kind.
     Memory(MappingKind),
 }
 
-/// Which parts of a process are kept apart.
+/// Kind of partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PartitionBy {
-    /// None.
+    /// No partition.
     #[default]
     Whole,
-    /// Its threads.
+    /// By thread.
     Threads,
-    /// Its allocators.
+    /// By allocator.
     Allocators,
-    /// The kinds of its memory.
+    /// By kind of memory.
     Memory,
 }

@@ -1,20 +1,20 @@
-//! Amounts of memory, and how much of it is live, was allocated and was freed.
+//! Amounts of memory, and their totals of live, allocated and freed.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 use crate::model::{Bytes, StallTotals};
 
-/// So many blocks, of so many bytes together. Additive, wrapping where a difference goes below zero for a while.
+/// Number of blocks and sum of their bytes. Additive; wraps while a difference is temporarily negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount {
-    /// The bytes of all blocks together, as requested.
+    /// Sum of the requested bytes.
     pub bytes: Bytes,
-    /// The number of blocks.
+    /// Number of blocks.
     pub count: u64,
 }
 
 impl Amount {
-    /// One block of `bytes`.
+    /// Returns the amount of one block of `bytes`.
     #[must_use]
     pub const fn one(bytes: Bytes) -> Self {
         Self { bytes, count: 1 }
@@ -53,16 +53,16 @@ impl Sub for Amount {
     }
 }
 
-/// The numbers of a site, a process or a whole trace: six of memory, or two of waiting for it. Additive.
+/// Totals of a site, a process or a trace: six of memory, or two of stalls. Additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
-    /// Allocated and not yet freed.
+    /// Allocated and not freed.
     pub live: Amount,
     /// Allocated since tracing began.
     pub alloc: Amount,
-    /// Freed, of what was allocated since tracing began.
+    /// Freed, among the blocks allocated since tracing began.
     pub free: Amount,
-    /// Waits for memory.
+    /// Stalls.
     pub stalls: StallTotals,
 }
 
@@ -85,13 +85,13 @@ impl SubAssign for Usage {
 }
 
 impl Usage {
-    /// How many events were booked that have a stack: allocations, first touches or waits.
+    /// Returns the number of events with a stack: allocations, first touches or stalls.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.alloc.count.wrapping_add(self.stalls.count)
     }
 
-    /// Whether all numbers are zero.
+    /// Returns true if all totals are zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Self::default()

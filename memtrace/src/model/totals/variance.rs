@@ -1,19 +1,19 @@
-//! How uncertain estimates are.
+//! Variances of estimates.
 
 use std::ops::{AddAssign, SubAssign};
 
-/// The variances of numbers of pages that are estimated, in pages by pages; zero where pages were counted. Those of things
-/// that were chosen independently of each other add up.
+/// Variances of estimated numbers of pages, in pages squared; zero if pages are counted. Variances of independently
+/// sampled pages are additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Variance {
-    /// Of the live pages.
+    /// Variance of the live pages.
     pub live: u64,
-    /// Of the pages that were touched, as often as they were.
+    /// Variance of the touched pages, which count once per touch.
     pub alloc: u64,
 }
 
 impl Variance {
-    /// Of numbers that are so many times as large.
+    /// Returns the variance of numbers that are larger by the root of `squares`.
     #[must_use]
     pub const fn scaled(self, squares: u64) -> Self {
         Self { live: self.live.saturating_mul(squares), alloc: self.alloc.saturating_mul(squares) }

@@ -1,4 +1,4 @@
-//! Address spaces, each a type of its own so that they cannot be mixed up.
+//! Address spaces. Each has a type, so that they cannot be mixed up.
 
 use std::fmt;
 
@@ -17,14 +17,14 @@ macro_rules! address_space {
 }
 
 address_space! {
-    /// An address in a process' memory.
+    /// Address in the memory of a process.
     AbsAddr
 }
 address_space! {
-    /// A byte's offset in an object's file.
+    /// Offset of a byte in an object's file.
     FileOffset
 }
 address_space! {
-    /// An address as an object's own headers and symbols count it, before it is loaded anywhere.
+    /// Address in the terms of an object's own headers and symbols, before it is loaded.
     VirtOffset
 }

@@ -1,4 +1,4 @@
-//! Time as records carry it.
+//! Time stamps of records.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use memtrace_common::wire::TICK_SHIFT;
 pub struct Tick(pub u32);
 
 impl Tick {
-    /// The tick that `elapsed` since the beginning falls into, saturating at 52 days.
+    /// Returns the tick of `elapsed` since the start of tracing, saturating at 52 days.
     #[must_use]
     pub fn at(elapsed: Duration) -> Self {
         Self(u32::try_from(elapsed.as_nanos() >> TICK_SHIFT).unwrap_or(u32::MAX))
     }
 
-    /// The time from the beginning to this tick.
+    /// Returns the time from the start of tracing to this tick.
     #[must_use]
     pub const fn since_start(self) -> Duration {
         Duration::from_nanos((self.0 as u64) << TICK_SHIFT)
