@@ -179,19 +179,19 @@ stack_ends! {
         GeneratedCut = 5, "generated_cut", "cut in generated code";
         /// Cut at an address outside of all known executable mappings.
         NoMapping = 6, "no_mapping", "cut outside known mappings";
-        /// Cut in an object whose unwind table was not built yet.
+        /// Cut in an object before its unwind table was built.
         TablePending = 7, "table_pending", "cut before the unwind table was built";
         /// Cut in an object that has no unwind table.
         NoTable = 8, "no_table", "cut without an unwind table";
         /// Cut at an address without a row in the object's unwind table.
         NoRow = 9, "no_row", "cut at a gap in the unwind table";
-        /// Cut at an address whose call frame information cannot be expressed as a rule.
+        /// Cut at call frame information that cannot be expressed as a rule.
         Untabled = 10, "untabled", "cut at unsupported call frame information";
         /// Cut at stack memory that could not be read.
         Unreadable = 11, "unreadable", "cut at unreadable stack memory";
         /// Cut at values that cannot be a frame.
         BadFrame = 12, "bad_frame", "cut at an invalid frame";
-        /// Cut at a frame whose caller depends on an unknown register.
+        /// Cut at a frame that needs an unknown register to find its caller.
         RegisterLost = 13, "register_lost", "cut at an unknown register";
         /// Cut because another thread was changing the mappings.
         MappingsBusy = 14, "mappings_busy", "cut while mappings changed";

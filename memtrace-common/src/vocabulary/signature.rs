@@ -69,7 +69,7 @@ pub enum Signature {
 /// Name of the BPF program that runs when a hooked function returns.
 pub const RETURN_PROGRAM: &str = "call_return";
 
-/// Name of the BPF program that runs at the return instruction of a hooked function whose return address must not be
+/// Name of the BPF program that runs at the return instruction of a hooked function, if its return address must not be
 /// replaced.
 pub const RETURN_SITE_PROGRAM: &str = "call_return_site";
 

@@ -1,4 +1,4 @@
-//! The process filter: maps by which user space tells the BPF programs which processes to trace.
+//! The process filter: keys and values of the maps that select the processes to trace.
 
 use core::mem::size_of;
 
@@ -55,7 +55,7 @@ pub mod filter_action {
 /// Maximum number of filters.
 pub const MAX_FILTERS: usize = 1024;
 
-/// Maximum number of processes whose decision is kept.
+/// Maximum number of decisions.
 pub const MAX_DECISIONS: usize = 1 << 16;
 
 const _: () = assert!(size_of::<FilterKey>() == 24);

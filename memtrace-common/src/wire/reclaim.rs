@@ -39,7 +39,7 @@ pub struct OomRecord {
     pub header: Header,
     /// Name of the victim's thread; zeros if it is not known.
     pub comm: [u8; COMM],
-    /// Process whose allocation has invoked the OOM killer.
+    /// Process that has invoked the OOM killer by an allocation.
     pub invoker: u32,
     /// Zero.
     pub reserved: u32,
@@ -141,7 +141,7 @@ pub struct ReclaimArguments {
     pub compaction_order: u32,
 }
 
-/// Maximum number of memcgs whose scanned pages are counted.
+/// Maximum number of memcgs with a count of scanned pages.
 pub const MAX_MEMCGS: usize = 4096;
 
 const _: () = {

@@ -1,7 +1,7 @@
-//! Where a member lies in one of the running kernel's structs, from the kernel's own type information.
+//! Parser for BTF, the kernel's type information (Documentation/bpf/btf.rst).
 //!
-//! The format is that of Documentation/bpf/btf.rst. Only what is needed to find a struct by name and a member in it,
-//! anonymous structs and unions inside included, is read.
+//! It finds the offsets of struct members, also inside anonymous structs and unions, the values of enums, the arguments of
+//! tracepoints and the names of functions.
 
 use memtrace_common::wire::KernelMember;
 
@@ -19,9 +19,9 @@ const KIND_DATASEC: u32 = 15;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_ENUM64: u32 = 19;
 
-/// Types and their names.
+/// Parsed type information.
 pub(super) struct Btf<'data> {
-    /// Where each type begins; type ids count from 1.
+    /// Encoded types. Type ids start at 1.
     types: Vec<&'data [u8]>,
     names: &'data [u8],
 }
@@ -31,7 +31,7 @@ fn word(data: &[u8], index: usize) -> Option<u32> {
 }
 
 impl<'data> Btf<'data> {
-    /// Reads type information; `None` if it is none, or damaged.
+    /// Parses type information. Returns `None` if it is damaged.
     pub(super) fn parse(data: &'data [u8]) -> Option<Self> {
         let magic = u16::from_ne_bytes(*data.first_chunk()?);
         if magic != MAGIC {
@@ -52,88 +52,88 @@ impl<'data> Btf<'data> {
         Some(Self { types, names })
     }
 
-    /// The offset in bytes of `member` in the struct called `name`. A member of a member is named with a dot between the
-    /// two.
+    /// Returns the offset in bytes of `member` in the struct `name`. A dot leads into a nested struct.
     pub(super) fn member_offset(&self, name: &str, member: &str) -> Option<u32> {
-        let mut kind = self.named(KIND_STRUCT, name)?;
+        let mut kind = self.find_type(KIND_STRUCT, name)?;
         let mut bits = 0u32;
         for member in member.split('.') {
-            let (offset, inner) = self.find(kind, member, 0)?;
+            let (offset, inner) = self.find_member(kind, member, 0)?;
             bits = bits.checked_add(offset)?;
-            kind = self.resolved(inner)?;
+            kind = self.resolve_typedefs(inner)?;
         }
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
-    /// The offset in bytes of `member`, by the first of its names that the kernel has.
+    /// Returns the offset in bytes of `member`, by the first of its names that the kernel has.
     pub(super) fn offset_of(&self, member: KernelMember) -> Option<u32> {
         member.names.iter().find_map(|name| self.member_offset(member.structure, name))
     }
 
-    /// The types of a tracepoint's arguments by their names; empty for those without one, as pointers are. `None` where the
-    /// kernel does not have it.
+    /// Returns the names of the types of a tracepoint's arguments, which are empty for pointers; `None` if the kernel does
+    /// not have the tracepoint.
     pub(super) fn tracepoint_arguments(&self, tracepoint: &str) -> Option<Vec<&'data str>> {
         // `typedef void (*btf_trace_NAME)(void *, …)`, include/trace/bpf_probe.h.
-        let pointer = self.with_id(word(self.named(KIND_TYPEDEF, &format!("btf_trace_{tracepoint}"))?, 2)?)?;
-        let function = self.with_id(word(pointer, 2)?)?;
+        let pointer = self.type_by_id(word(self.find_type(KIND_TYPEDEF, &format!("btf_trace_{tracepoint}"))?, 2)?)?;
+        let function = self.type_by_id(word(pointer, 2)?)?;
         if kind_of(function)? != KIND_FUNC_PROTO {
             return None;
         }
-        let argument = |index: usize| self.name(word(self.with_id(word(function, 3 + index * 2 + 1)?)?, 0)?);
+        let argument = |index: usize| self.name(word(self.type_by_id(word(function, 3 + index * 2 + 1)?)?, 0)?);
         (1..(word(function, 1)? & 0xffff) as usize).map(argument).collect()
     }
 
-    /// The value of `member` in the enum called `name`.
+    /// Returns the value of `member` in the enum `name`.
     pub(super) fn enum_value(&self, name: &str, member: &str) -> Option<u32> {
-        let kind = self.named(KIND_ENUM, name)?;
-        let is_it = |index: &u32| word(kind, 3 + *index as usize * 2).and_then(|name| self.name(name)) == Some(member);
-        let index = (0..word(kind, 1)? & 0xffff).find(is_it)?;
+        let kind = self.find_type(KIND_ENUM, name)?;
+        let is_match =
+            |index: &u32| word(kind, 3 + *index as usize * 2).and_then(|name| self.name(name)) == Some(member);
+        let index = (0..word(kind, 1)? & 0xffff).find(is_match)?;
         word(kind, 3 + index as usize * 2 + 1)
     }
 
-    /// Whether the kernel has a function of that name.
+    /// Returns true if the kernel has the function.
     pub(super) fn has_function(&self, name: &str) -> bool {
-        self.named(KIND_FUNC, name).is_some()
+        self.find_type(KIND_FUNC, name).is_some()
     }
 
-    fn named(&self, wanted: u32, name: &str) -> Option<&'data [u8]> {
-        let is_it = |kind: &&&[u8]| {
+    fn find_type(&self, wanted: u32, name: &str) -> Option<&'data [u8]> {
+        let is_match = |kind: &&&[u8]| {
             kind_of(kind) == Some(wanted) && word(kind, 0).and_then(|name| self.name(name)) == Some(name)
         };
-        self.types.iter().find(is_it).copied()
+        self.types.iter().find(is_match).copied()
     }
 
-    /// The type with this id, by its own name.
-    fn resolved(&self, id: u32) -> Option<&'data [u8]> {
-        let mut kind = self.with_id(id)?;
+    /// Returns the type with this id, with typedefs resolved.
+    fn resolve_typedefs(&self, id: u32) -> Option<&'data [u8]> {
+        let mut kind = self.type_by_id(id)?;
         for _ in 0..8 {
             if kind_of(kind)? != KIND_TYPEDEF {
                 break;
             }
-            kind = self.with_id(word(kind, 2)?)?;
+            kind = self.type_by_id(word(kind, 2)?)?;
         }
         Some(kind)
     }
 
-    fn with_id(&self, id: u32) -> Option<&'data [u8]> {
+    fn type_by_id(&self, id: u32) -> Option<&'data [u8]> {
         self.types.get((id as usize).checked_sub(1)?).copied()
     }
 
-    /// Where `member` is in `kind`, in bits, and its type's id.
-    fn find(&self, kind: &[u8], member: &str, depth: u32) -> Option<(u32, u32)> {
+    /// Returns the offset of `member` in `kind` in bits, and the id of its type.
+    fn find_member(&self, kind: &[u8], member: &str, depth: u32) -> Option<(u32, u32)> {
         let info = word(kind, 1)?;
         for index in 0..info & 0xffff {
-            let at = 3 + index as usize * 3;
-            let (name, inner, offset) = (word(kind, at)?, word(kind, at + 1)?, word(kind, at + 2)?);
-            // With the flag set, the upper byte is a bit field's width.
+            let start = 3 + index as usize * 3;
+            let (name, inner, offset) = (word(kind, start)?, word(kind, start + 1)?, word(kind, start + 2)?);
+            // If the flag is set, the upper byte is the width of a bit field.
             let bits = if info >> 31 == 1 { offset & 0x00ff_ffff } else { offset };
             if self.name(name)? == member {
                 return Some((bits, inner));
             }
             if self.name(name)?.is_empty() && depth < 8 {
-                let inner = self.with_id(inner)?;
+                let inner = self.type_by_id(inner)?;
                 if matches!(kind_of(inner), Some(KIND_STRUCT | KIND_UNION))
-                    && let Some((inside, kind)) = self.find(inner, member, depth + 1)
+                    && let Some((inside, kind)) = self.find_member(inner, member, depth + 1)
                 {
                     return Some((bits.checked_add(inside)?, kind));
                 }
@@ -169,7 +169,7 @@ fn type_length(kind: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// `struct pair { int first; struct { int second; }; }`, written by hand after the format's description.
+    /// BTF of `struct pair { int first; struct { int second; }; }`.
     fn sample() -> Vec<u8> {
         let names = b"\0int\0pair\0first\0second\0";
         let types: [u32; 4 + 3 + 6 + 3 + 3] = [
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_also_inside_anonymous_structs() {
+    fn members_of_anonymous_structs_are_found() {
         let data = sample();
         let btf = Btf::parse(&data).unwrap();
         assert_eq!(btf.member_offset("pair", "first"), Some(0));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_data_gives_nothing() {
+    fn damaged_btf_has_no_members() {
         let data = sample();
         for length in 0..data.len() {
             if let Some(btf) = Btf::parse(&data[..length]) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_kernel_s_own_is_understood() {
+    fn btf_of_the_running_kernel_is_parsed() {
         let data = std::fs::read(crate::procfs::kernel_btf()).unwrap();
         let btf = Btf::parse(&data).unwrap();
         assert!(btf.member_offset("task_struct", "signal").is_some_and(|offset| offset > 0));
