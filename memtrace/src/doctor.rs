@@ -16,17 +16,17 @@ use permissions::Held;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// What it belongs to; says what a failure of it means for a run.
-    pub area: Area,
+    pub(crate) area: Area,
     /// What was looked at, in a word or three: `ring buffers`.
-    pub subject: String,
+    pub(crate) subject: String,
     /// Whether it is as memtrace needs it.
-    pub verdict: Verdict,
+    pub(crate) verdict: Verdict,
     /// What was found, in one line.
-    pub detail: String,
+    pub(crate) detail: String,
     /// What to do about it, exactly; given where the verdict is not good, and only there.
-    pub remedy: Option<String>,
+    pub(crate) remedy: Option<String>,
 }
 
 impl Finding {
@@ -55,7 +55,7 @@ impl Finding {
 
 /// What a finding belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Area {
+pub(crate) enum Area {
     /// What the kernel can do.
     Kernel,
     /// What memtrace may do.
@@ -70,7 +70,7 @@ pub enum Area {
 
 /// Whether something is as memtrace needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It is.
     Ok,
     /// Worth knowing, neither good nor bad.
@@ -84,7 +84,7 @@ pub enum Verdict {
 impl Verdict {
     /// The verdict's name in every output.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Info => "info",
@@ -96,7 +96,7 @@ impl Verdict {
 
 /// Looks at everything that tracing needs; with `pid`, at that process too.
 #[must_use]
-pub fn examine(pid: Option<Pid>) -> Vec<Finding> {
+pub(crate) fn examine(pid: Option<Pid>) -> Vec<Finding> {
     let held = Held::by(read("/proc/self/status").as_deref());
     let (mut findings, traps) = kernel::examine(&held);
     findings.extend(permissions::examine(&held));

@@ -5,7 +5,7 @@
 
 pub mod allocators;
 pub mod cli;
-pub mod doctor;
+pub(crate) mod doctor;
 pub mod eh_frame;
 pub(crate) mod elf;
 pub(crate) mod explain;
@@ -23,5 +23,5 @@ pub(crate) mod registry;
 pub mod report;
 #[cfg(test)]
 mod scratch;
-pub mod session;
+pub(crate) mod session;
 pub mod symbolize;

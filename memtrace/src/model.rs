@@ -13,6 +13,7 @@ mod metric;
 mod process;
 mod profile;
 mod reclaim;
+mod run_facts;
 mod snapshot;
 mod stack;
 mod totals;
@@ -41,6 +42,7 @@ pub use reclaim::{
     Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
     VmCounters,
 };
+pub use run_facts::RunFacts;
 pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackUsage};
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree};
 pub use totals::{AllocatorId, Amount, GroupBy, Partition, PartitionBy, Usage, Variance};

@@ -49,9 +49,11 @@ pub struct Books {
     pub snapshots: Snapshots,
     /// Events booked in all.
     pub events: u64,
+    /// Messages of the shards that panicked: their totals are missing.
+    pub failures: Vec<String>,
 }
 
-/// Why the shards can't start or finish.
+/// Error at the start of the shards.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system gave no thread.
@@ -61,14 +63,6 @@ pub enum Error {
         shard: usize,
         /// What the system said.
         source: std::io::Error,
-    },
-    /// A shard's thread panicked: its books are lost.
-    #[error("shard {shard} panicked: {message}")]
-    Panicked {
-        /// The shard's number.
-        shard: usize,
-        /// What it said.
-        message: String,
     },
 }
 
@@ -120,11 +114,8 @@ impl Shards {
 
     /// Books what the sources still hold, and gives the books of all shards at the moment `now`. Whoever fills the
     /// sources must have stopped: a shard finishes when its source is empty.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Panicked`] for the first shard that did; all the others have ended too.
-    pub fn finish(self, now: Tick) -> Result<Books, Error> {
+    #[must_use]
+    pub fn finish(self, now: Tick) -> Books {
         for shard in &self.shards {
             // A shard that panicked listens no more; joining it says so.
             let _ = shard.finish.send(now);
@@ -132,14 +123,16 @@ impl Shards {
         // A gauge is read when its thread has been joined: only then has it told everything.
         let ended: Vec<_> =
             self.shards.into_iter().map(|shard| (shard.thread.join(), shard.gauge.read().events)).collect();
-        let mut all = Books { snapshots: Snapshots::default(), events: 0 };
+        let mut all = Books { snapshots: Snapshots::default(), events: 0, failures: Vec::new() };
         for (shard, (result, events)) in ended.into_iter().enumerate() {
-            let snapshots = result.map_err(|panic| Error::Panicked { shard, message: message_of(panic.as_ref()) })?;
-            all.snapshots.merge(snapshots.unwrap_or_default());
+            match result {
+                Ok(snapshots) => all.snapshots.merge(snapshots.unwrap_or_default()),
+                Err(panic) => all.failures.push(format!("shard {shard} panicked: {}", message_of(panic.as_ref()))),
+            }
             all.events += events;
         }
         all.snapshots.0.values_mut().for_each(settle);
-        Ok(all)
+        all
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod maps;
 pub(crate) mod memcg;
 pub(crate) mod memcg_limits;
 pub(crate) mod objects;
+pub(crate) mod own_process;
 pub(crate) mod page_map;
 pub(crate) mod peek;
 pub(crate) mod pidfd;
@@ -29,6 +30,7 @@ pub(crate) use image::{object_at, program_of, read_image, vdso};
 pub(crate) use memcg::{GroupReading, MemoryGroups};
 pub(crate) use memcg_limits::cgroup_memory;
 pub(crate) use objects::Objects;
+pub(crate) use own_process::{descriptor_path, own_pid_namespace, own_status, own_uid_map};
 pub(crate) use pressure::machine_pressure;
 pub(crate) use process::{Process, inspect};
 pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names};
@@ -39,5 +41,5 @@ pub(crate) use select::{Traits, all_processes, cgroup_id, is_in_cgroup, traits, 
 #[cfg(test)]
 pub(crate) use smaps::rollup;
 pub(crate) use status::counted;
-pub(crate) use system::{kernel_btf, kernel_release, online_cpus, uprobe_type};
+pub(crate) use system::{kernel_btf, kernel_release, lockdown_modes, online_cpus, sysctl, uprobe_type};
 pub(crate) use vmstat::vm_counters;

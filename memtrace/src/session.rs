@@ -3,10 +3,11 @@
 //! Submodules import downwards only: `run`, then `sample`, `unwind_tables` and `overhead`, then `select`, then `track`, then
 //! the files that need no engine.
 
+mod bounded_set;
 mod clock;
 mod config;
 mod error;
-pub mod explain;
+pub(crate) mod explain;
 mod malloc_trim;
 mod observer;
 mod outcome;
@@ -18,11 +19,11 @@ mod select;
 mod track;
 mod unwind_tables;
 
-pub use config::{Config, Destination, Output, Percent, ProbeSite, Target};
-pub use error::Error;
+pub(crate) use config::{Config, Destination, Output, Percent, ProbeSite, Target};
+pub(crate) use error::Error;
 pub(crate) use error::from_engines;
-pub use observer::{Observer, Progress};
-pub use outcome::{CommandEnd, Outcome};
-pub use run::run;
+pub(crate) use observer::{Observer, Progress};
+pub(crate) use outcome::{CommandEnd, Outcome};
+pub(crate) use run::run;
 
-pub use crate::allocators::{Hooks, NamedAllocator, UserHooks};
+pub(crate) use crate::allocators::{Hooks, NamedAllocator, UserHooks};

@@ -12,6 +12,7 @@ mod named_by;
 mod names;
 mod paths;
 mod spot;
+mod symbolized;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,11 +22,11 @@ use names::{Names, ObjectNames};
 use paths::Paths;
 
 use crate::model::{
-    AbsAddr, FileOffset, Frame, ImageId, Name, Object, ObjectName, ProcessImage, Profile, Snapshot, Tick, Unnamed,
-    VirtOffset,
+    AbsAddr, FileOffset, Frame, ImageId, Name, Object, ObjectName, ProcessImage, Snapshot, Tick, Unnamed, VirtOffset,
 };
 
 pub use named_by::NamedBy;
+pub use symbolized::Symbolized;
 
 /// Gives names to addresses.
 #[derive(Debug)]
@@ -58,18 +59,17 @@ impl Symbolizer {
         named_by::named_by(object, &debug_file::directories(object.root.as_deref(), &self.debug_directories))
     }
 
-    /// The stacks with names, the processes and the losses of a snapshot of what was traced during `window`. Duration, cost
-    /// and filters are the caller's to add.
+    /// Names the stacks of a snapshot that was traced during `window`.
     ///
-    /// What can't be named keeps its place and its reason; nothing in a target's files makes this fail. The snapshot is
-    /// used up, so that it and the profile need not be held both.
+    /// Frames without a name keep their address and the reason; nothing in a target's files makes this fail. The snapshot is
+    /// consumed, so that it is not in memory together with the profile.
     #[must_use]
-    pub fn profile(
+    pub fn symbolize(
         &self,
         snapshot: Snapshot,
         images: &BTreeMap<ImageId, ProcessImage>,
         window: &Range<Tick>,
-    ) -> Profile {
+    ) -> Symbolized {
         let paths = Paths::of(&snapshot, images);
         let Snapshot { images: books, stacks, losses, oom_kills } = snapshot;
         drop(stacks);
@@ -85,11 +85,8 @@ impl Symbolizer {
         for (address, reason, place) in paths.nowhere() {
             frames[place] = [frame_nowhere(address, reason)].into();
         }
-        Profile {
-            losses,
-            oom_kills: oom_kills.into_iter().collect(),
-            ..assemble::profile(books, images, &paths, frames, window)
-        }
+        let stacks = assemble::name_stacks(books, images, &paths, frames, window);
+        Symbolized::new(stacks, oom_kills.into_iter().collect(), losses)
     }
 
     /// The frames at `offsets` of `object`.

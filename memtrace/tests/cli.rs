@@ -216,7 +216,7 @@ fn an_output_that_cannot_be_written_is_found_before_anything_else() {
             "{}",
             stderr(&output)
         );
-        assert!(stderr(&output).contains("tip: nothing was traced; name another file"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("tip: nothing was traced; give another file"), "{}", stderr(&output));
     }
 }
 

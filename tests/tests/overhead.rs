@@ -26,6 +26,6 @@ fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
     let expected = victim.work();
     let outcome = tracer.stop();
     outcome.report().assert_equals(&expected);
-    assert!(outcome.stderr.contains("allocations a second, tracing takes about"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("allocations per second, tracing takes about"), "{}", outcome.stderr);
     victim.finish();
 }

@@ -32,7 +32,7 @@ pub(super) enum Exit {
     /// The command did not start.
     Command = 10,
     /// Tracing would cost more than allowed.
-    TooDear = 11,
+    OverBudget = 11,
     /// The report has gaps.
     Lossy = 20,
 }
@@ -51,7 +51,7 @@ impl Exit {
         Self::Untraceable,
         Self::BadObject,
         Self::Command,
-        Self::TooDear,
+        Self::OverBudget,
         Self::Lossy,
     ];
 
@@ -74,7 +74,7 @@ impl Exit {
             Self::Untraceable => "the target cannot be traced: a kernel thread, or a thread's id",
             Self::BadObject => "a file that the target has mapped is damaged",
             Self::Command => "the command could not be started",
-            Self::TooDear => "tracing would cost the target more than --max-overhead allows; nothing was traced",
+            Self::OverBudget => "tracing would cost the target more than --max-overhead allows; nothing was traced",
             Self::Lossy => "the report is written, but something was lost; the report says what",
         }
     }
@@ -97,7 +97,7 @@ impl From<&Error> for Exit {
             Error::Untraceable { .. } => Self::Untraceable,
             Error::BadObject { .. } => Self::BadObject,
             Error::Command { .. } => Self::Command,
-            Error::TooDear { .. } => Self::TooDear,
+            Error::OverBudget { .. } => Self::OverBudget,
             Error::Failed(_) => Self::Failed,
         }
     }
@@ -150,12 +150,12 @@ mod tests {
             (Error::Ended { pid }, 3),
             (Error::Permission { action: text(), capability: text() }, 4),
             (Error::Kernel { missing: text(), remedy: text() }, 5),
-            (Error::NoAllocator { pid, looked_at: Vec::new() }, 6),
+            (Error::NoAllocator { pid, examined: Vec::new() }, 6),
             (Error::Output { path: "x".into(), source: source() }, 7),
             (Error::Untraceable { pid, reason: text(), remedy: text() }, 8),
             (Error::BadObject { path: "x".into(), reason: text() }, 9),
             (Error::Command { program: "x".into(), source: source() }, 10),
-            (Error::TooDear { foretold: "12 %".into(), allowed: "10 %".into() }, 11),
+            (Error::OverBudget { estimated: "12 %".into(), allowed: "10 %".into() }, 11),
         ];
         for (error, code) in errors {
             assert_eq!(Exit::from(&error).code(), code, "{error:?}");

@@ -55,7 +55,7 @@ pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
         shards,
         ring_size: given.ring_size,
         probe_site: given.probe_site,
-        wanted: UserHooks { allocators: given.allocators, hooks: given.hooks },
+        user_hooks: UserHooks { allocators: given.allocators, hooks: given.hooks },
         max_live: given.max_live,
         max_overhead: given.max_overhead,
         quiet: given.quiet,
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_defaults_are_these() {
         let expected = Config {
-            wanted: UserHooks::default(),
+            user_hooks: UserHooks::default(),
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn everything_given_arrives() {
         let expected = Config {
-            wanted: UserHooks::default(),
+            user_hooks: UserHooks::default(),
             target: Target::Command {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],
                 pass_exit_code: true,

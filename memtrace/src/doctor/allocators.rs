@@ -6,7 +6,7 @@ use super::kernel::microseconds;
 use super::{Area, Finding};
 use crate::allocators::{Allocator, FoundFunction, SkipReason, Survey, Verdict};
 use crate::model::{FUNCTIONS, Naming};
-use crate::session::overhead::probe_cost::Traps;
+use crate::session::overhead::probe_cost::ProbeCost;
 
 /// Says what the survey of a process means, whose program is the object at `program`.
 pub(super) fn examine(survey: &Survey, program: Option<&Path>) -> Vec<Finding> {
@@ -69,11 +69,11 @@ fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
 }
 
 /// Says of each function that is followed where its probe goes, what a hit costs, and why it goes there.
-pub(super) fn probes(allocator: &Allocator, traps: Option<Traps>) -> Vec<Finding> {
+pub(super) fn probes(allocator: &Allocator, traps: Option<ProbeCost>) -> Vec<Finding> {
     let followed = allocator.functions.iter().filter(|_| allocator.is_supported());
     let finding = |found: &FoundFunction| {
-        let price =
-            traps.map_or_else(String::new, |traps| format!(", {} a call", microseconds(traps.of(found.site.cost))));
+        let price = traps
+            .map_or_else(String::new, |traps| format!(", {} a call", microseconds(traps.per_call(found.site.cost))));
         let detail = format!("{}{price}: {}", found.summary(&allocator.object.path), found.site.reason);
         Finding::info(AREA, "probe", detail)
     };

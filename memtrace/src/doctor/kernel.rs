@@ -8,7 +8,7 @@ use super::{Area, Finding, RELEASE, Verdict, numbers, read};
 use crate::kernel::features;
 use crate::mmap_events::MmapEvents;
 use crate::procfs;
-use crate::session::overhead::probe_cost::Traps;
+use crate::session::overhead::probe_cost::ProbeCost;
 
 const NEWER: &str = "boot Linux 5.10 or newer";
 
@@ -32,7 +32,7 @@ const MAPPINGS: Trial =
     Trial { subject: "mapping notices", needs: &[PERFMON], remedy: "boot a kernel built with CONFIG_PERF_EVENTS=y" };
 
 /// Says what the kernel can do, and what a probe costs where one could be tried.
-pub(super) fn examine(held: &Held) -> (Vec<Finding>, Option<Traps>) {
+pub(super) fn examine(held: &Held) -> (Vec<Finding>, Option<ProbeCost>) {
     let mut findings = vec![
         release(read(RELEASE).as_deref()),
         TYPES.judge(held, worked(features::type_information(), "what the kernel half reads is described")),
@@ -117,7 +117,7 @@ impl Extra {
     }
 }
 
-fn kernel_half(held: &Held) -> ([Finding; 2], Option<Traps>) {
+fn kernel_half(held: &Held) -> ([Finding; 2], Option<ProbeCost>) {
     match features::kernel_half() {
         Ok(mut kernel) => {
             let half = KERNEL_HALF.judge(held, Ok::<_, Refusal>("the verifier accepts every program"));
@@ -138,7 +138,7 @@ fn kernel_half(held: &Held) -> ([Finding; 2], Option<Traps>) {
     }
 }
 
-fn describe(Traps { emulated, stepped }: Traps, together: bool) -> String {
+fn describe(ProbeCost { emulated, stepped }: ProbeCost, together: bool) -> String {
     let (emulated, stepped) = (microseconds(emulated), microseconds(stepped));
     let way = if together {
         "many by one link (uprobe_multi)"

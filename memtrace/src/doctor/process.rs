@@ -6,11 +6,11 @@ use crate::elf;
 use crate::model::{Object, Pid, ProcessImage};
 use crate::procfs;
 use crate::procfs::{Objects, Process, ProcessError};
-use crate::session::overhead::probe_cost::Traps;
+use crate::session::overhead::probe_cost::ProbeCost;
 use crate::session::{Error, from_engines};
 
 /// Looks at the process `pid`; says what a run would refuse it for.
-pub(super) fn examine(pid: Pid, traps: Option<Traps>) -> Vec<Finding> {
+pub(super) fn examine(pid: Pid, traps: Option<ProbeCost>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Err(error) = look(pid, traps, &mut findings) {
         findings.push(refused(pid, &from_engines::process(pid, error)));
@@ -18,7 +18,7 @@ pub(super) fn examine(pid: Pid, traps: Option<Traps>) -> Vec<Finding> {
     findings
 }
 
-fn look(pid: Pid, traps: Option<Traps>, findings: &mut Vec<Finding>) -> Result<(), ProcessError> {
+fn look(pid: Pid, traps: Option<ProbeCost>, findings: &mut Vec<Finding>) -> Result<(), ProcessError> {
     let process = procfs::inspect(pid)?;
     findings.push(Finding::ok(
         Area::Process,

@@ -6,8 +6,8 @@ use super::permissions::{self, Capability, Held, SYS_ADMIN};
 use super::{Area, Finding};
 use crate::kernel::{Kernel, KernelError, Probes};
 use crate::procfs::{Objects, ProcessError};
-use crate::session::overhead::probe_cost as traps;
-use crate::session::overhead::probe_cost::Traps;
+use crate::session::overhead::probe_cost;
+use crate::session::overhead::probe_cost::ProbeCost;
 
 /// Why a trial failed.
 #[derive(Debug)]
@@ -78,19 +78,19 @@ impl Trial {
     }
 }
 
-impl From<traps::Error> for Refusal {
-    fn from(error: traps::Error) -> Self {
+impl From<probe_cost::Error> for Refusal {
+    fn from(error: probe_cost::Error) -> Self {
         match error {
-            traps::Error::Kernel(error) => error.into(),
+            probe_cost::Error::Kernel(error) => error.into(),
             other => Self::Failed(other.to_string()),
         }
     }
 }
 
 /// Probes memtrace's own process, as a target is probed, and takes the probes away again.
-pub(super) fn probe_oneself(kernel: &mut Kernel) -> Result<Traps, Refusal> {
+pub(super) fn probe_oneself(kernel: &mut Kernel) -> Result<ProbeCost, Refusal> {
     // Functions whose return is probed too, so that both kinds of probe are tried.
-    Ok(traps::measure(kernel, &mut Probes::default(), &mut Objects::new())?)
+    Ok(probe_cost::measure(kernel, &mut Probes::default(), &mut Objects::new())?)
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ mod open;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::maps::{self, Entry, Inode};
+use super::own_process::descriptor_path;
 use super::process::inside_root;
 use crate::elf::Elf;
 use crate::model::{BuildId, Object, Pid};
@@ -195,10 +195,6 @@ fn remember(index: &mut HashMap<Inode, Arc<Object>>, inode: Inode, object: &Arc<
     if index.len() < MAX_OBJECTS {
         index.insert(inode, Arc::clone(object));
     }
-}
-
-fn descriptor_path(file: &File) -> PathBuf {
-    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
 fn read_build_id(file: &File) -> Option<BuildId> {

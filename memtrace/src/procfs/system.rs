@@ -25,8 +25,21 @@ fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
 
 /// Returns the kernel's release, such as `6.18.5`.
 pub(crate) fn kernel_release() -> Option<String> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
-    Some(release.trim_end().to_owned())
+    sysctl("kernel.osrelease")
+}
+
+/// Returns the value of a sysctl, such as `kernel.perf_event_paranoid`.
+pub(crate) fn sysctl(name: &str) -> Option<String> {
+    read(&format!("/proc/sys/{}", name.replace('.', "/")))
+}
+
+/// Returns the modes of lockdown with the active one in brackets: `none [integrity] confidentiality`.
+pub(crate) fn lockdown_modes() -> Option<String> {
+    read("/sys/kernel/security/lockdown")
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
 }
 
 /// File with the kernel's type information.

@@ -1,8 +1,8 @@
-//! How memtrace's own memory is handed back: what a run has needed for a moment is not to count until its end.
+//! Settings of memtrace's own allocator: memory of a short peak is returned to the kernel.
 
-/// Has large tables be mapped one by one, so that they grow without a copy and are given back when they are dropped. glibc
-/// does so by itself only until the first of them was dropped (mallopt(3), `M_MMAP_THRESHOLD`).
-pub(super) fn prepare() {
+/// Makes glibc map large tables one by one, so that they grow without a copy and are unmapped when they are dropped. By
+/// default glibc stops doing so when the first of them is dropped (mallopt(3), `M_MMAP_THRESHOLD`).
+pub(super) fn fix_mmap_threshold() {
     #[cfg(target_env = "gnu")]
     {
         const LARGE: libc::c_int = 256 * 1024;
@@ -11,8 +11,8 @@ pub(super) fn prepare() {
     }
 }
 
-/// Gives back what is free between what is in use.
-pub(super) fn give_back() {
+/// Returns free memory between used blocks to the kernel.
+pub(super) fn trim() {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: the call has no conditions.

@@ -1,39 +1,39 @@
-//! What a run tells while it runs. Whoever listens decides what of it is shown, and where.
+//! Observer of a run, which decides what to show and where.
 
 use std::time::Duration;
 
 use crate::model::Bytes;
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
-    /// The time since every probe was in place.
-    pub elapsed: Duration,
-    /// Bytes allocated since then and not yet freed, of all targets together.
-    pub live: Bytes,
-    /// Events seen since then.
-    pub events: u64,
-    /// Events in each second since the progress before this one.
-    pub events_per_second: f64,
-    /// Everything lost since then, for whatever reason.
-    pub lost: u64,
+pub(crate) struct Progress {
+    /// Time since all probes were in place.
+    pub(crate) elapsed: Duration,
+    /// Bytes allocated since then and not freed, in all targets.
+    pub(crate) live: Bytes,
+    /// Number of events since then.
+    pub(crate) events: u64,
+    /// Rate of events since the last progress.
+    pub(crate) events_per_second: f64,
+    /// Number of losses since then, of any reason.
+    pub(crate) lost: u64,
 }
 
-/// Listens to a run.
-pub trait Observer {
-    /// Every probe is in place. `what` goes on from the word "attached": `to pid 4711 (redis-server), 12 probes`.
-    fn attached(&mut self, what: &str);
+/// Receives messages of a run.
+pub(crate) trait Observer {
+    /// All probes are in place. `description` continues the word "attached": `to pid 4711 (redis-server), 12 probes`.
+    fn attached(&mut self, description: &str);
 
-    /// The run goes on; called a few times a second at most.
+    /// Called a few times a second at most.
     fn progress(&mut self, progress: &Progress);
 
-    /// The report is written, and so many of all probes are gone; called a few times a second at most, and not at all where
-    /// it takes no longer than a moment. Another signal ends it.
+    /// The report is written, and `removed` of `total` probes are removed. Called a few times a second at most, and only if
+    /// the removal takes longer than a moment. A second signal stops the wait.
     fn detaching(&mut self, removed: usize, total: usize);
 
-    /// Something worth knowing happened, in one line: `the target has ended`, `wrote memtrace.svg`.
+    /// Message of one line: `wrote memtrace.svg`.
     fn note(&mut self, text: &str);
 
-    /// The run is over, and this is its summary, of several lines.
+    /// Summary of several lines at the end of the run.
     fn summary(&mut self, text: &str);
 }

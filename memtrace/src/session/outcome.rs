@@ -1,24 +1,23 @@
-//! How a run that wrote its report has ended.
+//! Outcome of a run that wrote its report.
 
 use crate::model::Losses;
 
-/// How a run that wrote its report has ended.
+/// Outcome of a run that wrote its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// What was lost.
-    pub losses: Losses,
-    /// How the command ended; `None` where there was no command, or it was still running when tracing stopped.
-    pub command: Option<CommandEnd>,
-    /// Whether everything that was to be traced was; false where something is missing for which no loss is counted, such
-    /// as a probe that could not be placed in a library loaded while running.
-    pub complete: bool,
+pub(crate) struct Outcome {
+    pub(crate) losses: Losses,
+    /// `None` if there was no command, or if it ran longer than the trace.
+    pub(crate) command: Option<CommandEnd>,
+    /// False if events are missing that no loss counts, such as after a probe that could not be placed in a library loaded
+    /// during the run.
+    pub(crate) complete: bool,
 }
 
-/// How a command has ended.
+/// End of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandEnd {
-    /// It returned this exit code, 0 to 255.
+pub(crate) enum CommandEnd {
+    /// Exit code, 0 to 255.
     Code(i32),
-    /// This signal ended it.
+    /// Number of the signal that killed it.
     Signal(i32),
 }

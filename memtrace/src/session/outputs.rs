@@ -1,45 +1,45 @@
-//! Output files: opened before the first probe is placed, filled when the profile is complete.
+//! Output files: opened before the first probe is placed, written when the profile is complete.
 //!
-//! A file is written without a name first and takes its place in one step at the end, so that a reader never sees half a
-//! report, an earlier report survives a failed run, and a killed run leaves nothing behind.
+//! A file is written without a name and linked in one step at the end: a reader never sees half a report, an earlier report
+//! survives a failed run, and a killed run leaves no file.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::config::{Destination, Output};
 use super::error::Error;
 use crate::model::Profile;
+use crate::procfs;
 use crate::report;
 
-/// Writes what an output is to hold, in its format; whether that is standard output is told beside it.
+/// Writes the content of an output in a format. The flag is true for standard output.
 pub(super) type Content<'content> = dyn Fn(report::Format, bool, &mut dyn Write) -> io::Result<()> + 'content;
 
-/// Outputs that can be written.
-pub(super) struct Outputs(Vec<Open>);
+/// Open outputs.
+pub(super) struct Outputs(Vec<OpenOutput>);
 
-struct Open {
+struct OpenOutput {
     format: report::Format,
     sink: Sink,
 }
 
 enum Sink {
     Stdout,
-    /// A pipe, terminal or device: written to as it is.
+    /// A pipe, terminal or device, which is written in place.
     Device {
         path: PathBuf,
         file: File,
     },
-    /// A file without a name yet, in the folder of `path`.
+    /// A file without a name, in the directory of `path`.
     Unnamed {
         path: PathBuf,
         file: File,
     },
-    /// As above, under a name of its own, where the file system has no files without a name.
+    /// A file with a temporary name, if the file system has no `O_TMPFILE`.
     Named {
         path: PathBuf,
         file: File,
@@ -47,12 +47,12 @@ enum Sink {
     },
 }
 
-/// A file that is removed unless it takes its place.
+/// A temporary file, removed unless it is renamed.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It may have taken its place, in which case there is nothing under this name.
+        // After the rename there is no such file.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -63,13 +63,13 @@ impl Outputs {
         outputs.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Writes the profile to every output, and returns the paths of the files written. What fails does not keep the
-    /// others from being written; the first failure is returned.
+    /// Writes the profile to every output. Returns the paths of the written files and the first error; after an error the
+    /// other outputs are still written.
     pub(super) fn write(self, profile: &Profile, options: &report::Options) -> (Vec<PathBuf>, Option<Error>) {
         self.fill(&|format, _, out| report::write(format, profile, options, out))
     }
 
-    /// As [`Self::write`], whatever is written: `content` is given the format, and whether it goes to standard output.
+    /// Writes `content` to every output; see [`Self::write`].
     pub(super) fn fill(self, content: &Content<'_>) -> (Vec<PathBuf>, Option<Error>) {
         let mut written = Vec::new();
         let mut failure = None;
@@ -86,19 +86,19 @@ impl Outputs {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
-    format!("the report could not be written to {}: {error}", path.display())
+    format!("cannot write the report to {}: {error}", path.display())
 }
 
-fn open(output: &Output) -> Result<Open, Error> {
+fn open(output: &Output) -> Result<OpenOutput, Error> {
     let sink = match &output.destination {
         Destination::Stdout => Sink::Stdout,
         Destination::File(path) => open_file(path).map_err(|source| Error::Output { path: path.clone(), source })?,
     };
-    Ok(Open { format: output.format, sink })
+    Ok(OpenOutput { format: output.format, sink })
 }
 
 fn open_file(path: &Path) -> io::Result<Sink> {
-    // Through links, so that the file behind a link is replaced and not the link.
+    // Resolve links: the file is replaced, not the link.
     let path = match fs::canonicalize(path) {
         Ok(path) => path,
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
@@ -113,18 +113,18 @@ fn open_file(path: &Path) -> io::Result<Sink> {
             let file = OpenOptions::new().write(true).open(&path)?;
             return Ok(Sink::Device { path, file });
         }
-        // Replacing needs only the folder; a file that may not be written to is not replaced all the same.
+        // A rename needs write access to the directory only; respect a read-only file all the same.
         OpenOptions::new().write(true).open(&path)?;
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
     };
-    match OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o644).open(folder) {
+    match OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o644).open(directory) {
         Ok(file) => Ok(Sink::Unnamed { path, file }),
-        // What file systems and kernels without O_TMPFILE answer (open(2)).
+        // File system or kernel without O_TMPFILE (open(2)).
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {
-            let temporary = temporary_beside(&path);
+            let temporary = temporary_path(&path);
             let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary)?;
             Ok(Sink::Named { path, file, temporary: Temporary(temporary) })
         }
@@ -132,7 +132,7 @@ fn open_file(path: &Path) -> io::Result<Sink> {
     }
 }
 
-fn temporary_beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}.partial", std::process::id()));
@@ -148,20 +148,20 @@ impl Sink {
     }
 }
 
-impl Open {
+impl OpenOutput {
     fn write(self, content: &Content<'_>) -> io::Result<()> {
         let to_file = |out: &mut dyn Write| content(self.format, false, out);
         match self.sink {
             Sink::Stdout => {
                 let mut out = BufWriter::new(io::stdout().lock());
                 let written = content(self.format, true, &mut out).and_then(|()| out.flush());
-                // Whoever read it has seen enough, as with `| head`.
+                // The reader has closed the pipe, as `| head` does.
                 written.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
             }
             Sink::Device { file, .. } => fill(to_file, file).map(drop),
             Sink::Unnamed { path, file } => {
                 let file = fill(to_file, file)?;
-                let temporary = Temporary(temporary_beside(&path));
+                let temporary = Temporary(temporary_path(&path));
                 link(&file, &temporary.0)?;
                 fs::rename(&temporary.0, &path)
             }
@@ -181,20 +181,20 @@ fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: File) -> io::R
     Ok(file)
 }
 
-/// Under sudo, the report belongs to who asked for it.
+/// Under sudo, makes the calling user the owner of the report.
 fn give_to_user(file: &File) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let (Some(user), Some(group)) = (number("SUDO_UID"), number("SUDO_GID")) {
-        // Where that is not possible the report is root's, which is no reason to fail.
+        // If that fails, the report belongs to root.
         let _ = fchown(file, Some(user), Some(group));
     }
 }
 
-/// Gives a file without a name the name `path`, as open(2) describes it for O_TMPFILE.
+/// Links a file without a name to `path`; see O_TMPFILE in open(2).
 fn link(file: &File, path: &Path) -> io::Result<()> {
-    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let from = CString::new(procfs::descriptor_path(file).into_os_string().into_vec())?;
     let to = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: both strings end with a zero and live through the call.
+    // SAFETY: both strings are NUL-terminated and live through the call.
     let result =
         unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -206,11 +206,11 @@ mod tests {
     use crate::model::{GroupBy, Metric};
     use crate::report::Format;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("memtrace-outputs-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).unwrap();
-        folder
+    fn make_directory(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("memtrace-outputs-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).unwrap();
+        directory
     }
 
     fn to_file(path: &Path) -> Vec<Output> {
@@ -221,43 +221,43 @@ mod tests {
         report::Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 10, subject: String::from("nothing") }
     }
 
-    fn names(folder: &Path) -> Vec<String> {
+    fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<_> =
-            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
 
     #[test]
-    fn a_file_appears_only_when_it_is_complete() {
-        let folder = folder("appears");
-        let path = folder.join("report.folded");
+    fn file_appears_only_when_it_is_complete() {
+        let directory = make_directory("appears");
+        let path = directory.join("report.folded");
         let outputs = Outputs::open(&to_file(&path)).unwrap();
-        assert_eq!(names(&folder), [""; 0]);
+        assert_eq!(names(&directory), [""; 0]);
         let (written, failure) = outputs.write(&Profile::default(), &options());
         assert!(failure.is_none());
         assert_eq!(written, [path]);
-        assert_eq!(names(&folder), ["report.folded"]);
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(names(&directory), ["report.folded"]);
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn an_earlier_report_survives_a_run_that_failed() {
-        let folder = folder("survives");
-        let path = folder.join("report.folded");
+    fn earlier_report_survives_a_failed_run() {
+        let directory = make_directory("survives");
+        let path = directory.join("report.folded");
         fs::write(&path, "earlier").unwrap();
         drop(Outputs::open(&to_file(&path)).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "earlier");
-        assert_eq!(names(&folder), ["report.folded"]);
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(names(&directory), ["report.folded"]);
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn what_cannot_be_written_is_found_at_once() {
-        let folder = folder("found");
-        let missing = folder.join("missing/report.folded");
+    fn unwritable_output_is_found_at_open() {
+        let directory = make_directory("found");
+        let missing = directory.join("missing/report.folded");
         assert!(matches!(Outputs::open(&to_file(&missing)), Err(Error::Output { path, .. }) if path == missing));
-        assert!(matches!(Outputs::open(&to_file(&folder)), Err(Error::Output { .. })));
-        fs::remove_dir_all(&folder).unwrap();
+        assert!(matches!(Outputs::open(&to_file(&directory)), Err(Error::Output { .. })));
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -4,4 +4,4 @@ mod estimate;
 mod measure;
 pub(crate) mod probe_cost;
 
-pub(super) use measure::{Overhead, describe, prices};
+pub(super) use measure::{Overhead, call_costs, describe};

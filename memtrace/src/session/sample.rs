@@ -1,8 +1,9 @@
 //! Kernel counters and page tables read at the start of a run, during it and at its end.
 
-pub(super) mod memcgs;
+mod memcgs;
 mod pages;
-pub(super) mod reclaim;
+mod reclaim;
 
+pub(super) use memcgs::paths_of;
 pub(super) use pages::PageReader;
-pub(super) use reclaim::ReclaimReader;
+pub(super) use reclaim::{MeasuredReclaim, ReclaimReader};

@@ -1,6 +1,9 @@
 //! Selection of the processes to trace and of the probes to place in their allocators.
 
+mod coverage_gaps;
 pub(super) mod filter;
+mod probes;
 mod targets;
 
-pub(super) use targets::{Site, Subject};
+pub(super) use probes::AllocatorProbes;
+pub(super) use targets::Targets;

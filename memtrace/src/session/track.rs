@@ -1,9 +1,10 @@
 //! The traced processes: what they run, which files they map, and which allocators these contain.
 
+mod allocator_ids;
 mod allocators;
-mod late;
-mod numbers;
+mod late_probes;
 mod poll;
 mod tracker;
 
-pub(super) use tracker::{Followed, News};
+pub(super) use poll::Changes;
+pub(super) use tracker::ProcessTracker;

@@ -1,4 +1,4 @@
-//! The profile from books, and the frames that the places of their stacks stand for. Pure.
+//! Stacks and processes of a profile, from totals and the frames of each place. Pure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,19 +9,29 @@ use rustc_hash::FxHashMap;
 
 use super::paths::Paths;
 use crate::model::{
-    Bytes, CgroupId, Frame, FrameId, ImageId, ImageStart, ImageUsage, MemcgProfile, Node, Partition, ProcessImage,
-    ProcessProfile, Profile, ReclaimKind, StackEnd, StackProfile, StackUsage, StallStats, Tick,
+    Bytes, CgroupId, Frame, FrameId, ImageId, ImageStart, ImageUsage, Node, Partition, ProcessImage, ProcessProfile,
+    ReclaimKind, StackEnd, StackProfile, StackUsage, StallStats, Tick,
 };
 
-/// Writes the profile of what was traced during `window`; `frames` are those of each place of `paths`, outermost first. What
-/// only others know (losses, duration, cost, filters) is left empty.
-pub(super) fn profile(
+/// Stacks with names, and the processes that they belong to.
+#[derive(Debug)]
+pub(super) struct NamedStacks {
+    pub(super) processes: Vec<ProcessProfile>,
+    pub(super) stacks: Vec<StackProfile>,
+    pub(super) frames: Vec<Frame>,
+    /// Stalls of all images by control group.
+    pub(super) stalls: Vec<(Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>)>,
+}
+
+/// Names the stacks of the images that were traced during `window`; `frames` are those of each place of `paths`, outermost
+/// first.
+pub(super) fn name_stacks(
     books: BTreeMap<ImageId, ImageUsage>,
     images: &BTreeMap<ImageId, ProcessImage>,
     paths: &Paths<'_>,
     frames: Vec<Box<[Frame]>>,
     window: &Range<Tick>,
-) -> Profile {
+) -> NamedStacks {
     let (frames, of_places) = numbered(frames);
     let mut sequences = Sequences { paths, of_places, known: FxHashMap::default() };
     let mut ends = paths.stacks().iter();
@@ -29,7 +39,7 @@ pub(super) fn profile(
     // Room for all of them, which costs nothing until it is used: growing would hold them twice.
     let mut stacks = Vec::with_capacity(paths.stacks().len());
     let unknown = ProcessImage::default();
-    let cgroups = groups(&books);
+    let stalls = stalls_by_cgroup(&books);
     for (number, (id, usage)) in books.into_iter().enumerate() {
         processes.push(process(id, &usage, images.get(&id).unwrap_or(&unknown), window));
         // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
@@ -57,17 +67,17 @@ pub(super) fn profile(
             resident: sum.resident,
         }));
     }
-    Profile { processes, stacks, frames, cgroups, ..Profile::default() }
+    NamedStacks { processes, stacks, frames, stalls }
 }
 
-/// The waits of all images by the control groups that they were for.
-fn groups(books: &BTreeMap<ImageId, ImageUsage>) -> Vec<MemcgProfile> {
+fn stalls_by_cgroup(
+    books: &BTreeMap<ImageId, ImageUsage>,
+) -> Vec<(Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>)> {
     let mut groups: BTreeMap<Option<CgroupId>, Vec<(ReclaimKind, &StallStats)>> = BTreeMap::new();
     for (key, book) in books.values().flat_map(|usage| &usage.stalls) {
         groups.entry(key.group).or_default().push((key.work, book));
     }
-    let profile = |(id, books)| MemcgProfile { id, stalls: StallStats::by_work(books), ..MemcgProfile::default() };
-    groups.into_iter().map(profile).collect()
+    groups.into_iter().map(|(id, books)| (id, StallStats::by_work(books))).collect()
 }
 
 /// The frames, each once and in their own order, so that the order of stacks is independent of where things happened to lie

@@ -12,8 +12,8 @@ use program::{Program, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, ImageUsage, Location, Mapping, Pid, ProcessImage, Stack, StackEnd, StackId, StackUsage,
-    Stacks, Usage,
+    Amount, BuildId, Bytes, ImageUsage, Location, Mapping, Pid, ProcessImage, RunFacts, Stack, StackEnd, StackId,
+    StackUsage, Stacks, Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -43,7 +43,8 @@ fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
 /// The frames of `address`, outermost first.
 fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) -> Vec<Frame> {
     let profile =
-        symbolizer.profile(snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
+        symbolizer.symbolize(snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
+    let profile = profile.into_profile(RunFacts::default());
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].clone()).collect()
 }
 
@@ -185,7 +186,7 @@ fn a_stack_is_named_by_what_was_mapped_when_it_was_taken() {
     let labels = [4, 5, 7, 8].map(|tick| {
         let snapshot = snapshot_at(Duration::from_nanos(tick), &[AbsAddr(0x1235)]);
         let images = BTreeMap::from([(IMAGE, image.clone())]);
-        let profile = symbolizer().profile(snapshot, &images, &(Tick(0)..Tick(9)));
+        let profile = symbolizer().symbolize(snapshot, &images, &(Tick(0)..Tick(9))).into_profile(RunFacts::default());
         profile.frames[profile.stacks[0].frames[0].index()].label()
     });
     assert_eq!(labels, ["libfirst.so+0x234", "libthen.so+0x274", "libthen.so+0x274", "libnow.so+0x734"]);

@@ -1,4 +1,4 @@
-//! The engines' errors as the user hears them.
+//! Conversion of the errors of the engines to errors for the user.
 
 use std::io;
 
@@ -9,18 +9,17 @@ use crate::launch::LaunchError;
 use crate::model::Pid;
 use crate::procfs::ProcessError;
 
-/// What the kernel said, about `pid` where it is about one.
+/// Converts an error of the kernel, about the process `pid` if there is one.
 pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
     match (error, pid) {
         (KernelError::Permission { action, .. }, _) => Error::Permission {
-            // The error's text begins with the action as a noun.
             action: format!("to {action}"),
             capability: String::from(
-                "CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON where the kernel places probes for these",
+                "CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON if the kernel accepts these for probes",
             ),
         },
         (KernelError::Unsupported { action, reason }, _) => Error::Kernel {
-            missing: format!("the means to {action}: {reason}"),
+            missing: format!("support to {action}: {reason}"),
             remedy: String::from("`memtrace doctor` lists what this kernel has and what it lacks"),
         },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },
@@ -59,7 +58,7 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
 pub(crate) fn allocators(pid: Pid, error: AllocatorError) -> Error {
     match error {
         AllocatorError::NotFound { examined } => {
-            Error::NoAllocator { pid, looked_at: examined.iter().map(|object| object.to_string().into()).collect() }
+            Error::NoAllocator { pid, examined: examined.iter().map(|object| object.to_string().into()).collect() }
         }
         AllocatorError::BadObject { path, reason } => Error::BadObject { path, reason },
     }
@@ -69,7 +68,7 @@ pub(crate) fn allocators(pid: Pid, error: AllocatorError) -> Error {
 pub(crate) fn launch(error: LaunchError) -> Error {
     match error {
         LaunchError::NotFound { command } => {
-            let source = io::Error::new(io::ErrorKind::NotFound, "there is no such program");
+            let source = io::Error::new(io::ErrorKind::NotFound, "no such file in PATH");
             Error::Command { program: command, source }
         }
         LaunchError::NotRunnable { command, source } => Error::Command { program: command, source },

@@ -1,112 +1,111 @@
-//! Foretelling what tracing will cost a target, before it is traced.
+//! Measurement of the target's allocation rate and of the cost of a call.
 
 use std::time::Duration;
 
-use super::estimate::{self, Forecast, Prices};
+use super::estimate::{self, CallCosts, Estimate};
 use super::probe_cost;
 use crate::kernel::{Calls, Kernel, Probes};
 use crate::model::{Bytes, Pid, Signature, format};
-use crate::probe_site::Cost as ProbeCost;
+use crate::probe_site::Cost as SiteCost;
 use crate::procfs;
 use crate::session::config::Percent;
-use crate::session::error::Error;
-use crate::session::error::from_engines;
-use crate::session::select::Site;
-use crate::session::track::Followed;
+use crate::session::error::{Error, from_engines};
+use crate::session::select::AllocatorProbes;
+use crate::session::track::ProcessTracker;
 
-/// For how long calls are counted.
-const MOMENT: Duration = Duration::from_millis(100);
+/// Duration of the count of allocator calls.
+const COUNT_TIME: Duration = Duration::from_millis(100);
 
-/// What the programs' own work takes, an allocation and its free together: without a stack, and what a stack adds.
-/// Figures of `cargo xtask bench overhead`; the traps, which are most of the cost and differ most between machines, are
-/// measured.
+/// Time of the BPF programs for an allocation and its free: without a stack, and the addition for a stack. From `cargo xtask
+/// bench overhead`; the traps, which are most of the cost and differ most between machines, are measured.
 const RECORD: Duration = Duration::from_nanos(300);
 const STACK: Duration = Duration::from_nanos(900);
 
-/// Of what a trap at entry and one at return cost together, the part of the one at entry. See the README's table.
+/// Share of the entry probe in the cost of an entry and a return probe. See the guide's overhead tables.
 const ENTRY_PART: f64 = 0.6;
 
-/// What was counted, and what a call costs.
+/// Measured allocation rate, and cost of a call.
 pub(in crate::session) struct Overhead {
     calls: Calls,
     busy: Duration,
-    prices: Prices,
+    costs: CallCosts,
 }
 
 impl Overhead {
-    /// Counts, with the probes that come first anyhow, how often the processes of `sites` allocate: by all functions that hand
-    /// out a block without taking one.
+    /// Counts the allocations of `pids`. It places the entry probes of all functions that return a block without taking one;
+    /// tracing needs these probes anyway.
     pub(in crate::session) fn measure(
         kernel: &mut Kernel,
         probes: &mut Probes,
-        sites: &[Site],
+        allocators: &[AllocatorProbes],
         pids: &[Pid],
-        prices: Prices,
+        costs: CallCosts,
     ) -> Result<Self, Error> {
-        for site in sites {
-            for (probe, _) in site.probes.iter().filter(|(probe, _)| probe.signature.is_alloc()) {
+        for allocator in allocators {
+            for (probe, _) in allocator.probes.iter().filter(|(probe, _)| probe.signature.is_alloc()) {
                 kernel
-                    .place_entry(probes, site.scope, &site.object, probe)
-                    .map_err(|error| from_engines::kernel(Some(site.pid), error))?;
+                    .place_entry(probes, allocator.scope, &allocator.object, probe)
+                    .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
             }
         }
         let processor_time = || pids.iter().filter_map(|&pid| procfs::processor_time(pid)).sum::<Duration>();
         let before = processor_time();
-        let calls = kernel.count_calls(MOMENT).map_err(|error| from_engines::kernel(None, error))?;
+        let calls = kernel.count_calls(COUNT_TIME).map_err(|error| from_engines::kernel(None, error))?;
         let busy = processor_time().saturating_sub(before);
-        Ok(Self { calls, busy, prices })
+        Ok(Self { calls, busy, costs })
     }
 
-    /// What tracing allocations of at least `min_size` will cost.
-    pub(in crate::session) fn foretell(&self, min_size: Bytes) -> Forecast {
-        estimate::foretell(&self.calls, self.busy, self.prices, min_size)
+    /// Estimates the overhead of tracing allocations of at least `min_size`.
+    pub(in crate::session) fn estimate(&self, min_size: Bytes) -> Estimate {
+        estimate::estimate(&self.calls, self.busy, self.costs, min_size)
     }
 
-    /// The least size to trace, at least `min_size`, with which the target slows down by no more than `limit`.
-    pub(in crate::session) fn within(&self, limit: Percent, min_size: Bytes) -> Result<Bytes, Error> {
-        let narrowed = estimate::narrow(&self.calls, self.busy, self.prices, limit.share());
-        let too_dear = || Error::TooDear {
-            foretold: format::rough_percent(self.foretell(min_size).slowdown.unwrap_or_default()),
+    /// Returns the smallest minimum size, at least `min_size`, that keeps the slowdown within `limit`.
+    pub(in crate::session) fn min_size_within(&self, limit: Percent, min_size: Bytes) -> Result<Bytes, Error> {
+        let size = estimate::min_size_within(&self.calls, self.busy, self.costs, limit.share());
+        let over_budget = || Error::OverBudget {
+            estimated: format::rough_percent(self.estimate(min_size).slowdown.unwrap_or_default()),
             allowed: format::rough_percent(limit.share()),
         };
-        narrowed.map(|size| size.max(min_size)).ok_or_else(too_dear)
+        size.map(|size| size.max(min_size)).ok_or_else(over_budget)
     }
 }
 
-/// A forecast in words.
-pub(in crate::session) fn describe(forecast: Forecast) -> String {
-    let calls = forecast.calls_per_second;
-    let slower = match forecast.slowdown {
-        Some(slowdown) => format!(", {} more than the target takes now", format::rough_percent(slowdown)),
+/// Describes an estimate in a sentence.
+pub(in crate::session) fn describe(estimate: Estimate) -> String {
+    let calls = estimate.calls_per_second;
+    let slowdown = match estimate.slowdown {
+        Some(slowdown) => format!(", {} more than the target uses now", format::rough_percent(slowdown)),
         None => String::new(),
     };
     format!(
-        "at {calls:.0} allocations a second, tracing takes about {} of one processor{slower}",
-        format::rough_percent(forecast.processors)
+        "at {calls:.0} allocations per second, tracing takes about {} of one processor{slowdown}",
+        format::rough_percent(estimate.processors)
     )
 }
 
-/// What a call costs on this machine, measured with probes in memtrace itself.
-pub(in crate::session) fn prices(
+/// Measures the cost of a call on this machine, with probes in memtrace itself.
+pub(in crate::session) fn call_costs(
     kernel: &mut Kernel,
     probes: &mut Probes,
-    followed: &mut Followed,
-    sites: &[Site],
+    tracker: &mut ProcessTracker,
+    allocators: &[AllocatorProbes],
     takes_stacks: bool,
-) -> Result<Prices, Error> {
-    let traps = probe_cost::measure(kernel, probes, followed.objects()).map_err(|error| match error {
+) -> Result<CallCosts, Error> {
+    let probe_cost = probe_cost::measure(kernel, probes, tracker.objects()).map_err(|error| match error {
         probe_cost::Error::Kernel(error) => from_engines::kernel(None, error),
-        other => Error::Failed(format!("what a probe costs could not be measured: {other}")),
+        other => Error::Failed(format!("cannot measure the cost of a probe: {other}")),
     })?;
-    let cost_of = |wanted: fn(&Signature) -> bool| {
-        let costs = sites.iter().flat_map(|site| &site.probes).filter(|(probe, _)| wanted(&probe.signature));
-        traps.of(costs.map(|&(_, cost)| cost).next().unwrap_or(ProbeCost::Emulated))
+    let cost_of = |has_signature: fn(&Signature) -> bool| {
+        let sites =
+            allocators.iter().flat_map(|allocator| &allocator.probes).filter(|(probe, _)| has_signature(&probe.signature));
+        probe_cost.per_call(sites.map(|&(_, cost)| cost).next().unwrap_or(SiteCost::Emulated))
     };
-    let at_return = traps.emulated.mul_f64(1.0 - ENTRY_PART);
+    let at_return = probe_cost.emulated.mul_f64(1.0 - ENTRY_PART);
     let alloc = cost_of(|signature| matches!(signature, Signature::Alloc { .. }));
     let free = cost_of(|signature| matches!(signature, Signature::Free { .. })).saturating_sub(at_return);
     let record = if takes_stacks { RECORD + STACK } else { RECORD };
-    Ok(Prices { count: alloc.saturating_sub(at_return), traps: alloc + free, record })
+    Ok(CallCosts { count: alloc.saturating_sub(at_return), traps: alloc + free, record })
 }
 
 #[cfg(test)]
@@ -114,12 +113,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forecast_reads_like_a_sentence() {
-        let forecast = Forecast { calls_per_second: 12_345.6, processors: 0.025, slowdown: Some(0.137) };
+    fn estimate_is_described_in_a_sentence() {
+        let estimate = Estimate { calls_per_second: 12_345.6, processors: 0.025, slowdown: Some(0.137) };
         assert_eq!(
-            describe(forecast),
-            "at 12346 allocations a second, tracing takes about 2.5 % of one processor, 14 % more than the target takes now"
+            describe(estimate),
+            "at 12346 allocations per second, tracing takes about 2.5 % of one processor, 14 % more than the target uses now"
         );
-        assert!(!describe(Forecast { slowdown: None, ..forecast }).contains("more than"));
+        assert!(!describe(Estimate { slowdown: None, ..estimate }).contains("more than"));
     }
 }

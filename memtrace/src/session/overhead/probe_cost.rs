@@ -1,4 +1,4 @@
-//! What a probe costs on this machine, measured with probes in memtrace itself.
+//! Cost of a probe hit on this machine, measured with probes in memtrace itself.
 
 use std::path::PathBuf;
 use std::process;
@@ -6,45 +6,42 @@ use std::time::Duration;
 
 use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes, Scope};
 use crate::model::{AbsAddr, AllocatorId, FileOffset, Pid, Signature};
-use crate::probe_site::Cost as ProbeCost;
+use crate::probe_site::Cost as SiteCost;
 use crate::procfs;
 use crate::procfs::{Objects, ProcessError};
 
-/// What a call costs that is probed at its entry and its return, the programs having nothing to do.
+/// Duration of a call that is probed at its entry and its return, without the work of the BPF programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Traps {
-    /// Where the kernel emulates the probed instruction.
+pub(crate) struct ProbeCost {
+    /// If the kernel emulates the probed instruction.
     pub(crate) emulated: Duration,
-    /// Where it steps over it.
+    /// If the kernel single-steps the probed instruction.
     pub(crate) stepped: Duration,
 }
 
-impl Traps {
-    pub(crate) const fn of(self, cost: ProbeCost) -> Duration {
-        match cost {
-            ProbeCost::Emulated => self.emulated,
-            ProbeCost::Stepped => self.stepped,
+impl ProbeCost {
+    pub(crate) const fn per_call(self, site: SiteCost) -> Duration {
+        match site {
+            SiteCost::Emulated => self.emulated,
+            SiteCost::Stepped => self.stepped,
         }
     }
 }
 
-/// Why nothing could be measured.
+/// Reason why the cost could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// memtrace could not look at itself.
     #[error(transparent)]
     Target(#[from] ProcessError),
-    /// The kernel did not place a probe.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// memtrace's own code is in none of its mappings.
-    #[error("memtrace cannot find its own code among its mappings")]
-    NotFound,
+    #[error("none of memtrace's own mappings contains its code")]
+    NotMapped,
 }
 
-/// Measures both kinds. The probes stay in place until `probes` is dropped, which takes a while; nobody calls what they
-/// are in.
-pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<Traps, Error> {
+/// Measures both kinds of probe. The probes stay in `probes`, since detaching them takes a while; the probed functions are
+/// not called again.
+pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<ProbeCost, Error> {
     let mut time = |dummy: Dummy| {
         let (object, offset) = locate(dummy.address(), objects)?;
         let probe = Probe {
@@ -53,20 +50,20 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,
         };
-        kernel.place(probes, Scope::Process(own()), &object, &[probe])?;
+        kernel.place(probes, Scope::Process(own_pid()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())
     };
-    Ok(Traps { emulated: time(Dummy::emulated())?, stepped: time(Dummy::stepped())? })
+    Ok(ProbeCost { emulated: time(Dummy::emulated())?, stepped: time(Dummy::stepped())? })
 }
 
-fn own() -> Pid {
+fn own_pid() -> Pid {
     Pid(process::id())
 }
 
-/// Where code of memtrace's own lies in its file.
+/// Returns the file and the file offset of memtrace's code at `address`.
 fn locate(address: AbsAddr, objects: &mut Objects) -> Result<(PathBuf, FileOffset), Error> {
-    let image = procfs::read_image(own(), objects)?;
-    let mapping = image.mapping_at(address).ok_or(Error::NotFound)?;
-    let handle = mapping.object.as_ref().and_then(|object| object.handle.clone()).ok_or(Error::NotFound)?;
+    let image = procfs::read_image(own_pid(), objects)?;
+    let mapping = image.mapping_at(address).ok_or(Error::NotMapped)?;
+    let handle = mapping.object.as_ref().and_then(|object| object.handle.clone()).ok_or(Error::NotMapped)?;
     Ok((handle, FileOffset(mapping.offset.0 + (address.0 - mapping.start.0))))
 }

@@ -1,4 +1,4 @@
-//! What memtrace itself takes, and the clock that it shares with the kernel half.
+//! Resources that memtrace and its BPF programs have used.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::kernel::ProgramTime;
 use crate::model::{Bytes, Cost, Pid, ProgramCost};
 use crate::procfs;
 
-/// What the run has cost until now.
+/// Returns the cost of the run so far.
 pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, allocations: u64) -> Cost {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to a whole rusage.
@@ -21,15 +21,15 @@ pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, allocatio
         events,
         nested,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        // What getrusage(2) says of it may be what this process was before it became memtrace (`setmax_mm_hiwater_rss` at exec).
+        // `ru_maxrss` may be that of the process image before memtrace's exec (`setmax_mm_hiwater_rss`, fs/exec.c).
         peak_rss: procfs::counted(Pid(std::process::id())).map_or(Bytes(0), |counted| counted.peak),
-        programs: in_all(programs, events, allocations),
+        programs: extrapolate(programs, events, allocations),
     }
 }
 
-/// What the programs took in all: as much a run as while they were timed. An event is a hit, and an allocation one more, its
-/// return; calls that failed are left out.
-fn in_all(programs: &ProgramTime, events: u64, allocations: u64) -> Option<ProgramCost> {
+/// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation another one, at its return;
+/// failed calls are not counted.
+fn extrapolate(programs: &ProgramTime, events: u64, allocations: u64) -> Option<ProgramCost> {
     if programs.runs == 0 {
         return None;
     }
@@ -42,10 +42,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_timed_for_a_part_stands_for_the_whole() {
-        let part = ProgramTime { runs: 1000, time: Duration::from_micros(400) };
-        let cost = in_all(&part, 6000, 4000);
+    fn timed_part_is_extrapolated_to_all_hits() {
+        let timed = ProgramTime { runs: 1000, time: Duration::from_micros(400) };
+        let cost = extrapolate(&timed, 6000, 4000);
         assert_eq!(cost, Some(ProgramCost { hits: 10_000, time: Duration::from_millis(4) }));
-        assert_eq!(in_all(&ProgramTime::default(), 10, 5), None);
+        assert_eq!(extrapolate(&ProgramTime::default(), 10, 5), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a run: its probes are removed.
+//! Removal of the probes at the end of a run.
 
 use std::sync::Arc;
 
@@ -8,32 +8,32 @@ use super::wait::{self, Signals};
 use crate::kernel::{Detaching, Probes};
 use crate::session::observer::Observer;
 
-/// Probes on their way out.
-pub(super) struct Leaving {
+/// Removal in progress.
+pub(super) struct Detach {
     detaching: Detaching,
-    /// Some are gone.
-    gone: Arc<Notify>,
+    /// Notified when probes are removed.
+    removed: Arc<Notify>,
 }
 
-impl Leaving {
-    /// Begins to remove them, in the background.
-    pub(super) fn begin(probes: Probes) -> Self {
-        let gone = Arc::new(Notify::new());
-        let tell = gone.clone();
-        Self { detaching: probes.detach(move || tell.notify_one()), gone }
+impl Detach {
+    /// Starts to remove the probes in the background.
+    pub(super) fn start(probes: Probes) -> Self {
+        let removed = Arc::new(Notify::new());
+        let notify = removed.clone();
+        Self { detaching: probes.detach(move || notify.notify_one()), removed }
     }
 
-    /// Waits until they are gone, or somebody does not want to wait.
+    /// Waits until all are removed, or until a signal.
     pub(super) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
-        let tell = |detaching: &Detaching| observer.detaching(detaching.removed(), detaching.total());
-        if wait::removed(signals, &self.detaching, &self.gone, tell).await {
+        let show = |detaching: &Detaching| observer.detaching(detaching.removed(), detaching.total());
+        if wait::wait_for_detach(signals, &self.detaching, &self.removed, show).await {
             return;
         }
         let (removed, total) = (self.detaching.removed(), self.detaching.total());
         observer
-            .note(&format!("not waiting: {removed} of {total} probes are removed, the kernel goes on with the others"));
+            .note(&format!("{removed} of {total} probes are removed, the kernel removes the others in the background"));
         if let Err(error) = self.detaching.bequeath() {
-            log::warn!("it had to be waited for the probes: {error}");
+            log::warn!("cannot leave the removal of the probes to another process, so it was waited for: {error}");
         }
     }
 }

@@ -1,36 +1,35 @@
-//! The reports of a run, one for each class of events: opened before it, written after it.
+//! The reports of a run, one for each event class: opened before it, written after it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
 use super::cost;
 use crate::kernel::{Counters, ProgramTime};
-use crate::model::{EventClass, Losses, Profile, Snapshots, Tick};
+use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick};
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::Error;
 use crate::session::malloc_trim;
 use crate::session::observer::Observer;
 use crate::session::outputs::Outputs;
-use crate::session::sample::{memcgs, reclaim};
-use crate::session::track::Followed;
-use crate::symbolize::Symbolizer;
+use crate::session::sample::{self, MeasuredReclaim};
+use crate::session::track::ProcessTracker;
+use crate::symbolize::{Symbolized, Symbolizer};
 
-/// Reports that can be written.
+/// Open outputs of each event class.
 pub(super) struct Reports(Vec<(EventClass, Outputs)>);
 
-/// What is told of a run beside its books.
-pub(super) struct Told<'run> {
-    /// What reports call who was traced.
-    pub(super) subject: &'run str,
-    /// What the user should know of it.
+/// Results of a finished run except for its snapshots.
+pub(super) struct FinishedTrace<'run> {
+    /// Name of the targets in reports.
+    pub(super) name: &'run str,
     pub(super) notes: &'run [String],
-    pub(super) followed: &'run Followed,
+    pub(super) tracker: &'run ProcessTracker,
     pub(super) counters: &'run Counters,
     pub(super) programs: &'run ProgramTime,
-    /// What the machine did to find memory; `None` where that was not followed.
-    pub(super) reclaim: Option<reclaim::Ended>,
-    /// How many events there were.
+    pub(super) reclaim: Option<MeasuredReclaim>,
+    /// Number of events.
     pub(super) events: u64,
     pub(super) window: Range<Tick>,
     pub(super) duration: Duration,
@@ -39,45 +38,29 @@ pub(super) struct Told<'run> {
 impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
-        let open = |&class: &EventClass| Ok((class, Outputs::open(&output_of(config, class))?));
+        let open = |&class: &EventClass| Ok((class, Outputs::open(&outputs_of_class(config, class))?));
         config.events.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Writes every report; what was lost is returned.
+    /// Writes every report, and returns the losses.
     pub(super) fn write(
         self,
         config: &Config,
         mut snapshots: Snapshots,
-        mut told: Told<'_>,
+        finished: FinishedTrace<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Losses, Error> {
         let symbolizer = Symbolizer::new();
         let mut losses = Losses::default();
         for (class, outputs) in self.0 {
             let snapshot = snapshots.0.remove(&class).unwrap_or_default();
-            let mut profile = symbolizer.profile(snapshot, told.followed.images(), &told.window);
-            malloc_trim::give_back();
-            profile.class = class;
-            if class.counts_pages() {
-                profile.page_sample = config.page_sample.get();
-            }
-            if class.counts_stalls()
-                && let Some(reclaim) = told.reclaim.take()
-            {
-                reclaim.tell(&mut profile);
-            }
-            memcgs::name_kills(&mut profile);
-            profile.duration = told.duration;
-            profile.notes = told.notes.to_vec();
-            let hits = if class.probes_allocators() { profile.total().alloc.count } else { 0 };
-            profile.cost = cost::so_far(told.events, told.counters.nested, told.programs, hits);
-            if class.probes_allocators() {
-                profile.allocators = told.followed.allocators.names().clone();
-                profile.filtered = told.counters.filtered;
-                profile.older = config.older;
-            }
-            write(config, told.subject, outputs, &profile, observer)?;
-            // What was lost before there were classes is in each of them; only frames are lost of one.
+            let killed = killed_cgroups(&snapshot);
+            let symbolized = symbolizer.symbolize(snapshot, finished.tracker.images(), &finished.window);
+            malloc_trim::trim();
+            let facts = finished.facts(config, class, &killed, &symbolized);
+            let profile = symbolized.into_profile(facts);
+            write(config, finished.name, outputs, &profile, observer)?;
+            // Each class contains the losses of all; only lost frames belong to one class.
             if profile.losses.total() > losses.total() {
                 losses = profile.losses;
             }
@@ -86,8 +69,41 @@ impl Reports {
     }
 }
 
-/// The files of `class`'s report: where there are several classes, with its name before the extension.
-fn output_of(config: &Config, class: EventClass) -> Vec<Output> {
+impl FinishedTrace<'_> {
+    /// Returns the facts of the run for the profile of `class`.
+    fn facts(
+        &self,
+        config: &Config,
+        class: EventClass,
+        killed: &BTreeSet<CgroupId>,
+        symbolized: &Symbolized,
+    ) -> RunFacts {
+        let probes_allocators = class.probes_allocators();
+        let reclaim = self.reclaim.as_ref().filter(|_| class.counts_stalls());
+        let hits = if probes_allocators { symbolized.allocations() } else { 0 };
+        RunFacts {
+            class,
+            page_sample: if class.counts_pages() { config.page_sample.get() } else { 0 },
+            duration: self.duration,
+            allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
+            killed_cgroups: sample::paths_of(killed),
+            reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
+            cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
+            filtered: if probes_allocators { self.counters.filtered } else { Default::default() },
+            older: config.older.filter(|_| probes_allocators),
+            notes: self.notes.to_vec(),
+            cost: cost::so_far(self.events, self.counters.nested, self.programs, hits),
+        }
+    }
+}
+
+/// Returns the memcgs of OOM kills.
+fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
+    snapshot.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect()
+}
+
+/// Returns the outputs of `class`. If several classes are traced, file names contain the class before the extension.
+fn outputs_of_class(config: &Config, class: EventClass) -> Vec<Output> {
     let mut outputs = config.outputs.clone();
     if config.events.len() > 1 {
         for output in &mut outputs {
@@ -105,7 +121,7 @@ fn output_of(config: &Config, class: EventClass) -> Vec<Output> {
 /// Writes `profile` to its outputs, and shows its summary.
 fn write(
     config: &Config,
-    subject: &str,
+    name: &str,
     outputs: Outputs,
     profile: &Profile,
     observer: &mut dyn Observer,
@@ -114,12 +130,12 @@ fn write(
         metric: profile.class.metric_or_default(config.metric),
         by: config.by,
         top: config.top,
-        subject: subject.to_owned(),
+        subject: name.to_owned(),
     };
     let (written, failure) = outputs.write(profile, &options);
     let mut summary = Vec::new();
     report::write(report::Format::Text, profile, &options, &mut summary)
-        .map_err(|error| Error::Failed(format!("the summary could not be written: {error}")))?;
+        .map_err(|error| Error::Failed(format!("cannot write the summary: {error}")))?;
     observer.summary(&String::from_utf8_lossy(&summary));
     for path in written {
         observer.note(&format!("wrote {}", path.display()));

@@ -1,4 +1,4 @@
-//! A ring of the kernel's as a shard's source.
+//! A BPF ring buffer as the source of a shard.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The kernel half loaded for a run: what it is told, and, with its help, what tracing will cost.
+//! Loads the BPF programs for a run, and estimates the overhead with their help.
 
 use std::thread;
 use std::time::Duration;
@@ -6,61 +6,62 @@ use std::time::Duration;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
-use crate::session::error::Error;
-use crate::session::error::from_engines;
+use crate::session::error::{Error, from_engines};
 use crate::session::overhead::{self, Overhead};
-use crate::session::select::filter;
-use crate::session::select::{Site, Subject};
-use crate::session::track::Followed;
+use crate::session::select::{AllocatorProbes, Targets, filter};
+use crate::session::track::ProcessTracker;
 
-/// By default one shard a processor, but no more than this: one already takes millions of events in a second.
+/// The most shards by default; otherwise there is one for each processor. One shard takes millions of events per second.
 const DEFAULT_SHARDS: usize = 4;
 
-/// The kernel half, loaded, and what was placed to foretell the cost.
-pub(super) struct Loaded {
+/// Loaded BPF programs, and the probes that the overhead estimate has placed.
+pub(super) struct Setup {
     pub(super) kernel: Kernel,
     pub(super) readers: Vec<RingReader>,
-    /// Who is traced, as the kernel half was told.
-    pub(super) selection: ProcessFilter,
-    /// The first of the targets' probes.
+    pub(super) filter: ProcessFilter,
+    /// The first probes in the targets.
     pub(super) probes: Probes,
-    /// Those in memtrace itself.
+    /// The probes in memtrace itself.
     pub(super) own_probes: Probes,
+    /// The expected overhead, for the user.
+    pub(super) estimate: Vec<String>,
 }
 
-impl Loaded {
-    /// Loads the kernel half as `config` says. Where `sites` are of processes that run already, their calls are counted, and
-    /// what tracing will cost is noted with the subject; where that is more than it may, the kernel half is told to filter.
+impl Setup {
+    /// Loads the BPF programs. If the targets run already, it counts their allocations and estimates the overhead; if that
+    /// exceeds the limit, it raises the minimum size.
     pub(super) fn load(
         config: &Config,
         clock_start: Duration,
-        subject: &mut Subject,
-        sites: &[Site],
-        followed: &mut Followed,
+        targets: &Targets,
+        allocators: &[AllocatorProbes],
+        tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
-        let selection = filter::of(&config.target, config.events.iter().all(|class| class.probes_allocators()))?;
-        let mut options = options(config, clock_start, selection);
+        let filter = filter::resolve(&config.target, config.events.iter().all(|class| class.probes_allocators()))?;
+        let mut options = options(config, clock_start, filter);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
-        let pids: Vec<_> = subject.pids().collect();
+        let mut estimate = Vec::new();
+        let pids: Vec<_> = targets.pids().collect();
         let (mut kernel, mut readers) = load(&options, &pids)?;
-        if subject.is_running() && config.follows(EventClass::probes_allocators) {
+        if targets.ran_before() && config.follows(EventClass::probes_allocators) {
             let takes_stacks = config.max_depth > 0;
-            let prices = overhead::prices(&mut kernel, &mut own_probes, followed, sites, takes_stacks)?;
-            let overhead = Overhead::measure(&mut kernel, &mut probes, sites, &pids, prices)?;
-            subject.expected.push(overhead::describe(overhead.foretell(options.min_size)));
+            let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks)?;
+            let overhead = Overhead::measure(&mut kernel, &mut probes, allocators, &pids, costs)?;
+            estimate.push(overhead::describe(overhead.estimate(options.min_size)));
             if let Some(limit) = config.max_overhead {
-                let size = overhead.within(limit, options.min_size)?;
+                let size = overhead.min_size_within(limit, options.min_size)?;
                 if size > options.min_size {
-                    subject.expected.push(format!("so as not to, only allocations of at least {size} are traced"));
-                    // What the programs filter is fixed when they are loaded.
+                    estimate
+                        .push(format!("to stay below --max-overhead, only allocations of at least {size} are traced"));
+                    // The minimum size is fixed when the programs are loaded.
                     options.min_size = size;
                     probes = Probes::default();
                     (kernel, readers) = load(&options, &pids)?;
                 }
             }
         }
-        Ok(Self { kernel, readers, selection: options.filter, probes, own_probes })
+        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate })
     }
 }
 
@@ -73,18 +74,18 @@ fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingRead
     Ok((kernel, readers))
 }
 
-fn options(config: &Config, clock_start: Duration, selection: ProcessFilter) -> kernel::Options {
+fn options(config: &Config, clock_start: Duration, filter: ProcessFilter) -> kernel::Options {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
     kernel::Options {
-        // A peak needs the true order of all events, which only one ring keeps.
+        // A peak needs the order of all events, which only a single ring keeps.
         rings: if config.metric == Metric::PeakBytes { 1 } else { config.shards.map_or(default, u32::from) },
         ring_size: config.ring_size,
         max_depth: config.max_depth,
         min_size: config.min_size.unwrap_or(Bytes(0)),
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
-        filter: selection,
+        filter,
         records_allocators: config.by.parts() == PartitionBy::Allocators,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
         reclaim: config.follows(EventClass::counts_stalls),

@@ -1,8 +1,10 @@
-//! Waiting for whatever ends a run, and doing what is due meanwhile.
+//! The event loop of a run: waits for its end, and calls back for work that is due.
 
+use std::future;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -13,82 +15,114 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, 
 
 use crate::kernel::Detaching;
 
-/// Why a run is over.
+/// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Somebody said so.
     Signal,
-    /// Its time is up.
     Duration,
-    /// Everything that was traced has ended.
-    TargetsEnded,
+    TargetsExited,
 }
 
-/// What is due.
+/// Work that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// To take up what the targets have mapped, and the unwind tables of it.
+    /// Process new mappings and their unwind tables.
     Mappings,
-    /// All there is to do a few times a second.
-    Everything,
+    /// All periodic work.
+    Tick,
 }
 
-/// How often what is due is done.
+/// Interval of [`Due::Tick`].
 const TICK: Duration = Duration::from_millis(100);
 
-/// When it is first told how far a removal of probes has come: mostly it takes no longer.
-const MOMENT: Duration = Duration::from_millis(300);
+/// Delay before the progress of a detach is shown; most take less.
+const SHOW_DETACH_AFTER: Duration = Duration::from_millis(300);
 
-/// How often it is looked for new mappings, besides: an allocator that nobody had before is probed so much later at most.
-/// Being woken for each mapping would cost whoever maps several times as much as the notice itself.
+/// Interval of [`Due::Mappings`]: a new allocator is probed after this time at most. A wakeup for each mapping would cost the
+/// mapping process several times as much as the perf record itself.
 const MAPPINGS: Duration = Duration::from_millis(4);
 
-/// What tells that mappings are due.
-pub(super) struct News {
-    /// The kernel half asks for unwind tables; `None` where it does not.
-    wanted: Option<AsyncFd<RawFd>>,
-    /// A table has been built.
-    built: Arc<Notify>,
-    /// Somebody may have mapped something; `None` where it is enough to look a few times a second.
+/// Descriptors and notifications of a run.
+pub(super) struct WakeupSources {
+    pub(super) pidfds: Vec<OwnedFd>,
+    /// Readable if BPF programs request unwind tables. It must stay open as long as the wakeups.
+    pub(super) table_requests: Option<RawFd>,
+    /// Notified when an unwind table is built.
+    pub(super) table_built: Arc<Notify>,
+    /// New mappings are processed each [`MAPPINGS`] instead of each [`TICK`].
+    pub(super) polls_mappings: bool,
+}
+
+/// Wakeups of a run, registered with the runtime.
+pub(super) struct Wakeups {
+    pidfds: Vec<AsyncFd<OwnedFd>>,
+    table_requests: Option<AsyncFd<RawFd>>,
+    table_built: Arc<Notify>,
     mappings: Option<Interval>,
 }
 
-impl News {
-    /// `wanted` becomes readable when the kernel half asks for a table, and must stay open as long as this is used;
-    /// `built` tells of tables that were built; `hurries` says that what is mapped must be known soon. Must be called inside
-    /// the runtime.
-    pub(super) fn listen(wanted: Option<RawFd>, built: Arc<Notify>, hurries: bool) -> io::Result<Self> {
-        let mappings = hurries.then(|| {
+impl Wakeups {
+    /// Registers the sources. Must be called inside the runtime.
+    pub(super) fn listen(sources: WakeupSources) -> io::Result<Self> {
+        let mappings = sources.polls_mappings.then(|| {
             let mut mappings = interval(MAPPINGS);
             mappings.set_missed_tick_behavior(MissedTickBehavior::Delay);
             mappings
         });
-        Ok(Self { wanted: wanted.map(watch).transpose()?, built, mappings })
+        Ok(Self {
+            pidfds: sources.pidfds.into_iter().map(register).collect::<Result<_, _>>()?,
+            table_requests: sources.table_requests.map(register).transpose()?,
+            table_built: sources.table_built,
+            mappings,
+        })
     }
 
-    async fn any(&mut self) -> io::Result<()> {
-        let wanted = async {
-            match &self.wanted {
-                // Forgotten before it is read, so that what comes meanwhile is heard of.
-                Some(wanted) => wanted.readable().await.map(|mut ready| ready.clear_ready()),
-                None => std::future::pending().await,
+    /// Waits until mappings or unwind tables are due.
+    async fn mappings_due(&mut self) {
+        let requests = async {
+            match &self.table_requests {
+                // Clear readiness before the ring is read, so that a request during the read wakes again.
+                Some(requests) => requests.readable().await.map(|mut ready| ready.clear_ready()),
+                None => future::pending().await,
             }
         };
         let mappings = async {
             match &mut self.mappings {
                 Some(mappings) => mappings.tick().await,
-                None => std::future::pending().await,
+                None => future::pending().await,
             }
         };
-        tokio::select! {
-            result = wanted => result,
-            () = self.built.notified() => Ok(()),
+        let requests = tokio::select! {
+            result = requests => result,
+            () = self.table_built.notified() => Ok(()),
             _ = mappings => Ok(()),
+        };
+        if let Err(error) = requests {
+            log::warn!("requests for unwind tables are answered late: {error}");
+            self.table_requests = None;
         }
+    }
+
+    /// Waits until a process exits: its pidfd becomes readable (pidfd_open(2)). Returns true if it was the last one.
+    async fn process_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
+        let exited = future::poll_fn(|context| {
+            let ready = |pidfd: &AsyncFd<OwnedFd>| match pidfd.poll_read_ready(context) {
+                Poll::Ready(Ok(_)) => true,
+                Poll::Ready(Err(error)) => {
+                    log::warn!("cannot wait for a process, which is taken for ended: {error}");
+                    true
+                }
+                Poll::Pending => false,
+            };
+            pidfds.iter().position(ready).map_or(Poll::Pending, Poll::Ready)
+        });
+        let exited = exited.await;
+        pidfds.swap_remove(exited);
+        pidfds.is_empty()
     }
 }
 
-/// Signals that end a run, heard from the moment this is made.
+/// Signals that end a run.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -96,7 +130,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Begins to listen. Must be called inside the runtime.
+    /// Installs the handlers. Must be called inside the runtime.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -114,80 +148,60 @@ impl Signals {
     }
 }
 
-/// Waits until a signal comes, `duration` is over or every process behind `pidfds` has ended; does `due` meanwhile, also
-/// when there is `news`.
+/// Waits until a signal arrives, `duration` is over or all processes have exited, and calls `handle` for work that is due.
 pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
-    pidfds: Vec<OwnedFd>,
-    mut news: News,
-    mut due: impl FnMut(Due),
-) -> io::Result<Stop> {
-    let begin = Instant::now();
-    let deadline = duration.map(|duration| begin + duration);
-    let mut pidfds = pidfds.into_iter().map(watch).collect::<io::Result<Vec<_>>>()?;
+    mut wakeups: Wakeups,
+    mut handle: impl FnMut(Due),
+) -> Stop {
+    let deadline = duration.map(|duration| Instant::now() + duration);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pidfds = std::mem::take(&mut wakeups.pidfds);
     loop {
         tokio::select! {
-            () = signals.any() => return Ok(Stop::Signal),
-            () = until(deadline) => return Ok(Stop::Duration),
-            ended = first_ended(&mut pidfds) => {
-                pidfds.swap_remove(ended?);
-                if pidfds.is_empty() {
-                    return Ok(Stop::TargetsEnded);
+            () = signals.any() => return Stop::Signal,
+            () = until(deadline) => return Stop::Duration,
+            was_last = Wakeups::process_exit(&mut pidfds) => {
+                if was_last {
+                    return Stop::TargetsExited;
                 }
             }
-            result = news.any() => {
-                result?;
-                due(Due::Mappings);
-            }
-            _ = ticks.tick() => due(Due::Everything),
+            () = wakeups.mappings_due() => handle(Due::Mappings),
+            _ = ticks.tick() => handle(Due::Tick),
         }
     }
 }
 
-/// Waits until the probes are gone, or a signal comes; whether they are. `gone` tells that some are; `tell` is called a few
-/// times a second, if it takes longer than a moment.
-pub(super) async fn removed(
+/// Waits until the probes are removed or a signal arrives. Returns true if they are removed. `removed` is notified for each
+/// step; `show` is called at each tick once the detach takes longer than a moment.
+pub(super) async fn wait_for_detach(
     signals: &mut Signals,
     detaching: &Detaching,
-    gone: &Notify,
-    mut tell: impl FnMut(&Detaching),
+    removed: &Notify,
+    mut show: impl FnMut(&Detaching),
 ) -> bool {
-    let mut ticks = interval_at(Instant::now() + MOMENT, TICK);
+    let mut ticks = interval_at(Instant::now() + SHOW_DETACH_AFTER, TICK);
     while !detaching.is_over() {
         tokio::select! {
             () = signals.any() => return false,
-            () = gone.notified() => {}
-            _ = ticks.tick() => tell(detaching),
+            () = removed.notified() => {}
+            _ = ticks.tick() => show(detaching),
         }
     }
     true
 }
 
-fn watch<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd; of
-    // other descriptors the caller says that they stay open.
+fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd; for
+    // other descriptors the caller guarantees that they stay open.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }
 
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
+        None => future::pending().await,
     }
-}
-
-/// The place of a process that has ended: its descriptor has become readable (pidfd_open(2)).
-async fn first_ended(pidfds: &mut [AsyncFd<OwnedFd>]) -> io::Result<usize> {
-    std::future::poll_fn(|context| {
-        for (index, pidfd) in pidfds.iter_mut().enumerate() {
-            if let std::task::Poll::Ready(ready) = pidfd.poll_read_ready(context) {
-                return std::task::Poll::Ready(ready.map(|_| index));
-            }
-        }
-        std::task::Poll::Pending
-    })
-    .await
 }

@@ -1,133 +1,138 @@
-//! The control groups in which something waits for memory: their memory at the beginning, second by second, and at the end.
+//! Memory of the memcgs in which processes wait for memory: at the start, each second and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::model::{CgroupId, MemcgMemory, PerSecond, PressureTime, Profile, VmCounters};
+use crate::model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters};
 use crate::procfs::{GroupReading, MemoryGroups};
 
-/// So many groups with limits are looked at from the beginning. Reading what one says of its memory takes the kernel tens of
-/// microseconds.
-const MAX_AT_ONCE: usize = 512;
+/// The most memcgs with limits that are read at the start. Reading the counters of one takes the kernel tens of microseconds.
+const MAX_AT_START: usize = 512;
 
-/// What is told of each group: its path, and its memory.
-pub(in crate::session) type Groups = BTreeMap<CgroupId, (PathBuf, MemcgMemory)>;
+/// Path and memory of each memcg.
+pub(in crate::session) type Memcgs = BTreeMap<CgroupId, (PathBuf, MemcgMemory)>;
 
-/// Looks up the paths of the control groups of who was killed.
-pub(in crate::session) fn name_kills(profile: &mut Profile) {
-    let wanted: BTreeSet<_> = profile.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect();
-    let hierarchy = if wanted.is_empty() { None } else { MemoryGroups::find() };
-    let found = hierarchy.iter().flat_map(MemoryGroups::all).filter(|(id, _)| wanted.contains(id));
-    profile.cgroup_paths = found.map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect();
+/// Returns the paths of those memcgs in `ids` that still exist.
+pub(in crate::session) fn paths_of(ids: &BTreeSet<CgroupId>) -> BTreeMap<CgroupId, String> {
+    let hierarchy = if ids.is_empty() { None } else { MemoryGroups::find() };
+    let found = hierarchy.iter().flat_map(MemoryGroups::all).filter(|(id, _)| ids.contains(id));
+    found.map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect()
 }
 
-/// Looks at the memory of control groups.
+/// Reads the memory of memcgs during a run.
 #[derive(Debug)]
-pub(in crate::session) struct GroupReader {
-    /// `None` where no hierarchy with the memory controller is mounted.
+pub(super) struct MemcgReader {
+    /// `None` if no hierarchy with the memory controller is mounted.
     hierarchy: Option<MemoryGroups>,
-    watched: BTreeMap<CgroupId, Watched>,
-    /// Those in which something waited and that could not be found: they were removed, or lie outside of what is mounted.
-    gone: BTreeSet<CgroupId>,
-    /// What was scanned for the limit of each, up to the last second.
+    watched: BTreeMap<CgroupId, Watch>,
+    /// Memcgs in which a process waited and that were not found: removed, or outside of the mounted hierarchy. Bounded by
+    /// the size of the BPF map of scanned pages.
+    missing: BTreeSet<CgroupId>,
+    /// Pages scanned for the limit of each memcg, up to the last second.
     scanned: BTreeMap<CgroupId, u64>,
 }
 
-/// One group.
+/// Readings of one memcg.
 #[derive(Debug)]
-struct Watched {
+struct Watch {
     path: PathBuf,
     since: Instant,
-    before: GroupReading,
-    /// As of the last second, or since it was found.
+    first: GroupReading,
+    /// Reading of the last second.
     last: GroupReading,
     seconds: PerSecond,
 }
 
-impl GroupReader {
-    /// Reads what the groups that have limits say: only they can be kept waiting for one.
-    pub(in crate::session) fn begin() -> Self {
+impl MemcgReader {
+    /// Reads the memcgs that have limits: a process can only wait for one of these.
+    pub(super) fn start() -> Self {
         let mut reader = Self {
             hierarchy: MemoryGroups::find(),
             watched: BTreeMap::new(),
-            gone: BTreeSet::new(),
+            missing: BTreeSet::new(),
             scanned: BTreeMap::new(),
         };
         let Some(hierarchy) = &reader.hierarchy else { return reader };
         let now = Instant::now();
         let limited = hierarchy.all().into_iter().filter(|(_, path)| hierarchy.is_limited(path));
-        let read = limited.take(MAX_AT_ONCE).filter_map(|(id, path)| Some((id, Watched::begin(hierarchy, path, now)?)));
+        let read = limited.take(MAX_AT_START).filter_map(|(id, path)| Some((id, Watch::start(hierarchy, path, now)?)));
         reader.watched = read.collect();
         reader
     }
 
-    /// Takes up the groups in which something has waited since; they may be gone soon.
-    pub(in crate::session) fn find(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) {
+    /// Adds the memcgs in which processes have waited since the last call, before they are removed.
+    pub(super) fn add_new(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) {
         let Some(hierarchy) = &self.hierarchy else { return };
-        let is_new = |id: &CgroupId| !self.watched.contains_key(id) && !self.gone.contains(id);
+        retain_scanned(&mut self.missing, scanned);
+        let is_new = |id: &CgroupId| !self.watched.contains_key(id) && !self.missing.contains(id);
         let mut new: BTreeSet<CgroupId> = scanned.keys().copied().filter(is_new).collect();
         if new.is_empty() {
             return;
         }
         for (id, path) in hierarchy.all() {
             if new.contains(&id)
-                && let Some(watched) = Watched::begin(hierarchy, path, now)
+                && let Some(watch) = Watch::start(hierarchy, path, now)
             {
-                self.watched.insert(id, watched);
+                self.watched.insert(id, watch);
                 new.remove(&id);
             }
         }
-        self.gone.append(&mut new);
+        self.missing.append(&mut new);
     }
 
-    /// Counts a second, up to which so much was `scanned` for the limit of each group.
-    pub(in crate::session) fn second(&mut self, scanned: BTreeMap<CgroupId, u64>) {
+    /// Ends a second. `scanned` is the number of pages scanned for the limit of each memcg so far.
+    pub(super) fn end_second(&mut self, scanned: BTreeMap<CgroupId, u64>) {
         let Some(hierarchy) = &self.hierarchy else { return };
-        for (id, watched) in &mut self.watched {
+        for (id, watch) in &mut self.watched {
             let before = self.scanned.get(id).copied().unwrap_or(0);
             let now = scanned.get(id).copied().unwrap_or(before);
-            // Of a group in which nothing waits nothing is told.
-            let reading = if scanned.contains_key(id) { hierarchy.read(&watched.path) } else { None };
-            watched.second(now.saturating_sub(before), reading);
+            // A memcg without waits is not in the report.
+            let reading = if scanned.contains_key(id) { hierarchy.read(&watch.path) } else { None };
+            watch.add_second(now.saturating_sub(before), reading);
         }
         self.scanned = scanned;
     }
 
-    /// What has become of each group in which something waited.
-    pub(in crate::session) fn end(self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) -> Groups {
-        let Some(hierarchy) = &self.hierarchy else { return Groups::new() };
+    /// Returns the memory of each memcg in which a process waited.
+    pub(super) fn finish(self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) -> Memcgs {
+        let Some(hierarchy) = &self.hierarchy else { return Memcgs::new() };
         let waited = self.watched.into_iter().filter(|(id, _)| scanned.contains_key(id));
-        let end = |(id, watched): (CgroupId, Watched)| {
-            let last = hierarchy.read(&watched.path).unwrap_or(watched.last);
-            (id, watched.end(last, hierarchy.is_version_2(), now))
+        let finish = |(id, watch): (CgroupId, Watch)| {
+            let last = hierarchy.read(&watch.path).unwrap_or(watch.last);
+            (id, watch.finish(last, hierarchy.is_version_2(), now))
         };
-        waited.map(end).collect()
+        waited.map(finish).collect()
     }
 }
 
-impl Watched {
-    fn begin(hierarchy: &MemoryGroups, path: PathBuf, since: Instant) -> Option<Self> {
-        let before = hierarchy.read(&path)?;
-        Some(Self { path, since, before, last: before, seconds: PerSecond::default() })
+/// Removes the memcgs that the BPF map, which evicts the least recently used, has dropped.
+fn retain_scanned(ids: &mut BTreeSet<CgroupId>, scanned: &BTreeMap<CgroupId, u64>) {
+    ids.retain(|id| scanned.contains_key(id));
+}
+
+impl Watch {
+    fn start(hierarchy: &MemoryGroups, path: PathBuf, since: Instant) -> Option<Self> {
+        let first = hierarchy.read(&path)?;
+        Some(Self { path, since, first, last: first, seconds: PerSecond::default() })
     }
 
-    fn second(&mut self, scanned: u64, reading: Option<GroupReading>) {
+    fn add_second(&mut self, scanned: u64, reading: Option<GroupReading>) {
         let reading = reading.unwrap_or(self.last);
         let refaults = reading.refaults.zip(self.last.refaults).map_or(0, |(now, then)| now.saturating_sub(then));
         self.seconds.add(&VmCounters { scanned, refaults, ..VmCounters::default() });
         self.last = reading;
     }
 
-    fn end(self, last: GroupReading, version_2: bool, now: Instant) -> (PathBuf, MemcgMemory) {
+    fn finish(self, last: GroupReading, version_2: bool, now: Instant) -> (PathBuf, MemcgMemory) {
         let memory = MemcgMemory {
             version_2,
             limit: last.limit,
             high: last.high,
             current: last.current,
             watched: now.saturating_duration_since(self.since),
-            refaults: last.refaults.zip(self.before.refaults).map(|(now, before)| now.saturating_sub(before)),
-            pressure: last.pressure.zip(self.before.pressure).map(|(now, before)| PressureTime::between(&before, &now)),
+            refaults: last.refaults.zip(self.first.refaults).map(|(now, first)| now.saturating_sub(first)),
+            pressure: last.pressure.zip(self.first.pressure).map(|(now, first)| PressureTime::between(&first, &now)),
             seconds: self.seconds,
         };
         (self.path, memory)
@@ -141,8 +146,8 @@ mod tests {
     use super::*;
     use crate::model::{Assessment, Bytes, Pressure, Stalled};
 
-    fn reading(refaults: u64, waited: u64) -> GroupReading {
-        let some = Stalled { total: Duration::from_secs(waited), ..Stalled::default() };
+    fn reading(refaults: u64, stalled: u64) -> GroupReading {
+        let some = Stalled { total: Duration::from_secs(stalled), ..Stalled::default() };
         GroupReading {
             limit: Some(Bytes(64 << 20)),
             current: Some(Bytes(63 << 20)),
@@ -152,20 +157,20 @@ mod tests {
         }
     }
 
-    fn watched(before: GroupReading) -> Watched {
+    fn watch(first: GroupReading) -> Watch {
         let path = PathBuf::from("/jobs/small");
-        Watched { path, since: Instant::now(), before, last: before, seconds: PerSecond::default() }
+        Watch { path, since: Instant::now(), first, last: first, seconds: PerSecond::default() }
     }
 
     #[test]
-    fn what_came_while_a_group_was_looked_at_counts_and_what_was_before_does_not() {
-        let mut group = watched(reading(1000, 5));
+    fn only_changes_since_the_first_reading_count() {
+        let mut group = watch(reading(1000, 5));
         for second in 1..=4 {
-            group.second(32, Some(reading(1000 + second * 300, 5 + second)));
+            group.add_second(32, Some(reading(1000 + second * 300, 5 + second)));
         }
         assert_eq!(group.seconds.assessment(), Assessment::Beyond);
         let now = group.since + Duration::from_secs(5);
-        let (path, memory) = group.end(reading(2400, 10), true, now);
+        let (path, memory) = group.finish(reading(2400, 10), true, now);
         assert_eq!(
             (path.to_str(), memory.watched, memory.refaults),
             (Some("/jobs/small"), Duration::from_secs(5), Some(1400))
@@ -175,14 +180,22 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_does_not_tell_stays_untold() {
-        let mut group = watched(GroupReading::default());
+    fn missing_counters_stay_none() {
+        let mut group = watch(GroupReading::default());
         for _ in 0..4 {
-            group.second(32, None);
+            group.add_second(32, None);
         }
         assert_eq!(group.seconds.assessment(), Assessment::Near);
         let now = group.since;
-        let (_, memory) = group.end(GroupReading::default(), false, now);
+        let (_, memory) = group.finish(GroupReading::default(), false, now);
         assert_eq!((memory.refaults, memory.pressure, memory.limit), (None, None, None));
+    }
+
+    #[test]
+    fn missing_memcgs_are_bounded_by_the_bpf_map() {
+        let ids = |numbers: &[u64]| numbers.iter().filter_map(|&number| CgroupId::of(number)).collect::<BTreeSet<_>>();
+        let mut missing = ids(&[1, 2, 3]);
+        retain_scanned(&mut missing, &ids(&[2, 4]).into_iter().map(|id| (id, 1)).collect());
+        assert_eq!(missing, ids(&[2]));
     }
 }

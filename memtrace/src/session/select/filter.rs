@@ -8,10 +8,10 @@ use crate::model::{FilterRule, ProcessAttribute};
 use crate::session::config::Target;
 use crate::session::error::Error;
 
-/// Filter of the BPF programs for `target`.
+/// Returns the filter of the BPF programs for `target`.
 ///
 /// With `only_probes`, a single process needs none: each probe is attached to it alone.
-pub(in crate::session) fn of(target: &Target, only_probes: bool) -> Result<ProcessFilter, Error> {
+pub(in crate::session) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilter, Error> {
     Ok(match target {
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } if only_probes => {
             ProcessFilter::Probed
@@ -19,18 +19,18 @@ pub(in crate::session) fn of(target: &Target, only_probes: bool) -> Result<Proce
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => ProcessFilter::Listed,
         Target::Pids { .. } | Target::Command { .. } => ProcessFilter::Families,
         Target::Selected(rules) => {
-            let resolve =
+            let condition =
                 |rule: &FilterRule| Condition::resolve(rule.clone()).map_err(|error| unknown(&rule.attribute, &error));
-            ProcessFilter::Matching(rules.iter().map(resolve).collect::<Result<_, _>>()?)
+            ProcessFilter::Matching(rules.iter().map(condition).collect::<Result<_, _>>()?)
         }
     })
 }
 
 fn unknown(attribute: &ProcessAttribute, error: &io::Error) -> Error {
     let remedy = match attribute {
-        ProcessAttribute::Exe(_) => "give the program's whole path, as `readlink /proc/PID/exe` shows it",
+        ProcessAttribute::Exe(_) => "give the executable's absolute path, as `readlink /proc/PID/exe` shows it",
         ProcessAttribute::Cgroup(_) => {
-            "give a group's directory, or its path as `cat /proc/PID/cgroup` shows it behind `0::`"
+            "give a group's directory, or its path as `cat /proc/PID/cgroup` shows it after `0::`"
         }
         ProcessAttribute::User(_) => "give a name from /etc/passwd, or a user id",
         ProcessAttribute::Comm(_) | ProcessAttribute::Pid(_) => "`ps -e` lists all processes",
@@ -43,7 +43,7 @@ fn unknown(attribute: &ProcessAttribute, error: &io::Error) -> Error {
 }
 
 /// Describes the rules: `all processes`, `the processes of user www-data`.
-pub(in crate::session) fn name(rules: &[FilterRule]) -> String {
+pub(in crate::session) fn describe(rules: &[FilterRule]) -> String {
     let list = |exclude: bool| {
         let rules = rules.iter().filter(|rule| rule.exclude == exclude);
         rules.map(|rule| rule.attribute.to_string()).collect::<Vec<_>>()
@@ -70,26 +70,26 @@ mod tests {
     }
 
     #[test]
-    fn filter_rules_read_like_a_title() {
-        assert_eq!(name(&[]), "all processes");
+    fn rules_are_described_like_a_title() {
+        assert_eq!(describe(&[]), "all processes");
         let choices = [
             rule(ProcessAttribute::User(String::from("www-data")), false),
             rule(ProcessAttribute::Comm(String::from("nginx")), false),
             rule(ProcessAttribute::Pid(Pid(7)), true),
         ];
-        assert_eq!(name(&choices), "the processes of user www-data or command nginx but not of pid 7");
-        assert_eq!(name(&choices[2..]), "all processes but not of pid 7");
+        assert_eq!(describe(&choices), "the processes of user www-data or command nginx but not of pid 7");
+        assert_eq!(describe(&choices[2..]), "all processes but not of pid 7");
     }
 
     #[test]
-    fn an_unknown_attribute_is_reported_with_a_remedy() {
-        for by in [
+    fn unknown_attribute_has_a_remedy() {
+        for attribute in [
             ProcessAttribute::User(String::from("nobody-of-that-name")),
             ProcessAttribute::Exe("/no/such".into()),
             ProcessAttribute::Cgroup("no.slice".into()),
         ] {
-            let error = of(&Target::Selected(vec![rule(by.clone(), false)]), true).unwrap_err();
-            assert!(matches!(error, Error::NothingSelected { .. }), "{by:?}: {error}");
+            let error = resolve(&Target::Selected(vec![rule(attribute.clone(), false)]), true).unwrap_err();
+            assert!(matches!(error, Error::NothingSelected { .. }), "{attribute:?}: {error}");
             assert!(error.remedy().is_some());
         }
     }

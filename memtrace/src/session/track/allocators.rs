@@ -1,86 +1,88 @@
-//! The allocators that the traced processes carry: which are known, and since when they are probed.
+//! The allocators in the objects that traced processes map.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::late::Late;
-use super::numbers::Numbers;
+use super::allocator_ids::AllocatorIds;
+use super::late_probes::LateProbes;
 use crate::allocators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
 use crate::model::{AllocatorId, FileOffset, Mapping, Object, Pid, ProcessImage};
 use crate::procfs::Objects;
+use crate::session::bounded_set::BoundedSet;
 use crate::session::clock;
 
-/// The allocators that were found.
+/// The most allocators that are remembered, and the most objects. An allocator that was evicted is found again when a process
+/// maps it; probes that are in place are not placed twice.
+const MAX_REMEMBERED: usize = 1 << 16;
+
+/// The allocators found so far.
 pub(in crate::session) struct Allocators {
-    /// What the user has named.
-    wanted: UserHooks,
-    /// Whether processes' allocators are told apart.
-    tells_apart: bool,
-    /// Whether probes are placed for everyone, so that each object matters once.
+    user_hooks: UserHooks,
+    /// Events name the allocator of a block.
+    is_partitioned: bool,
+    /// Probes are placed for all processes, so each object is surveyed once.
     shares_probes: bool,
-    /// Those that are known, and in whom; `None`: in everyone.
-    known: HashSet<(Option<Pid>, PathBuf)>,
-    /// Objects that were looked at, where each matters once.
-    looked_at: HashSet<PathBuf>,
-    numbers: Numbers,
-    late: Late,
-    /// Whether events count, so that one that is found is probed too late for somebody.
-    has_begun: bool,
+    /// Handles of the allocators found, with the process if each process has probes of its own.
+    found: BoundedSet<(Option<Pid>, PathBuf)>,
+    /// Handles of the objects surveyed, if probes are shared.
+    surveyed: BoundedSet<PathBuf>,
+    ids: AllocatorIds,
+    late: LateProbes,
+    /// Events count, so an allocator found now is probed late.
+    has_started: bool,
 }
 
 impl Allocators {
-    /// None is known yet.
-    pub(super) fn new(wanted: UserHooks, tells_apart: bool) -> Self {
+    pub(super) fn new(user_hooks: UserHooks, is_partitioned: bool) -> Self {
         Self {
-            wanted,
-            tells_apart,
+            user_hooks,
+            is_partitioned,
             shares_probes: false,
-            known: HashSet::new(),
-            looked_at: HashSet::new(),
-            numbers: Numbers::default(),
-            late: Late::default(),
-            has_begun: false,
+            found: BoundedSet::new(MAX_REMEMBERED),
+            surveyed: BoundedSet::new(MAX_REMEMBERED),
+            ids: AllocatorIds::default(),
+            late: LateProbes::default(),
+            has_started: false,
         }
     }
 
-    /// Events count from now on.
-    pub(super) const fn begin(&mut self) {
-        self.has_begun = true;
+    /// Counts allocators found from now on as probed late.
+    pub(super) const fn start(&mut self) {
+        self.has_started = true;
     }
 
-    /// From now on probes are placed for everyone.
+    /// Places further probes for all processes.
     pub(in crate::session) fn share_probes(&mut self) {
         self.shares_probes = true;
     }
 
-    /// Whether probes are placed for everyone.
     pub(super) const fn shares_probes(&self) -> bool {
         self.shares_probes
     }
 
-    /// Those in what a process has mapped.
+    /// Surveys the objects that a process has mapped.
     pub(super) fn survey(&self, image: &ProcessImage) -> Survey {
-        allocators::survey(image, &self.wanted)
+        allocators::survey(image, &self.user_hooks)
     }
 
-    /// Those that a command may come to use.
+    /// Returns the allocators that a command may load.
     pub(super) fn candidates(&self, command: &OsStr, objects: &mut Objects) -> Candidates {
-        loader::candidates(command, objects, &self.wanted)
+        loader::candidates(command, objects, &self.user_hooks)
     }
 
-    /// Those in `object`, which `pid` has mapped, that are new.
-    pub(super) fn find(&mut self, pid: Pid, object: &Arc<Object>) -> Vec<Allocator> {
+    /// Returns the new allocators in `object`, which `pid` has mapped.
+    pub(super) fn find_new(&mut self, pid: Pid, object: &Arc<Object>) -> Vec<Allocator> {
         let Some(handle) = object.handle.clone() else { return Vec::new() };
-        if self.shares_probes && !self.looked_at.insert(handle.clone()) {
+        if self.shares_probes && !self.surveyed.insert(handle.clone()) {
             return Vec::new();
         }
-        if self.known.contains(&(Some(pid), handle)) {
+        if self.found.contains(&(Some(pid), handle)) {
             return Vec::new();
         }
         let mapping = Mapping {
@@ -91,41 +93,40 @@ impl Allocators {
         };
         let mut allocators =
             self.survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }).allocators;
-        allocators.retain(|allocator| allocator.is_supported() && self.is_new(pid, allocator));
-        for handle in allocators.iter().filter_map(|new| new.object.handle.as_deref()).filter(|_| self.has_begun) {
-            self.late.found(handle);
+        allocators.retain(|allocator| allocator.is_supported() && self.insert(pid, allocator));
+        for handle in allocators.iter().filter_map(|new| new.object.handle.as_deref()).filter(|_| self.has_started) {
+            self.late.add(handle);
         }
         allocators
     }
 
-    /// Says that this allocator of `pid` is known; whether it was new.
-    pub(in crate::session) fn is_new(&mut self, pid: Pid, allocator: &Allocator) -> bool {
+    /// Adds an allocator of `pid`. Returns true if it is new.
+    pub(in crate::session) fn insert(&mut self, pid: Pid, allocator: &Allocator) -> bool {
         let Some(handle) = allocator.object.handle.clone() else { return false };
-        self.numbers.number(&handle, &allocator.kinds.to_string(), &allocator.object.path);
-        let whose = if self.shares_probes { None } else { Some(pid) };
-        self.known.insert((whose, handle))
+        self.ids.assign(&handle, &allocator.kinds.to_string(), &allocator.object.path);
+        let owner = if self.shares_probes { None } else { Some(pid) };
+        self.found.insert((owner, handle))
     }
 
-    /// An allocator that was new is probed from now on.
-    pub(in crate::session) fn placed(&mut self, allocator: &Allocator) {
+    /// Records that the probes of an allocator are in place from now on.
+    pub(in crate::session) fn set_probed(&mut self, allocator: &Allocator) {
         if let Some(handle) = &allocator.object.handle {
-            self.late.placed(handle, clock::monotonic());
+            self.late.set_probed(handle, clock::monotonic());
         }
     }
 
-    /// The allocator's number, where processes' allocators are told apart.
-    pub(in crate::session) fn number(&self, allocator: &Allocator) -> AllocatorId {
-        let handle = allocator.object.handle.as_ref().filter(|_| self.tells_apart);
-        handle.map_or(AllocatorId::UNKNOWN, |handle| self.numbers.known(handle))
+    /// Returns the allocator's number, or [`AllocatorId::UNKNOWN`] if events do not name allocators.
+    pub(in crate::session) fn id(&self, allocator: &Allocator) -> AllocatorId {
+        let handle = allocator.object.handle.as_ref().filter(|_| self.is_partitioned);
+        handle.map_or(AllocatorId::UNKNOWN, |handle| self.ids.get(handle))
     }
 
-    /// Whether `pid`, which has mapped `object` at `time`, came before the probes in it; it is told once.
-    pub(super) fn is_late(&mut self, pid: Pid, object: &Object, time: Duration) -> bool {
-        object.handle.as_ref().is_some_and(|handle| self.late.is(pid, handle, time))
+    /// Returns true, once for each process and object, if `pid` mapped `object` before its probes were placed.
+    pub(super) fn count_late(&mut self, pid: Pid, object: &Object, time: Duration) -> bool {
+        object.handle.as_ref().is_some_and(|handle| self.late.count(pid, handle, time))
     }
 
-    /// What they are called, by their numbers.
     pub(in crate::session) const fn names(&self) -> &BTreeMap<AllocatorId, String> {
-        self.numbers.names()
+        self.ids.names()
     }
 }

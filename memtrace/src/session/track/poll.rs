@@ -1,51 +1,81 @@
-//! The kernel's notices of what processes do, taken up one by one; and what is read where some were lost.
+//! Applies perf mmap events to the tracker, and reads mappings again if events were lost.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tracker::{Followed, News};
+use super::tracker::ProcessTracker;
+use crate::allocators::Allocator;
 use crate::mmap_events::{FileIdentity, MmapEvent, MmapEventKind};
 use crate::model::{Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
 use crate::procfs;
 use crate::session::clock;
 
-impl Followed {
-    /// Tells the registry, and whoever waits for `news`, what `notice` says.
-    pub(super) fn take(&mut self, notice: MmapEvent, news: &mut News) {
-        let pid = notice.pid;
-        let has_books = self.begun.is_some_and(|begun| Duration::from_nanos(notice.time_ns) >= begun);
-        let changes = matches!(notice.kind, MmapEventKind::Mapped { .. } | MmapEventKind::Exec { .. });
-        if changes && self.is_traced(pid) {
-            news.changed.insert(pid);
+/// Changes of the traced processes since the last poll.
+#[derive(Default)]
+pub(in crate::session) struct Changes {
+    /// Newly mapped allocators.
+    pub(in crate::session) allocators: Vec<(Pid, Allocator)>,
+    /// Processes that mapped an allocator before it was probed, once for each allocator.
+    pub(in crate::session) late: Vec<Pid>,
+    /// Processes with a new mapping, or after an exec.
+    pub(in crate::session) remapped: BTreeSet<Pid>,
+}
+
+impl ProcessTracker {
+    /// Applies the mmap events since the last call.
+    pub(in crate::session) fn poll(&mut self) -> Changes {
+        let mut events = Vec::new();
+        let drained = match &mut self.events {
+            Some(source) => source.drain(|event| events.push(event)),
+            None => Ok(0),
+        };
+        let mut changes = Changes::default();
+        for event in events {
+            self.apply(event, &mut changes);
         }
-        let time = Duration::from_nanos(notice.time_ns).saturating_sub(self.clock_start);
+        match drained {
+            Ok(0) => {}
+            Ok(lost) => self.read_again(lost, &mut changes),
+            Err(error) => log::warn!("cannot read perf mmap events: {error}"),
+        }
+        changes
+    }
+
+    fn apply(&mut self, event: MmapEvent, changes: &mut Changes) {
+        let pid = event.pid;
+        let counts = self.start.is_some_and(|start| Duration::from_nanos(event.time_ns) >= start);
+        let remaps = matches!(event.kind, MmapEventKind::Mapped { .. } | MmapEventKind::Exec { .. });
+        if remaps && self.is_traced(pid) {
+            changes.remapped.insert(pid);
+        }
+        let time = Duration::from_nanos(event.time_ns).saturating_sub(self.clock_start);
         let at = Tick::at(time);
-        let mut runs_another = false;
-        let kind = match notice.kind {
+        let mut is_exec = false;
+        let kind = match event.kind {
             MmapEventKind::Mapped { start, end, offset, path, identity, .. } => {
                 let object = self.resolve(pid, &path, identity);
                 if let Some(object) = &object {
-                    self.look_at(pid, object, &mut news.allocators);
-                    self.look_when(pid, object, Duration::from_nanos(notice.time_ns), news);
+                    self.add_new_allocators(pid, object, &mut changes.allocators);
+                    self.count_late(pid, object, Duration::from_nanos(event.time_ns), changes);
                 }
                 ProcessEventKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
             }
             MmapEventKind::Exec { comm } => {
-                self.new_programs.insert(pid);
-                // Whoever starts it gives it its user and its control group before.
-                runs_another = true;
-                if has_books {
+                self.awaiting_exe.insert(pid);
+                is_exec = true;
+                if counts {
                     ProcessEventKind::Exec { comm, at }
                 } else {
                     self.registry.forget(pid);
                     ProcessEventKind::Comm { comm }
                 }
             }
-            // Only the first thread's name is the process'.
-            MmapEventKind::Comm { .. } if notice.tid.0 != pid.0 && !self.names_threads => return,
-            MmapEventKind::Comm { comm } if notice.tid.0 != pid.0 => {
-                ProcessEventKind::Thread { tid: notice.tid, name: comm }
+            // Only the main thread's name is the name of the process.
+            MmapEventKind::Comm { .. } if event.tid.0 != pid.0 && !self.records_thread_names => return,
+            MmapEventKind::Comm { comm } if event.tid.0 != pid.0 => {
+                ProcessEventKind::Thread { tid: event.tid, name: comm }
             }
             MmapEventKind::Comm { comm } => ProcessEventKind::Comm { comm },
             MmapEventKind::Fork { parent } => {
@@ -56,21 +86,22 @@ impl Followed {
                 }
                 ProcessEventKind::Forked { parent, at }
             }
-            MmapEventKind::Exit if !has_books => return self.registry.forget(pid),
+            MmapEventKind::Exit if !counts => return self.registry.forget(pid),
             MmapEventKind::Exit => ProcessEventKind::Exited { at },
         };
         self.registry.apply(ProcessEvent { pid, kind });
-        if runs_another {
-            self.look(pid);
+        if is_exec {
+            // A launcher sets user and control group before the exec.
+            self.read_metadata(pid);
         }
     }
 
     fn resolve(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {
-        // `//anon` and its like are memory without a file.
+        // `//anon` and similar names are memory without a file.
         if path.as_os_str().as_encoded_bytes().starts_with(b"//") {
             return None;
         }
-        if self.new_programs.remove(&pid) {
+        if self.awaiting_exe.remove(&pid) {
             self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Exe { exe: path.to_owned() } });
         }
         let (build_id, inode) = match identity {
@@ -80,9 +111,15 @@ impl Followed {
         Some(self.objects.resolve(pid, path, build_id, inode))
     }
 
-    /// Lost notices may have been anybody's. What the traced processes have mapped is read again; only where one has
-    /// ended is something missing for good.
-    pub(super) fn make_up_for(&mut self, lost: u64, news: &mut News) {
+    fn count_late(&mut self, pid: Pid, object: &Object, time: Duration, changes: &mut Changes) {
+        if self.is_traced(pid) && self.allocators.count_late(pid, object, time) {
+            changes.late.push(pid);
+        }
+    }
+
+    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. Only the events of
+    /// processes that have exited are lost for good.
+    fn read_again(&mut self, lost: u64, changes: &mut Changes) {
         let pids: Vec<_> = match &self.traced {
             Some(traced) => traced.iter().copied().collect(),
             None => procfs::all_processes().unwrap_or_default(),
@@ -94,10 +131,10 @@ impl Followed {
             };
             let now = clock::monotonic();
             for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
-                self.look_at(pid, object, &mut news.allocators);
-                self.look_when(pid, object, now, news);
+                self.add_new_allocators(pid, object, &mut changes.allocators);
+                self.count_late(pid, object, now, changes);
             }
-            news.changed.insert(pid);
+            changes.remapped.insert(pid);
             let at = self.now();
             self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
         }

@@ -1,4 +1,4 @@
-//! What is known of the traced processes: what they run, what they have mapped, and which allocators they carry.
+//! State of the traced processes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -20,75 +20,62 @@ use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
 use crate::registry::Registry;
 use crate::session::clock;
 
-/// Follows the mappings of the traced processes.
-pub(in crate::session) struct Followed {
-    /// `None` where the kernel does not tell; then only what was mapped at the beginning is known.
+/// Tracks the mappings and the metadata of the traced processes.
+pub(in crate::session) struct ProcessTracker {
+    /// `None` if the kernel refuses perf mmap events: then only mappings from before the run are known.
     pub(super) events: Option<MmapEvents>,
     pub(super) objects: Objects,
     pub(super) registry: Registry,
-    /// The processes that are traced; `None`: all.
+    /// The traced processes; `None` for all. At most one entry for each pid of the system.
     pub(super) traced: Option<HashSet<Pid>>,
-    /// The allocators in what they have mapped.
     pub(in crate::session) allocators: Allocators,
-    /// Processes whose new program is the next file that they map.
-    pub(super) new_programs: HashSet<Pid>,
-    pub(super) belongings: MetadataReader,
-    /// The monotonic clock from which ticks are counted.
+    metadata: MetadataReader,
+    /// Processes after an exec, whose executable is the next file that they map.
+    pub(super) awaiting_exe: HashSet<Pid>,
+    /// Origin of ticks on the monotonic clock.
     pub(super) clock_start: Duration,
-    /// Whether the names of threads are kept.
-    pub(super) names_threads: bool,
+    pub(super) records_thread_names: bool,
+    /// Lost mmap events of processes that exited before their mappings could be read again.
     pub(super) lost: u64,
-    /// The monotonic clock when events began to count; `None`: they do not yet. What was there before has no books.
-    pub(super) begun: Option<Duration>,
+    /// Time on the monotonic clock since which events count; `None` before.
+    pub(super) start: Option<Duration>,
 }
 
-/// What has happened to the traced processes.
-#[derive(Default)]
-pub(in crate::session) struct News {
-    /// The allocators that they have newly mapped.
-    pub(in crate::session) allocators: Vec<(Pid, Allocator)>,
-    /// Those that had an allocator before it was probed, each as often as it had one.
-    pub(in crate::session) late: Vec<Pid>,
-    /// Those that have mapped something, or run another program.
-    pub(in crate::session) changed: BTreeSet<Pid>,
-}
-
-impl Followed {
-    /// Counts ticks from `clock_start` of the monotonic clock, and keeps what takes it to tell `parts` apart; `wanted` is
-    /// what the user has named.
-    pub(in crate::session) fn new(clock_start: Duration, parts: PartitionBy, wanted: UserHooks) -> Self {
+impl ProcessTracker {
+    /// Opens the mmap events. Ticks count from `clock_start` of the monotonic clock.
+    pub(in crate::session) fn new(clock_start: Duration, partition: PartitionBy, user_hooks: UserHooks) -> Self {
         let events = procfs::online_cpus()
             .and_then(|cpus| MmapEvents::open(&cpus))
-            .inspect_err(|error| log::warn!("the kernel does not tell of new mappings: {error}"))
+            .inspect_err(|error| log::warn!("perf mmap events are not available, new mappings are missed: {error}"))
             .ok();
         Self {
             events,
             objects: Objects::new(),
             registry: Registry::new(),
             traced: Some(HashSet::new()),
-            allocators: Allocators::new(wanted, parts == PartitionBy::Allocators),
-            new_programs: HashSet::new(),
-            belongings: MetadataReader::new(),
+            allocators: Allocators::new(user_hooks, partition == PartitionBy::Allocators),
+            metadata: MetadataReader::new(),
+            awaiting_exe: HashSet::new(),
             clock_start,
-            names_threads: parts == PartitionBy::Threads,
+            records_thread_names: partition == PartitionBy::Threads,
             lost: 0,
-            begun: None,
+            start: None,
         }
     }
 
-    /// Events count since `now`, by the monotonic clock.
-    pub(in crate::session) fn begin_at(&mut self, now: Duration) {
-        self.begun = Some(now);
-        self.allocators.begin();
+    /// Records that events count since `now` on the monotonic clock.
+    pub(in crate::session) fn start_at(&mut self, now: Duration) {
+        self.start = Some(now);
+        self.allocators.start();
     }
 
-    /// The store of the files that processes have mapped.
+    /// Returns the store of mapped files.
     pub(in crate::session) fn objects(&mut self) -> &mut Objects {
         &mut self.objects
     }
 
-    /// From now on hears of what `pid` maps.
-    pub(in crate::session) fn follow(&mut self, pid: Pid) {
+    /// Adds `pid` to the traced processes.
+    pub(in crate::session) fn track(&mut self, pid: Pid) {
         if let Some(traced) = &mut self.traced {
             traced.insert(pid);
         }
@@ -97,30 +84,30 @@ impl Followed {
         }
     }
 
-    /// From now on hears of what anybody maps; reads what these have mapped already, and returns the allocators in it, each
-    /// with one of those who have it.
-    pub(in crate::session) fn read_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
+    /// Tracks all processes and reads the mappings of `pids`. Returns the allocators in them, each with one process that
+    /// has it.
+    pub(in crate::session) fn track_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
         self.traced = None;
         if let Some(events) = &mut self.events {
             events.follow_all();
         }
         let mut allocators = Vec::new();
         for &pid in pids {
-            // Whoever has ended meanwhile is nobody's concern.
+            // Skip processes that have exited.
             if let Ok(image) = procfs::read_image(pid, &mut self.objects) {
                 for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
-                    self.look_at(pid, object, &mut allocators);
+                    self.add_new_allocators(pid, object, &mut allocators);
                 }
                 let at = self.now();
                 self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
-                self.look(pid);
+                self.read_metadata(pid);
             }
         }
         allocators
     }
 
-    /// The objects that processes have mapped, those first that most have.
-    pub(in crate::session) fn by_use(&self) -> Vec<Arc<Object>> {
+    /// Returns the mapped objects, those that most processes map first.
+    pub(in crate::session) fn objects_by_use(&self) -> Vec<Arc<Object>> {
         let mut users: HashMap<&Path, (usize, &Arc<Object>)> = HashMap::new();
         let mappings = self.registry.images().values().flat_map(|image| &image.mappings);
         for object in mappings.filter_map(|mapping| mapping.object.as_ref()) {
@@ -133,28 +120,27 @@ impl Followed {
         users.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
-    /// The processes that are traced and run, as far as that was read.
+    /// Returns the traced processes that have not exited.
     pub(in crate::session) fn running(&self) -> Vec<Pid> {
         let running = self.registry.images().iter().filter(|(_, image)| image.ended.is_none());
         running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
     }
 
-    /// Since ticks began.
+    /// Returns the time since ticks began.
     pub(super) fn now(&self) -> Duration {
         clock::monotonic().saturating_sub(self.clock_start)
     }
 
-    /// Whether `pid` is one of those whose mappings are followed.
     pub(in crate::session) fn is_traced(&self, pid: Pid) -> bool {
         self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
 
-    /// Reads what `pid` has mapped already.
-    pub(in crate::session) fn read(&mut self, pid: Pid) -> Result<&ProcessImage, ProcessError> {
+    /// Reads the mappings of `pid`.
+    pub(in crate::session) fn read_image(&mut self, pid: Pid) -> Result<&ProcessImage, ProcessError> {
         let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
-        self.look(pid);
+        self.read_metadata(pid);
         self.registry
             .images()
             .range(ImageId { pid, ordinal: 0 }..)
@@ -163,90 +149,69 @@ impl Followed {
             .ok_or(ProcessError::Exited(pid))
     }
 
-    /// The allocators in what `pid` has mapped, as far as that was read.
+    /// Surveys the objects that `pid` has mapped, as far as its mappings were read.
     pub(in crate::session) fn survey(&self, pid: Pid) -> Survey {
         self.image(pid).map_or_else(Survey::default, |image| self.allocators.survey(image))
     }
 
-    /// The allocators that a command may come to use.
+    /// Returns the allocators that a command may load.
     pub(in crate::session) fn candidates(&mut self, command: &OsStr) -> Candidates {
         self.allocators.candidates(command, &mut self.objects)
     }
 
-    /// Looks whose `pid` is, and what its threads are called.
-    pub(super) fn look(&mut self, pid: Pid) {
-        let belonging = self.belongings.of(pid);
-        if belonging == ProcessMetadata::default() {
+    /// Reads the user, the control group and the threads of `pid`.
+    pub(super) fn read_metadata(&mut self, pid: Pid) {
+        let metadata = self.metadata.of(pid);
+        if metadata == ProcessMetadata::default() {
             return;
         }
-        let ProcessMetadata { user, cgroup, threads } = belonging;
+        let ProcessMetadata { user, cgroup, threads } = metadata;
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Belongs { user, cgroup, threads } });
-        if self.names_threads {
+        if self.records_thread_names {
             for (tid, name) in procfs::thread_names(pid) {
                 self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Thread { tid, name } });
             }
         }
     }
 
-    /// Looks again at all of `snapshot`'s processes that still run: they may have moved, and have other threads.
-    pub(in crate::session) fn look_again(&mut self, snapshot: &Snapshot) {
+    /// Reads the metadata of the running processes of `snapshot` again: they may have changed their control group or their
+    /// threads.
+    pub(in crate::session) fn refresh_metadata(&mut self, snapshot: &Snapshot) {
         let runs = |id: &&ImageId| self.image(id.pid).is_some_and(|image| image.ended.is_none());
         let pids: BTreeSet<_> = snapshot.images.keys().filter(runs).map(|id| id.pid).collect();
         for pid in pids {
-            self.look(pid);
+            self.read_metadata(pid);
         }
     }
 
-    /// Takes up what has happened since the last call.
-    pub(in crate::session) fn poll(&mut self) -> News {
-        let mut notices = Vec::new();
-        let drained = match &mut self.events {
-            Some(events) => events.drain(|notice| notices.push(notice)),
-            None => Ok(0),
-        };
-        let mut news = News::default();
-        for notice in notices {
-            self.take(notice, &mut news);
-        }
-        match drained {
-            Ok(0) => {}
-            Ok(lost) => self.make_up_for(lost, &mut news),
-            Err(error) => log::warn!("notices of new mappings cannot be read: {error}"),
-        }
-        news
-    }
-
-    /// Adds the allocators in `object`, which `pid` has mapped, that are new to `found`.
-    pub(super) fn look_at(&mut self, pid: Pid, object: &Arc<Object>, found: &mut Vec<(Pid, Allocator)>) {
+    /// Appends the new allocators in `object`, which `pid` has mapped, to `new`.
+    pub(super) fn add_new_allocators(&mut self, pid: Pid, object: &Arc<Object>, new: &mut Vec<(Pid, Allocator)>) {
         if self.is_traced(pid) {
-            found.extend(self.allocators.find(pid, object).into_iter().map(|allocator| (pid, allocator)));
+            new.extend(self.allocators.find_new(pid, object).into_iter().map(|allocator| (pid, allocator)));
         }
     }
 
-    /// Notes whether `pid`, which has mapped `object` at `time`, came before the probes in it.
-    pub(super) fn look_when(&mut self, pid: Pid, object: &Object, time: Duration, news: &mut News) {
-        if self.is_traced(pid) && self.allocators.is_late(pid, object, time) {
-            news.late.push(pid);
-        }
-    }
-
-    /// The object that `pid` has mapped there, or the program that it runs.
-    pub(in crate::session) fn object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
+    /// Returns the object that `pid` maps at a range, or its executable.
+    pub(in crate::session) fn mapped_object(
+        &mut self,
+        pid: Pid,
+        range: Option<(AbsAddr, AbsAddr)>,
+    ) -> Option<Arc<Object>> {
         let Some((start, end)) = range else { return procfs::program_of(pid, &mut self.objects) };
         let mapped = procfs::object_at(pid, start, end, &mut self.objects);
-        // Where the process has ended, perhaps it was heard of in time.
+        // If the process has exited, its mmap events may have arrived before.
         mapped.or_else(|| {
             let mappings = &self.image(pid)?.mappings;
             mappings.iter().find(|mapping| mapping.start <= start && start < mapping.end)?.object.clone()
         })
     }
 
-    /// What a process that runs `program` could come to map as it begins.
-    pub(in crate::session) fn libraries(&mut self, program: &Object) -> Vec<Arc<Object>> {
-        loader::libraries(program, &mut self.objects)
+    /// Returns the libraries that `executable` may load at its start.
+    pub(in crate::session) fn libraries(&mut self, executable: &Object) -> Vec<Arc<Object>> {
+        loader::libraries(executable, &mut self.objects)
     }
 
-    /// Adds the traced processes that allocated nothing, so that a reader sees that they were looked at.
+    /// Adds the traced processes that allocated nothing to `snapshot`, so that the report lists them.
     pub(in crate::session) fn add_idle(&self, snapshot: &mut Snapshot) {
         for &pid in self.traced.iter().flatten() {
             let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
@@ -258,18 +223,17 @@ impl Followed {
         }
     }
 
-    /// What `pid` runs now, as far as that is known.
+    /// Returns the latest image of `pid`.
     pub(in crate::session) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         self.registry.images().range(all).next_back().map(|(_, image)| image)
     }
 
-    /// Every image seen.
     pub(in crate::session) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
         self.registry.images()
     }
 
-    /// What was lost in following.
+    /// Returns the lost mmap events and the images beyond the registry's bounds.
     pub(in crate::session) fn losses(&self) -> Losses {
         let mut losses = self.registry.losses().clone();
         losses.add(LossReason::MappingsLost, self.lost);

@@ -1,4 +1,4 @@
-//! Tables built beside the run, so that a large object keeps nobody waiting.
+//! Background thread that builds unwind tables, so that a large object does not delay the run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,57 +11,57 @@ use tokio::sync::Notify;
 use crate::eh_frame::{BuildJob, Built, Cache, build_all};
 use crate::model::Object;
 
-/// A thread that builds tables.
+/// A thread that builds unwind tables.
 pub(super) struct Builder {
-    /// Taken when the thread is to end.
-    wanted: Option<Sender<Arc<Object>>>,
+    /// `None` makes the thread end.
+    jobs: Option<Sender<Arc<Object>>>,
     built: Receiver<Built>,
     ready: Arc<Notify>,
-    /// Nobody waits for what has not been begun.
-    over: Arc<AtomicBool>,
+    /// Set when queued jobs are to be dropped.
+    stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Builder {
-    /// Starts the thread, which takes tables from `cache` where it has them.
+    /// Starts the thread, which uses tables from `cache` if it has them.
     pub(super) fn start(cache: Option<Arc<Cache>>) -> Self {
-        let (wanted, requests) = mpsc::channel::<Arc<Object>>();
+        let (jobs, queue) = mpsc::channel::<Arc<Object>>();
         let (sender, built) = mpsc::channel();
         let ready = Arc::new(Notify::new());
         let notify = Arc::clone(&ready);
-        let over = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&over);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stopped);
         let work = move || {
-            while let Ok(object) = requests.recv()
-                && !is_over.load(Ordering::Relaxed)
+            while let Ok(object) = queue.recv()
+                && !is_stopped.load(Ordering::Relaxed)
             {
-                let wanted = vec![BuildJob { object, users: 1 }];
-                build_all(wanted, 1, cache.as_deref(), |built| {
-                    // Whoever does not wait for it any more does not want it.
+                let job = vec![BuildJob { object, users: 1 }];
+                build_all(job, 1, cache.as_deref(), |built| {
+                    // Fails only after the builder was dropped.
                     let _ = sender.send(built);
                     notify.notify_one();
                 });
             }
         };
         let thread = thread::Builder::new().name(String::from("unwind tables")).spawn(work);
-        let thread = thread.inspect_err(|error| log::warn!("no thread for unwind tables: {error}")).ok();
-        Self { wanted: Some(wanted), built, ready, over, thread }
+        let thread = thread.inspect_err(|error| log::warn!("cannot start a thread for unwind tables: {error}")).ok();
+        Self { jobs: Some(jobs), built, ready, stopped, thread }
     }
 
-    /// Has the object's table built.
-    pub(super) fn want(&self, object: Arc<Object>) {
-        if let Some(wanted) = &self.wanted {
-            // Without a thread there is no table; the stacks say so.
-            let _ = wanted.send(object);
+    /// Queues the object.
+    pub(super) fn queue(&self, object: Arc<Object>) {
+        if let Some(jobs) = &self.jobs {
+            // Without a thread there is no table, which the end of each stack shows.
+            let _ = jobs.send(object);
         }
     }
 
-    /// A table that was built.
+    /// Returns the next finished table.
     pub(super) fn next(&self) -> Option<Built> {
         self.built.try_recv().ok()
     }
 
-    /// Tells that there is one.
+    /// Returns the notification that a table is finished.
     pub(super) fn ready(&self) -> Arc<Notify> {
         Arc::clone(&self.ready)
     }
@@ -69,10 +69,10 @@ impl Builder {
 
 impl Drop for Builder {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        drop(self.wanted.take());
+        self.stopped.store(true, Ordering::Relaxed);
+        drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there has been said already.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The unwind tables of a run: those that are in place before events count, and those that are asked for meanwhile.
+//! Unwind tables during a run: prepared before events count, and built on request.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, RawFd};
@@ -6,112 +6,116 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::publisher::Unwinding;
-use crate::eh_frame as unwind;
+use super::publisher::TablePublisher;
+use crate::eh_frame;
 use crate::eh_frame::Cache;
 use crate::kernel::Kernel;
 use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use crate::model::Pid;
 use crate::session::config::{Config, Target};
-use crate::session::error::Error;
-use crate::session::error::from_engines;
-use crate::session::select::Subject;
-use crate::session::track::Followed;
+use crate::session::error::{Error, from_engines};
+use crate::session::select::Targets;
+use crate::session::track::ProcessTracker;
 
-/// Where many processes are traced, so many objects have their unwind tables before events count, those of most use; the
-/// others get theirs beside the run.
-const AT_ONCE: usize = 48;
+/// Number of objects whose tables are built before events count if many processes are traced, most used first. The background
+/// thread builds the others.
+const PREPARED: usize = 48;
 
-/// The tables by which the targets' stacks are walked.
-pub(in crate::session) struct Tables {
-    unwinding: Unwinding,
-    /// What the kernel half asks for; `None` where it does not.
-    wanted: Option<TableRequestReader>,
+/// The unwind tables of a run.
+pub(in crate::session) struct UnwindTables {
+    publisher: TablePublisher,
+    /// `None` if the BPF programs do not request tables.
+    requests: Option<TableRequestReader>,
     takes_stacks: bool,
 }
 
-impl Tables {
-    /// Has the tables in place of what the targets have mapped, or will map as they begin.
+impl UnwindTables {
+    /// Publishes the tables of the objects that the targets have mapped or may load at their start.
     pub(in crate::session) fn prepare(
         config: &Config,
         kernel: &mut Kernel,
-        subject: &Subject,
-        followed: &Followed,
+        targets: &Targets,
+        tracker: &ProcessTracker,
     ) -> Result<Self, Error> {
-        let mut unwinding = Unwinding::new(tables_cache());
+        let mut publisher = TablePublisher::new(open_cache());
         let takes_stacks = config.max_depth > 0;
         if takes_stacks {
-            unwinding.begin(kernel);
-            unwinding.prepare(kernel, subject.objects.iter());
-            for pid in subject.pids() {
-                if let Some(image) = followed.image(pid) {
-                    unwinding.update(kernel, pid, image);
+            publisher.publish_vdso(kernel);
+            publisher.build_now(kernel, targets.objects.iter());
+            for pid in targets.pids() {
+                if let Some(image) = tracker.image(pid) {
+                    publisher.publish_process(kernel, pid, image);
                 }
             }
             if matches!(config.target, Target::Selected(_)) {
-                let objects = followed.by_use();
-                let (first, later) = objects.split_at(objects.len().min(AT_ONCE));
-                unwinding.prepare(kernel, first.iter());
-                unwinding.foresee(kernel, later);
+                let objects = tracker.objects_by_use();
+                let (first, others) = objects.split_at(objects.len().min(PREPARED));
+                publisher.build_now(kernel, first.iter());
+                publisher.prefetch(kernel, others);
             }
         }
-        let wanted = kernel.take_wanted().map_err(|error| from_engines::kernel(None, error))?;
-        Ok(Self { unwinding, wanted, takes_stacks })
+        let requests = kernel.take_wanted().map_err(|error| from_engines::kernel(None, error))?;
+        Ok(Self { publisher, requests, takes_stacks })
     }
 
-    /// Becomes readable when the kernel half asks for something.
-    pub(in crate::session) fn wanted_fd(&self) -> Option<RawFd> {
-        self.wanted.as_ref().map(AsRawFd::as_raw_fd)
+    /// Returns the descriptor that becomes readable with each request.
+    pub(in crate::session) fn requests_fd(&self) -> Option<RawFd> {
+        self.requests.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Tells when a table has been built.
+    /// Returns the notification that a table was built.
     pub(in crate::session) fn ready(&self) -> Arc<Notify> {
-        self.unwinding.ready()
+        self.publisher.ready()
     }
 
-    /// Gives the kernel half the tables that it has asked for, and those that have been built since.
-    pub(in crate::session) fn give(&mut self, kernel: &mut Kernel, followed: &mut Followed) {
-        if let Some(wanted) = &mut self.wanted {
+    /// Answers the requests of the BPF programs, and publishes the tables that were built since.
+    pub(in crate::session) fn serve(&mut self, kernel: &mut Kernel, tracker: &mut ProcessTracker) {
+        if let Some(reader) = &mut self.requests {
             let mut requests = Vec::new();
-            wanted.drain(|wanted| requests.push(wanted));
+            reader.drain(|request| requests.push(request));
             for TableRequest { object, pid, range } in requests {
-                let mapped = followed.object(pid, range);
-                // A program maps its libraries next.
+                let mapped = tracker.mapped_object(pid, range);
+                // An executable loads its libraries next.
                 let libraries = match &mapped {
-                    Some(program) if range.is_none() => followed.libraries(program),
+                    Some(executable) if range.is_none() => tracker.libraries(executable),
                     _ => Vec::new(),
                 };
-                self.unwinding.want(kernel, object, mapped);
-                self.unwinding.foresee(kernel, &libraries);
+                self.publisher.request(kernel, object, mapped);
+                self.publisher.prefetch(kernel, &libraries);
             }
         }
-        self.unwinding.take_built(kernel);
+        self.publisher.publish_built(kernel);
     }
 
-    /// The processes `changed` have mapped something, or run another program.
-    pub(in crate::session) fn update(&mut self, kernel: &mut Kernel, followed: &Followed, changed: BTreeSet<Pid>) {
+    /// Publishes the mappings of processes that have mapped something or run another executable.
+    pub(in crate::session) fn update(
+        &mut self,
+        kernel: &mut Kernel,
+        tracker: &ProcessTracker,
+        remapped: BTreeSet<Pid>,
+    ) {
         if kernel.tables().finds_mappings() {
-            // What the programs remember of the process' addresses may not be there any more.
-            changed.into_iter().for_each(|pid| kernel.tables().drop_process(pid));
+            // The BPF programs cache mappings of a process, which may be stale.
+            remapped.into_iter().for_each(|pid| kernel.tables().drop_process(pid));
             return;
         }
-        for pid in changed.into_iter().filter(|_| self.takes_stacks) {
-            if let Some(image) = followed.image(pid) {
-                self.unwinding.update(kernel, pid, image);
+        for pid in remapped.into_iter().filter(|_| self.takes_stacks) {
+            if let Some(image) = tracker.image(pid) {
+                self.publisher.publish_process(kernel, pid, image);
             }
         }
     }
 }
 
-/// The unwind tables kept on disk. Without them each run builds its own.
-fn tables_cache() -> Option<Cache> {
+/// Opens the cache of unwind tables on disk. Without it, each run builds its own tables.
+fn open_cache() -> Option<Cache> {
     // SAFETY: the call only reads the process' credentials.
     let user = unsafe { libc::geteuid() };
-    let cache = unwind::directory(|name| std::env::var_os(name)).map(|folder| Cache::open(&folder, user));
+    let cache = eh_frame::directory(|name| std::env::var_os(name)).map(|folder| Cache::open(&folder, user));
     match cache? {
         Ok(cache) => Some(cache),
         Err(error) => {
-            log::debug!("unwind tables are not kept: {error}");
+            log::debug!("no cache of unwind tables: {error}");
             None
         }
     }

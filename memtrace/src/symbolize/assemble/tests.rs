@@ -2,11 +2,11 @@ use proptest::prelude::*;
 
 use std::collections::BTreeSet;
 
-use super::super::Symbolizer;
+use super::super::{Symbolized, Symbolizer};
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, FileOffset, ImageEnd, LossReason, Mapping, Name, Object, Pid, Snapshot, Stack, StackId, StackKey,
-    StackUsage, Stacks, Tid, Usage, User,
+    AbsAddr, Amount, FileOffset, ImageEnd, LossReason, Losses, Mapping, Name, Object, Pid, Profile, RunFacts, Snapshot,
+    Stack, StackId, StackKey, StackUsage, Stacks, Tid, Usage, User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -72,7 +72,8 @@ fn profile_by(
             frames[place] = in_object(object.path.to_str().unwrap(), offset).into();
         }
     }
-    profile(snapshot.images.clone(), images, &paths, frames, window)
+    let named = name_stacks(snapshot.images.clone(), images, &paths, frames, window);
+    Symbolized::new(named, Vec::new(), Losses::default()).into_profile(RunFacts::default())
 }
 
 /// The profile where, in every image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions inlined.
@@ -338,7 +339,8 @@ fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
         (id(4, 0), ProcessImage { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
         (id(9, 0), ProcessImage::default()),
     ]);
-    let profile = Symbolizer::new().profile(snapshot.clone(), &images, &(Tick(0)..Tick(1)));
+    let profile = Symbolizer::new().symbolize(snapshot.clone(), &images, &(Tick(0)..Tick(1)));
+    let profile = profile.into_profile(RunFacts::default());
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
         ended: Some(ImageEnd::Exec),

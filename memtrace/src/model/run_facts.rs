@@ -1,0 +1,34 @@
+//! Facts of a run that reports show and that are not in its snapshot.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{AllocatorId, Amount, CgroupId, Cost, EventClass, MemcgMemory, MachineReclaim};
+
+/// Facts of a run for the profile of one event class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunFacts {
+    /// The event class of the profile.
+    pub class: EventClass,
+    /// One page in this number is traced; 0 if pages are not traced.
+    pub page_sample: u32,
+    /// Duration of the trace.
+    pub duration: Duration,
+    /// Names of allocators, if blocks are grouped by them.
+    pub allocators: BTreeMap<AllocatorId, String>,
+    /// Paths of the control groups of OOM kills that still exist.
+    pub killed_cgroups: BTreeMap<CgroupId, String>,
+    /// Reclaim of the whole machine, if it was traced.
+    pub reclaim: Option<MachineReclaim>,
+    /// Path and memory of the control groups in which processes waited.
+    pub cgroups: BTreeMap<CgroupId, (PathBuf, MemcgMemory)>,
+    /// Allocations that the size filter dropped.
+    pub filtered: Amount,
+    /// Minimum age of blocks that count as live.
+    pub older: Option<Duration>,
+    /// Notes for the reader, such as allocators that were not traced.
+    pub notes: Vec<String>,
+    /// Cost of tracing.
+    pub cost: Cost,
+}

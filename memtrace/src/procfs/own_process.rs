@@ -1,0 +1,25 @@
+//! memtrace's own process: capabilities, namespaces and descriptors.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Returns memtrace's status, as in proc_pid_status(5).
+pub(crate) fn own_status() -> Option<String> {
+    fs::read_to_string("/proc/self/status").ok()
+}
+
+/// Returns the uid map of memtrace's user namespace.
+pub(crate) fn own_uid_map() -> Option<String> {
+    fs::read_to_string("/proc/self/uid_map").ok()
+}
+
+/// Returns memtrace's pid namespace, as in `pid:[4026531836]`.
+pub(crate) fn own_pid_namespace() -> Option<String> {
+    fs::read_link("/proc/self/ns/pid").ok().map(|link| link.to_string_lossy().into_owned())
+}
+
+/// Returns a path that opens the file of a descriptor again, as long as that is open.
+pub(crate) fn descriptor_path(descriptor: &impl AsRawFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string())
+}

@@ -1,0 +1,270 @@
+//! A run in progress: probes, shards and the tracking of processes.
+
+use std::time::{Duration, Instant};
+
+use super::detach::Detach;
+use super::reports::{FinishedTrace, Reports};
+use super::ring_source::RingSource;
+use super::setup::Setup;
+use super::snapshots;
+use super::wait::{Due, WakeupSources};
+use crate::allocators::Allocator;
+use crate::kernel::{self, Kernel, Probes, ProcessFilter};
+use crate::ledger;
+use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick};
+use crate::pipeline::{Books, Shards};
+use crate::session::config::Config;
+use crate::session::error::{Error, from_engines};
+use crate::session::observer::{Observer, Progress};
+use crate::session::outcome::Outcome;
+use crate::session::sample::{PageReader, ReclaimReader};
+use crate::session::select::{AllocatorProbes, Targets};
+use crate::session::track::{Changes, ProcessTracker};
+use crate::session::unwind_tables::UnwindTables;
+use crate::session::{clock, malloc_trim};
+
+/// The most stacks, and the most processes, in each shard.
+const MAX_STACKS: u32 = 1 << 20;
+const MAX_PROCESSES: u32 = 1 << 18;
+
+/// BPF programs are timed in one tick of this number, since timing costs time itself.
+const TIMED_EVERY: u32 = 10;
+
+/// A run in progress. Dropping it removes its probes.
+pub(super) struct Trace {
+    kernel: Kernel,
+    probes: Probes,
+    /// Probes in memtrace itself, which measured the cost of a probe. They are removed with the others, since that takes a
+    /// while.
+    own_probes: Probes,
+    shards: Shards,
+    tracker: ProcessTracker,
+    tables: UnwindTables,
+    /// `None` if reclaim events are not traced.
+    reclaim: Option<ReclaimReader>,
+    /// `None` if neither page faults nor mappings are traced.
+    pages: Option<PageReader>,
+    targets: Targets,
+    filter: ProcessFilter,
+    /// Origin of ticks on the monotonic clock.
+    clock_start: Duration,
+    start: Instant,
+    start_tick: Tick,
+    /// Time and number of events of the last progress report.
+    shown: (Instant, u64),
+    ticks: u32,
+    complete: bool,
+    /// Processes that mapped an allocator before it was probed.
+    late: Losses,
+}
+
+impl Trace {
+    /// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead before that.
+    ///
+    /// # Errors
+    ///
+    /// Probes that are in place are removed when this returns.
+    pub(super) fn start(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
+        kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
+        let clock_start = clock::monotonic();
+        let mut tracker = ProcessTracker::new(clock_start, config.by.parts(), config.user_hooks.clone());
+        let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
+        let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
+        let setup = Setup::load(config, clock_start, &targets, &allocators, &mut tracker)?;
+        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate } = setup;
+        let settings = ledger::Settings {
+            blocks: config.max_live,
+            stacks: MAX_STACKS,
+            processes: MAX_PROCESSES,
+            track_peak: config.metric == Metric::PeakBytes,
+            older: config.older,
+            parts: config.by.parts(),
+        };
+        let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events)
+            .map_err(|error| Error::Failed(error.to_string()))?;
+        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &tracker)?;
+        for allocator in &allocators {
+            let placed = allocator.place(&mut kernel, &mut probes);
+            placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
+        }
+        kernel.open().map_err(|error| from_engines::kernel(None, error))?;
+        tracker.start_at(clock::monotonic());
+        // A command's pages from before its exec belong to memtrace.
+        let running = targets.ran_before().then(|| tracker.running()).into_iter().flatten();
+        let pages = PageReader::start(config, running);
+        let reclaim = ReclaimReader::start(config);
+        if let Some(pid) = targets.first_exited() {
+            return Err(Error::Ended { pid });
+        }
+        for line in &estimate {
+            observer.note(line);
+        }
+        let start = Instant::now();
+        Ok(Self {
+            kernel,
+            probes,
+            own_probes,
+            shards,
+            tracker,
+            tables,
+            reclaim,
+            pages,
+            targets,
+            filter,
+            clock_start,
+            start,
+            start_tick: Tick::at(clock::monotonic().saturating_sub(clock_start)),
+            shown: (start, 0),
+            ticks: 0,
+            complete: true,
+            late: Losses::default(),
+        })
+    }
+
+    /// Returns the descriptors and notifications to wait for during the run.
+    pub(super) fn wakeup_sources(&mut self) -> Result<WakeupSources, Error> {
+        let failed = |error| Error::Failed(format!("cannot wait for the targets: {error}"));
+        Ok(WakeupSources {
+            pidfds: self.targets.pidfds().map_err(failed)?,
+            table_requests: self.tables.requests_fd(),
+            table_built: self.tables.ready(),
+            // A new allocator has to be probed before it returns many blocks. If the kernel cannot look up VMAs, stacks in
+            // new mappings need their tables soon too.
+            polls_mappings: self.targets.probe_site.is_some() || !self.kernel.tables().finds_mappings(),
+        })
+    }
+
+    /// Lets the command run, if there is one.
+    pub(super) fn release_command(&mut self) -> Result<(), Error> {
+        self.targets.release()
+    }
+
+    /// Describes the targets and probes: `to pid 4711 (redis-server), 12 probes`.
+    pub(super) fn description(&self) -> String {
+        format!("to {}, {} probes", self.targets.name, self.probes.len())
+    }
+
+    pub(super) fn notes(&self) -> &[String] {
+        &self.targets.notes
+    }
+
+    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer) {
+        match due {
+            Due::Mappings => self.update_mappings(observer),
+            Due::Tick => self.tick(observer),
+        }
+    }
+
+    fn tick(&mut self, observer: &mut dyn Observer) {
+        self.ticks = self.ticks.wrapping_add(1);
+        self.kernel.time_programs(self.ticks % TIMED_EVERY == 1);
+        self.update_mappings(observer);
+        self.kernel.flush_log();
+        let now = Instant::now();
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.tick(now, &self.kernel);
+        }
+        let progress = self.shards.progress();
+        let (before, events) = self.shown;
+        let passed = now.duration_since(before).as_secs_f64().max(f64::EPSILON);
+        self.shown = (now, progress.events);
+        observer.progress(&Progress {
+            elapsed: now.duration_since(self.start),
+            live: progress.live,
+            events: progress.events,
+            events_per_second: progress.events.saturating_sub(events) as f64 / passed,
+            lost: progress.lost + self.kernel.counters().losses.total(),
+        });
+    }
+
+    /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
+    fn update_mappings(&mut self, observer: &mut dyn Observer) {
+        self.tables.serve(&mut self.kernel, &mut self.tracker);
+        let Changes { allocators, late, remapped } = self.tracker.poll();
+        if self.targets.probe_site.is_some() {
+            let late = late.into_iter().filter(|&pid| self.is_selected(pid)).count();
+            self.late.add(LossReason::AllocatorLate, late as u64);
+        }
+        for (pid, allocator) in allocators {
+            self.probe(pid, &allocator, observer);
+        }
+        self.tables.update(&mut self.kernel, &self.tracker, remapped);
+    }
+
+    fn is_selected(&self, pid: Pid) -> bool {
+        is_selected(&self.filter, &self.tracker, pid)
+    }
+
+    /// Probes an allocator that `pid` has newly mapped.
+    fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
+        let Some(probe_site) = self.targets.probe_site else { return };
+        let is_selected = self.is_selected(pid);
+        let scope = self.targets.scope(pid);
+        let id = self.tracker.allocators.id(allocator);
+        let Some(new) = AllocatorProbes::new(pid, scope, allocator, id, probe_site) else { return };
+        let path = allocator.object.path.display();
+        let placed = new.place(&mut self.kernel, &mut self.probes);
+        self.complete &= placed.is_ok() || !is_selected;
+        self.tracker.allocators.set_probed(allocator);
+        let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
+        let note = format!("process {pid} has mapped another allocator, {path}: {result}");
+        if is_selected {
+            observer.note(&note);
+            self.targets.notes.push(note);
+        }
+    }
+
+    /// Stops counting events, writes the reports and starts to remove the probes.
+    pub(super) fn finish(
+        mut self,
+        config: &Config,
+        reports: Reports,
+        observer: &mut dyn Observer,
+    ) -> Result<(Outcome, Detach), Error> {
+        if let Err(error) = self.kernel.close() {
+            log::warn!("{error}");
+            self.complete = false;
+        }
+        let duration = self.start.elapsed();
+        let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
+        self.update_mappings(observer);
+        self.kernel.flush_log();
+        let counters = self.kernel.counters();
+        let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
+        let programs = self.kernel.program_time();
+        let Books { snapshots, events, failures } = self.shards.finish(now);
+        for failure in failures {
+            log::warn!("{failure}; its events are missing from the report");
+            self.complete = false;
+        }
+        malloc_trim::trim();
+        let losses = [&counters.losses, &self.late];
+        let is_selected = |tracker: &ProcessTracker, pid| is_selected(&self.filter, tracker, pid);
+        let tracker = &mut self.tracker;
+        let snapshots =
+            snapshots::complete(snapshots, &losses, tracker, self.pages.as_ref(), self.start_tick, &is_selected);
+        self.probes.join(self.own_probes);
+        // Detach before symbolization, so that the targets run at full speed again.
+        let detach = Detach::start(self.probes);
+        let finished = FinishedTrace {
+            name: &self.targets.name,
+            notes: &self.targets.notes,
+            tracker: &self.tracker,
+            counters: &counters,
+            programs: &programs,
+            reclaim,
+            events,
+            window: self.start_tick..now,
+            duration,
+        };
+        let losses = reports.write(config, snapshots, finished, observer)?;
+        let command = self.targets.command_end();
+        Ok((Outcome { losses, command, complete: self.complete }, detach))
+    }
+}
+
+/// Returns true if the BPF programs trace `pid`, as far as its attributes are known.
+fn is_selected(filter: &ProcessFilter, tracker: &ProcessTracker, pid: Pid) -> bool {
+    let comm = tracker.image(pid).map(|image| image.comm.as_str());
+    filter.selects(pid, comm)
+}

@@ -1,0 +1,20 @@
+//! Allocators of a process that memtrace does not trace.
+
+use crate::allocators::{SkipReason, Survey, Verdict};
+use crate::model::Pid;
+
+/// Describes the allocations of a process that tracing will miss.
+pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
+    let mut gaps = Vec::new();
+    for allocator in &survey.allocators {
+        let path = allocator.object.path.display();
+        if !allocator.is_supported() {
+            gaps.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
+        }
+        let skipped = allocator.skipped.iter().filter(|skipped| skipped.reason == SkipReason::Throws);
+        gaps.extend(skipped.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.symbol, skipped.reason)));
+    }
+    let go = survey.looked_at.iter().filter(|examined| examined.verdict == Verdict::Go);
+    gaps.extend(go.map(|examined| format!("process {pid}: {examined}")));
+    gaps
+}

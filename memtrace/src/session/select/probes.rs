@@ -1,0 +1,55 @@
+//! Probes of one allocator.
+
+use std::path::PathBuf;
+
+use crate::allocators::{Allocator, FoundFunction};
+use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope};
+use crate::model::{AllocatorId, Pid};
+use crate::probe_site::Cost as SiteCost;
+use crate::session::config::ProbeSite;
+
+/// Probes of one allocator in one process, or in all processes.
+pub(in crate::session) struct AllocatorProbes {
+    /// The process that error messages name.
+    pub(in crate::session) pid: Pid,
+    pub(in crate::session) scope: Scope,
+    pub(in crate::session) object: PathBuf,
+    /// Probe of each function with the cost of a hit, most called function first.
+    pub(in crate::session) probes: Vec<(Probe, SiteCost)>,
+}
+
+impl AllocatorProbes {
+    /// Returns the probes of all functions of `allocator`; `None` if its file is not open.
+    pub(in crate::session) fn new(
+        pid: Pid,
+        scope: Scope,
+        allocator: &Allocator,
+        id: AllocatorId,
+        probe_site: ProbeSite,
+    ) -> Option<Self> {
+        let object = allocator.object.handle.clone()?;
+        let probe = |found: &FoundFunction| {
+            let summary = found.summary(&allocator.object.path);
+            let (offset, cost) = match probe_site {
+                ProbeSite::Best => {
+                    log::debug!("process {pid}: {summary}: {}", found.site.reason);
+                    (found.site.file_offset, found.site.cost)
+                }
+                ProbeSite::Entry => {
+                    log::debug!("process {pid}: at the entry (--probe-site entry) instead of {summary}");
+                    // The best site is the entry whenever the kernel emulates the entry's instruction.
+                    let cost = if found.site.offset == 0 { found.site.cost } else { SiteCost::Stepped };
+                    (found.file_offset, cost)
+                }
+            };
+            (Probe { signature: found.signature, offset, return_sites: found.return_sites.clone(), allocator: id }, cost)
+        };
+        Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
+    }
+
+    /// Places the probes that are not in place yet.
+    pub(in crate::session) fn place(&self, kernel: &mut Kernel, probes: &mut Probes) -> Result<(), KernelError> {
+        let new: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
+        kernel.place(probes, self.scope, &self.object, &new)
+    }
+}

@@ -1,0 +1,67 @@
+//! Numbers of allocators, which BPF programs add to allocation events.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use crate::model::AllocatorId;
+
+/// Number and name of each allocator object.
+#[derive(Debug, Default)]
+pub(super) struct AllocatorIds {
+    by_object: HashMap<PathBuf, AllocatorId>,
+    names: BTreeMap<AllocatorId, String>,
+}
+
+impl AllocatorIds {
+    /// Numbers the allocator in the object at `handle`, which is of `kind` and mapped from `path`. After 65,535 objects,
+    /// further ones get [`AllocatorId::UNKNOWN`].
+    pub(super) fn assign(&mut self, handle: &Path, kind: &str, path: &Path) -> AllocatorId {
+        if let Some(&id) = self.by_object.get(handle) {
+            return id;
+        }
+        // The first is 1: 0 is `UNKNOWN`.
+        let Ok(number) = u16::try_from(self.by_object.len() + 1) else { return AllocatorId::UNKNOWN };
+        let id = AllocatorId(number);
+        self.by_object.insert(handle.to_owned(), id);
+        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        let name = if file == kind { file.into_owned() } else { format!("{kind} ({file})") };
+        self.names.insert(id, name);
+        id
+    }
+
+    /// Returns the number assigned to the object at `handle`.
+    pub(super) fn get(&self, handle: &Path) -> AllocatorId {
+        self.by_object.get(handle).copied().unwrap_or(AllocatorId::UNKNOWN)
+    }
+
+    pub(super) const fn names(&self) -> &BTreeMap<AllocatorId, String> {
+        &self.names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_keeps_its_number_and_first_name() {
+        let mut ids = AllocatorIds::default();
+        let mut assign = |handle: &str, kind, path: &str| ids.assign(Path::new(handle), kind, Path::new(path)).0;
+        assert_eq!(assign("/proc/self/fd/7", "glibc", "/usr/lib/libc.so.6"), 1);
+        assert_eq!(assign("/proc/self/fd/9", "libjemalloc.so.2", "/opt/libjemalloc.so.2"), 2);
+        assert_eq!(assign("/proc/self/fd/7", "glibc", "/lib/libc.so.6"), 1);
+        let names: Vec<_> = ids.names().values().map(String::as_str).collect();
+        assert_eq!(names, ["glibc (libc.so.6)", "libjemalloc.so.2"]);
+    }
+
+    #[test]
+    fn allocators_beyond_the_last_number_are_unknown() {
+        let mut ids = AllocatorIds::default();
+        let mut assign = |nth: u32| ids.assign(Path::new(&nth.to_string()), "glibc", Path::new("/libc.so.6"));
+        for nth in 1..=u32::from(u16::MAX) {
+            assert_eq!(assign(nth), AllocatorId(nth as u16));
+        }
+        assert_eq!(assign(1 << 20), AllocatorId::UNKNOWN);
+        assert_eq!(assign(7), AllocatorId(7));
+    }
+}

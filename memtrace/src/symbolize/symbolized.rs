@@ -1,0 +1,65 @@
+//! A snapshot with names, and the profile made of it.
+
+use super::assemble::NamedStacks;
+use crate::model::{MemcgProfile, Losses, OomKill, Profile, RunFacts};
+
+/// A snapshot with names. Together with the facts of the run it becomes a [`Profile`].
+#[derive(Debug)]
+pub struct Symbolized {
+    named: NamedStacks,
+    oom_kills: Vec<OomKill>,
+    losses: Losses,
+}
+
+impl Symbolized {
+    pub(super) const fn new(named: NamedStacks, oom_kills: Vec<OomKill>, losses: Losses) -> Self {
+        Self { named, oom_kills, losses }
+    }
+
+    /// Returns the number of allocations of all processes.
+    #[must_use]
+    pub fn allocations(&self) -> u64 {
+        self.named.processes.iter().map(|process| process.total.alloc.count).sum()
+    }
+
+    /// Returns the complete profile.
+    #[must_use]
+    pub fn into_profile(self, run: RunFacts) -> Profile {
+        let Self { named: NamedStacks { processes, stacks, frames, stalls }, oom_kills, losses } = self;
+        let RunFacts {
+            class,
+            page_sample,
+            duration,
+            allocators,
+            killed_cgroups,
+            reclaim,
+            cgroups,
+            filtered,
+            older,
+            notes,
+            cost,
+        } = run;
+        let cgroup = |(id, stalls)| {
+            let (path, memory) = Option::and_then(id, |id| cgroups.get(&id)).cloned().unzip();
+            MemcgProfile { id, path: path.map(|path| path.to_string_lossy().into_owned()), stalls, memory }
+        };
+        Profile {
+            class,
+            page_sample,
+            duration,
+            processes,
+            stacks,
+            frames,
+            allocators,
+            oom_kills,
+            cgroup_paths: killed_cgroups,
+            cgroups: stalls.into_iter().map(cgroup).collect(),
+            reclaim,
+            losses,
+            filtered,
+            older,
+            notes,
+            cost,
+        }
+    }
+}
