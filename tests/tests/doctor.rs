@@ -61,7 +61,7 @@ fn allocator_lists_every_hooked_function_that_nm_shows() {
         let names = hooked.detail.strip_prefix(&format!("{library}: ")).expect("the library's path comes first");
         let hooked_names: BTreeSet<_> = names.split(", ").flat_map(|one| one.split(" = ")).map(str::to_owned).collect();
         assert_eq!((hooked.verdict.as_str(), &hooked_names), ("ok", &defined_by_nm(&library)));
-        let names = lacking.detail.strip_prefix("does not have ").expect("a list of functions");
+        let names = lacking.detail.strip_prefix("does not define ").expect("a list of functions");
         let lacking_names: BTreeSet<_> = names.split(", ").map(str::to_owned).collect();
         let all: BTreeSet<_> = standard().map(str::to_owned).collect();
         assert_eq!(lacking_names, &all - &hooked_names);
@@ -140,11 +140,8 @@ fn stripped_static_executable_fails_with_inspected_files() {
     assert_eq!(output.subjects("fail"), ["allocator"]);
     assert!(output.findings_on("allocator")[0].detail.contains("statically linked"), "{output:#?}");
     let path = victim::path("family.stripped");
-    let looked_at = output.findings_on("looked at");
-    assert!(
-        looked_at.iter().any(|finding| finding.detail.starts_with(&format!("{}: ", path.display()))),
-        "{output:#?}"
-    );
+    let examined = output.findings_on("examined");
+    assert!(examined.iter().any(|finding| finding.detail.starts_with(&format!("{}: ", path.display()))), "{output:#?}");
 }
 
 #[test]
@@ -175,13 +172,13 @@ fn missing_capabilities_are_named_and_untried_checks_warn() {
     assert!(output.findings_on(&process)[0].detail.contains("CAP_SYS_PTRACE"), "{output:#?}");
     for (subject, missing) in [
         ("ring buffers", "CAP_BPF"),
-        ("kernel half", "CAP_BPF and CAP_PERFMON"),
+        ("BPF programs", "CAP_BPF and CAP_PERFMON"),
         ("probes", "CAP_BPF and CAP_PERFMON"),
-        ("mapping notices", "CAP_PERFMON"),
+        ("perf mmap events", "CAP_PERFMON"),
     ] {
         let [finding] = output.findings_on(subject)[..] else { panic!("{subject}: {output:#?}") };
         assert_eq!(finding.verdict, "warn");
-        assert_eq!(finding.detail, format!("not known: it cannot be tried without {missing}"));
+        assert_eq!(finding.detail, format!("not known: the trial needs {missing}"));
     }
     for finding in output.findings.iter().filter(|finding| finding.subject.starts_with("CAP_")) {
         let remedy = finding.remedy.as_ref().expect("a missing capability has a remedy");

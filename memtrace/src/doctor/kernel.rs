@@ -1,10 +1,11 @@
-//! What the running kernel can do.
+//! Features of the running kernel.
 
 use std::time::Duration;
 
-use super::permissions::{BPF, Held, PERFMON};
-use super::trial::{Refusal, Trial, probe_oneself};
-use super::{Area, Finding, RELEASE, Verdict, numbers, read};
+use super::finding::{Area, Finding, Verdict};
+use super::permissions::{BPF, Capabilities, PERFMON};
+use super::release;
+use super::trial::{Refusal, Trial, probe_own_process};
 use crate::kernel::features;
 use crate::mmap_events::MmapEvents;
 use crate::procfs;
@@ -22,163 +23,167 @@ const UPROBES: Trial = Trial {
     needs: &[],
     remedy: "boot a kernel built with CONFIG_UPROBE_EVENTS=y, and mount sysfs at /sys",
 };
-const KERNEL_HALF: Trial = Trial { subject: "kernel half", needs: &[BPF, PERFMON], remedy: NEWER };
+const BPF_PROGRAMS: Trial = Trial { subject: "BPF programs", needs: &[BPF, PERFMON], remedy: NEWER };
 const PROBES: Trial = Trial {
     subject: "probes",
     needs: &[BPF, PERFMON],
-    remedy: "boot a kernel built with CONFIG_UPROBE_EVENTS=y; have memtrace's own file on an ordinary file system",
+    remedy: "boot a kernel built with CONFIG_UPROBE_EVENTS=y; put memtrace's own file on a local file system",
 };
-const MAPPINGS: Trial =
-    Trial { subject: "mapping notices", needs: &[PERFMON], remedy: "boot a kernel built with CONFIG_PERF_EVENTS=y" };
+const MMAP_EVENTS: Trial =
+    Trial { subject: "perf mmap events", needs: &[PERFMON], remedy: "boot a kernel built with CONFIG_PERF_EVENTS=y" };
 
-/// Says what the kernel can do, and what a probe costs where one could be tried.
-pub(super) fn examine(held: &Held) -> (Vec<Finding>, Option<ProbeCost>) {
+/// Examines the kernel, and returns the cost of a probe if one could be attached.
+pub(super) fn examine(held: &Capabilities) -> (Vec<Finding>, Option<ProbeCost>) {
     let mut findings = vec![
-        release(read(RELEASE).as_deref()),
-        TYPES.judge(held, worked(features::type_information(), "what the kernel half reads is described")),
-        UPROBES.judge(held, worked(features::user_probes(), "the kernel has them")),
-        RINGS.judge(held, worked(features::ring_buffers(), "one was made")),
+        check_release(procfs::kernel_release().as_deref()),
+        TYPES.judge(
+            held,
+            worked(features::type_information(), "describes the kernel structs that the BPF programs read"),
+        ),
+        UPROBES.judge(held, worked(features::user_probes(), "supported")),
+        RINGS.judge(held, worked(features::ring_buffers(), "created one")),
     ];
-    let (half, traps) = kernel_half(held);
-    findings.extend(half);
-    // Trials tell nothing where no program can be loaded.
-    if findings.iter().any(|finding| finding.subject == KERNEL_HALF.subject && finding.verdict == Verdict::Ok) {
-        findings.extend(extras().map(Extra::judge));
+    let (programs, probe_cost) = check_programs(held);
+    findings.extend(programs);
+    // The other trials load BPF programs too.
+    if findings.iter().any(|finding| finding.subject == BPF_PROGRAMS.subject && finding.verdict == Verdict::Ok) {
+        findings.extend(optional_features().map(OptionalFeature::judge));
     }
-    findings.push(mapping_notices(held));
-    findings.push(lockdown(read("/sys/kernel/security/lockdown").as_deref()));
-    findings.extend(compiler(read("/proc/sys/net/core/bpf_jit_enable").as_deref()));
-    (findings, traps)
+    findings.push(check_mmap_events(held));
+    findings.push(check_lockdown(procfs::lockdown_modes().as_deref()));
+    findings.extend(check_jit(procfs::sysctl("net.core.bpf_jit_enable").as_deref()));
+    (findings, probe_cost)
 }
 
 fn worked<E: Into<Refusal>>(outcome: Result<(), E>, detail: &'static str) -> Result<&'static str, Refusal> {
     outcome.map(|()| detail).map_err(Into::into)
 }
 
-/// Linux 5.8 brought the last thing that the kernel half needs, ring buffers; 5.10 is the oldest that is tested.
-/// Distributions bring such things to older kernels, so the release alone condemns none.
-fn release(release: Option<&str>) -> Finding {
+/// Linux 5.8 has the last feature that the BPF programs require, ring buffers; 5.10 is the oldest tested release.
+/// Distributions port features to older kernels, so an old release alone is no failure.
+fn check_release(release: Option<&str>) -> Finding {
     const SUBJECT: &str = "release";
-    match (release, release.and_then(numbers)) {
+    match (release, release.and_then(release::parse)) {
         (Some(release), Some(version)) if version >= (5, 10) => {
             Finding::ok(Area::Kernel, SUBJECT, format!("Linux {release}"))
         }
         (Some(release), Some(_)) => {
-            let detail = format!("Linux {release} is older than 5.10; it works only if the kernel half can be loaded");
+            let detail =
+                format!("Linux {release} is older than 5.10; tracing works only if the BPF programs can be loaded");
             Finding::warn(Area::Kernel, SUBJECT, detail, NEWER)
         }
-        _ => Finding::warn(Area::Kernel, SUBJECT, "the kernel does not tell it", "mount proc at /proc"),
+        _ => Finding::warn(Area::Kernel, SUBJECT, "not known", "mount proc at /proc"),
     }
 }
 
-/// What some traces need, and others do well without.
-struct Extra {
+/// A feature that only some traces need.
+struct OptionalFeature {
     subject: &'static str,
-    is_there: bool,
+    is_supported: bool,
     with: &'static str,
     without: &'static str,
-    since: &'static str,
+    remedy: &'static str,
 }
 
-fn extras() -> [Extra; 3] {
+fn optional_features() -> [OptionalFeature; 3] {
     [
-        Extra {
-            subject: "mappings",
-            is_there: features::finds_mappings(),
-            with: "the kernel half asks the kernel what a process has mapped",
-            without: "the kernel half is told what processes have mapped: stacks taken right after a change may be cut",
-            since: "boot Linux 5.17 or newer",
+        OptionalFeature {
+            subject: "VMA lookup",
+            is_supported: features::finds_mappings(),
+            with: "BPF programs look up the mapping of an address (bpf_find_vma)",
+            without: "BPF programs get the mappings of processes from memtrace: stacks right after a change may be cut",
+            remedy: "boot Linux 5.17 or newer",
         },
-        Extra {
-            subject: "marks of probes",
-            is_there: features::tells_places(),
-            with: "the kernel half is told which probe was hit",
-            without: "allocators cannot be told apart, and --hook takes functions only whose arguments lie as in the C \
+        OptionalFeature {
+            subject: "BPF cookies",
+            is_supported: features::tells_places(),
+            with: "BPF programs know which probe was hit",
+            without: "--by allocator is not available, and --hook accepts only functions with the arguments of the C \
                       library's",
-            since: "boot Linux 5.15 or newer",
+            remedy: "boot Linux 5.15 or newer",
         },
-        Extra {
+        OptionalFeature {
             subject: "control groups",
-            is_there: features::tells_groups(),
-            with: "processes can be chosen by them",
-            without: "processes cannot be chosen by them",
-            since: "boot Linux 5.16 or newer",
+            is_supported: features::tells_groups(),
+            with: "--cgroup is available",
+            without: "--cgroup is not available",
+            remedy: "boot Linux 5.16 or newer",
         },
     ]
 }
 
-impl Extra {
+impl OptionalFeature {
     fn judge(self) -> Finding {
-        if self.is_there {
+        if self.is_supported {
             Finding::ok(Area::Kernel, self.subject, self.with)
         } else {
-            Finding::warn(Area::Kernel, self.subject, self.without, self.since)
+            Finding::warn(Area::Kernel, self.subject, self.without, self.remedy)
         }
     }
 }
 
-fn kernel_half(held: &Held) -> ([Finding; 2], Option<ProbeCost>) {
+fn check_programs(held: &Capabilities) -> ([Finding; 2], Option<ProbeCost>) {
     match features::kernel_half() {
         Ok(mut kernel) => {
-            let half = KERNEL_HALF.judge(held, Ok::<_, Refusal>("the verifier accepts every program"));
-            let outcome = probe_oneself(&mut kernel);
-            let traps = outcome.as_ref().ok().copied();
+            let programs = BPF_PROGRAMS.judge(held, Ok::<_, Refusal>("the verifier accepts every program"));
+            let outcome = probe_own_process(&mut kernel);
+            let probe_cost = outcome.as_ref().ok().copied();
             let together = kernel.places_together();
-            ([half, PROBES.judge(held, outcome.map(|traps| describe(traps, together)))], traps)
+            ([programs, PROBES.judge(held, outcome.map(|cost| describe(cost, together)))], probe_cost)
         }
         Err(error) => {
-            let half = KERNEL_HALF.judge(held, Err::<&str, _>(error.into()));
-            let probes = if half.verdict == Verdict::Warn {
+            let programs = BPF_PROGRAMS.judge(held, Err::<&str, _>(error.into()));
+            let probes = if programs.verdict == Verdict::Warn {
                 PROBES.judge(held, Err::<&str, _>(Refusal::NotPermitted(String::new())))
             } else {
-                Finding::info(Area::Kernel, PROBES.subject, "not tried: that takes the kernel half")
+                Finding::info(Area::Kernel, PROBES.subject, "not tried: needs the BPF programs")
             };
-            ([half, probes], None)
+            ([programs, probes], None)
         }
     }
 }
 
 fn describe(ProbeCost { emulated, stepped }: ProbeCost, together: bool) -> String {
     let (emulated, stepped) = (microseconds(emulated), microseconds(stepped));
-    let way = if together {
-        "many by one link (uprobe_multi)"
+    let backend = if together {
+        "attached by uprobe_multi links"
     } else {
-        "each by a perf event, so that detaching takes seconds; since Linux 6.10 many go by one link"
+        "attached by perf events, so detaching takes seconds (uprobe_multi links need Linux 6.10)"
     };
     format!(
-        "placed in memtrace itself, and removed: a call costs {emulated} where the kernel emulates an instruction, \
-         {stepped} where it steps over one; {way}"
+        "attached to memtrace itself and removed: a call costs {emulated} if the kernel emulates the instruction, \
+         {stepped} if it single-steps it; {backend}"
     )
 }
 
-/// A time in microseconds, in words.
+/// Formats a time in microseconds.
 pub(super) fn microseconds(time: Duration) -> String {
     format!("{:.1} µs", time.as_secs_f64() * 1e6)
 }
 
-/// Without them a trace still works, but for what is mapped while it runs.
-fn mapping_notices(held: &Held) -> Finding {
+/// Without perf mmap events, a trace misses the mappings made during it.
+fn check_mmap_events(held: &Capabilities) -> Finding {
     let outcome = procfs::online_cpus().and_then(|cpus| MmapEvents::open(&cpus)).map(|events| events.has_build_ids());
-    match outcome.map_err(|error| Refusal::of("hear of mappings", &error)) {
+    match outcome.map_err(|error| Refusal::from_io("open perf mmap events", &error)) {
         Ok(false) => Finding::warn(
             Area::Kernel,
-            MAPPINGS.subject,
-            "files are told by device and inode: on overlayfs and btrfs some frames will have no name",
+            MMAP_EVENTS.subject,
+            "files are identified by device and inode: on overlayfs and btrfs some frames will have no name",
             BUILD_IDS,
         ),
         Err(Refusal::Failed(text)) => {
-            let detail = format!("{text}; what a target maps during a trace will not be known");
-            Finding::warn(Area::Kernel, MAPPINGS.subject, detail, MAPPINGS.remedy)
+            let detail = format!("{text}; mappings made during a trace are missed");
+            Finding::warn(Area::Kernel, MMAP_EVENTS.subject, detail, MMAP_EVENTS.remedy)
         }
-        other => MAPPINGS.judge(held, other.map(|_| "files are told by their build-ids")),
+        other => MMAP_EVENTS.judge(held, other.map(|_| "files are identified by build ID")),
     }
 }
 
-/// Under `confidentiality` no program may read kernel memory (LOCKDOWN_BPF_READ_KERNEL, include/linux/security.h).
-fn lockdown(modes: Option<&str>) -> Finding {
+/// Under `confidentiality`, BPF programs may not read kernel memory (LOCKDOWN_BPF_READ_KERNEL, include/linux/security.h).
+fn check_lockdown(modes: Option<&str>) -> Finding {
     const SUBJECT: &str = "lockdown";
-    let chosen = modes.and_then(|modes| Some(modes.split_once('[')?.1.split_once(']')?.0));
-    match chosen {
+    let active = modes.and_then(|modes| Some(modes.split_once('[')?.1.split_once(']')?.0));
+    match active {
         Some("confidentiality") => Finding::fail(
             Area::Kernel,
             SUBJECT,
@@ -186,15 +191,17 @@ fn lockdown(modes: Option<&str>) -> Finding {
             "boot with lockdown=integrity, or without lockdown",
         ),
         Some(mode) => Finding::ok(Area::Kernel, SUBJECT, mode),
-        None => Finding::info(Area::Kernel, SUBJECT, "not shown: the kernel has none, or securityfs is not mounted"),
+        None => {
+            Finding::info(Area::Kernel, SUBJECT, "not available: the kernel has none, or securityfs is not mounted")
+        }
     }
 }
 
-/// The programs run at every call of an allocator, so it matters whether they are compiled.
-fn compiler(enabled: Option<&str>) -> Option<Finding> {
+/// BPF programs run at every allocator call, so interpreting them would be slow.
+fn check_jit(enabled: Option<&str>) -> Option<Finding> {
     (enabled? == "0").then(|| {
-        let detail = "off: BPF programs are interpreted, and traced programs run slower";
-        Finding::warn(Area::Kernel, "BPF compiler", detail, "sudo sysctl net.core.bpf_jit_enable=1")
+        let detail = "off: BPF programs are interpreted, and traced processes run slower";
+        Finding::warn(Area::Kernel, "BPF JIT", detail, "sudo sysctl net.core.bpf_jit_enable=1")
     })
 }
 
@@ -203,8 +210,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_before_5_10_is_a_warning() {
-        let verdict = |text| release(text).verdict;
+    fn release_before_5_10_is_a_warning() {
+        let verdict = |text| check_release(text).verdict;
         assert_eq!(verdict(Some("5.9.16-1-generic")), Verdict::Warn);
         assert_eq!(verdict(Some("4.18.0-553.el8_10.x86_64")), Verdict::Warn);
         assert_eq!(verdict(Some("5.10.0-30-amd64")), Verdict::Ok);
@@ -214,17 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn lockdown_matters_only_for_confidentiality() {
-        assert_eq!(lockdown(Some("none integrity [confidentiality]")).verdict, Verdict::Fail);
-        assert_eq!(lockdown(Some("none [integrity] confidentiality")).detail, "integrity");
-        assert_eq!(lockdown(Some("[none] integrity confidentiality")).verdict, Verdict::Ok);
-        assert_eq!(lockdown(None).verdict, Verdict::Info);
+    fn only_confidentiality_lockdown_fails() {
+        assert_eq!(check_lockdown(Some("none integrity [confidentiality]")).verdict, Verdict::Fail);
+        assert_eq!(check_lockdown(Some("none [integrity] confidentiality")).detail, "integrity");
+        assert_eq!(check_lockdown(Some("[none] integrity confidentiality")).verdict, Verdict::Ok);
+        assert_eq!(check_lockdown(None).verdict, Verdict::Info);
     }
 
     #[test]
-    fn only_a_compiler_that_is_off_is_worth_a_line() {
-        assert_eq!(compiler(Some("0")).map(|finding| finding.verdict), Some(Verdict::Warn));
-        assert_eq!(compiler(Some("1")), None);
-        assert_eq!(compiler(None), None);
+    fn only_a_disabled_jit_is_listed() {
+        assert_eq!(check_jit(Some("0")).map(|finding| finding.verdict), Some(Verdict::Warn));
+        assert_eq!(check_jit(Some("1")), None);
+        assert_eq!(check_jit(None), None);
     }
 }

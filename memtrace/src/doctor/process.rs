@@ -1,6 +1,7 @@
-//! What a target allows: whether it is there, what it runs, and what of its memory can be followed.
+//! The target: its existence, its kind and its allocators.
 
-use super::{Area, Finding, allocators, naming};
+use super::finding::{Area, Finding};
+use super::{allocators, symbols};
 use crate::allocators::{AllocatorError, UserHooks};
 use crate::elf;
 use crate::model::{Object, Pid, ProcessImage};
@@ -9,16 +10,16 @@ use crate::procfs::{Objects, Process, ProcessError};
 use crate::session::overhead::probe_cost::ProbeCost;
 use crate::session::{Error, from_engines};
 
-/// Looks at the process `pid`; says what a run would refuse it for.
-pub(super) fn examine(pid: Pid, traps: Option<ProbeCost>) -> Vec<Finding> {
+/// Examines the process `pid`, and reports the errors that a run would end with.
+pub(super) fn examine(pid: Pid, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Err(error) = look(pid, traps, &mut findings) {
-        findings.push(refused(pid, &from_engines::process(pid, error)));
+    if let Err(error) = examine_into(pid, probe_cost, &mut findings) {
+        findings.push(failure(pid, &from_engines::process(pid, error)));
     }
     findings
 }
 
-fn look(pid: Pid, traps: Option<ProbeCost>, findings: &mut Vec<Finding>) -> Result<(), ProcessError> {
+fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Finding>) -> Result<(), ProcessError> {
     let process = procfs::inspect(pid)?;
     findings.push(Finding::ok(
         Area::Process,
@@ -26,24 +27,24 @@ fn look(pid: Pid, traps: Option<ProbeCost>, findings: &mut Vec<Finding>) -> Resu
         format!("{}, running {}", process.comm, process.exe.display()),
     ));
     findings.extend(container(&process));
-    // Keeps the files open that the image's objects are read from.
+    // Keeps the files of the image's objects open.
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
     let survey = crate::allocators::survey(&image, &UserHooks::default());
-    let program = program(&image, &process);
-    findings.extend(allocators::examine(&survey, program.map(|object| object.path.as_path())));
-    findings.extend(survey.allocators.iter().flat_map(|allocator| allocators::probes(allocator, traps)));
-    findings.extend(program.and_then(go));
-    findings.extend(program.and_then(stripped));
-    findings.extend(naming::examine(program, &survey));
+    let executable = executable(&image, &process);
+    findings.extend(allocators::examine(&survey, executable.map(|object| object.path.as_path())));
+    findings.extend(survey.allocators.iter().flat_map(|allocator| allocators::probes(allocator, probe_cost)));
+    findings.extend(executable.and_then(go));
+    findings.extend(executable.and_then(stripped));
+    findings.extend(symbols::examine(executable, &survey));
     findings.push(Finding::info(
         Area::Traceable,
         "stacks",
-        "walked by unwind tables (.eh_frame), which compilers write by default; code made at run time by frame pointers",
+        "unwound by tables (.eh_frame), which compilers write by default; generated code by frame pointers",
     ));
-    // What is damaged is worth its own exit code in a run, so it is said as a run would.
+    // A run ends with an exit code of its own for damaged files.
     if let Err(error @ AllocatorError::BadObject { .. }) = survey.supported() {
-        findings.push(refused(pid, &from_engines::allocators(pid, error)));
+        findings.push(failure(pid, &from_engines::allocators(pid, error)));
     }
     Ok(())
 }
@@ -52,51 +53,51 @@ fn subject(pid: Pid) -> String {
     format!("process {pid}")
 }
 
-fn refused(pid: Pid, error: &Error) -> Finding {
+fn failure(pid: Pid, error: &Error) -> Finding {
     let area = match error {
         Error::Permission { .. } => Area::Permissions,
         Error::Untraceable { .. } => Area::Traceable,
         Error::NoAllocator { .. } | Error::BadObject { .. } => Area::Allocator,
         _ => Area::Process,
     };
-    let remedy = error.remedy().unwrap_or_else(|| format!("see that /proc is mounted and has /proc/{pid}"));
+    let remedy = error.remedy().unwrap_or_else(|| format!("check that /proc is mounted and contains /proc/{pid}"));
     Finding::fail(area, &subject(pid), error.to_string(), remedy)
 }
 
 fn container(process: &Process) -> Option<Finding> {
-    let own = match (process.foreign_mounts, process.foreign_pids) {
+    let namespaces = match (process.foreign_mounts, process.foreign_pids) {
         (false, false) => return None,
-        (true, false) => "file systems",
-        (false, true) => "pids",
-        (true, true) => "file systems and pids",
+        (true, false) => "mount namespace",
+        (false, true) => "pid namespace",
+        (true, true) => "mount and pid namespaces",
     };
-    let detail = format!("has {own} of its own, as in a container; paths here are those that it sees itself");
+    let detail = format!("has its own {namespaces}, as in a container; paths are as the process sees them");
     Some(Finding::info(Area::Process, &subject(process.pid), detail))
 }
 
-/// The object of the program itself.
-fn program<'image>(image: &'image ProcessImage, process: &Process) -> Option<&'image Object> {
+/// Returns the object of the executable.
+fn executable<'image>(image: &'image ProcessImage, process: &Process) -> Option<&'image Object> {
     let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_deref());
     let exe = image.exe.as_deref().unwrap_or(&process.exe);
     objects.into_iter().find(|object| object.path == exe)
 }
 
-fn go(program: &Object) -> Option<Finding> {
-    elf::is_go(program).then(|| {
+fn go(executable: &Object) -> Option<Finding> {
+    elf::is_go(executable).then(|| {
         Finding::warn(
             Area::Traceable,
             "Go",
-            "the program is Go's: Go's own heap is not followed, only what its C code asks malloc for",
-            "for Go's heap use Go's own profile: runtime/pprof or net/http/pprof",
+            "the executable is written in Go: Go's own heap is not traced, only the mallocs of its C code",
+            "for Go's heap use Go's profiler: runtime/pprof or net/http/pprof",
         )
     })
 }
 
-/// What could be linked into the program and not be found.
-fn stripped(program: &Object) -> Option<Finding> {
-    (!elf::is_go(program) && elf::is_stripped(program)).then(|| {
-        let detail = "the program's table of all symbols was stripped: an allocator that is linked into it, as Rust's are, \
-                      is found only where other objects use it";
+/// Warns that a linked-in allocator may be missed.
+fn stripped(executable: &Object) -> Option<Finding> {
+    (!elf::is_go(executable) && elf::is_stripped(executable)).then(|| {
+        let detail = "the executable has no symbol table: an allocator that is linked into it, as in Rust, is found only if \
+                      other objects use it";
         Finding::info(Area::Allocator, "stripped", detail)
     })
 }
@@ -106,11 +107,11 @@ mod tests {
     use std::io;
     use std::path::PathBuf;
 
-    use super::super::Verdict;
     use super::*;
+    use crate::doctor::Verdict;
 
     #[test]
-    fn a_refusal_belongs_where_a_run_would_count_it() {
+    fn failure_has_the_area_of_the_exit_code() {
         let pid = Pid(12);
         let proc =
             || ProcessError::Proc { path: PathBuf::from("/proc/12/stat"), source: io::ErrorKind::NotFound.into() };
@@ -125,15 +126,15 @@ mod tests {
         ];
         for (error, area) in errors {
             let message = error.to_string();
-            let finding = refused(pid, &from_engines::process(pid, error));
+            let finding = failure(pid, &from_engines::process(pid, error));
             assert_eq!((finding.area, finding.verdict), (area, Verdict::Fail), "{message}");
             assert!(finding.remedy.is_some(), "{message}");
         }
         let damaged = AllocatorError::BadObject { path: "/lib/libc.so.6".into(), reason: "damaged".into() };
-        let finding = refused(pid, &from_engines::allocators(pid, damaged));
+        let finding = failure(pid, &from_engines::allocators(pid, damaged));
         assert_eq!((finding.area, finding.verdict), (Area::Allocator, Verdict::Fail));
         assert!(finding.remedy.is_some());
-        let thread = refused(pid, &from_engines::process(pid, ProcessError::Thread { pid, of: Pid(10) }));
+        let thread = failure(pid, &from_engines::process(pid, ProcessError::Thread { pid, of: Pid(10) }));
         assert_eq!(thread.remedy.as_deref(), Some("give --pid 10"));
     }
 }

@@ -21,12 +21,12 @@ const SUBJECTS: &[&str] = &[
     "type information",
     "uprobes",
     "ring buffers",
-    "kernel half",
+    "BPF programs",
     "probes",
-    "mappings",
-    "marks of probes",
+    "VMA lookup",
+    "BPF cookies",
     "control groups",
-    "mapping notices",
+    "perf mmap events",
 ];
 
 /// Features of a kernel: verdict and detail by subject. The detail of a good verdict is empty.
@@ -136,7 +136,7 @@ mod tests {
 
     fn features(half: &str) -> Features {
         let row = |subject: &&str| {
-            let verdict = if *subject == "kernel half" { half } else { "ok" };
+            let verdict = if *subject == "BPF programs" { half } else { "ok" };
             serde_json::json!({ "subject": subject, "verdict": verdict, "detail": "as it is" })
         };
         let rows: Vec<_> = SUBJECTS.iter().map(row).collect();
@@ -152,18 +152,18 @@ mod tests {
 | type information | yes | yes |
 | uprobes | yes | yes |
 | ring buffers | yes | yes |
-| kernel half | no | yes |
+| BPF programs | no | yes |
 | probes | yes | yes |
 | mappings | yes | yes |
-| marks of probes | yes | yes |
+| BPF cookies | yes | yes |
 | control groups | yes | yes |
-| mapping notices | yes | yes |
+| perf mmap events | yes | yes |
 
-- Linux 5.10, kernel half: as it is
+- Linux 5.10, BPF programs: as it is
 ";
         assert_eq!(written, expected);
-        assert_eq!(column(&written, "5.10")["kernel half"], "no");
-        assert_eq!(column(&written, "6.1")["kernel half"], "yes");
+        assert_eq!(column(&written, "5.10")["BPF programs"], "no");
+        assert_eq!(column(&written, "6.1")["BPF programs"], "yes");
         assert_eq!(column(&written, "6.2"), BTreeMap::new());
     }
 

@@ -1,28 +1,28 @@
-//! By what the functions in stacks can be named: debug information of the program, and of the allocators.
+//! Debug information of the executable and of its allocators.
 
 use std::path::Path;
 
-use super::{Area, Finding};
+use super::finding::{Area, Finding};
 use crate::allocators::{Allocator, Kind, Survey};
 use crate::model::Object;
 use crate::symbolize::{NamedBy, Symbolizer};
 
-/// Looks at the program and at the allocators that are followed.
-pub(super) fn examine(program: Option<&Object>, survey: &Survey) -> Vec<Finding> {
+/// Examines the executable and the traced allocators.
+pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Finding> {
     let symbolizer = Symbolizer::new();
     let libraries = survey.allocators.iter().filter(|allocator| allocator.is_supported());
     let libraries =
         libraries.map(|Allocator { object, kinds, .. }| (object.as_ref(), kinds.all().iter().find_map(package)));
     let mut findings = Vec::new();
-    // A program may have its allocator linked in.
-    let libraries = libraries.filter(|(object, _)| program.is_none_or(|program| program.path != object.path));
-    for (object, package) in program.map(|object| (object, None)).into_iter().chain(libraries) {
+    // The allocator may be linked into the executable.
+    let libraries = libraries.filter(|(object, _)| executable.is_none_or(|executable| executable.path != object.path));
+    for (object, package) in executable.map(|object| (object, None)).into_iter().chain(libraries) {
         findings.push(judge(object, &symbolizer.named_by(object), package));
     }
     findings
 }
 
-/// The package that has the debug information of a C library.
+/// Returns the package with the debug information of a C library.
 fn package(kind: &Kind) -> Option<&'static str> {
     match kind {
         Kind::Glibc => Some("libc6-dbg (Debian, Ubuntu) or glibc-debuginfo (Fedora, SUSE)"),
@@ -38,8 +38,8 @@ fn judge(object: &Object, named_by: &NamedBy, package: Option<&str>) -> Finding 
         package.map_or_else(
             || {
                 format!(
-                    "compile it with -g; of a package, install the debug symbols: PACKAGE-dbgsym on Debian, where \
-                     PACKAGE is what dpkg -S {path} says"
+                    "compile it with -g, or install its package's debug symbols: PACKAGE-dbgsym on Debian, where \
+                     dpkg -S {path} prints PACKAGE"
                 )
             },
             |package| format!("install the debug symbols of the C library: {package}"),
@@ -49,7 +49,7 @@ fn judge(object: &Object, named_by: &NamedBy, package: Option<&str>) -> Finding 
     match named_by {
         NamedBy::DebugInfo => Finding::ok(Area::Traceable, SUBJECT, format!("{path}: in the file itself")),
         NamedBy::DebugFile(file) => {
-            // Below the target's root, as the target and its administrator call it.
+            // Show the path relative to the target's root.
             let file = object
                 .root
                 .as_ref()
@@ -59,12 +59,12 @@ fn judge(object: &Object, named_by: &NamedBy, package: Option<&str>) -> Finding 
             Finding::ok(Area::Traceable, SUBJECT, detail)
         }
         NamedBy::DebugLink => {
-            let detail = format!("{path}: in a file that it names, if that is installed");
+            let detail = format!("{path}: in a separate file, if that is installed");
             Finding::info(Area::Traceable, SUBJECT, detail)
         }
-        NamedBy::Symbols => warn("none: functions have names, but neither source lines nor what is inlined into them"),
-        NamedBy::Exported => warn("none, and stripped: only the functions that others may call have names"),
-        NamedBy::Nothing => warn("cannot be read: its functions have no names"),
+        NamedBy::Symbols => warn("none: functions have names, but no source lines or inlined functions"),
+        NamedBy::Exported => warn("none, and stripped: only exported functions have names"),
+        NamedBy::Nothing => warn("cannot be read, so its functions have no names"),
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_comes_with_the_package_that_has_it() {
+    fn missing_debug_information_names_its_package() {
         let object = Object { path: "/bin/server".into(), handle: None, build_id: None, root: None };
         let found = judge(&object, &NamedBy::Exported, None);
         assert_eq!(found.verdict, Verdict::Warn);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_information_is_good_wherever_it_is() {
+    fn separate_debug_information_is_ok() {
         let object = Object { path: "/bin/server".into(), handle: None, build_id: None, root: None };
         let rooted = Object { root: Some("/proc/self/fd/7".into()), ..object.clone() };
         let found = judge(&rooted, &NamedBy::DebugFile("/proc/self/fd/7/usr/lib/debug/x".into()), None);

@@ -1,0 +1,92 @@
+//! One finding: its area, verdict, detail and remedy.
+
+use crate::report::plain;
+
+/// Result of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// Determines the exit code of a failure.
+    pub(crate) area: Area,
+    /// The checked object, in one to three words: `ring buffers`.
+    pub(crate) subject: String,
+    pub(crate) verdict: Verdict,
+    /// The result, in one line.
+    pub(crate) detail: String,
+    /// Exact steps to repair a warning or a failure.
+    pub(crate) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn ok(area: Area, subject: &str, detail: impl AsRef<str>) -> Self {
+        Self::new(area, subject, Verdict::Ok, detail.as_ref(), None)
+    }
+
+    pub(super) fn info(area: Area, subject: &str, detail: impl AsRef<str>) -> Self {
+        Self::new(area, subject, Verdict::Info, detail.as_ref(), None)
+    }
+
+    pub(super) fn warn(area: Area, subject: &str, detail: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
+        Self::new(area, subject, Verdict::Warn, detail.as_ref(), Some(remedy.as_ref()))
+    }
+
+    pub(super) fn fail(area: Area, subject: &str, detail: impl AsRef<str>, remedy: impl AsRef<str>) -> Self {
+        Self::new(area, subject, Verdict::Fail, detail.as_ref(), Some(remedy.as_ref()))
+    }
+
+    /// Escapes the texts, which contain names of the target's files and processes.
+    fn new(area: Area, subject: &str, verdict: Verdict, detail: &str, remedy: Option<&str>) -> Self {
+        let plain = |text: &str| plain(text).into_owned();
+        Self { area, subject: plain(subject), verdict, detail: plain(detail), remedy: remedy.map(plain) }
+    }
+}
+
+/// Area of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Area {
+    /// Features of the kernel.
+    Kernel,
+    /// Capabilities of memtrace.
+    Permissions,
+    /// Existence of the target.
+    Process,
+    /// Kind of the target.
+    Traceable,
+    /// Allocators of the target.
+    Allocator,
+}
+
+/// Verdict of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Verdict {
+    Ok,
+    /// Neither good nor bad.
+    Info,
+    /// Tracing works, but slower or less exactly.
+    Warn,
+    /// Tracing cannot work.
+    Fail,
+}
+
+impl Verdict {
+    /// Returns the name in every output.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_name_stays_in_its_line() {
+        let found = Finding::warn(Area::Process, "process 7", "a\nfail  b\x1b[2J", "kill\r7");
+        assert_eq!(found.detail, "a\u{fffd}fail  b\u{fffd}[2J");
+        assert_eq!(found.remedy.as_deref(), Some("kill\u{fffd}7"));
+    }
+}
