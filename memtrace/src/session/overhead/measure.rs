@@ -97,8 +97,10 @@ pub(in crate::session) fn call_costs(
         other => Error::Failed(format!("cannot measure the cost of a probe: {other}")),
     })?;
     let cost_of = |has_signature: fn(&Signature) -> bool| {
-        let sites =
-            allocators.iter().flat_map(|allocator| &allocator.probes).filter(|(probe, _)| has_signature(&probe.signature));
+        let sites = allocators
+            .iter()
+            .flat_map(|allocator| &allocator.probes)
+            .filter(|(probe, _)| has_signature(&probe.signature));
         probe_cost.per_call(sites.map(|&(_, cost)| cost).next().unwrap_or(SiteCost::Emulated))
     };
     let at_return = probe_cost.emulated.mul_f64(1.0 - ENTRY_PART);

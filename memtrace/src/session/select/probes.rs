@@ -42,7 +42,10 @@ impl AllocatorProbes {
                     (found.file_offset, cost)
                 }
             };
-            (Probe { signature: found.signature, offset, return_sites: found.return_sites.clone(), allocator: id }, cost)
+            (
+                Probe { signature: found.signature, offset, return_sites: found.return_sites.clone(), allocator: id },
+                cost,
+            )
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
