@@ -129,9 +129,9 @@ fn find(arguments: &[String]) -> Result<(&'static Task, &[String])> {
         }
         Some(rest)
     };
-    let found = TASKS.iter().filter_map(|task| Some((task, rest_of(task)?))).min_by_key(|(_, rest)| rest.len());
-    match (found, arguments.first()) {
-        (Some(found), _) => Ok(found),
+    let task = TASKS.iter().filter_map(|task| Some((task, rest_of(task)?))).min_by_key(|(_, rest)| rest.len());
+    match (task, arguments.first()) {
+        (Some(task), _) => Ok(task),
         (None, Some(name)) => bail!("unknown command {name:?}\n\n{}", usage()),
         (None, None) => bail!("no command given\n\n{}", usage()),
     }
@@ -147,17 +147,17 @@ fn usage() -> String {
 mod tests {
     use super::*;
 
-    fn found(arguments: &[&str]) -> Option<(&'static str, Vec<String>)> {
+    fn find_task(arguments: &[&str]) -> Option<(&'static str, Vec<String>)> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         find(&arguments).ok().map(|(task, rest)| (task.name, rest.to_vec()))
     }
 
     #[test]
     fn longest_matching_command_is_selected() {
-        assert_eq!(found(&["bench"]), Some(("bench", vec![])));
+        assert_eq!(find_task(&["bench"]), Some(("bench", vec![])));
         let options = vec![String::from("--rounds"), String::from("3")];
-        assert_eq!(found(&["bench", "real", "--rounds", "3"]), Some(("bench real", options)));
-        assert_eq!(found(&["real"]), None);
-        assert_eq!(found(&[]), None);
+        assert_eq!(find_task(&["bench", "real", "--rounds", "3"]), Some(("bench real", options)));
+        assert_eq!(find_task(&["real"]), None);
+        assert_eq!(find_task(&[]), None);
     }
 }

@@ -174,19 +174,19 @@ fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
 
 /// Returns the files of the modules and their dependencies in load order. A built-in module has no file.
 fn in_order(base: &Path, release: &str) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+    let mut modules = Vec::new();
     for name in MODULES {
         let mut modprobe = Command::new("modprobe");
         modprobe.arg("-d").arg(base).args(["-S", release, "--show-depends", name]);
         let shown = command::answer(&mut modprobe).with_context(|| format!("the kernel has no module {name}"))?;
         for file in shown.lines().filter_map(|line| line.strip_prefix("insmod ")) {
             let file = PathBuf::from(file.trim());
-            if !found.contains(&file) {
-                found.push(file);
+            if !modules.contains(&file) {
+                modules.push(file);
             }
         }
     }
-    Ok(found)
+    Ok(modules)
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -59,17 +59,17 @@ pub(crate) fn by_names(list: &str) -> Result<Vec<&'static Kernel>> {
     if list == "all" {
         return Ok(ALL.iter().collect());
     }
-    let mut found: Vec<&Kernel> = Vec::new();
+    let mut kernels: Vec<&Kernel> = Vec::new();
     for name in list.split(',') {
         let Some(kernel) = ALL.iter().find(|kernel| kernel.name == name.trim()) else {
             let names: Vec<_> = ALL.iter().map(|kernel| kernel.name).collect();
             bail!("unsupported kernel {name:?}; supported: {}, all", names.join(", "));
         };
-        if !found.contains(&kernel) {
-            found.push(kernel);
+        if !kernels.contains(&kernel) {
+            kernels.push(kernel);
         }
     }
-    Ok(found)
+    Ok(kernels)
 }
 
 /// Parses `--kernels LIST`. Without a list it means all kernels.

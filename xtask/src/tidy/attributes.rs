@@ -17,19 +17,19 @@ fn check_file(source: &Source) -> Vec<Violation> {
         Ok(file) => file,
         Err(error) => return vec![Violation::new(source, error.span().start().line, format!("not Rust: {error}"))],
     };
-    let mut checker = Checker { source, found: Vec::new() };
+    let mut checker = Checker { source, violations: Vec::new() };
     checker.visit_file(&file);
-    checker.found
+    checker.violations
 }
 
 struct Checker<'a> {
     source: &'a Source,
-    found: Vec<Violation>,
+    violations: Vec<Violation>,
 }
 
 impl Checker<'_> {
     fn report(&mut self, line: usize, message: &str) {
-        self.found.push(Violation::new(self.source, line, message));
+        self.violations.push(Violation::new(self.source, line, message));
     }
 }
 

@@ -44,13 +44,13 @@ fn ring_names(source: &Source) -> Vec<Violation> {
         return Vec::new();
     }
     let Ok(tokens) = source.text.parse::<TokenStream>() else { return Vec::new() };
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     each_ident(tokens, &mut |name, line| {
         if RING_NAMES.iter().any(|ring| name.starts_with(ring)) {
-            found.push(Violation::new(source, line, format!("only emit may access a ring: {name}")));
+            violations.push(Violation::new(source, line, format!("only emit may access a ring: {name}")));
         }
     });
-    found
+    violations
 }
 
 fn each_ident(tokens: TokenStream, see: &mut impl FnMut(&str, usize)) {

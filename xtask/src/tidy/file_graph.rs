@@ -138,7 +138,7 @@ impl<'a> FileFacts<'a> {
     fn collect(file: ProductFile<'a>) -> Self {
         let ProductFile { source, module, syntax } = file;
         let (paths, _) = paths::with_local(&syntax, &module);
-        let mut names = Names { found: BTreeSet::new() };
+        let mut names = Names { names: BTreeSet::new() };
         names.visit_file(&syntax);
         let is_child = |item: &&Item| matches!(item, Item::Mod(item) if item.content.is_none());
         let (children, items): (Vec<&Item>, Vec<&Item>) = syntax.items.iter().partition(is_child);
@@ -148,7 +148,7 @@ impl<'a> FileFacts<'a> {
             paths,
             definitions: items.into_iter().filter_map(name_of).collect(),
             children: children.into_iter().filter_map(name_of).collect(),
-            names: names.found,
+            names: names.names,
         }
     }
 
@@ -177,14 +177,14 @@ impl<'a> FileFacts<'a> {
 
 /// The single names that code uses, outside of `use`.
 struct Names {
-    found: BTreeSet<String>,
+    names: BTreeSet<String>,
 }
 
 impl Names {
     fn add_tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
-                TokenTree::Ident(ident) => drop(self.found.insert(ident.to_string())),
+                TokenTree::Ident(ident) => drop(self.names.insert(ident.to_string())),
                 TokenTree::Group(group) => self.add_tokens(group.stream()),
                 TokenTree::Punct(_) | TokenTree::Literal(_) => {}
             }
@@ -196,7 +196,7 @@ impl<'ast> Visit<'ast> for Names {
     fn visit_item_use(&mut self, _: &'ast ItemUse) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        self.found.extend(path.segments.first().map(|segment| segment.ident.to_string()));
+        self.names.extend(path.segments.first().map(|segment| segment.ident.to_string()));
         visit::visit_path(self, path);
     }
 

@@ -90,14 +90,14 @@ mod tests {
 
     #[test]
     fn module_must_not_import_another_of_its_level() {
-        let found = messages("memtrace/src/report/svg.rs", "use crate::symbolize::Symbolizer;");
-        assert_eq!(found, ["report must not import crate::symbolize::Symbolizer"]);
+        let messages = messages("memtrace/src/report/svg.rs", "use crate::symbolize::Symbolizer;");
+        assert_eq!(messages, ["report must not import crate::symbolize::Symbolizer"]);
     }
 
     #[test]
     fn path_through_super_is_resolved() {
-        let found = messages("memtrace/src/report.rs", "use super::kernel::Rings;");
-        assert_eq!(found, ["report must not import crate::kernel::Rings"]);
+        let messages = messages("memtrace/src/report.rs", "use super::kernel::Rings;");
+        assert_eq!(messages, ["report must not import crate::kernel::Rings"]);
     }
 
     #[test]
@@ -142,8 +142,8 @@ mod tests {
             ("iced_x86", "ledger"),
             ("object", "kernel"),
         ] {
-            let found = messages(&format!("memtrace/src/{module}.rs"), &format!("use {name}::Anything;"));
-            assert_eq!(found, [format!("{module} must not use {name}::Anything")]);
+            let messages = messages(&format!("memtrace/src/{module}.rs"), &format!("use {name}::Anything;"));
+            assert_eq!(messages, [format!("{module} must not use {name}::Anything")]);
         }
     }
 
@@ -164,16 +164,16 @@ mod tests {
 
     #[test]
     fn module_without_a_row_is_a_violation() {
-        let found = messages("memtrace/src/helpers.rs", "");
-        assert_eq!(found, ["tidy/table.rs has no row for the module helpers"]);
+        let messages = messages("memtrace/src/helpers.rs", "");
+        assert_eq!(messages, ["tidy/table.rs has no row for the module helpers"]);
     }
 
     #[test]
     fn dependency_without_a_row_is_a_violation() {
         let manifest =
             "[package]\nname = \"memtrace\"\n[dependencies]\naya-log.workspace = true\n\nrand = \"1\"\n[lints]\n";
-        let found = check(&Tree::of(&[(MANIFEST, manifest)]));
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].to_string(), "memtrace/Cargo.toml:6: tidy/table.rs has no row for the dependency rand");
+        let messages = check(&Tree::of(&[(MANIFEST, manifest)]));
+        assert_eq!(messages.len(), 1);
+        assert_eq!(messages[0].to_string(), "memtrace/Cargo.toml:6: tidy/table.rs has no row for the dependency rand");
     }
 }

@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn use_group_is_expanded() {
-        let found = paths("use crate::{model::{Bytes, Pid as P}, ledger::*};", &["report"]);
-        assert_eq!(found, ["crate::model::Bytes", "crate::model::Pid", "crate::ledger"]);
+        let paths = paths("use crate::{model::{Bytes, Pid as P}, ledger::*};", &["report"]);
+        assert_eq!(paths, ["crate::model::Bytes", "crate::model::Pid", "crate::ledger"]);
     }
 
     #[test]
@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn types_expressions_and_macro_arguments_are_collected() {
         let text = "fn f(a: aya::Ebpf) { tokio::spawn(1); assert_eq!(g(crate::kernel::N), vec![object::read::X]); }";
-        let found = paths(text, &["report"]);
+        let paths = paths(text, &["report"]);
         for path in ["aya::Ebpf", "tokio::spawn", "crate::kernel::N", "object::read::X"] {
-            assert!(found.iter().any(|found| found == path), "{path} is not in {found:?}");
+            assert!(paths.iter().any(|other| other == path), "{path} is not in {paths:?}");
         }
     }
 

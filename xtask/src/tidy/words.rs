@@ -28,9 +28,9 @@ fn check_file(source: &Source) -> Vec<Violation> {
     let lock = source.file_name() == "Cargo.lock";
     // A flame graph contains a third-party script.
     let picture = source.path.ends_with(".svg");
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     for (index, line) in source.text.lines().enumerate() {
-        let mut report = |message: String| found.push(Violation::new(source, index + 1, message));
+        let mut report = |message: String| violations.push(Violation::new(source, index + 1, message));
         for folder in FOLDERS.into_iter().filter(|folder| contains_path(line, folder)) {
             report(format!("path of one machine: {folder}"));
         }
@@ -47,7 +47,7 @@ fn check_file(source: &Source) -> Vec<Violation> {
             }
         }
     }
-    found
+    violations
 }
 
 /// Returns true if a path in `line` starts with `folder`. A path such as `/proc/7/root/usr` contains it elsewhere.
