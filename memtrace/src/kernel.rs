@@ -1,9 +1,11 @@
-//! The running kernel: programs loaded, probes attached, rings read, records decoded.
+//! BPF programs in the running kernel: loading, attaching, rings and maps.
 //!
-//! Only this room names `aya` and the wire format.
+//! This is the only module that uses `aya` and the wire format.
 
 mod attach;
 mod attach_backend;
+mod attach_point;
+mod bpf;
 mod bpf_features;
 mod bpf_syscall;
 mod bpf_variant;
@@ -28,20 +30,18 @@ mod settings;
 mod tracepoints;
 pub mod unwind_maps;
 mod uprobe_multi;
+mod wire_type;
 
-pub use attach::{Probe, Probes, Scope};
-pub use calibrate::Dummy;
+pub use attach::{Probe, Probes};
+pub use attach_point::Scope;
+pub use calibrate::CalibrationFunction;
 pub use counters::Counters;
-pub use detach::Detaching;
+pub use detach::Detach;
 pub use error::KernelError;
-pub use gate::Calls;
+pub use gate::CallRate;
 pub use load::Kernel;
-pub use own_mapping::OwnMapping;
 pub use process_filter::{Condition, ProcessFilter};
 pub use program_time::ProgramTime;
 pub use reclaim::ReclaimCounters;
 pub use rings::{Drained, RingReader};
 pub use settings::Options;
-
-/// The most frames that a stack can have.
-pub const MAX_FRAMES: u32 = memtrace_common::wire::MAX_FRAMES as u32;

@@ -71,7 +71,7 @@ fn assert_available_since(since: (u32, u32), trace: Trace, victim: &mut Victim, 
 fn by_allocator_requires_linux_5_15() {
     let mut victim = victim::start("exact");
     let trace = Trace::victim(&victim).options(&["--by", "allocator"]);
-    assert_available_since(MARKS, trace, &mut victim, "takes Linux 5.15");
+    assert_available_since(MARKS, trace, &mut victim, "requires Linux 5.15");
     victim.finish();
 }
 
@@ -81,7 +81,7 @@ fn cgroup_selection_requires_linux_5_16() {
     let mut victim = victim::start("exact");
     group.add_process(victim.pid());
     let trace = Trace::system_wide().option("--cgroup").option(group.path());
-    assert_available_since(GROUPS, trace, &mut victim, "takes Linux 5.16");
+    assert_available_since(GROUPS, trace, &mut victim, "requires Linux 5.16");
     victim.finish();
 }
 

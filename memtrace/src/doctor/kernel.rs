@@ -40,7 +40,7 @@ pub(super) fn examine(held: &Capabilities) -> (Vec<Finding>, Option<ProbeCost>) 
             held,
             worked(features::type_information(), "describes the kernel structs that the BPF programs read"),
         ),
-        UPROBES.judge(held, worked(features::user_probes(), "supported")),
+        UPROBES.judge(held, worked(features::uprobes(), "supported")),
         RINGS.judge(held, worked(features::ring_buffers(), "created one")),
     ];
     let (programs, probe_cost) = check_programs(held);
@@ -89,14 +89,14 @@ fn optional_features() -> [OptionalFeature; 3] {
     [
         OptionalFeature {
             subject: "VMA lookup",
-            is_supported: features::finds_mappings(),
+            is_supported: features::has_find_vma(),
             with: "BPF programs look up the mapping of an address (bpf_find_vma)",
             without: "BPF programs get the mappings of processes from memtrace: stacks right after a change may be cut",
             remedy: "boot Linux 5.17 or newer",
         },
         OptionalFeature {
             subject: "BPF cookies",
-            is_supported: features::tells_places(),
+            is_supported: features::has_attach_cookie(),
             with: "BPF programs know which probe was hit",
             without: "--by allocator is not available, and --hook accepts only functions with the arguments of the C \
                       library's",
@@ -104,7 +104,7 @@ fn optional_features() -> [OptionalFeature; 3] {
         },
         OptionalFeature {
             subject: "control groups",
-            is_supported: features::tells_groups(),
+            is_supported: features::has_ancestor_cgroup(),
             with: "--cgroup is available",
             without: "--cgroup is not available",
             remedy: "boot Linux 5.16 or newer",
@@ -123,12 +123,12 @@ impl OptionalFeature {
 }
 
 fn check_programs(held: &Capabilities) -> ([Finding; 2], Option<ProbeCost>) {
-    match features::kernel_half() {
+    match features::load_programs() {
         Ok(mut kernel) => {
             let programs = BPF_PROGRAMS.judge(held, Ok::<_, Refusal>("the verifier accepts every program"));
             let outcome = probe_own_process(&mut kernel);
             let probe_cost = outcome.as_ref().ok().copied();
-            let together = kernel.places_together();
+            let together = kernel.has_uprobe_multi();
             ([programs, PROBES.judge(held, outcome.map(|cost| describe(cost, together)))], probe_cost)
         }
         Err(error) => {

@@ -1,137 +1,120 @@
-//! Probes in place: a breakpoint for every hooked function, in one process or in all.
+//! Probes: which programs are attached to which instructions of an object.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
-use super::attach_backend::Way;
-use super::detach::{Detaching, Held};
+use super::attach_backend::AttachBackend;
+use super::attach_point::{AttachPoint, Scope};
+use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
-use crate::model::{AllocatorId, FileOffset, Pid, Signature};
+use crate::model::{AllocatorId, FileOffset, Signature};
 
-/// Where to probe one function.
+/// Probe of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// How the function is called.
+    /// Calling signature of the function.
     pub signature: Signature,
-    /// The instruction, in the object's file.
+    /// Probed instruction.
     pub offset: FileOffset,
-    /// The function's return instructions, where the return address must stay as it is: an exception that passes a
-    /// function whose return the kernel has probed does not find its handler. Empty: the return is probed by the kernel.
+    /// Return instructions to probe instead of using a uretprobe, which changes the return address: the unwinder cannot find
+    /// the handler of an exception that passes such a frame. Empty: a uretprobe is used.
     pub return_sites: Vec<FileOffset>,
-    /// Whose function it is, where events are to say so; that needs Linux 5.15.
+    /// Allocator of the function, if events contain it; requires Linux 5.15.
     pub allocator: AllocatorId,
 }
 
-/// Whose calls are seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// Those of one process.
-    Process(Pid),
-    /// Those of every process that has mapped the object, or will.
-    Everyone,
-}
-
-/// An instruction to place a program at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Spot {
-    /// In the object's file.
-    pub(super) offset: FileOffset,
-    /// What the program is told there (`bpf_get_attach_cookie`); where it is told something, Linux 5.15 is needed.
-    pub(super) cookie: Option<u64>,
-}
-
-/// A program at an instruction of an object, for somebody.
+/// A program at an instruction of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct Attachment {
     scope: Scope,
     object: PathBuf,
     program: &'static str,
-    spot: Spot,
+    point: AttachPoint,
 }
 
-/// Probes in place. They go when this is dropped, and with the process that holds it, however that ends.
+/// Attached probes. They are removed when this is dropped or the process exits.
 #[derive(Default)]
 pub struct Probes {
-    held: Vec<Held>,
-    /// What was placed where, so that nothing is placed twice.
-    placed: HashSet<Place>,
+    links: Vec<AttachedProbes>,
+    /// Prevents duplicates.
+    attached: HashSet<Attachment>,
 }
 
 impl Probes {
-    /// How many probes are in place.
+    /// Number of attached probes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.iter().map(Held::count).sum()
+        self.links.iter().map(AttachedProbes::count).sum()
     }
 
-    /// Whether there is none.
+    /// Returns true if no probe is attached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.links.is_empty()
     }
 
-    /// Takes these probes over.
-    pub fn join(&mut self, mut others: Self) {
-        self.held.append(&mut others.held);
-        self.placed.extend(others.placed.drain());
+    /// Adds the probes of `others`.
+    pub fn merge(&mut self, mut others: Self) {
+        self.links.append(&mut others.links);
+        self.attached.extend(others.attached.drain());
     }
 
-    /// Begins to remove them, in the background, and calls `tell` whenever some are gone.
+    /// Starts to remove the probes in the background. Calls `on_progress` after each link.
     #[must_use]
-    pub fn detach(mut self, tell: impl Fn() + Send + Sync + 'static) -> Detaching {
-        Detaching::begin(std::mem::take(&mut self.held), tell)
+    pub fn detach(mut self, on_progress: impl Fn() + Send + Sync + 'static) -> Detach {
+        Detach::start(std::mem::take(&mut self.links), on_progress)
     }
 
-    /// Places a probe at the entry of one function of the object at `path`.
-    pub(super) fn place_entry(
+    /// Attaches a probe to the entry of one function of the object at `path`, unless it is attached.
+    pub(super) fn attach_entry(
         &mut self,
-        way: &mut Way<'_>,
+        backend: &mut AttachBackend<'_>,
         scope: Scope,
         path: &Path,
         probe: &Probe,
     ) -> Result<(), KernelError> {
-        self.place_all(way, scope, path, [entry(probe)])
+        self.attach_all(backend, scope, path, [entry(probe)])
     }
 
-    /// Places those probes in the object at `path` that are not in place yet.
-    pub(super) fn place(
+    /// Attaches those of `probes` to the object at `path` that are not attached.
+    pub(super) fn attach(
         &mut self,
-        way: &mut Way<'_>,
+        backend: &mut AttachBackend<'_>,
         scope: Scope,
         path: &Path,
         probes: &[Probe],
     ) -> Result<(), KernelError> {
-        // Returns first: a call that is seen is then seen to its end.
-        let returns = probes.iter().flat_map(at_return);
-        self.place_all(way, scope, path, returns.chain(probes.iter().map(entry)))
+        // Returns first: the return of each recorded call is then recorded too.
+        let returns = probes.iter().flat_map(returns);
+        self.attach_all(backend, scope, path, returns.chain(probes.iter().map(entry)))
     }
 
-    fn place_all(
+    fn attach_all(
         &mut self,
-        way: &mut Way<'_>,
+        backend: &mut AttachBackend<'_>,
         scope: Scope,
         path: &Path,
-        wanted: impl IntoIterator<Item = (&'static str, Spot)>,
+        points: impl IntoIterator<Item = (&'static str, AttachPoint)>,
     ) -> Result<(), KernelError> {
-        let mut programs: Vec<(&'static str, Vec<Spot>)> = Vec::new();
-        for (program, spot) in wanted {
-            let place = Place { scope, object: path.to_owned(), program, spot };
-            if self.placed.contains(&place) {
+        let mut by_program: Vec<(&'static str, Vec<AttachPoint>)> = Vec::new();
+        for (program, point) in points {
+            let attachment = Attachment { scope, object: path.to_owned(), program, point };
+            if self.attached.contains(&attachment) {
                 continue;
             }
-            match programs.iter_mut().find(|(known, _)| *known == program) {
-                // Twice at the same spot: two functions that are one.
-                Some((_, spots)) if spots.contains(&spot) => {}
-                Some((_, spots)) => spots.push(spot),
-                None => programs.push((program, vec![spot])),
+            match by_program.iter_mut().find(|(name, _)| *name == program) {
+                // Two names of the same function.
+                Some((_, points)) if points.contains(&point) => {}
+                Some((_, points)) => points.push(point),
+                None => by_program.push((program, vec![point])),
             }
         }
-        for (program, spots) in programs {
-            way.place(program, scope, path, &spots, &mut self.held)?;
-            let place = |spot| Place { scope, object: path.to_owned(), program, spot };
-            self.placed.extend(spots.into_iter().map(place));
+        for (program, points) in by_program {
+            backend.attach(program, scope, path, &points, &mut self.links)?;
+            let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
+            self.attached.extend(points.into_iter().map(attachment));
         }
         Ok(())
     }
@@ -139,27 +122,27 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        drop(Detaching::begin(std::mem::take(&mut self.held), || {}));
+        drop(Detach::start(std::mem::take(&mut self.links), || {}));
     }
 }
 
-/// The program at a function's entry.
-fn entry(probe: &Probe) -> (&'static str, Spot) {
+/// Program and attach point at the function's entry.
+fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     let program = probe.signature.entry_program();
     let cookie = match (program.cookie, probe.allocator) {
         (cookie, AllocatorId::UNKNOWN) => cookie,
         (cookie, AllocatorId(number)) => Some(cookie.unwrap_or(Cookie(0)).with_allocator(number)),
     };
-    (program.name, Spot { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0) })
+    (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0) })
 }
 
-/// The programs at a function's return, where that matters.
-fn at_return(probe: &Probe) -> Vec<(&'static str, Spot)> {
-    let at = |program, offset| (program, Spot { offset, cookie: None });
+/// Programs and attach points at the function's returns, if its signature needs them.
+fn returns(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
+    let point = |offset| AttachPoint { offset, cookie: None };
     if probe.signature.needs_return() && probe.return_sites.is_empty() {
-        return vec![at(RETURN_PROGRAM, probe.offset)];
+        return vec![(RETURN_PROGRAM, point(probe.offset))];
     }
-    probe.return_sites.iter().map(|&offset| at(RETURN_SITE_PROGRAM, offset)).collect()
+    probe.return_sites.iter().map(|&offset| (RETURN_SITE_PROGRAM, point(offset))).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the kernel's BPF has, found by trying.
+//! Features of the kernel's BPF, detected by trials.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,10 +8,10 @@ use aya_obj::generated::{
     bpf_func_id, bpf_insn,
 };
 
-use super::bpf_syscall::{self as call, Code, Places};
+use super::bpf_syscall::{self, LinkPoints, ProgramCode};
 
-/// Whether programs can exchange words atomically.
-pub(super) fn exchanges() -> bool {
+/// Returns true if programs can exchange words atomically (Linux 5.12).
+pub(super) fn has_atomic_exchange() -> bool {
     let on_stack = |code, register, value: u32| {
         let mut instruction = instruction(code);
         instruction.set_dst_reg(FRAME);
@@ -28,48 +28,48 @@ pub(super) fn exchanges() -> bool {
     load(&instructions, false).is_ok()
 }
 
-/// Whether programs are told at which of the places that they were put to they run (Linux 5.15).
-pub(super) fn tells_places() -> bool {
+/// Returns true if programs can read their BPF cookie (`bpf_get_attach_cookie`, Linux 5.15).
+pub(super) fn has_attach_cookie() -> bool {
     has_helper(bpf_func_id::BPF_FUNC_get_attach_cookie)
 }
 
-/// Whether programs can ask for the control groups above the current one (Linux 5.16).
-pub(super) fn tells_groups() -> bool {
+/// Returns true if programs can read the ancestors of a cgroup (`bpf_get_current_ancestor_cgroup_id`, Linux 5.16).
+pub(super) fn has_ancestor_cgroup() -> bool {
     has_helper(bpf_func_id::BPF_FUNC_get_current_ancestor_cgroup_id)
 }
 
-/// Whether programs at probes may call a helper that takes one argument: their context, or no matter what.
+/// Returns true if programs at probes may call `helper`, which must accept a context as its only argument.
 fn has_helper(helper: bpf_func_id) -> bool {
     let mut call = instruction(BPF_JMP | BPF_CALL);
     call.imm = helper as i32;
     load(&[call, instruction(BPF_JMP | BPF_EXIT)], false).is_ok()
 }
 
-/// The register that points to the end of a program's stack.
+/// Frame pointer: the end of a program's stack.
 const FRAME: u8 = 10;
 
-fn load(instructions: &[bpf_insn], together: bool) -> io::Result<OwnedFd> {
-    let code = Code { name: "memtrace_trial", license: c"GPL", instructions, info: None, together };
-    call::load_program(&code, &mut [])
+fn load(instructions: &[bpf_insn], multi: bool) -> io::Result<OwnedFd> {
+    let code = ProgramCode { name: "memtrace_trial", license: c"GPL", instructions, info: None, multi };
+    bpf_syscall::load_program(&code, &mut [])
 }
 
-/// Whether one link can place a program at many instructions, for one process as for all.
+/// Returns true if uprobe_multi links can be used for one process and for all.
 ///
-/// Linux has such links since 6.6. Until 6.10 they took a pid for that of a thread ("bpf: fix multi-uprobe PID filtering
-/// logic"); kernels that have this mended refuse a negative pid at once.
-pub(super) fn is_there() -> bool {
+/// Linux has such links since 6.6. Until 6.10 they took a pid for a thread id ("bpf: fix multi-uprobe PID filtering logic").
+/// Kernels with this fix refuse a negative pid first.
+pub(super) fn has_uprobe_multi() -> bool {
     let instructions = [instruction(BPF_ALU64 | BPF_MOV | BPF_K), instruction(BPF_JMP | BPF_EXIT)];
     let Ok(program) = load(&instructions, true) else { return false };
-    // A folder cannot be probed, so that no link comes of it.
+    // A directory cannot be probed, so no link is created.
     let refusal = |pid: i32| {
-        let places = Places { offsets: &[0], cookies: &[0] };
-        let link = call::create_link(program.as_fd(), c"/", places, pid.cast_unsigned(), false);
+        let points = LinkPoints { offsets: &[0], cookies: &[0] };
+        let link = bpf_syscall::create_link(program.as_fd(), c"/", points, pid.cast_unsigned(), false);
         link.err().as_ref().and_then(io::Error::raw_os_error)
     };
     refusal(0) == Some(libc::EBADF) && refusal(-1) == Some(libc::EINVAL)
 }
 
-/// An instruction on register 0 without an operand.
+/// Instruction on register 0 without an operand.
 fn instruction(code: u32) -> bpf_insn {
     bpf_insn { code: code as u8, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(0, 0), off: 0, imm: 0 }
 }
@@ -78,14 +78,14 @@ fn instruction(code: u32) -> bpf_insn {
 mod tests {
     use super::*;
 
-    /// As every kernel does on which the tests run.
+    /// Every kernel on which the tests run has these features.
     #[test]
-    fn privileged_what_the_running_kernel_has_is_found() {
-        assert!(exchanges() && tells_places() && tells_groups());
+    fn privileged_features_of_the_running_kernel_are_detected() {
+        assert!(has_atomic_exchange() && has_attach_cookie() && has_ancestor_cgroup());
     }
 
     #[test]
-    fn privileged_what_no_kernel_has_is_not_found() {
+    fn privileged_missing_features_are_not_detected() {
         assert!(!has_helper(bpf_func_id::BPF_FUNC_unspec));
     }
 }

@@ -1,33 +1,30 @@
-//! The two objects of programs that memtrace carries, and which of them this kernel can have.
+//! The two builds of the BPF programs, and the choice between them.
 
 use super::bpf_features;
 
-/// The programs, built from source by `cargo xtask bpf`.
-static USUAL: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
-
-/// The same programs, for kernels whose BPF has no atomic instruction but addition, and calls no program back.
+/// BPF objects, built by `cargo xtask bpf`.
+static ATOMICS: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
 static LEGACY: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT_LEGACY"));
 
-/// An object of programs.
+/// Build of the BPF programs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Programs {
-    /// They exchange words atomically (Linux 5.12), and ask the kernel what a process has mapped (5.17).
-    Usual,
-    /// They take turns by the kernel's locks, and are told what processes have mapped.
-    Plain,
+pub(super) enum BpfVariant {
+    /// Uses atomic exchanges (Linux 5.12) and `bpf_find_vma` (5.17).
+    Atomics,
+    /// Uses spin locks, and mappings supplied by user space.
+    Legacy,
 }
 
-impl Programs {
-    /// Those to load, `finds_areas` being whether the kernel can be asked what a process has mapped.
-    pub(super) fn fitting(finds_areas: bool) -> Self {
-        if finds_areas && bpf_features::exchanges() { Self::Usual } else { Self::Plain }
+impl BpfVariant {
+    /// Selects the variant for the running kernel; `has_find_vma` is true if it has `bpf_find_vma`.
+    pub(super) fn select(has_find_vma: bool) -> Self {
+        if has_find_vma && bpf_features::has_atomic_exchange() { Self::Atomics } else { Self::Legacy }
     }
 
-    /// The object.
     pub(super) fn object(self) -> &'static [u8] {
         match self {
-            Self::Usual => USUAL,
-            Self::Plain => LEGACY,
+            Self::Atomics => ATOMICS,
+            Self::Legacy => LEGACY,
         }
     }
 }

@@ -1,48 +1,48 @@
-//! What a probe costs on this machine, measured on memtrace itself before anybody else is probed.
+//! Functions of memtrace that are probed to measure the cost of a probe on this machine.
 //!
-//! A hypervisor may make a single step twenty times dearer than on bare metal, so that a figure from elsewhere says little.
+//! On a virtual machine, a single step may cost twenty times as much as on bare metal, so the cost cannot be a constant.
 
 use std::time::{Duration, Instant};
 
 use crate::model::AbsAddr;
 
-/// A function of memtrace's own that does nothing.
+/// Function without effect.
 #[derive(Clone, Copy, Debug)]
-pub struct Dummy(extern "C" fn());
+pub struct CalibrationFunction(extern "C" fn());
 
-/// Calls in a row that are timed together.
+/// Calls that are timed together.
 const CALLS: u32 = 250;
-/// How often that is done; the fastest counts, since everything that disturbs only makes it slower.
+/// Number of rounds. The fastest is used, because disturbances only add time.
 const ROUNDS: u32 = 8;
 
-impl Dummy {
-    /// One that begins with an instruction which the kernel emulates.
+impl CalibrationFunction {
+    /// Function whose first instruction the kernel emulates.
     #[must_use]
     pub const fn emulated() -> Self {
         Self(emulated)
     }
 
-    /// One that begins with an instruction which the kernel steps over.
+    /// Function whose first instruction the kernel single-steps.
     #[must_use]
     pub const fn stepped() -> Self {
         Self(stepped)
     }
 
-    /// Where its first instruction lies.
+    /// Address of the first instruction.
     #[must_use]
     pub fn address(self) -> AbsAddr {
         AbsAddr(self.0 as usize as u64)
     }
 
-    /// How long one call takes.
+    /// Measures the duration of one call.
     #[must_use]
     pub fn time(self) -> Duration {
         let round = || {
-            let begun = Instant::now();
+            let start = Instant::now();
             for _ in 0..CALLS {
                 (self.0)();
             }
-            begun.elapsed() / CALLS
+            start.elapsed() / CALLS
         };
         (0..ROUNDS).map(|_| round()).min().unwrap_or_default()
     }
@@ -55,7 +55,7 @@ extern "C" fn emulated() {
     core::arch::naked_asm!("push rbp", "pop rbp", "ret");
 }
 
-/// `xor` is not.
+/// `xor` is single-stepped.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn stepped() {
@@ -69,7 +69,7 @@ extern "C" fn emulated() {
     core::arch::naked_asm!("b 1f", "1:", "ret");
 }
 
-/// `mov` is not.
+/// `mov` is single-stepped.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 extern "C" fn stepped() {
@@ -81,9 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unprobed_call_takes_next_to_nothing() {
-        assert!(Dummy::emulated().time() < Duration::from_millis(1));
-        assert!(Dummy::stepped().time() < Duration::from_millis(1));
-        assert_ne!(Dummy::emulated().address(), Dummy::stepped().address());
+    fn unprobed_calls_are_fast() {
+        assert!(CalibrationFunction::emulated().time() < Duration::from_millis(1));
+        assert!(CalibrationFunction::stepped().time() < Duration::from_millis(1));
+        assert_ne!(CalibrationFunction::emulated().address(), CalibrationFunction::stepped().address());
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel half's own counters.
+//! Counters of the BPF programs.
 
 use std::os::fd::BorrowedFd;
 
@@ -8,29 +8,28 @@ use memtrace_common::wire::{SYSCALL_TRACEPOINTS, counter};
 use super::bpf_syscall::program_info;
 use crate::model::{Amount, Bytes, LossReason, Losses};
 
-/// What the kernel half counted.
+/// Counters of the BPF programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// What it could not tell.
+    /// Events that were not recorded.
     pub losses: Losses,
-    /// Allocations that the size filter kept out.
+    /// Allocations that the size filter dropped.
     pub filtered: Amount,
-    /// Allocator calls made inside others.
+    /// Allocator calls within other allocator calls.
     pub nested: u64,
 }
 
-/// How programs took turns that follow the same.
+/// Effect of redundant programs at a tracepoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Turns {
-    /// How often one has done what the first was not run for.
+pub(super) struct RedundantRuns {
+    /// Runs of a redundant program in place of the first one.
     pub(super) stood_in: u64,
-    /// How often all that follow the beginning, and all that follow the end, of system calls were in progress at once on one
-    /// processor.
+    /// Number of times that all programs at `sys_enter`, or at `sys_exit`, were running at once on one CPU.
     pub(super) all_busy: [u64; SYSCALL_TRACEPOINTS as usize],
 }
 
-/// Reads the counters; those of one processor may be a little older than those of another.
-pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, Turns) {
+/// Reads the counters. Those of different CPUs may be read at slightly different times.
+pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, RedundantRuns) {
     let total = |index: u32| map.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>());
     let mut losses = Losses::default();
     for (index, &reason) in (0u32..).zip(LossReason::ALL) {
@@ -42,10 +41,10 @@ pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, Turns) {
         nested: total(counter::NESTED),
     };
     let all_busy = [counter::ALL_BUSY, counter::ALL_BUSY + 1].map(total);
-    (counters, Turns { stood_in: total(counter::STOOD_IN), all_busy })
+    (counters, RedundantRuns { stood_in: total(counter::STOOD_IN), all_busy })
 }
 
-/// How often the kernel did not run a program at its probe (`recursion_misses` of `struct bpf_prog_info`, since 5.12).
+/// Returns the number of times that the kernel skipped a program at its probe (`recursion_misses` of `struct bpf_prog_info`, since 5.12).
 pub(super) fn missed(program: BorrowedFd<'_>) -> u64 {
     program_info(program).map_or(0, |info| info.recursion_misses)
 }

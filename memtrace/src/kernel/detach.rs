@@ -1,8 +1,8 @@
-//! Probes on their way out.
+//! Removal of probes in the background.
 //!
-//! Closing the last descriptor of a probe returns when the kernel has taken it away, which means waiting until nobody can
-//! be in it any more. Such waits can overlap, so several threads close descriptors. The removals of perf events do not:
-//! `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) waits with a mutex held.
+//! Closing the last descriptor of a probe returns after the kernel has removed it, which includes a wait until no task
+//! executes it. These waits can overlap, so several threads close descriptors. The waits of perf events cannot:
+//! `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) holds a mutex while it waits.
 
 mod reaper;
 
@@ -11,114 +11,115 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Threads that remove probes. With so many, 17 probes in 8 links took 0.06 s, with one thread 0.4 s; more did no better.
+/// Threads that remove probes. Removing 17 probes in 8 links took 0.06 s with 8 threads, 0.4 s with one. More threads did not
+/// help.
 const THREADS: usize = 8;
 
-/// What keeps probes in place until it is dropped.
-pub(super) struct Held {
+/// Link that keeps probes attached until it is dropped.
+pub(super) struct AttachedProbes {
     count: usize,
-    /// Whether removing it can overlap with removing others.
+    /// The removal can overlap with that of other links.
     overlaps: bool,
     _link: Box<dyn Send>,
 }
 
-impl Held {
-    /// A link that keeps as many probes in place as `count` says.
-    pub(super) fn together(link: impl Send + 'static, count: usize) -> Self {
+impl AttachedProbes {
+    /// uprobe_multi link with `count` probes.
+    pub(super) fn by_multi_link(link: impl Send + 'static, count: usize) -> Self {
         Self { count, overlaps: true, _link: Box::new(link) }
     }
 
-    /// A link that keeps one probe in place, by a perf event.
-    pub(super) fn alone(link: impl Send + 'static) -> Self {
+    /// Perf event with one probe.
+    pub(super) fn by_perf_event(link: impl Send + 'static) -> Self {
         Self { count: 1, overlaps: false, _link: Box::new(link) }
     }
 
-    /// How many probes.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 }
 
-/// Probes that are being removed. Dropping this waits for them.
-pub struct Detaching {
+/// Removal of probes in progress. Dropping it waits for the end.
+pub struct Detach {
     total: usize,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
-    waiting: Mutex<Vec<Held>>,
+    waiting: Mutex<Vec<AttachedProbes>>,
     removed: AtomicUsize,
-    tell: Box<dyn Fn() + Send + Sync>,
+    on_progress: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Shared {
-    fn work(&self) {
+    fn remove_all(&self) {
         loop {
             let next = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(held) = next else { return };
-            let count = held.count();
-            drop(held);
+            let Some(probes) = next else { return };
+            let count = probes.count();
+            drop(probes);
             self.removed.fetch_add(count, Ordering::Release);
-            (self.tell)();
+            (self.on_progress)();
         }
     }
 }
 
-impl Detaching {
-    /// Begins to remove what is held, in the background, and calls `tell` whenever some of it is gone.
-    pub(super) fn begin(held: Vec<Held>, tell: impl Fn() + Send + Sync + 'static) -> Self {
-        let total = held.iter().map(Held::count).sum();
-        let overlapping = held.iter().filter(|held| held.overlaps).count();
-        let wanted = overlapping.clamp(usize::from(!held.is_empty()), THREADS);
-        let (waiting, removed) = (Mutex::new(held), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { waiting, removed, tell: Box::new(tell) });
+impl Detach {
+    /// Starts to remove `probes` in the background. Calls `on_progress` after each link.
+    pub(super) fn start(probes: Vec<AttachedProbes>, on_progress: impl Fn() + Send + Sync + 'static) -> Self {
+        let total = probes.iter().map(AttachedProbes::count).sum();
+        let overlapping = probes.iter().filter(|link| link.overlaps).count();
+        let threads = overlapping.clamp(usize::from(!probes.is_empty()), THREADS);
+        let (waiting, removed) = (Mutex::new(probes), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { waiting, removed, on_progress: Box::new(on_progress) });
         let worker = || {
             let shared = shared.clone();
-            Builder::new().name(String::from("detach")).spawn(move || shared.work())
+            Builder::new().name(String::from("detach")).spawn(move || shared.remove_all())
         };
-        let threads: Vec<_> = (0..wanted).filter_map(|_| worker().ok()).collect();
+        let threads: Vec<_> = (0..threads).filter_map(|_| worker().ok()).collect();
         if threads.is_empty() {
-            shared.work();
+            shared.remove_all();
         }
         Self { total, shared, threads }
     }
 
-    /// How many probes there were.
+    /// Number of probes to remove.
     #[must_use]
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// How many are gone.
+    /// Number of removed probes.
     #[must_use]
     pub fn removed(&self) -> usize {
         self.shared.removed.load(Ordering::Acquire)
     }
 
-    /// Whether all are gone.
+    /// Returns true if all probes are removed.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.removed() == self.total
     }
 
-    /// Leaves the rest to a process of its own, which ends after this one and takes the probes with it. The kernel does not
-    /// let a process end before it has removed what that process was the last to hold, and so nobody who waits for this
-    /// process has to wait for that.
+    /// Hands the remaining probes over to a reaper process, which exits after memtrace.
+    ///
+    /// A process can only exit after the kernel has removed all probes of which it holds the last descriptor. With the
+    /// reaper, those that wait for memtrace do not wait for the removal.
     ///
     /// # Errors
     ///
-    /// What the system said where there can be no such process; then this has waited for the probes.
-    pub fn bequeath(self) -> io::Result<()> {
-        // What the threads close from now on is held elsewhere too, and is closed at once.
+    /// Errors of fork(2). In this case, the call waits until all probes are removed.
+    pub fn hand_over(self) -> io::Result<()> {
+        // The reaper holds all descriptors from here on, so the threads close theirs without delay.
         reaper::start()
     }
 }
 
-impl Drop for Detaching {
+impl Drop for Detach {
     fn drop(&mut self) {
         for thread in self.threads.drain(..) {
-            // Nothing in there panics.
+            // The threads do not panic.
             let _ = thread.join();
         }
     }
@@ -130,60 +131,64 @@ mod tests {
 
     use super::*;
 
-    /// A link that says when its removal begins, and takes until it is told.
+    /// Link that reports the start of its removal and waits for permission to finish.
     struct Slow {
-        begun: Sender<usize>,
+        started: Sender<usize>,
         name: usize,
         go: Receiver<()>,
     }
 
     impl Drop for Slow {
         fn drop(&mut self) {
-            self.begun.send(self.name).unwrap();
+            self.started.send(self.name).unwrap();
             self.go.recv().unwrap();
         }
     }
 
-    fn slow(begun: &Sender<usize>, name: usize) -> (Slow, Sender<()>) {
-        let (let_go, go) = channel();
-        (Slow { begun: begun.clone(), name, go }, let_go)
+    fn slow(started: &Sender<usize>, name: usize) -> (Slow, Sender<()>) {
+        let (permit, go) = channel();
+        (Slow { started: started.clone(), name, go }, permit)
     }
 
     #[test]
-    fn links_of_many_probes_are_removed_at_the_same_time_and_counted_by_their_probes() {
-        let (begun, beginnings) = channel();
-        let (told, tellings) = channel();
-        let (links, let_go): (Vec<_>, Vec<_>) = (0..3).map(|name| slow(&begun, name)).unzip();
-        let held = links.into_iter().zip([10, 20, 30]).map(|(link, count)| Held::together(link, count)).collect();
-        let detaching = Detaching::begin(held, move || told.send(()).unwrap());
-        let mut all: Vec<_> = beginnings.iter().take(3).collect();
+    fn links_are_removed_in_parallel_and_counted_by_probe() {
+        let (started, starts) = channel();
+        let (reported, progress) = channel();
+        let (links, permits): (Vec<_>, Vec<_>) = (0..3).map(|name| slow(&started, name)).unzip();
+        let probes = links
+            .into_iter()
+            .zip([10, 20, 30])
+            .map(|(link, count)| AttachedProbes::by_multi_link(link, count))
+            .collect();
+        let detach = Detach::start(probes, move || reported.send(()).unwrap());
+        let mut all: Vec<_> = starts.iter().take(3).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2]);
-        assert_eq!((detaching.removed(), detaching.total(), detaching.is_over()), (0, 60, false));
-        for (go, removed) in let_go.iter().zip([10, 30, 60]) {
+        assert_eq!((detach.removed(), detach.total(), detach.is_complete()), (0, 60, false));
+        for (go, removed) in permits.iter().zip([10, 30, 60]) {
             go.send(()).unwrap();
-            tellings.recv().unwrap();
-            assert_eq!(detaching.removed(), removed);
+            progress.recv().unwrap();
+            assert_eq!(detach.removed(), removed);
         }
-        assert!(detaching.is_over());
+        assert!(detach.is_complete());
     }
 
     #[test]
-    fn perf_events_are_removed_one_after_the_other() {
-        let (begun, beginnings) = channel();
-        let (links, let_go): (Vec<_>, Vec<_>) = (0..3).map(|name| slow(&begun, name)).unzip();
-        let detaching = Detaching::begin(links.into_iter().map(Held::alone).collect(), || {});
+    fn perf_events_are_removed_one_at_a_time() {
+        let (started, starts) = channel();
+        let (links, permits): (Vec<_>, Vec<_>) = (0..3).map(|name| slow(&started, name)).unzip();
+        let detach = Detach::start(links.into_iter().map(AttachedProbes::by_perf_event).collect(), || {});
         for _ in 0..3 {
-            let name = beginnings.recv().unwrap();
-            assert!(beginnings.try_recv().is_err(), "one at a time");
-            let_go[name].send(()).unwrap();
+            let name = starts.recv().unwrap();
+            assert!(starts.try_recv().is_err(), "one at a time");
+            permits[name].send(()).unwrap();
         }
-        drop(detaching);
-        assert!(beginnings.try_recv().is_err());
+        drop(detach);
+        assert!(starts.try_recv().is_err());
     }
 
     #[test]
-    fn to_remove_nothing_is_over_at_once() {
-        assert!(Detaching::begin(Vec::new(), || {}).is_over());
+    fn removing_no_probes_is_complete_at_once() {
+        assert!(Detach::start(Vec::new(), || {}).is_complete());
     }
 }

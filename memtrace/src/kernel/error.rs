@@ -1,64 +1,69 @@
-//! What can go wrong with the kernel before tracing begins.
+//! Errors of loading and attaching BPF programs.
 
 use std::io;
 
 use aya::programs::ProgramError;
 use thiserror::Error;
 
-/// Why the kernel did not do what it was asked.
+/// Failure of an operation in the kernel.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    /// The caller may not do this.
+    /// The caller lacks a permission.
     #[error("not permitted to {action}: {source}")]
     Permission {
-        /// What was tried.
+        /// The failed operation.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel cannot do this.
+    /// The kernel lacks a feature.
     #[error("this kernel cannot {action}: {reason}")]
     Unsupported {
-        /// What was tried.
+        /// The failed operation.
         action: String,
-        /// What the kernel said, or what is missing.
+        /// The kernel's error, or the missing feature.
         reason: String,
     },
-    /// The process to attach to has ended.
-    #[error("the process ended while it was being attached to")]
+    /// The process has exited.
+    #[error("the process exited during attach")]
     TargetEnded,
-    /// Anything else.
-    #[error("could not {action}: {reason}")]
+    /// Any other failure.
+    #[error("cannot {action}: {reason}")]
     Failed {
-        /// What was tried.
+        /// The failed operation.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: String,
     },
 }
 
 impl KernelError {
-    /// Sorts an error of the system's by its number; `whole` is the whole story, for the unexpected ones.
-    pub(super) fn from_io(action: &str, source: io::Error, whole: String) -> Self {
+    /// The BPF object lacks a program or map.
+    pub(super) fn missing(name: &str) -> Self {
+        Self::Failed { action: format!("use {name}"), reason: String::from("the BPF object does not contain it") }
+    }
+
+    /// Classifies a system error by its code. `reason` describes it in full.
+    pub(super) fn from_io(action: &str, source: io::Error, reason: String) -> Self {
         let action = action.to_owned();
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Permission { action, source },
-            Some(libc::ENOSYS | libc::EOPNOTSUPP) => Self::Unsupported { action, reason: whole },
+            Some(libc::ENOSYS | libc::EOPNOTSUPP) => Self::Unsupported { action, reason },
             Some(libc::ESRCH) => Self::TargetEnded,
-            _ => Self::Failed { action, reason: whole },
+            _ => Self::Failed { action, reason },
         }
     }
 
-    /// As [`KernelError::from_error`], for a program that the kernel refused; the verifier's words go to the log.
+    /// Same as [`KernelError::from_error`], for a program that failed to load. Logs the verifier's messages.
     pub(super) fn from_load(action: &str, error: &ProgramError) -> Self {
         if let ProgramError::LoadError { io_error, verifier_log } = error {
-            let words = verifier_log.to_string();
-            // The verifier's own refusal is often EACCES; only where it said nothing is it about the caller.
-            if let Some(last) = last_words(&words) {
-                log::debug!("{action}: the verifier says:\n{words}");
+            let text = verifier_log.to_string();
+            // The verifier often refuses with EACCES. The caller lacks permission only if the log is empty.
+            if let Some(last) = verifier_reason(&text) {
+                log::debug!("{action}: verifier log:\n{text}");
                 let refused = format!("the verifier refuses it ({io_error}): {last}");
-                let reason = match lacking(last) {
-                    Some(what) => format!("{what}; {refused}"),
+                let reason = match required_kernel(last) {
+                    Some(requirement) => format!("{requirement}; {refused}"),
                     None => refused,
                 };
                 return Self::Unsupported { action: action.to_owned(), reason };
@@ -67,46 +72,43 @@ impl KernelError {
         Self::from_error(action, error)
     }
 
-    /// Sorts any error by the system's error at its root.
+    /// Classifies an error by the system error in its chain of sources.
     pub(super) fn from_error(action: &str, error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut whole = error.to_string();
-        let mut number = None;
+        let mut text = error.to_string();
+        let mut code = None;
         let mut next = Some(error);
         while let Some(cause) = next {
             if let Some(io) = cause.downcast_ref::<io::Error>() {
-                number = number.or(io.raw_os_error());
+                code = code.or(io.raw_os_error());
             }
-            let text = cause.to_string();
-            if !whole.contains(&text) {
-                whole = format!("{whole}: {text}");
+            let source = cause.to_string();
+            if !text.contains(&source) {
+                text = format!("{text}: {source}");
             }
             next = cause.source();
         }
-        match number {
-            Some(number) => Self::from_io(action, io::Error::from_raw_os_error(number), whole),
-            None => Self::Failed { action: action.to_owned(), reason: whole },
+        match code {
+            Some(code) => Self::from_io(action, io::Error::from_raw_os_error(code), text),
+            None => Self::Failed { action: action.to_owned(), reason: text },
         }
     }
 }
 
-/// The verifier's reason: its last line, but for the statistics that follow (`print_verification_stats`,
-/// kernel/bpf/verifier.c).
-fn last_words(log: &str) -> Option<&str> {
+/// Returns the verifier's reason: the last line before the statistics (`print_verification_stats`, kernel/bpf/verifier.c).
+fn verifier_reason(log: &str) -> Option<&str> {
     const STATISTICS: [&str; 4] = ["processed ", "verification time ", "stack depth ", "max_states_per_insn "];
     let lines = log.lines().map(|line| line.trim_matches(['\0', ' ']));
     lines.rev().find(|line| !line.is_empty() && !STATISTICS.iter().any(|statistic| line.starts_with(statistic)))
 }
 
-/// What takes a newer kernel, where the verifier's reason is a helper that it does not know, which ends in its number
-/// (include/uapi/linux/bpf.h).
-fn lacking(reason: &str) -> Option<&'static str> {
+/// Returns the required kernel if the verifier's reason is an unknown helper, whose number (include/uapi/linux/bpf.h) is at
+/// its end.
+fn required_kernel(reason: &str) -> Option<&'static str> {
     match reason.rsplit_once('#')?.1 {
-        "123" => Some("choosing processes by their control group takes Linux 5.16"),
-        "174" => {
-            Some("telling allocators apart, and functions whose arguments lie elsewhere than usual, takes Linux 5.15")
-        }
-        // `bpf_get_current_task_btf` and `bpf_task_pt_regs`, which are needed together.
-        "158" | "175" => Some("seeing the stacks of whoever has called the kernel takes Linux 5.15"),
+        "123" => Some("filtering processes by control group requires Linux 5.16"),
+        "174" => Some("separating allocators, and functions with an unusual order of arguments, requires Linux 5.15"),
+        // `bpf_get_current_task_btf` and `bpf_task_pt_regs`, which are used together.
+        "158" | "175" => Some("user stacks at system calls require Linux 5.15"),
         _ => None,
     }
 }
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verifiers_refusal_is_no_lack_of_permission_and_says_its_reason() {
+    fn a_verifier_refusal_is_unsupported_and_has_a_reason() {
         let log = "0: (79) r1 = *(u64 *)(r1 +8)\nR1 invalid mem access 'scalar'\nverification time 12 usec\n\
                    stack depth 0\nprocessed 2 insns (limit 1000000) max_states_per_insn 0 total_states 0\n\0";
         assert_eq!(
@@ -137,26 +139,26 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_a_newer_kernel_is_said_in_the_users_words() {
+    fn an_unknown_helper_names_the_required_kernel() {
         let reason = |log| refused(libc::EINVAL, log).to_string();
         let groups = reason("unknown func bpf_get_current_ancestor_cgroup_id#123\n");
-        assert!(groups.contains("by their control group takes Linux 5.16; the verifier refuses it"), "{groups}");
-        assert!(reason("invalid func unknown#174\n").contains("telling allocators apart"));
-        assert!(reason("invalid func unknown#158\n").contains("called the kernel takes Linux 5.15"));
-        assert!(!reason("invalid func unknown#1740\n").contains("takes Linux"));
+        assert!(groups.contains("by control group requires Linux 5.16; the verifier refuses it"), "{groups}");
+        assert!(reason("invalid func unknown#174\n").contains("separating allocators"));
+        assert!(reason("invalid func unknown#158\n").contains("at system calls require Linux 5.15"));
+        assert!(!reason("invalid func unknown#1740\n").contains("Linux 5"));
     }
 
     #[test]
-    fn an_error_is_sorted_by_the_number_at_its_root() {
+    fn errors_are_classified_by_their_root_code() {
         #[derive(Debug, Error)]
         #[error("the call failed")]
         struct Outer(#[source] io::Error);
-        let sorted = |number| KernelError::from_error("try", &Outer(io::Error::from_raw_os_error(number)));
-        assert!(matches!(sorted(libc::EPERM), KernelError::Permission { .. }));
-        assert!(matches!(sorted(libc::ESRCH), KernelError::TargetEnded));
-        assert!(matches!(sorted(libc::ENOSYS), KernelError::Unsupported { .. }));
+        let classified = |number| KernelError::from_error("try", &Outer(io::Error::from_raw_os_error(number)));
+        assert!(matches!(classified(libc::EPERM), KernelError::Permission { .. }));
+        assert!(matches!(classified(libc::ESRCH), KernelError::TargetEnded));
+        assert!(matches!(classified(libc::ENOSYS), KernelError::Unsupported { .. }));
         assert!(
-            matches!(sorted(libc::EINVAL), KernelError::Failed { reason, .. } if reason.contains("the call failed"))
+            matches!(classified(libc::EINVAL), KernelError::Failed { reason, .. } if reason.contains("the call failed"))
         );
     }
 }

@@ -1,58 +1,58 @@
-//! How the kernel knows a file: the kernel half looks, when it is asked.
+//! File ids: device and inode of a file as the BPF programs see them.
+//!
+//! They can differ from those of `stat`, for example on overlay file systems, and are therefore read by BPF programs, which
+//! memtrace runs itself (`BPF_PROG_TEST_RUN`).
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::thread;
 
-use aya::Ebpf;
 use aya::maps::{Array, MapData};
-use aya::programs::{Program, RawTracePoint, RawTracePointRunOptions, TestRun as _};
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use memtrace_common::unwind::{FileIdReply, ObjectKey, file_id_status};
 
+use super::bpf::Bpf;
 use super::error::KernelError;
-use super::load::Kernel;
+use super::own_mapping::OwnMapping;
+use super::wire_type::MapEntry;
 use crate::model::AbsAddr;
 
-/// The programs that look, in whoever has them run: at an address, and at an open file.
+/// Program that looks up an address of the calling process.
 const MAPPED: &str = "file_id_mapped";
+/// Program that looks up a descriptor of the calling process.
 const OPENED: &str = "file_id_opened";
 
-/// How often it is asked while another thread of memtrace changes what is mapped.
+/// Maximum number of lookups while another thread of memtrace changes the mappings.
 const TRIES: usize = 1000;
 
-/// An answer as a map has it.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Plain(FileIdReply);
-
-// SAFETY: `FileIdReply` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
-unsafe impl aya::Pod for Plain {}
-
 /// Loads the programs.
-pub(super) fn load(kernel: &mut Kernel) -> Result<(), KernelError> {
+pub(super) fn load(bpf: &mut Bpf) -> Result<(), KernelError> {
     for name in [MAPPED, OPENED] {
-        let program: &mut RawTracePoint = kernel.program(name)?;
-        program.load().map_err(|error| KernelError::from_load("ask how the kernel knows files", &error))?;
+        let program: &mut RawTracePoint = bpf.program(name)?;
+        program.load().map_err(|error| KernelError::from_load("load the programs that read file ids", &error))?;
     }
     Ok(())
 }
 
-impl Kernel {
-    /// How the kernel knows the file that memtrace itself has mapped at `address`; `None` where it has none there, and where
-    /// the kernel cannot be asked ([`super::unwind_maps::Tables::finds_mappings`]).
-    pub fn object_at(&mut self, address: AbsAddr) -> Option<ObjectKey> {
-        ask(self.ebpf(), MAPPED, address.0)
-    }
+/// Returns the id of the file at `path`; `None` if it cannot be mapped, or the kernel cannot look up VMAs.
+pub(super) fn of_path(bpf: &mut Bpf, path: &Path) -> Option<ObjectKey> {
+    let mapping = OwnMapping::new(path).inspect_err(|error| log::debug!("{}: {error}", path.display())).ok()?;
+    of_mapping(bpf, mapping.start())
 }
 
-/// How the kernel knows a file that memtrace has open.
-pub(super) fn opened(ebpf: &mut Ebpf, file: &File) -> Option<ObjectKey> {
-    ask(ebpf, OPENED, u64::try_from(file.as_raw_fd()).ok()?)
+fn of_mapping(bpf: &mut Bpf, address: AbsAddr) -> Option<ObjectKey> {
+    look_up(bpf, MAPPED, address.0)
 }
 
-fn ask(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<ObjectKey> {
+/// Returns the id of a file that memtrace has opened.
+pub(super) fn of_open_file(bpf: &mut Bpf, file: &File) -> Option<ObjectKey> {
+    look_up(bpf, OPENED, u64::try_from(file.as_raw_fd()).ok()?)
+}
+
+fn look_up(bpf: &mut Bpf, program: &str, argument: u64) -> Option<ObjectKey> {
     for _ in 0..TRIES {
-        let FileIdReply { object, status, .. } = answer(ebpf, name, argument)?;
+        let FileIdReply { object, status, .. } = run(bpf, program, argument)?;
         match status {
             file_id_status::FOUND => return Some(object),
             file_id_status::BUSY => thread::yield_now(),
@@ -62,15 +62,15 @@ fn ask(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<ObjectKey> {
     None
 }
 
-/// What the program `name` says; one at a time, since all answers lie in one place.
-fn answer(ebpf: &mut Ebpf, name: &str, argument: u64) -> Option<FileIdReply> {
-    let Some(Program::RawTracePoint(program)) = ebpf.program(name) else { return None };
+/// Runs the program `name`. Each run overwrites the reply of the one before.
+fn run(bpf: &mut Bpf, name: &str, argument: u64) -> Option<FileIdReply> {
+    let program: &mut RawTracePoint = bpf.program(name).ok()?;
     let mut options = RawTracePointRunOptions::new();
     options.args[0] = argument;
     let run = program.test_run(options);
-    run.inspect_err(|error| log::debug!("it cannot be asked how the kernel knows a file: {error}")).ok()?;
-    let answers: Array<&MapData, Plain> = ebpf.map("FILE_ID")?.try_into().ok()?;
-    answers.get(&0, 0).ok().map(|Plain(named)| named)
+    run.inspect_err(|error| log::debug!("cannot read file ids: {error}")).ok()?;
+    let replies: Array<&MapData, MapEntry<FileIdReply>> = bpf.map("FILE_ID")?.try_into().ok()?;
+    replies.get(&0, 0).ok().map(|MapEntry(reply)| reply)
 }
 
 #[cfg(test)]
@@ -78,10 +78,10 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
-    use crate::kernel::features;
+    use crate::kernel::{Kernel, features};
 
-    /// As `stat` says, which is what the kernel has too where no file system lies over another.
-    fn own_program() -> ObjectKey {
+    /// Id by `stat`, which is the same unless file systems are stacked.
+    fn own_executable() -> ObjectKey {
         let file = std::fs::metadata("/proc/self/exe").unwrap();
         ObjectKey {
             inode: file.ino(),
@@ -92,19 +92,20 @@ mod tests {
     }
 
     #[test]
-    fn privileged_a_file_is_known_by_where_it_is_mapped_and_by_being_open() {
-        let mut kernel = features::kernel_half().unwrap();
-        let code = AbsAddr(own_program as *const () as u64);
-        let open = |kernel: &mut Kernel, path| opened(kernel.ebpf(), &File::open(path).unwrap());
-        assert_eq!(open(&mut kernel, "/proc/self/exe"), Some(own_program()));
-        let is_told = kernel.tables().finds_mappings();
-        assert_eq!(kernel.object_at(code), is_told.then(own_program));
+    fn privileged_mapped_and_open_files_have_ids() {
+        let mut kernel = features::load_programs().unwrap();
+        let code = AbsAddr(own_executable as *const () as u64);
+        let open = |kernel: &mut Kernel, path| of_open_file(kernel.bpf(), &File::open(path).unwrap());
+        assert_eq!(open(&mut kernel, "/proc/self/exe"), Some(own_executable()));
+        let finds_vmas = kernel.unwind_maps().finds_vmas();
+        assert_eq!(of_mapping(kernel.bpf(), code), finds_vmas.then(own_executable));
+        assert_eq!(kernel.file_id("/proc/self/exe".as_ref()), finds_vmas.then(own_executable));
         let on_stack = AbsAddr(&raw const kernel as u64);
         assert_eq!(
-            (kernel.object_at(on_stack), kernel.object_at(AbsAddr(0))),
+            (of_mapping(kernel.bpf(), on_stack), of_mapping(kernel.bpf(), AbsAddr(0))),
             (None, None),
-            "no answer is the last one"
+            "the earlier reply is not returned"
         );
-        assert_ne!(open(&mut kernel, "/dev/null"), Some(own_program()));
+        assert_ne!(open(&mut kernel, "/dev/null"), Some(own_executable()));
     }
 }

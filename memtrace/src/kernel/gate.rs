@@ -1,69 +1,71 @@
-//! The gate of the kernel half: whether its programs do their work, only count calls, or do nothing.
+//! Recording gate: decides if the BPF programs record events, only count calls, or do nothing.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, MapError, PerCpuArray};
 use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, gate};
 
+use super::bpf::Bpf;
 use super::error::KernelError;
-use super::load::{Kernel, missing, rings};
+use super::rings::RingReader;
+use crate::model::Bytes;
 
-/// How often blocks were asked for, by their size.
+/// Smallest size of a ring: one page, on machines with the largest pages that Linux supports.
+const SPARE_SIZE: Bytes = Bytes(1 << 16);
+
+/// Allocation calls in a period, by size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// At each index the calls for sizes from that power of two to below the next.
+pub struct CallRate {
+    /// The element at index n counts the calls for sizes from 2^n to below 2^(n+1).
     pub by_class: Vec<u64>,
-    /// For how long was counted.
+    /// Length of the period.
     pub during: Duration,
 }
 
-impl Kernel {
-    /// From now on events count.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn open(&mut self) -> Result<(), KernelError> {
-        self.set_gate(gate::OPEN)
+/// The recording gate.
+pub(super) struct Gate {
+    /// Ring without a writer; see [`Gate::close`].
+    spare: RingReader,
+}
+
+impl Gate {
+    pub(super) fn new() -> Result<Self, KernelError> {
+        Ok(Self { spare: RingReader::create(SPARE_SIZE)? })
     }
 
-    /// From now on no event counts, and when this returns, whatever did has reached its ring.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn close(&mut self) -> Result<(), KernelError> {
-        self.set_gate(gate::CLOSED)?;
-        // A change to a map of maps returns when every program that runs now has ended (`maybe_wait_bpf_programs`,
+    /// Starts recording.
+    pub(super) fn open(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
+        set(bpf, gate::OPEN)
+    }
+
+    /// Stops recording. On return, all records are in their rings.
+    pub(super) fn close(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
+        set(bpf, gate::CLOSED)?;
+        // An update of a map of maps returns after all running programs have ended (`maybe_wait_bpf_programs`,
         // kernel/bpf/syscall.c).
-        rings(&mut self.ebpf)?
+        bpf.rings()?
             .set(MAX_RINGS, self.spare.ring(), 0)
-            .map_err(|error| KernelError::from_error("wait for running programs", &error))
+            .map_err(|error| KernelError::from_error("wait for running BPF programs", &error))
     }
 
-    /// Counts for `moment` how often blocks of which size are asked for, where probes are in place.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel said.
-    pub fn count_calls(&mut self, moment: Duration) -> Result<Calls, KernelError> {
-        const ACTION: &str = "count calls";
-        let begun = Instant::now();
-        self.set_gate(gate::CALL_RATE)?;
-        std::thread::sleep(moment);
-        self.close()?;
-        let during = begun.elapsed();
-        let map = self.ebpf.map("CALLS").ok_or_else(|| missing("CALLS"))?;
-        let map = PerCpuArray::<_, u64>::try_from(map).map_err(|error| KernelError::from_error(ACTION, &error))?;
+    /// Counts the calls at the attached probes for `period`.
+    pub(super) fn count_calls(&self, bpf: &mut Bpf, period: Duration) -> Result<CallRate, KernelError> {
+        let failed = |error: MapError| KernelError::from_error("count calls", &error);
+        let start = Instant::now();
+        set(bpf, gate::CALL_RATE)?;
+        thread::sleep(period);
+        self.close(bpf)?;
+        let during = start.elapsed();
+        let map = PerCpuArray::<_, u64>::try_from(bpf.map_mut("CALLS")?).map_err(failed)?;
         let class = |class| Ok(map.get(&class, 0)?.iter().sum());
-        let by_class = (0..SIZE_CLASSES).map(class).collect::<Result<_, MapError>>();
-        Ok(Calls { by_class: by_class.map_err(|error| KernelError::from_error(ACTION, &error))?, during })
+        let by_class = (0..SIZE_CLASSES).map(class).collect::<Result<_, MapError>>().map_err(failed)?;
+        Ok(CallRate { by_class, during })
     }
+}
 
-    fn set_gate(&mut self, value: u64) -> Result<(), KernelError> {
-        let map = self.ebpf.map_mut("GATE").ok_or_else(|| missing("GATE"))?;
-        Array::<_, u64>::try_from(map)
-            .and_then(|mut gate| gate.set(0, value, 0))
-            .map_err(|error| KernelError::from_error("open or close the gate", &error))
-    }
+fn set(bpf: &mut Bpf, value: u64) -> Result<(), KernelError> {
+    Array::<_, u64>::try_from(bpf.map_mut("GATE")?)
+        .and_then(|mut gate| gate.set(0, value, 0))
+        .map_err(|error| KernelError::from_error("set the recording gate", &error))
 }

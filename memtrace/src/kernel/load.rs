@@ -1,248 +1,248 @@
-//! The kernel half: loaded, told its settings, and asked what it has to say beside its rings.
+//! The BPF programs in the kernel: loading, and access to everything they provide.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::time::Duration;
 
-use aya::maps::{ArrayOfMaps, MapData, PerCpuArray, RingBuf};
-use aya::programs::{Program, RawTracePoint};
-use aya::{Ebpf, EbpfLoader};
+use aya::EbpfLoader;
+use aya::maps::PerCpuArray;
 use aya_log::EbpfLogger;
-use memtrace_common::wire::Settings;
+use memtrace_common::unwind::ObjectKey;
 
-use super::attach::{Probe, Probes, Scope};
-use super::attach_backend::Way;
-use super::bpf_variant::Programs;
+use super::attach::{Probe, Probes};
+use super::attach_backend::AttachBackend;
+use super::attach_point::Scope;
+use super::bpf::Bpf;
+use super::bpf_variant::BpfVariant;
 use super::counters::{self, Counters};
 use super::error::KernelError;
-use super::faults;
-use super::file_id;
-use super::program_time::{Meter, ProgramTime};
-use super::reclaim;
+use super::gate::{CallRate, Gate};
+use super::process_filter;
+use super::program_time::{ProgramTime, ProgramTimer};
+use super::reclaim::{self, ReclaimCounters};
 use super::rings::RingReader;
 use super::settings::{Options, settings};
-use super::tracepoints;
-use super::unwind_maps::{TableRequestReader, Tables};
-use super::uprobe_multi::Multi;
-use crate::model::{Bytes, LossReason, Pid};
+use super::unwind_maps::{TableRequestReader, UnwindMaps};
+use super::uprobe_multi::UprobeMulti;
+use super::wire_type::MapEntry;
+use super::{faults, file_id, tracepoints};
+use crate::model::{CgroupId, LossReason, Pid};
 
-/// The least that a ring can have: a page of any size that Linux runs with.
-const SPARE_SIZE: Bytes = Bytes(1 << 16);
-
-/// The kernel half. Everything that it placed goes when this is dropped.
+/// The loaded BPF programs. Dropping this detaches them.
 pub struct Kernel {
-    pub(super) ebpf: Ebpf,
-    /// The programs for probes; `None` where they are aya's.
-    multi: Option<Multi>,
-    tables: Tables,
+    bpf: Bpf,
+    /// Programs for probes; `None` if aya attaches them.
+    multi: Option<UprobeMulti>,
+    unwind_maps: UnwindMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
-    /// A ring that nothing is written to; see [`Kernel::close`].
-    pub(super) spare: RingReader,
-    meter: Meter,
-    /// Tracepoints that were asked for and that the kernel does not have.
-    missing: Vec<&'static str>,
+    gate: Gate,
+    timer: ProgramTimer,
+    missing_tracepoints: Vec<&'static str>,
 }
 
-/// The settings as the loader takes them.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Plain(Settings);
-
-// SAFETY: `Settings` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
-unsafe impl aya::Pod for Plain {}
-
 impl Kernel {
-    /// Loads the kernel half and makes its rings; nothing counts until [`Kernel::open`].
+    /// Loads the BPF programs and creates the rings. Events are recorded after [`Kernel::open`].
     ///
     /// # Errors
     ///
-    /// [`KernelError`], with the verifier's words where a program was refused.
+    /// [`KernelError`], with the verifier's message if a program is refused.
     pub fn load(options: &Options) -> Result<(Self, Vec<RingReader>), KernelError> {
         let settings = settings(options)?;
-        let programs = Programs::fitting(settings.vma.known != 0);
-        if programs == Programs::Plain {
-            log::info!("the kernel half takes turns by the kernel's locks, and is told of mappings");
+        let variant = BpfVariant::select(settings.vma.known != 0);
+        if variant == BpfVariant::Legacy {
+            log::info!("the BPF programs use spin locks, and user space supplies the mappings of processes");
         }
         let mut ebpf = EbpfLoader::new()
-            .override_global("SETTINGS", &Plain(settings), true)
-            .load(programs.object())
-            .map_err(|error| KernelError::from_error("load the kernel half", &error))?;
-        // Before anybody takes a map out.
-        let multi = Multi::new(programs.object(), &ebpf)?;
+            .override_global("SETTINGS", &MapEntry(settings), true)
+            .load(variant.object())
+            .map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
+        // Requires that no map is taken out yet.
+        let multi = UprobeMulti::new(variant.object(), &ebpf)?;
         let log = EbpfLogger::init(&mut ebpf)
-            .inspect_err(|error| log::warn!("the kernel half's log cannot be read: {error}"))
+            .inspect_err(|error| log::warn!("cannot read the log of the BPF programs: {error}"))
             .ok();
-        let tables = Tables::take(&mut ebpf, programs == Programs::Usual)?;
-        let spare = RingReader::create(SPARE_SIZE)?;
-        let mut kernel = Self { ebpf, multi, tables, log, spare, meter: Meter::default(), missing: Vec::new() };
-        let readers = kernel.make_rings(options)?;
-        tracepoints::follow(&mut kernel)?;
-        file_id::load(&mut kernel)?;
+        let mut bpf = Bpf::new(ebpf);
+        let unwind_maps = UnwindMaps::take(&mut bpf, variant == BpfVariant::Atomics)?;
+        let gate = Gate::new()?;
+        let readers = make_rings(&mut bpf, options)?;
+        tracepoints::attach_process(&mut bpf, unwind_maps.finds_vmas())?;
+        file_id::load(&mut bpf)?;
         if options.page_sample.is_some() {
-            faults::follow(&mut kernel)?;
+            faults::attach(&mut bpf)?;
         }
-        if options.reclaim {
-            kernel.missing = reclaim::follow(&mut kernel)?;
+        let missing_tracepoints = if options.reclaim { reclaim::attach(&mut bpf)? } else { Vec::new() };
+        if let Err(error) = bpf.attach_tracepoint("mark_victim", "mark_victim") {
+            log::info!("OOM kills are not recorded: {error}");
         }
-        if let Err(error) = kernel.follow_tracepoint("mark_victim", "mark_victim") {
-            log::info!("nobody is seen to be killed for want of memory: {error}");
-        }
-        tracepoints::follow_calls(&mut kernel, settings.syscall_programs)?;
-        options.filter.write(&mut kernel.ebpf, Pid(std::process::id()))?;
-        Ok((kernel, readers))
+        tracepoints::attach_syscalls(&mut bpf, settings.syscall_programs, unwind_maps.finds_vmas())?;
+        options.filter.write(&mut bpf, Pid(std::process::id()))?;
+        let timer = ProgramTimer::default();
+        Ok((Self { bpf, multi, unwind_maps, log, gate, timer, missing_tracepoints }, readers))
     }
 
-    fn make_rings(&mut self, options: &Options) -> Result<Vec<RingReader>, KernelError> {
-        let readers =
-            (0..options.rings).map(|_| RingReader::create(options.ring_size)).collect::<Result<Vec<_>, _>>()?;
-        let mut rings = rings(&mut self.ebpf)?;
-        for (index, reader) in (0u32..).zip(&readers) {
-            rings.set(index, reader.ring(), 0).map_err(|error| KernelError::from_error("hand over a ring", &error))?;
-        }
-        Ok(readers)
-    }
-
-    /// Has the program `name` run at `tracepoint` from now on.
-    pub(super) fn follow_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
-        let action = format!("follow {tracepoint}");
-        let program: &mut RawTracePoint = self.program(name)?;
-        program.load().map_err(|error| KernelError::from_load(&action, &error))?;
-        self.attach_tracepoint(name, tracepoint)
-    }
-
-    /// Has the program `name`, which is loaded, run at `tracepoint` from now on.
-    pub(super) fn attach_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
-        let program: &mut RawTracePoint = self.program(name)?;
-        let failed = |error| KernelError::from_error(&format!("follow {tracepoint}"), &error);
-        program.attach(tracepoint).map_err(failed)?;
-        Ok(())
-    }
-
-    /// Tracepoints that were asked for and that the kernel does not have.
+    /// Tracepoints of reclaim that the kernel lacks.
     #[must_use]
-    pub fn missing(&self) -> &[&'static str] {
-        &self.missing
+    pub fn missing_tracepoints(&self) -> &[&'static str] {
+        &self.missing_tracepoints
     }
 
-    pub(super) const fn ebpf(&mut self) -> &mut Ebpf {
-        &mut self.ebpf
-    }
-
-    pub(super) fn map(&self, name: &str) -> Option<&aya::maps::Map> {
-        self.ebpf.map(name)
-    }
-
-    /// One of aya's programs.
-    pub(super) fn program<'a, P>(&'a mut self, name: &str) -> Result<&'a mut P, KernelError>
-    where
-        &'a mut P: TryFrom<&'a mut Program>,
-    {
-        let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
-        program.try_into().map_err(|_| missing(name))
-    }
-
-    /// The programs' requests for unwind tables; `None` where they make none, or where somebody has taken it.
+    /// Traces `pid` whichever executable it runs, and reports its exec and exit.
     ///
     /// # Errors
     ///
-    /// What the kernel said.
-    pub fn take_wanted(&mut self) -> Result<Option<TableRequestReader>, KernelError> {
-        if self.tables.finds_mappings() { TableRequestReader::take(&mut self.ebpf).map(Some) } else { Ok(None) }
+    /// [`KernelError::Failed`] if the map of decisions is full.
+    pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
+        process_filter::decide(&mut self.bpf, pid, true)
     }
 
-    /// The unwind tables. A process that they have mappings for is walked by them, any other by frame pointers.
-    pub fn tables(&mut self) -> &mut Tables {
-        &mut self.tables
-    }
-
-    /// Places those probes in the object at `path` that are not in place yet.
+    /// Requests of the BPF programs for unwind tables; `None` if the programs make none.
     ///
     /// # Errors
     ///
-    /// [`KernelError::TargetEnded`] where the process is no more; else what the kernel said.
-    pub fn place(
+    /// [`KernelError::Failed`] if the reader was taken before.
+    pub fn take_table_requests(&mut self) -> Result<Option<TableRequestReader>, KernelError> {
+        if self.unwind_maps.finds_vmas() { TableRequestReader::take(&mut self.bpf).map(Some) } else { Ok(None) }
+    }
+
+    /// Maps with the unwind tables. The stacks of processes without mappings there are walked by frame pointers.
+    pub fn unwind_maps(&mut self) -> &mut UnwindMaps {
+        &mut self.unwind_maps
+    }
+
+    /// Returns the id under which the BPF programs see the file at `path`; `None` if the kernel cannot look up VMAs
+    /// ([`UnwindMaps::finds_vmas`]).
+    pub fn file_id(&mut self, path: &Path) -> Option<ObjectKey> {
+        file_id::of_path(&mut self.bpf, path)
+    }
+
+    /// Attaches those of `sites` to the object at `path` that are not attached.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TargetEnded`] if the process has exited; otherwise the kernel's error.
+    pub fn attach(
         &mut self,
         probes: &mut Probes,
         scope: Scope,
         path: &Path,
         sites: &[Probe],
     ) -> Result<(), KernelError> {
-        probes.place(&mut self.way(), scope, path, sites)
+        probes.attach(&mut self.attach_backend(), scope, path, sites)
     }
 
-    /// Places a probe at the entry of one function of the object at `path`.
+    /// Attaches a probe to the entry of one function of the object at `path`.
     ///
     /// # Errors
     ///
-    /// As [`Kernel::place`].
-    pub fn place_entry(
+    /// Those of [`Kernel::attach`].
+    pub fn attach_entry(
         &mut self,
         probes: &mut Probes,
         scope: Scope,
         path: &Path,
         site: &Probe,
     ) -> Result<(), KernelError> {
-        probes.place_entry(&mut self.way(), scope, path, site)
+        probes.attach_entry(&mut self.attach_backend(), scope, path, site)
     }
 
-    /// Whether one link places a program at many instructions; else each takes a perf event of its own, and removing those
-    /// is slow.
+    /// Returns true if probes use uprobe_multi links. Otherwise, each takes a perf event, and their removal is slow.
     #[must_use]
-    pub fn places_together(&self) -> bool {
+    pub fn has_uprobe_multi(&self) -> bool {
         self.multi.is_some()
     }
 
-    pub(super) fn way(&mut self) -> Way<'_> {
+    pub(super) fn attach_backend(&mut self) -> AttachBackend<'_> {
         match &mut self.multi {
-            Some(multi) => Way::Together(multi),
-            None => Way::OneByOne(&mut self.ebpf),
+            Some(multi) => AttachBackend::UprobeMulti(multi),
+            None => AttachBackend::PerfEvent(&mut self.bpf),
         }
     }
 
-    /// Has the kernel time the programs from now on, or no more. Timing costs each run two readings of the clock.
-    pub fn time_programs(&mut self, on: bool) {
-        self.meter.turn(on);
+    #[cfg(test)]
+    pub(super) fn perf_event_backend(&mut self) -> AttachBackend<'_> {
+        AttachBackend::PerfEvent(&mut self.bpf)
     }
 
-    /// How much time the programs took while they were timed.
+    #[cfg(test)]
+    pub(super) const fn bpf(&mut self) -> &mut Bpf {
+        &mut self.bpf
+    }
+
+    /// Starts recording.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the map update.
+    pub fn open(&mut self) -> Result<(), KernelError> {
+        self.gate.open(&mut self.bpf)
+    }
+
+    /// Stops recording. On return, all records are in their rings.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the map updates.
+    pub fn close(&mut self) -> Result<(), KernelError> {
+        self.gate.close(&mut self.bpf)
+    }
+
+    /// Counts the allocation calls at the attached probes for `period`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the map operations.
+    pub fn count_calls(&mut self, period: Duration) -> Result<CallRate, KernelError> {
+        self.gate.count_calls(&mut self.bpf, period)
+    }
+
+    /// Enables or disables timing of the BPF programs. Timing costs each run two readings of the clock.
+    pub fn time_programs(&mut self, on: bool) {
+        self.timer.enable(on);
+    }
+
+    /// Run time of the BPF programs while timing was enabled.
     #[must_use]
     pub fn program_time(&self) -> ProgramTime {
-        Meter::read(self.programs().map(|(_, program)| program))
+        ProgramTimer::read(self.programs().map(|(_, program)| program))
     }
 
-    /// The way of kernels that know no other.
-    #[cfg(test)]
-    pub(super) fn one_by_one(&mut self) -> Way<'_> {
-        Way::OneByOne(&mut self.ebpf)
-    }
-
-    /// Every program that is loaded, with its name.
+    /// Names and descriptors of all loaded programs.
     fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
-        let others = self.ebpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd())));
-        others.chain(self.multi.iter().flat_map(Multi::programs))
+        let others = self.bpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd())));
+        others.chain(self.multi.iter().flat_map(UprobeMulti::programs))
     }
 
-    /// What the kernel half has counted so far.
+    /// Reads the counters of the BPF programs.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        // Read before what was stood in for, of which there must not be less.
-        let missed = self.missed();
-        let map = self.ebpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
-        let (mut counters, turns) = map.map_or_else(Default::default, |map| counters::read(&map));
-        let seldom: Vec<_> = missed.iter().filter(|(_, missed)| **missed > 0).collect();
-        if !seldom.is_empty() {
-            log::debug!("how often programs were not run: {seldom:?}, {turns:?}");
+        // Misses have to be read before the runs of substitutes, which must not be fewer.
+        let missed: BTreeMap<&str, u64> =
+            self.programs().map(|(name, program)| (name, counters::missed(program))).collect();
+        let map = self.bpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
+        let (mut counters, redundant_runs) = map.map_or_else(Default::default, |map| counters::read(&map));
+        let nonzero: Vec<_> = missed.iter().filter(|(_, missed)| **missed > 0).collect();
+        if !nonzero.is_empty() {
+            log::debug!("missed runs of BPF programs: {nonzero:?}, {redundant_runs:?}");
         }
-        counters.losses.add(LossReason::ProbeMissed, tracepoints::missed(&missed, turns));
+        counters.losses.add(LossReason::ProbeMissed, tracepoints::missed(&missed, redundant_runs));
         counters
     }
 
-    /// How often each program was not run.
-    fn missed(&self) -> BTreeMap<&str, u64> {
-        self.programs().map(|(name, program)| (name, counters::missed(program))).collect()
+    /// Counters of reclaim by all processes. Those of different CPUs may be read at slightly different times.
+    #[must_use]
+    pub fn reclaim_counters(&self) -> ReclaimCounters {
+        reclaim::counters(&self.bpf)
     }
 
-    /// Passes what the kernel half has logged on to memtrace's own log.
+    /// Memcgs in which a task has stalled, and the number of inactive pages scanned for the limit of each. If there are too
+    /// many, the least recently used are missing.
+    #[must_use]
+    pub fn scanned_by_memcg(&self) -> BTreeMap<CgroupId, u64> {
+        reclaim::scanned_by_memcg(&self.bpf)
+    }
+
+    /// Forwards the log of the BPF programs.
     pub fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();
@@ -250,13 +250,15 @@ impl Kernel {
     }
 }
 
-pub(super) fn rings(ebpf: &mut Ebpf) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
-    let map = ebpf.map_mut("RINGS").ok_or_else(|| missing("RINGS"))?;
-    map.try_into().map_err(|error| KernelError::from_error("use the rings", &error))
-}
-
-pub(super) fn missing(name: &str) -> KernelError {
-    KernelError::Failed { action: format!("use {name}"), reason: String::from("the kernel half does not have it") }
+fn make_rings(bpf: &mut Bpf, options: &Options) -> Result<Vec<RingReader>, KernelError> {
+    let readers = (0..options.rings).map(|_| RingReader::create(options.ring_size)).collect::<Result<Vec<_>, _>>()?;
+    let mut rings = bpf.rings()?;
+    for (index, reader) in (0u32..).zip(&readers) {
+        rings
+            .set(index, reader.ring(), 0)
+            .map_err(|error| KernelError::from_error("pass a ring to the BPF programs", &error))?;
+    }
+    Ok(readers)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A file mapped by memtrace itself, to see how the kernel names it.
+//! File mapped by memtrace, for a VMA lookup by the BPF programs.
 
 use std::fs::File;
 use std::io;
@@ -8,37 +8,32 @@ use std::ptr;
 
 use crate::model::AbsAddr;
 
-/// The least that can be mapped: a page, of whatever size.
+/// Mapped bytes: the kernel rounds up to a page.
 const LENGTH: usize = 1;
 
-/// The first page of a file, mapped while this lives.
+/// First page of a file, mapped while this lives.
 #[derive(Debug)]
-pub struct OwnMapping(*mut libc::c_void);
+pub(super) struct OwnMapping(*mut libc::c_void);
 
 impl OwnMapping {
-    /// Maps the file at `path`, of which nothing is read.
-    ///
-    /// # Errors
-    ///
-    /// What open(2) and mmap(2) say.
-    pub fn of(path: &Path) -> io::Result<Self> {
+    /// Maps the file at `path`.
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: a new mapping at an address of the kernel's choice, of a file that is open.
+        // SAFETY: the kernel chooses the address of the new mapping.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), LENGTH, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(start)) }
     }
 
-    /// Its first address.
-    #[must_use]
-    pub fn start(&self) -> AbsAddr {
+    /// First address of the mapping.
+    pub(super) fn start(&self) -> AbsAddr {
         AbsAddr(self.0 as u64)
     }
 }
 
 impl Drop for OwnMapping {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the mapping, to which nothing refers.
+        // SAFETY: nothing refers to the mapping of this address and length.
         unsafe { libc::munmap(self.0, LENGTH) };
     }
 }
@@ -50,18 +45,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_mapped_as_long_as_the_mapping_lives() {
+    fn a_file_is_mapped_until_the_mapping_is_dropped() {
         let program = std::env::current_exe().unwrap();
-        let is_there = |start: AbsAddr| {
+        let is_mapped = |start: AbsAddr| {
             let maps = fs::read_to_string("/proc/self/maps").unwrap();
             let mut lines = maps.lines().filter(|line| line.ends_with(program.to_str().unwrap()));
             lines.any(|line| line.starts_with(&format!("{:x}-", start.0)))
         };
-        let mapping = OwnMapping::of(&program).unwrap();
+        let mapping = OwnMapping::new(&program).unwrap();
         let start = mapping.start();
-        assert!(is_there(start));
+        assert!(is_mapped(start));
         drop(mapping);
-        assert!(!is_there(start));
-        assert!(OwnMapping::of(Path::new("/no/such/file")).is_err());
+        assert!(!is_mapped(start));
+        assert!(OwnMapping::new(Path::new("/no/such/file")).is_err());
     }
 }

@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
 use memtrace_common::wire::{self, decision, filter_action, filter_key, filter_mode};
 
+use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
-use super::load::Kernel;
+use super::wire_type::MapEntry;
 use crate::model::{FilterRule, Pid, ProcessAttribute};
 use crate::procfs::{self, Traits};
 
@@ -22,9 +22,9 @@ pub enum ProcessFilter {
     /// Every process that hits a probe: each probe is attached to a single process.
     #[default]
     Probed,
-    /// Processes passed to [`Kernel::follow`].
+    /// Processes passed to [`super::Kernel::follow`].
     Listed,
-    /// Processes passed to [`Kernel::follow`], and their descendants.
+    /// Processes passed to [`super::Kernel::follow`], and their descendants.
     Families,
     /// Processes that match an including condition (all, if there is none) and no excluding one.
     Matching(Vec<Condition>),
@@ -35,25 +35,6 @@ pub enum ProcessFilter {
 pub struct Condition {
     rule: FilterRule,
     key: wire::FilterKey,
-}
-
-/// A key as the map takes it.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Plain(wire::FilterKey);
-
-// SAFETY: `FilterKey` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
-unsafe impl aya::Pod for Plain {}
-
-impl Kernel {
-    /// Traces `pid` whichever executable it runs, and reports its exec and exit.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::Failed`] if the map of targets is full.
-    pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
-        list(self.ebpf(), pid, true)
-    }
 }
 
 impl Condition {
@@ -139,28 +120,28 @@ impl ProcessFilter {
     }
 
     /// Writes the filter to the maps of the BPF programs. memtrace itself, `own`, is never traced.
-    pub(super) fn write(&self, ebpf: &mut Ebpf, own: Pid) -> Result<(), KernelError> {
+    pub(super) fn write(&self, bpf: &mut Bpf, own: Pid) -> Result<(), KernelError> {
         let mut verdicts = BTreeMap::new();
         for Condition { rule, key } in self.conditions() {
             let key = match &rule.attribute {
                 ProcessAttribute::Pid(pid) => {
-                    list(ebpf, *pid, false)?;
+                    decide(bpf, *pid, false)?;
                     continue;
                 }
                 // On overlay file systems and those with subvolumes, the kernel's ids differ from those of `stat`.
                 ProcessAttribute::Exe(path) => open_path(path)
-                    .and_then(|file| file_id::opened(ebpf, &file))
+                    .and_then(|file| file_id::of_open_file(bpf, &file))
                     .map_or(*key, |key| by_exe(key.inode, key.device)),
                 _ => *key,
             };
             let verdict = if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE };
             *verdicts.entry(key).or_insert(0) |= verdict;
         }
-        let mut filters: HashMap<&mut MapData, Plain, u32> = map(ebpf, "FILTERS")?;
+        let mut filters: HashMap<&mut MapData, MapEntry<wire::FilterKey>, u32> = map(bpf, "FILTERS")?;
         for (key, verdict) in verdicts {
-            filters.insert(Plain(key), verdict, 0).map_err(|error| failed(&error))?;
+            filters.insert(MapEntry(key), verdict, 0).map_err(|error| failed(&error))?;
         }
-        list(ebpf, own, false)
+        decide(bpf, own, false)
     }
 }
 
@@ -194,21 +175,14 @@ fn encoded(device: u64) -> u32 {
 }
 
 /// Decides for one process whether it is traced, whichever executable it runs.
-fn list(ebpf: &mut Ebpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
-    let mut targets: HashMap<&mut MapData, u32, u32> = map(ebpf, "DECISIONS")?;
+pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
+    let mut decisions: HashMap<&mut MapData, u32, u32> = map(bpf, "DECISIONS")?;
     let value = decision::FIXED | if traced { decision::TRACED } else { 0 };
-    targets.insert(pid.0, value, 0).map_err(|error| failed(&error))
+    decisions.insert(pid.0, value, 0).map_err(|error| failed(&error))
 }
 
-fn map<'ebpf, K: aya::Pod>(
-    ebpf: &'ebpf mut Ebpf,
-    name: &str,
-) -> Result<HashMap<&'ebpf mut MapData, K, u32>, KernelError> {
-    let missing = || KernelError::Failed {
-        action: format!("use {name}"),
-        reason: String::from("the BPF object does not have it"),
-    };
-    ebpf.map_mut(name).ok_or_else(missing)?.try_into().map_err(|error| failed(&error))
+fn map<'bpf, K: aya::Pod>(bpf: &'bpf mut Bpf, name: &str) -> Result<HashMap<&'bpf mut MapData, K, u32>, KernelError> {
+    bpf.map_mut(name)?.try_into().map_err(|error| failed(&error))
 }
 
 fn failed(error: &aya::maps::MapError) -> KernelError {

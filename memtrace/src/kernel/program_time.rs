@@ -1,6 +1,6 @@
-//! How much time the programs take, by the kernel's own account.
+//! Run time of the BPF programs, as the kernel measures it (`BPF_ENABLE_STATS`).
 //!
-//! The account itself costs each run two readings of the clock, so it is kept only for a part of the time.
+//! The kernel then reads the clock twice for each run of a program. The measurement is therefore enabled only at times.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -9,34 +9,31 @@ use aya::sys::{Stats, enable_stats};
 
 use super::bpf_syscall::program_info;
 
-/// Runs of the programs while they were timed.
+/// Runs of all BPF programs while they were timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTime {
-    /// How often any program ran.
+    /// Number of runs.
     pub runs: u64,
-    /// How long all runs took together (`run_time_ns` of `struct bpf_prog_info`).
+    /// Total duration of the runs (`run_time_ns` of `struct bpf_prog_info`).
     pub time: Duration,
 }
 
-/// Turns the kernel's account on and off.
+/// Switch for the kernel's measurement.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
-    /// The kernel times runs as long as this is open.
-    account: Option<OwnedFd>,
+pub(super) struct ProgramTimer {
+    /// The kernel times programs while this descriptor is open.
+    stats: Option<OwnedFd>,
 }
 
-impl Meter {
-    /// Has runs timed from now on, or no more. Kernels before 5.8 cannot be asked, and then nothing is timed.
-    pub(super) fn turn(&mut self, on: bool) {
-        let open = || {
-            enable_stats(Stats::RunTime)
-                .inspect_err(|error| log::debug!("the kernel does not time programs: {error}"))
-                .ok()
-        };
-        self.account = if on { open() } else { None };
+impl ProgramTimer {
+    /// Enables or disables the measurement. If that fails, nothing is timed.
+    pub(super) fn enable(&mut self, on: bool) {
+        let open =
+            || enable_stats(Stats::RunTime).inspect_err(|error| log::debug!("cannot time BPF programs: {error}")).ok();
+        self.stats = if on { open() } else { None };
     }
 
-    /// What was timed so far.
+    /// Sums up the run times of `programs`.
     pub(super) fn read<'a>(programs: impl Iterator<Item = BorrowedFd<'a>>) -> ProgramTime {
         let mut total = ProgramTime::default();
         for info in programs.filter_map(|program| program_info(program).ok()) {

@@ -1,4 +1,4 @@
-//! The rings: made here, filled by the programs, emptied by one reader each.
+//! Ring buffers of events, and their readers.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use super::decode::decode;
 use super::error::KernelError;
 use crate::model::{Bytes, Event};
 
-/// One ring, read by whoever owns this.
+/// Reader of one ring.
 pub struct RingReader(RingBuf<MapData>);
 
-/// What one look into a ring brought.
+/// Number of records read from a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Records that became events.
+    /// Decoded records.
     pub events: u64,
-    /// Records that could not be understood.
+    /// Records that could not be decoded.
     pub bad: u64,
 }
 
 impl RingReader {
-    /// Makes a ring of `size` bytes, a power of two and a multiple of the page size.
+    /// Creates a ring of `size` bytes, a power of two and a multiple of the page size.
     pub(super) fn create(size: Bytes) -> Result<Self, KernelError> {
-        const ACTION: &str = "make a ring buffer";
+        const ACTION: &str = "create a ring buffer";
         let entries = u32::try_from(size.0).map_err(|_| KernelError::Failed {
             action: ACTION.to_owned(),
-            reason: format!("{size} is more than a ring can have"),
+            reason: format!("{size} exceeds the maximum size of a ring"),
         })?;
         let definition = aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, entries, 0);
         let ring = MapData::create(definition, "memtrace_ring", None)
@@ -41,21 +41,21 @@ impl RingReader {
         &self.0
     }
 
-    /// Has the calling thread go before others: those who fill the rings have the processors, and what is not read in time
-    /// is lost. Where that is not permitted it goes on as it is.
-    pub fn hurry() {
-        const BEFORE_OTHERS: libc::c_int = -10;
+    /// Raises the priority of the calling thread, if permitted. Otherwise, traced processes can keep all CPUs busy until a ring
+    /// overflows.
+    pub fn raise_priority() {
+        const NICENESS: libc::c_int = -10;
         const THIS_THREAD: libc::id_t = 0;
         // SAFETY: the call has no conditions.
-        if unsafe { libc::setpriority(libc::PRIO_PROCESS, THIS_THREAD, BEFORE_OTHERS) } != 0 {
-            log::debug!("rings are read at the usual priority: {}", std::io::Error::last_os_error());
+        if unsafe { libc::setpriority(libc::PRIO_PROCESS, THIS_THREAD, NICENESS) } != 0 {
+            log::debug!("cannot raise the priority of a ring reader: {}", std::io::Error::last_os_error());
         }
     }
 
-    /// Hands up to `most` records to `sink`, in their order.
-    pub fn drain(&mut self, most: u64, mut sink: impl FnMut(Event)) -> Drained {
+    /// Decodes up to `limit` records, and passes their events to `sink` in order.
+    pub fn drain(&mut self, limit: u64, mut sink: impl FnMut(Event)) -> Drained {
         let mut drained = Drained::default();
-        while drained.events + drained.bad < most {
+        while drained.events + drained.bad < limit {
             let Some(record) = self.0.next() else { break };
             match decode(&record) {
                 Ok(event) => {
@@ -68,12 +68,12 @@ impl RingReader {
         drained
     }
 
-    /// Waits until the programs wake the reader, for `timeout` at most.
+    /// Waits until a BPF program wakes the reader, or `timeout` elapses.
     pub fn wait(&mut self, timeout: Duration) {
         let mut ready = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: one initialised pollfd is passed, and its descriptor lives as long as the ring. Whatever ends the wait,
-        // the caller looks into the ring next.
+        // The caller reads the ring after any outcome.
+        // SAFETY: one initialized pollfd is passed, whose descriptor lives as long as the ring.
         let _ = unsafe { libc::poll(&raw mut ready, 1, timeout) };
     }
 }

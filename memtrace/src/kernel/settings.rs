@@ -100,7 +100,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         records_forks: (options.page_sample.map_or(options.records_mappings, |sample| sample == NonZeroU32::MIN))
             .into(),
         records_mappings: options.records_mappings.into(),
-        syscall_programs: if options.follows_syscalls() { tracepoints::programs_a_call() } else { 0 },
+        syscall_programs: if options.follows_syscalls() { tracepoints::programs_per_syscall() } else { 0 },
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },

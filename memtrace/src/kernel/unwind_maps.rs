@@ -1,12 +1,11 @@
-//! The unwind tables in the kernel's maps, as user space writes them.
+//! BPF maps with unwind tables, written by user space. `memtrace_common::unwind` defines their layout.
 //!
-//! What lies in them is laid out by `memtrace_common::unwind`. Rules, pages and rows are written where their owner says,
-//! once, before any mapping leads to them. A process' mappings are replaced as a whole: the new ones are written to
-//! places of their own, then the process is turned to them at once, and the old ones' places are used again only when no
-//! program can look at them any more.
+//! Rules, pages and rows are written once, at positions chosen by the caller, before any mapping refers to them. The mappings
+//! of a process are replaced as a whole: the new ones are written to a free block, an atomic update switches the process to
+//! them, and the old block is reused when no program can read it any more.
 //!
-//! A kernel that can be asked what a process has mapped ([`Tables::finds_mappings`]) is told no mappings, but which object
-//! has which table; for objects that it does not know it asks, through [`TableRequestReader`].
+//! If the BPF programs can look up VMAs ([`UnwindMaps::finds_vmas`]), no mappings are written, only the table of each object.
+//! The programs request the tables of unknown objects through [`TableRequestReader`].
 
 mod blocks;
 mod region;
@@ -14,7 +13,6 @@ mod table_request;
 
 use std::collections::BTreeMap;
 
-use aya::Ebpf;
 use aya::maps::{ArrayOfMaps, HashMap, Map, MapData};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
 use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_MAPPINGS, MAX_RULES, Process};
@@ -22,117 +20,107 @@ pub use memtrace_common::unwind::{
     MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, Rule, Segment, mapping,
 };
 
-use self::blocks::{Block, Blocks};
+use self::blocks::{Block, FreeBlocks};
 use self::region::Region;
 pub use self::table_request::{TableRequest, TableRequestReader};
+use super::bpf::Bpf;
 use super::error::KernelError;
+use super::wire_type::MapEntry;
 use crate::model::Pid;
 
 /// User space may map the array (`BPF_F_MMAPABLE`, include/uapi/linux/bpf.h).
 const MMAPABLE: u32 = 1 << 10;
 
-/// The most mappings that one process can have.
+/// Maximum number of mappings of one process.
 pub const MAX_PROCESS_MAPPINGS: usize = 1 << MAPPING_STEPS;
 
-/// The unwind tables of all processes.
-pub struct Tables {
+/// Unwind tables of all processes.
+pub struct UnwindMaps {
     rules: Region<Rule>,
     pages: Region<u64>,
     mappings: Region<Mapping>,
     rows: ArrayOfMaps<MapData, MapData>,
     blobs: BTreeMap<u32, Region<u32>>,
-    processes: HashMap<MapData, u32, Plain<Process>>,
-    objects: HashMap<MapData, Plain<ObjectKey>, Plain<ObjectTable>>,
-    finds_mappings: bool,
-    blocks: Blocks,
-    /// Where each process' mappings lie.
-    held: BTreeMap<Pid, Block>,
-    /// Where mappings lay that were replaced, and which some program may still look at.
+    processes: HashMap<MapData, u32, MapEntry<Process>>,
+    objects: HashMap<MapData, MapEntry<ObjectKey>, MapEntry<ObjectTable>>,
+    finds_vmas: bool,
+    free: FreeBlocks,
+    /// Blocks in use.
+    by_process: BTreeMap<Pid, Block>,
+    /// Blocks of replaced mappings, which a program may still read.
     retired: Vec<Block>,
     generation: u32,
 }
 
-/// An entry as a map takes it.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Plain<T>(T);
+/// Bit of the generations chosen by user space; those chosen by the BPF programs lack it.
+const BY_USER_SPACE: u32 = 1 << 31;
 
-// SAFETY: `Process` is `repr(C)`, made of integers only, and its asserted size leaves no padding.
-unsafe impl aya::Pod for Plain<Process> {}
-// SAFETY: as for `Process`.
-unsafe impl aya::Pod for Plain<ObjectKey> {}
-// SAFETY: as for `Process`.
-unsafe impl aya::Pod for Plain<ObjectTable> {}
-
-/// Generations that are given here; the programs give those without this bit.
-const GIVEN_HERE: u32 = 1 << 31;
-
-impl Tables {
-    /// Takes the tables' maps out of the loaded object.
-    pub(super) fn take(ebpf: &mut Ebpf, finds_mappings: bool) -> Result<Self, KernelError> {
+impl UnwindMaps {
+    /// Takes the maps out of the loaded object.
+    pub(super) fn take(bpf: &mut Bpf, finds_vmas: bool) -> Result<Self, KernelError> {
         let failed = |error: aya::maps::MapError| KernelError::from_error("use the unwind tables", &error);
         Ok(Self {
-            rules: array(ebpf, "RULES", MAX_RULES)?,
-            pages: array(ebpf, "PAGES", MAX_PAGES)?,
-            mappings: array(ebpf, "MAPPINGS", MAX_MAPPINGS)?,
-            rows: take(ebpf, "ROWS")?.try_into().map_err(failed)?,
+            rules: array(bpf, "RULES", MAX_RULES)?,
+            pages: array(bpf, "PAGES", MAX_PAGES)?,
+            mappings: array(bpf, "MAPPINGS", MAX_MAPPINGS)?,
+            rows: bpf.take_map("ROWS")?.try_into().map_err(failed)?,
             blobs: BTreeMap::new(),
-            processes: take(ebpf, "PROCS")?.try_into().map_err(failed)?,
-            objects: take(ebpf, "OBJECTS")?.try_into().map_err(failed)?,
-            finds_mappings,
-            blocks: Blocks::new(MAX_MAPPINGS as u32),
-            held: BTreeMap::new(),
+            processes: bpf.take_map("PROCS")?.try_into().map_err(failed)?,
+            objects: bpf.take_map("OBJECTS")?.try_into().map_err(failed)?,
+            finds_vmas,
+            free: FreeBlocks::new(MAX_MAPPINGS as u32),
+            by_process: BTreeMap::new(),
             retired: Vec::new(),
             generation: 0,
         })
     }
 
-    /// Whether the programs find mappings by themselves, and need be told of objects only.
+    /// Returns true if the BPF programs look up VMAs themselves, and only need the tables of objects.
     #[must_use]
-    pub const fn finds_mappings(&self) -> bool {
-        self.finds_mappings
+    pub const fn finds_vmas(&self) -> bool {
+        self.finds_vmas
     }
 
-    /// From now on the object has this table, in every process.
+    /// Sets the table of an object, for all processes.
     ///
     /// # Errors
     ///
-    /// What the kernel said.
+    /// Errors of the map update.
     pub fn set_object(&mut self, object: ObjectKey, table: ObjectTable) -> Result<(), KernelError> {
         self.objects
-            .insert(Plain(object), Plain(table), 0)
-            .map_err(|error| KernelError::from_error("tell of an object's unwind table", &error))
+            .insert(MapEntry(object), MapEntry(table), 0)
+            .map_err(|error| KernelError::from_error("set the unwind table of an object", &error))
     }
 
-    /// The programs shall ask for the object again.
+    /// Removes the table of an object. The programs then request it again.
     pub fn forget_object(&mut self, object: ObjectKey) {
-        // They may have forgotten it by themselves.
-        let _ = self.objects.remove(&Plain(object));
+        // The kernel may have evicted it.
+        let _ = self.objects.remove(&MapEntry(object));
     }
 
-    /// Writes rules from number `first` on.
+    /// Writes rules from index `first` on.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Failed`] where there are more than fit.
+    /// [`KernelError::Failed`] if the map is full.
     pub fn write_rules(&mut self, first: u32, rules: &[Rule]) -> Result<(), KernelError> {
         self.rules.write(first, rules).ok_or_else(|| full("unwind rules"))
     }
 
-    /// Writes pages from `first` on, counted through all objects.
+    /// Writes pages from index `first` on; pages are numbered across objects.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Failed`] where there are more than fit.
+    /// [`KernelError::Failed`] if the map is full.
     pub fn write_pages(&mut self, first: u32, pages: &[u64]) -> Result<(), KernelError> {
-        self.pages.write(first, pages).ok_or_else(|| full("pages of code"))
+        self.pages.write(first, pages).ok_or_else(|| full("code pages"))
     }
 
-    /// Writes rows into the blob with that number, `offset` rows behind its beginning; makes the blob if it is new.
+    /// Writes rows at index `offset` of a blob, which is created on first use.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Failed`] where there are more than fit; what the kernel said when it makes the blob.
+    /// [`KernelError::Failed`] if the blob is full or there are too many; errors of its creation.
     pub fn write_rows(&mut self, blob: u32, offset: u32, rows: &[u32]) -> Result<(), KernelError> {
         self.blob(blob)?.write(offset, rows).ok_or_else(|| full("unwind rows"))
     }
@@ -142,7 +130,7 @@ impl Tables {
             return Err(full("unwind rows"));
         }
         if !self.blobs.contains_key(&number) {
-            let failed = |error| KernelError::from_error("make room for unwind rows", &error);
+            let failed = |error| KernelError::from_error("create a map of unwind rows", &error);
             let bytes = size_of::<[u32; BLOB_ROWS]>() as u32;
             let definition = aya_obj::Map::new_from_params(BPF_MAP_TYPE_ARRAY as u32, 4, bytes, 1, MMAPABLE);
             let map = MapData::create(definition, "memtrace_rows", None).map_err(failed)?;
@@ -153,88 +141,86 @@ impl Tables {
         self.blobs.get_mut(&number).ok_or_else(|| full("unwind rows"))
     }
 
-    /// From now on the process has these mappings and no others. Which of the old and the new ones a program that runs
-    /// now sees is open, but it sees either all of the one or all of the other.
+    /// Replaces the mappings of a process. A running program sees either the old or the new ones, never a mixture.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Failed`] where the process has more than [`MAX_PROCESS_MAPPINGS`], or all processes together more
-    /// than fit; then it keeps what it had.
+    /// [`KernelError::Failed`] if the process has more than [`MAX_PROCESS_MAPPINGS`], or the map is full. The process then keeps
+    /// its old mappings.
     pub fn set_process(&mut self, pid: Pid, mappings: &[Mapping]) -> Result<(), KernelError> {
         if mappings.len() > MAX_PROCESS_MAPPINGS {
             return Err(full("mappings of one process"));
         }
         let mut mappings = mappings.to_vec();
         mappings.sort_unstable_by_key(|mapping| mapping.begin);
-        let block = self.make_room(mappings.len() as u32)?;
+        let block = self.allocate(mappings.len() as u32)?;
         let written = self.mappings.write(block.first, &mappings);
-        self.generation = self.generation.wrapping_add(1) | GIVEN_HERE;
+        self.generation = self.generation.wrapping_add(1) | BY_USER_SPACE;
         let Block { first: base, count } = block;
         let process = Process { base, count, generation: self.generation, code_pages: 0 };
-        let told = written.ok_or_else(|| full("mappings")).and_then(|()| {
-            let told = self.processes.insert(pid.0, Plain(process), 0);
-            told.map_err(|error| KernelError::from_error("tell of a process' mappings", &error))
+        let outcome = written.ok_or_else(|| full("mappings")).and_then(|()| {
+            let switched = self.processes.insert(pid.0, MapEntry(process), 0);
+            switched.map_err(|error| KernelError::from_error("set the mappings of a process", &error))
         });
-        match told {
-            Ok(()) => self.retired.extend(self.held.insert(pid, block)),
-            Err(_) => self.blocks.give(block),
+        match outcome {
+            Ok(()) => self.retired.extend(self.by_process.insert(pid, block)),
+            Err(_) => self.free.release(block),
         }
-        told
+        outcome
     }
 
-    /// From now on the process' stacks are not walked by tables.
+    /// Removes the mappings of a process. Its stacks are then walked without tables.
     pub fn drop_process(&mut self, pid: Pid) {
-        // The kernel half itself forgets a process that runs a new program.
+        // The BPF programs remove a process on exec.
         let _ = self.processes.remove(&pid.0);
-        self.retired.extend(self.held.remove(&pid));
+        self.retired.extend(self.by_process.remove(&pid));
     }
 
-    /// Waits until no program looks at what was replaced before.
+    /// Waits until no program reads mappings that were replaced before the call.
     ///
     /// # Errors
     ///
-    /// What the kernel said.
+    /// Errors of the map update.
     pub fn wait(&mut self) -> Result<(), KernelError> {
         self.blob(0)?;
         let Some(blob) = self.blobs.get(&0) else { return Ok(()) };
-        // A change to a map of maps, though it changes nothing, returns when every program that runs now has ended
+        // An update of a map of maps, even without a change, returns after all running programs have ended
         // (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
-        self.rows.set(0, blob.map(), 0).map_err(|error| KernelError::from_error("wait for running programs", &error))
+        self.rows
+            .set(0, blob.map(), 0)
+            .map_err(|error| KernelError::from_error("wait for running BPF programs", &error))
     }
 
-    fn make_room(&mut self, count: u32) -> Result<Block, KernelError> {
-        if let Some(block) = self.blocks.take(count) {
+    fn allocate(&mut self, count: u32) -> Result<Block, KernelError> {
+        if let Some(block) = self.free.allocate(count) {
             return Ok(block);
         }
         self.reclaim()?;
-        self.blocks.take(count).ok_or_else(|| full("mappings"))
+        self.free.allocate(count).ok_or_else(|| full("mappings"))
     }
 
-    /// Uses the places of replaced mappings again. A process that was forked has those of its parent at that time.
+    /// Releases the blocks of replaced mappings. Forked processes may still use those of their parent.
     fn reclaim(&mut self) -> Result<(), KernelError> {
         self.wait()?;
         let mut used = Vec::new();
         for entry in &self.processes {
-            let (_, Plain(process)) =
-                entry.map_err(|error| KernelError::from_error("look at the processes' mappings", &error))?;
+            let (_, MapEntry(process)) =
+                entry.map_err(|error| KernelError::from_error("read the mappings of processes", &error))?;
             used.push(process.base);
         }
-        let (kept, free) = std::mem::take(&mut self.retired).into_iter().partition(|block| used.contains(&block.first));
+        let (kept, released) =
+            std::mem::take(&mut self.retired).into_iter().partition(|block| used.contains(&block.first));
         self.retired = kept;
-        let free: Vec<Block> = free;
-        free.into_iter().for_each(|block| self.blocks.give(block));
+        let released: Vec<Block> = released;
+        released.into_iter().for_each(|block| self.free.release(block));
         Ok(())
     }
 }
 
-fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, KernelError> {
-    ebpf.take_map(name).ok_or_else(|| missing(name))
-}
-
-fn array<T: Copy>(ebpf: &mut Ebpf, name: &str, entries: usize) -> Result<Region<T>, KernelError> {
-    match take(ebpf, name)? {
+fn array<T: Copy>(bpf: &mut Bpf, name: &str, entries: usize) -> Result<Region<T>, KernelError> {
+    match bpf.take_map(name)? {
         Map::Array(map) => region(map, entries),
-        _ => Err(missing(name)),
+        _ => Err(KernelError::missing(name)),
     }
 }
 
@@ -247,10 +233,6 @@ fn full(what: &str) -> KernelError {
         action: String::from("write the unwind tables"),
         reason: format!("there are too many {what}"),
     }
-}
-
-fn missing(name: &str) -> KernelError {
-    KernelError::Failed { action: format!("use {name}"), reason: String::from("the kernel half does not have it") }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Programs that one link places at many instructions (`uprobe_multi`, Linux 6.6), which aya does not know.
+//! Probes by uprobe_multi links (Linux 6.6), which aya does not support. One link attaches a program to many instructions.
 //!
-//! aya makes the maps and loads all other programs; those for probes are loaded here from the same object, since the
-//! kernel has to be told beforehand that they will be placed in this way.
+//! aya creates the maps and loads all other programs. The programs for probes are loaded here from the same object, because
+//! their attach type has to be given when they are loaded.
 
 mod bpf_object;
 mod link;
@@ -14,69 +14,75 @@ use std::path::Path;
 
 use aya::Ebpf;
 
-use self::bpf_object::Image;
-pub(super) use self::link::Link;
-use super::attach::{Scope, Spot};
+use self::bpf_object::BpfObject;
+use self::link::Link;
+use super::attach_point::{AttachPoint, Scope};
 use super::bpf_features;
-use super::bpf_syscall::{self as call, Places};
+use super::bpf_syscall::{self, LinkPoints};
 use super::error::KernelError;
 
-/// The programs for probes.
-pub(super) struct Multi {
-    image: Image,
-    loaded: BTreeMap<String, Loaded>,
+/// Loader and attacher of the programs for probes.
+pub(super) struct UprobeMulti {
+    object: BpfObject,
+    programs: BTreeMap<String, LoadedProgram>,
 }
 
-struct Loaded {
+struct LoadedProgram {
     program: OwnedFd,
     at_return: bool,
 }
 
-impl Multi {
-    /// The programs of `object`, from which `ebpf` was loaded, with all of its maps; `None` where the kernel has no such
-    /// links.
+impl UprobeMulti {
+    /// Prepares the programs of `object`, which use the maps of `ebpf`, loaded from the same object. `None` if the kernel has
+    /// no uprobe_multi links.
     pub(super) fn new(object: &[u8], ebpf: &Ebpf) -> Result<Option<Self>, KernelError> {
-        if !bpf_features::is_there() {
-            log::debug!("the kernel has no links of many probes: each is placed by itself");
+        if !bpf_features::has_uprobe_multi() {
+            log::debug!("the kernel has no uprobe_multi links: each probe takes a perf event");
             return Ok(None);
         }
-        Ok(Some(Self { image: Image::new(object, ebpf)?, loaded: BTreeMap::new() }))
+        Ok(Some(Self { object: BpfObject::new(object, ebpf)?, programs: BTreeMap::new() }))
     }
 
-    /// Loads the program `name` if it was not yet.
+    /// Loads the program `name` unless it is loaded.
     pub(super) fn load(&mut self, name: &str) -> Result<(), KernelError> {
-        if !self.loaded.contains_key(name) {
-            let (program, at_return) = self.image.load(name)?;
-            self.loaded.insert(name.to_owned(), Loaded { program, at_return });
+        if !self.programs.contains_key(name) {
+            let (program, at_return) = self.object.load(name)?;
+            self.programs.insert(name.to_owned(), LoadedProgram { program, at_return });
         }
         Ok(())
     }
 
-    /// Places the program `name` at all of `spots` in the file at `path`; they go when the link is dropped.
-    pub(super) fn place(&mut self, name: &str, scope: Scope, path: &Path, spots: &[Spot]) -> Result<Link, KernelError> {
+    /// Attaches the program `name` to `points` in the file at `path`.
+    pub(super) fn attach(
+        &mut self,
+        name: &str,
+        scope: Scope,
+        path: &Path,
+        points: &[AttachPoint],
+    ) -> Result<Link, KernelError> {
         self.load(name)?;
-        let action = || format!("place {} probes in {}", spots.len(), path.display());
-        let unknown = || KernelError::Failed { action: action(), reason: String::from("there is no such file") };
-        let Some(Loaded { program, at_return }) = self.loaded.get(name) else { return Err(unknown()) };
-        let file = CString::new(path.as_os_str().as_bytes()).map_err(|_| unknown())?;
-        let offsets: Vec<u64> = spots.iter().map(|spot| spot.offset.0).collect();
-        let cookies: Vec<u64> = spots.iter().map(|spot| spot.cookie.unwrap_or(0)).collect();
-        let places = Places { offsets: &offsets, cookies: &cookies };
+        let action = || format!("attach {} probes to {}", points.len(), path.display());
+        let no_file = || KernelError::Failed { action: action(), reason: String::from("there is no such file") };
+        let LoadedProgram { program, at_return } = self.programs.get(name).ok_or_else(|| KernelError::missing(name))?;
+        let file = CString::new(path.as_os_str().as_bytes()).map_err(|_| no_file())?;
+        let offsets: Vec<u64> = points.iter().map(|point| point.offset.0).collect();
+        let cookies: Vec<u64> = points.iter().map(|point| point.cookie.unwrap_or(0)).collect();
+        let points = LinkPoints { offsets: &offsets, cookies: &cookies };
         let pid = match scope {
             Scope::Process(pid) => pid.0,
-            Scope::Everyone => 0,
+            Scope::AllProcesses => 0,
         };
-        match call::create_link(program.as_fd(), &file, places, pid, *at_return) {
+        match bpf_syscall::create_link(program.as_fd(), &file, points, pid, *at_return) {
             Ok(link) => Ok(link.into()),
             Err(error) => {
-                let whole = error.to_string();
-                Err(KernelError::from_io(&action(), error, whole))
+                let text = error.to_string();
+                Err(KernelError::from_io(&action(), error, text))
             }
         }
     }
 
-    /// The programs that were loaded, and their names.
+    /// Names and descriptors of the loaded programs.
     pub(super) fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
-        self.loaded.iter().map(|(name, loaded)| (name.as_str(), loaded.program.as_fd()))
+        self.programs.iter().map(|(name, loaded)| (name.as_str(), loaded.program.as_fd()))
     }
 }

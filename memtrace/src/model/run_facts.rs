@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AllocatorId, Amount, CgroupId, Cost, EventClass, MemcgMemory, MachineReclaim};
+use super::{AllocatorId, Amount, CgroupId, Cost, EventClass, MachineReclaim, MemcgMemory};
 
 /// Facts of a run for the profile of one event class.
 #[derive(Clone, Debug, Default, PartialEq)]

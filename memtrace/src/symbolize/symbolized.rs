@@ -1,7 +1,7 @@
 //! A snapshot with names, and the profile made of it.
 
 use super::assemble::NamedStacks;
-use crate::model::{MemcgProfile, Losses, OomKill, Profile, RunFacts};
+use crate::model::{Losses, MemcgProfile, OomKill, Profile, RunFacts};
 
 /// A snapshot with names. Together with the facts of the run it becomes a [`Profile`].
 #[derive(Debug)]

@@ -2,9 +2,9 @@ use std::fs;
 
 use super::*;
 use crate::kernel::{Kernel, Options, ProcessFilter};
-use crate::model::{AllocatorId, Bytes};
+use crate::model::{AllocatorId, Bytes, Pid};
 
-/// Nobody calls it, and nobody else probes it.
+/// Function that only these tests probe, and that is never called.
 #[unsafe(naked)]
 extern "C" fn probed() {
     #[cfg(target_arch = "x86_64")]
@@ -13,30 +13,30 @@ extern "C" fn probed() {
     core::arch::naked_asm!("nop", "nop", "ret");
 }
 
-/// Distances between the probed instructions.
+/// Distance between the probed instructions.
 const STEP: u64 = if cfg!(target_arch = "x86_64") { 2 } else { 4 };
 
 fn address() -> u64 {
     probed as *const () as u64
 }
 
-/// The instructions' first bytes, as they are in memory now.
+/// First bytes of the instructions in memory.
 fn code() -> [u8; 2] {
-    // SAFETY: the addresses are those of the function's code, which can be read.
-    [0, STEP].map(|behind| unsafe { ((address() + behind) as *const u8).read_volatile() })
+    // SAFETY: the addresses are within the function's code, which is readable.
+    [0, STEP].map(|distance| unsafe { ((address() + distance) as *const u8).read_volatile() })
 }
 
-/// Where an address of this program's lies in its file.
+/// Converts an address of this executable to a file offset.
 fn offset(address: u64) -> FileOffset {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
-    let found = maps.lines().find_map(|line| {
+    let offset = maps.lines().find_map(|line| {
         let mut fields = line.split_whitespace();
         let (begin, end) = fields.next()?.split_once('-')?;
         let (begin, end, offset) = (number(begin), number(end), number(fields.nth(1)?));
         (begin..end).contains(&address).then(|| address - begin + offset)
     });
-    FileOffset(found.unwrap())
+    FileOffset(offset.unwrap())
 }
 
 fn probe(address: u64) -> Probe {
@@ -73,58 +73,58 @@ fn kernel() -> Kernel {
 }
 
 #[test]
-fn privileged_in_both_ways_probes_are_where_they_were_placed_as_long_as_they_are_held() {
-    let untouched = code();
-    let spots = [0, STEP].map(|behind| Spot { offset: offset(address() + behind), cookie: Some(7) });
-    let place = |way: &mut Way<'_>, scope, spots: &[Spot]| {
+fn privileged_probes_stay_attached_until_they_are_dropped() {
+    let original = code();
+    let points = [0, STEP].map(|distance| AttachPoint { offset: offset(address() + distance), cookie: Some(7) });
+    let attach = |backend: &mut AttachBackend<'_>, scope, points: &[AttachPoint]| {
         let mut probes = Probes::default();
-        let wanted = spots.iter().map(|&spot| (RETURN_PROGRAM, spot));
-        probes.place_all(way, scope, Path::new("/proc/self/exe"), wanted).unwrap();
+        let points = points.iter().map(|&point| (RETURN_PROGRAM, point));
+        probes.attach_all(backend, scope, Path::new("/proc/self/exe"), points).unwrap();
         probes
     };
-    for one_by_one in [false, true] {
-        // The programs' map for tail calls belongs to those of one way (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+    for by_perf_event in [false, true] {
+        // A map for tail calls can only be used by programs of one attach type (`bpf_prog_map_compatible`, kernel/bpf/core.c).
         let mut kernel = kernel();
-        let mut way = if one_by_one { kernel.one_by_one() } else { kernel.way() };
-        for scope in [own(), Scope::Everyone] {
-            let first = place(&mut way, scope, &spots[..1]);
+        let mut backend = if by_perf_event { kernel.perf_event_backend() } else { kernel.attach_backend() };
+        for scope in [own(), Scope::AllProcesses] {
+            let first = attach(&mut backend, scope, &points[..1]);
             assert_eq!(first.len(), 1);
-            assert_ne!(code()[0], untouched[0], "{scope:?}");
-            assert_eq!(code()[1], untouched[1], "{scope:?}");
-            let both = place(&mut way, scope, &spots);
+            assert_ne!(code()[0], original[0], "{scope:?}");
+            assert_eq!(code()[1], original[1], "{scope:?}");
+            let both = attach(&mut backend, scope, &points);
             assert_eq!(both.len(), 2);
             drop(first);
-            assert!(code().iter().zip(&untouched).all(|(now, then)| now != then), "{scope:?}");
+            assert!(code().iter().zip(&original).all(|(now, original)| now != original), "{scope:?}");
             drop(both.detach(|| {}));
-            assert_eq!(code(), untouched, "{scope:?}");
+            assert_eq!(code(), original, "{scope:?}");
         }
-        let elsewhere = place(&mut way, Scope::Process(Pid(1)), &spots);
-        assert_eq!(elsewhere.len(), 2);
-        assert_eq!(code(), untouched);
+        let of_init = attach(&mut backend, Scope::Process(Pid(1)), &points);
+        assert_eq!(of_init.len(), 2);
+        assert_eq!(code(), original);
     }
 }
 
 #[test]
-fn privileged_nothing_is_placed_twice_for_the_same_people() {
+fn privileged_probes_are_attached_once_per_scope() {
     let mut kernel = kernel();
-    let mut way = kernel.way();
+    let mut backend = kernel.attach_backend();
     let mut probes = Probes::default();
-    // Two functions that are one.
-    let wanted = [probe(address() + 2 * STEP), probe(address() + 2 * STEP)];
+    // Two names of one function.
+    let duplicates = [probe(address() + 2 * STEP), probe(address() + 2 * STEP)];
     for (scope, count) in [(own(), 1), (own(), 1), (Scope::Process(Pid(1)), 2)] {
-        probes.place(&mut way, scope, Path::new("/proc/self/exe"), &wanted).unwrap();
+        probes.attach(&mut backend, scope, Path::new("/proc/self/exe"), &duplicates).unwrap();
         assert_eq!(probes.len(), count);
     }
 }
 
 #[test]
-fn privileged_a_process_that_is_no_more_is_told_from_other_failures() {
+fn privileged_attaching_to_an_exited_process_is_target_ended() {
     let mut kernel = kernel();
-    let mut ended = std::process::Command::new("true").spawn().unwrap();
-    let pid = Pid(ended.id());
-    ended.wait().unwrap();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = Pid(child.id());
+    child.wait().unwrap();
     let probes = [probe(address())];
-    let mut place = |scope, path| kernel.place(&mut Probes::default(), scope, Path::new(path), &probes);
-    assert!(matches!(place(Scope::Process(pid), "/proc/self/exe"), Err(KernelError::TargetEnded)));
-    assert!(matches!(place(own(), "/proc/self/nothing"), Err(KernelError::Failed { .. })));
+    let mut attach = |scope, path| kernel.attach(&mut Probes::default(), scope, Path::new(path), &probes);
+    assert!(matches!(attach(Scope::Process(pid), "/proc/self/exe"), Err(KernelError::TargetEnded)));
+    assert!(matches!(attach(own(), "/proc/self/nothing"), Err(KernelError::Failed { .. })));
 }

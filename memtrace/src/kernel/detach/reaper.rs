@@ -1,20 +1,20 @@
-//! A process that holds what this one held, and ends when this one has ended.
+//! Child process that inherits all descriptors and exits after its parent.
 
 use std::io;
 use std::ptr;
 
-/// How often the heir looks whether it has inherited.
+/// Interval at which the reaper checks if its parent has exited.
 static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// The first descriptor that is not a standard stream.
-const FIRST_OWN: libc::c_int = 3;
+/// Number of standard streams.
+const STREAMS: libc::c_int = 3;
 
-/// Starts it. It has the standard streams closed, so that nobody waits for it to write something.
+/// Starts the reaper. It closes the standard streams, so that readers of a pipe do not wait for it.
 pub(super) fn start() -> io::Result<()> {
-    // SAFETY: the call only reads the process' id.
+    // SAFETY: the call has no conditions.
     let parent = unsafe { libc::getpid() };
-    // SAFETY: in the new process, where no other thread goes on, only calls are made that are allowed there
-    // (signal-safety(7)), and `wait` does not return.
+    // SAFETY: the child has only this thread, makes only async-signal-safe calls (signal-safety(7)), and does not return from
+    // `wait`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => wait(parent),
@@ -23,16 +23,17 @@ pub(super) fn start() -> io::Result<()> {
 }
 
 fn wait(parent: libc::pid_t) -> ! {
-    // SAFETY: the call has no conditions. What is sent to the terminal's processes does not reach this one from now on.
+    // Signals of the terminal do not reach a process in another session.
+    // SAFETY: the call has no conditions.
     unsafe { libc::setsid() };
-    for stream in 0..FIRST_OWN {
-        // SAFETY: nothing in this process uses the streams any more.
+    for stream in 0..STREAMS {
+        // SAFETY: nothing in this process uses the streams.
         unsafe { libc::close(stream) };
     }
-    // It gets another parent when all threads of its parent have closed what they held (`do_exit`, kernel/exit.c).
+    // The parent changes after the parent has closed its descriptors (`do_exit`, kernel/exit.c).
     // SAFETY: the call has no conditions.
     while unsafe { libc::getppid() } == parent {
-        // SAFETY: the time is a constant, and nothing is written.
+        // SAFETY: the time is a constant, and the call writes no memory.
         unsafe { libc::nanosleep(&raw const PAUSE, ptr::null_mut()) };
     }
     // SAFETY: the call has no conditions.

@@ -1,4 +1,4 @@
-//! An array in the kernel, written without a system call.
+//! Memory-mapped array of a BPF map, written without system calls.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -6,25 +6,25 @@ use std::ptr::{self, NonNull};
 
 use aya::maps::MapData;
 
-/// A map's array, mapped into this process.
+/// Array of a BPF map, mapped into this process.
 #[derive(Debug)]
 pub(super) struct Region<T> {
-    /// Programs that are yet to be loaded know it by its descriptor.
+    /// Programs that are loaded later refer to the map by its descriptor.
     map: MapData,
     first: NonNull<T>,
     entries: usize,
 }
 
-// SAFETY: the mapping is reached by this value alone in this process, so it does not matter which thread has it.
+// SAFETY: only this value accesses the mapping in this process, so any thread may own it.
 unsafe impl<T: Send> Send for Region<T> {}
 
 impl<T: Copy> Region<T> {
-    /// Maps the array of `map`, which has `entries` of `T`, each a multiple of 8 bytes or all in one element.
+    /// Maps the array of `map` with `entries` values of `T`: elements of a multiple of 8 bytes, or all in a single element.
     pub(super) fn new(map: MapData, entries: usize) -> io::Result<Self> {
         let descriptor = map.fd().as_fd().as_raw_fd();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let bytes = entries * size_of::<T>();
-        // SAFETY: a new mapping at an address of the kernel's choice; the kernel refuses one that is longer than the map.
+        // SAFETY: the kernel chooses the address of the new mapping, and refuses one longer than the map.
         let first = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, descriptor, 0) };
         if first == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -37,23 +37,23 @@ impl<T: Copy> Region<T> {
         &self.map
     }
 
-    /// Writes `values` from `at` on; `None` where they do not fit.
-    pub(super) fn write(&mut self, at: u32, values: &[T]) -> Option<()> {
-        let at = at as usize;
-        if at > self.entries || values.len() > self.entries - at {
+    /// Writes `values` from index `start` on; `None` if they do not fit.
+    pub(super) fn write(&mut self, start: u32, values: &[T]) -> Option<()> {
+        let start = start as usize;
+        if start > self.entries || values.len() > self.entries - start {
             return None;
         }
-        // SAFETY: `at` is inside of the mapping, or right behind its end.
-        let place = unsafe { self.first.add(at) };
-        // SAFETY: as many entries lie behind `place`, and nobody in this process refers to them.
-        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), place.as_ptr(), values.len()) };
+        // SAFETY: `start` is within the mapping or at its end.
+        let destination = unsafe { self.first.add(start) };
+        // SAFETY: the mapping has as many entries from `destination` on, and nothing in this process refers to them.
+        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), destination.as_ptr(), values.len()) };
         Some(())
     }
 }
 
 impl<T> Drop for Region<T> {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the mapping, which nothing uses after this.
+        // SAFETY: nothing uses the mapping of this address and length after this.
         unsafe { libc::munmap(self.first.as_ptr().cast(), self.entries * size_of::<T>()) };
     }
 }

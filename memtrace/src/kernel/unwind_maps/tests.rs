@@ -12,7 +12,7 @@ use chain::{Function, address, here};
 
 mod chain;
 
-/// A rule, and from which of the chain's addresses on it holds.
+/// First address of the chain to which a rule applies, and the rule.
 type Row = (u64, Rule);
 
 fn by_sp(offset: i32) -> Rule {
@@ -23,8 +23,8 @@ fn outermost() -> Rule {
     Rule { cfa_kind: cfa::END, ..Rule::default() }
 }
 
-/// What an assembler would say about the chain, had it been asked.
-fn truth() -> Vec<Row> {
+/// Correct unwind table of the chain.
+fn chain_rows() -> Vec<Row> {
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
     let realigned = Rule { cfa_kind: cfa::DEREF_FP, cfa_offset: -8, fp_kind: fp::AT_FP, ..Rule::default() };
     let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
@@ -41,7 +41,7 @@ fn truth() -> Vec<Row> {
     ]
 }
 
-/// The chain's stack in the third function, leaf first.
+/// Stack of the chain in the third function, innermost frame first.
 fn in_third() -> Vec<u64> {
     vec![
         here!(chain_third_return),
@@ -70,13 +70,13 @@ fn pid() -> Pid {
     Pid(std::process::id())
 }
 
-/// The probes of one test see the calls of every thread, and so of all tests: they take turns.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lock that serializes the tests: the probes of one test record the calls of all threads.
+fn lock() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// memtrace with a probe on the chain's allocator.
+/// Loaded BPF programs with a probe on a function of the chain.
 struct Trace {
     kernel: Kernel,
     readers: Vec<RingReader>,
@@ -84,7 +84,7 @@ struct Trace {
 }
 
 impl Trace {
-    fn begin(max_depth: u32) -> Self {
+    fn load(max_depth: u32) -> Self {
         let options = Options {
             rings: 1,
             ring_size: Bytes(1 << 16),
@@ -109,32 +109,32 @@ impl Trace {
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,
         };
-        self.kernel.place(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
+        self.kernel.attach(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();
         self
     }
 
-    fn of_the_chain(max_depth: u32) -> Self {
-        Self::begin(max_depth).probe(here!(chain_alloc))
+    fn of_chain(max_depth: u32) -> Self {
+        Self::load(max_depth).probe(here!(chain_alloc))
     }
 
-    fn tell(&mut self, rows: &[Row], mappings: &[Mapping]) {
+    fn set(&mut self, rows: &[Row], mappings: &[Mapping]) {
         self.write_table(rows);
-        self.kernel.tables().set_process(pid(), mappings).unwrap();
+        self.kernel.unwind_maps().set_process(pid(), mappings).unwrap();
     }
 
-    /// Writes the rows into the first page; the rules are numbered from 1 on.
+    /// Writes the rows to the first page. Rules are numbered from 1.
     fn write_table(&mut self, rows: &[Row]) {
         let rules: Vec<Rule> = rows.iter().map(|&(_, rule)| rule).collect();
         let mut packed = vec![0];
         packed.extend((1..).zip(rows).map(|(number, &(from, _))| row(from - here!(chain_begin), number)));
-        let tables = self.kernel.tables();
+        let tables = self.kernel.unwind_maps();
         tables.write_rules(1, &rules).unwrap();
         tables.write_rows(0, 0, &packed).unwrap();
         tables.write_pages(0, &[page(1, rows.len() as u32)]).unwrap();
     }
 
-    /// Runs it and returns the stack at which it allocated.
+    /// Runs the function and returns the stack of its allocation.
     fn stack_of(&mut self, function: Function, argument: u64) -> (Vec<u64>, StackEnd) {
         chain::run(function, argument);
         let mut allocated = None;
@@ -142,27 +142,27 @@ impl Trace {
         self.readers[0].drain(u64::MAX, |event| match event.kind {
             EventKind::Alloc { size, stack, .. } => {
                 assert_eq!(size, Bytes(chain::SIZE));
-                assert!(allocated.replace(stack).is_none(), "one allocation a run");
+                assert!(allocated.replace(stack).is_none(), "one allocation per run");
             }
             EventKind::Stack { id, stack } => {
                 stacks.insert(id, *stack);
             }
             other => panic!("{other:?}"),
         });
-        let stack = stacks.remove(&allocated.expect("an allocation")).expect("a stack that was not seen before");
+        let stack = stacks.remove(&allocated.expect("an allocation")).expect("the frames of a new stack");
         (stack.frames.iter().map(|frame| frame.0).collect(), stack.end)
     }
 }
 
 #[test]
-fn privileged_a_stack_is_walked_by_its_table_frame_for_frame() {
-    let _turn = turn();
-    let mut trace = Trace::of_the_chain(128);
-    trace.tell(&truth(), &[whole(mapping::TABLE)]);
+fn privileged_stacks_are_walked_by_tables() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
+    trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
 }
 
-/// This program, as the kernel knows it.
+/// File id of this executable.
 fn own_object() -> ObjectKey {
     let file = std::fs::metadata("/proc/self/exe").unwrap();
     ObjectKey {
@@ -173,80 +173,80 @@ fn own_object() -> ObjectKey {
     }
 }
 
-/// The chain's code.
+/// Table of this executable that covers the chain.
 fn chain_table() -> ObjectTable {
     let offset = chain::offset_in_file(here!(chain_begin));
     let mut table = ObjectTable { pages_and_kind: 1, ..ObjectTable::default() };
-    // The chain's addresses count from its beginning.
+    // Addresses of the table are relative to the chain.
     table.segments[0] =
         Segment { offset, end: offset + here!(chain_end) - here!(chain_begin), shift: offset.wrapping_neg() };
     table
 }
 
 #[test]
-fn privileged_where_the_kernel_knows_the_mappings_it_is_asked_and_told_of_objects_alone() {
-    let _turn = turn();
-    let mut trace = Trace::of_the_chain(128);
+fn privileged_tables_of_objects_are_requested_once() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
     let leaf = here!(chain_third_return);
-    if !trace.kernel.tables().finds_mappings() {
+    if !trace.kernel.unwind_maps().finds_vmas() {
         let (frames, end) = trace.stack_of(chain::first, 0);
         assert_eq!((frames[0], end), (leaf, StackEnd::FramePointers), "kernels before 5.17 have no bpf_find_vma");
-        assert!(trace.kernel.take_wanted().unwrap().is_none());
+        assert!(trace.kernel.take_table_requests().unwrap().is_none());
         return;
     }
-    let mut reader = trace.kernel.take_wanted().unwrap().unwrap();
-    let mut wanted = || {
-        let mut wanted = Vec::new();
-        reader.drain(|one| wanted.push(one));
-        wanted
+    let mut reader = trace.kernel.take_table_requests().unwrap().unwrap();
+    let mut requests = || {
+        let mut requests = Vec::new();
+        reader.drain(|request| requests.push(request));
+        requests
     };
     assert_eq!(trace.stack_of(chain::first, 0), (vec![leaf], StackEnd::TablePending));
     chain::run(chain::first, 0);
     trace.readers[0].drain(u64::MAX, |_| ());
-    let asked = wanted();
-    let [TableRequest { object, pid: who, range: Some((start, end)) }] = asked[..] else {
-        panic!("asked once: {asked:?}")
+    let received = requests();
+    let [TableRequest { object, pid: process, range: Some((start, end)) }] = received[..] else {
+        panic!("one request: {received:?}")
     };
-    assert_eq!((object, who), (own_object(), pid()));
+    assert_eq!((object, process), (own_object(), pid()));
     assert!(start.0 <= here!(chain_begin) && here!(chain_end) <= end.0);
-    let tables = trace.kernel.tables();
+    let tables = trace.kernel.unwind_maps();
     tables
         .set_object(object, ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..chain_table() })
         .unwrap();
     assert_eq!(trace.stack_of(chain::first, 0), (vec![leaf], StackEnd::NoTable));
-    trace.write_table(&truth());
-    trace.kernel.tables().set_object(object, chain_table()).unwrap();
+    trace.write_table(&chain_rows());
+    trace.kernel.unwind_maps().set_object(object, chain_table()).unwrap();
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
-    trace.kernel.tables().forget_object(object);
-    assert_eq!(wanted(), [], "what is known is not asked for");
+    trace.kernel.unwind_maps().forget_object(object);
+    assert_eq!(requests(), [], "known objects are not requested");
 }
 
 #[test]
-fn privileged_a_deep_stack_is_walked_to_its_end_or_as_deep_as_was_asked() {
-    let _turn = turn();
+fn privileged_deep_stacks_are_walked_to_the_maximum_depth() {
+    let _lock = lock();
     let deep = |calls: usize| {
         let mut frames = vec![here!(chain_deep_return); calls - 1];
         frames.insert(0, here!(chain_deepest_return));
         frames.push(here!(chain_outermost_return));
         frames
     };
-    for (most, calls) in [(256, 255), (256, 256), (256, 1000), (128, 1000), (128, 127), (20, 20), (1, 5)] {
-        let mut trace = Trace::of_the_chain(most);
-        trace.tell(&truth(), &[whole(mapping::TABLE)]);
+    for (max_depth, calls) in [(256, 255), (256, 256), (256, 1000), (128, 1000), (128, 127), (20, 20), (1, 5)] {
+        let mut trace = Trace::of_chain(max_depth);
+        trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
         let mut expected = (deep(calls), StackEnd::Complete);
-        if calls >= most as usize {
-            expected.0.truncate(most as usize);
+        if calls >= max_depth as usize {
+            expected.0.truncate(max_depth as usize);
             expected.1 = StackEnd::Truncated;
         }
-        assert_eq!(trace.stack_of(chain::deep, calls as u64), expected, "{calls} calls of which {most} were asked for");
+        assert_eq!(trace.stack_of(chain::deep, calls as u64), expected, "{calls} calls, maximum depth {max_depth}");
     }
 }
 
 #[test]
-fn privileged_a_walk_goes_through_a_signal_to_what_it_interrupted() {
-    let _turn = turn();
-    let mut trace = Trace::of_the_chain(128);
-    trace.tell(&truth(), &[whole(mapping::TABLE)]);
+fn privileged_stacks_are_walked_across_signal_frames() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
+    trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
     let expected = vec![
         here!(chain_handler_return),
         here!(chain_restorer) + 1,
@@ -258,27 +258,27 @@ fn privileged_a_walk_goes_through_a_signal_to_what_it_interrupted() {
 }
 
 #[test]
-fn privileged_code_without_a_table_is_walked_by_frame_pointers_where_it_was_generated() {
-    let _turn = turn();
-    let mut trace = Trace::of_the_chain(128);
+fn privileged_generated_code_is_walked_by_frame_pointers() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
     let parts = [
         range(here!(chain_begin)..here!(chain_second), mapping::TABLE),
         range(here!(chain_second)..here!(chain_third), mapping::GENERATED),
         range(here!(chain_third)..here!(chain_end), mapping::TABLE),
     ];
-    // Whatever order they are told in.
-    trace.tell(&truth(), &[parts[2], parts[0], parts[1]]);
+    // The order is arbitrary.
+    trace.set(&chain_rows(), &[parts[2], parts[0], parts[1]]);
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Generated));
 }
 
 #[test]
-fn privileged_return_addresses_that_other_probes_have_exchanged_are_undone() {
-    let _turn = turn();
-    let _others = [Trace::begin(0).probe(here!(chain_first)), Trace::begin(0).probe(here!(chain_second))];
-    let mut trace = Trace::of_the_chain(128);
-    trace.tell(&truth(), &[whole(mapping::TABLE)]);
+fn privileged_return_addresses_of_other_uretprobes_are_found() {
+    let _lock = lock();
+    let _others = [Trace::load(0).probe(here!(chain_first)), Trace::load(0).probe(here!(chain_second))];
+    let mut trace = Trace::of_chain(128);
+    trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
-    let _more = [Trace::begin(0).probe(here!(chain_deep)), Trace::begin(0).probe(here!(chain_deep))];
+    let _more = [Trace::load(0).probe(here!(chain_deep)), Trace::load(0).probe(here!(chain_deep))];
     let mut expected = vec![here!(chain_deep_return); 29];
     expected.insert(0, here!(chain_deepest_return));
     expected.push(here!(chain_outermost_return));
@@ -286,69 +286,69 @@ fn privileged_return_addresses_that_other_probes_have_exchanged_are_undone() {
 }
 
 #[test]
-fn privileged_new_mappings_hold_at_once_and_what_was_remembered_under_the_old_does_not() {
-    let _turn = turn();
-    let mut trace = Trace::of_the_chain(128);
+fn privileged_new_mappings_take_effect_at_once() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
     let cut_in = |rows: &mut Vec<Row>, function: u64| {
         rows.iter_mut().find(|(from, _)| *from == function).unwrap().1 = outermost();
     };
     for ends_in in 1..4 {
-        let mut rows = truth();
+        let mut rows = chain_rows();
         cut_in(&mut rows, [here!(chain_third), here!(chain_second), here!(chain_first)][ends_in - 1]);
-        trace.tell(&rows, &[whole(mapping::TABLE)]);
+        trace.set(&rows, &[whole(mapping::TABLE)]);
         assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..ends_in].to_vec(), StackEnd::Complete));
     }
     for (kind, end) in [(mapping::PENDING, StackEnd::TablePending), (mapping::UNUSABLE, StackEnd::NoTable)] {
-        trace.kernel.tables().set_process(pid(), &[whole(kind)]).unwrap();
+        trace.kernel.unwind_maps().set_process(pid(), &[whole(kind)]).unwrap();
         assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), end));
     }
-    trace.kernel.tables().set_process(pid(), &[range(0..1, mapping::TABLE)]).unwrap();
+    trace.kernel.unwind_maps().set_process(pid(), &[range(0..1, mapping::TABLE)]).unwrap();
     assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), StackEnd::NoMapping));
 }
 
 #[test]
-fn privileged_places_of_replaced_mappings_are_used_again() {
-    let _turn = turn();
-    let mut trace = Trace::of_the_chain(128);
+fn privileged_blocks_of_replaced_mappings_are_reused() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
     let mut many = vec![whole(mapping::TABLE)];
     many.extend((1..MAX_PROCESS_MAPPINGS as u64).map(|index| range(index..index + 1, mapping::GENERATED)));
-    trace.tell(&truth(), &many);
+    trace.set(&chain_rows(), &many);
     for _ in 0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS {
-        trace.kernel.tables().set_process(pid(), &many).unwrap();
+        trace.kernel.unwind_maps().set_process(pid(), &many).unwrap();
     }
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
 }
 
 #[test]
-fn privileged_mappings_that_a_forked_process_shares_are_not_written_over() {
+fn privileged_mappings_shared_with_a_child_are_kept() {
     const PARENT: Pid = Pid(1);
     const CHILD: Pid = Pid(2);
-    let mut trace = Trace::begin(1);
-    let tables = trace.kernel.tables();
+    let mut trace = Trace::load(1);
+    let tables = trace.kernel.unwind_maps();
     let many = vec![whole(mapping::TABLE); MAX_PROCESS_MAPPINGS];
-    let places_until = |tables: &mut Tables, wanted: Option<u32>| {
+    let reuses_block = |tables: &mut UnwindMaps, first: Option<u32>| {
         let set = |_| {
             tables.set_process(PARENT, &many).unwrap();
-            tables.held[&PARENT].first
+            tables.by_process[&PARENT].first
         };
-        (0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS).map(set).any(|place| Some(place) == wanted)
+        (0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS).map(set).any(|block| Some(block) == first)
     };
-    places_until(tables, None);
+    reuses_block(tables, None);
     let shared = tables.processes.get(&PARENT.0, 0).unwrap();
-    // As the kernel half does it at a fork.
+    // The BPF programs do the same on fork.
     tables.processes.insert(CHILD.0, shared, 0).unwrap();
     tables.set_process(PARENT, &[]).unwrap();
-    assert!(!places_until(tables, Some(shared.0.base)), "while the child has them");
+    assert!(!reuses_block(tables, Some(shared.0.base)), "the child uses the block");
     tables.drop_process(CHILD);
-    assert!(places_until(tables, Some(shared.0.base)), "when nobody has them");
+    assert!(reuses_block(tables, Some(shared.0.base)), "the block is free");
 }
 
 #[test]
-fn privileged_what_does_not_fit_is_refused() {
-    let _turn = turn();
-    let mut trace = Trace::begin(1);
-    let tables = trace.kernel.tables();
-    let refused = |told: Result<(), KernelError>| assert!(matches!(told, Err(KernelError::Failed { .. })));
+fn privileged_writes_beyond_the_maps_are_refused() {
+    let _lock = lock();
+    let mut trace = Trace::load(1);
+    let tables = trace.kernel.unwind_maps();
+    let refused = |result: Result<(), KernelError>| assert!(matches!(result, Err(KernelError::Failed { .. })));
     refused(tables.write_rules(MAX_RULES as u32, &[Rule::default()]));
     refused(tables.write_rules(u32::MAX, &[Rule::default()]));
     refused(tables.write_pages(MAX_PAGES as u32 - 1, &[1, 2]));

@@ -1,10 +1,10 @@
-//! A link, closed without harm.
+//! Descriptor of a uprobe_multi link.
 
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
-use crate::kernel::helper_process as apart;
+use crate::kernel::helper_process;
 
-/// Keeps probes in place. They go when it is dropped, even if this process is killed meanwhile.
+/// Link that keeps probes attached. Dropping it removes them, even if memtrace is killed during the removal.
 pub(in crate::kernel) struct Link(RawFd);
 
 impl From<OwnedFd> for Link {
@@ -16,10 +16,10 @@ impl From<OwnedFd> for Link {
 impl Drop for Link {
     fn drop(&mut self) {
         let close = || {
-            // SAFETY: the descriptor was owned, and nobody uses it after this.
+            // SAFETY: this owns the descriptor, and nothing uses it after this.
             unsafe { libc::close(self.0) };
         };
-        // SAFETY: it is one system call.
-        unsafe { apart::run(close) };
+        // SAFETY: the work is one system call.
+        unsafe { helper_process::run(close) };
     }
 }

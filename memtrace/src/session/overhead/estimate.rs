@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::kernel::Calls;
+use crate::kernel::CallRate;
 use crate::model::Bytes;
 
 /// Processor time that one allocator call costs the calling thread.
@@ -32,7 +32,7 @@ const LEAST_OWN: f64 = 0.02;
 
 /// Estimates the overhead if allocations below `min_size` are filtered. `busy` is the processor time that the target used
 /// during the count.
-pub(super) fn estimate(calls: &Calls, busy: Duration, costs: CallCosts, min_size: Bytes) -> Estimate {
+pub(super) fn estimate(calls: &CallRate, busy: Duration, costs: CallCosts, min_size: Bytes) -> Estimate {
     let seconds = calls.during.as_secs_f64().max(f64::EPSILON);
     let all: u64 = calls.by_class.iter().sum();
     let recorded: u64 = classes_from(min_size).filter_map(|class| calls.by_class.get(class)).sum();
@@ -49,7 +49,7 @@ pub(super) fn estimate(calls: &Calls, busy: Duration, costs: CallCosts, min_size
 
 /// Returns the smallest power of two that, as minimum size, keeps the slowdown within `limit`; `None` if the traps alone
 /// exceed it.
-pub(super) fn min_size_within(calls: &Calls, busy: Duration, costs: CallCosts, limit: f64) -> Option<Bytes> {
+pub(super) fn min_size_within(calls: &CallRate, busy: Duration, costs: CallCosts, limit: f64) -> Option<Bytes> {
     let sizes = (0..u64::BITS).map(|power| Bytes(if power == 0 { 0 } else { 1 << power }));
     sizes.into_iter().find(|&size| estimate(calls, busy, costs, size).slowdown.is_none_or(|slowdown| slowdown <= limit))
 }
@@ -68,12 +68,12 @@ mod tests {
         CallCosts { count: Duration::ZERO, traps: Duration::from_micros(2), record: Duration::from_micros(1) };
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn calls(counts: &[(usize, u64)]) -> Calls {
+    fn calls(counts: &[(usize, u64)]) -> CallRate {
         let mut by_class = vec![0; 64];
         for &(class, count) in counts {
             by_class[class] = count;
         }
-        Calls { by_class, during: SECOND }
+        CallRate { by_class, during: SECOND }
     }
 
     #[test]

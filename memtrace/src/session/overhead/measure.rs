@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::estimate::{self, CallCosts, Estimate};
 use super::probe_cost;
-use crate::kernel::{Calls, Kernel, Probes};
+use crate::kernel::{CallRate, Kernel, Probes};
 use crate::model::{Bytes, Pid, Signature, format};
 use crate::probe_site::Cost as SiteCost;
 use crate::procfs;
@@ -26,7 +26,7 @@ const ENTRY_PART: f64 = 0.6;
 
 /// Measured allocation rate, and cost of a call.
 pub(in crate::session) struct Overhead {
-    calls: Calls,
+    calls: CallRate,
     busy: Duration,
     costs: CallCosts,
 }
@@ -44,7 +44,7 @@ impl Overhead {
         for allocator in allocators {
             for (probe, _) in allocator.probes.iter().filter(|(probe, _)| probe.signature.is_alloc()) {
                 kernel
-                    .place_entry(probes, allocator.scope, &allocator.object, probe)
+                    .attach_entry(probes, allocator.scope, &allocator.object, probe)
                     .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
             }
         }

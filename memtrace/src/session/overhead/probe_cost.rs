@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
-use crate::kernel::{Dummy, Kernel, KernelError, Probe, Probes, Scope};
+use crate::kernel::{CalibrationFunction, Kernel, KernelError, Probe, Probes, Scope};
 use crate::model::{AbsAddr, AllocatorId, FileOffset, Pid, Signature};
 use crate::probe_site::Cost as SiteCost;
 use crate::procfs;
@@ -42,7 +42,7 @@ pub(crate) enum Error {
 /// Measures both kinds of probe. The probes stay in `probes`, since detaching them takes a while; the probed functions are
 /// not called again.
 pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<ProbeCost, Error> {
-    let mut time = |dummy: Dummy| {
+    let mut time = |dummy: CalibrationFunction| {
         let (object, offset) = locate(dummy.address(), objects)?;
         let probe = Probe {
             signature: Signature::Alloc { size: 0 },
@@ -50,10 +50,10 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,
         };
-        kernel.place(probes, Scope::Process(own_pid()), &object, &[probe])?;
+        kernel.attach(probes, Scope::Process(own_pid()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())
     };
-    Ok(ProbeCost { emulated: time(Dummy::emulated())?, stepped: time(Dummy::stepped())? })
+    Ok(ProbeCost { emulated: time(CalibrationFunction::emulated())?, stepped: time(CalibrationFunction::stepped())? })
 }
 
 fn own_pid() -> Pid {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::wait::{self, Signals};
-use crate::kernel::{Detaching, Probes};
+use crate::kernel::{Detach, Probes};
 use crate::session::observer::Observer;
 
 /// Removal in progress.
 pub(super) struct Detach {
-    detaching: Detaching,
+    detaching: Detach,
     /// Notified when probes are removed.
     removed: Arc<Notify>,
 }
@@ -25,14 +25,14 @@ impl Detach {
 
     /// Waits until all are removed, or until a signal.
     pub(super) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
-        let show = |detaching: &Detaching| observer.detaching(detaching.removed(), detaching.total());
+        let show = |detaching: &Detach| observer.detaching(detaching.removed(), detaching.total());
         if wait::wait_for_detach(signals, &self.detaching, &self.removed, show).await {
             return;
         }
         let (removed, total) = (self.detaching.removed(), self.detaching.total());
         observer
             .note(&format!("{removed} of {total} probes are removed, the kernel removes the others in the background"));
-        if let Err(error) = self.detaching.bequeath() {
+        if let Err(error) = self.detaching.hand_over() {
             log::warn!("cannot leave the removal of the probes to another process, so it was waited for: {error}");
         }
     }

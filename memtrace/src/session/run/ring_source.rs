@@ -10,7 +10,7 @@ pub(super) struct RingSource(pub(super) RingReader);
 
 impl Source for RingSource {
     fn begin(&mut self) {
-        RingReader::hurry();
+        RingReader::raise_priority();
     }
 
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained {

@@ -130,7 +130,7 @@ impl Trace {
             table_built: self.tables.ready(),
             // A new allocator has to be probed before it returns many blocks. If the kernel cannot look up VMAs, stacks in
             // new mappings need their tables soon too.
-            polls_mappings: self.targets.probe_site.is_some() || !self.kernel.tables().finds_mappings(),
+            polls_mappings: self.targets.probe_site.is_some() || !self.kernel.unwind_maps().finds_vmas(),
         })
     }
 
@@ -243,7 +243,7 @@ impl Trace {
         let tracker = &mut self.tracker;
         let snapshots =
             snapshots::complete(snapshots, &losses, tracker, self.pages.as_ref(), self.start_tick, &is_selected);
-        self.probes.join(self.own_probes);
+        self.probes.merge(self.own_probes);
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = Detach::start(self.probes);
         let finished = FinishedTrace {

@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
 
-use crate::kernel::Detaching;
+use crate::kernel::Detach;
 
 /// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,12 +178,12 @@ pub(super) async fn wait(
 /// step; `show` is called at each tick once the detach takes longer than a moment.
 pub(super) async fn wait_for_detach(
     signals: &mut Signals,
-    detaching: &Detaching,
+    detaching: &Detach,
     removed: &Notify,
-    mut show: impl FnMut(&Detaching),
+    mut show: impl FnMut(&Detach),
 ) -> bool {
     let mut ticks = interval_at(Instant::now() + SHOW_DETACH_AFTER, TICK);
-    while !detaching.is_over() {
+    while !detaching.is_complete() {
         tokio::select! {
             () = signals.any() => return false,
             () = removed.notified() => {}

@@ -48,7 +48,7 @@ impl ReclaimReader {
 
     /// Ends the current second if it is over. Call this a few times a second.
     pub(in crate::session) fn tick(&mut self, now: Instant, kernel: &Kernel) {
-        let scanned = kernel.scanned_for_groups();
+        let scanned = kernel.scanned_by_memcg();
         self.memcgs.add_new(&scanned, now);
         if now < self.second_end {
             return;
@@ -64,7 +64,7 @@ impl ReclaimReader {
     /// Returns the reclaim since the start.
     pub(in crate::session) fn finish(mut self, kernel: &Kernel) -> MeasuredReclaim {
         let now = Instant::now();
-        let scanned = kernel.scanned_for_groups();
+        let scanned = kernel.scanned_by_memcg();
         self.memcgs.add_new(&scanned, now);
         let ReclaimCounters { efforts, threads } = kernel.reclaim_counters();
         let machine = MachineReclaim {
@@ -76,7 +76,7 @@ impl ReclaimReader {
                 .pressure
                 .zip(procfs::machine_pressure())
                 .map(|(first, now)| PressureTime::between(&first, &now)),
-            missing: kernel.missing().to_vec(),
+            missing: kernel.missing_tracepoints().to_vec(),
         };
         MeasuredReclaim { machine, memcgs: self.memcgs.finish(&scanned, now) }
     }

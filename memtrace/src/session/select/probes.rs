@@ -53,6 +53,6 @@ impl AllocatorProbes {
     /// Places the probes that are not in place yet.
     pub(in crate::session) fn place(&self, kernel: &mut Kernel, probes: &mut Probes) -> Result<(), KernelError> {
         let new: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
-        kernel.place(probes, self.scope, &self.object, &new)
+        kernel.attach(probes, self.scope, &self.object, &new)
     }
 }

@@ -124,7 +124,7 @@ impl Targets {
         let failed = |error| Error::Failed(format!("cannot list the running processes: {error}"));
         let allocators = tracker.track_all(&procfs::all_processes().map_err(failed)?);
         let probes = |(pid, allocator)| {
-            AllocatorProbes::new(pid, Scope::Everyone, &allocator, tracker.allocators.id(&allocator), probe_site?)
+            AllocatorProbes::new(pid, Scope::AllProcesses, &allocator, tracker.allocators.id(&allocator), probe_site?)
         };
         let probes = allocators.into_iter().filter_map(probes).collect();
         Ok((Self::new(filter::describe(rules), probe_site, true), probes))
@@ -222,5 +222,5 @@ impl Targets {
 }
 
 fn scope(pid: Pid, shares_probes: bool) -> Scope {
-    if shares_probes { Scope::Everyone } else { Scope::Process(pid) }
+    if shares_probes { Scope::AllProcesses } else { Scope::Process(pid) }
 }

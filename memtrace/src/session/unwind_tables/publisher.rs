@@ -16,7 +16,7 @@ use super::builder::Builder;
 use super::placement::{Placement, without_table};
 use crate::eh_frame::{BuildJob, Built, Cache, Full, Layout, Limits, Plan, Table, build_all};
 use crate::kernel::unwind_maps::{self, MAX_BLOBS, MAX_PAGES, ObjectKey, mapping};
-use crate::kernel::{Kernel, KernelError, OwnMapping};
+use crate::kernel::{Kernel, KernelError};
 use crate::model::{Mapping, Object, Pid, ProcessImage};
 use crate::procfs;
 use crate::session::bounded_set::BoundedSet;
@@ -85,11 +85,11 @@ impl TablePublisher {
     /// which the report counts.
     pub(super) fn publish_process(&mut self, kernel: &mut Kernel, pid: Pid, image: &ProcessImage) {
         self.build_now(kernel, image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()));
-        if kernel.tables().finds_mappings() {
+        if kernel.unwind_maps().finds_vmas() {
             return;
         }
         let mappings: Vec<_> = image.mappings.iter().map(|mapping| self.convert(mapping)).collect();
-        if let Err(error) = kernel.tables().set_process(pid, &mappings) {
+        if let Err(error) = kernel.unwind_maps().set_process(pid, &mappings) {
             log::debug!("process {pid}: {error}");
         }
     }
@@ -100,12 +100,12 @@ impl TablePublisher {
         let handles: Vec<_> = jobs.iter().filter_map(|job| job.object.handle.clone()).collect();
         let cache = self.cache.clone();
         build_all(jobs, THREADS, cache.as_deref(), |built| self.insert_built(kernel, built));
-        if !kernel.tables().finds_mappings() {
+        if !kernel.unwind_maps().finds_vmas() {
             return;
         }
         for handle in &handles {
             // An object whose key is not known is published when the BPF programs request it.
-            if let Some(key) = object_key(kernel, handle) {
+            if let Some(key) = kernel.file_id(handle) {
                 self.publish(kernel, handle, key);
             }
         }
@@ -115,7 +115,7 @@ impl TablePublisher {
     pub(super) fn request(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
         let Some(object) = object else {
             // Another process that maps the object will request it again.
-            kernel.tables().forget_object(key);
+            kernel.unwind_maps().forget_object(key);
             return;
         };
         let Some(handle) = object.handle.clone() else {
@@ -127,11 +127,11 @@ impl TablePublisher {
         // If another file has taken the path, its table would give wrong stacks. Stacked file systems can report a change time
         // of their own, but then they do so at the second request too.
         if !has_change_time(&handle, key) && self.rejected.insert(key) {
-            kernel.tables().forget_object(key);
+            kernel.unwind_maps().forget_object(key);
             return;
         }
         // An executable is requested before it is mapped, under the inode number that a stacked file system gives it.
-        let mapped_as = object_key(kernel, &handle).filter(|other| *other != key);
+        let mapped_as = kernel.file_id(&handle).filter(|other| *other != key);
         self.build_later(kernel, object, handle, [key].into_iter().chain(mapped_as));
     }
 
@@ -141,7 +141,7 @@ impl TablePublisher {
             if let Some(handle) = object.handle.clone()
                 && !self.placements.contains_key(&handle)
             {
-                let key = object_key(kernel, &handle);
+                let key = kernel.file_id(&handle);
                 self.build_later(kernel, Arc::clone(object), handle, key.into_iter());
             }
         }
@@ -187,7 +187,7 @@ impl TablePublisher {
     fn publish(&self, kernel: &mut Kernel, handle: &Path, key: ObjectKey) {
         let placement = self.placements.get(handle).and_then(Option::as_ref);
         let table = placement.map_or_else(without_table, Placement::object_table);
-        if let Err(error) = kernel.tables().set_object(key, table) {
+        if let Err(error) = kernel.unwind_maps().set_object(key, table) {
             log::debug!("{}: {error}", handle.display());
         }
     }
@@ -220,7 +220,7 @@ impl TablePublisher {
     fn place(&mut self, kernel: &mut Kernel, table: &Table) -> Result<Placement, Error> {
         let plan = self.layout.place(table);
         let rules = self.layout.rules().rules();
-        let tables = kernel.tables();
+        let tables = kernel.unwind_maps();
         // The rules stay even if the rows do not fit. There are far fewer than 2^32.
         tables.write_rules(self.rules as u32, &rules[self.rules..])?;
         self.rules = rules.len();
@@ -255,13 +255,6 @@ impl TablePublisher {
         let handle = object.handle.as_deref().or_else(|| Some(&*object.path).filter(|path| *path == Path::new(VDSO)));
         self.placements.get(handle?)?.as_ref()
     }
-}
-
-/// Returns the key under which the BPF programs see the file when it is mapped. On stacked file systems it differs from
-/// `stat`, so memtrace maps the file itself.
-fn object_key(kernel: &mut Kernel, handle: &Path) -> Option<ObjectKey> {
-    let mapping = OwnMapping::of(handle).inspect_err(|error| log::debug!("{}: {error}", handle.display())).ok()?;
-    kernel.object_at(mapping.start())
 }
 
 /// Returns true if the file's change time is that of `key`.

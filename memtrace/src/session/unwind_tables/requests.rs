@@ -54,7 +54,7 @@ impl UnwindTables {
                 publisher.prefetch(kernel, others);
             }
         }
-        let requests = kernel.take_wanted().map_err(|error| from_engines::kernel(None, error))?;
+        let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
         Ok(Self { publisher, requests, takes_stacks })
     }
 
@@ -94,9 +94,9 @@ impl UnwindTables {
         tracker: &ProcessTracker,
         remapped: BTreeSet<Pid>,
     ) {
-        if kernel.tables().finds_mappings() {
+        if kernel.unwind_maps().finds_vmas() {
             // The BPF programs cache mappings of a process, which may be stale.
-            remapped.into_iter().for_each(|pid| kernel.tables().drop_process(pid));
+            remapped.into_iter().for_each(|pid| kernel.unwind_maps().drop_process(pid));
             return;
         }
         for pid in remapped.into_iter().filter(|_| self.takes_stacks) {

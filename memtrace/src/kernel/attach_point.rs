@@ -1,0 +1,20 @@
+//! Points that BPF programs are attached to.
+
+use crate::model::{FileOffset, Pid};
+
+/// Processes in which a probe is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// A single process.
+    Process(Pid),
+    /// Every process that maps the object, now or later.
+    AllProcesses,
+}
+
+/// Instruction of an object, and the BPF cookie of the program there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AttachPoint {
+    pub(super) offset: FileOffset,
+    /// Value of `bpf_get_attach_cookie`. A cookie requires Linux 5.15.
+    pub(super) cookie: Option<u64>,
+}

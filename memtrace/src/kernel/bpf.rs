@@ -1,0 +1,64 @@
+//! The loaded BPF object: its maps, and the programs at tracepoints and perf events.
+
+use aya::Ebpf;
+use aya::maps::{ArrayOfMaps, Map, MapData, RingBuf};
+use aya::programs::{Program, RawTracePoint};
+
+use super::error::KernelError;
+
+/// BPF object whose maps exist in the kernel. Dropping it detaches the programs that it has attached.
+pub(super) struct Bpf(Ebpf);
+
+impl Bpf {
+    pub(super) const fn new(ebpf: Ebpf) -> Self {
+        Self(ebpf)
+    }
+
+    /// Loads the program `name` and attaches it to `tracepoint`.
+    pub(super) fn attach_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
+        self.load_tracepoint(name, tracepoint)?;
+        self.attach_loaded_tracepoint(name, tracepoint)
+    }
+
+    /// Loads the program `name`, which is meant for `tracepoint`.
+    pub(super) fn load_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
+        let program: &mut RawTracePoint = self.program(name)?;
+        program.load().map_err(|error| KernelError::from_load(&format!("attach to {tracepoint}"), &error))
+    }
+
+    /// Attaches the loaded program `name` to `tracepoint`.
+    pub(super) fn attach_loaded_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
+        let program: &mut RawTracePoint = self.program(name)?;
+        let attached = program.attach(tracepoint);
+        attached.map(drop).map_err(|error| KernelError::from_error(&format!("attach to {tracepoint}"), &error))
+    }
+
+    pub(super) fn program<'a, P>(&'a mut self, name: &str) -> Result<&'a mut P, KernelError>
+    where
+        &'a mut P: TryFrom<&'a mut Program>,
+    {
+        let program = self.0.program_mut(name).ok_or_else(|| KernelError::missing(name))?;
+        program.try_into().map_err(|_| KernelError::missing(name))
+    }
+
+    pub(super) fn programs(&self) -> impl Iterator<Item = (&str, &Program)> {
+        self.0.programs()
+    }
+
+    pub(super) fn map(&self, name: &str) -> Option<&Map> {
+        self.0.map(name)
+    }
+
+    pub(super) fn map_mut(&mut self, name: &str) -> Result<&mut Map, KernelError> {
+        self.0.map_mut(name).ok_or_else(|| KernelError::missing(name))
+    }
+
+    pub(super) fn take_map(&mut self, name: &str) -> Result<Map, KernelError> {
+        self.0.take_map(name).ok_or_else(|| KernelError::missing(name))
+    }
+
+    pub(super) fn rings(&mut self) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
+        let map = self.map_mut("RINGS")?;
+        map.try_into().map_err(|error| KernelError::from_error("use the rings", &error))
+    }
+}

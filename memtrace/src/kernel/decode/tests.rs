@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const ADDRESS: AbsAddr = AbsAddr(0x7f00_dead_beef);
+
+/// Header of a record: kind, thread 12, process 11, tick 7.
+fn header(kind: u32) -> Vec<u8> {
+    [kind, 12, 11, 7].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
+}
+
+fn record(kind: u32, words: &[u64]) -> Vec<u8> {
+    let mut record = header(kind);
+    record.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+    record
+}
+
+fn decoded(record: &[u8]) -> EventKind {
+    let event = decode(record).unwrap();
+    assert_eq!((event.pid, event.tid, event.tick), (Pid(11), Tid(12), Tick(7)));
+    event.kind
+}
+
+#[test]
+fn alloc_contains_address_size_stack_and_allocator() {
+    let alloc = |allocator| EventKind::Alloc { address: ADDRESS, size: Bytes(4096), stack: StackId(99), allocator };
+    assert_eq!(decoded(&record(1, &[ADDRESS.0, 4096, 99])), alloc(AllocatorId::UNKNOWN));
+    assert_eq!(decoded(&record(1 | 0xabcd << 16, &[ADDRESS.0, 4096, 99])), alloc(AllocatorId(0xabcd)));
+    assert_eq!(decode(&record(1, &[1, 2])), Err(BadRecord), "no stack");
+}
+
+#[test]
+fn free_contains_the_address() {
+    assert_eq!(decoded(&record(2, &[ADDRESS.0])), EventKind::Free { address: ADDRESS });
+    assert_eq!(decode(&header(2)), Err(BadRecord), "no address");
+    assert_eq!(decode(&record(2 | 1 << 16, &[1])), Err(BadRecord), "an allocator");
+}
+
+#[test]
+fn tentative_free_and_its_undo_contain_the_address() {
+    assert_eq!(decoded(&record(3, &[ADDRESS.0])), EventKind::TentativeFree { address: ADDRESS });
+    assert_eq!(decoded(&record(4, &[ADDRESS.0])), EventKind::UndoFree { address: ADDRESS });
+}
+
+#[test]
+fn stack_contains_end_time_and_frames() {
+    let two_frames_truncated = 2 | 4 << 32;
+    let stack = Stack {
+        frames: [AbsAddr(0x10), AbsAddr(0x20)].into(),
+        end: StackEnd::Truncated,
+        taken: Duration::from_nanos(7_000_001),
+    };
+    assert_eq!(
+        decoded(&record(5, &[99, two_frames_truncated, 7_000_001, 0x10, 0x20])),
+        EventKind::Stack { id: StackId(99), stack: Box::new(stack) }
+    );
+    let refused = |words: &[u64], reason| assert_eq!(decode(&record(5, words)), Err(BadRecord), "{reason}");
+    refused(&[99, 3 | 1 << 32, 7, 1, 2], "missing frames");
+    refused(&[99, 257 | 1 << 32, 7], "too many frames");
+    refused(&[99, 0, 7], "unknown end");
+    refused(&[99, 15 << 32, 7], "end without a walk");
+    refused(&[1, 1 << 32, 7], "id without frames");
+}
+
+#[test]
+fn exec_and_exit_are_headers() {
+    assert_eq!(decoded(&header(6)), EventKind::Exec);
+    assert_eq!(decoded(&header(7)), EventKind::Exit);
+}
+
+#[test]
+fn fault_contains_page_access_and_stack() {
+    let touch = Touch { present: true, write: true };
+    let page = AbsAddr(0x7f00_0000_5000);
+    assert_eq!(decoded(&record(8, &[page.0 | 3, 99])), EventKind::Fault { page, touch, stack: StackId(99) });
+    assert_eq!(decoded(&record(9, &[ADDRESS.0])), EventKind::MajorFault { page: ADDRESS });
+}
+
+#[test]
+fn fork_contains_the_child() {
+    assert_eq!(decoded(&record(10, &[4712])), EventKind::Fork { child: Pid(4712) });
+}
+
+#[test]
+fn map_contains_range_and_stack() {
+    let (begin, size) = (ADDRESS, Bytes(8192));
+    assert_eq!(decoded(&record(11, &[begin.0, 8192, 99])), EventKind::Map { begin, size, stack: StackId(99) });
+    assert_eq!(decode(&record(11, &[u64::MAX, 8192, 99])), Err(BadRecord), "beyond the last address");
+}
+
+#[test]
+fn tentative_unmap_contains_the_range() {
+    let (begin, size) = (ADDRESS, Bytes(8192));
+    assert_eq!(decoded(&record(12, &[begin.0, 8192, 0])), EventKind::TentativeUnmap { begin, size });
+    assert_eq!(decoded(&header(13)), EventKind::UndoUnmap);
+}
+
+#[test]
+fn move_contains_both_ranges() {
+    let moved = EventKind::Move {
+        old: AbsAddr(0x1000),
+        old_size: Bytes(4096),
+        begin: ADDRESS,
+        size: Bytes(8192),
+        keeps: true,
+        stack: StackId(99),
+    };
+    assert_eq!(decoded(&record(14, &[ADDRESS.0, 8192, 99, 0x1000, 4096, 1])), moved);
+}
+
+#[test]
+fn stall_contains_kind_order_and_counters() {
+    let kswapd_of_order_nine = 3 | 9 << 32;
+    let stall = Stall {
+        work: ReclaimKind::Kswapd,
+        order: Order::of(9),
+        group: CgroupId::of(77),
+        stack: StackId(99),
+        duration: Nanoseconds(5000),
+        throttled: Nanoseconds(400),
+        scanned: 32,
+        reclaimed: 30,
+    };
+    let words = [99, 5000, 400, 32, 30, kswapd_of_order_nine, 77];
+    assert_eq!(decoded(&record(15, &words)), EventKind::Stall(Box::new(stall)));
+    assert_eq!(decode(&header(15)), Err(BadRecord));
+    assert_eq!(decode(&record(15, &[99, 1, 0, 0, 0, 6, 0])), Err(BadRecord), "unknown kind");
+}
+
+#[test]
+fn oom_kill_contains_names_and_groups() {
+    let mut killed = header(16);
+    killed.extend(b"victim\0old-bytes");
+    killed.extend([42, 0, 0, 0, 0, 0, 0, 0]);
+    killed.extend(b"kworker/0:1\0\0\0\0");
+    assert_eq!(decode(&killed), Err(BadRecord), "part of a name");
+    killed.push(0);
+    killed.extend([7, 0].iter().flat_map(|group: &u64| group.to_ne_bytes()));
+    let (comm, by_comm) = (String::from("victim"), String::from("kworker/0:1"));
+    let expected = OutOfMemory { comm, by: Pid(42), by_comm, group: CgroupId::of(7), full: None };
+    assert_eq!(decoded(&killed), EventKind::OomKill(Box::new(expected)));
+}
+
+#[test]
+fn rusage_contains_faults_and_peak_rss() {
+    let counts = Rusage { faults: PageFaults { minor: 70, major: 3 }, peak_rss: Bytes(9 << 12) };
+    assert_eq!(decoded(&record(17, &[70, 3, 9, 1])), EventKind::Rusage { counts: Some(counts), is_traced: true });
+    assert_eq!(decoded(&record(17, &[70, u64::MAX, 9, 0])), EventKind::Rusage { counts: None, is_traced: false });
+    assert_eq!(decode(&record(17, &[70, 3, 1 << 52, 1])), Err(BadRecord), "RSS beyond 64 bits");
+}
+
+#[test]
+fn unknown_kinds_are_refused() {
+    assert_eq!(decode(&[]), Err(BadRecord));
+    assert_eq!(decode(&header(0)), Err(BadRecord));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_decoded_without_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..19) {
+        let _ = decode(&record);
+        let mut known = record;
+        if known.len() >= 4 {
+            known[..4].copy_from_slice(&kind.to_ne_bytes());
+        }
+        let _ = decode(&known);
+    }
+}

@@ -1,0 +1,59 @@
+//! Conversion between bytes and the types shared with the BPF programs.
+
+use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
+use memtrace_common::wire::{
+    AllocRecord, BlockRecord, FaultRecord, FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MoveRecord,
+    OomRecord, RangeRecord, RusageRecord, Settings, StackRecord, StallRecord, TableRequestRecord,
+};
+
+/// Type for which any bytes are a valid value, and which has no padding.
+///
+/// # Safety
+///
+/// The type must be `repr(C)`, consist of integers, and have no padding.
+pub(super) unsafe trait WireType: Copy + 'static {}
+
+macro_rules! wire_types {
+    ($($name:ty),+ $(,)?) => {$(
+        // SAFETY: the type is `repr(C)` and consists of integers; its size, asserted where it is defined, leaves no padding.
+        unsafe impl WireType for $name {}
+    )+};
+}
+
+wire_types!(
+    AllocRecord,
+    BlockRecord,
+    FaultRecord,
+    FileIdReply,
+    FilterKey,
+    ForkRecord,
+    Header,
+    KernelThread,
+    KernelThreadTotals,
+    MoveRecord,
+    ObjectKey,
+    ObjectTable,
+    OomRecord,
+    Process,
+    RangeRecord,
+    RusageRecord,
+    Settings,
+    StackRecord,
+    StallRecord,
+    TableRequestRecord,
+);
+
+/// Key or value of a BPF map.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct MapEntry<T>(pub(super) T);
+
+// SAFETY: guaranteed by `WireType`.
+unsafe impl<T: WireType> aya::Pod for MapEntry<T> {}
+
+/// Reads a `T` from the start of `bytes`; `None` if they are too short.
+pub(super) fn read<T: WireType>(bytes: &[u8]) -> Option<T> {
+    let bytes = bytes.get(..size_of::<T>())?;
+    // SAFETY: there are as many bytes as a `T` has, and any bytes are a `T`.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
