@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::wait::{self, Signals};
-use crate::kernel::{Detach, Probes};
+use crate::kernel::{self, Probes};
 use crate::session::observer::Observer;
 
 /// Removal in progress.
 pub(super) struct Detach {
-    detaching: Detach,
+    detaching: kernel::Detach,
     /// Notified when probes are removed.
     removed: Arc<Notify>,
 }
@@ -25,7 +25,7 @@ impl Detach {
 
     /// Waits until all are removed, or until a signal.
     pub(super) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
-        let show = |detaching: &Detach| observer.detaching(detaching.removed(), detaching.total());
+        let show = |detaching: &kernel::Detach| observer.detaching(detaching.removed(), detaching.total());
         if wait::wait_for_detach(signals, &self.detaching, &self.removed, show).await {
             return;
         }
