@@ -26,72 +26,66 @@ pub use reclaim::{
 pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 
-/// Kind of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum RecordKind {
+macro_rules! record_kinds {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal;)*) => {
+        /// Kind of a record.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum RecordKind {
+            $($(#[$doc])* $kind = $number,)*
+        }
+
+        impl RecordKind {
+            /// Decodes a kind.
+            #[must_use]
+            pub const fn from_raw(raw: u32) -> Option<Self> {
+                match raw {
+                    $($number => Some(Self::$kind),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+record_kinds! {
     /// An allocator has returned a block: [`AllocRecord`].
-    Alloc = 1,
+    Alloc = 1;
     /// A block was freed: [`BlockRecord`].
-    Free = 2,
+    Free = 2;
     /// A realloc has started: its old block is free unless the call fails: [`BlockRecord`].
-    TentativeFree = 3,
+    TentativeFree = 3;
     /// A realloc has failed and keeps its old block: [`BlockRecord`].
-    UndoFree = 4,
+    UndoFree = 4;
     /// A new stack: [`StackRecord`], followed by its frames.
-    Stack = 5,
+    Stack = 5;
     /// A process has called exec, which frees its old memory: [`ProcessRecord`].
-    Exec = 6,
+    Exec = 6;
     /// A process has exited: [`ProcessRecord`].
-    Exit = 7,
+    Exit = 7;
     /// A page fault: [`FaultRecord`].
-    Fault = 8,
+    Fault = 8;
     /// The last fault on a page was a major fault: [`BlockRecord`].
-    MajorFault = 9,
+    MajorFault = 9;
     /// A fork: [`ForkRecord`].
-    Fork = 10,
+    Fork = 10;
     /// A range was mapped: [`RangeRecord`].
-    Map = 11,
+    Map = 11;
     /// A range is about to be unmapped or moved, unless the system call fails: [`RangeRecord`].
-    TentativeUnmap = 12,
+    TentativeUnmap = 12;
     /// The thread's unmap or move has failed: [`ProcessRecord`].
-    UndoUnmap = 13,
+    UndoUnmap = 13;
     /// A range has moved: [`MoveRecord`].
-    Move = 14,
+    Move = 14;
     /// A task has waited for memory: [`StallRecord`].
-    Stall = 15,
+    Stall = 15;
     /// The OOM killer has selected a process: [`OomRecord`].
-    OomKill = 16,
+    OomKill = 16;
     /// Rusage of a process, before the record of its exec or exit: [`RusageRecord`].
-    Rusage = 17,
+    Rusage = 17;
 }
 
 impl RecordKind {
-    /// Decodes a kind.
-    #[must_use]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        match raw {
-            1 => Some(Self::Alloc),
-            2 => Some(Self::Free),
-            3 => Some(Self::TentativeFree),
-            4 => Some(Self::UndoFree),
-            5 => Some(Self::Stack),
-            6 => Some(Self::Exec),
-            7 => Some(Self::Exit),
-            8 => Some(Self::Fault),
-            9 => Some(Self::MajorFault),
-            10 => Some(Self::Fork),
-            11 => Some(Self::Map),
-            12 => Some(Self::TentativeUnmap),
-            13 => Some(Self::UndoUnmap),
-            14 => Some(Self::Move),
-            15 => Some(Self::Stall),
-            16 => Some(Self::OomKill),
-            17 => Some(Self::Rusage),
-            _ => None,
-        }
-    }
-
     /// Encodes [`Header::kind`] with the number of an allocator.
     #[inline(always)]
     #[must_use]
