@@ -1,9 +1,9 @@
 //! Layout of unwind tables in the BPF maps, which user space writes and the BPF programs read.
 //!
-//! The call frame information of an object is converted to *rows*: from an address on, a *rule* holds. Rules are few and
-//! shared by all objects. Rows are stored in blobs, grouped by page of the object's addresses. A *mapping* says where an
-//! object is in a process, and where its pages start. An address is looked up in this order: mapping, page, a short binary
-//! search, rule.
+//! The call frame information of an object is converted to *rows*: from an address on, a *rule* holds. Rules are few
+//! and shared by all objects. Rows are stored in blobs, grouped by page of the object's addresses. A *mapping* says
+//! where an object is in a process, and where its pages start. An address is looked up in this order: mapping, page, a
+//! short binary search, rule.
 
 use core::mem::size_of;
 
@@ -108,8 +108,8 @@ pub const fn row(address: u64, rule: u32) -> u32 {
     ((address as u32 & ((1 << PAGE_BITS) - 1)) << RULE_BITS) | rule
 }
 
-/// Returns a page: its `count` rows start at `first`, counted through all blobs. The rows of a page are in one blob. The
-/// row before the first is in the same blob, and holds from the start of the page.
+/// Returns a page: its `count` rows start at `first`, counted through all blobs. The rows of a page are in one blob.
+/// The row before the first is in the same blob, and holds from the start of the page.
 #[must_use]
 pub const fn page(first: u32, count: u32) -> u64 {
     first as u64 | (count as u64) << 32

@@ -104,8 +104,8 @@ impl RecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// The [`RecordKind`] in the lower half. In an [`AllocRecord`], the number that user space gave the allocator in the
-    /// upper half, from [`ALLOCATOR_SHIFT`] on; 0 if it is not known.
+    /// The [`RecordKind`] in the lower half. In an [`AllocRecord`], the number that user space gave the allocator in
+    /// the upper half, from [`ALLOCATOR_SHIFT`] on; 0 if it is not known.
     pub kind: u32,
     /// Thread, in the root pid namespace.
     pub tid: u32,

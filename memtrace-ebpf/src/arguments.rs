@@ -39,8 +39,8 @@ pub fn size(context: &ProbeContext, cookie: Cookie) -> u64 {
     }
 }
 
-/// Returns the bytes of `count` elements. If the product overflows, the call fails and keeps its block; the wrapped product
-/// must not be 0, which would mean a free.
+/// Returns the bytes of `count` elements. If the product overflows, the call fails and keeps its block; the wrapped
+/// product must not be 0, which would mean a free.
 #[inline(always)]
 pub fn product(count: u64, size: u64) -> u64 {
     if count == 0 || size == 0 { 0 } else { count.wrapping_mul(size).max(1) }

@@ -3,8 +3,8 @@
 //! Programs at uprobes can be preempted (`bpf_prog_run_array_uprobe`, include/linux/bpf.h, only disables migration), so
 //! even a per-CPU word needs them.
 //!
-//! The legacy object (feature `legacy`) is for kernels that have no atomic instruction except addition (before Linux 5.12)
-//! and no helpers that call a program back (before 5.13). Its locks are entries of a map.
+//! The legacy object (feature `legacy`) is for kernels that have no atomic instruction except addition (before Linux
+//! 5.12) and no helpers that call a program back (before 5.13). Its locks are entries of a map.
 
 use core::arch::asm;
 

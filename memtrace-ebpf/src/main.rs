@@ -1,8 +1,8 @@
 //! memtrace's BPF programs.
 //!
 //! The programs are in [`probes`], and in [`file_id`] those that user space runs itself. A program checks the [`gate`],
-//! which asks the [`process_filter`], and sends its records with [`emit`]. Records about allocations wait in [`pending`]
-//! until the call returns. Stacks come from [`stack`], which walks them with [`unwind`]. [`settings`] are
+//! which asks the [`process_filter`], and sends its records with [`emit`]. Records about allocations wait in
+//! [`pending`] until the call returns. Stacks come from [`stack`], which walks them with [`unwind`]. [`settings`] are
 //! fixed before loading, and [`limits`] at compile time.
 
 #![no_std]

@@ -34,8 +34,8 @@ pub fn of_task(task: u64) -> u64 {
     memcg_of_task(task)
 }
 
-/// Returns the id of the memcg whose limit stalls the current task. `memcg` is its address if the tracepoint has it, else
-/// 0.
+/// Returns the id of the memcg whose limit stalls the current task. `memcg` is its address if the tracepoint has it,
+/// else 0.
 #[inline(always)]
 pub fn at_limit(memcg: u64) -> u64 {
     if memcg != 0 {

@@ -1,8 +1,8 @@
 //! Allocator calls that have not returned yet.
 //!
-//! Each thread that allocates owns one slot, from its first call until it exits. The slot remembers the outermost allocator
-//! call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A return is matched
-//! to its call by the stack pointer. So there is no nesting depth that a missed return could corrupt.
+//! Each thread that allocates owns one slot, from its first call until it exits. The slot remembers the outermost
+//! allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A
+//! return is matched to its call by the stack pointer. So there is no nesting depth that a missed return could corrupt.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::Array;
@@ -94,8 +94,8 @@ fn index(tid: u32, attempt: u32) -> u32 {
 #[inline(always)]
 fn slot_at(tid: u32, attempt: u32) -> Option<&'static mut Slot> {
     let slot = PENDING.get_ptr_mut(index(tid, attempt))?;
-    // SAFETY: the pointer is a map value's. Fields except `owner` are used by the slot's owner only, and `owner` is read
-    // as one word.
+    // SAFETY: the pointer is a map value's. Fields except `owner` are used by the slot's owner only, and `owner` is
+    // read as one word.
     Some(unsafe { &mut *slot })
 }
 

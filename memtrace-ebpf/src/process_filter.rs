@@ -1,7 +1,7 @@
 //! The process filter: decides which processes are traced.
 //!
-//! If probes are attached for all processes, a process is matched against the filters at its first probe hit. The decision
-//! holds until the process calls exec.
+//! If probes are attached for all processes, a process is matched against the filters at its first probe hit. The
+//! decision holds until the process calls exec.
 
 use aya_ebpf::btf_maps::HashMap;
 use aya_ebpf::helpers::generated::{bpf_get_current_ancestor_cgroup_id, bpf_get_current_uid_gid};
@@ -35,8 +35,8 @@ pub fn is_traced(pid: u32) -> bool {
     }
 }
 
-/// Returns true if the current process, `pid`, was traced before the exec that it has just made. If there was no decision,
-/// its old properties are lost, and the default is returned.
+/// Returns true if the current process, `pid`, was traced before the exec that it has just made. If there was no
+/// decision, its old properties are lost, and the default is returned.
 #[inline(always)]
 pub fn was_traced_before_exec(pid: u32) -> bool {
     match decision(pid) {
@@ -56,8 +56,8 @@ pub fn records_lifetime(pid: u32) -> bool {
         || decision(pid).is_some_and(|decision| decision & decision::TRACED != 0)
 }
 
-/// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child (`task`) is decided
-/// at once, because it may call exec before it hits a probe.
+/// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child (`task`) is
+/// decided at once, because it may call exec before it hits a probe.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
     if settings::filter_mode() == filter_mode::TREES

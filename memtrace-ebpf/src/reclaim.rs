@@ -112,8 +112,8 @@ pub fn add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) 
     reclaim_add_to_kernel_thread(kind, time, scanned, reclaimed) != 0
 }
 
-/// Has its own stack frame: the programs at the end of reclaim have little stack left after a walk, and Linux 6.1 adds up
-/// the frames of both.
+/// Has its own stack frame: the programs at the end of reclaim have little stack left after a walk, and Linux 6.1 adds
+/// up the frames of both.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn reclaim_add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) -> u64 {

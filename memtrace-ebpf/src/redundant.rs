@@ -4,15 +4,15 @@
 //! __DO_TRACE_CALL() with SRCU-fast"), and the kernel does not run a program while another run of it is in progress on
 //! the same CPU (`__bpf_trace_run`, kernel/trace/bpf_trace.c). An exec or exit would be missed whenever a thread was
 //! preempted in the middle of its own. So each event has three programs, which the kernel runs one after the other. The
-//! program that handles an event leaves a note. If there is no note, the second and the third stand in for the first, and
-//! count that they did. Missed events are then the misses of the first program without the stand-ins.
+//! program that handles an event leaves a note. If there is no note, the second and the third stand in for the first,
+//! and count that they did. Missed events are then the misses of the first program without the stand-ins.
 //!
 //! Most system calls are irrelevant, and the first program leaves no note for these. But a call is missed by all three
-//! programs almost only while each of them is in progress on that CPU, in three preempted threads. So each program marks
-//! itself busy while it runs, and a program that finds all three busy counts this. The count omits two cases: a program
-//! that is preempted within its first or last few instructions; and a caller that is itself preempted twice, each time
-//! between two programs, while the busy program moves on to the next one. If all were busy, the missed calls are at most
-//! the misses of each program.
+//! programs almost only while each of them is in progress on that CPU, in three preempted threads. So each program
+//! marks itself busy while it runs, and a program that finds all three busy counts this. The count omits two cases: a
+//! program that is preempted within its first or last few instructions; and a caller that is itself preempted twice,
+//! each time between two programs, while the busy program moves on to the next one. If all were busy, the missed calls
+//! are at most the misses of each program.
 
 use core::ptr::{read_volatile, write_volatile};
 

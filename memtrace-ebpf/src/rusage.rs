@@ -1,8 +1,8 @@
 //! Page faults and peak RSS of a process, from the kernel's own counters.
 //!
-//! `signal_struct` has the sums of threads that exited; running threads have theirs in their tasks. When the last thread
-//! exits, others may be moving their counts from one to the other (`__exit_signal`, kernel/exit.c), which changes a
-//! sequence number. Both are then read again, as for `/proc/PID/stat` (`do_task_stat`, fs/proc/array.c).
+//! `signal_struct` has the sums of threads that exited; running threads have theirs in their tasks. When the last
+//! thread exits, others may be moving their counts from one to the other (`__exit_signal`, kernel/exit.c), which
+//! changes a sequence number. Both are then read again, as for `/proc/PID/stat` (`do_task_stat`, fs/proc/array.c).
 
 use aya_ebpf::EbpfContext;
 use memtrace_common::wire::{RecordKind, RusageRecord, UNKNOWN_COUNT};
@@ -12,8 +12,8 @@ use crate::settings::field;
 use crate::thread::Thread;
 use crate::{emit, settings};
 
-/// Number of list elements that are read, including repetitions. When the last thread exits or calls exec, few others are
-/// left. If too many are exiting at that moment, the sum is not known.
+/// Number of list elements that are read, including repetitions. When the last thread exits or calls exec, few others
+/// are left. If too many are exiting at that moment, the sum is not known.
 const MAX_STEPS: u32 = 64;
 
 /// Records the rusage of the current process, before its `task` exits or after an exec. `is_traced` describes the
@@ -34,8 +34,8 @@ pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bo
     emit::rusage(context, thread, record);
 }
 
-/// Returns the page faults of all threads of the task's process: the major ones if `major` is not 0, else the minor ones.
-/// It is a global function, so that it is verified once.
+/// Returns the page faults of all threads of the task's process: the major ones if `major` is not 0, else the minor
+/// ones. It is a global function, so that it is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn rusage_faults(task: u64, major: u32) -> u64 {

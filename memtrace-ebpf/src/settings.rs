@@ -1,4 +1,5 @@
-//! Settings that user space writes before loading. The verifier sees constants, and drops the branches that they exclude.
+//! Settings that user space writes before loading. The verifier sees constants, and drops the branches that they
+//! exclude.
 
 use memtrace_common::wire::{
     MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings,
@@ -7,9 +8,9 @@ use memtrace_common::wire::{
 
 use crate::atomic::IS_LEGACY;
 
-/// The loader overwrites these values. They enable all code, so that a verifier that gets the object as it is checks all
-/// of it, with two exceptions: most kernels run one program at each system call tracepoint, and return instances are
-/// checked in the programs of a run only.
+/// The loader overwrites these values. They enable all code, so that a verifier that gets the object as it is checks
+/// all of it, with two exceptions: most kernels run one program at each system call tracepoint, and return instances
+/// are checked in the programs of a run only.
 #[unsafe(no_mangle)]
 pub static SETTINGS: Settings = Settings {
     start_ns: 0,

@@ -86,9 +86,9 @@ const STEPS: usize = MAX_FRAMES + 1 + MAX_URETPROBE_DEPTH as usize;
 
 /// Takes one step in the scratch memory of `slot`. Returns 0 while there are more.
 ///
-/// A global function is verified once, for any argument ("Global functions", Documentation/bpf/verifier.rst; Linux 5.6).
-/// The verifier does not follow the surrounding loop through it, so the walk may have any length, on kernels without
-/// `bpf_loop` too.
+/// A global function is verified once, for any argument ("Global functions", Documentation/bpf/verifier.rst; Linux
+/// 5.6). The verifier does not follow the surrounding loop through it, so the walk may have any length, on kernels
+/// without `bpf_loop` too.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_step(slot: u32) -> u64 {

@@ -4,8 +4,8 @@ use super::Argument;
 
 /// Calling signature of a hooked function: the meaning of its arguments.
 ///
-/// Each signature of a function in the table has an entry program. General entry programs serve functions that users name.
-/// One return program serves all.
+/// Each signature of a function in the table has an entry program. General entry programs serve functions that users
+/// name. One return program serves all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signature {
     /// Returns a block of `size` bytes, or null.

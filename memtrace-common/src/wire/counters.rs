@@ -23,8 +23,8 @@ pub mod counter {
     pub const NESTED: u32 = FILTERED + 2;
     /// Process events that a redundant program has handled, because the kernel skipped the first one.
     pub const STOOD_IN: u32 = FILTERED + 3;
-    /// Times that all programs at `sys_enter` were in progress on one CPU, so that a call there may have been missed; and
-    /// at the next index, the same for `sys_exit`.
+    /// Times that all programs at `sys_enter` were in progress on one CPU, so that a call there may have been missed;
+    /// and at the next index, the same for `sys_exit`.
     pub const ALL_BUSY: u32 = FILTERED + 4;
     /// Number of counters.
     pub const COUNT: u32 = ALL_BUSY + SYSCALL_TRACEPOINTS;

@@ -30,8 +30,8 @@ macro_rules! kernel_layouts {
             }
 
             impl $layout {
-                /// Value in a BPF object that is not loaded yet. [`Self::known`] is 1, so that a verifier that gets the object
-                /// as it is checks the code that depends on it.
+                /// Value in a BPF object that is not loaded yet. [`Self::known`] is 1, so that a verifier that gets the
+                /// object as it is checks the code that depends on it.
                 pub const UNRESOLVED: Self = Self { known: 1, $($field: 0),* };
 
                 /// Looks up every member with `offset_of`.
@@ -72,7 +72,8 @@ kernel_layouts! {
         instance_next: "return_instance", "next";
     }
 
-    /// VMAs, and the files that a process has mapped or opened. [`Self::known`] also requires `bpf_find_vma` (Linux 5.17).
+    /// VMAs, and the files that a process has mapped or opened. [`Self::known`] also requires `bpf_find_vma` (Linux
+    /// 5.17).
     VmaLayout {
         task_mm: "task_struct", "mm";
         mm_exec_vm: "mm_struct", "exec_vm";

@@ -67,16 +67,16 @@ pub struct ForkRecord {
     pub reserved: u32,
 }
 
-/// Returns the ring for records about the pages and mappings of process `pid`. If `forks` are recorded, all processes use
-/// one ring, so that records about parents and children stay in order.
+/// Returns the ring for records about the pages and mappings of process `pid`. If `forks` are recorded, all processes
+/// use one ring, so that records about parents and children stay in order.
 #[inline(always)]
 #[must_use]
 pub const fn ring_of_memory(pid: u32, forks: bool, rings: u32) -> u32 {
     if forks { 0 } else { ring_of(pid, 0, rings) }
 }
 
-/// Returns true if the page at `page` of process `pid` belongs to a sample of one page in `one_in`. Nothing else decides,
-/// so that either all events of a page are recorded or none.
+/// Returns true if the page at `page` of process `pid` belongs to a sample of one page in `one_in`. Nothing else
+/// decides, so that either all events of a page are recorded or none.
 #[inline(always)]
 #[must_use]
 pub const fn is_sampled(pid: u32, page: u64, one_in: u32) -> bool {

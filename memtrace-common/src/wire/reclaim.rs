@@ -136,8 +136,8 @@ pub struct ReclaimArguments {
     pub lru: u32,
     /// 1 if the third argument of `mm_vmscan_memcg_reclaim_begin` is the memcg at its limit (Linux 7.2), else 0.
     pub has_memcg: u32,
-    /// Offset of `compact_control.order` in the first argument of `mm_compaction_begin`; 0 if that argument is something
-    /// else, as in Linux 5.10.
+    /// Offset of `compact_control.order` in the first argument of `mm_compaction_begin`; 0 if that argument is
+    /// something else, as in Linux 5.10.
     pub compaction_order: u32,
 }
 

@@ -4,7 +4,8 @@ use core::mem::{offset_of, size_of};
 
 use super::Header;
 
-/// Rusage of a process since its start. It precedes the record of the exec or exit, in the ring of the process's memory.
+/// Rusage of a process since its start. It precedes the record of the exec or exit, in the ring of the process's
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RusageRecord {

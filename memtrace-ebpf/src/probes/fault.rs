@@ -1,8 +1,8 @@
 //! Page faults.
 //!
 //! If the kernel has them, raw tracepoints report each fault before it is handled, and whether the page was present
-//! (arch/x86/mm/fault.c, `trace_page_fault_entries`). Otherwise the software event for page faults is used. The software
-//! event for major faults reports, after the fault, that it has waited for a device.
+//! (arch/x86/mm/fault.c, `trace_page_fault_entries`). Otherwise the software event for page faults is used. The
+//! software event for major faults reports, after the fault, that it has waited for a device.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{perf_event, raw_tracepoint};
@@ -18,7 +18,8 @@ use crate::{emit, gate, settings, stack};
 /// values of the flags in [`fault`].
 const RECORDED_BITS: u64 = fault::PRESENT | fault::WRITE;
 
-/// `TP_PROTO(unsigned long address, struct pt_regs *regs, unsigned long error_code)`, include/trace/events/exceptions.h.
+/// `TP_PROTO(unsigned long address, struct pt_regs *regs, unsigned long error_code)`,
+/// include/trace/events/exceptions.h.
 #[raw_tracepoint(tracepoint = "page_fault_user")]
 fn page_fault_user(context: RawTracePointContext) -> i32 {
     record(&context, context.arg(0), context.arg(2), || Interrupted { registers: context.arg(1) });

@@ -1,7 +1,7 @@
 //! Changes of mappings: mmap, munmap, mremap and brk.
 //!
-//! A range is tentatively unmapped before the call, because another thread may get the same addresses before it returns. If
-//! the call fails, this is undone. Calls of 32-bit executables are ignored, which have other numbers.
+//! A range is tentatively unmapped before the call, because another thread may get the same addresses before it
+//! returns. If the call fails, this is undone. Calls of 32-bit executables are ignored, which have other numbers.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
@@ -188,8 +188,8 @@ fn maps_code(registers: u64) -> bool {
     read_word(registers, offset::THIRD) & PROT_EXEC != 0 && read_word(registers, offset::FOURTH) & MAP_ANONYMOUS == 0
 }
 
-/// Returns the range (address, bytes) that the program break has grown by, now that it is at `now`. Records the range that
-/// it has shrunk by.
+/// Returns the range (address, bytes) that the program break has grown by, now that it is at `now`. Records the range
+/// that it has shrunk by.
 #[inline(always)]
 fn growth_of_break(context: &RawTracePointContext, thread: Thread, now: u64) -> (u64, u64) {
     // SAFETY: a word is read as a whole.

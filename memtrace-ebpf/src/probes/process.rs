@@ -13,8 +13,8 @@ redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 p
 redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
 redundant::programs!(Fork at "sched_process_fork": process_fork process_fork_2 process_fork_3);
 
-/// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in the
-/// task, which has the new executable already.
+/// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in
+/// the task, which has the new executable already.
 struct Exec;
 
 impl Event for Exec {

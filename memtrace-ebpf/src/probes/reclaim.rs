@@ -34,7 +34,8 @@ fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
     begin(reclaim_kind::MEMCG, order(&context), true, memcg)
 }
 
-/// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in Linux 5.10 `TP_PROTO(unsigned long zone_start, …)`.
+/// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in Linux 5.10 `TP_PROTO(unsigned long
+/// zone_start, …)`.
 #[raw_tracepoint(tracepoint = "mm_compaction_begin")]
 fn compaction_begin(context: RawTracePointContext) -> i32 {
     let mut order = NO_ORDER;
@@ -79,8 +80,8 @@ fn kswapd_sleep(context: RawTracePointContext) -> i32 {
     end(&context, reclaim_kind::KSWAPD, freed)
 }
 
-/// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long nr_skipped,
-/// unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; Linux 6.1 has the mode, 6.12 has not.
+/// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long
+/// nr_skipped, unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; Linux 6.1 has the mode, 6.12 has not.
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_isolate")]
 fn lru_isolate(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
@@ -203,8 +204,8 @@ const STALLED: u64 = 1;
 /// The totals of the kernel thread found the map full.
 const MAP_FULL: u64 = 2;
 
-/// Counts finished work, and records it if it has stalled a traced process. The parts before and after the stack walk have
-/// their own stack frames, because Linux 6.1 adds up nested ones.
+/// Counts finished work, and records it if it has stalled a traced process. The parts before and after the stack walk
+/// have their own stack frames, because Linux 6.1 adds up nested ones.
 #[inline(always)]
 fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
     match reclaim_finish(kind, reclaimed) {

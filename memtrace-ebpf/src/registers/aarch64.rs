@@ -30,8 +30,8 @@ pub fn result(registers: &Registers) -> u64 {
 
 /// Returns the first six of the arguments that are passed in registers (6.4.2).
 ///
-/// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset, which
-/// the verifier refuses for a context.
+/// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset,
+/// which the verifier refuses for a context.
 #[inline(always)]
 pub fn arguments(registers: &Registers) -> [u64; 6] {
     macro_rules! read {
@@ -68,8 +68,8 @@ pub mod call {
         pub const MMAP: u64 = 222;
     }
 
-    /// Offsets of a call's registers in the kernel's `pt_regs` (arch/arm64/include/asm/ptrace.h): the user's registers, and
-    /// after them the original value of the first, which the result replaces.
+    /// Offsets of a call's registers in the kernel's `pt_regs` (arch/arm64/include/asm/ptrace.h): the user's registers,
+    /// and after them the original value of the first, which the result replaces.
     pub mod offset {
         use core::mem::offset_of;
 

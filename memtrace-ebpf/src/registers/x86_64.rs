@@ -6,7 +6,8 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 
 pub use aya_ebpf::bindings::pt_regs as Registers;
 
-/// Number of bytes by which the stack pointer is higher after a return than at the function's entry: the return address.
+/// Number of bytes by which the stack pointer is higher after a return than at the function's entry: the return
+/// address.
 pub const POPPED_BY_RETURN: u64 = 8;
 
 #[inline(always)]
@@ -28,8 +29,8 @@ pub fn result(registers: &Registers) -> u64 {
 
 /// Returns the arguments that are passed in registers (3.2.3).
 ///
-/// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset, which
-/// the verifier refuses for a context.
+/// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset,
+/// which the verifier refuses for a context.
 #[inline(always)]
 pub fn arguments(registers: &Registers) -> [u64; 6] {
     macro_rules! read {

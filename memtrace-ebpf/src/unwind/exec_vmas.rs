@@ -106,8 +106,8 @@ pub fn forget(pid: u32) {
     }
 }
 
-/// Looks up all known VMAs of the current process, in the scratch memory of `slot`. It is a global function, as the step
-/// is.
+/// Looks up all known VMAs of the current process, in the scratch memory of `slot`. It is a global function, as the
+/// step is.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_prefetch(slot: u32, pid: u32) -> u64 {

@@ -19,8 +19,8 @@ const MMAPABLE: usize = 1 << 10;
 #[btf_map]
 static RULES: Array<Rule, MAX_RULES, MMAPABLE> = Array::new();
 
-/// Elements of an array are rounded up to 8 bytes (`array_map_alloc`, kernel/bpf/arraymap.c), so all rows of 4 bytes are
-/// one element. Their search needs no map look-ups.
+/// Elements of an array are rounded up to 8 bytes (`array_map_alloc`, kernel/bpf/arraymap.c), so all rows of 4 bytes
+/// are one element. Their search needs no map look-ups.
 #[btf_map]
 static ROWS: ArrayOfMaps<Array<[u32; BLOB_ROWS], 1, MMAPABLE>, MAX_BLOBS> = ArrayOfMaps::new();
 
@@ -54,7 +54,8 @@ impl Store for Maps {
     }
 }
 
-/// Result of [`unwind_find_rule`] in generated code. Other results are the number of a rule or, above 32 bits, an [`End`].
+/// Result of [`unwind_find_rule`] in generated code. Other results are the number of a rule or, above 32 bits, an
+/// [`End`].
 ///
 /// It is one word that always has a value: with a `Result` the compiler could save an uninitialised error, which the
 /// verifier refuses.

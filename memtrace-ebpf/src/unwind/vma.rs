@@ -58,8 +58,8 @@ const NO_MAPPING: u64 = End::NoMapping as u64;
 const PENDING: u64 = End::TablePending as u64;
 const BUSY: u64 = End::MappingsBusy as u64;
 
-/// Finds the mapping of the current process that contains `pc`, and stores it in the walk in the scratch memory of `slot`.
-/// Returns 0, or the [`End`] of the walk. It is a global function, as the step is.
+/// Finds the mapping of the current process that contains `pc`, and stores it in the walk in the scratch memory of
+/// `slot`. Returns 0, or the [`End`] of the walk. It is a global function, as the step is.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {

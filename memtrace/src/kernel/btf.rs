@@ -1,7 +1,7 @@
 //! Parser for BTF, the kernel's type information (Documentation/bpf/btf.rst).
 //!
-//! It finds the offsets of struct members, also inside anonymous structs and unions, the values of enums, the arguments of
-//! tracepoints and the names of functions.
+//! It finds the offsets of struct members, also inside anonymous structs and unions, the values of enums, the arguments
+//! of tracepoints and the names of functions.
 
 use memtrace_common::wire::KernelMember;
 
@@ -69,8 +69,8 @@ impl<'data> Btf<'data> {
         member.names.iter().find_map(|name| self.member_offset(member.structure, name))
     }
 
-    /// Returns the names of the types of a tracepoint's arguments, which are empty for pointers; `None` if the kernel does
-    /// not have the tracepoint.
+    /// Returns the names of the types of a tracepoint's arguments, which are empty for pointers; `None` if the kernel
+    /// does not have the tracepoint.
     pub(super) fn tracepoint_arguments(&self, tracepoint: &str) -> Option<Vec<&'data str>> {
         // `typedef void (*btf_trace_NAME)(void *, …)`, include/trace/bpf_probe.h.
         let pointer = self.type_by_id(word(self.find_type(KIND_TYPEDEF, &format!("btf_trace_{tracepoint}"))?, 2)?)?;
