@@ -64,6 +64,7 @@ pub(super) struct Submodules {
 pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
     parent: "session",
     rows: &[
+        Module { name: "bounded_set", imports: &[] },
         Module { name: "clock", imports: &[] },
         Module { name: "config", imports: &[] },
         Module { name: "error", imports: &[] },
@@ -72,11 +73,11 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "outcome", imports: &[] },
         Module { name: "outputs", imports: &["config", "error"] },
         Module { name: "explain", imports: &["config", "error", "outputs"] },
-        Module { name: "track", imports: &["clock"] },
+        Module { name: "track", imports: &["bounded_set", "clock"] },
         Module { name: "sample", imports: &["config", "track"] },
         Module { name: "select", imports: &["config", "error", "outcome", "track"] },
         Module { name: "overhead", imports: &["config", "error", "select", "track"] },
-        Module { name: "unwind_tables", imports: &["config", "error", "select", "track"] },
+        Module { name: "unwind_tables", imports: &["bounded_set", "config", "error", "select", "track"] },
         Module {
             name: "run",
             imports: &[
