@@ -102,10 +102,9 @@ impl<'a> FileGraph<'a> {
             return None;
         }
         // A function may have the name of a module, so the whole path is looked up as an item too.
-        (0..path.len()).rev().find_map(|length| {
-            let index = *self.modules.get(&path[..length])?;
-            self.definition_in(index, &path[length..], depth)
-        })
+        let (length, index) =
+            (0..path.len()).rev().find_map(|length| Some((length, *self.modules.get(&path[..length])?)))?;
+        self.definition_in(index, &path[length..], depth)
     }
 
     /// Returns the file that defines an item of the module in the file `index`.
@@ -274,6 +273,13 @@ mod tests {
     fn a_function_may_have_the_name_of_its_module() {
         let files = [("a", "mod x; pub use x::x;"), ("a/x", "pub fn x() {}"), ("b", "use crate::a::x;")];
         assert_eq!(edges(&files), ["b -> a/x"]);
+        let files = [
+            ("a", "mod x; pub use x::x;"),
+            ("a/x", "mod y; mod z; use y::f; pub fn x() {}"),
+            ("a/x/y", "use super::z::{self, G}; fn f() { z::g() }"),
+            ("a/x/z", "pub fn g() {}"),
+        ];
+        assert_eq!(edges(&files), ["a/x -> a/x/y", "a/x/y -> a/x/z", "a/x/y -> a/x/z"]);
     }
 
     #[test]
