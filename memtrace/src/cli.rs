@@ -1,12 +1,13 @@
-//! The command line: arguments to [`session::Config`], and what a run tells to a terminal and an exit code.
+//! Command line: arguments to [`session::Config`], messages to the terminal, and exit codes.
 
 mod args;
-mod choices;
+mod conflict;
 mod console;
 mod doctor;
 mod events;
 mod exit;
 mod explain;
+mod filters;
 mod help;
 mod hooks;
 mod logging;
@@ -23,15 +24,15 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use self::args::{Action, Arguments, Trace};
+use self::args::{Action, Arguments, TraceArgs};
+use self::conflict::ArgConflict;
 use self::console::Console;
 use self::exit::Exit;
-use self::resolve::Contradiction;
 use self::terminal::Terminal;
 use crate::model::EventClass;
 use crate::session::{self, Target};
 
-/// Does what `arguments` ask, the program's own name being the first of them.
+/// Runs memtrace with `arguments`, of which the first is its own name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let console = Console::stderr();
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -40,16 +41,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.action {
         None => trace(arguments.trace, &console),
-        Some(Action::Faults(given)) => trace_only(*given, EventClass::Fault, &console),
-        Some(Action::Reclaim(given)) => trace_only(*given, EventClass::Reclaim, &console),
-        Some(Action::Maps(given)) => trace_only(*given, EventClass::Map, &console),
-        Some(Action::Doctor(asked)) => {
-            let findings = crate::doctor::examine(asked.pid);
+        Some(Action::Faults(args)) => trace_only(*args, EventClass::Fault, &console),
+        Some(Action::Reclaim(args)) => trace_only(*args, EventClass::Reclaim, &console),
+        Some(Action::Maps(args)) => trace_only(*args, EventClass::Map, &console),
+        Some(Action::Doctor(args)) => {
+            let findings = crate::doctor::examine(args.pid);
             let colour = console::wants_colour(&io::stdout());
-            let text = if asked.json { doctor::json(&findings) } else { doctor::text(&findings, colour) };
+            let text = if args.json { doctor::json(&findings) } else { doctor::text(&findings, colour) };
             print(text.as_bytes(), exit::of_findings(&findings), &console).into()
         }
-        Some(Action::Explain(asked)) => explain::run(asked, &console).into(),
+        Some(Action::Explain(args)) => explain::run(args, &console).into(),
         Some(Action::Completions { shell, .. }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "memtrace", &mut script);
@@ -66,18 +67,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Traces events of `class` alone.
-fn trace_only(given: Trace, class: EventClass, console: &Console) -> ExitCode {
-    match events::only(given, class) {
-        Ok(given) => trace(given, console),
-        Err(contradiction) => refuse_together(&contradiction, console),
+fn trace_only(args: TraceArgs, class: EventClass, console: &Console) -> ExitCode {
+    match events::only(args, class) {
+        Ok(args) => trace(args, console),
+        Err(conflict) => refuse_conflict(&conflict, console),
     }
 }
 
-fn trace(given: Trace, console: &Console) -> ExitCode {
-    let (quiet, verbose) = (given.quiet, given.verbose);
-    let config = match resolve::config(given) {
+fn trace(args: TraceArgs, console: &Console) -> ExitCode {
+    let (quiet, verbose) = (args.quiet, args.verbose);
+    let config = match resolve::config(args) {
         Ok(config) => config,
-        Err(contradiction) => return refuse_together(&contradiction, console),
+        Err(conflict) => return refuse_conflict(&conflict, console),
     };
     logging::start(console, quiet, verbose);
     let pass = matches!(config.target, Target::Command { pass_exit_code: true, .. });
@@ -92,13 +93,12 @@ fn trace(given: Trace, console: &Console) -> ExitCode {
     }
 }
 
-/// Says which arguments cannot be together.
-fn refuse_together(contradiction: &Contradiction, console: &Console) -> ExitCode {
-    console.error(&contradiction.message, Some(&contradiction.remedy));
+fn refuse_conflict(conflict: &ArgConflict, console: &Console) -> ExitCode {
+    console.error(&conflict.message, Some(&conflict.remedy));
     Exit::Usage.into()
 }
 
-/// Shows the help or the version that was asked for, or what is wrong with the arguments.
+/// Prints help, the version, or an error in the arguments.
 fn refuse(refusal: clap::Error, console: &Console) -> Exit {
     if !refusal.use_stderr() {
         let text = refusal.render();
@@ -112,7 +112,7 @@ fn refuse(refusal: clap::Error, console: &Console) -> Exit {
     Exit::Usage
 }
 
-/// Writes to standard output. A reader that has seen enough and went away is no failure.
+/// Writes to standard output. A closed pipe is no error.
 fn print(bytes: &[u8], exit: Exit, console: &Console) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,11 +1,11 @@
-//! The command line, from outside: what is printed, and the exit codes. Needs no root.
+//! Output and exit codes of the command line. Needs no root.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Every option, as users know them.
+/// All options.
 const OPTIONS: [&str; 18] = [
     "--pid",
     "--duration",
@@ -27,10 +27,10 @@ const OPTIONS: [&str; 18] = [
     "--version",
 ];
 
-/// Every exit code, as users know them.
+/// All exit codes.
 const CODES: [&str; 13] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "20"];
 
-/// memtrace with nothing around it that changes what it prints: no terminal, no columns.
+/// Returns a memtrace whose output does not depend on the terminal.
 fn memtrace(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memtrace"));
     command.args(arguments).stdin(Stdio::null()).env_remove("COLUMNS").env_remove("LINES");
@@ -49,46 +49,46 @@ fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).expect("UTF-8 on standard error")
 }
 
-/// Runs memtrace with arguments that are wrong: it says so as `says` has it, and with exit code 2.
-fn refused(line: &str, says: &[&str]) {
+/// Runs memtrace with invalid arguments: its error contains all of `parts`, its exit code is 2.
+fn refused(line: &str, parts: &[&str]) {
     let output = run(&line.split_whitespace().collect::<Vec<_>>());
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "memtrace {line}: {text}");
     assert!(text.starts_with("memtrace: error: "), "memtrace {line}: {text}");
     assert_eq!(stdout(&output), "", "memtrace {line}");
-    for part in says {
-        assert!(text.contains(part), "memtrace {line} does not say {part:?}: {text}");
+    for part in parts {
+        assert!(text.contains(part), "memtrace {line} lacks {part:?}: {text}");
     }
 }
 
-/// Holds what was printed against a file that people have read. `MEMTRACE_BLESS=1` rewrites the file, and fails.
+/// Compares the output with a reviewed file. `MEMTRACE_BLESS=1` rewrites the file, and fails.
 fn golden(name: &str, printed: &str) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cli").join(name);
     let shown = path.display();
     if std::env::var_os("MEMTRACE_BLESS").is_some() {
         fs::write(&path, printed).map_err(|error| format!("{shown}: {error}"))?;
-        return Err(format!("{shown} is rewritten: read it, and run again without MEMTRACE_BLESS"));
+        return Err(format!("{shown} is rewritten: review it, and run again without MEMTRACE_BLESS"));
     }
     let expected = fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
-    if printed == expected { Ok(()) } else { Err(format!("{shown} is not what was printed:\n{printed}")) }
+    if printed == expected { Ok(()) } else { Err(format!("{shown} differs from the output:\n{printed}")) }
 }
 
 #[test]
-fn long_help_is_what_it_was() {
+fn long_help_matches_its_golden_file() {
     let output = run(&["--help"]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
     assert_eq!(golden("help.txt", stdout(&output)), Ok(()));
 }
 
 #[test]
-fn short_help_is_what_it_was() {
+fn short_help_matches_its_golden_file() {
     let output = run(&["-h"]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
     assert_eq!(golden("short-help.txt", stdout(&output)), Ok(()));
 }
 
 #[test]
-fn help_tells_every_option_and_every_exit_code() {
+fn help_lists_every_option_and_exit_code() {
     let output = run(&["--help"]);
     for option in OPTIONS {
         assert!(stdout(&output).lines().any(|line| line.trim().contains(option)), "{option}");
@@ -99,7 +99,7 @@ fn help_tells_every_option_and_every_exit_code() {
 }
 
 #[test]
-fn the_lesser_commands_have_help_too() {
+fn other_subcommands_have_help() {
     for (command, says) in [("doctor", "--json"), ("explain", "--format"), ("completions", "<SHELL>"), ("man", "roff")]
     {
         let output = run(&[command, "--help"]);
@@ -109,21 +109,21 @@ fn the_lesser_commands_have_help_too() {
 }
 
 #[test]
-fn the_version_is_the_packages() {
+fn version_is_that_of_the_package() {
     let output = run(&["--version"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stdout(&output), concat!("memtrace ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
-fn what_does_not_go_together_is_refused_with_what_would() {
-    refused("--exit-code", &["--exit-code passes on a command's exit code", "`memtrace --exit-code -- CMD ARGS`"]);
-    refused("--pid 1 --comm bash", &["processes are named, and chosen by what they are as well", "--exclude"]);
+fn conflicts_are_refused_with_a_tip() {
+    refused("--exit-code", &["--exit-code needs a command", "`memtrace --exit-code -- CMD ARGS`"]);
+    refused("--pid 1 --comm bash", &["--pid or a command is given together with a process filter", "--exclude"]);
     refused("--exclude bash", &["comm=NAME"]);
 }
 
 #[test]
-fn a_forgotten_pid_or_dash_is_guessed() {
+fn forgotten_pid_or_dash_has_a_tip() {
     refused("4711", &["unexpected argument '4711'", "tip: to trace a running process, write: memtrace --pid 4711"]);
     refused("ls -l", &["unexpected argument 'ls'", "tip: to trace a command, write -- before it: memtrace -- ls"]);
     refused("--quiet doctor", &["tip: give it as the first argument: memtrace doctor"]);
@@ -134,7 +134,7 @@ fn a_forgotten_pid_or_dash_is_guessed() {
 }
 
 #[test]
-fn pids_that_are_none_are_refused() {
+fn invalid_pids_are_refused() {
     refused("--pid 0", &["invalid value '0' for '--pid <PID>'", "no process has pid 0"]);
     refused("--pid -1", &["invalid value '-1' for '--pid <PID>'", "give a whole number, as in --pid 4711"]);
     refused("--pid nginx", &["invalid value 'nginx'", "this is not a pid"]);
@@ -146,16 +146,16 @@ fn pids_that_are_none_are_refused() {
 }
 
 #[test]
-fn durations_and_sizes_that_do_not_parse_are_refused_with_an_example() {
+fn invalid_durations_and_sizes_are_refused_with_an_example() {
     refused("--pid 1 --duration 30", &["invalid value '30' for '--duration <DURATION>'", "write 30s for seconds"]);
-    refused("--pid 1 --duration 0.5s", &["fractions are not read", "500ms"]);
+    refused("--pid 1 --duration 0.5s", &["fractions are not supported", "500ms"]);
     refused("--pid 1 --duration 3w", &["'w' is not a unit of time", "1h30m"]);
     refused("--pid 1 --duration soon", &["a number is missing before 'soon'", "30s, 500ms or 1h30m"]);
-    refused("--pid 1 --duration 99999999999999999999s", &["longer than can be counted"]);
+    refused("--pid 1 --duration 99999999999999999999s", &["this is too long"]);
     refused("--pid 1 --older 5", &["invalid value '5' for '--older <DURATION>'", "write 5s for seconds"]);
     refused("--pid 1 --min-size big", &["invalid value 'big' for '--min-size <SIZE>'", "4096, 64KiB or 1M"]);
     refused("--pid 1 --max-size 64KB", &["powers of 1000 or of 1024", "64KiB"]);
-    refused("--pid 1 --ring-size 99999999999T", &["more than can be counted"]);
+    refused("--pid 1 --ring-size 99999999999T", &["this is too large"]);
     refused("--pid 1 --max-live 32MiB", &["'MiB' is not a unit of a count", "32M for 32 million"]);
 }
 
@@ -168,12 +168,12 @@ fn numbers_out_of_bounds_are_refused() {
     refused("--pid 1 --ring-size 2048", &["--ring-size 2KiB is not between 4KiB and 2GiB"]);
     refused("--pid 1 --ring-size 4GiB", &["--ring-size 4GiB is not between 4KiB and 2GiB"]);
     refused("--pid 1 --ring-size 5000", &["--ring-size 5000 is not a power of two", "tip: give 4KiB or 8KiB"]);
-    refused("--pid 1 --max-live 0", &["no room for any block"]);
-    refused("--pid 1 --duration 0s", &["no time to trace"]);
+    refused("--pid 1 --max-live 0", &["--max-live 0 allows no block"]);
+    refused("--pid 1 --duration 0s", &["--duration 0s traces nothing"]);
 }
 
 #[test]
-fn metrics_and_formats_that_are_none_are_refused_with_the_list() {
+fn unknown_metrics_and_formats_are_refused_with_a_list() {
     let metrics =
         "[possible values: live-bytes, live-count, alloc-bytes, alloc-count, peak-bytes, stall-time, stall-count]";
     refused("--pid 1 --metric bytes", &["invalid value 'bytes' for '--metric <METRIC>'", metrics]);
@@ -182,21 +182,21 @@ fn metrics_and_formats_that_are_none_are_refused_with_the_list() {
 }
 
 #[test]
-fn options_that_contradict_each_other_are_refused() {
+fn conflicting_options_are_refused() {
     refused("--pid 1 -- ls", &["both --pid and a command are given"]);
-    refused("--pid 1 --exit-code", &["no command is given", "memtrace --exit-code -- CMD ARGS"]);
+    refused("--pid 1 --exit-code", &["--exit-code needs a command", "memtrace --exit-code -- CMD ARGS"]);
     refused("--pid 1 --quiet --verbose", &["'--quiet' cannot be used with '--verbose...'"]);
     refused("--pid 1 --min-size 2k --max-size 1k", &["--min-size 2KiB is more than --max-size 1KiB"]);
     refused("--pid 1 --older 1m --duration 30s", &["--older 1m is longer than --duration 30s"]);
-    refused("--pid 1 --older 1s --metric alloc-bytes", &["--older 1s asks for what is live", "alloc-bytes"]);
-    refused("--pid 1 --older 1s --metric alloc-count", &["--older 1s asks for what is live", "alloc-count"]);
-    refused("--pid 1 --older 1s --metric peak-bytes", &["--older 1s asks for what is live", "peak-bytes"]);
-    refused("--pid 1 --metric peak-bytes --shards 2", &["--metric peak-bytes takes a single shard"]);
+    refused("--pid 1 --older 1s --metric alloc-bytes", &["--older 1s applies to live blocks", "alloc-bytes"]);
+    refused("--pid 1 --older 1s --metric alloc-count", &["--older 1s applies to live blocks", "alloc-count"]);
+    refused("--pid 1 --older 1s --metric peak-bytes", &["--older 1s applies to live blocks", "peak-bytes"]);
+    refused("--pid 1 --metric peak-bytes --shards 2", &["--metric peak-bytes needs a single shard"]);
 }
 
 #[test]
-fn outputs_that_contradict_each_other_are_refused() {
-    refused("--pid 1 -o a.out", &["the extension of a.out tells no format", "svg, folded, json, txt"]);
+fn conflicting_outputs_are_refused() {
+    refused("--pid 1 -o a.out", &["the extension of a.out is no known format", "svg, folded, json, txt"]);
     refused("--pid 1 -o -", &["no format is given for standard output", "add --format"]);
     refused("--pid 1 -o a.svg --format json", &["--format json contradicts the extension of a.svg", "*.json"]);
     refused("--pid 1 -o a.svg -o ./a.svg", &["two outputs go to ./a.svg"]);
@@ -206,7 +206,7 @@ fn outputs_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_found_before_anything_else() {
+fn unwritable_output_is_found_first() {
     let pid = std::process::id().to_string();
     for path in ["/nonexistent-directory/a.svg", "/proc/a.svg"] {
         let output = run(&["--pid", &pid, "--duration", "1ms", "-o", path]);
@@ -221,7 +221,7 @@ fn an_output_that_cannot_be_written_is_found_before_anything_else() {
 }
 
 #[test]
-fn the_man_page_has_every_section_option_and_exit_code() {
+fn man_page_has_every_section_option_and_exit_code() {
     let output = run(&["man"]);
     assert_eq!(output.status.code(), Some(0));
     let page = stdout(&output);
@@ -243,7 +243,7 @@ fn the_man_page_has_every_section_option_and_exit_code() {
 }
 
 #[test]
-fn completions_know_every_option() {
+fn completions_contain_every_option() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0));
@@ -276,7 +276,7 @@ fn bash_completes_options_metrics_and_commands() {
 }
 
 #[test]
-fn doctor_says_the_same_to_people_to_programs_and_by_its_exit_code() {
+fn doctor_text_json_and_exit_code_agree() {
     let text = run(&["doctor"]);
     let json = run(&["doctor", "--json"]);
     assert_eq!(text.status.code(), json.status.code());
@@ -302,7 +302,7 @@ fn doctor_says_the_same_to_people_to_programs_and_by_its_exit_code() {
 }
 
 #[test]
-fn doctor_fails_for_a_process_that_is_not_there() {
+fn doctor_fails_for_a_missing_process() {
     let usual = run(&["doctor"]);
     // No pid is that high: PID_MAX_LIMIT is 2^22 (include/linux/threads.h).
     let output = run(&["doctor", "--pid", "4294967295"]);
@@ -312,7 +312,7 @@ fn doctor_fails_for_a_process_that_is_not_there() {
 }
 
 #[test]
-fn explain_tells_of_memtraces_own_parent_without_privileges_what_it_tells_in_json() {
+fn explain_text_and_json_agree_without_privileges() {
     let pid = std::process::id().to_string();
     let text = run(&["explain", "--pid", &pid]);
     assert_eq!((text.status.code(), stderr(&text)), (Some(0), ""));
@@ -328,7 +328,7 @@ fn explain_tells_of_memtraces_own_parent_without_privileges_what_it_tells_in_jso
 }
 
 #[test]
-fn explain_fails_for_a_process_that_is_not_there_and_for_an_output_that_cannot_be_written() {
+fn explain_fails_for_a_missing_process_or_unwritable_output() {
     let output = run(&["explain", "--pid", "4294967295"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""));
     assert!(stderr(&output).starts_with("memtrace: error: there is no process 4294967295"), "{}", stderr(&output));
@@ -338,7 +338,7 @@ fn explain_fails_for_a_process_that_is_not_there_and_for_an_output_that_cannot_b
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_failure_and_no_panic() {
+fn closed_pipe_is_no_failure() {
     for argument in ["man", "--help", "--version"] {
         let (reader, writer) = io::pipe().expect("a pipe");
         drop(reader);
@@ -352,7 +352,7 @@ fn a_reader_that_went_away_is_no_failure_and_no_panic() {
 }
 
 #[test]
-fn a_full_disk_is_a_failure() {
+fn full_disk_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").expect("/dev/full");
     let output = memtrace(&["man"]).stdout(full).output().expect("memtrace starts");
     assert_eq!(output.status.code(), Some(1));

@@ -1,22 +1,22 @@
-//! Standard error, shared by messages, progress and the log so that they do not write into each other.
+//! Standard error, shared by messages, progress and the log.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Ways to set text off, as a terminal knows them (ECMA-48, SGR).
+/// Text styles of a terminal (ECMA-48, SGR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     /// Errors and failures.
     Bad,
     /// Warnings.
     Doubtful,
-    /// What is as it should be, and advice.
+    /// Success, and advice.
     Good,
-    /// What matters less.
+    /// Details.
     Faint,
 }
 
-/// Sets `text` off where `colour` is wanted.
+/// Adds `style` to `text` if `colour` is set.
 pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
     let code = match style {
         Style::Bad => "1;31",
@@ -27,14 +27,14 @@ pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
     if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Whether a stream shall have colours: it is a terminal, and nobody asked for none (<https://no-color.org>).
+/// Returns true if a stream gets colours: it is a terminal, and `NO_COLOR` is not set (<https://no-color.org>).
 pub(super) fn wants_colour(stream: &impl IsTerminal) -> bool {
-    let asked_for_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
-    stream.is_terminal() && !asked_for_none && !dumb
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+    stream.is_terminal() && !no_color && !is_dumb
 }
 
-/// Standard error. What cannot be written to it is dropped: there is nobody left to tell.
+/// Standard error. Write errors are ignored, since there is no other place to report them.
 #[derive(Clone)]
 pub(super) struct Console {
     screen: Arc<Mutex<Screen>>,
@@ -44,12 +44,11 @@ pub(super) struct Console {
 
 struct Screen {
     out: Box<dyn Write + Send>,
-    /// Whether the cursor stands in a status line, which the next text must take away.
+    /// The cursor is in a status line, which the next text erases.
     status: bool,
 }
 
 impl Console {
-    /// The process' standard error.
     pub(super) fn stderr() -> Self {
         let out = io::stderr();
         Self::new(Box::new(io::stderr()), out.is_terminal(), wants_colour(&out))
@@ -59,12 +58,10 @@ impl Console {
         Self { screen: Arc::new(Mutex::new(Screen { out, status: false })), terminal, colour }
     }
 
-    /// Whether a person watches.
     pub(super) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Whether text is set off by colours.
     pub(super) fn has_colour(&self) -> bool {
         self.colour
     }
@@ -75,20 +72,20 @@ impl Console {
         self.screen().put(&format!("{text}{end}"));
     }
 
-    /// Shows a line that the next text takes the place of.
+    /// Shows a line that the next text replaces.
     pub(super) fn status(&self, text: &str) {
         let mut screen = self.screen();
-        // Back to the first column, and after the text erase what is left of the line before (ECMA-48, EL).
+        // Return to the first column, and erase the rest of the previous line after the text (ECMA-48, EL).
         let _ = write!(screen.out, "\r{text}\x1b[K").and_then(|()| screen.out.flush());
         screen.status = true;
     }
 
-    /// Takes the status line away, if there is one.
+    /// Erases the status line.
     pub(super) fn clear(&self) {
         self.screen().put("");
     }
 
-    /// Tells that something went wrong, and what to do about it.
+    /// Writes an error with its remedy.
     pub(super) fn error(&self, message: &str, remedy: Option<&str>) {
         let mut text = format!("memtrace: {} {message}\n", paint("error:", Style::Bad, self.colour));
         if let Some(remedy) = remedy {
@@ -124,7 +121,7 @@ impl Write for Console {
 pub(super) mod tests {
     use super::*;
 
-    /// A writer whose text can be read while a console owns it.
+    /// A writer with shared text, readable while a console owns it.
     #[derive(Clone, Default)]
     pub(in crate::cli) struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -149,7 +146,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_error_comes_with_its_remedy() {
+    fn error_has_its_remedy() {
         let paper = Paper::default();
         paper.console(false, false).error("no such thing", Some("take another"));
         paper.console(true, true).error("no such thing", None);
@@ -160,7 +157,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn text_takes_the_place_of_the_status_line() {
+    fn text_replaces_the_status_line() {
         let paper = Paper::default();
         let mut console = paper.console(true, false);
         console.status("1");

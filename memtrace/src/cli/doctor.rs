@@ -1,11 +1,11 @@
-//! Shows what `doctor` found, to people and to programs.
+//! Output of `doctor` as text and as JSON.
 
 use serde_json::json;
 
 use super::console::{Style, paint};
 use crate::doctor::{Finding, Verdict};
 
-/// A line for each finding, and one more for its remedy.
+/// Formats a line for each finding, and another one for its remedy.
 pub(super) fn text(findings: &[Finding], colour: bool) -> String {
     let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
@@ -25,10 +25,10 @@ pub(super) fn text(findings: &[Finding], colour: bool) -> String {
     text
 }
 
-/// An object with the worst verdict and, in the same order as in the text, every finding.
+/// Formats an object with the worst verdict and every finding, in the order of the text.
 pub(super) fn json(findings: &[Finding]) -> String {
-    let judged = findings.iter().map(|finding| finding.verdict).filter(|verdict| *verdict != Verdict::Info);
-    let worst = judged.max().unwrap_or(Verdict::Ok);
+    let verdicts = findings.iter().map(|finding| finding.verdict).filter(|verdict| *verdict != Verdict::Info);
+    let worst = verdicts.max().unwrap_or(Verdict::Ok);
     let findings = findings
         .iter()
         .map(|Finding { subject, verdict, detail, remedy, .. }| {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_a_line_each_and_the_remedy_below() {
+    fn text_has_a_line_for_each_finding_and_remedy() {
         assert_eq!(
             text(&findings(), false),
             "ok    ring buffers  Linux 6.1\n\
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same_and_the_worst() {
+    fn json_has_all_findings_and_the_worst_verdict() {
         let expected = json!({
             "schema_version": 1,
             "verdict": "fail",

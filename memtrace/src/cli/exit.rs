@@ -1,44 +1,31 @@
-//! The exit codes: one table, from which help and the man page derive, and the one place that chooses among them.
+//! Exit codes. Help and the man page derive from this table.
 
 use std::process::ExitCode;
 
 use crate::doctor::{Area, Finding, Verdict};
 use crate::session::{CommandEnd, Error, Outcome};
 
-/// How memtrace can end. The discriminant is the exit code.
+/// Exit of memtrace. The discriminant is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Exit {
-    /// All went well.
     Success = 0,
-    /// Something went wrong while running.
     Failed = 1,
-    /// The arguments are wrong.
     Usage = 2,
-    /// The target is not there.
     NoProcess = 3,
-    /// The kernel refuses.
     NotPermitted = 4,
-    /// The kernel cannot.
     Kernel = 5,
-    /// There is nothing to hook.
     NoAllocator = 6,
-    /// An output cannot be opened.
     Output = 7,
-    /// The target is of a kind that cannot be traced.
     Untraceable = 8,
-    /// A file of the target is damaged.
     BadObject = 9,
-    /// The command did not start.
     Command = 10,
-    /// Tracing would cost more than allowed.
     OverBudget = 11,
-    /// The report has gaps.
     Lossy = 20,
 }
 
 impl Exit {
-    /// Every way to end, ordered by code.
+    /// All exits, ordered by code.
     pub(super) const ALL: [Self; 13] = [
         Self::Success,
         Self::Failed,
@@ -55,27 +42,26 @@ impl Exit {
         Self::Lossy,
     ];
 
-    /// The exit code.
     pub(super) const fn code(self) -> u8 {
         self as u8
     }
 
-    /// What it means, for the user.
+    /// Returns the meaning for the user.
     pub(super) const fn meaning(self) -> &'static str {
         match self {
             Self::Success => "success",
-            Self::Failed => "something failed while running, such as writing the report",
-            Self::Usage => "the command line is wrong",
-            Self::NoProcess => "what is to be traced is not there, or ended while memtrace was attaching",
+            Self::Failed => "a failure during the run, such as a report that could not be written",
+            Self::Usage => "invalid command line",
+            Self::NoProcess => "the target does not exist, or ended while memtrace was attaching",
             Self::NotPermitted => "not permitted; the message names the missing capability",
-            Self::Kernel => "the kernel lacks what is needed: BPF, BTF, ring buffers or uprobes",
+            Self::Kernel => "the kernel lacks BPF, BTF, ring buffers or uprobes",
             Self::NoAllocator => "the target has no allocator that memtrace knows",
-            Self::Output => "an output cannot be written; nothing was traced",
-            Self::Untraceable => "the target cannot be traced: a kernel thread, or a thread's id",
+            Self::Output => "an output file cannot be opened; nothing was traced",
+            Self::Untraceable => "the target cannot be traced: a kernel thread, or the id of a thread",
             Self::BadObject => "a file that the target has mapped is damaged",
             Self::Command => "the command could not be started",
             Self::OverBudget => "tracing would cost the target more than --max-overhead allows; nothing was traced",
-            Self::Lossy => "the report is written, but something was lost; the report says what",
+            Self::Lossy => "the report is written, but incomplete; it lists the losses",
         }
     }
 }
@@ -103,10 +89,10 @@ impl From<&Error> for Exit {
     }
 }
 
-/// The exit code of a run that wrote its report; `pass` asks for the command's own.
+/// Returns the exit code of a run that wrote its report. With `pass`, the command's own exit code is passed on.
 pub(super) fn code_of(outcome: &Outcome, pass: bool) -> u8 {
     match outcome.command {
-        // The shell's convention for a signal: bash(1), EXIT STATUS. A code is 8 bits wide, as wait(2) gives it.
+        // 128 plus the signal, as in shells: bash(1), EXIT STATUS. A code has 8 bits (wait(2)).
         Some(CommandEnd::Signal(signal)) if pass => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Some(CommandEnd::Code(code)) if pass => u8::try_from(code).unwrap_or(u8::MAX),
         _ if outcome.losses.total() > 0 || !outcome.complete => Exit::Lossy.code(),
@@ -114,7 +100,7 @@ pub(super) fn code_of(outcome: &Outcome, pass: bool) -> u8 {
     }
 }
 
-/// How `doctor` ends: with what a run would fail for first.
+/// Returns the exit of `doctor`: the first failure of a run.
 pub(super) fn of_findings(findings: &[Finding]) -> Exit {
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).map(|finding| finding.area);
     match failed.min() {
@@ -135,7 +121,7 @@ mod tests {
     use crate::model::{LossReason, Losses, Pid};
 
     #[test]
-    fn codes_ascend_so_that_none_is_used_twice() {
+    fn codes_are_unique_and_ascending() {
         assert!(Exit::ALL.windows(2).all(|pair| pair[0].code() < pair[1].code()));
     }
 
@@ -163,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_show_in_the_exit_code() {
+    fn losses_determine_the_exit_code() {
         let mut outcome = Outcome { losses: Losses::default(), command: None, complete: true };
         assert_eq!(code_of(&outcome, false), 0);
         outcome.complete = false;
@@ -174,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_code_is_passed_on_where_asked() {
+    fn commands_exit_code_is_passed_on_request() {
         let ended = |command| Outcome { losses: Losses::default(), command, complete: true };
         assert_eq!(code_of(&ended(Some(CommandEnd::Code(3))), false), 0);
         assert_eq!(code_of(&ended(Some(CommandEnd::Code(3))), true), 3);
@@ -190,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_ends_with_what_a_run_would_fail_for_first() {
+    fn doctor_exits_with_the_first_failure_of_a_run() {
         let found = |findings: &[(Area, Verdict)]| {
             let finding = |&(area, verdict)| Finding {
                 area,

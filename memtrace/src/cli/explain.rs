@@ -1,22 +1,22 @@
-//! `memtrace explain`: its arguments to what the session is asked, and its end.
+//! `memtrace explain`: its configuration and exit code.
 
 use std::io;
 
-use super::args::Explain;
+use super::args::ExplainArgs;
+use super::conflict::ArgConflict;
 use super::console::{self, Console};
 use super::exit::Exit;
 use super::outputs;
-use super::resolve::Contradiction;
 use crate::report::Format;
 use crate::session::explain::{self, Config};
 use crate::session::{Destination, Output};
 
-/// Does what is asked.
-pub(super) fn run(asked: Explain, console: &Console) -> Exit {
-    let config = match config(asked) {
+/// Runs `memtrace explain`.
+pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
+    let config = match config(args) {
         Ok(config) => config,
-        Err(contradiction) => {
-            console.error(&contradiction.message, Some(&contradiction.remedy));
+        Err(conflict) => {
+            console.error(&conflict.message, Some(&conflict.remedy));
             return Exit::Usage;
         }
     };
@@ -29,21 +29,21 @@ pub(super) fn run(asked: Explain, console: &Console) -> Exit {
     }
 }
 
-fn config(asked: Explain) -> Result<Config, Contradiction> {
-    let outputs = if asked.outputs.is_empty() {
-        vec![Output { destination: Destination::Stdout, format: asked.format.unwrap_or(Format::Text) }]
+fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
+    let outputs = if args.outputs.is_empty() {
+        vec![Output { destination: Destination::Stdout, format: args.format.unwrap_or(Format::Text) }]
     } else {
-        // What goes to a terminal or a pipe is for people unless told otherwise.
-        let to_stdout = asked.outputs.iter().any(|path| path.as_os_str() == "-");
-        outputs::resolve(asked.outputs, asked.format.or(to_stdout.then_some(Format::Text)))?
+        // Standard output has text by default.
+        let to_stdout = args.outputs.iter().any(|path| path.as_os_str() == "-");
+        outputs::resolve(args.outputs, args.format.or(to_stdout.then_some(Format::Text)))?
     };
     if let Some(output) = outputs.iter().find(|output| !matches!(output.format, Format::Text | Format::Json)) {
-        return Err(Contradiction::new(
-            format!("explain does not write {}: there are no stacks in it", output.format.name()),
+        return Err(ArgConflict::new(
+            format!("explain does not write {}, a format of stacks", output.format.name()),
             "name the file *.txt or *.json",
         ));
     }
-    Ok(Config { pid: asked.pid, outputs, top: asked.top, colour: console::wants_colour(&io::stdout()) })
+    Ok(Config { pid: args.pid, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
 }
 
 #[cfg(test)]
@@ -56,31 +56,34 @@ mod tests {
     use super::*;
     use crate::model::Pid;
 
-    fn told(words: &[&str]) -> Result<Config, String> {
+    fn resolve(words: &[&str]) -> Result<Config, String> {
         let words = ["memtrace", "explain", "--pid", "7"].iter().chain(words);
-        let Some(Action::Explain(asked)) = Arguments::try_parse_from(words).expect("arguments").action else {
+        let Some(Action::Explain(args)) = Arguments::try_parse_from(words).expect("arguments").action else {
             panic!("not explain")
         };
-        config(asked).map_err(|contradiction| contradiction.message)
+        config(args).map_err(|conflict| conflict.message)
     }
 
     #[test]
-    fn without_an_output_the_page_goes_to_standard_output() {
-        let config = told(&[]).expect("a page");
+    fn default_output_is_standard_output() {
+        let config = resolve(&[]).expect("a configuration");
         assert_eq!((config.pid, config.top), (Pid(7), 5));
         assert_eq!(config.outputs, [Output { destination: Destination::Stdout, format: Format::Text }]);
-        let config = told(&["--format", "json"]).expect("a page");
+        let config = resolve(&["--format", "json"]).expect("a configuration");
         assert_eq!(config.outputs, [Output { destination: Destination::Stdout, format: Format::Json }]);
     }
 
     #[test]
-    fn files_are_told_by_their_extension_and_stacks_are_refused() {
+    fn extension_determines_the_format_and_stacks_are_refused() {
         let file = |name: &str, format| Output { destination: Destination::File(PathBuf::from(name)), format };
-        let config = told(&["-o", "a.txt", "-o", "a.json"]).expect("a page");
+        let config = resolve(&["-o", "a.txt", "-o", "a.json"]).expect("a configuration");
         assert_eq!(config.outputs, [file("a.txt", Format::Text), file("a.json", Format::Json)]);
-        let refused = Err(String::from("explain does not write svg: there are no stacks in it"));
-        assert_eq!(told(&["-o", "a.svg"]), refused);
+        let refused = Err(String::from("explain does not write svg, a format of stacks"));
+        assert_eq!(resolve(&["-o", "a.svg"]), refused);
         let stdout = Output { destination: Destination::Stdout, format: Format::Text };
-        assert_eq!(told(&["-o", "-", "-o", "a.json"]).expect("a page").outputs, [stdout, file("a.json", Format::Json)]);
+        assert_eq!(
+            resolve(&["-o", "-", "-o", "a.json"]).expect("a configuration").outputs,
+            [stdout, file("a.json", Format::Json)]
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! What help and the man page say beyond the arguments.
+//! Texts of help and man page in addition to the options.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::exit::Exit;
 use crate::model::{FUNCTIONS, Naming};
 
-/// The ways to call memtrace.
+/// Usage of memtrace.
 pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
                                 memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
@@ -15,7 +15,7 @@ pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
                                 memtrace completions <SHELL>\n       \
                                 memtrace man";
 
-/// The ways to call `memtrace faults`, and so on.
+/// Usage of a subcommand that traces.
 macro_rules! usage_of {
     ($command:literal) => {
         concat!(
@@ -34,53 +34,52 @@ pub(super) const FAULTS_USAGE: &str = usage_of!("faults");
 pub(super) const MAPS_USAGE: &str = usage_of!("maps");
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
-/// What people do with memtrace, and how.
+/// Examples with their purpose.
 pub(super) const EXAMPLES: [(&str, &str); 10] = [
-    ("Who holds this service's memory, of what it allocates in half a minute:", "sudo memtrace --pid 4711 -d 30s"),
     (
-        "What has been live for a minute and more, without the small blocks:",
+        "Find the code that holds a service's memory, of the allocations of half a minute:",
+        "sudo memtrace --pid 4711 -d 30s",
+    ),
+    (
+        "Find blocks that are live for a minute or more, without small ones:",
         "sudo memtrace --pid 4711 -d 10m --older 1m --min-size 1k",
     ),
     (
-        "A program from its start, where its memory was highest:",
+        "Trace a command from its start, and show its high-water mark:",
         "sudo memtrace -m peak-bytes -o peak.svg -- ./server --port 80",
     ),
     (
-        "For people, for programs, and for other flame graph tools:",
+        "Write a flame graph, JSON, and folded stacks for other tools:",
         "sudo memtrace --pid 4711 -d 30s -o live.svg -o live.json -o live.folded",
     ),
-    ("Every process on this machine, those that start meanwhile too:", "sudo memtrace -d 1m"),
-    ("A service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
-    ("Who keeps which pages resident, whether malloc knows them or not:", "sudo memtrace faults --pid 4711 -d 1m"),
-    ("Who waits for memory where it is short, and who is killed for it:", "sudo memtrace reclaim -d 1m"),
-    ("Where this service's memory is, without tracing it:", "sudo memtrace explain --pid 4711"),
-    ("What is missing on this machine:", "memtrace doctor"),
+    ("Trace every process of this machine, including new ones:", "sudo memtrace -d 1m"),
+    ("Trace a service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
+    ("Find the code that keeps pages resident, with or without malloc:", "sudo memtrace faults --pid 4711 -d 1m"),
+    ("Find processes that stall on memory or are killed by the OOM killer:", "sudo memtrace reclaim -d 1m"),
+    ("Explain the memory of a service without tracing it:", "sudo memtrace explain --pid 4711"),
+    ("Check this machine:", "memtrace doctor"),
 ];
 
-/// What `--exit-code` does to the exit codes.
-pub(super) const PASSED_ON: &str = "With --exit-code, the command's exit code takes the place of 0 and 20.";
+/// Effect of `--exit-code`.
+pub(super) const PASSED_ON: &str = "With --exit-code, the command's exit code replaces 0 and 20.";
 
 /// The end of the short help.
 pub(super) fn short_end() -> String {
-    format!("{}\nSee more with --help, or with: memtrace man | man -l -", examples(2))
+    format!("{}\nFor more, use --help, or: memtrace man | man -l -", examples(2))
 }
 
 /// The end of the long help.
 pub(super) fn long_end() -> String {
     let codes = Exit::ALL.iter().map(|exit| format!("  {:>2}  {}\n", exit.code(), exit.meaning())).collect::<String>();
-    format!(
-        "{}\n{codes}  {PASSED_ON}\n\n{}\n  {}",
-        heading("Exit codes:"),
-        heading("Functions that are followed:"),
-        functions()
-    ) + "\n\n"
+    format!("{}\n{codes}  {PASSED_ON}\n\n{}\n  {}", heading("Exit codes:"), heading("Hooked functions:"), functions())
+        + "\n\n"
         + examples(EXAMPLES.len()).trim_end()
 }
 
-/// Says of an argument that was not expected what was perhaps meant: a command to trace, a pid, or a command of memtrace.
+/// Adds a tip to the error for an unexpected argument: a command to trace, a pid, or a subcommand.
 pub(super) fn with_tip(mut refusal: clap::Error) -> clap::Error {
     let tip = match (refusal.kind(), refusal.get(ContextKind::InvalidArg), refusal.get(ContextKind::Usage)) {
-        // A lesser command's usage has no place for a command to trace.
+        // Other subcommands accept no command to trace.
         (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), Some(ContextValue::StyledStr(usage)))
             if usage.to_string().contains(USAGE) =>
         {
@@ -95,7 +94,7 @@ pub(super) fn with_tip(mut refusal: clap::Error) -> clap::Error {
 fn tip(word: &str) -> String {
     match word {
         option if option.starts_with('-') => {
-            format!("an option of a command to trace goes behind --, as in: memtrace -- CMD {option}")
+            format!("an option of a command to trace goes after --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
         "faults" | "maps" | "reclaim" | "explain" | "doctor" | "completions" | "man" => {
@@ -106,7 +105,7 @@ fn tip(word: &str) -> String {
     }
 }
 
-/// The names of all functions that are followed, in sentences.
+/// Lists the names of all hooked functions.
 pub(super) fn functions() -> String {
     let names = |naming: Naming| {
         let prefix = if naming == Naming::Mimalloc { "mi_" } else { "" };
@@ -115,8 +114,8 @@ pub(super) fn functions() -> String {
     };
     let prefixes = Naming::Standard.prefixes().iter().filter(|prefix| !prefix.is_empty());
     format!(
-        "{}; behind the prefixes {} too; of jemalloc {}; of mimalloc {}; of C++ every operator new and delete that does \
-         not call one of these; of Rust {}, likewise",
+        "{}, also with the prefixes {}; in jemalloc {}; in mimalloc {}; in C++ every operator new and delete that does \
+         not call one of these; in Rust {}, under the same condition",
         names(Naming::Standard),
         prefixes.copied().collect::<Vec<_>>().join(", "),
         names(Naming::Jemalloc),
@@ -126,11 +125,11 @@ pub(super) fn functions() -> String {
 }
 
 fn examples(count: usize) -> String {
-    let shown = EXAMPLES[..count].iter().map(|(says, command)| format!("  {says}\n    {command}\n"));
+    let shown = EXAMPLES[..count].iter().map(|(purpose, command)| format!("  {purpose}\n    {command}\n"));
     format!("{}\n{}", heading("Examples:"), shown.collect::<String>())
 }
 
-/// A heading as clap writes its own, in bold and underlined; clap takes that away where there is no terminal.
+/// Formats a heading like those of clap, which strips the colours if there is no terminal.
 fn heading(text: &str) -> String {
     format!("\x1b[1m\x1b[4m{text}\x1b[0m")
 }

@@ -1,18 +1,18 @@
-//! `--allocator OBJECT[:PREFIX]` and `--hook alloc=FUNC(size=arg0)->ret,free=FUNC(arg0)`: what users name.
+//! Parser of `--allocator OBJECT[:PREFIX]` and `--hook alloc=FUNC(size=arg0)->ret,free=FUNC(arg0)`.
 
 use std::path::PathBuf;
 
 use crate::model::{Function, Naming, Signature};
 use crate::session::{Hooks, NamedAllocator};
 
-/// The highest argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
+/// The last argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
 const LAST_ARGUMENT: u8 = 5;
 
-/// Reads `OBJECT[:PREFIX]`.
+/// Parses `OBJECT[:PREFIX]`.
 pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
     let (object, prefix) = text.split_once(':').unwrap_or((text, ""));
     if object.is_empty() {
-        return Err("it begins with an object's path or name, as in libpool.so or libpool.so:pool_".into());
+        return Err("an object's path or name is missing, as in libpool.so or libpool.so:pool_".into());
     }
     if !prefix.bytes().all(is_word) {
         return Err(format!("`{prefix}` cannot begin a function's name"));
@@ -20,14 +20,14 @@ pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
     Ok(NamedAllocator { object: PathBuf::from(object), prefix: prefix.to_owned() })
 }
 
-/// Reads a list of functions: `alloc=FUNC(size=argN)->ret`, `alloc=FUNC(size=argN*argM)->ret`,
+/// Parses a list of functions: `alloc=FUNC(size=argN)->ret`, `alloc=FUNC(size=argN*argM)->ret`,
 /// `alloc=FUNC(size=argN)->argM`, `realloc=FUNC(old=argN,size=argM)->ret` and `free=FUNC(argN)`.
 pub(super) fn hooks(text: &str) -> Result<Hooks, String> {
     let functions = split(text).into_iter().map(hook).collect::<Result<Vec<_>, _>>()?;
     Ok(Hooks { functions })
 }
 
-/// The list's parts: commas inside parentheses separate arguments.
+/// Splits the list at the commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0u32;
     let separates = |letter: char| {
@@ -42,58 +42,58 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 fn hook(text: &str) -> Result<&'static Function, String> {
-    let wrong = || {
+    let malformed = || {
         format!(
             "`{text}` is none of alloc=FUNC(size=argN)->ret, realloc=FUNC(old=argN,size=argM)->ret and free=FUNC(argN)"
         )
     };
-    let (role, rest) = text.split_once('=').ok_or_else(wrong)?;
-    let (name, rest) = rest.split_once('(').ok_or_else(wrong)?;
-    let (arguments, result) = rest.split_once(')').ok_or_else(wrong)?;
+    let (role, rest) = text.split_once('=').ok_or_else(malformed)?;
+    let (name, rest) = rest.split_once('(').ok_or_else(malformed)?;
+    let (arguments, result) = rest.split_once(')').ok_or_else(malformed)?;
     let result = match result.trim() {
         "" => None,
-        result => Some(result.strip_prefix("->").ok_or_else(wrong)?.trim()),
+        result => Some(result.strip_prefix("->").ok_or_else(malformed)?.trim()),
     };
     let name = name.trim();
     if name.is_empty() || name.bytes().any(|byte| byte.is_ascii_whitespace()) {
-        return Err(wrong());
+        return Err(malformed());
     }
-    let given = Given::read(arguments)?;
+    let args = HookArgs::parse(arguments)?;
     let signature = match (role.trim(), result) {
-        ("alloc", Some(result)) => given.alloc(result),
-        ("realloc", Some("ret")) => given.realloc(),
-        ("free", None) => given.free(),
+        ("alloc", Some(result)) => args.alloc(result),
+        ("realloc", Some("ret")) => args.realloc(),
+        ("free", None) => args.free(),
         _ => None,
     };
-    let signature = signature.ok_or_else(wrong)?;
-    // As long as memtrace runs, as the functions of the table do; there are as many as there are on the command line.
+    let signature = signature.ok_or_else(malformed)?;
+    // Functions live as long as memtrace, like those of the table; the command line bounds their number.
     let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
     Ok(Box::leak(Box::new(Function { name, signature, required: false, naming: Naming::Hook, throws: false })))
 }
 
-/// The arguments that are named in the parentheses.
+/// The arguments in the parentheses.
 #[derive(Default)]
-struct Given {
+struct HookArgs {
     size: Option<(u8, Option<u8>)>,
     old: Option<u8>,
     block: Option<u8>,
 }
 
-impl Given {
-    fn read(text: &str) -> Result<Self, String> {
-        let mut given = Self::default();
+impl HookArgs {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut args = Self::default();
         for part in text.split(',').map(str::trim) {
-            let twice = match part.split_once('=') {
-                Some(("size", value)) => given.size.replace(product(value)?).is_some(),
-                Some(("old", value)) => given.old.replace(argument(value)?).is_some(),
-                Some((what, _)) => return Err(format!("`{what}` is neither size nor old")),
-                None => given.block.replace(argument(part)?).is_some(),
+            let is_duplicate = match part.split_once('=') {
+                Some(("size", value)) => args.size.replace(product(value)?).is_some(),
+                Some(("old", value)) => args.old.replace(argument(value)?).is_some(),
+                Some((name, _)) => return Err(format!("`{name}` is neither size nor old")),
+                None => args.block.replace(argument(part)?).is_some(),
             };
-            if twice {
-                return Err(format!("`{part}` says again what was said before it"));
+            if is_duplicate {
+                return Err(format!("`{part}` is given twice"));
             }
         }
-        Ok(given)
+        Ok(args)
     }
 
     fn alloc(&self, result: &str) -> Option<Signature> {
@@ -121,7 +121,7 @@ impl Given {
         }
     }
 
-    /// A pool's free may free what the pool itself had from malloc, which is no free of the program's.
+    /// A pool's free may call free for memory of the pool, which is no free of the target.
     fn free(&self) -> Option<Signature> {
         match *self {
             Self { size: None, old: None, block: Some(block) } => Some(Signature::FreeAround { block }),
@@ -141,7 +141,7 @@ fn argument(text: &str) -> Result<u8, String> {
     let number = text.trim().strip_prefix("arg").and_then(|number| number.parse().ok());
     number
         .filter(|number| *number <= LAST_ARGUMENT)
-        .ok_or_else(|| format!("`{}` is no argument: they are arg0 to arg{LAST_ARGUMENT}", text.trim()))
+        .ok_or_else(|| format!("`{}` is not an argument: use arg0 to arg{LAST_ARGUMENT}", text.trim()))
 }
 
 fn is_word(byte: u8) -> bool {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pools_functions_are_read_with_their_arguments() {
+    fn hooks_are_parsed_with_their_arguments() {
         assert_eq!(
             signatures("alloc=take(size=arg0)->ret,free=give(arg0)"),
             [("take", Signature::Alloc { size: 0 }), ("give", Signature::FreeAround { block: 0 })]
@@ -178,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_would() {
-        let refused = |text| hooks(text).expect_err("it makes no sense");
+    fn malformed_hooks_are_refused() {
+        let refused = |text| hooks(text).expect_err("a malformed hook");
         assert!(refused("take").contains("alloc=FUNC(size=argN)->ret"));
         for text in [
             "alloc=take(size=arg0)",
@@ -196,12 +196,12 @@ mod tests {
             refused(text);
         }
         assert!(refused("free=give(arg6)").contains("arg0 to arg5"));
-        assert!(refused("free=give(block)").contains("no argument"));
+        assert!(refused("free=give(block)").contains("not an argument"));
         assert!(refused("alloc=take(length=arg0)->ret").contains("neither size nor old"));
     }
 
     #[test]
-    fn an_allocator_is_an_object_perhaps_with_a_prefix() {
+    fn allocator_is_an_object_with_optional_prefix() {
         let named = |object: &str, prefix: &str| NamedAllocator { object: object.into(), prefix: prefix.into() };
         assert_eq!(allocator("libpool.so"), Ok(named("libpool.so", "")));
         assert_eq!(allocator("/opt/libpool.so:pool_"), Ok(named("/opt/libpool.so", "pool_")));

@@ -1,4 +1,4 @@
-//! The log: warnings always, more where asked, on standard error between everything else.
+//! Log on standard error: warnings by default, more with -v.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use log::{Level, LevelFilter};
 
 use super::console::{Console, Style, paint};
 
-/// What is logged for so many `-v`.
+/// Returns the log level for a number of `-v`.
 fn filter(quiet: bool, verbose: u8) -> LevelFilter {
     match verbose {
         _ if quiet => LevelFilter::Error,
@@ -22,13 +22,13 @@ pub(super) fn start(console: &Console, quiet: bool, verbose: u8) {
     let outcome = env_logger::Builder::new()
         .filter_level(filter(quiet, verbose))
         .target(env_logger::Target::Pipe(Box::new(console.clone())))
-        .format(move |out, record| writeln!(out, "memtrace: {} {}", head(record.level(), colour), record.args()))
+        .format(move |out, record| writeln!(out, "memtrace: {} {}", level_label(record.level(), colour), record.args()))
         .try_init();
-    // A process has one log; whoever embeds memtrace may have set it up already, and keeps it.
+    // A process has one log, which an embedding application may have set up before.
     drop(outcome);
 }
 
-fn head(level: Level, colour: bool) -> String {
+fn level_label(level: Level, colour: bool) -> String {
     match level {
         Level::Error => paint("error:", Style::Bad, colour),
         Level::Warn => paint("warning:", Style::Doubtful, colour),

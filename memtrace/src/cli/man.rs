@@ -1,4 +1,4 @@
-//! The man page, from the same definition as help.
+//! Man page, from the same definition as help.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub(super) fn write(command: &Command, out: &mut dyn io::Write) -> io::Result<()
     examples().to_writer(out)
 }
 
-/// The lesser commands with their arguments, which have no pages of their own.
+/// Formats the subcommands with their arguments; they have no pages of their own.
 fn commands(command: &Command) -> Roff {
     let mut page = Roff::new();
     page.control("SH", ["COMMANDS"]);
@@ -53,7 +53,7 @@ fn commands(command: &Command) -> Roff {
 fn functions() -> Roff {
     let mut page = Roff::new();
     page.control("SH", ["FUNCTIONS"]);
-    page.text([roman("The calls that are followed: "), roman(help::functions()), roman(".")]);
+    page.text([roman("memtrace hooks: "), roman(help::functions()), roman(".")]);
     page
 }
 
@@ -73,9 +73,9 @@ fn exit_status() -> Roff {
 fn examples() -> Roff {
     let mut page = Roff::new();
     page.control("SH", ["EXAMPLES"]);
-    for (says, command) in help::EXAMPLES {
+    for (purpose, command) in help::EXAMPLES {
         page.control("TP", []);
-        page.text([roman(says)]);
+        page.text([roman(purpose)]);
         page.text([bold(command)]);
     }
     page

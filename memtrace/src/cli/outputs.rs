@@ -1,31 +1,31 @@
-//! Which files are written, and in which formats.
+//! Output files and their formats.
 
 use std::path::{Component, Path, PathBuf};
 
-use super::resolve::Contradiction;
+use super::conflict::ArgConflict;
 use crate::report::Format;
 use crate::session::{Destination, Output};
 
-/// Gives every output its format, by its extension or else by `format`, and refuses to write two over each other.
-pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, Contradiction> {
+/// Determines the format of every output by its extension or else by `format`. Refuses two outputs to the same file.
+pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
     if paths.is_empty() {
         let format = format.unwrap_or(Format::Svg);
         let file = PathBuf::from(format!("memtrace.{}", format.name()));
         return Ok(vec![Output { destination: Destination::File(file), format }]);
     }
-    // A --format that no output needs was meant for one that has another extension.
-    let needed = paths.iter().any(|path| told(path).is_none());
+    // A --format that no output needs was meant to overrule an extension.
+    let needed = paths.iter().any(|path| format_of(path).is_none());
     let outputs = paths
         .into_iter()
-        .map(|path| match (told(&path), format) {
-            (Some(told), Some(format)) if told != format && !needed => Err(overruled(&path, told, format)),
+        .map(|path| match (format_of(&path), format) {
+            (Some(own), Some(format)) if own != format && !needed => Err(extension_differs(&path, own, format)),
             (Some(format), _) | (None, Some(format)) => Ok(Output { destination: destination(path), format }),
-            (None, None) => Err(untold(&path)),
+            (None, None) => Err(no_format(&path)),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    for (place, output) in outputs.iter().enumerate() {
-        if outputs[..place].iter().any(|other| same(&other.destination, &output.destination)) {
-            return Err(twice(&output.destination));
+    for (index, output) in outputs.iter().enumerate() {
+        if outputs[..index].iter().any(|other| is_same(&other.destination, &output.destination)) {
+            return Err(duplicate(&output.destination));
         }
     }
     Ok(outputs)
@@ -39,14 +39,14 @@ fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The format that a path's extension tells.
-fn told(path: &Path) -> Option<Format> {
+/// Returns the format of a path's extension.
+fn format_of(path: &Path) -> Option<Format> {
     let extension = path.extension()?;
     Format::ALL.iter().copied().find(|format| extension.eq_ignore_ascii_case(format.name()))
 }
 
-/// Whether two outputs would be written over each other, as far as their paths tell without following links.
-fn same(one: &Destination, other: &Destination) -> bool {
+/// Returns true if two outputs have the same path, without following links.
+fn is_same(one: &Destination, other: &Destination) -> bool {
     let plain = |path: &Path| path.components().filter(|part| *part != Component::CurDir).collect::<PathBuf>();
     match (one, other) {
         (Destination::Stdout, Destination::Stdout) => true,
@@ -55,30 +55,30 @@ fn same(one: &Destination, other: &Destination) -> bool {
     }
 }
 
-fn overruled(path: &Path, told: Format, format: Format) -> Contradiction {
-    Contradiction::new(
+fn extension_differs(path: &Path, own: Format, format: Format) -> ArgConflict {
+    ArgConflict::new(
         format!("--format {} contradicts the extension of {}", format.name(), path.display()),
-        format!("leave out --format to write {}, or name the file *.{}", told.name(), format.name()),
+        format!("remove --format to write {}, or name the file *.{}", own.name(), format.name()),
     )
 }
 
-fn untold(path: &Path) -> Contradiction {
+fn no_format(path: &Path) -> ArgConflict {
     let names = Format::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
     if is_stdout(path) {
-        Contradiction::new("no format is given for standard output", format!("add --format with one of {names}"))
+        ArgConflict::new("no format is given for standard output", format!("add --format with one of {names}"))
     } else {
-        Contradiction::new(
-            format!("the extension of {} tells no format", path.display()),
-            format!("add --format with one of {names}, or use one of them as the extension"),
+        ArgConflict::new(
+            format!("the extension of {} is no known format", path.display()),
+            format!("add --format with one of {names}, or use one of these extensions"),
         )
     }
 }
 
-fn twice(destination: &Destination) -> Contradiction {
-    let remedy = "give each --output a file of its own";
+fn duplicate(destination: &Destination) -> ArgConflict {
+    let remedy = "give each --output another file";
     match destination {
-        Destination::Stdout => Contradiction::new("two outputs go to standard output", remedy),
-        Destination::File(path) => Contradiction::new(format!("two outputs go to {}", path.display()), remedy),
+        Destination::Stdout => ArgConflict::new("two outputs go to standard output", remedy),
+        Destination::File(path) => ArgConflict::new(format!("two outputs go to {}", path.display()), remedy),
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
         };
         resolve(paths.iter().map(PathBuf::from).collect(), format)
             .map(|outputs| outputs.into_iter().map(show).collect())
-            .map_err(|contradiction| contradiction.message)
+            .map_err(|conflict| conflict.message)
     }
 
     fn one(path: &str, format: Format) -> Result<Vec<(String, Format)>, String> {
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn without_an_output_a_file_is_named_after_the_format() {
+    fn default_file_is_named_after_the_format() {
         assert_eq!(resolved(&[], None), one("memtrace.svg", Format::Svg));
         assert_eq!(resolved(&[], Some(Format::Json)), one("memtrace.json", Format::Json));
     }
 
     #[test]
-    fn the_extension_tells_the_format() {
+    fn extension_determines_the_format() {
         assert_eq!(resolved(&["a.svg"], None), one("a.svg", Format::Svg));
         assert_eq!(resolved(&["/tmp/b.c/a.folded"], None), one("/tmp/b.c/a.folded", Format::Folded));
         assert_eq!(resolved(&["a.JSON"], None), one("a.JSON", Format::Json));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn format_tells_what_the_extension_does_not() {
+    fn format_applies_to_unknown_extensions() {
         assert_eq!(resolved(&["a.out"], Some(Format::Text)), one("a.out", Format::Text));
         assert_eq!(resolved(&["-"], Some(Format::Folded)), one("-", Format::Folded));
         assert_eq!(
@@ -125,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_nothing_tells_is_asked_for() {
-        assert_eq!(resolved(&["a.out"], None), Err("the extension of a.out tells no format".into()));
+    fn missing_format_is_refused() {
+        assert_eq!(resolved(&["a.out"], None), Err("the extension of a.out is no known format".into()));
         assert_eq!(resolved(&[".svg"], None), Err("the extension of .svg tells no format".into()));
         assert_eq!(resolved(&["a.svg", "-"], None), Err("no format is given for standard output".into()));
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_outputs_are_written_over_each_other() {
+    fn two_outputs_to_one_file_are_refused() {
         assert_eq!(resolved(&["a.svg", "b.svg", "./a.svg"], None), Err("two outputs go to ./a.svg".into()));
         assert_eq!(resolved(&["d//a.svg", "d/./a.svg"], None), Err("two outputs go to d/./a.svg".into()));
         assert_eq!(resolved(&["-", "-"], Some(Format::Svg)), Err("two outputs go to standard output".into()));

@@ -1,12 +1,12 @@
-//! The line that tells how far a run has come.
+//! Progress line of a run.
 
 use std::time::Duration;
 
 use crate::model::{Bytes, format};
 
-/// Tells how far a run has come, in at most `width` columns.
+/// Formats the progress in at most `width` columns.
 ///
-/// Where the width does not hold all of it, the rate of events goes first, then the time.
+/// If the line is too long, it omits the event rate, then the time.
 pub(super) fn line(elapsed: Duration, live: Bytes, events_per_s: f64, lost: u64, width: usize) -> String {
     let elapsed = format::clock(elapsed);
     let live = format!("{live} live");
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_time_live_bytes_rate_and_losses() {
+    fn line_shows_time_live_bytes_rate_and_losses() {
         let shown = |width| line(Duration::from_millis(83_900), Bytes(3 << 20), 41_234.0, 2, width);
         assert_eq!(shown(80), "1:23  3.00 MiB live  41.2k events/s  2 lost");
         assert_eq!(shown(43), "1:23  3.00 MiB live  41.2k events/s  2 lost");

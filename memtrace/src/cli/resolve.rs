@@ -1,169 +1,165 @@
-//! Arguments held against each other: from what was given to what is to be done.
+//! Configuration of a run from its arguments, whose combination is checked.
 
 use std::num::NonZeroU32;
 
-use super::args::Trace;
-use super::{choices, events, outputs};
+use super::args::TraceArgs;
+use super::conflict::ArgConflict;
+use super::{events, outputs};
 use crate::model::format;
-use crate::model::{Bytes, Metric};
+use crate::model::{Bytes, FilterRule, Metric, ProcessAttribute};
 use crate::session::{Config, Target, UserHooks};
 
-/// The largest ring: the size of a map is 32 bits wide (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
+/// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
 /// The smallest ring: one page.
 const SMALLEST_RING: Bytes = Bytes(4096);
 
-/// Arguments that are each right and cannot be together, or that are not enough.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Contradiction {
-    /// What is wrong.
-    pub(super) message: String,
-    /// What to do about it.
-    pub(super) remedy: String,
-}
-
-impl Contradiction {
-    pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { message: message.into(), remedy: remedy.into() }
+/// Returns the configuration of a run.
+pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
+    sizes(&args)?;
+    ages(&args)?;
+    let shards = shards(&args)?;
+    ring_size(args.ring_size)?;
+    if args.max_live == 0 {
+        return Err(ArgConflict::new("--max-live 0 allows no block", "give at least 1, as in 32M"));
     }
-}
-
-/// Turns arguments into a run's configuration.
-pub(super) fn config(given: Trace) -> Result<Config, Contradiction> {
-    sizes(&given)?;
-    ages(&given)?;
-    let shards = shards(&given)?;
-    ring_size(given.ring_size)?;
-    if given.max_live == 0 {
-        return Err(Contradiction::new("--max-live 0 leaves no room for any block", "give at least 1, as in 32M"));
-    }
-    let target = target(&given)?;
-    let events = events::resolve(&given)?;
+    let target = target(&args)?;
+    let events = events::resolve(&args)?;
     Ok(Config {
-        metric: events::metric(&given, &events),
-        page_sample: events::page_sample(&given),
+        metric: events::metric(&args, &events),
+        page_sample: events::page_sample(&args),
         events,
-        outputs: outputs::resolve(given.outputs, given.format)?,
+        outputs: outputs::resolve(args.outputs, args.format)?,
         target,
-        duration: given.duration,
-        by: given.by,
-        min_size: given.min_size,
-        max_size: given.max_size,
-        older: given.older,
-        top: given.top,
-        max_depth: given.max_depth,
+        duration: args.duration,
+        by: args.by,
+        min_size: args.min_size,
+        max_size: args.max_size,
+        older: args.older,
+        top: args.top,
+        max_depth: args.max_depth,
         shards,
-        ring_size: given.ring_size,
-        probe_site: given.probe_site,
-        user_hooks: UserHooks { allocators: given.allocators, hooks: given.hooks },
-        max_live: given.max_live,
-        max_overhead: given.max_overhead,
-        quiet: given.quiet,
+        ring_size: args.ring_size,
+        probe_site: args.probe_site,
+        user_hooks: UserHooks { allocators: args.allocators, hooks: args.hooks },
+        max_live: args.max_live,
+        max_overhead: args.max_overhead,
+        quiet: args.quiet,
     })
 }
 
-fn target(given: &Trace) -> Result<Target, Contradiction> {
-    let choices = choices::given(given);
-    let selects = !choices.is_empty();
-    if given.exit_code && given.command.is_empty() {
-        return Err(Contradiction::new(
-            "--exit-code passes on a command's exit code, and no command is given",
-            "leave it out, or give a command: `memtrace --exit-code -- CMD ARGS`",
+fn target(args: &TraceArgs) -> Result<Target, ArgConflict> {
+    let rules = filter_rules(args);
+    let selects = !rules.is_empty();
+    if args.exit_code && args.command.is_empty() {
+        return Err(ArgConflict::new(
+            "--exit-code needs a command",
+            "remove it, or give a command: `memtrace --exit-code -- CMD ARGS`",
         ));
     }
-    match (given.pids.is_empty(), given.command.is_empty()) {
-        (false, false) => Err(Contradiction::new(
+    match (args.pids.is_empty(), args.command.is_empty()) {
+        (false, false) => Err(ArgConflict::new(
             "both --pid and a command are given",
-            "trace either running processes or a command; two memtraces may run at once",
+            "trace either running processes or a command; two instances of memtrace may run at the same time",
         )),
-        (false, true) | (true, false) if selects => Err(Contradiction::new(
-            "processes are named, and chosen by what they are as well",
+        (false, true) | (true, false) if selects => Err(ArgConflict::new(
+            "--pid or a command is given together with a process filter",
             "give either --pid or a command, or --comm, --exe, --cgroup, --user and --exclude",
         )),
-        (true, true) if given.children || given.no_children => Err(Contradiction::new(
-            "--children and --no-children are about the processes that --pid's or a command's start",
-            "leave it out: whoever fits is traced, whoever started it",
+        (true, true) if args.children || args.no_children => Err(ArgConflict::new(
+            "--children and --no-children need --pid or a command",
+            "remove it: every process that matches the filter is traced, whatever its parent",
         )),
-        (true, true) => Ok(Target::Selected(choices)),
+        (true, true) => Ok(Target::Selected(rules)),
         (false, true) => {
-            let mut pids = Vec::with_capacity(given.pids.len());
-            for &pid in &given.pids {
+            let mut pids = Vec::with_capacity(args.pids.len());
+            for &pid in &args.pids {
                 if !pids.contains(&pid) {
                     pids.push(pid);
                 }
             }
-            Ok(Target::Pids { pids, children: given.children })
+            Ok(Target::Pids { pids, children: args.children })
         }
         (true, false) => Ok(Target::Command {
-            argv: given.command.clone(),
-            pass_exit_code: given.exit_code,
-            children: !given.no_children,
+            argv: args.command.clone(),
+            pass_exit_code: args.exit_code,
+            children: !args.no_children,
         }),
     }
 }
 
-fn sizes(given: &Trace) -> Result<(), Contradiction> {
-    match (given.min_size, given.max_size) {
-        (Some(min), Some(max)) if min > max => Err(Contradiction::new(
+/// Returns the rules of all options that select processes.
+fn filter_rules(args: &TraceArgs) -> Vec<FilterRule> {
+    let include = |attribute| FilterRule { attribute, exclude: false };
+    let comms = args.comms.iter().cloned().map(ProcessAttribute::Comm);
+    let exes = args.exes.iter().cloned().map(ProcessAttribute::Exe);
+    let cgroups = args.cgroups.iter().cloned().map(ProcessAttribute::Cgroup);
+    let users = args.users.iter().cloned().map(ProcessAttribute::User);
+    comms.chain(exes).chain(cgroups).chain(users).map(include).chain(args.exclude.iter().cloned()).collect()
+}
+
+fn sizes(args: &TraceArgs) -> Result<(), ArgConflict> {
+    match (args.min_size, args.max_size) {
+        (Some(min), Some(max)) if min > max => Err(ArgConflict::new(
             format!(
-                "--min-size {} is more than --max-size {}, which leaves nothing to trace",
+                "--min-size {} is more than --max-size {}, which matches no allocation",
                 format::size_argument(min.0),
                 format::size_argument(max.0)
             ),
-            "swap them, or leave one out",
+            "swap them, or remove one",
         )),
         _ => Ok(()),
     }
 }
 
-fn ages(given: &Trace) -> Result<(), Contradiction> {
-    if given.duration.is_some_and(|duration| duration.is_zero()) {
-        return Err(Contradiction::new("--duration 0s leaves no time to trace", "give a longer one, as in 30s"));
+fn ages(args: &TraceArgs) -> Result<(), ArgConflict> {
+    if args.duration.is_some_and(|duration| duration.is_zero()) {
+        return Err(ArgConflict::new("--duration 0s traces nothing", "give a longer one, as in 30s"));
     }
-    let Some(older) = given.older else { return Ok(()) };
+    let Some(older) = args.older else { return Ok(()) };
     let shown = format::duration_argument(older);
-    let metric = given.metric.unwrap_or_default();
-    match given.duration {
-        _ if !matches!(metric, Metric::LiveBytes | Metric::LiveCount) => Err(Contradiction::new(
-            format!("--older {shown} asks for what is live, and --metric {} for what is not only", metric.name()),
-            "leave out --older, or use --metric live-bytes or live-count",
+    let metric = args.metric.unwrap_or_default();
+    match args.duration {
+        _ if !matches!(metric, Metric::LiveBytes | Metric::LiveCount) => Err(ArgConflict::new(
+            format!("--older {shown} applies to live blocks, and --metric {} counts others too", metric.name()),
+            "remove --older, or use --metric live-bytes or live-count",
         )),
-        Some(duration) if older > duration => Err(Contradiction::new(
+        Some(duration) if older > duration => Err(ArgConflict::new(
             format!(
-                "--older {shown} is longer than --duration {}, and no block can be older than the trace",
+                "--older {shown} is longer than --duration {}, but no block is older than the trace",
                 format::duration_argument(duration)
             ),
-            "give a longer --duration, or a shorter --older",
+            "increase --duration, or reduce --older",
         )),
         _ => Ok(()),
     }
 }
 
-/// The peak of parts is not the sum of their peaks, so that a single shard must see all of them.
-fn shards(given: &Trace) -> Result<Option<NonZeroU32>, Contradiction> {
-    let shards = given.shards.and_then(NonZeroU32::new);
+/// The high-water mark of a process is not the sum of those of its shards, so a single shard has to count all events.
+fn shards(args: &TraceArgs) -> Result<Option<NonZeroU32>, ArgConflict> {
+    let shards = args.shards.and_then(NonZeroU32::new);
     match shards {
-        Some(shards) if given.metric == Some(Metric::PeakBytes) && shards > NonZeroU32::MIN => Err(Contradiction::new(
-            format!("--metric peak-bytes takes a single shard, and --shards {shards} asks for more"),
-            "leave out --shards, or give --shards 1",
+        Some(shards) if args.metric == Some(Metric::PeakBytes) && shards > NonZeroU32::MIN => Err(ArgConflict::new(
+            format!("--metric peak-bytes needs a single shard, but --shards is {shards}"),
+            "remove --shards, or give --shards 1",
         )),
-        None if given.metric == Some(Metric::PeakBytes) => Ok(Some(NonZeroU32::MIN)),
+        None if args.metric == Some(Metric::PeakBytes) => Ok(Some(NonZeroU32::MIN)),
         _ => Ok(shards),
     }
 }
 
-fn ring_size(size: Bytes) -> Result<(), Contradiction> {
+fn ring_size(size: Bytes) -> Result<(), ArgConflict> {
     let shown = format::size_argument(size.0);
     if !(SMALLEST_RING..=LARGEST_RING).contains(&size) {
-        return Err(Contradiction::new(
+        return Err(ArgConflict::new(
             format!("--ring-size {shown} is not between 4KiB and 2GiB"),
-            "give a power of two in between, as in 16MiB",
+            "give a power of two in this range, as in 16MiB",
         ));
     }
     if !size.0.is_power_of_two() {
         let above = size.0.next_power_of_two();
-        return Err(Contradiction::new(
-            format!("--ring-size {shown} is not a power of two, as the kernel asks of a ring"),
+        return Err(ArgConflict::new(
+            format!("--ring-size {shown} is not a power of two"),
             format!("give {} or {}", format::size_argument(above / 2), format::size_argument(above)),
         ));
     }
@@ -178,14 +174,14 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::{EventClass, FilterRule, GroupBy, Pid, ProcessAttribute};
+    use crate::model::{EventClass, GroupBy, Pid};
     use crate::report::Format;
     use crate::session::{Destination, Output, ProbeSite};
 
     fn resolved(line: &str) -> Result<Config, String> {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());
-        let given = Arguments::try_parse_from(words).expect("each argument is right by itself");
-        config(given.trace).map_err(|contradiction| contradiction.message)
+        let arguments = Arguments::try_parse_from(words).expect("each argument is valid");
+        config(arguments.trace).map_err(|conflict| conflict.message)
     }
 
     fn refused(line: &str) -> String {
@@ -193,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_these() {
+    fn defaults_are_these() {
         let expected = Config {
             user_hooks: UserHooks::default(),
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_given_arrives() {
+    fn every_argument_reaches_the_configuration() {
         let expected = Config {
             user_hooks: UserHooks::default(),
             target: Target::Command {
@@ -255,32 +251,32 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_of_target_is_given_or_all_are_traced() {
+    fn target_is_of_one_kind_or_all_processes() {
         let target = |line: &str| resolved(line).map(|config| config.target);
         assert_eq!(target(""), Ok(Target::Selected(vec![])));
-        let choice = |attribute, exclude| FilterRule { attribute, exclude };
-        let chosen = vec![
-            choice(ProcessAttribute::Comm(String::from("nginx")), false),
-            choice(ProcessAttribute::User(String::from("www-data")), false),
-            choice(ProcessAttribute::Pid(Pid(9)), true),
+        let rule = |attribute, exclude| FilterRule { attribute, exclude };
+        let rules = vec![
+            rule(ProcessAttribute::Comm(String::from("nginx")), false),
+            rule(ProcessAttribute::User(String::from("www-data")), false),
+            rule(ProcessAttribute::Pid(Pid(9)), true),
         ];
-        assert_eq!(target("--user www-data --exclude pid=9 --comm nginx"), Ok(Target::Selected(chosen)));
-        assert!(refused("--exit-code").starts_with("--exit-code passes on a command's exit code"));
-        assert!(refused("--pid 1 --comm bash").starts_with("processes are named, and chosen"));
-        assert!(refused("--exclude pid=1 -- ls").starts_with("processes are named, and chosen"));
-        assert!(refused("--children").starts_with("--children and --no-children are about"));
+        assert_eq!(target("--user www-data --exclude pid=9 --comm nginx"), Ok(Target::Selected(rules)));
+        assert!(refused("--exit-code").starts_with("--exit-code needs a command"));
+        assert!(refused("--pid 1 --comm bash").starts_with("--pid or a command is given together"));
+        assert!(refused("--exclude pid=1 -- ls").starts_with("--pid or a command is given together"));
+        assert!(refused("--children").starts_with("--children and --no-children need"));
         assert_eq!(refused("--pid 1 -- ls"), "both --pid and a command are given");
-        assert!(refused("--pid 1 --exit-code").starts_with("--exit-code passes on a command's exit code"));
+        assert!(refused("--pid 1 --exit-code").starts_with("--exit-code needs a command"));
     }
 
     #[test]
-    fn a_pid_given_twice_is_traced_once() {
+    fn pid_given_twice_is_traced_once() {
         let target = resolved("-p 7 -p 9 --pid 7").map(|config| config.target);
         assert_eq!(target, Ok(Target::Pids { pids: vec![Pid(7), Pid(9)], children: false }));
     }
 
     #[test]
-    fn a_command_s_children_are_traced_and_others_only_where_asked() {
+    fn children_are_traced_by_default_for_commands_only() {
         let children = |line: &str| match resolved(line).map(|config| config.target) {
             Ok(Target::Pids { children, .. } | Target::Command { children, .. }) => children,
             other => panic!("{other:?}"),
@@ -290,50 +286,50 @@ mod tests {
     }
 
     #[test]
-    fn contradictory_sizes_and_ages_are_refused() {
+    fn conflicting_sizes_and_ages_are_refused() {
         assert_eq!(
             refused("-p 1 --min-size 2k --max-size 1000"),
-            "--min-size 2KiB is more than --max-size 1000, which leaves nothing to trace"
+            "--min-size 2KiB is more than --max-size 1000, which matches no allocation"
         );
         assert!(resolved("-p 1 --min-size 1k --max-size 1024").is_ok());
         assert!(refused("-p 1 --older 1m -d 59s").starts_with("--older 1m is longer than --duration 59s"));
         assert!(resolved("-p 1 --older 1m -d 1m").is_ok());
         assert!(resolved("-p 1 --older 1m").is_ok());
-        assert_eq!(refused("-p 1 -d 0s"), "--duration 0s leaves no time to trace");
+        assert_eq!(refused("-p 1 -d 0s"), "--duration 0s traces nothing");
         for metric in ["alloc-bytes", "alloc-count", "peak-bytes"] {
             let message = refused(&format!("-p 1 --older 5s -m {metric}"));
-            assert!(message.starts_with("--older 5s asks for what is live"), "{message}");
+            assert!(message.starts_with("--older 5s applies to live blocks"), "{message}");
             assert!(message.contains(metric), "{message}");
         }
     }
 
     #[test]
-    fn a_peak_takes_exactly_one_shard() {
+    fn peak_needs_exactly_one_shard() {
         let shards = |line: &str| resolved(line).map(|config| config.shards.map(NonZeroU32::get));
         assert_eq!(shards("-p 1 -m peak-bytes"), Ok(Some(1)));
         assert_eq!(shards("-p 1 -m peak-bytes --shards 1"), Ok(Some(1)));
         assert_eq!(shards("-p 1 --shards 2"), Ok(Some(2)));
-        assert!(refused("-p 1 -m peak-bytes --shards 2").starts_with("--metric peak-bytes takes a single shard"));
+        assert!(refused("-p 1 -m peak-bytes --shards 2").starts_with("--metric peak-bytes needs a single shard"));
     }
 
     #[test]
-    fn a_ring_is_a_power_of_two_within_bounds() {
+    fn ring_is_a_power_of_two_within_bounds() {
         for size in ["4096", "64KiB", "2GiB"] {
             assert!(resolved(&format!("-p 1 --ring-size {size}")).is_ok(), "{size}");
         }
         for size in ["0", "2048", "4GiB", "16777216T"] {
             let words = ["memtrace", "-p", "1", "--ring-size", size];
-            let outcome = Arguments::try_parse_from(words).map(|given| config(given.trace));
+            let outcome = Arguments::try_parse_from(words).map(|arguments| config(arguments.trace));
             assert!(!matches!(outcome, Ok(Ok(_))), "{size}");
         }
-        let given = Arguments::try_parse_from(["memtrace", "-p", "1", "--ring-size", "5000"]).expect("a size");
-        let contradiction = config(given.trace).expect_err("5000 is no power of two");
-        assert_eq!(contradiction.message, "--ring-size 5000 is not a power of two, as the kernel asks of a ring");
-        assert_eq!(contradiction.remedy, "give 4KiB or 8KiB");
+        let arguments = Arguments::try_parse_from(["memtrace", "-p", "1", "--ring-size", "5000"]).expect("a size");
+        let conflict = config(arguments.trace).expect_err("5000 is not a power of two");
+        assert_eq!(conflict.message, "--ring-size 5000 is not a power of two");
+        assert_eq!(conflict.remedy, "give 4KiB or 8KiB");
     }
 
     #[test]
-    fn books_have_room_for_a_block() {
-        assert_eq!(refused("-p 1 --max-live 0"), "--max-live 0 leaves no room for any block");
+    fn at_least_one_live_block_is_kept() {
+        assert_eq!(refused("-p 1 --max-live 0"), "--max-live 0 allows no block");
     }
 }

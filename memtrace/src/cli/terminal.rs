@@ -1,13 +1,13 @@
-//! Shows a run on standard error while it goes on.
+//! Display of a run on standard error.
 
 use super::console::{Console, Style, paint};
 use super::progress;
 use crate::session::{Observer, Progress};
 
-/// The columns of a terminal that does not tell how many it has.
+/// Width of a terminal of unknown width.
 const COLUMNS: usize = 80;
 
-/// Shows a run on standard error: progress only to a person, and nothing but `attached` when quiet.
+/// Shows a run on standard error: progress only on a terminal, and only `attached` if quiet.
 pub(super) struct Terminal {
     console: Console,
     quiet: bool,
@@ -20,8 +20,8 @@ impl Terminal {
 }
 
 impl Observer for Terminal {
-    fn attached(&mut self, what: &str) {
-        self.console.line(&format!("attached {what}"));
+    fn attached(&mut self, description: &str) {
+        self.console.line(&format!("attached {description}"));
     }
 
     fn progress(&mut self, progress: &Progress) {
@@ -36,7 +36,7 @@ impl Observer for Terminal {
 
     fn detaching(&mut self, removed: usize, total: usize) {
         if !self.quiet && self.console.is_terminal() {
-            self.console.status(&format!("detaching, {removed} of {total}; Ctrl-C not to wait"));
+            self.console.status(&format!("detaching, {removed} of {total}; Ctrl-C to stop waiting"));
         }
     }
 
@@ -54,10 +54,10 @@ impl Observer for Terminal {
     }
 }
 
-/// How many columns the terminal behind standard error has.
+/// Returns the width of the terminal of standard error.
 fn columns() -> Option<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes a `winsize` through the pointer, which is to one, and keeps nothing (ioctl_tty(2)).
+    // SAFETY: TIOCGWINSZ writes a `winsize` through the pointer, which is to one, and does not keep it (ioctl_tty(2)).
     let status = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) };
     (status == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
@@ -88,19 +88,19 @@ mod tests {
     }
 
     #[test]
-    fn a_person_sees_progress() {
+    fn terminal_shows_progress() {
         let expected = "attached to pid 7\n\r0:05  17 B live  2 events/s  0 lost\x1b[K\r\x1b[Kmemtrace: wrote \
-                        memtrace.svg\n17 B live\n\rdetaching, 3 of 12; Ctrl-C not to wait\x1b[K";
+                        memtrace.svg\n17 B live\n\rdetaching, 3 of 12; Ctrl-C to stop waiting\x1b[K";
         assert_eq!(shown(true, false), expected);
     }
 
     #[test]
-    fn a_file_gets_no_progress() {
+    fn file_gets_no_progress() {
         assert_eq!(shown(false, false), "attached to pid 7\nmemtrace: wrote memtrace.svg\n17 B live\n");
     }
 
     #[test]
-    fn quiet_leaves_the_line_that_scripts_wait_for() {
+    fn quiet_leaves_the_attached_line() {
         assert_eq!(shown(true, true), "attached to pid 7\n");
         assert_eq!(shown(false, true), "attached to pid 7\n");
     }

@@ -1,6 +1,6 @@
-//! Durations, sizes and counts as people write them.
+//! Parsers of durations, sizes and counts.
 //!
-//! A number that could be read in two ways is refused, and the refusal shows how to write what was meant.
+//! Ambiguous numbers are refused with an example.
 
 use std::time::Duration;
 
@@ -11,18 +11,20 @@ use crate::session::Percent;
 /// Units of a count, from large to small.
 const COUNT: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
 
-/// Reads a duration: `500ms`, `30s`, `5m`, `2h`, `1h30m`.
+/// Parses a duration: `500ms`, `30s`, `5m`, `2h`, `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut total = 0u64;
     let mut smallest = u64::MAX;
     while !rest.is_empty() || smallest == u64::MAX {
-        let (number, unit, behind) = split(rest);
+        let (number, unit, rest_after) = split(rest);
         if number.is_empty() {
             return Err(not_a_number(rest, "30s, 500ms or 1h30m"));
         }
-        if unit.is_empty() && behind.starts_with(['.', ',']) {
-            return Err("fractions are not read; write 500ms for half a second, 1m30s for a minute and a half".into());
+        if unit.is_empty() && rest_after.starts_with(['.', ',']) {
+            return Err(
+                "fractions are not supported; write 500ms for half a second, 1m30s for a minute and a half".into()
+            );
         }
         if unit.is_empty() {
             return Err(format!("a unit is missing; write {number}s for seconds, {number}ms, {number}m or {number}h"));
@@ -34,33 +36,33 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
             return Err("units go from large to small, each once, as in 1h30m".into());
         }
         let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
-        total = part.and_then(|part| total.checked_add(part)).ok_or("this is longer than can be counted")?;
+        total = part.and_then(|part| total.checked_add(part)).ok_or("this is too long")?;
         smallest = scale;
-        rest = behind;
+        rest = rest_after;
     }
     Ok(Duration::from_millis(total))
 }
 
-/// Reads a share of a hundred: `10%` or `10`.
+/// Parses a share of a hundred: `10%` or `10`.
 pub(super) fn percent(text: &str) -> Result<Percent, String> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
-        Ok(0) => Err("no tracing is for nothing; give at least 1%".into()),
+        Ok(0) => Err("tracing always costs something; give at least 1%".into()),
         Ok(number) => Ok(Percent(number)),
         Err(_) => Err(not_a_number(text, "10%")),
     }
 }
 
-/// Reads a size: `4096`, `64k`, `64KiB`, `1M`, `2GiB`. Units are powers of 1024.
+/// Parses a size: `4096`, `64k`, `64KiB`, `1M`, `2GiB`. Units are powers of 1024.
 pub(super) fn size(text: &str) -> Result<Bytes, String> {
-    let (number, unit, behind) = split(text);
+    let (number, unit, rest_after) = split(text);
     if number.is_empty() {
         return Err(not_a_number(text, "4096, 64KiB or 1M"));
     }
-    if behind.starts_with(['.', ',']) {
-        return Err("fractions are not read; write 1536k for one and a half MiB".into());
+    if rest_after.starts_with(['.', ',']) {
+        return Err("fractions are not supported; write 1536k for one and a half MiB".into());
     }
     let plain = unit.to_ascii_lowercase();
-    let scale = match (plain.as_str(), behind) {
+    let scale = match (plain.as_str(), rest_after) {
         ("", "") => Some(1),
         (_, "") => SIZE_UNITS
             .iter()
@@ -69,35 +71,39 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
         _ => None,
     };
     let Some(scale) = scale else {
-        let decimal = matches!(plain.as_str(), "kb" | "mb" | "gb" | "tb");
-        return Err(if decimal && behind.is_empty() {
+        let is_decimal = matches!(plain.as_str(), "kb" | "mb" | "gb" | "tb");
+        return Err(if is_decimal && rest_after.is_empty() {
             let initial = &unit[..1];
             format!(
                 "'{unit}' may mean powers of 1000 or of 1024; write {number}{initial}iB or {number}{initial} for 1024"
             )
         } else {
-            format!("'{unit}{behind}' is not a unit of size; write k, M, G or T, as in 64k or 64KiB, or plain bytes")
+            format!(
+                "'{unit}{rest_after}' is not a unit of size; write k, M, G or T, as in 64k or 64KiB, or plain bytes"
+            )
         });
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
-    bytes.map(Bytes).ok_or_else(|| "this is more than can be counted".into())
+    bytes.map(Bytes).ok_or_else(|| "this is too large".into())
 }
 
-/// Reads a count of things: `500000`, `64k`, `32M`. Units are powers of 1000.
+/// Parses a count of things: `500000`, `64k`, `32M`. Units are powers of 1000.
 pub(super) fn count(text: &str) -> Result<u64, String> {
-    let (number, unit, behind) = split(text);
+    let (number, unit, rest_after) = split(text);
     if number.is_empty() {
         return Err(not_a_number(text, "500000, 64k or 32M"));
     }
-    let known = COUNT.iter().find(|(name, _)| unit == *name).map(|unit| unit.1);
-    let Some(scale) = known.or(unit.is_empty().then_some(1)).filter(|_| behind.is_empty()) else {
-        return Err(format!("'{unit}{behind}' is not a unit of a count; write k, M or G, as in 32M for 32 million"));
+    let scale = COUNT.iter().find(|(name, _)| unit == *name).map(|unit| unit.1);
+    let Some(scale) = scale.or(unit.is_empty().then_some(1)).filter(|_| rest_after.is_empty()) else {
+        return Err(format!(
+            "'{unit}{rest_after}' is not a unit of a count; write k, M or G, as in 32M for 32 million"
+        ));
     };
     let count = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
-    count.ok_or_else(|| "this is more than can be counted".into())
+    count.ok_or_else(|| "this is too large".into())
 }
 
-/// Reads a process' pid.
+/// Parses a process' pid.
 pub(super) fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
         Ok(0) => Err("no process has pid 0; give the pid of a running one, as in --pid 4711".into()),
@@ -106,16 +112,16 @@ pub(super) fn pid(text: &str) -> Result<Pid, String> {
     }
 }
 
-/// The digits that `text` begins with, the letters behind them, and the rest.
+/// Splits `text` into leading digits, the letters after them, and the rest.
 fn split(text: &str) -> (&str, &str, &str) {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (number, behind) = text.split_at(digits);
-    let letters = behind.find(|letter: char| !letter.is_alphabetic()).unwrap_or(behind.len());
-    let (unit, behind) = behind.split_at(letters);
-    (number, unit, behind)
+    let (number, rest_after) = text.split_at(digits);
+    let letters = rest_after.find(|letter: char| !letter.is_alphabetic()).unwrap_or(rest_after.len());
+    let (unit, rest_after) = rest_after.split_at(letters);
+    (number, unit, rest_after)
 }
 
-/// Whether `unit` is the first letter of `name`, a unit of more letters than one.
+/// Returns true if `unit` is the first letter of `name`, a unit of several letters.
 fn is_initial(unit: &str, name: &str) -> bool {
     name.len() > 1 && unit.len() == 1 && name.to_ascii_lowercase().starts_with(unit)
 }
@@ -136,7 +142,7 @@ mod tests {
     use crate::model::format;
 
     #[test]
-    fn durations_are_read_in_every_unit_and_joined() {
+    fn durations_have_any_units() {
         let millis = |text| duration(text).map(|duration| duration.as_millis());
         assert_eq!(millis("500ms"), Ok(500));
         assert_eq!(millis("30s"), Ok(30_000));
@@ -149,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_that_is_not_plain_is_refused_with_an_example() {
+    fn malformed_duration_is_refused_with_an_example() {
         let refused = |text| duration(text).expect_err(text);
         assert_eq!(refused("30"), "a unit is missing; write 30s for seconds, 30ms, 30m or 30h");
         assert_eq!(refused("1h30"), "a unit is missing; write 30s for seconds, 30ms, 30m or 30h");
@@ -157,18 +163,18 @@ mod tests {
         assert_eq!(refused("s"), "a number is missing before 's'; write for example 30s, 500ms or 1h30m");
         assert_eq!(refused("-5s"), "a number is missing before '-5s'; write for example 30s, 500ms or 1h30m");
         assert_eq!(refused("5s "), "a number is missing before ' '; write for example 30s, 500ms or 1h30m");
-        assert!(refused("0.5s").starts_with("fractions are not read; write 500ms"));
+        assert!(refused("0.5s").starts_with("fractions are not supported; write 500ms"));
         assert_eq!(refused("3w"), "'w' is not a unit of time; write ms, s, m, h or d, as in 30s or 1h30m");
         assert!(refused("3µs").starts_with("'µs' is not a unit of time"));
         assert_eq!(refused("30m1h"), "units go from large to small, each once, as in 1h30m");
         assert_eq!(refused("1m1m"), "units go from large to small, each once, as in 1h30m");
-        assert_eq!(refused("99999999999999999999s"), "this is longer than can be counted");
-        assert_eq!(refused("18446744073709551615s"), "this is longer than can be counted");
-        assert_eq!(refused("213503982334d99999999ms"), "this is longer than can be counted");
+        assert_eq!(refused("99999999999999999999s"), "this is too long");
+        assert_eq!(refused("18446744073709551615s"), "this is too long");
+        assert_eq!(refused("213503982334d99999999ms"), "this is too long");
     }
 
     #[test]
-    fn sizes_are_binary_in_either_spelling() {
+    fn size_units_are_binary() {
         let bytes = |text| size(text).map(|size| size.0);
         assert_eq!(bytes("4096"), Ok(4096));
         assert_eq!(bytes("17B"), Ok(17));
@@ -182,22 +188,22 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_is_not_plain_is_refused_with_an_example() {
+    fn malformed_size_is_refused_with_an_example() {
         let refused = |text| size(text).expect_err(text);
         assert_eq!(refused(""), "a number is missing; write for example 4096, 64KiB or 1M");
         assert_eq!(refused("big"), "a number is missing before 'big'; write for example 4096, 64KiB or 1M");
         assert_eq!(refused("64KB"), "'KB' may mean powers of 1000 or of 1024; write 64KiB or 64K for 1024");
-        assert!(refused("1.5M").starts_with("fractions are not read; write 1536k"));
+        assert!(refused("1.5M").starts_with("fractions are not supported; write 1536k"));
         assert!(refused("64x").starts_with("'x' is not a unit of size; write k, M, G or T"));
         assert!(refused("64 k").starts_with("' k' is not a unit of size"));
         assert!(refused("64k2").starts_with("'k2' is not a unit of size"));
         assert!(refused("64é").starts_with("'é' is not a unit of size"));
-        assert_eq!(refused("16777216T"), "this is more than can be counted");
-        assert_eq!(refused("18446744073709551616"), "this is more than can be counted");
+        assert_eq!(refused("16777216T"), "this is too large");
+        assert_eq!(refused("18446744073709551616"), "this is too large");
     }
 
     #[test]
-    fn counts_are_decimal() {
+    fn count_units_are_decimal() {
         assert_eq!(count("500000"), Ok(500_000));
         assert_eq!(count("64k"), Ok(64_000));
         assert_eq!(count("32M"), Ok(32_000_000));
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn pid_0_is_no_process() {
+    fn pid_0_is_refused() {
         assert_eq!(pid("4711"), Ok(Pid(4711)));
         assert!(pid("0").is_err_and(|error| error.starts_with("no process has pid 0")));
         for text in ["", "-1", "1,2", "nginx", "4294967296"] {
@@ -224,13 +230,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_back(millis in 0..u64::MAX, bytes: u64) {
+        fn formatted_values_parse_to_themselves(millis in 0..u64::MAX, bytes: u64) {
             prop_assert_eq!(duration(&format::duration_argument(Duration::from_millis(millis))), Ok(Duration::from_millis(millis)));
             prop_assert_eq!(size(&format::size_argument(bytes)), Ok(Bytes(bytes)));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
+        fn any_text_is_parsed_or_refused(text in "\\PC*") {
             let _ = (duration(&text), size(&text), count(&text), pid(&text));
         }
     }

@@ -1,0 +1,80 @@
+//! Options with a fixed set of values.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use crate::model::{EventClass, GroupBy, Metric};
+use crate::report::Format;
+use crate::session::ProbeSite;
+
+pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
+    one_of(Format::ALL, |format| {
+        let help = match format {
+            Format::Svg => "an interactive flame graph",
+            Format::Folded => "folded stacks, one per line",
+            Format::Json => "all data, for scripts",
+            Format::Text => "a summary",
+        };
+        PossibleValue::new(format.name()).help(help)
+    })
+}
+
+/// Parses the formats of `memtrace explain`.
+pub(super) fn explain_formats() -> impl TypedValueParser<Value = Format> {
+    one_of(&[Format::Text, Format::Json], |format| {
+        let help = if *format == Format::Json { "all data, for scripts" } else { "a page of text" };
+        PossibleValue::new(format.name()).help(help)
+    })
+}
+
+pub(super) fn metrics() -> impl TypedValueParser<Value = Metric> {
+    one_of(Metric::ALL, |metric| {
+        let help = match metric {
+            Metric::LiveBytes => "bytes allocated and not freed; for page faults, resident bytes",
+            Metric::LiveCount => "blocks allocated and not freed; for page faults, resident pages",
+            Metric::AllocBytes => "bytes allocated, freed or not; for page faults, all bytes touched",
+            Metric::AllocCount => "blocks allocated, freed or not; for page faults, all pages touched",
+            Metric::PeakBytes => "live bytes at the process's high-water mark",
+            Metric::StallTime => "nanoseconds stalled on memory, for reclaim",
+            Metric::StallCount => "number of stalls on memory, for reclaim",
+        };
+        PossibleValue::new(metric.name()).help(help)
+    })
+}
+
+pub(super) fn event_classes() -> impl TypedValueParser<Value = EventClass> {
+    one_of(EventClass::ALL, |class| {
+        let facts = class.facts();
+        PossibleValue::new(facts.name).help(facts.help)
+    })
+}
+
+pub(super) fn group_keys() -> impl TypedValueParser<Value = GroupBy> {
+    one_of(GroupBy::ALL, |key| {
+        let help = match key {
+            GroupBy::Process => "process",
+            GroupBy::Cgroup => "control group, and so service or container",
+            GroupBy::User => "user",
+            GroupBy::Comm => "short name of the process",
+            GroupBy::Allocator => "allocator that returned the block",
+            GroupBy::Thread => "thread",
+            GroupBy::Memory => "kind of memory: heap, anonymous, file, stack, shmem; for page faults",
+        };
+        PossibleValue::new(key.name()).help(help)
+    })
+}
+
+pub(super) fn probe_sites() -> impl TypedValueParser<Value = ProbeSite> {
+    one_of(&[ProbeSite::Best, ProbeSite::Entry], |site| match site {
+        ProbeSite::Best => {
+            PossibleValue::new("best").help("the first instruction that the kernel emulates, if it sees every call")
+        }
+        ProbeSite::Entry => PossibleValue::new("entry").help("the first instruction"),
+    })
+}
+
+/// Parses one of `all` by the name that `show` gives it.
+fn one_of<T: Copy + Send + Sync>(all: &'static [T], show: fn(&T) -> PossibleValue) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.iter().map(show)).try_map(move |name| {
+        all.iter().copied().find(|value| show(value).get_name() == name).ok_or("this is not one of the possible values")
+    })
+}

@@ -1,0 +1,15 @@
+//! Conflict between arguments.
+
+/// Arguments that are valid one by one and cannot be combined, or that are incomplete.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ArgConflict {
+    pub(super) message: String,
+    /// Advice for the user.
+    pub(super) remedy: String,
+}
+
+impl ArgConflict {
+    pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { message: message.into(), remedy: remedy.into() }
+    }
+}
