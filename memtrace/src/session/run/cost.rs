@@ -8,7 +8,7 @@ use crate::model::{Bytes, Cost, Pid, ProgramCost};
 use crate::procfs;
 
 /// Returns the cost of the run so far.
-pub(super) fn so_far(events: u64, nested: u64, programs: &ProgramTime, allocations: u64) -> Cost {
+pub(super) fn cost_so_far(events: u64, nested: u64, programs: &ProgramTime, allocations: u64) -> Cost {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to a whole rusage.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };

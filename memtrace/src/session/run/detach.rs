@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::wait::{self, Signals};
+use super::wait::{Signals, wait_for_detach};
 use crate::kernel::{self, Probes};
 use crate::session::observer::Observer;
 
@@ -26,7 +26,7 @@ impl Detach {
     /// Waits until all are removed, or until a signal.
     pub(super) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
         let show = |detaching: &kernel::Detach| observer.detaching(detaching.removed(), detaching.total());
-        if wait::wait_for_detach(signals, &self.detaching, &self.removed, show).await {
+        if wait_for_detach(signals, &self.detaching, &self.removed, show).await {
             return;
         }
         let (removed, total) = (self.detaching.removed(), self.detaching.total());

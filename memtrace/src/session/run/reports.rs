@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::cost;
+use super::cost::cost_so_far;
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick};
 use crate::report;
@@ -92,7 +92,7 @@ impl FinishedTrace<'_> {
             filtered: if probes_allocators { self.counters.filtered } else { Default::default() },
             older: config.older.filter(|_| probes_allocators),
             notes: self.notes.to_vec(),
-            cost: cost::so_far(self.events, self.counters.nested, self.programs, hits),
+            cost: cost_so_far(self.events, self.counters.nested, self.programs, hits),
         }
     }
 }

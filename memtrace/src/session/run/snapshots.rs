@@ -8,7 +8,7 @@ use crate::session::track::ProcessTracker;
 ///
 /// The order matters: idle processes are added before metadata is read, and the page tables are compared with the totals of
 /// all processes.
-pub(super) fn complete(
+pub(super) fn complete_snapshots(
     mut snapshots: Snapshots,
     losses: &[&Losses],
     tracker: &mut ProcessTracker,

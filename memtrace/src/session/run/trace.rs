@@ -6,7 +6,7 @@ use super::detach::Detach;
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
 use super::setup::Setup;
-use super::snapshots;
+use super::snapshots::complete_snapshots;
 use super::wait::{Due, WakeupSources};
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
@@ -242,7 +242,7 @@ impl Trace {
         let is_selected = |tracker: &ProcessTracker, pid| is_selected(&self.filter, tracker, pid);
         let tracker = &mut self.tracker;
         let snapshots =
-            snapshots::complete(snapshots, &losses, tracker, self.pages.as_ref(), self.start_tick, &is_selected);
+            complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), self.start_tick, &is_selected);
         self.probes.merge(self.own_probes);
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = Detach::start(self.probes);
