@@ -1,25 +1,25 @@
-//! Which instruction of a function the probe goes to.
+//! Selection of the probe site: the instruction of a function that gets the breakpoint.
 //!
-//! The kernel puts a breakpoint there. Some instructions it then carries out itself, and a hit costs one trap; any other
-//! is copied out of line and single-stepped, which costs a second trap, and many times as much where a hypervisor takes
-//! part in it. So the probe goes to the first instruction behind the entry that the kernel emulates, provided that it
-//! can be proven to see what a probe at the entry would see: every call, once, with the arguments and the stack pointer
-//! as they were. What cannot be proven is probed at its entry.
+//! The kernel emulates some instructions under a breakpoint, so that a hit costs one trap. It copies any other instruction
+//! out of line and single-steps it, which costs a second trap, and many times as much under a hypervisor. The probe is
+//! therefore placed on the first instruction after the entry that the kernel emulates, if it provably sees the same as a
+//! probe at the entry: every call, once, with unchanged arguments and stack pointer. Without a proof, the probe is placed
+//! at the entry.
 //!
-//! All of this is pure: it is told bytes and addresses, and reads no file.
+//! The module is pure: it works on bytes and addresses and reads no file.
 
 mod aarch64;
-mod elsewhere;
 mod instruction;
 mod machine;
 mod paths;
 mod reason;
 mod rules;
 mod site;
+mod window;
 mod x86_64;
 
-pub(crate) use elsewhere::Window;
-pub(crate) use paths::{Lead, Surroundings, passes_on, returns};
+pub(crate) use paths::{ObjectCode, PointerTarget, always_calls_hooked, return_sites};
 pub use reason::Reason;
 pub(crate) use rules::{Choice, Code, Needs, choose};
 pub use site::{Cost, Site};
+pub(crate) use window::Window;

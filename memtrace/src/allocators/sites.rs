@@ -67,7 +67,7 @@ fn look_at<S: Source>(elf: &Elf<S>, place: &Place, symbols: Result<&[u64], &Reas
         _ => return (Vec::new(), Choice::entry(Reason::Unreadable)),
     };
     let code = Code { machine: elf.machine(), bytes: &bytes, entry };
-    let choice = choose_in(&code, Needs::of(place.signature), symbols.unwrap_or_default());
+    let choice = choose_in(&code, Needs::of_signature(place.signature), symbols.unwrap_or_default());
     let choice = match known.and(symbols.map(|_| ()).map_err(|&reason| reason)) {
         Err(reason) if choice.reason != Reason::EntryEmulated => Choice::entry(reason),
         _ => choice,

@@ -7,7 +7,7 @@ use super::functions::Place;
 use super::names;
 use crate::elf::Machine;
 use crate::elf::{Elf, Source};
-use crate::probe_site::{Lead, Surroundings};
+use crate::probe_site::{ObjectCode, PointerTarget};
 
 /// How much code is read at once, and how much more so that no instruction is cut off.
 const PIECE: u64 = 4096;
@@ -20,7 +20,7 @@ pub(super) struct Code<'a, S> {
     /// Where functions begin, in their order.
     starts: Vec<u64>,
     pieces: RefCell<HashMap<u64, (u64, Vec<u8>)>>,
-    slots: RefCell<HashMap<u64, Lead>>,
+    slots: RefCell<HashMap<u64, PointerTarget>>,
 }
 
 impl<'a, S: Source> Code<'a, S> {
@@ -33,7 +33,7 @@ impl<'a, S: Source> Code<'a, S> {
     }
 }
 
-impl<S: Source> Surroundings for Code<'_, S> {
+impl<S: Source> ObjectCode for Code<'_, S> {
     fn machine(&self) -> Machine {
         self.elf.machine()
     }
@@ -48,24 +48,24 @@ impl<S: Source> Surroundings for Code<'_, S> {
         rest[..rest.len().min(MORE as usize)].to_vec()
     }
 
-    fn end(&self, address: u64) -> Option<u64> {
+    fn function_end(&self, address: u64) -> Option<u64> {
         let behind = self.starts.partition_point(|&start| start <= address);
         // Before the first one that is listed there may be any number that are not.
         if behind == 0 { None } else { self.starts.get(behind).copied() }
     }
 
-    fn is_followed(&self, address: u64) -> bool {
+    fn is_hooked(&self, address: u64) -> bool {
         self.followed.contains(&address)
     }
 
-    fn lead(&self, slot: u64) -> Lead {
+    fn pointer_target(&self, slot: u64) -> PointerTarget {
         *self.slots.borrow_mut().entry(slot).or_insert_with(|| match self.elf.import_at(slot) {
             Ok(Some(import)) => match import.own {
-                Some(address) => Lead::Code(address),
-                None if names::is_hooked(&import.name) => Lead::Followed,
-                None => Lead::Unknown,
+                Some(address) => PointerTarget::Code(address),
+                None if names::is_hooked(&import.name) => PointerTarget::Hooked,
+                None => PointerTarget::Unknown,
             },
-            _ => Lead::Unknown,
+            _ => PointerTarget::Unknown,
         })
     }
 }

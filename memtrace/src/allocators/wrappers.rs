@@ -54,7 +54,7 @@ fn forwards<S: Source>(elf: &Elf<S>, place: &Place, places: &[Place]) -> Option<
     let (_, bytes) = elf.code(entry, entry.saturating_add(place.size.0)).ok()?;
     let code = Function { machine: elf.machine(), bytes: &bytes, entry };
     // What is handed out behind a jump is what is handed out here.
-    let needs = if is_free { Needs::of(place.signature) } else { Needs::STACK };
+    let needs = if is_free { Needs::of_signature(place.signature) } else { Needs::STACK };
     let target = code.forwards_to(needs)?;
     let alike = |other: &&Place| other.virt != place.virt && other.signature.is_free() == is_free;
     let mut candidates = places.iter().filter(alike);
@@ -82,7 +82,8 @@ fn wrappers<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>, naming: Naming) ->
     }
     let code =
         Code::new(elf, places, |place| !has(place, Naming::Cpp) && !has(place, Naming::Rust) || is_required(place));
-    let passes_on = |place: &Place| site::passes_on(&code, place.virt.0, place.signature.is_free().then_some(0));
+    let passes_on =
+        |place: &Place| site::always_calls_hooked(&code, place.virt.0, place.signature.is_free().then_some(0));
     if places.iter().filter(|place| is_one(place)).all(passes_on) {
         remove(places, SkipReason::Forwards, is_one)
     } else {
@@ -97,7 +98,7 @@ fn throwing<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> {
     }
     let code = Code::new(elf, &[], |_| false);
     let returns = |place: &Place| {
-        let found = site::returns(&code, place.virt.0).filter(|found| found.len() <= MOST_RETURNS)?;
+        let found = site::return_sites(&code, place.virt.0).filter(|found| found.len() <= MOST_RETURNS)?;
         let located = |at| Some((VirtOffset(at), elf.code_offset(VirtOffset(at), 1)?));
         found.into_iter().map(located).collect::<Option<Vec<_>>>()
     };

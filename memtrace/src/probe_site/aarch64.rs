@@ -1,12 +1,12 @@
-//! 64-bit ARM: instructions, and which of them the kernel simulates. Every instruction has 4 bytes
+//! aarch64 instructions, with the kernel's simulation. Every instruction has 4 bytes
 //! (Arm Architecture Reference Manual, C4.1, "A64 instruction set encoding").
 
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
 use super::site::Cost;
 
-/// The register in which a call leaves its return address.
+/// Link register: holds the return address after a call.
 const LINK: u32 = 30;
-/// The stack pointer, or in other places a register that is always 0.
+/// Stack pointer, or the zero register, depending on the operand.
 const STACK: u32 = 31;
 
 fn word(code: &[u8]) -> Option<u32> {
@@ -17,18 +17,18 @@ fn is(word: u32, mask: u32, value: u32) -> bool {
     word & mask == value
 }
 
-/// `count` bits of `word` from bit `from` on.
+/// Extracts `count` bits of `word` from bit `from` on.
 fn bits(word: u32, from: u32, count: u32) -> u32 {
     word >> from & ((1 << count) - 1)
 }
 
-/// The address that lies so many instructions away as these bits of `word`, which are signed, say.
+/// Returns the branch target: these bits of `word` are a signed distance in instructions.
 fn target(word: u32, from: u32, count: u32, address: u64) -> u64 {
     let distance = (bits(word, from, count) << (32 - count)).cast_signed() >> (32 - count);
     address.wrapping_add_signed(i64::from(distance) * 4)
 }
 
-/// What branches by 26, 19 or 14 bits lead to.
+/// Decodes direct branches with 26, 19 or 14 bits of distance.
 fn direct(word: u32, address: u64) -> Option<Flow> {
     if is(word, 0xfc00_0000, 0x1400_0000) {
         Some(Flow::Jump(target(word, 0, 26, address))) // b
@@ -43,10 +43,10 @@ fn direct(word: u32, address: u64) -> Option<Flow> {
     }
 }
 
-/// The instruction at the beginning of `code`.
+/// Decodes the first instruction of `code`.
 pub(super) fn decode(code: &[u8], address: u64) -> Option<Instruction> {
     let word = word(code)?;
-    // udf, with which data is told from code.
+    // udf: probably data.
     if is(word, 0xffff_0000, 0) {
         return None;
     }
@@ -57,24 +57,24 @@ fn flow(word: u32, address: u64) -> Flow {
     if let Some(flow) = direct(word, address) {
         flow
     } else if is(word, 0xfe00_0000, 0xd600_0000) {
-        // Branches to a register, with and without authentication.
+        // Branches to a register, with and without pointer authentication.
         match bits(word, 21, 2) {
             0b01 => Flow::Call(None), // blr
             0b10 => Flow::Return,     // ret, eret
             _ => Flow::Indirect,      // br
         }
     } else if is(word, 0xff00_0000, 0xd400_0000) {
-        Flow::Away // svc, brk and their like
+        Flow::Away // svc, brk and similar
     } else {
         Flow::Next
     }
 }
 
-/// Whether the kernel simulates it: `arm_probe_decode_insn`, arch/arm64/kernel/probes/decode-insn.c.
+/// Returns the kernel's handling: `arm_probe_decode_insn`, arch/arm64/kernel/probes/decode-insn.c.
 ///
-/// Only what every kernel does alike is told as emulated: `nop` is simulated by newer kernels alone. A load of a literal
-/// is told as stepped because it is no better; kernels from 6.12 on refuse a probe on it, earlier ones read the literal
-/// from a wrong place.
+/// Only instructions that every kernel simulates count as emulated: `nop` is simulated by newer kernels only. A load of a
+/// literal counts as stepped: kernels from 6.12 on refuse a probe on it, earlier ones read the literal from a wrong
+/// address.
 fn cost(word: u32) -> Cost {
     let simulated = is(word, 0xff00_0010, 0x5400_0000) // b.cond
         || is(word, 0x7e00_0000, 0x3400_0000)          // cbz, cbnz
@@ -85,14 +85,14 @@ fn cost(word: u32) -> Cost {
     if simulated { Cost::Emulated } else { Cost::Stepped }
 }
 
-/// What the instruction at the beginning of `code` may change. What is not known here is taken to change everything.
+/// Returns the possible effects of the first instruction of `code`. Unknown instructions may change everything.
 pub(super) fn effects(code: &[u8]) -> Effects {
     let Some(word) = word(code) else { return Effects::UNKNOWN };
     match bits(word, 25, 4) {
         0b1000 | 0b1001 => immediate(word),
         0b0101 | 0b1101 => register(word),
         0b0100 | 0b0110 | 0b1100 | 0b1110 => memory(word),
-        // The system's instructions: of the hints, those that sign or check the return address change it.
+        // System instructions: the hints that sign or authenticate the return address change it.
         0b1010 | 0b1011 if is(word, 0xffff_f01f, 0xd503_201f) => match bits(word, 5, 7) {
             7 | 24..=31 => Effects { writes: Arguments::default(), stack: Stack::Lost },
             _ => Effects { writes: Arguments::default(), stack: Stack::Kept },
@@ -101,7 +101,7 @@ pub(super) fn effects(code: &[u8]) -> Effects {
     }
 }
 
-/// Of an instruction that writes this register; `stack` tells what becomes of the stack pointer if it is 31.
+/// Returns the effects of a write to this register; `stack` applies if register 31 is the stack pointer.
 fn writes(destination: u32, stack: Stack) -> Effects {
     let stack = match destination {
         LINK => Stack::Lost,
@@ -116,13 +116,13 @@ fn immediate(word: u32) -> Effects {
     let (destination, source) = (bits(word, 0, 5), bits(word, 5, 5));
     let (subtracts, flags) = (bits(word, 30, 1) == 1, bits(word, 29, 1) == 1);
     let stack = match bits(word, 23, 3) {
-        // add, sub; with flags, as in cmp, the destination 31 is no register.
+        // add, sub; with flags, as in cmp, destination 31 is the zero register.
         0b010 if flags => Stack::Kept,
         0b010 if subtracts && source == STACK => Stack::Lowered,
         // addg, subg; and, orr, eor; ands.
         0b100 if bits(word, 29, 2) == 0b11 => Stack::Kept,
         0b010..=0b100 => Stack::Lost,
-        // adr, movz, bit fields, extr: 31 is no register.
+        // adr, movz, bit fields, extr: 31 is the zero register.
         _ => Stack::Kept,
     };
     let changes_no_stack = source != LINK || matches!(bits(word, 23, 3), 0b000 | 0b001 | 0b101);
@@ -138,7 +138,7 @@ fn register(word: u32) -> Effects {
     // add and sub with an extended register may write the stack pointer.
     let extended = is(word, 0x1f20_0000, 0x0b20_0000);
     let found = writes(bits(word, 0, 5), if extended { Stack::Lost } else { Stack::Kept });
-    // The return address, kept elsewhere: replacing it in its register would be without effect.
+    // The return address is copied: replacing it in the link register would have no effect.
     let keeps_link = [bits(word, 5, 5), bits(word, 16, 5)].contains(&LINK);
     if keeps_link { Effects { stack: Stack::Lost, ..found } } else { found }
 }
@@ -148,7 +148,7 @@ fn memory(word: u32) -> Effects {
     let (first, base, second) = (bits(word, 0, 5), bits(word, 5, 5), bits(word, 10, 5));
     let vector = bits(word, 26, 1) == 1;
     let (moved, loads, negative, writes_back) = if is(word, 0x3a00_0000, 0x2800_0000) {
-        // A pair: without a hint, behind, at an offset, before.
+        // Pairs: non-temporal, post-index, offset, pre-index.
         ([Some(first), Some(second)], bits(word, 22, 1) == 1, bits(word, 21, 1) == 1, bits(word, 23, 1) == 1)
     } else if is(word, 0x3b00_0000, 0x3900_0000) {
         ([Some(first), None], bits(word, 22, 2) != 0, false, false)
@@ -185,7 +185,7 @@ fn memory(word: u32) -> Effects {
     effects
 }
 
-/// `adrp x16, page; ldr x17, [x16, #offset]`, behind a `bti` where there is one.
+/// Matches `adrp x16, page; ldr x17, [x16, #offset]`, optionally after `bti`.
 pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     const BTI: u32 = 0xd503_245f;
     let mut words = (address..).step_by(4).zip(code.as_chunks::<4>().0.iter().map(|&bytes| u32::from_le_bytes(bytes)));
@@ -199,7 +199,7 @@ pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     Some(base.wrapping_add(u64::from(bits(load, 10, 12)) * 8))
 }
 
-/// The instruction, as far as a probe can be on it for its own sake; of any other its bits.
+/// Disassembles instructions that can be probe sites; other instructions as their bits.
 pub(super) fn text(code: &[u8], address: u64) -> String {
     let Some(word) = word(code) else { return String::from("(bad)") };
     let name = match flow(word, address) {
@@ -223,11 +223,11 @@ pub(super) fn text(code: &[u8], address: u64) -> String {
     }
 }
 
-/// Every 4 bytes that are a direct branch. Instructions lie at multiples of 4, and so does `address`.
-pub(super) fn branches(code: &[u8], address: u64, mut found: impl FnMut(u64, u64)) {
+/// Finds all direct branches. Instructions and `address` are multiples of 4.
+pub(super) fn branches(code: &[u8], address: u64, mut on_branch: impl FnMut(u64, u64)) {
     for (at, bytes) in (address..).step_by(4).zip(code.as_chunks::<4>().0) {
         if let Some(target) = direct(u32::from_le_bytes(*bytes), at).and_then(Flow::target) {
-            found(at, target);
+            on_branch(at, target);
         }
     }
 }
@@ -240,9 +240,9 @@ mod tests {
         word.to_le_bytes()
     }
 
-    /// Words as `aarch64-linux-gnu-as` makes them.
+    /// Encodings by `aarch64-linux-gnu-as`.
     #[test]
-    fn what_the_kernel_simulates_and_where_it_leads() {
+    fn simulated_instructions_are_decoded() {
         let cases = [
             (0x1400_0004, Flow::Jump(0x1010), "b 0x1010"),
             (0x97ff_ffff, Flow::Call(Some(0xffc)), "bl 0xffc"),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_steps_and_where_it_leads() {
+    fn stepped_instructions_are_decoded() {
         let cases = [
             (0xd503_201f, Flow::Next),           // nop
             (0xd503_245f, Flow::Next),           // bti c
@@ -286,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_is_seen_and_what_is_not_known_changes_everything() {
-        let kept = |numbers: &[u8]| Effects { writes: Arguments::of(numbers), stack: Stack::Kept };
+    fn effects_are_decoded_conservatively() {
+        let kept = |numbers: &[u8]| Effects { writes: Arguments::from_numbers(numbers), stack: Stack::Kept };
         let moved = |stack| Effects { writes: Arguments::default(), stack };
         let cases = [
             (0xd503_201f, kept(&[])),             // nop
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slot_of_a_stub_is_known() {
+    fn the_slot_of_a_plt_stub_is_found() {
         // adrp x16, 0x1f000; ldr x17, [x16, #0xfa8]; add x16, x16, #0xfa8; br x17
         let stub = [at(0xf000_00f0), at(0xf947_d611), at(0x913e_a210), at(0xd61f_0220)].concat();
         assert_eq!(slot(&stub, 0x60), Some(0x1ffa8));

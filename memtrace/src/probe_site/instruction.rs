@@ -1,30 +1,30 @@
-//! What the rules need to know of an instruction, whatever the machine.
+//! Properties of an instruction that the rules use, independent of the architecture.
 
 use super::site::Cost;
 
-/// Where an instruction leads.
+/// Control flow of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// To the next one.
+    /// Continues with the next instruction.
     Next,
-    /// To this address or to the next one.
+    /// Conditional branch to this address.
     Branch(u64),
-    /// To this address.
+    /// Unconditional jump to this address.
     Jump(u64),
-    /// Into a function, at this address where it is known.
+    /// Call; the target is `None` if it is indirect.
     Call(Option<u64>),
-    /// To an address that is only known when it runs.
+    /// Indirect jump.
     Indirect,
-    /// Back to the caller.
+    /// Return to the caller.
     Return,
-    /// Nowhere: the process ends here.
+    /// Trap: does not continue.
     Trap,
-    /// Out of the function otherwise: a system call, an interrupt.
+    /// System call or interrupt.
     Away,
 }
 
 impl Flow {
-    /// The address that the instruction names.
+    /// Target address of a direct branch, jump or call.
     pub(super) fn target(self) -> Option<u64> {
         match self {
             Self::Branch(target) | Self::Jump(target) => Some(target),
@@ -34,65 +34,59 @@ impl Flow {
     }
 }
 
-/// One instruction.
+/// Decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Instruction {
-    /// Its bytes.
+    /// Length in bytes.
     pub(super) length: usize,
-    /// Where it leads.
     pub(super) flow: Flow,
-    /// What a probe on it costs.
     pub(super) cost: Cost,
 }
 
-/// A set of a function's arguments.
+/// Set of argument registers of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arguments(u8);
 
 impl Arguments {
-    /// None.
     pub(super) const NONE: Self = Self(0);
 
-    /// All that are passed in registers.
+    /// All arguments passed in registers.
     pub(super) const ALL: Self = Self(u8::MAX);
 
-    /// These ones, counted from 0; beyond 7 there are none in registers.
-    pub(super) fn of(numbers: &[u8]) -> Self {
+    /// Set of the arguments with these numbers, from 0; arguments beyond 7 are never in registers.
+    pub(super) fn from_numbers(numbers: &[u8]) -> Self {
         numbers.iter().fold(Self::default(), |set, &number| set.with(u32::from(number)))
     }
 
-    /// And this one.
     pub(super) fn with(self, number: u32) -> Self {
         Self(self.0 | 1u8.checked_shl(number).unwrap_or(0))
     }
 
-    /// Whether any is in both.
-    pub(super) fn meet(self, other: Self) -> bool {
+    pub(super) fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// What becomes of the stack pointer and the return address.
+/// Effect on the stack pointer and the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
-    /// Nothing.
+    /// Both are unchanged.
     Kept,
-    /// The stack pointer is lower than before, and the return address is where it was.
+    /// The stack pointer is decreased; the return address is unchanged.
     Lowered,
-    /// Something else, or it is not known.
+    /// Any other or unknown effect.
     Lost,
 }
 
-/// What an instruction may change.
+/// Possible effects of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effects {
-    /// The arguments whose registers it may write, in part or whole.
+    /// Arguments whose registers it may write, in part or completely.
     pub(super) writes: Arguments,
-    /// The stack.
     pub(super) stack: Stack,
 }
 
 impl Effects {
-    /// Of an instruction of which nothing is known.
+    /// Effects of an unknown instruction.
     pub(super) const UNKNOWN: Self = Self { writes: Arguments::ALL, stack: Stack::Lost };
 }

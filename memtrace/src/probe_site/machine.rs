@@ -5,7 +5,7 @@ use super::{aarch64, x86_64};
 use crate::elf::Machine;
 
 impl Machine {
-    /// The instruction at the beginning of `code`, which lies at `address`; `None` where there is no known one.
+    /// Decodes the first instruction of `code`, which lies at `address`; `None` if it is invalid.
     pub(super) fn decode(self, code: &[u8], address: u64) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(code, address),
@@ -13,7 +13,7 @@ impl Machine {
         }
     }
 
-    /// What the instruction at the beginning of `code` may change.
+    /// Returns the possible effects of the first instruction of `code`.
     pub(super) fn effects(self, code: &[u8]) -> Effects {
         match self {
             Self::X86_64 => x86_64::effects(code),
@@ -21,7 +21,7 @@ impl Machine {
         }
     }
 
-    /// The instruction at the beginning of `code`, which lies at `address`, as assemblers write it.
+    /// Disassembles the first instruction of `code`, which lies at `address`.
     pub(super) fn text(self, code: &[u8], address: u64) -> String {
         match self {
             Self::X86_64 => x86_64::text(code, address),
@@ -29,17 +29,16 @@ impl Machine {
         }
     }
 
-    /// Tells `found` the address and the target of everything in `code` that could be a far-reaching direct branch,
-    /// wherever instructions may begin.
-    pub(super) fn branches(self, code: &[u8], address: u64, found: impl FnMut(u64, u64)) {
+    /// Calls `on_branch` with the address and the target of every byte sequence in `code` that could be a direct branch with
+    /// a 32-bit distance, at any byte offset.
+    pub(super) fn branches(self, code: &[u8], address: u64, on_branch: impl FnMut(u64, u64)) {
         match self {
-            Self::X86_64 => x86_64::branches(code, address, found),
-            Self::Aarch64 => aarch64::branches(code, address, found),
+            Self::X86_64 => x86_64::branches(code, address, on_branch),
+            Self::Aarch64 => aarch64::branches(code, address, on_branch),
         }
     }
 
-    /// Where the address lies that the stub at the beginning of `code`, which lies at `address`, jumps to: one by which an
-    /// object calls what another may replace.
+    /// Returns the address of the GOT slot that the PLT stub at the start of `code`, which lies at `address`, jumps through.
     pub(crate) fn slot(self, code: &[u8], address: u64) -> Option<u64> {
         match self {
             Self::X86_64 => x86_64::slot(code, address),
@@ -47,16 +46,16 @@ impl Machine {
         }
     }
 
-    /// Where the address lies to which the indirect jump or call at the beginning of `code`, which lies at `address`,
-    /// leads; `None` where it takes it from elsewhere than one place that is known.
-    pub(crate) fn pointed_by(self, code: &[u8], address: u64) -> Option<u64> {
+    /// Returns the address of the pointer that the indirect jump or call at the start of `code`, which lies at `address`,
+    /// reads its target from; `None` if the pointer's address is not constant.
+    pub(crate) fn pointer_of(self, code: &[u8], address: u64) -> Option<u64> {
         match self {
-            Self::X86_64 => x86_64::pointed_by(code, address),
+            Self::X86_64 => x86_64::pointer_of(code, address),
             Self::Aarch64 => None,
         }
     }
 
-    /// Whether the instruction at the beginning of `code` compares this argument with nothing.
+    /// Returns true if the first instruction of `code` tests this argument for null.
     pub(crate) fn tests_for_null(self, code: &[u8], argument: u8) -> bool {
         match self {
             Self::X86_64 => x86_64::tests_for_null(code, argument),
@@ -64,8 +63,8 @@ impl Machine {
         }
     }
 
-    /// Whether the branch at the beginning of `code`, which lies at `address`, is taken where what was compared is null;
-    /// `None` where it depends on something else.
+    /// Returns true if the branch at the start of `code`, which lies at `address`, is taken after a comparison with null,
+    /// false if it is taken otherwise; `None` if it depends on another condition.
     pub(crate) fn taken_if_null(self, code: &[u8], address: u64) -> Option<bool> {
         match self {
             Self::X86_64 => x86_64::taken_if_null(code, address),
@@ -73,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// Whether the instruction at the beginning of `code` does nothing, as what compilers put between functions.
+    /// Returns true if the first instruction of `code` is padding between functions.
     pub(crate) fn is_padding(self, code: &[u8]) -> bool {
         match self {
             Self::X86_64 => x86_64::is_padding(code),
@@ -81,7 +80,7 @@ impl Machine {
         }
     }
 
-    /// Instructions lie at multiples of so many bytes.
+    /// Alignment of instructions in bytes.
     pub(super) fn alignment(self) -> usize {
         match self {
             Self::X86_64 => 1,
@@ -89,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// How many bytes of a piece of code must be seen again with the next piece, so that no instruction is cut in two.
+    /// Number of bytes by which consecutive pieces of code must overlap so that no instruction is split.
     pub(crate) fn overlap(self) -> usize {
         match self {
             Self::X86_64 => 14,

@@ -1,7 +1,7 @@
-//! The ways through a function: whether all of them pass it on to functions that are followed, and where they return.
+//! Control flow analysis of a function: whether all paths call a hooked function, and which return instructions it has.
 //!
-//! A function that has no ways of its own need not be probed. And one that an exception may leave must not have its return
-//! address exchanged, but can be probed at its return instructions.
+//! A function all of whose paths lead to hooked functions need not be probed. A function that an exception may leave must
+//! not have its return address replaced, but can be probed at its return instructions.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -9,115 +9,115 @@ use std::collections::HashSet;
 use super::instruction::Flow;
 use crate::elf::Machine;
 
-/// The most instructions that are looked at for one function, and what it calls.
-const MOST: u32 = 8192;
-/// How many calls deep it is looked whether a function only passes its calls on.
-const DEPTH: u32 = 4;
+/// Limit of the instructions analysed for one function and its callees.
+const MAX_INSTRUCTIONS: u32 = 8192;
+/// Maximum depth of analysed callees.
+const MAX_DEPTH: u32 = 4;
 
-/// Where a pointer leads that the dynamic linker fills.
+/// Target of a pointer that the dynamic linker fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lead {
-    /// To a function that is followed.
-    Followed,
-    /// To code of the same object.
+pub(crate) enum PointerTarget {
+    /// A hooked function.
+    Hooked,
+    /// Code of the same object.
     Code(u64),
-    /// It is not known.
+    /// Unknown.
     Unknown,
 }
 
-/// What is known of the code around.
-pub(crate) trait Surroundings {
-    /// The machine that the code is for.
+/// Object that contains the analysed function.
+pub(crate) trait ObjectCode {
+    /// Architecture of the code.
     fn machine(&self) -> Machine;
-    /// The code at `address`, at least one instruction of it; empty where there is none.
+    /// Returns the code at `address`, at least one instruction; empty if there is none.
     fn code(&self, address: u64) -> Vec<u8>;
-    /// Where the function that has the code at `address` ends; `None` where it is not known.
-    fn end(&self, address: u64) -> Option<u64>;
-    /// Whether a function that is followed begins at `address`.
-    fn is_followed(&self, address: u64) -> bool;
-    /// Where the pointer at `slot` leads.
-    fn lead(&self, slot: u64) -> Lead;
+    /// Returns the end of the function that contains `address`; `None` if it is unknown.
+    fn function_end(&self, address: u64) -> Option<u64>;
+    /// Returns true if a hooked function starts at `address`.
+    fn is_hooked(&self, address: u64) -> bool;
+    /// Returns the target of the pointer at `slot`.
+    fn pointer_target(&self, slot: u64) -> PointerTarget;
 }
 
-/// Whether every call of the function at `entry`, but for those with a null pointer in the argument `null`, goes through
-/// a function that is followed.
-pub(crate) fn passes_on(around: &impl Surroundings, entry: u64, null: Option<u8>) -> bool {
-    let left = Cell::new(MOST);
-    let mut walk = Walk::new(around, &left, true, DEPTH);
+/// Returns true if every call of the function at `entry` calls a hooked function. Calls with a null pointer in the argument
+/// `null` are exempt.
+pub(crate) fn always_calls_hooked(object: &impl ObjectCode, entry: u64, null: Option<u8>) -> bool {
+    let left = Cell::new(MAX_INSTRUCTIONS);
+    let mut walk = Walk::new(object, &left, true, MAX_DEPTH);
     walk.from(entry, null);
-    walk.passes_on()
+    walk.always_calls_hooked()
 }
 
-/// The return instructions by which the function at `entry` can be left, those of the functions that it jumps to at its
-/// end included; `None` where not all of them can be known.
-pub(crate) fn returns(around: &impl Surroundings, entry: u64) -> Option<Vec<u64>> {
-    let left = Cell::new(MOST);
-    let mut walk = Walk::new(around, &left, false, 0);
+/// Finds the return instructions of the function at `entry`, including those of its tail-called functions; `None` if they
+/// cannot all be found.
+pub(crate) fn return_sites(object: &impl ObjectCode, entry: u64) -> Option<Vec<u64>> {
+    let left = Cell::new(MAX_INSTRUCTIONS);
+    let mut walk = Walk::new(object, &left, false, 0);
     walk.from(entry, None);
     walk.returns.sort_unstable();
-    (!walk.open && !walk.returns.is_empty()).then_some(walk.returns)
+    (!walk.incomplete && !walk.returns.is_empty()).then_some(walk.returns)
 }
 
 struct Walk<'a, A> {
-    around: &'a A,
-    /// How many instructions may still be looked at.
+    object: &'a A,
+    /// Instructions that may still be analysed.
     left: &'a Cell<u32>,
-    /// Whether a way ends where it is passed on to a function that is followed.
+    /// A path ends at a call of a hooked function.
     stops: bool,
     depth: u32,
     seen: HashSet<u64>,
     waiting: Vec<u64>,
     returns: Vec<u64>,
-    passed_on: bool,
-    /// Whether there may be ways that are not known.
-    open: bool,
+    calls_hooked: bool,
+    /// There may be unknown paths.
+    incomplete: bool,
 }
 
-/// Where a jump or a call leads.
+/// Target of a jump or call.
 #[derive(Clone, Copy)]
 enum Target {
-    Followed,
+    Hooked,
     Code(u64),
     Unknown,
 }
 
-impl<'a, A: Surroundings> Walk<'a, A> {
-    fn new(around: &'a A, left: &'a Cell<u32>, stops: bool, depth: u32) -> Self {
+impl<'a, A: ObjectCode> Walk<'a, A> {
+    fn new(object: &'a A, left: &'a Cell<u32>, stops: bool, depth: u32) -> Self {
         let (seen, waiting, returns) = (HashSet::new(), Vec::new(), Vec::new());
-        Self { around, left, stops, depth, seen, waiting, returns, passed_on: false, open: false }
+        Self { object, left, stops, depth, seen, waiting, returns, calls_hooked: false, incomplete: false }
     }
 
     fn from(&mut self, entry: u64, null: Option<u8>) {
-        let entry = null.and_then(|argument| self.behind_null_test(entry, argument)).unwrap_or(entry);
+        let entry = null.and_then(|argument| self.after_null_test(entry, argument)).unwrap_or(entry);
         self.waiting.push(entry);
         while let Some(at) = self.waiting.pop() {
-            // Where it is only asked whether all ways are passed on, the first that is not answers.
-            if self.open || self.stops && !self.returns.is_empty() {
+            // One path without a hooked function decides the question.
+            if self.incomplete || self.stops && !self.returns.is_empty() {
                 return;
             }
             if self.seen.insert(at) {
                 match self.left.get().checked_sub(1) {
                     Some(left) => self.left.set(left),
-                    None => self.open = true,
+                    None => self.incomplete = true,
                 }
                 self.step(at);
             }
         }
     }
 
-    fn passes_on(&self) -> bool {
-        self.passed_on && !self.open && self.returns.is_empty()
+    fn always_calls_hooked(&self) -> bool {
+        self.calls_hooked && !self.incomplete && self.returns.is_empty()
     }
 
-    /// Where a function goes on that looks first of all whether its argument is null, when it is not.
-    fn behind_null_test(&self, entry: u64, argument: u8) -> Option<u64> {
-        let machine = self.around.machine();
-        let test = self.around.code(entry);
+    /// If the function starts with a null test of its argument, returns the address at which it continues otherwise.
+    fn after_null_test(&self, entry: u64, argument: u8) -> Option<u64> {
+        let machine = self.object.machine();
+        let test = self.object.code(entry);
         let at = entry.wrapping_add(machine.decode(&test, entry)?.length as u64);
         if !machine.tests_for_null(&test, argument) {
             return None;
         }
-        let code = self.around.code(at);
+        let code = self.object.code(at);
         let branch = machine.decode(&code, at)?;
         match (branch.flow, machine.taken_if_null(&code, at)?) {
             (Flow::Branch(_), true) => Some(at.wrapping_add(branch.length as u64)),
@@ -127,10 +127,10 @@ impl<'a, A: Surroundings> Walk<'a, A> {
     }
 
     fn step(&mut self, at: u64) {
-        let machine = self.around.machine();
-        let code = self.around.code(at);
+        let machine = self.object.machine();
+        let code = self.object.code(at);
         let Some(instruction) = machine.decode(&code, at) else {
-            self.open = true;
+            self.incomplete = true;
             return;
         };
         let next = at.wrapping_add(instruction.length as u64);
@@ -145,41 +145,41 @@ impl<'a, A: Surroundings> Walk<'a, A> {
                 self.jump(target);
             }
             Flow::Indirect => {
-                let target = self.pointed(&code, at);
+                let target = self.indirect_target(&code, at);
                 self.jump(target);
             }
             Flow::Call(target) => {
                 let target = match target {
                     Some(target) => self.resolve(target),
-                    None => self.pointed(&code, at),
+                    None => self.indirect_target(&code, at),
                 };
-                if self.stops && self.is_passed_on(target) {
-                    self.passed_on = true;
+                if self.stops && self.calls_hooked_function(target) {
+                    self.calls_hooked = true;
                 } else {
                     self.go_on(at, next, true);
                 }
             }
             Flow::Return => self.returns.push(at),
             Flow::Trap => {}
-            // A system call may return, and may not.
-            Flow::Away => self.open = true,
+            // A system call may not return.
+            Flow::Away => self.incomplete = true,
         }
     }
 
-    fn go_on(&mut self, at: u64, next: u64, behind_call: bool) {
-        match self.around.end(at) {
-            // A call that does not return may be the last instruction of a function, but for what fills the gap to the next.
-            Some(end) if behind_call && self.is_padding(next, end) => {}
+    fn go_on(&mut self, at: u64, next: u64, after_call: bool) {
+        match self.object.function_end(at) {
+            // A call that does not return may be the last instruction of a function, before padding.
+            Some(end) if after_call && self.is_padding(next, end) => {}
             Some(end) if next < end => self.waiting.push(next),
-            _ => self.open = true,
+            _ => self.incomplete = true,
         }
     }
 
     fn is_padding(&self, first: u64, end: u64) -> bool {
-        let machine = self.around.machine();
+        let machine = self.object.machine();
         let mut at = first;
         while at < end {
-            let code = self.around.code(at);
+            let code = self.object.code(at);
             match machine.decode(&code, at) {
                 Some(instruction) if machine.is_padding(&code) => at = at.wrapping_add(instruction.length as u64),
                 _ => return false,
@@ -190,45 +190,45 @@ impl<'a, A: Surroundings> Walk<'a, A> {
 
     fn jump(&mut self, target: Target) {
         match target {
-            Target::Followed if self.stops => self.passed_on = true,
+            Target::Hooked if self.stops => self.calls_hooked = true,
             Target::Code(address) => self.waiting.push(address),
-            Target::Followed | Target::Unknown => self.open = true,
+            Target::Hooked | Target::Unknown => self.incomplete = true,
         }
     }
 
-    fn is_passed_on(&self, target: Target) -> bool {
+    fn calls_hooked_function(&self, target: Target) -> bool {
         match target {
-            Target::Followed => true,
+            Target::Hooked => true,
             Target::Code(address) if self.depth > 0 => {
-                let mut walk = Walk::new(self.around, self.left, true, self.depth - 1);
+                let mut walk = Walk::new(self.object, self.left, true, self.depth - 1);
                 walk.from(address, None);
-                walk.passes_on()
+                walk.always_calls_hooked()
             }
             Target::Code(_) | Target::Unknown => false,
         }
     }
 
-    /// Sees through the stubs by which an object calls what another may replace.
+    /// Resolves PLT stubs.
     fn resolve(&self, target: u64) -> Target {
-        if self.around.is_followed(target) {
-            return if self.stops { Target::Followed } else { Target::Code(target) };
+        if self.object.is_hooked(target) {
+            return if self.stops { Target::Hooked } else { Target::Code(target) };
         }
-        match self.around.machine().slot(&self.around.code(target), target) {
-            Some(slot) => self.led(slot),
+        match self.object.machine().slot(&self.object.code(target), target) {
+            Some(slot) => self.target_of_slot(slot),
             None => Target::Code(target),
         }
     }
 
-    fn pointed(&self, code: &[u8], at: u64) -> Target {
-        self.around.machine().pointed_by(code, at).map_or(Target::Unknown, |slot| self.led(slot))
+    fn indirect_target(&self, code: &[u8], at: u64) -> Target {
+        self.object.machine().pointer_of(code, at).map_or(Target::Unknown, |slot| self.target_of_slot(slot))
     }
 
-    fn led(&self, slot: u64) -> Target {
-        match self.around.lead(slot) {
-            Lead::Followed => Target::Followed,
-            Lead::Code(address) if self.around.is_followed(address) && self.stops => Target::Followed,
-            Lead::Code(address) => Target::Code(address),
-            Lead::Unknown => Target::Unknown,
+    fn target_of_slot(&self, slot: u64) -> Target {
+        match self.object.pointer_target(slot) {
+            PointerTarget::Hooked => Target::Hooked,
+            PointerTarget::Code(address) if self.object.is_hooked(address) && self.stops => Target::Hooked,
+            PointerTarget::Code(address) => Target::Code(address),
+            PointerTarget::Unknown => Target::Unknown,
         }
     }
 }

@@ -1,45 +1,44 @@
-//! Why a probe goes where it goes.
+//! Reasons for the choice of a probe site.
 
 use std::fmt;
 
-/// Why a probe goes where it goes. Offsets are bytes from the function's entry.
+/// Reason for the choice of a probe site. Offsets are bytes from the function's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// At the entry, whose instruction the kernel emulates.
+    /// Entry: its instruction is emulated.
     EntryEmulated,
-    /// Behind the entry: it was proven to see what a probe at the entry would.
+    /// After the entry: provably equivalent to a probe at the entry.
     Proven,
-    /// As [`Reason::Proven`], but with a lower stack pointer than at the entry, which is enough where no return is
-    /// followed.
+    /// Same as [`Reason::Proven`], with a lower stack pointer than at the entry, which suffices without return probe.
     ProvenLower,
-    /// At the entry: how long the function is is not known.
+    /// Entry: the function's size is unknown.
     SizeUnknown,
-    /// At the entry: the function is too long to be looked at.
+    /// Entry: the function is too long to analyse.
     TooLong,
-    /// At the entry: the object has too much code to be searched for jumps.
+    /// Entry: the object has too much code to search for jumps.
     TooMuchCode,
-    /// At the entry: the file could not be read.
+    /// Entry: the file could not be read.
     Unreadable,
-    /// At the entry: what lies at this offset is no known instruction.
+    /// Entry: the bytes at this offset are not a valid instruction.
     Undecodable(u64),
-    /// At the entry: the instruction at this offset may change an argument, and none before it is emulated.
+    /// Entry: the instruction at this offset may change an argument, and none before it is emulated.
     ChangesArgument(u64),
-    /// At the entry: the instruction at this offset may move the stack pointer or the return address, and none before it
-    /// is emulated.
+    /// Entry: the instruction at this offset may change the stack pointer or the return address, and none before it is
+    /// emulated.
     MovesStack(u64),
-    /// At the entry: not every call passes the instruction at this offset, and none before it is emulated.
+    /// Entry: not every call executes the instructions after this offset, and none before it is emulated.
     Leaves(u64),
-    /// At the entry: a call lies at this offset, and none before it is emulated.
+    /// Entry: there is a call at this offset, and no instruction before it is emulated.
     Calls(u64),
-    /// At the entry: no instruction near it is emulated.
+    /// Entry: no instruction near it is emulated.
     NoneNear,
-    /// At the entry: where the jump at this offset goes is only known when it runs.
+    /// Entry: the jump at this offset is indirect.
     IndirectJump(u64),
-    /// At the entry: the function's own branch at this offset lands between the entry and the better instruction.
+    /// Entry: the function's own branch at this offset leads to between the entry and the candidate.
     JumpsBack(u64),
-    /// At the entry: other code, at this address as the object's symbols count, may jump behind the entry.
+    /// Entry: code elsewhere in the object, at this address, may jump to between the entry and the candidate.
     JumpedInto(u64),
-    /// At the entry: another symbol begins at this offset.
+    /// Entry: another symbol starts at this offset.
     OtherSymbol(u64),
 }
 
@@ -47,24 +46,24 @@ impl fmt::Display for Reason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EntryEmulated => out.write_str("the first instruction is emulated"),
-            Self::Proven => out.write_str("every call passes it as it passes the entry"),
+            Self::Proven => out.write_str("every call executes it as it does the entry"),
             Self::ProvenLower => {
-                out.write_str("every call passes it as it passes the entry, but for a lower stack pointer")
+                out.write_str("every call executes it as it does the entry, with a lower stack pointer")
             }
-            Self::SizeUnknown => out.write_str("the function's size is not known"),
+            Self::SizeUnknown => out.write_str("the function's size is unknown"),
             Self::TooLong => out.write_str("the function is too long"),
             Self::TooMuchCode => out.write_str("the object has too much code"),
             Self::Unreadable => out.write_str("the file could not be read"),
-            Self::Undecodable(at) => write!(out, "at +{at} is no known instruction"),
+            Self::Undecodable(at) => write!(out, "invalid instruction at +{at}"),
             Self::ChangesArgument(at) => write!(out, "at +{at} an argument changes"),
             Self::MovesStack(at) => write!(out, "at +{at} the stack pointer moves"),
-            Self::Leaves(at) => write!(out, "not every call passes +{at}"),
-            Self::Calls(at) => write!(out, "at +{at} is a call"),
+            Self::Leaves(at) => write!(out, "not every call continues after +{at}"),
+            Self::Calls(at) => write!(out, "call at +{at}"),
             Self::NoneNear => out.write_str("no instruction near the entry is emulated"),
-            Self::IndirectJump(at) => write!(out, "where the jump at +{at} goes is not known"),
-            Self::JumpsBack(at) => write!(out, "the branch at +{at} goes back behind the entry"),
-            Self::JumpedInto(from) => write!(out, "code at {from:#x} may jump behind the entry"),
-            Self::OtherSymbol(at) => write!(out, "another symbol begins at +{at}"),
+            Self::IndirectJump(at) => write!(out, "the jump at +{at} is indirect"),
+            Self::JumpsBack(at) => write!(out, "the branch at +{at} leads back to after the entry"),
+            Self::JumpedInto(from) => write!(out, "code at {from:#x} may jump to after the entry"),
+            Self::OtherSymbol(at) => write!(out, "another symbol starts at +{at}"),
         }
     }
 }

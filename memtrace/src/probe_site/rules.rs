@@ -1,69 +1,66 @@
-//! The rules by which an instruction is chosen: what lies in the function itself.
+//! Rules for the choice of an instruction by the code of the function itself.
 
-use super::elsewhere::Window;
 use super::instruction::{Arguments, Flow, Stack};
 use super::reason::Reason;
 use super::site::Cost;
+use super::window::Window;
 use crate::elf::Machine;
 use crate::model::Signature;
 
-/// How far behind the entry an instruction is looked for, in bytes. Where none is emulated so far, the arguments have
-/// long been moved out of their registers.
+/// Maximum distance in bytes of the probe site from the entry. Farther on, the arguments have left their registers.
 const FAR: u64 = 64;
 
-/// What a hook needs at its probe.
+/// Registers that a hook reads at its probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// The arguments that are read.
     arguments: Arguments,
-    /// Whether the stack pointer must be as at the entry: a return probe replaces the return address that it points to
-    /// (`arch_uretprobe_hijack_return_addr`), and a return is known to belong to a call by the stack pointer.
+    /// The stack pointer must be the same as at the entry: a return probe replaces the return address that it points to
+    /// (`arch_uretprobe_hijack_return_addr`), and a return is matched to its call by the stack pointer.
     stack: bool,
 }
 
 impl Needs {
-    /// That the stack is as it was, and no argument.
+    /// The stack pointer and no argument.
     pub(crate) const STACK: Self = Self { arguments: Arguments::NONE, stack: true };
 
-    /// What the hook of a function of this signature needs.
-    pub(crate) fn of(signature: Signature) -> Self {
+    /// Returns the needs of the hook of a function with this signature.
+    pub(crate) fn of_signature(signature: Signature) -> Self {
         let arguments = match signature {
-            Signature::Alloc { size } => Arguments::of(&[size]),
-            Signature::AllocProduct { count, size } => Arguments::of(&[count, size]),
-            Signature::AllocOut { out, size } => Arguments::of(&[out, size]),
-            Signature::Realloc { old, size } => Arguments::of(&[old, size]),
-            Signature::ReallocProduct { old, count, size } => Arguments::of(&[old, count, size]),
-            Signature::Resize { block, size, extra } => Arguments::of(&[block, size, extra]),
-            Signature::Free { block } | Signature::FreeAround { block } => Arguments::of(&[block]),
+            Signature::Alloc { size } => Arguments::from_numbers(&[size]),
+            Signature::AllocProduct { count, size } => Arguments::from_numbers(&[count, size]),
+            Signature::AllocOut { out, size } => Arguments::from_numbers(&[out, size]),
+            Signature::Realloc { old, size } => Arguments::from_numbers(&[old, size]),
+            Signature::ReallocProduct { old, count, size } => Arguments::from_numbers(&[old, count, size]),
+            Signature::Resize { block, size, extra } => Arguments::from_numbers(&[block, size, extra]),
+            Signature::Free { block } | Signature::FreeAround { block } => Arguments::from_numbers(&[block]),
         };
         Self { arguments, stack: signature.needs_return() }
     }
 }
 
-/// A function's code: all of it, from its entry on.
+/// Complete code of a function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code<'a> {
     pub(crate) machine: Machine,
     pub(crate) bytes: &'a [u8],
-    /// The entry's address, as the object's symbols count.
+    /// Address of the entry in the object's symbol table.
     pub(crate) entry: u64,
 }
 
-/// What was chosen.
+/// Chosen instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// Bytes from the entry.
+    /// Offset from the entry in bytes.
     pub(crate) offset: u64,
     pub(crate) reason: Reason,
 }
 
 impl Choice {
-    /// The entry.
     pub(crate) fn entry(reason: Reason) -> Self {
         Self { offset: 0, reason }
     }
 
-    /// The addresses behind the entry, up to the chosen one, that nothing may jump to; `None` where the entry is chosen.
+    /// Returns the addresses after the entry up to the chosen one, which must not be jump targets; `None` for the entry.
     pub(crate) fn window(&self, entry: u64) -> Option<Window> {
         let last = entry.checked_add(self.offset)?;
         (self.offset > 0).then_some(Window { first: entry + 1, last })
@@ -79,19 +76,19 @@ impl Code<'_> {
         usize::try_from(at).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default()
     }
 
-    /// What a probe at `at` costs.
+    /// Cost of a probe at offset `at`.
     pub(crate) fn cost(&self, at: u64) -> Cost {
         self.decode(at).map_or(Cost::Stepped, |instruction| instruction.cost)
     }
 
-    /// The instruction at `at`, as assemblers write it.
+    /// Disassembles the instruction at offset `at`.
     pub(crate) fn text(&self, at: u64) -> String {
         self.machine.text(self.rest(at), self.entry.wrapping_add(at))
     }
 }
 
 impl Code<'_> {
-    /// The address that every call is passed on to by a jump, with what `needs` says as it was.
+    /// Returns the target if the function does nothing but jump there with everything in `needs` unchanged.
     pub(crate) fn forwards_to(&self, needs: Needs) -> Option<u64> {
         let mut at = 0;
         loop {
@@ -103,7 +100,7 @@ impl Code<'_> {
                 _ => return None,
             }
             let effects = self.machine.effects(self.rest(at));
-            if effects.writes.meet(needs.arguments) || effects.stack != Stack::Kept {
+            if effects.writes.intersects(needs.arguments) || effects.stack != Stack::Kept {
                 return None;
             }
             at += instruction.length as u64;
@@ -111,13 +108,13 @@ impl Code<'_> {
     }
 }
 
-/// Chooses by the function alone; that no other code jumps into [`Choice::window`] is still to be shown. `symbols` are
-/// the addresses at which the object's symbols begin.
+/// Chooses by the code of the function. The caller must still prove that no other code jumps into [`Choice::window`].
+/// `symbols` are the start addresses of the object's symbols.
 pub(crate) fn choose(code: &Code<'_>, needs: Needs, symbols: &[u64]) -> Choice {
     candidate(code, needs).and_then(|choice| prove(code, symbols, choice)).unwrap_or_else(Choice::entry)
 }
 
-/// The first emulated instruction that is reached from the entry in a straight line, with what is needed as it was.
+/// Returns the first emulated instruction that is reached from the entry without a branch and with the needs unchanged.
 fn candidate(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
     let mut at = 0;
     let mut reason = Reason::Proven;
@@ -129,14 +126,14 @@ fn candidate(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
         }
         match instruction.flow {
             // The return address of an emulated call does not reach the shadow stack of a process that has one
-            // (`emulate_push_stack`, arch/x86/kernel/uprobes.c); at the entry that would be so too, here it need not be.
+            // (`emulate_push_stack`, arch/x86/kernel/uprobes.c); a probe at the entry avoids this.
             Flow::Call(_) => return Err(Reason::Calls(at)),
             _ if emulated => return Ok(Choice { offset: at, reason }),
             Flow::Next => {}
             _ => return Err(Reason::Leaves(at)),
         }
         let effects = code.machine.effects(code.rest(at));
-        if effects.writes.meet(needs.arguments) {
+        if effects.writes.intersects(needs.arguments) {
             return Err(Reason::ChangesArgument(at));
         }
         match effects.stack {
@@ -149,10 +146,10 @@ fn candidate(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
     Err(Reason::NoneNear)
 }
 
-/// Shows that the function itself does not come back to behind its entry, and that nobody else enters there by name.
+/// Proves that the function itself does not jump into the window and that no other symbol starts there.
 fn prove(code: &Code<'_>, symbols: &[u64], choice: Choice) -> Result<Choice, Reason> {
     let Some(window) = choice.window(code.entry) else { return Ok(choice) };
-    if let Some(symbol) = symbols.iter().find(|&&symbol| window.holds(symbol)) {
+    if let Some(symbol) = symbols.iter().find(|&&symbol| window.contains(symbol)) {
         return Err(Reason::OtherSymbol(symbol - code.entry));
     }
     let mut at = 0;
@@ -161,7 +158,7 @@ fn prove(code: &Code<'_>, symbols: &[u64], choice: Choice) -> Result<Choice, Rea
         if instruction.flow == Flow::Indirect {
             return Err(Reason::IndirectJump(at));
         }
-        if instruction.flow.target().is_some_and(|target| window.holds(target)) {
+        if instruction.flow.target().is_some_and(|target| window.contains(target)) {
             return Err(Reason::JumpsBack(at));
         }
         at += instruction.length as u64;

@@ -5,10 +5,10 @@ use std::fmt;
 use super::reason::Reason;
 use crate::model::FileOffset;
 
-/// What a hit of a probe costs in the kernel.
+/// Kernel cost of one probe hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cost {
-    /// One trap: the kernel carries out the instruction itself.
+    /// One trap: the kernel emulates the instruction.
     Emulated,
     /// Two traps: the instruction is single-stepped out of line.
     Stepped,
@@ -23,18 +23,18 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Where the probe of a function goes.
+/// Probe site of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Bytes from the function's entry to the instruction.
     pub offset: u64,
-    /// Where the instruction lies in the file.
+    /// File offset of the instruction.
     pub file_offset: FileOffset,
-    /// The instruction, in the assembler's language; addresses are those by which the object's own symbols count.
+    /// The instruction in assembler syntax; addresses are those of the object's symbol table.
     pub instruction: String,
-    /// What a hit costs.
+    /// Cost of a hit.
     pub cost: Cost,
-    /// Why this instruction and no other.
+    /// Reason for the choice.
     pub reason: Reason,
 }
 

@@ -1,4 +1,4 @@
-//! x86-64: instructions, and which of them the kernel emulates.
+//! x86-64 instructions, with the kernel's emulation.
 
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded,
@@ -8,11 +8,11 @@ use iced_x86::{
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
 use super::site::Cost;
 
-/// The registers of the arguments, in their order (System V ABI, AMD64 supplement, 3.2.3).
+/// Argument registers in order (System V ABI, AMD64 supplement, 3.2.3).
 const ARGUMENTS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
 
-/// The instruction at the beginning of `code`.
+/// Decodes the first instruction of `code`.
 pub(super) fn decode(code: &[u8], address: u64) -> Option<Instruction> {
     let decoded = decoded(code, address)?;
     let bytes = code.get(..decoded.len())?;
@@ -24,13 +24,13 @@ fn decoded(code: &[u8], address: u64) -> Option<Decoded> {
     (!decoded.is_invalid()).then_some(decoded)
 }
 
-/// Whether the kernel emulates it: `branch_setup_xol_ops` and `push_setup_xol_ops`, arch/x86/kernel/uprobes.c.
+/// Returns the kernel's handling: `branch_setup_xol_ops` and `push_setup_xol_ops`, arch/x86/kernel/uprobes.c.
 ///
-/// Only what every kernel does alike is told as emulated. Prefixed and longer forms of `nop` are emulated by newer
-/// kernels, stepped by others, and `66 90` is refused by some; a branch with the prefix 66 all refuse.
+/// Only instructions that every kernel emulates count as emulated. Newer kernels emulate prefixed and longer forms of `nop`,
+/// others step them, and some refuse `66 90`; all refuse a branch with the prefix 66.
 fn cost(bytes: &[u8]) -> Cost {
     match bytes {
-        // nop; jmp; call; the conditional jumps, short and near; push of any of the 16 registers.
+        // nop; jmp; call; short and near conditional jumps; push of any of the 16 registers.
         [0x90]
         | [0xeb, _]
         | [0xe9 | 0xe8, _, _, _, _]
@@ -48,11 +48,11 @@ fn flow(decoded: &Decoded) -> Flow {
     match (decoded.flow_control(), near) {
         (FlowControl::Next, _) => Flow::Next,
         (FlowControl::UnconditionalBranch, Some(target)) => Flow::Jump(target),
-        // A system call is a call for the decoder too.
+        // The decoder reports system calls as calls.
         (FlowControl::Call, None) => Flow::Away,
         (FlowControl::Call, target) => Flow::Call(target),
         (FlowControl::IndirectCall, _) => Flow::Call(None),
-        // Loops, and the beginning of a transaction, which lead to where a failure is handled.
+        // Loops, and the start of a transaction, which branches to its abort handler.
         (FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend, Some(target)) => Flow::Branch(target),
         (FlowControl::Return, _) => Flow::Return,
         (FlowControl::Exception, _) => Flow::Trap,
@@ -63,7 +63,7 @@ fn flow(decoded: &Decoded) -> Flow {
     }
 }
 
-/// What the instruction at the beginning of `code` may change.
+/// Returns the possible effects of the first instruction of `code`.
 pub(super) fn effects(code: &[u8]) -> Effects {
     let Some(decoded) = decoded(code, 0) else { return Effects::UNKNOWN };
     let mut effects = Effects { writes: Arguments::default(), stack: Stack::Kept };
@@ -74,7 +74,7 @@ pub(super) fn effects(code: &[u8]) -> Effects {
         }
         let register = used.register().full_register();
         if register == Register::RSP {
-            effects.stack = if lowers(&decoded) { Stack::Lowered } else { Stack::Lost };
+            effects.stack = if decreases_stack_pointer(&decoded) { Stack::Lowered } else { Stack::Lost };
         }
         for (number, _) in (0..).zip(ARGUMENTS).filter(|(_, argument)| *argument == register) {
             effects.writes = effects.writes.with(number);
@@ -83,8 +83,8 @@ pub(super) fn effects(code: &[u8]) -> Effects {
     effects
 }
 
-/// Whether an instruction that writes the stack pointer is one that only makes it lower.
-fn lowers(decoded: &Decoded) -> bool {
+/// Returns true if an instruction that writes the stack pointer only decreases it.
+fn decreases_stack_pointer(decoded: &Decoded) -> bool {
     let immediate = matches!(decoded.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
     let subtracts = decoded.mnemonic() == Mnemonic::Sub
         && decoded.op0_register() == Register::RSP
@@ -93,7 +93,7 @@ fn lowers(decoded: &Decoded) -> bool {
     subtracts || decoded.stack_pointer_increment() < 0
 }
 
-/// The instruction in the GNU assembler's language.
+/// Disassembles in GNU syntax.
 pub(super) fn text(code: &[u8], address: u64) -> String {
     let Some(decoded) = decoded(code, address) else { return String::from("(bad)") };
     let mut formatter = GasFormatter::new();
@@ -104,7 +104,7 @@ pub(super) fn text(code: &[u8], address: u64) -> String {
     text
 }
 
-/// `jmp *slot(%rip)`, behind an `endbr64` where there is one.
+/// Matches `jmp *slot(%rip)`, optionally after `endbr64`.
 pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     let first = decoded(code, address)?;
     let jump = if first.mnemonic() == Mnemonic::Endbr64 {
@@ -116,26 +116,26 @@ pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     jumps.then(|| jump.ip_rel_memory_address())
 }
 
-/// `jmp *pointer(%rip)` or `call *pointer(%rip)`.
-pub(super) fn pointed_by(code: &[u8], address: u64) -> Option<u64> {
+/// Matches `jmp *pointer(%rip)` or `call *pointer(%rip)`.
+pub(super) fn pointer_of(code: &[u8], address: u64) -> Option<u64> {
     let found = decoded(code, address)?;
     let leads = matches!(found.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall);
     (leads && found.is_ip_rel_memory_operand()).then(|| found.ip_rel_memory_address())
 }
 
-/// `test` of an argument with itself.
+/// Matches `test` of an argument with itself.
 pub(super) fn tests_for_null(code: &[u8], argument: u8) -> bool {
     let Some(found) = decoded(code, 0) else { return false };
     let register = ARGUMENTS.get(usize::from(argument)).copied().unwrap_or(Register::None);
     found.mnemonic() == Mnemonic::Test && found.op0_register() == register && found.op1_register() == register
 }
 
-/// `nop` in all of its lengths, and `int3`.
+/// Matches `nop` of any length and `int3`.
 pub(super) fn is_padding(code: &[u8]) -> bool {
     decoded(code, 0).is_some_and(|found| matches!(found.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
-/// `je` and `jne`.
+/// Distinguishes `je` from `jne`.
 pub(super) fn taken_if_null(code: &[u8], address: u64) -> Option<bool> {
     match decoded(code, address)?.condition_code() {
         ConditionCode::e => Some(true),
@@ -144,8 +144,8 @@ pub(super) fn taken_if_null(code: &[u8], address: u64) -> Option<bool> {
     }
 }
 
-/// Every 5 or 6 bytes that are a direct jump, call or conditional jump with 32 bits of distance, at whatever byte.
-pub(super) fn branches(code: &[u8], address: u64, mut found: impl FnMut(u64, u64)) {
+/// Finds all sequences of 5 or 6 bytes that encode a direct jump, call or conditional jump with a 32-bit distance.
+pub(super) fn branches(code: &[u8], address: u64, mut on_branch: impl FnMut(u64, u64)) {
     for (at, window) in code.windows(5).enumerate() {
         let start = match window[0] {
             0xe8 | 0xe9 => at,
@@ -154,7 +154,7 @@ pub(super) fn branches(code: &[u8], address: u64, mut found: impl FnMut(u64, u64
         };
         let distance = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
         let end = address.wrapping_add(at as u64 + 5);
-        found(address.wrapping_add(start as u64), end.wrapping_add_signed(i64::from(distance)));
+        on_branch(address.wrapping_add(start as u64), end.wrapping_add_signed(i64::from(distance)));
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_emulates_is_told_by_the_exact_bytes() {
+    fn emulated_instructions_are_recognised_by_their_bytes() {
         let emulated: &[&[u8]] = &[
             &[0x90],
             &[0xeb, 0x10],
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn where_an_instruction_leads_is_known() {
+    fn control_flow_is_decoded() {
         let flow = |bytes: &[u8]| decode(bytes, 0x1000).unwrap().flow;
         assert_eq!(flow(&[0x74, 0x05]), Flow::Branch(0x1007));
         assert_eq!(flow(&[0xe3, 0xfe]), Flow::Branch(0x1000));
@@ -225,27 +225,27 @@ mod tests {
     }
 
     #[test]
-    fn every_write_of_an_argument_or_of_the_stack_pointer_is_seen() {
+    fn writes_of_arguments_and_stack_pointer_are_found() {
         let none = Arguments::default();
         let kept = |writes| Effects { writes, stack: Stack::Kept };
         let moved = |stack| Effects { writes: none, stack };
         let cases: &[(&[u8], Effects)] = &[
-            (&[0x48, 0x85, 0xff], kept(none)),                           // test %rdi,%rdi
-            (&[0x48, 0x89, 0xf8], kept(none)),                           // mov %rdi,%rax
-            (&[0x48, 0x89, 0xf7], kept(Arguments::of(&[0]))),            // mov %rsi,%rdi
-            (&[0x31, 0xf6], kept(Arguments::of(&[1]))),                  // xor %esi,%esi
-            (&[0xb2, 0x01], kept(Arguments::of(&[2]))),                  // mov $1,%dl
-            (&[0x48, 0xf7, 0xe6], kept(Arguments::of(&[2]))),            // mul %rsi writes %rdx
-            (&[0xf3, 0x48, 0xab], kept(Arguments::of(&[0, 3]))),         // rep stos moves %rdi and %rcx
-            (&[0x48, 0x0f, 0x44, 0xf8], kept(Arguments::of(&[0]))),      // cmove %rax,%rdi
-            (&[0x48, 0x87, 0xfe], kept(Arguments::of(&[0, 1]))),         // xchg %rdi,%rsi
-            (&[0x48, 0x83, 0xec, 0x18], moved(Stack::Lowered)),          // sub $0x18,%rsp
-            (&[0x48, 0x81, 0xec, 0, 0x10, 0, 0], moved(Stack::Lowered)), // sub $0x1000,%rsp
-            (&[0x6a, 0x01], moved(Stack::Lowered)),                      // push $1
-            (&[0x48, 0x83, 0xec, 0xf8], moved(Stack::Lost)),             // sub $-8,%rsp
-            (&[0x48, 0x83, 0xc4, 0x18], moved(Stack::Lost)),             // add $0x18,%rsp
-            (&[0x48, 0x83, 0xe4, 0xf0], moved(Stack::Lost)),             // and $-16,%rsp
-            (&[0x5d], moved(Stack::Lost)),                               // pop %rbp
+            (&[0x48, 0x85, 0xff], kept(none)),                                // test %rdi,%rdi
+            (&[0x48, 0x89, 0xf8], kept(none)),                                // mov %rdi,%rax
+            (&[0x48, 0x89, 0xf7], kept(Arguments::from_numbers(&[0]))),       // mov %rsi,%rdi
+            (&[0x31, 0xf6], kept(Arguments::from_numbers(&[1]))),             // xor %esi,%esi
+            (&[0xb2, 0x01], kept(Arguments::from_numbers(&[2]))),             // mov $1,%dl
+            (&[0x48, 0xf7, 0xe6], kept(Arguments::from_numbers(&[2]))),       // mul %rsi writes %rdx
+            (&[0xf3, 0x48, 0xab], kept(Arguments::from_numbers(&[0, 3]))),    // rep stos moves %rdi and %rcx
+            (&[0x48, 0x0f, 0x44, 0xf8], kept(Arguments::from_numbers(&[0]))), // cmove %rax,%rdi
+            (&[0x48, 0x87, 0xfe], kept(Arguments::from_numbers(&[0, 1]))),    // xchg %rdi,%rsi
+            (&[0x48, 0x83, 0xec, 0x18], moved(Stack::Lowered)),               // sub $0x18,%rsp
+            (&[0x48, 0x81, 0xec, 0, 0x10, 0, 0], moved(Stack::Lowered)),      // sub $0x1000,%rsp
+            (&[0x6a, 0x01], moved(Stack::Lowered)),                           // push $1
+            (&[0x48, 0x83, 0xec, 0xf8], moved(Stack::Lost)),                  // sub $-8,%rsp
+            (&[0x48, 0x83, 0xc4, 0x18], moved(Stack::Lost)),                  // add $0x18,%rsp
+            (&[0x48, 0x83, 0xe4, 0xf0], moved(Stack::Lost)),                  // and $-16,%rsp
+            (&[0x5d], moved(Stack::Lost)),                                    // pop %rbp
         ];
         for (bytes, expected) in cases {
             assert_eq!(effects(bytes), *expected, "{bytes:x?}");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slot_of_a_stub_is_known() {
+    fn the_slot_of_a_plt_stub_is_found() {
         let stub = [0xff, 0x25, 0x0a, 0xec, 0x1b, 0x00, 0x66, 0x90];
         assert_eq!(slot(&stub, 0x283d8), Some(0x1e6fe8));
         let marked = [&[0xf3, 0x0f, 0x1e, 0xfa], &stub[..]].concat();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_written_as_objdump_writes_them() {
+    fn disassembly_equals_objdump() {
         assert_eq!(text(&[0x41, 0x54], 0), "push %r12");
         assert_eq!(text(&[0x0f, 0x84, 0xbf, 0, 0, 0], 0x98ef3), "je 0x98fb8");
         assert_eq!(text(&[0x48, 0x83, 0xec, 0x18], 0), "sub $0x18,%rsp");

@@ -1,4 +1,4 @@
-//! Functions made by hand, one for each rule.
+//! One synthetic function for each rule.
 
 use super::*;
 
@@ -19,7 +19,7 @@ const CALLOC: Signature = Signature::AllocProduct { count: 0, size: 1 };
 const REALLOCARRAY: Signature = Signature::ReallocProduct { old: 0, count: 1, size: 2 };
 const FREE: Signature = Signature::Free { block: 0 };
 
-/// What is chosen in a function of x86-64 of these instructions.
+/// Returns the choice for an x86-64 function of these instructions.
 fn chosen(signature: Signature, instructions: &[&[u8]]) -> (u64, Reason) {
     chosen_among(signature, instructions, &[])
 }
@@ -27,20 +27,20 @@ fn chosen(signature: Signature, instructions: &[&[u8]]) -> (u64, Reason) {
 fn chosen_among(signature: Signature, instructions: &[&[u8]], symbols: &[u64]) -> (u64, Reason) {
     let bytes = instructions.concat();
     let code = Code { machine: Machine::X86_64, bytes: &bytes, entry: ENTRY };
-    let choice = choose(&code, Needs::of(signature), symbols);
+    let choice = choose(&code, Needs::of_signature(signature), symbols);
     (choice.offset, choice.reason)
 }
 
 #[test]
-fn an_entry_that_is_emulated_is_probed() {
+fn an_emulated_entry_is_chosen() {
     assert_eq!(chosen(MALLOC, &[PUSH, RET]), (0, Reason::EntryEmulated));
-    // Nothing else in the function matters then.
+    // The rest of the function does not matter.
     assert_eq!(chosen(MALLOC, &[PUSH, &[0xff, 0xe0], &[0x06]]), (0, Reason::EntryEmulated));
     assert_eq!(chosen(MALLOC, &[&[0xe8, 0, 0, 0, 0], RET]), (0, Reason::EntryEmulated));
 }
 
 #[test]
-fn the_first_emulated_instruction_behind_it_is_probed() {
+fn the_first_emulated_instruction_is_chosen() {
     assert_eq!(chosen(FREE, &[TEST, &[0x74, 0x01], PUSH, RET]), (3, Reason::Proven));
     // endbr64; push
     assert_eq!(chosen(MALLOC, &[&[0xf3, 0x0f, 0x1e, 0xfa], PUSH, RET]), (4, Reason::Proven));
@@ -49,7 +49,7 @@ fn the_first_emulated_instruction_behind_it_is_probed() {
 }
 
 #[test]
-fn a_changed_argument_is_only_in_the_way_where_it_is_read() {
+fn only_changes_of_needed_arguments_prevent_the_choice() {
     let mul: &[u8] = &[0x48, 0xf7, 0xe6]; // mul %rsi, which writes %rdx
     let function = [mul, &[0x70, 0x01], PUSH, RET];
     assert_eq!(chosen(CALLOC, &function), (3, Reason::Proven));
@@ -59,7 +59,7 @@ fn a_changed_argument_is_only_in_the_way_where_it_is_read() {
 }
 
 #[test]
-fn the_stack_pointer_may_be_lower_only_where_no_return_is_followed() {
+fn a_lower_stack_pointer_needs_a_hook_without_return() {
     let function = [SUB, TEST, &[0x74, 0x00], RET];
     assert_eq!(chosen(MALLOC, &function), (0, Reason::MovesStack(0)));
     assert_eq!(chosen(FREE, &function), (7, Reason::ProvenLower));
@@ -68,7 +68,7 @@ fn the_stack_pointer_may_be_lower_only_where_no_return_is_followed() {
 }
 
 #[test]
-fn nothing_is_probed_that_not_every_call_passes() {
+fn instructions_that_calls_can_skip_are_not_chosen() {
     assert_eq!(chosen(FREE, &[TEST, RET, PUSH]), (0, Reason::Leaves(3)));
     assert_eq!(chosen(FREE, &[TEST, &[0xe3, 0x01], PUSH, RET]), (0, Reason::Leaves(3))); // jrcxz
     assert_eq!(chosen(FREE, &[TEST, &[0x0f, 0x05], PUSH, RET]), (0, Reason::Leaves(3))); // syscall
@@ -78,30 +78,30 @@ fn nothing_is_probed_that_not_every_call_passes() {
 }
 
 #[test]
-fn a_branch_that_comes_back_behind_the_entry_or_to_the_instruction_itself_is_in_the_way() {
+fn branches_into_the_window_prevent_the_choice() {
     let loops_to = |target: i8| chosen(FREE, &[TEST, PUSH, &[0x75, (target - 6).cast_unsigned()], RET]);
     assert_eq!(loops_to(0), (3, Reason::Proven));
     assert_eq!(loops_to(1), (0, Reason::JumpsBack(4)));
     assert_eq!(loops_to(3), (0, Reason::JumpsBack(4)));
     assert_eq!(loops_to(4), (3, Reason::Proven));
-    // A call counts as well, and so does the chosen branch itself.
+    // So does a call, or the chosen branch itself.
     assert_eq!(chosen(FREE, &[TEST, PUSH, &[0xe8, 0xfa, 0xff, 0xff, 0xff], RET]), (0, Reason::JumpsBack(4)));
     assert_eq!(chosen(FREE, &[TEST, &[0x75, 0xfe], RET]), (0, Reason::JumpsBack(3)));
 }
 
 #[test]
-fn what_cannot_be_followed_is_in_the_way_wherever_in_the_function() {
+fn undecodable_or_indirect_code_prevents_the_choice() {
     assert_eq!(chosen(FREE, &[TEST, PUSH, RET, &[0xff, 0xe0]]), (0, Reason::IndirectJump(5)));
     assert_eq!(chosen(FREE, &[TEST, PUSH, RET, &[0x3e, 0xff, 0xe0]]), (0, Reason::IndirectJump(5)));
     assert_eq!(chosen(FREE, &[TEST, PUSH, RET, &[0x06]]), (0, Reason::Undecodable(5)));
-    // Cut off in the middle of an instruction.
+    // Truncated within an instruction.
     assert_eq!(chosen(FREE, &[TEST, PUSH, &[0xe9, 0]]), (0, Reason::Undecodable(4)));
     assert_eq!(chosen(FREE, &[&[0x06], PUSH]), (0, Reason::Undecodable(0)));
     assert_eq!(chosen(FREE, &[]), (0, Reason::Undecodable(0)));
 }
 
 #[test]
-fn another_symbol_between_is_in_the_way() {
+fn another_symbol_in_the_window_prevents_the_choice() {
     let function = [TEST, PUSH, RET];
     for (symbol, expected) in [(0, Reason::Proven), (1, Reason::OtherSymbol(1)), (3, Reason::OtherSymbol(3))] {
         assert_eq!(chosen_among(FREE, &function, &[ENTRY - 16, ENTRY + symbol]).1, expected);
@@ -110,25 +110,28 @@ fn another_symbol_between_is_in_the_way() {
 }
 
 #[test]
-fn it_is_not_looked_for_far_away() {
+fn distant_instructions_are_not_chosen() {
     let long: Vec<&[u8]> = std::iter::repeat_n(TEST, 22).chain([PUSH, RET]).collect();
     assert_eq!(chosen(FREE, &long), (0, Reason::NoneNear));
     assert_eq!(chosen(FREE, &long[1..]), (63, Reason::Proven));
 }
 
 #[test]
-fn the_window_is_what_lies_behind_the_entry_up_to_the_instruction() {
+fn the_window_reaches_from_the_entry_to_the_instruction() {
     let at = |offset| Choice { offset, reason: Reason::Proven }.window(ENTRY);
     assert_eq!(at(3), Some(Window { first: ENTRY + 1, last: ENTRY + 3 }));
     assert_eq!(at(0), None);
 }
 
 #[test]
-fn the_rules_hold_for_arm_as_well() {
+fn the_rules_apply_to_aarch64() {
     let chosen = |signature, words: &[u32]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let choice =
-            choose(&Code { machine: Machine::Aarch64, bytes: &bytes, entry: ENTRY }, Needs::of(signature), &[]);
+        let choice = choose(
+            &Code { machine: Machine::Aarch64, bytes: &bytes, entry: ENTRY },
+            Needs::of_signature(signature),
+            &[],
+        );
         (choice.offset, choice.reason)
     };
     // bti c; cbz; nop; ret

@@ -1,8 +1,8 @@
-//! Other code of the object that may jump behind a function's entry.
+//! Search for jumps from elsewhere in the object to between a function's entry and its probe site.
 
 use crate::elf::Machine;
 
-/// Addresses that nothing may jump to.
+/// Range of addresses that must not be jump targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) first: u64,
@@ -10,26 +10,25 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Whether `address` is one of them.
-    pub(crate) fn holds(self, address: u64) -> bool {
+    pub(crate) fn contains(self, address: u64) -> bool {
         (self.first..=self.last).contains(&address)
     }
 }
 
 impl Machine {
-    /// How many bytes it takes at most until readings of the same code have fallen in step, but for code that was made to
-    /// be read in two ways.
+    /// Number of bytes after which decodings of the same code from different offsets have synchronized. Code that was written
+    /// to be decoded in two ways is an exception.
     pub(crate) const PRELUDE: u64 = 128;
 
-    /// Tells `found` which of `windows` something in `code`, which lies at `address`, may jump into, and from where. It is
-    /// looked at from every byte, so that nothing depends on where instructions really begin: a far branch is not missed, and data that
-    /// looks like one only costs a better probe.
+    /// Calls `on_jump` with the index of each window that a byte sequence in `code`, which lies at `address`, may jump into,
+    /// and the address of that sequence. Every byte offset is examined, independent of instruction boundaries: no far branch
+    /// is missed, and data that looks like a branch only prevents a better probe site.
     pub(crate) fn far_jump_into(
         self,
         code: &[u8],
         address: u64,
         windows: &[Window],
-        mut found: impl FnMut(usize, u64),
+        mut on_jump: impl FnMut(usize, u64),
     ) {
         let (Some(first), Some(last)) =
             (windows.iter().map(|window| window.first).min(), windows.iter().map(|window| window.last).max())
@@ -38,30 +37,32 @@ impl Machine {
         };
         self.branches(code, address, |at, target| {
             if (first..=last).contains(&target) {
-                for (place, _) in windows.iter().enumerate().filter(|(_, window)| window.holds(target)) {
-                    found(place, at);
+                for (index, _) in windows.iter().enumerate().filter(|(_, window)| window.contains(target)) {
+                    on_jump(index, at);
                 }
             }
         });
     }
 
-    /// The address of an instruction in `code`, which lies at `address`, that branches into `window`.
+    /// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`.
     ///
-    /// Where in `code` the first instruction begins need not be known: it is read from each byte on at which that may be,
-    /// so that one of the readings is the true one. The others fall in step with it within a few instructions; so what
-    /// matters should lie [`Machine::PRELUDE`] bytes behind the beginning.
+    /// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so that one
+    /// of the decodings is correct. The others synchronize with it within a few instructions, so the code of interest
+    /// should lie [`Machine::PRELUDE`] bytes after the start.
     pub(crate) fn jump_into(self, code: &[u8], address: u64, window: Window) -> Option<u64> {
-        (0..=self.overlap()).find_map(|start| self.read(code, address, start, window))
+        (0..=self.overlap()).find_map(|start| self.jump_into_from(code, address, start, window))
     }
 
-    /// As [`Machine::jump_into`], where the first instruction begins at `start`.
-    fn read(self, code: &[u8], address: u64, start: usize, window: Window) -> Option<u64> {
+    /// Same as [`Machine::jump_into`] with the first instruction at offset `start`.
+    fn jump_into_from(self, code: &[u8], address: u64, start: usize, window: Window) -> Option<u64> {
         let mut at = start;
         while let Some(rest) = code.get(at..).filter(|rest| !rest.is_empty()) {
             let here = address.wrapping_add(at as u64);
             match self.decode(rest, here) {
-                Some(found) if found.flow.target().is_some_and(|target| window.holds(target)) => return Some(here),
-                Some(found) => at += found.length,
+                Some(decoded) if decoded.flow.target().is_some_and(|target| window.contains(target)) => {
+                    return Some(here);
+                }
+                Some(decoded) => at += decoded.length,
                 None => at += self.alignment(),
             }
         }
@@ -77,13 +78,13 @@ mod tests {
 
     fn far(code: &[u8], address: u64) -> Vec<(usize, u64)> {
         let mut found = Vec::new();
-        Machine::X86_64.far_jump_into(code, address, &[WINDOW], |place, at| found.push((place, at)));
+        Machine::X86_64.far_jump_into(code, address, &[WINDOW], |index, at| found.push((index, at)));
         found
     }
 
     #[test]
-    fn a_far_jump_behind_the_entry_is_found_and_one_to_the_entry_is_not() {
-        // jmp 0x1003, seen from 0x2000; then one to 0x1000 and one to 0x1005.
+    fn far_jumps_into_the_window_are_found() {
+        // At 0x2000: jmp 0x1003, then jmp 0x1000 and jmp 0x1005.
         let jump = |to: i32| [&[0xe9][..], &(to - 0x2005).to_le_bytes()].concat();
         assert_eq!(far(&jump(0x1003), 0x2000), [(0, 0x2000)]);
         assert_eq!(far(&jump(0x1000), 0x2000), []);
@@ -95,18 +96,18 @@ mod tests {
     }
 
     #[test]
-    fn a_short_jump_from_beside_the_function_is_found() {
-        // nop; jmp 0x1002 from before, from behind, and to the entry.
+    fn short_jumps_from_neighbouring_code_are_found() {
+        // nop; jmp 0x1002 from a lower address, from a higher one, and to the entry.
         assert_eq!(near(&[0x90, 0xeb, 0x0f], 0xff0), Some(0xff1));
         assert_eq!(near(&[0x75, 0xf0], 0x1010), Some(0x1010));
         assert_eq!(near(&[0xeb, 0x0e], 0xff0), None);
-        // Undecodable bytes are passed over.
+        // Invalid bytes are skipped.
         assert_eq!(near(&[0x06, 0x75, 0xef], 0x1010), Some(0x1011));
     }
 
     #[test]
-    fn a_number_that_looks_like_a_jump_is_none_where_the_code_before_it_is_long_enough() {
-        // mov $0x000002e9,%eax and more of it: e9 02 00 00 00 seen from inside is a jump.
+    fn the_prelude_excludes_jumps_hidden_in_immediates() {
+        // mov $0x2e9,%eax: decoded from its second byte, e9 02 00 00 00 is a jump.
         let number = [0xb8, 0xe9, 0x02, 0x00, 0x00, 0x00];
         let window = Window { first: 0x1087, last: 0x1088 };
         let code = [&[0x90; 128][..], &number].concat();
@@ -114,9 +115,9 @@ mod tests {
         Machine::X86_64.far_jump_into(&code, 0x1000, &[window], |_, at| far.push(at));
         assert_eq!(far, [0x1081]);
         assert_eq!(Machine::X86_64.jump_into(&code, 0x1000, window), None);
-        // Without it, nobody knows.
+        // Without the prelude, the jump cannot be excluded.
         assert_eq!(Machine::X86_64.jump_into(&number, 0x1080, window), Some(0x1081));
-        // And a true one is seen in whatever step the reading begins, with a prefix too.
+        // A real jump is found from any start offset, with a prefix too.
         let code = [&[0x48, 0x89, 0xf8].repeat(43)[1..], &[0xf2, 0xe9, 0x02, 0x00, 0x00, 0x00]].concat();
         assert_eq!(Machine::X86_64.jump_into(&code, 0x1000, Window { first: 0x1088, last: 0x1088 }), Some(0x1080));
     }
