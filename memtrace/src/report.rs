@@ -1,4 +1,4 @@
-//! Profile to bytes: one file a format, each over [`std::io::Write`]. Writers know no path, no terminal, no argument.
+//! Report writers, one directory per format. Writers know no path, no terminal and no argument.
 
 mod allocators;
 mod escape;
@@ -27,24 +27,24 @@ use std::io::{self, Write as _};
 
 use crate::model::Profile;
 
-/// The formats that a profile can be written in.
+/// Format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// An interactive flame graph.
+    /// Interactive flame graph.
     Svg,
-    /// Folded stacks, a line each, as flame graph tools read them.
+    /// Folded stacks, one per line, for flame graph tools.
     Folded,
     /// Everything, for programs.
     Json,
-    /// A summary for people.
+    /// Summary for people.
     Text,
 }
 
 impl Format {
-    /// Every format, in the order in which help lists them.
+    /// Every format, in the order of the help.
     pub const ALL: &[Self] = &[Self::Svg, Self::Folded, Self::Json, Self::Text];
 
-    /// The format's name, which is also the extension of its files.
+    /// Returns the name, which is also the file extension.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,11 +56,11 @@ impl Format {
     }
 }
 
-/// Writes `profile` to `out` as `format`. Equal profiles with equal options give equal bytes.
+/// Writes `profile` to `out` as `format`. Equal profiles and options give equal bytes.
 ///
 /// # Errors
 ///
-/// What `out` returns.
+/// Returns the errors of `out`.
 pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     match format {

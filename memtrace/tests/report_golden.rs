@@ -106,7 +106,7 @@ fn the_text_is_as_it_was() {
 }
 
 #[test]
-fn the_text_of_a_filter_by_age_is_as_it_was() {
+fn the_text_filtered_by_age_is_as_it_was() {
     let profile = Profile { older: Some(Duration::from_secs(90)), ..sample() };
     assert_golden("older.txt", &report(Format::Text, &profile, &Options { top: 2, ..options(Metric::LiveCount) }));
 }
@@ -127,7 +127,7 @@ fn the_text_of_many_processes_is_as_it_was() {
 }
 
 #[test]
-fn the_text_of_the_greatest_processes_and_the_rest_is_as_it_was() {
+fn the_text_of_the_largest_processes_is_as_it_was() {
     let options = Options { top: 3, ..options(Metric::AllocCount) };
     assert_golden("host-top.txt", &report(Format::Text, &host(), &options));
 }
@@ -182,7 +182,7 @@ fn the_folded_stacks_of_waits_are_as_they_were() {
 }
 
 #[test]
-fn only_the_text_joins_and_folds() {
+fn only_the_text_joins_and_folds_stacks() {
     let folded = report(Format::Folded, &languages(), &options(Metric::LiveBytes));
     assert_eq!(folded.matches("std::sys::backtrace::__rust_begin_short_backtrace").count(), 4);
     let json: Value = serde_json::from_str(&report(Format::Json, &languages(), &options(Metric::LiveBytes))).unwrap();
@@ -192,7 +192,7 @@ fn only_the_text_joins_and_folds() {
 }
 
 #[test]
-fn the_picture_of_an_empty_profile_is_as_it_was() {
+fn the_flame_graph_of_an_empty_profile_is_as_it_was() {
     assert_golden("empty.svg", &report(Format::Svg, &Profile::default(), &options(Metric::LiveBytes)));
 }
 

@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn roots_add_up_to_everything_and_every_format_has_the_same(profile in any_profile()) {
+    fn groups_add_up_to_the_total_in_every_format(profile in any_profile()) {
         for &by in GroupBy::ALL {
             for &metric in Metric::ALL {
                 let json: Value = serde_json::from_str(&report(Format::Json, &profile, metric, by)).unwrap();
@@ -170,7 +170,7 @@ fn unit(metric: Metric) -> &'static str {
 }
 
 #[test]
-fn what_is_not_known_is_a_root_of_its_own() {
+fn unknown_owners_are_a_group() {
     let stack = |part| StackProfile {
         process: 0,
         part,

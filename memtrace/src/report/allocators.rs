@@ -1,20 +1,20 @@
-//! Which mappings are an allocator's own: it hands them out in blocks, which heap events count.
+//! Mappings made by allocators, whose blocks count as heap events.
 
 use crate::model::{Bytes, FUNCTIONS, Naming, Profile, StackProfile};
 
-/// What libraries put before a function's name for themselves.
+/// Prefixes of internal aliases.
 const OWN_PREFIXES: [&str; 3] = ["__GI_", "__libc_", "__"];
 
-/// Functions of glibc's own that others than those that users call may lead to (malloc/malloc.c, malloc/arena.c).
+/// Internal functions of glibc that calls other than the hooked ones can reach (malloc/malloc.c, malloc/arena.c).
 const INTERNAL: [&str; 7] =
     ["sysmalloc", "_int_malloc", "_int_realloc", "_int_free", "_mid_memalign", "new_heap", "heap_trim"];
 
-/// Whether the stack passes through a function that hands out blocks.
+/// Returns true if the stack passes through an allocation function.
 pub(super) fn is_within(profile: &Profile, stack: &StackProfile) -> bool {
     stack.frames.iter().any(|id| profile.frames[id.index()].name.as_ref().is_ok_and(|name| hands_out(&name.0)))
 }
 
-/// What of the live bytes is mapped by allocators.
+/// Returns the live bytes that allocators mapped.
 pub(super) fn mapped(profile: &Profile) -> Bytes {
     let own = profile.stacks.iter().filter(|stack| is_within(profile, stack));
     Bytes(own.map(|stack| stack.usage.live.bytes.0).sum())
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_that_hand_out_blocks_are_known_by_all_their_names() {
+    fn allocation_functions_are_recognized_by_all_their_names() {
         for name in
             ["malloc", "__GI___libc_malloc", "__libc_calloc", "je_malloc", "mi_zalloc", "operator new(unsigned long)"]
         {

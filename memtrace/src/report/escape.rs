@@ -1,12 +1,12 @@
-//! Names of a target's functions, files and processes as plain text. Nobody vouches for what they contain: they must
-//! neither break a format, nor steer a terminal, nor make a line look like another.
+//! Escaping of names from the target, which can contain anything: they must not break a format, control a terminal or
+//! imitate another line.
 
 use std::borrow::Cow;
 
 use crate::model::{ProcessProfile, StackEnd};
 
-/// `text` with every character replaced that is no plain text: controls, line separators, marks that turn the
-/// direction of writing, and what XML 1.0 does not allow at all (section 2.2, production 2).
+/// Replaces every character that is not plain text: control characters, line separators, direction marks, and
+/// characters that XML 1.0 does not allow (section 2.2, production 2).
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(is_not_plain) { Cow::Owned(text.replace(is_not_plain, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
@@ -19,7 +19,7 @@ fn is_not_plain(character: char) -> bool {
         )
 }
 
-/// A name as plain text that can be seen: every white space is a blank, and an empty name says that it is one.
+/// Returns a visible name: white space becomes blanks, and an empty name is marked.
 pub(super) fn shown(text: &str) -> String {
     let spaced = text.replace(char::is_whitespace, " ");
     match spaced.trim() {
@@ -28,17 +28,17 @@ pub(super) fn shown(text: &str) -> String {
     }
 }
 
-/// A name as an entry of a folded stack, in which `;` parts one entry from the next.
+/// Returns a name as an entry of a folded stack, in which `;` separates entries.
 pub(super) fn entry(text: &str) -> String {
     shown(text).replace(';', ":")
 }
 
-/// A process as titles and trees show it.
+/// Returns a process as titles and flame graphs show it.
 pub(super) fn process(process: &ProcessProfile) -> String {
     format!("{} ({})", process.comm, process.pid)
 }
 
-/// What stands in the place of the frames of a stack that has none.
+/// Returns the text for a stack without frames.
 pub(super) const fn no_frames(end: StackEnd) -> &'static str {
     match end {
         StackEnd::NotTaken => "[stack not taken]",
@@ -66,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_keeps_letters_and_replaces_what_steers_a_terminal() {
+    fn plain_text_has_no_terminal_control_characters() {
         assert_eq!(plain("größe<T>"), "größe<T>");
         assert_eq!(plain("\u{1b}[31mred\r\n"), "\u{fffd}[31mred\u{fffd}\u{fffd}");
         assert_eq!(plain("a\u{202e}b\u{2028}c\u{ffff}"), "a\u{fffd}b\u{fffd}c\u{fffd}");
     }
 
     #[test]
-    fn an_entry_holds_neither_separators_nor_line_ends_and_is_never_empty() {
+    fn folded_entries_have_no_separators_and_are_not_empty() {
         assert_eq!(entry("sum<[u8; 8]>"), "sum<[u8: 8]>");
         assert_eq!(entry(" two\nlines\t"), "two lines");
         assert_eq!(entry(" \n"), "[empty name]");

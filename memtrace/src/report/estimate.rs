@@ -1,12 +1,12 @@
-//! How far estimated numbers may be off.
+//! Errors of estimates.
 
 use crate::model::format as number;
 use crate::model::{Bytes, Metric, PAGE, Profile, ResidentKind, Usage, Variance};
 
-/// Standard deviations: of a thousand estimates three are further off.
+/// Standard deviations of the stated error: three of a thousand estimates exceed it.
 const DEVIATIONS: f64 = 3.0;
 
-/// How far `metric` may be off for stacks whose numbers come to this: in the metric's unit. `None` where it is counted.
+/// Returns the error of `metric` for stacks with this usage, in the metric's unit; `None` if it is counted.
 pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
     let pages = match metric {
         Metric::LiveBytes | Metric::LiveCount => of_pages(profile, usage.live.count, variance.live),
@@ -17,22 +17,23 @@ pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: 
     in_unit(pages, metric)
 }
 
-/// As [`error`], for what was released. A page that was touched k times, and is not there as often, adds k² to the one variance;
-/// and one that is there adds (k - 1)² to this one, which is at most k² - 1.
+/// Like [`error`], for released pages. A page touched k times that is not resident contributes k² to `alloc`; a
+/// resident one contributes (k - 1)² to the variance of releases, which is at most k² - 1.
 pub(super) fn of_released(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
     in_unit(of_pages(profile, usage.free.count, variance.alloc.saturating_sub(variance.live)), metric)
 }
 
-/// How far a number of what happened once to a page may be off.
+/// Returns the error of a count of events that occur once per page.
 pub(super) fn of_count(profile: &Profile, count: u64) -> Option<u64> {
     of_pages(profile, count, count.saturating_mul(u64::from(profile.page_sample.saturating_sub(1))))
 }
 
-/// How far so many pages may be off, of which the variance is estimated too.
+/// Returns the error of a number of pages, whose variance is an estimate too.
 ///
-/// The truth is at most so far above the estimate, and less below it: with z deviations, and the sample's pages standing for
-/// c each, c·z²/2 + z·√(V + c²·z²/4), which is the upper end of the score interval of a Poisson count (Brown, Cai and DasGupta,
-/// "Interval Estimation in Exponential Families", 2003). It holds where few pages were seen, or none, as z·√V does not.
+/// The true value is at most this far above the estimate, and less far below. With z deviations and c pages for each
+/// sampled page, the error is c·z²/2 + z·√(V + c²·z²/4), the upper end of the score interval of a Poisson count
+/// (Brown, Cai and DasGupta, "Interval Estimation in Exponential Families", 2003). It holds for few sampled pages or
+/// none, unlike z·√V.
 fn of_pages(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
     if profile.page_sample < 2 {
         return None;
@@ -49,24 +50,24 @@ fn in_unit(pages: Option<u64>, metric: Metric) -> Option<u64> {
     if metric.counts_bytes() { pages.map(|pages| bytes(pages).0) } else { pages }
 }
 
-/// How far what has a stack of one kind of resident memory, or of several, may be off: in pages.
+/// Returns the error of the bytes with a stack, in pages.
 pub(super) fn of_kind(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
     let error = of_pages(profile, resident.with_stack.0 / PAGE.0, resident.variance)?;
     Some(within(error, resident.with_stack, resident.total))
 }
 
-/// An error, in pages, of an estimate of something of which it is known that it is not more than `most`.
+/// Limits an error, in pages, of an estimate of something between 0 and `most`.
 pub(super) fn within(error: u64, estimate: Bytes, most: Bytes) -> u64 {
     let beyond = estimate.0.max(most.0.saturating_sub(estimate.0));
     error.min(beyond.div_ceil(PAGE.0))
 }
 
-/// So many pages.
+/// Returns the size of `pages`.
 pub(super) const fn bytes(pages: u64) -> Bytes {
     Bytes(pages.saturating_mul(PAGE.0))
 }
 
-/// How uncertain the numbers of each process are, by its index.
+/// Returns the variance of each process, by index.
 pub(super) fn of_processes(profile: &Profile) -> Vec<Variance> {
     let mut variances = vec![Variance::default(); profile.processes.len()];
     for stack in &profile.stacks {
@@ -77,7 +78,7 @@ pub(super) fn of_processes(profile: &Profile) -> Vec<Variance> {
     variances
 }
 
-/// How uncertain the numbers of all stacks together are.
+/// Returns the variance of all stacks.
 pub(super) fn of_all(profile: &Profile) -> Variance {
     profile.stacks.iter().fold(Variance::default(), |mut sum, stack| {
         sum += stack.variance;
@@ -85,7 +86,7 @@ pub(super) fn of_all(profile: &Profile) -> Variance {
     })
 }
 
-/// ` ± 12.00 KiB`, or nothing where the numbers are counted.
+/// Formats an error as ` ± 12.00 KiB`; empty if the number is counted.
 pub(super) fn shown(error: Option<u64>, metric: Metric) -> String {
     error.map_or_else(String::new, |error| {
         if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {}", number::grouped(error)) }
@@ -104,7 +105,7 @@ mod tests {
         Profile { page_sample, ..Profile::default() }
     }
 
-    /// What was touched, where so many pages of a sample were, each as often.
+    /// Usage and variance of `pages` sampled pages, each touched `times` times.
     fn touched(pages: u64, times: u64) -> (Usage, Variance) {
         let one_in = u64::from(ONE_IN);
         let alloc = Amount { bytes: Bytes(0), count: pages * times * one_in };
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_has_no_error_and_what_is_estimated_is_shown_with_it() {
+    fn only_estimates_have_an_error() {
         let (usage, variance) = touched(100, 1);
         assert_eq!(error(&profile(0), Metric::AllocBytes, &usage, variance), None);
         assert_eq!(error(&profile(1), Metric::LiveBytes, &usage, variance), None);
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_does_not_go_beyond_what_there_can_be() {
+    fn an_error_is_limited_by_the_possible_range() {
         assert_eq!(within(100, Bytes(0), bytes(7)), 7);
         assert_eq!(within(100, bytes(64), bytes(70)), 64);
         assert_eq!(within(100, bytes(64), bytes(700)), 100);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_released_is_as_uncertain_as_what_was_touched_where_nothing_is_left() {
+    fn released_pages_have_the_error_of_touched_pages() {
         let (usage, variance) = touched(100, 3);
         let released = Usage { free: usage.alloc, ..usage };
         let profile = profile(ONE_IN);
@@ -142,15 +143,15 @@ mod tests {
         assert_eq!(of_count(&profile, usage.alloc.count), super::error(&profile, Metric::AllocCount, &usage, variance));
     }
 
-    /// Whatever the truth is, estimates that are off by more than they say are as rare as they say.
+    /// For every true value, estimates exceed their error as rarely as stated.
     #[test]
-    fn three_estimates_in_a_thousand_are_further_off_than_they_say() {
+    fn three_estimates_in_a_thousand_exceed_their_error() {
         for times in [1, 5] {
             for truth in [0.5, 1.0, 4.0, 12.0, 30.0, 200.0, 2000.0] {
                 let mut unlikely = 0.0;
-                // How likely a sample has so many pages, its logarithm: a Poisson distribution.
+                // Logarithm of the probability of this sample, with a Poisson distribution.
                 let mut likely = -truth;
-                // Of what is not seen it isn't known either how often it comes and goes.
+                // An unseen page gives no number of touches either.
                 let first = if times == 1 { 0 } else { 1 };
                 for seen in 0..10_000_u32 {
                     let (usage, variance) = touched(seen.into(), times);

@@ -1,4 +1,4 @@
-//! The page that says where a process' memory is: for people, and for programs.
+//! Reports of `memtrace explain`: text and JSON.
 
 mod advice;
 mod bars;
@@ -19,20 +19,20 @@ use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
 use crate::report::{escape, format};
 
-/// How the page is shown.
+/// Options of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageOptions {
-    /// How many names each list has.
+    /// Number of entries of each list.
     pub top: usize,
-    /// Whether what matters is set off by colours, as a terminal knows them.
+    /// True to mark important text with terminal colours.
     pub colour: bool,
 }
 
-/// Writes the page for people. Without colour it has no control character but the line end.
+/// Writes the page as text. Without colour it has no control character but the line end.
 ///
 /// # Errors
 ///
-/// What `out` returns.
+/// Returns the errors of `out`.
 pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let painter = Painter::new(options.colour);
     let threads = number::counted(page.threads.into(), "thread", "threads");
@@ -54,11 +54,11 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
     outside_rss::write(page, &painter, out)
 }
 
-/// Writes all of it for programs. `docs/json.md` says what each field means.
+/// Writes the page as JSON. `docs/json.md` documents the fields.
 ///
 /// # Errors
 ///
-/// What `out` returns.
+/// Returns the errors of `out`.
 pub fn write_json(page: &Explanation, mut out: &mut dyn io::Write) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
     schema::Page::new(page).serialize(&mut serializer)?;
@@ -73,10 +73,10 @@ fn headline(page: &Explanation) -> String {
     text
 }
 
-/// One line of a list: resident bytes, a second number, how many mappings, and the name.
+/// A line of a list: resident bytes, two more numbers, and the name.
 type Line = (Bytes, String, String, String);
 
-/// The names behind the larger parts.
+/// Writes the largest mappings of each part by name.
 fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let named = |named: &NamedMemory| {
         let MemorySizes { resident, reserved, .. } = named.held;
@@ -104,7 +104,7 @@ fn list(
     painter: &Painter,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    /// What the numbers leave of a line.
+    /// Width of a name beside the numbers.
     const NAME: usize = 56;
     let shown: Vec<_> = lines.iter().filter(|(resident, ..)| resident.0 > 0).take(top).collect();
     if shown.is_empty() {

@@ -1,4 +1,4 @@
-//! A profile's stacks as lines of text, root to leaf.
+//! Folded stacks: one line per stack, the outermost frame first.
 
 use std::cmp::Ordering;
 
@@ -9,26 +9,26 @@ use crate::report::escape;
 use crate::report::groups::Roots;
 use crate::report::options::Options;
 
-/// How stacks are spelt.
+/// Spelling of folded stacks.
 pub(super) struct Spelling {
-    /// What stands between two entries.
+    /// Separator of entries.
     pub(super) separator: char,
-    /// One frame.
+    /// Formats a frame.
     pub(super) frame: fn(&Frame) -> String,
 }
 
-/// The distinct stacks with their values, ordered by their text; those without a value are left out.
+/// Distinct stacks with their values, ordered by their text, without zero values.
 ///
-/// The text of one stack takes a kilobyte and more, and there are hundreds of thousands of them: it is made when it is
+/// The text of a stack takes a kilobyte and more, for hundreds of thousands of stacks, so it is made only when it is
 /// written.
 pub(super) struct Fold {
     separator: char,
     entries: Entries,
-    /// The entries of each stack, root to leaf, and its value.
+    /// Entries of each stack, the outermost first, with its value.
     stacks: Vec<(Box<[u32]>, u64)>,
 }
 
-/// The texts of entries, each once, by their number.
+/// Texts of entries, each once, by number.
 #[derive(Default)]
 struct Entries {
     texts: Vec<String>,
@@ -50,7 +50,7 @@ impl Entries {
     }
 }
 
-/// The stacks of `profile`, spelt so.
+/// Returns the folded stacks of `profile`.
 pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) -> Fold {
     let roots = Roots::of(profile, options.by);
     let mut entries = Entries::default();
@@ -81,13 +81,13 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
 }
 
 impl Fold {
-    /// A line a stack, with its value.
+    /// Iterates over lines and values.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         self.stacks.iter().map(|(path, value)| (self.text(path), *value))
     }
 
-    /// As [`Fold::lines`], for a picture in which entries narrower than one part in `parts` of its width are not drawn: where
-    /// one of these is, what it calls is left out.
+    /// Like [`Fold::lines`], for a picture that omits entries narrower than 1/`parts` of its width: the callees of
+    /// such an entry are left out.
     pub(super) fn drawn(self, parts: u64) -> Vec<(String, u64)> {
         let mut tree = Tree::default();
         let mut sums: Vec<u64> = Vec::new();
@@ -97,7 +97,7 @@ impl Fold {
             all = all.saturating_add(*value);
             let mut node = Node::ROOT;
             for &entry in path {
-                // Never without a node: they are fewer than the frames of all stacks.
+                // There always is a node: nodes are fewer than the frames of all stacks.
                 node = tree.push(node, entry).unwrap_or(node);
                 sums.resize(tree.len(), 0);
                 if let Some(index) = node.index() {
@@ -140,7 +140,7 @@ impl Fold {
     }
 }
 
-/// The order of two stacks' texts.
+/// Compares the texts of two stacks.
 fn in_text(entries: &Entries, separator: char, one: &[u32], other: &[u32]) -> Ordering {
     let shared = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     let mut bytes = [0; 4];
@@ -148,22 +148,22 @@ fn in_text(entries: &Entries, separator: char, one: &[u32], other: &[u32]) -> Or
     joined(entries, separator, &one[shared..]).cmp(joined(entries, separator, &other[shared..]))
 }
 
-/// The bytes of a text made of these entries.
+/// Iterates over the bytes of the text of these entries.
 fn joined<'a>(entries: &'a Entries, separator: &'a str, path: &'a [u32]) -> impl Iterator<Item = u8> + 'a {
     let parts = path.iter().flat_map(move |&entry| [separator, entries.text(entry)]);
     // Before the first entry there is none.
     parts.skip(1).flat_map(str::bytes)
 }
 
-/// Takes from a stack what its readers would misunderstand: a beginning that makes it a comment, and an end that makes
-/// it carry a number of its own (inferno 0.12, `flamegraph::from_lines` and `merge::rfind_samples`).
+/// Escapes entries that inferno would misparse: a leading `#` makes a line a comment, and a trailing number is taken
+/// for a value (inferno 0.12, `flamegraph::from_lines` and `merge::rfind_samples`).
 fn disarm(path: &mut [u32], entries: &mut Entries) {
     if let [root, ..] = path
         && entries.text(*root).starts_with("# ")
     {
         *root = entries.number(entries.text(*root).replacen(' ', "_", 1));
     }
-    // An entry without a blank carries none, whatever is before it: what parts the two is no digit.
+    // Without a blank in the entry there is no such number: the separator before it is no digit.
     if let [.., leaf] = path
         && let Some((name, number)) = entries.text(*leaf).rsplit_once(' ')
         && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')

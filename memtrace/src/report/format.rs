@@ -1,4 +1,4 @@
-//! Numbers and findings in the words that people read them in, shared by the picture and the text.
+//! Phrases about profiles that several formats share.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use crate::model::format::{counted, duration, percent};
 use crate::model::{Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, Profile, StackEnd};
 use crate::report::options::Options;
 
-/// `1 block`, `1,600 pages`.
+/// Returns a number with the noun of the class: `1 block`, `1,600 pages`.
 pub(super) fn blocks(class: EventClass, number: u64) -> String {
     let words = class.words();
     counted(number, words.one, words.many)
 }
 
-/// `1.50 MiB in 1,600 blocks`.
+/// Returns an amount: `1.50 MiB in 1,600 blocks`.
 pub(super) fn amount(class: EventClass, amount: Amount) -> String {
     format!("{} in {}", amount.bytes, blocks(class, amount.count))
 }
 
-/// A value of `metric` with its unit.
+/// Returns a value of `metric` with its unit.
 pub(super) fn value(class: EventClass, metric: Metric, value: u64) -> String {
     match metric.measure() {
         Measure::Bytes => Bytes(value).to_string(),
@@ -26,19 +26,19 @@ pub(super) fn value(class: EventClass, metric: Metric, value: u64) -> String {
     }
 }
 
-/// How many blocks and how many bytes a second `amount` during `time` is; `None` for no time.
+/// Returns the blocks and bytes per second of `amount` during `time`; `None` if the time is 0.
 pub(super) fn rates(amount: Amount, time: Duration) -> Option<(f64, f64)> {
     let seconds = time.as_secs_f64();
     (seconds > 0.0).then(|| (amount.count as f64 / seconds, amount.bytes.0 as f64 / seconds))
 }
 
-/// `text` with its first letter a capital.
+/// Returns `text` with an upper-case first letter.
 pub(super) fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// What is drawn: `live bytes`, or `live bytes at least 30 s old` where the profile is filtered by age.
+/// Returns the title of a metric: `live bytes`, or `live bytes at least 30 s old` for a profile filtered by age.
 pub(super) fn what(profile: &Profile, metric: Metric) -> String {
     let title = profile.class.words().title(metric);
     match (metric, profile.older) {
@@ -47,7 +47,7 @@ pub(super) fn what(profile: &Profile, metric: Metric) -> String {
     }
 }
 
-/// Why there is nothing to show.
+/// Returns the reason for an empty report.
 pub(super) fn nothing(profile: &Profile, options: &Options) -> String {
     if options.metric == Metric::PeakBytes && profile.processes.iter().all(|process| process.peak.is_none()) {
         String::from("no peak was kept")
@@ -56,8 +56,8 @@ pub(super) fn nothing(profile: &Profile, options: &Options) -> String {
     }
 }
 
-/// How stacks ended, the `most` frequent ends first and the others as one: `98.2% complete, 1.8% truncated`; `None`
-/// where there are no allocations.
+/// Returns the stack ends by share, the `most` frequent first and the rest as `other`: `98.2% complete, 1.8%
+/// truncated`; `None` without events.
 pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     let quality = profile.quality();
     let mut shares: Vec<_> =
@@ -71,7 +71,7 @@ pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(", "))
 }
 
-/// At most `most` characters of `text`; where it is cut, an ellipsis says so.
+/// Returns at most `most` characters of `text`, with an ellipsis if it is cut.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return String::from(text);
@@ -79,7 +79,8 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// At most `most` characters of the end of `text`, which says the most of a path; where it is cut, an ellipsis says so.
+/// Returns at most `most` characters of the end of `text`, the significant part of a path, with an ellipsis if it is
+/// cut.
 pub(super) fn end_of(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_told_of_some_time_only() {
+    fn rates_need_a_duration() {
         let amount = Amount { bytes: Bytes(3000), count: 10 };
         assert_eq!(rates(amount, Duration::from_millis(2500)), Some((4.0, 1200.0)));
         assert_eq!(rates(amount, Duration::ZERO), None);

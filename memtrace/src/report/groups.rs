@@ -1,4 +1,4 @@
-//! What stacks are put together under. Pure: every stack has exactly one root, so that roots always add up to everything.
+//! Groups of stacks. Each stack is in exactly one group, so the groups add up to the total.
 
 use std::collections::BTreeMap;
 
@@ -6,39 +6,39 @@ use crate::model::{AllocatorId, Bytes, GroupBy, Metric, Partition, ProcessProfil
 use crate::report::escape;
 use crate::report::kernel_reported::Known;
 
-/// All roots of a profile.
+/// The groups of a profile.
 pub(super) struct Roots {
     all: Vec<Group>,
-    /// By the stacks' order in the profile: the root of each, an index into `all`.
+    /// Index into `all` for each stack of the profile.
     of_stacks: Vec<usize>,
 }
 
-/// One root, and what is under it.
+/// A group of stacks.
 #[derive(Default)]
 pub(super) struct Group {
-    /// Its name, as the target has it.
+    /// Name, unescaped.
     pub(super) label: String,
-    /// All its stacks together.
+    /// Sum of its stacks.
     pub(super) usage: Usage,
-    /// As a stack's.
+    /// Variance of the sum.
     pub(super) variance: Variance,
-    /// Their live bytes when their process' were highest, where that was kept.
+    /// Live bytes when those of the processes were highest, if peaks were kept.
     pub(super) at_peak: Option<Bytes>,
-    /// What the kernel says of it, where it is of whole processes or of kinds of their memory, and pages were followed.
+    /// Counters of the kernel, for groups of whole processes or kinds of memory if pages are traced.
     pub(super) known: Option<Known>,
 }
 
 impl Group {
-    /// Its value by `metric`.
+    /// Returns the value of `metric`.
     pub(super) fn value(&self, metric: Metric) -> u64 {
         metric.of_usage(&self.usage).unwrap_or_else(|| self.at_peak.map_or(0, |bytes| bytes.0))
     }
 }
 
 impl Roots {
-    /// Puts the stacks of `profile` together; roots come in the order of their names.
+    /// Groups the stacks of `profile`. Groups are sorted by name.
     pub(super) fn of(profile: &Profile, by: GroupBy) -> Self {
-        // A process has few of them and many stacks.
+        // Names are made per part of a process, of which there are few, not per stack.
         let known_parts = known(profile, by);
         let parts = profile.stacks.iter().map(|stack| (stack.process, stack.part));
         let mut of_parts: BTreeMap<(usize, Partition), usize> =
@@ -67,7 +67,7 @@ impl Roots {
         Self { all, of_stacks }
     }
 
-    /// Every root.
+    /// Returns all groups.
     pub(super) fn all(&self) -> &[Group] {
         &self.all
     }
@@ -99,7 +99,7 @@ fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), Known)> {
     }
 }
 
-/// The name of what stacks of this part of a process are put under.
+/// Returns the group name for a part of a process.
 fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> String {
     let process = &profile.processes[process];
     match by {
@@ -114,7 +114,7 @@ fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> Stri
             Partition::Whole | Partition::Thread(_) | Partition::Memory(_) => unknown("allocator"),
         },
         GroupBy::Thread => match part {
-            // A thread says little where there are many processes.
+            // With several processes, a thread needs the name of its process.
             Partition::Thread(tid) if profile.processes.len() > 1 => {
                 format!("{} of {}", thread(process, tid), escape::process(process))
             }
@@ -123,7 +123,7 @@ fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> Stri
         },
         GroupBy::Memory => match part {
             Partition::Memory(kind) => kind.name().to_owned(),
-            // What is gone is of no kind any more.
+            // Released memory has no kind.
             Partition::Whole | Partition::Thread(_) | Partition::Allocator(_) => String::from("[released]"),
         },
     }
@@ -140,7 +140,7 @@ fn allocator(profile: &Profile, id: AllocatorId) -> String {
 fn thread(process: &ProcessProfile, tid: Tid) -> String {
     match process.thread_names.get(&tid) {
         Some(name) => format!("{name} ({})", tid.0),
-        // The first thread's name is the process'.
+        // The first thread has the name of the process.
         None if tid.0 == process.pid.0 => format!("{} ({})", process.comm, tid.0),
         None => format!("thread {}", tid.0),
     }

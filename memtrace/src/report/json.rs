@@ -1,5 +1,5 @@
-//! Everything, for programs. `docs/json.md` says what each field means; a field that is there stays, and a change that
-//! would break a reader raises `schema_version`.
+//! JSON reports. `docs/json.md` documents the fields. Fields are not removed; an incompatible change raises
+//! `schema_version`.
 
 mod memcg;
 mod numbers;
@@ -14,7 +14,7 @@ use crate::model::Profile;
 use crate::report::json_lines::Lines;
 use crate::report::options::Options;
 
-/// Writes the report as it is turned over, a stack a line, never holding more than one.
+/// Writes the report one stack at a time, without holding the whole output.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
     schema::Report::new(profile, options).serialize(&mut serializer)?;

@@ -1,5 +1,5 @@
-//! How the JSON lies on lines: a line a key of the report, and a line an element of its lists, so that `grep`, `diff`
-//! and people find their way in it.
+//! Line breaks of the JSON: one line per key of the report and per element of its lists, so that `grep` and `diff`
+//! work on it.
 
 use std::io;
 

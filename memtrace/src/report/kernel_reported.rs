@@ -1,23 +1,23 @@
-//! What the kernel says of processes' memory, beside what their stacks come to: it is exact, whatever was sampled.
+//! Memory counters of the kernel, which are exact even if pages are sampled.
 
 use crate::model::{Bytes, Metric, PageFaults, ProcessProfile, Profile, ResidentKind, Usage, Variance};
 use crate::report::estimate;
 
-/// Of a process, of a kind of its memory, or of several of these.
+/// Counters for a process, for a kind of its memory, or for several of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// All that is resident; `None` where nothing is, the processes having ended, or nothing is known.
+    /// Resident bytes; `None` for exited processes, or if unknown.
     pub(super) resident: Option<Bytes>,
-    /// The page faults, as far as they are known.
+    /// Page faults, as far as known.
     pub(super) faults: Option<PageFaults>,
-    /// More their stacks cannot have resident, where that is known.
+    /// Upper bound of the resident bytes of their stacks, if known.
     most: Option<Bytes>,
 }
 
 impl Known {
     pub(super) fn of(process: &ProcessProfile) -> Self {
         let resident = process.resident.as_ref().map(|residence| residence.sum().total);
-        // What has ended has nothing resident.
+        // An exited process has no resident memory.
         let most = resident.or_else(|| process.ended.map(|_| Bytes(0)));
         Self { resident, faults: process.faults, most }
     }
@@ -31,7 +31,7 @@ impl Known {
         profile.processes.iter().map(Self::of).fold(none, Self::and)
     }
 
-    /// What is known of both together.
+    /// Returns the sum of both, as far as known.
     pub(super) fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         [one, other].into_iter().flatten().reduce(Self::and)
     }
@@ -46,14 +46,14 @@ impl Known {
     }
 }
 
-/// How far what stacks have resident may be off, in pages; `known` is what the kernel says of those whose stacks they are.
+/// Returns the error of resident pages of stacks. `known` has the kernel's counters for the owners of the stacks.
 pub(super) fn live_error(known: Option<Known>, profile: &Profile, usage: &Usage, variance: Variance) -> Option<u64> {
     let error = estimate::error(profile, Metric::LiveCount, usage, variance)?;
     let most = known.and_then(|known| known.most);
     Some(most.map_or(error, |most| estimate::within(error, usage.live.bytes, most)))
 }
 
-/// All together, as far as they are known; `None` where none are.
+/// Returns the sum of the known counts; `None` if none is known.
 fn sum(faults: impl Iterator<Item = Option<PageFaults>>) -> Option<PageFaults> {
     faults.flatten().reduce(|sum, faults| PageFaults {
         minor: sum.minor.saturating_add(faults.minor),
@@ -67,7 +67,7 @@ mod tests {
     use crate::model::{Amount, ImageEnd, MappingKind, PAGE, Pid, Residency};
 
     #[test]
-    fn an_estimate_is_not_further_off_than_what_is_resident_allows() {
+    fn an_error_is_limited_by_the_resident_memory() {
         let resident = ResidentKind { total: Bytes(7 * PAGE.0), ..ResidentKind::default() };
         let residence = Residency([(MappingKind::Anonymous, resident)].into());
         let runs = ProcessProfile { resident: Some(residence), ..ProcessProfile::new(Pid(1), "sh") };

@@ -2,15 +2,15 @@
 
 use crate::model::{GroupBy, Metric};
 
-/// How a profile is shown.
+/// Options of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What is drawn, and what stacks are ranked by.
+    /// Metric that is drawn and by which stacks are sorted.
     pub metric: Metric,
-    /// What stacks are put together under.
+    /// Key by which stacks are grouped.
     pub by: GroupBy,
-    /// How many sites, processes and other roots the text lists.
+    /// Number of sites, processes and groups in the text.
     pub top: usize,
-    /// What was traced, for titles: `pid 4711 (redis-server)`.
+    /// Target for titles: `pid 4711 (redis-server)`.
     pub subject: String,
 }

@@ -1,15 +1,15 @@
-//! Waits for memory, added up.
+//! Sums of stalls.
 
 use std::collections::BTreeMap;
 
 use crate::model::{ProcessProfile, Profile, ReclaimKind, StallStats};
 
-/// Those of all processes, by what was done meanwhile.
+/// Returns the stalls of all processes, by kind.
 pub(super) fn by_work(profile: &Profile) -> BTreeMap<ReclaimKind, StallStats> {
     StallStats::by_work(profile.processes.iter().flat_map(|process| &process.stalls).map(|(&work, book)| (work, book)))
 }
 
-/// Those of a process, all kinds together.
+/// Returns the stalls of a process.
 pub(super) fn of(process: &ProcessProfile) -> StallStats {
     StallStats::sum(process.stalls.values())
 }

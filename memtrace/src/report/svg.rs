@@ -1,4 +1,4 @@
-//! The flame graph: stacks root to leaf, each frame as wide as its share.
+//! Flame graphs.
 
 mod colour;
 mod entry;
@@ -14,13 +14,13 @@ use crate::report::fold::{Spelling, fold};
 use crate::report::options::Options;
 use crate::report::{escape, estimate, format};
 
-/// What fits in one line of the picture at its initial width of 1200 pixels, between the buttons in the corners.
+/// Characters of the title line at the initial width of 1200 pixels, between the buttons in the corners.
 const TITLE_CHARACTERS: usize = 96;
-/// The subtitle is in a smaller font and has its line for itself.
+/// Characters of the subtitle, which has a smaller font and a line of its own.
 const SUBTITLE_CHARACTERS: usize = 160;
-/// Narrower than one part in so many of the whole, nothing is drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
+/// Entries narrower than 1/`LEAST_PARTS` of the whole are not drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
 const LEAST_PARTS: u64 = 10_000;
-/// Writes the picture; where there is nothing to draw, one that says so.
+/// Writes the flame graph, or a picture that says that there is nothing to draw.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
     let spelling = Spelling { separator: SEPARATOR, frame };
     let stacks = fold(profile, options, &spelling).drawn(LEAST_PARTS);
@@ -60,7 +60,7 @@ fn frame(frame: &Frame) -> String {
     label
 }
 
-/// How many of the lowest bits the values must lose for their sum to fit in 64 bits, as inferno adds them up.
+/// Returns the number of low bits that values must lose for their sum to fit in 64 bits, since inferno adds them up.
 fn excess_bits(stacks: &[(String, u64)]) -> u32 {
     let sum: u128 = stacks.iter().map(|(_, value)| u128::from(*value)).sum();
     (u128::BITS - sum.leading_zeros()).saturating_sub(u64::BITS)
@@ -71,12 +71,12 @@ fn title(profile: &Profile, options: &Options) -> String {
     format::shortened(&title, TITLE_CHARACTERS)
 }
 
-/// What the picture's widths add up to, how long was traced, what was lost, and how far the stacks can be trusted.
+/// Returns the total, the duration, the losses and the quality of the stacks.
 fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
     let mut before =
         vec![format::value(profile.class, metric, sum), format!("in {}", number::duration(profile.duration))];
-    // The peaks of processes are of different moments; their sum was never there.
+    // Peaks of several processes are of different moments and must not be added.
     if metric == Metric::PeakBytes && profile.processes.len() > 1 {
         before.remove(0);
     }
@@ -96,7 +96,7 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
     format::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
 }
 
-/// How far the whole may be off, and a frame of a tenth of it; `None` where it is counted.
+/// Returns the error of the total, and of a frame of a tenth of it; `None` if numbers are counted.
 fn errors(profile: &Profile, metric: Metric) -> Option<(String, String)> {
     let (total, variance) = (profile.total(), estimate::of_all(profile));
     let shown = |usage, variance| {
@@ -109,7 +109,7 @@ fn errors(profile: &Profile, metric: Metric) -> Option<(String, String)> {
     Some((shown(&total, variance)?, shown(&tenth, of_tenth)?))
 }
 
-/// The losses that occurred, as many as `room` characters hold, the greatest first.
+/// Returns the losses in at most `room` characters, the largest first.
 fn losses(profile: &Profile, room: usize) -> String {
     let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
     occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -128,7 +128,7 @@ fn losses(profile: &Profile, room: usize) -> String {
         })
 }
 
-/// A picture of two titles and one sentence; inferno would draw an error message.
+/// Writes a picture with two titles and a sentence, where inferno would draw an error message.
 fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut dyn io::Write) -> io::Result<()> {
     let [title, subtitle, reason] = [title, subtitle, reason].map(escaped);
     write!(
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_do_not_fit_are_counted() {
+    fn losses_beyond_the_line_are_counted() {
         let profile =
             profile(&[(LossReason::RingFullAlloc, 1), (LossReason::PendingFull, 2000), (LossReason::BadRecord, 30)]);
         assert_eq!(losses(&profile, 100), "2,000 pending_full, 30 bad_record, 1 ring_full_alloc");

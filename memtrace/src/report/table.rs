@@ -1,12 +1,12 @@
-//! Tables whose columns are as wide as what is in them.
+//! Tables with columns as wide as their cells.
 
 use std::io;
 
 use crate::report::format;
 
-/// No line of a table is longer, unless its last column is at its least.
+/// Maximum width of a table, unless the last column is at its minimum.
 pub(super) const COLUMNS: usize = 100;
-/// The last column, which takes what the others leave, is at least this wide.
+/// Minimum width of the last column, which takes the remaining width.
 const LEAST: usize = 12;
 const GAP: &str = "  ";
 
@@ -33,7 +33,7 @@ impl Column {
     }
 }
 
-/// Writes the table; the last column is cut where it does not fit.
+/// Writes the table. Cells of the last column are cut at the maximum width.
 pub(super) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
     let Some((last, others)) = columns.split_last() else { return Ok(()) };
     let mut widths: Vec<_> = others.iter().map(Column::width).collect();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_or_their_head() {
+    fn columns_are_as_wide_as_their_widest_cell() {
         let table = [
             Column::numbers("PID", cells(["7", "4711"])),
             Column::text("COMMAND", cells(["größe", "sh"])),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_takes_what_is_left_and_is_cut_at_the_lines_end() {
+    fn the_last_column_is_cut_at_the_line_end() {
         let table = |first: usize| {
             [Column::text("A", ["a".repeat(first)]), Column::text("B", ["b".repeat(200)])].map(|column| column)
         };

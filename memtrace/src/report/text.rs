@@ -1,4 +1,4 @@
-//! The summary for the person on call: how much, who, where from, and how far the numbers can be trusted.
+//! The text report: totals, tables, sites, and the quality of the numbers.
 
 mod cells;
 mod frames;
@@ -25,7 +25,7 @@ use crate::report::kernel_reported::{self, Known};
 use crate::report::options::Options;
 use crate::report::{allocators, escape, estimate, format};
 
-/// Writes the summary, without colours and without any control character but the line end.
+/// Writes the text report without colours, and with no control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(
         out,

@@ -1,4 +1,4 @@
-//! Who wrote a report.
+//! Name and version of memtrace in JSON.
 
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use super::table::COLUMNS;
 
-/// `text` in lines of at most a hundred columns, each behind `indent` spaces; words are not cut.
+/// Breaks `text` into lines of at most a hundred columns, each with an indent of `indent` spaces. Words are not cut.
 pub(super) fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut column = COLUMNS;
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_wrapped_between_words_within_a_hundred_columns() {
+    fn text_is_wrapped_at_a_hundred_columns() {
         let lines = wrapped(&"word ".repeat(40), 4);
         assert_eq!(lines.lines().map(|line| line.trim_end().len()).collect::<Vec<_>>(), [98, 98, 13]);
         assert!(lines.lines().all(|line| line.starts_with("    word")));

@@ -14,7 +14,7 @@ fn the_text_of_sampled_pages_is_as_it_was() {
 }
 
 #[test]
-fn the_text_of_sampled_pages_by_kind_of_memory_is_as_it_was() {
+fn the_text_of_sampled_pages_by_memory_is_as_it_was() {
     let options = Options { by: GroupBy::Memory, top: 2, ..options(Metric::AllocCount) };
     assert_golden("sampled-by-memory.txt", &report(Format::Text, &by_memory(), &options));
 }
@@ -27,7 +27,7 @@ fn the_json_of_sampled_pages_is_as_it_was() {
 }
 
 #[test]
-fn the_picture_says_how_far_the_whole_and_a_frame_may_be_off() {
+fn the_flame_graph_states_its_errors() {
     let svg = report(Format::Svg, &sampled(), &options(Metric::LiveBytes)).replace("><", ">\n<");
     let subtitle = svg.lines().find(|line| line.contains("from one page in 64")).unwrap();
     assert!(subtitle.contains("1.61 GiB ± "), "{subtitle}");
@@ -35,7 +35,7 @@ fn the_picture_says_how_far_the_whole_and_a_frame_may_be_off() {
 }
 
 #[test]
-fn every_number_of_the_json_has_its_error_where_it_is_estimated() {
+fn every_estimate_in_the_json_has_an_error() {
     let json: Value = serde_json::from_str(&report(Format::Json, &sampled(), &options(Metric::LiveBytes))).unwrap();
     let lists = ["processes", "roots", "stacks"].map(|key| json[key].as_array().unwrap());
     let mut looked_at = 0;
@@ -51,7 +51,7 @@ fn every_number_of_the_json_has_its_error_where_it_is_estimated() {
 }
 
 #[test]
-fn what_is_counted_has_no_error() {
+fn counts_have_no_error() {
     let counted = Profile { page_sample: 1, ..sampled() };
     for &format in Format::ALL {
         let report = report(format, &counted, &options(Metric::LiveBytes));

@@ -12,7 +12,7 @@ fn an_empty_profile_has_no_folded_stacks() {
 }
 
 #[test]
-fn folded_lines_are_sorted_distinct_and_add_up_whatever_the_names() {
+fn folded_lines_are_sorted_and_distinct_for_any_names() {
     for &metric in Metric::ALL {
         let folded = report(Format::Folded, &sample(), &options(metric));
         let lines: Vec<(&str, u64)> = folded

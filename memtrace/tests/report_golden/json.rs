@@ -48,7 +48,7 @@ fn the_json_adds_up_from_stacks_to_processes_to_totals() {
 }
 
 #[test]
-fn the_json_has_every_loss_and_shares_that_make_a_whole() {
+fn the_json_has_every_loss_and_shares_that_sum_to_one() {
     let json = json();
     let losses = json["losses"].as_object().unwrap();
     assert_eq!(losses.len(), LossReason::COUNT);

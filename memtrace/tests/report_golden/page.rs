@@ -102,12 +102,12 @@ fn page_text(page: &Explanation, colour: bool) -> String {
 }
 
 #[test]
-fn the_page_for_people_is_as_it_was_read() {
+fn the_text_of_an_explanation_is_as_it_was() {
     assert_golden("explain.txt", &page_text(&page(), false));
 }
 
 #[test]
-fn the_page_for_programs_is_as_it_was_read() {
+fn the_json_of_an_explanation_is_as_it_was() {
     let mut bytes = Vec::new();
     write_explanation_json(&page(), &mut bytes).expect("a vector takes everything");
     let json = String::from_utf8(bytes).expect("reports are UTF-8");
@@ -117,7 +117,7 @@ fn the_page_for_programs_is_as_it_was_read() {
 
 /// Colours are added to the same text, and without them no name steers a terminal or makes a line.
 #[test]
-fn the_page_says_the_same_without_colours_in_lines_of_a_hundred_columns() {
+fn the_explanation_fits_a_hundred_columns_without_colours() {
     let plain = page_text(&page(), false);
     let coloured = page_text(&page(), true);
     let mut stripped = String::new();

@@ -9,7 +9,7 @@ use super::waits::waits;
 use super::{options, report, sample_report};
 
 #[test]
-fn every_picture_is_well_formed_and_as_wide_as_its_stacks() {
+fn every_flame_graph_is_well_formed_and_complete() {
     for &metric in Metric::ALL {
         let profile = if EventClass::Reclaim.has(metric) { waits() } else { sample() };
         let svg = report(Format::Svg, &profile, &options(metric));

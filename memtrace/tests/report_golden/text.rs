@@ -9,7 +9,7 @@ use super::waits::{of_seconds, waits};
 use super::{options, report};
 
 #[test]
-fn the_text_says_what_sustained_scanning_and_paging_mean() {
+fn the_text_assesses_sustained_scanning_and_paging() {
     let reading = |all, scanning, paging| {
         let text = report(Format::Text, &of_seconds(all, scanning, paging), &options(Metric::StallTime));
         let words = text.split_whitespace().skip_while(|word| *word != "Assessment:").collect::<Vec<_>>().join(" ");
@@ -35,7 +35,7 @@ fn no_line_is_longer_than_a_hundred_columns() {
 }
 
 #[test]
-fn the_text_steers_no_terminal_and_accuses_no_one() {
+fn the_text_has_no_control_characters_and_no_leaks() {
     for &metric in Metric::ALL {
         let text = report(Format::Text, &sample(), &options(metric));
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_without_a_file_is_told_by_the_kernels_name() {
+    fn anonymous_mappings_are_classified_by_their_name() {
         for (name, expected) in [
             ("[heap]", MappingKind::Heap),
             ("", MappingKind::Anonymous),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_with_a_file_is_told_by_whose_file_it_is() {
+    fn file_mappings_are_classified_by_their_file() {
         for (name, expected) in [
             ("/usr/lib/libc.so.6", MappingKind::File),
             ("/usr/lib/libc.so.6 (deleted)", MappingKind::File),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_and_the_file_system_overrule_the_name() {
+    fn flags_and_file_system_take_precedence_over_names() {
         let named = |name: &'static str| MappingTraits { name: name.as_bytes(), inode: 7, ..MappingTraits::default() };
         let shared = |name| MappingTraits { shared: true, ..named(name) };
         assert_eq!(MappingKind::of(&MappingTraits { on_tmpfs: true, ..named("/run/table") }), MappingKind::Shmem);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_replaced_after_a_moment_the_first_held_then() {
+    fn the_first_later_replacement_was_valid_before() {
         let replaced = replaced(&[(10, 20, 5), (10, 20, 8), (15, 30, 9)]);
         assert_eq!([4, 5, 7, 8, 9].map(|at| held(&replaced, 15, at)), [Some(0), Some(1), Some(1), Some(2), None]);
         assert_eq!([4, 5, 7, 8, 9].map(|at| held(&replaced, 25, at)), [Some(2), Some(2), Some(2), Some(2), None]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_replaced_at_one_time_the_first_held_before() {
+    fn the_first_of_simultaneous_replacements_was_valid() {
         let replaced = replaced(&[(15, 30, 5), (10, 20, 5), (15, 30, 5)]);
         assert_eq!([4, 5].map(|at| held(&replaced, 15, at)), [Some(0), None]);
     }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_those_in_between_and_are_known_only_where_both_ends_are() {
+    fn faults_need_both_ends() {
         let counts = |minor, major, peak| Some(Rusage { faults: PageFaults { minor, major }, peak_rss: Bytes(peak) });
         let both = ImageRusage { begin: counts(10, 1, 4096), end: counts(17, 3, 0) };
         assert_eq!(both.faults(), Some(PageFaults { minor: 7, major: 2 }));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_told_by_the_power_of_two_that_they_are_below() {
+    fn latencies_are_counted_by_power_of_two() {
         let mut latencies = Latencies::default();
         for time in [0, 999, 1000, 1999, 2000, 4_095_999, 4_096_000, u64::MAX] {
             latencies.add(Nanoseconds(time));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_waits_is_below_a_bound() {
+    fn quantiles_are_bounds_of_buckets() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.below(0.5), None);
         for _ in 0..99 {

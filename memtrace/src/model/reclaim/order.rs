@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_kept_apart_by_their_order() {
+    fn stalls_are_counted_by_order() {
         let stalls = |count, time| StallTotals { count, time: Nanoseconds(time) };
         let mut orders = Orders::default();
         orders.add(Order::of(9), stalls(1, 70));

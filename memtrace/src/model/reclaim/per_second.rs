@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_in_half_of_the_seconds_is_sustained() {
+    fn half_of_the_seconds_is_sustained() {
         assert_eq!(seconds(&[(9, 9999); 3]), Assessment::TooShort);
         assert_eq!(seconds(&[(0, 255); 4]), Assessment::Quiet);
         assert_eq!(seconds(&[(1, 0), (0, 0), (0, 0), (0, 0)]), Assessment::Bursts);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_since_then_is_what_was_added() {
+    fn the_difference_of_stalls_is_what_was_added() {
         let stall = |duration| Stall {
             work: ReclaimKind::Direct,
             order: Order::of(3),

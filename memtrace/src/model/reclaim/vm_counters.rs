@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_back_from_swap_is_not_counted_twice() {
+    fn refaults_from_swap_are_not_counted_twice() {
         let paged = |refaults, swapped_in| VmCounters { refaults, swapped_in, ..VmCounters::default() }.paged();
         assert_eq!((paged(7, 5), paged(0, 5), paged(5, 5)), (7, 5, 5));
     }

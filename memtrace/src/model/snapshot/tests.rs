@@ -114,7 +114,7 @@ proptest! {
 }
 
 #[test]
-fn a_difference_has_what_was_booked_in_between() {
+fn a_difference_has_the_events_in_between() {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
     let books = |live, alloc, free, unmatched_frees| {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_comes_again_was_taken_when_it_came_first() {
+    fn a_repeated_stack_keeps_its_earliest_time() {
         // Two rings may deliver them in either order.
         for (first, second) in [(5, 9), (9, 5)] {
             let mut stacks = Stacks::from([(StackId(7), stack(first, &[1]))]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_what_they_were_and_share_their_callers() {
+    fn stacks_are_returned_unchanged_and_share_callers() {
         let some =
             [(StackId(7), stack(1, &[3, 2, 1])), (StackId(8), stack(2, &[4, 2, 1])), (StackId(9), stack(3, &[]))];
         let stacks = Stacks::from(some.clone());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_stacks_come_makes_no_difference() {
+    fn the_order_of_stacks_makes_no_difference() {
         let (one, other) = ((StackId(7), stack(1, &[3, 1])), (StackId(8), stack(2, &[4, 2, 1])));
         let mut merged = Stacks::from([one.clone()]);
         merged.merge(Stacks::from([other.clone()]));

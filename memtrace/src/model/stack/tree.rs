@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_sequence_is_kept_and_what_is_shared_is_kept_once(
+        fn shared_prefixes_are_stored_once(
             sequences in prop::collection::vec(prop::collection::vec(0_u8..4, 0..6), 0..40),
         ) {
             let mut tree = Tree::default();

@@ -1,4 +1,4 @@
-//! What the numbers mean, and what to do next, in sentences. The first says where most of it is.
+//! Conclusions from the numbers, and next steps. The first says where most of the memory is.
 
 use super::painter::Weight;
 use super::rss_parts::{self, PartKind, share};
@@ -10,22 +10,22 @@ use crate::model::{Bytes, CgroupLimit, Explanation, HeapSource};
 pub(super) struct Advice {
     pub(super) weight: Weight,
     pub(super) text: String,
-    /// What to run next.
+    /// Command to run next.
     pub(super) command: Option<String>,
 }
 
-/// What an allocator keeps free is worth a sentence from this share of the RSS, and this size, on.
+/// Free heap memory from which on it is mentioned: share of the RSS and size.
 const MUCH_FREE: (f64, Bytes) = (0.1, Bytes(16 << 20));
-/// A control group is near its limit from this share on.
+/// Share of its limit from which on a control group is near it.
 const NEAR_LIMIT: f64 = 0.9;
-/// Tasks that wait so much of the time, in percent, are slowed down noticeably.
+/// Pressure from which on it is mentioned, in percent.
 const MUCH_PRESSURE: f64 = 5.0;
-/// So much of the RSS may remain unexplained without a word.
+/// Unexplained share of the RSS from which on it is mentioned.
 const UNEXPLAINED: f64 = 0.03;
-/// Reserved memory is worth a sentence where it is so many times what was touched, and so much.
+/// Reserved memory from which on it is mentioned: multiple of the RSS and size.
 const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 
-/// Everything that is worth saying.
+/// Returns all conclusions.
 pub(super) fn of(page: &Explanation) -> Vec<Advice> {
     let mut all: Vec<Advice> = limit(page).into_iter().collect();
     let most = most(page);
@@ -48,11 +48,11 @@ fn warning(text: String) -> Advice {
     Advice { weight: Weight::Warning, ..plain(text) }
 }
 
-/// The part where most of it is, and how to look further.
+/// Returns the largest part, and the next step for it.
 fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     let rss = page.counted.rss;
     let all = rss_parts::of(page);
-    // A part that has parts of its own is told by those.
+    // Parts that have subparts are represented by them.
     let whole = |kind| matches!(kind, PartKind::Heap | PartKind::Files);
     let most = all.iter().filter(|part| !whole(part.kind)).max_by_key(|part| part.resident)?;
     if most.resident.0 == 0 {
@@ -121,7 +121,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     Some((most.kind, Advice { command, ..plain(text) }))
 }
 
-/// What runs in the process, by its program's name, and how its own memory is looked into.
+/// Returns the tools of a language runtime, recognized by the name of the executable.
 fn runtime(page: &Explanation) -> Option<&'static str> {
     const RUNTIMES: [(&str, &str); 5] = [
         (

@@ -1,4 +1,4 @@
-//! The picture: a line a part, with a bar as long as its share of the RSS.
+//! The bar chart: a line per part, with a bar for its share of the RSS.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use crate::model::format as number;
 use crate::model::{Bytes, Explanation};
 use crate::report::table::{self, Column};
 
-/// So long is the bar of all.
+/// Length of a full bar.
 const LENGTH: usize = 24;
-/// Writes the picture as a table.
+/// Writes the chart as a table.
 pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write) -> io::Result<()> {
     let rss = page.counted.rss;
     let held = page.held();
@@ -83,9 +83,9 @@ fn shown(bytes: Bytes) -> String {
     bytes.to_string()
 }
 
-/// A bar; what is there at all has a mark.
+/// Returns a bar; a part that is not empty has at least one mark.
 fn bar(share: f64, ink: char) -> String {
-    // A mark for each step that is at least half full.
+    // One mark for each step that is at least half full.
     let marks = (0..LENGTH).filter(|mark| share * LENGTH as f64 >= *mark as f64 + 0.5).count();
     let marks = if share > 0.005 { marks.max(1) } else { marks };
     std::iter::repeat_n(ink, marks).collect()

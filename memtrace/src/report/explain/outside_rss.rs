@@ -1,4 +1,4 @@
-//! What is not in the RSS, and what surrounds the process: a line each.
+//! Memory outside the RSS, and the environment of the process: a line each.
 
 use std::io;
 

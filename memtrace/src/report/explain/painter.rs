@@ -1,10 +1,10 @@
 //! Colours of the page on a terminal.
 
-/// What bars are made of: of parts, and of parts of parts.
+/// Marks of bars: of parts, and of subparts.
 pub(super) const OUTER: char = '#';
 pub(super) const INNER: char = '-';
 
-/// How much a sentence matters.
+/// Importance of a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
     Plain,
@@ -12,7 +12,7 @@ pub(super) enum Weight {
     Alarm,
 }
 
-/// Sets text off, as a terminal knows it (ECMA-48, SGR), or leaves it as it is.
+/// Adds terminal colours (ECMA-48, SGR) if enabled.
 pub(super) struct Painter {
     colour: bool,
 }
@@ -22,12 +22,12 @@ impl Painter {
         Self { colour }
     }
 
-    /// Headings and commands.
+    /// Marks headings and commands.
     pub(super) fn strong(&self, text: &str) -> String {
         self.set_off(text, "1")
     }
 
-    /// A sentence that matters more, or less.
+    /// Marks a sentence by its importance.
     pub(super) fn by_weight(&self, text: &str, weight: Weight) -> String {
         match weight {
             Weight::Plain => text.to_owned(),
@@ -36,7 +36,7 @@ impl Painter {
         }
     }
 
-    /// The bars in a picture whose other text has none of what they are made of next to each other.
+    /// Colours the bars of a chart, whose other text has no two marks in a row.
     pub(super) fn bars(&self, picture: &str) -> String {
         if !self.colour {
             return picture.to_owned();

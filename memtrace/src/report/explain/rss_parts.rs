@@ -1,18 +1,18 @@
-//! The parts that the RSS is made of, in the order in which the page lists them.
+//! Parts of the RSS, in the order of the page.
 
 use crate::model::{Bytes, Explanation, HeapSource, MemorySizes};
 
-/// A line of the picture.
+/// A line of the chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) kind: PartKind,
     pub(super) name: String,
     pub(super) resident: Bytes,
-    /// What is mapped and what is swapped out; `None` where it is a part of another line, and that line has it.
+    /// Mapped and swapped-out bytes; `None` for a subpart, whose part has them.
     pub(super) beyond: Option<MemorySizes>,
 }
 
-/// What a line is about.
+/// Kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartKind {
     Heap,
@@ -30,13 +30,13 @@ pub(super) enum PartKind {
 }
 
 impl PartKind {
-    /// Whether it is a part of the line above.
+    /// Returns true for a subpart of the line above.
     pub(super) const fn is_inner(self) -> bool {
         matches!(self, Self::HeapInUse | Self::HeapFree | Self::HeapUntold | Self::FilesCopied | Self::FilesClean)
     }
 }
 
-/// The lines of the page. Those that are not inner add up to all that is resident.
+/// Returns the parts. Those that are not subparts add up to the RSS.
 pub(super) fn of(page: &Explanation) -> Vec<Part> {
     let mut parts = heap(page);
     let outer = |kind, name: &str, held: MemorySizes| Part {
@@ -65,7 +65,7 @@ pub(super) fn of(page: &Explanation) -> Vec<Part> {
     parts
 }
 
-/// The part of the RSS that `bytes` is.
+/// Returns the share of `bytes` in the RSS.
 pub(super) fn share(bytes: Bytes, rss: Bytes) -> f64 {
     if rss.0 == 0 { 0.0 } else { bytes.0 as f64 / rss.0 as f64 }
 }

@@ -1,4 +1,4 @@
-//! The page's fields, apart from the model's, so that the model can change without changing what others read.
+//! Fields of the page, separate from the model, so that the model can change without a change of the format.
 
 use serde::Serialize;
 

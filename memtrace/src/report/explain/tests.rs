@@ -6,7 +6,7 @@ use crate::model::{
 
 const MIB: u64 = 1 << 20;
 
-/// A process of 100 MiB, all of it in use in the heap.
+/// A process of 100 MiB, all in use in the heap.
 fn page() -> Explanation {
     let held = MemorySizes { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..MemorySizes::default() };
     let books = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
@@ -36,7 +36,7 @@ fn said(page: &Explanation) -> Vec<String> {
     advice::of(page).into_iter().map(|advice| advice.text).collect()
 }
 
-/// The only or first thing that is said of a page whose 100 MiB are elsewhere.
+/// The first conclusion for a page whose 100 MiB are elsewhere.
 fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
     let mut page = page();
     page.heap = HeapMemory::default();
@@ -50,7 +50,7 @@ const fn resident(mib: u64) -> MemorySizes {
 }
 
 #[test]
-fn a_heap_in_use_is_all_that_is_said_of_a_healthy_process_with_what_to_run_next() {
+fn a_healthy_heap_gets_one_sentence_with_a_command() {
     let advice = advice::of(&page());
     let [one] = &advice[..] else { panic!("{advice:?}") };
     assert!(one.text.starts_with("100% of the RSS (100.00 MiB) is heap that is in use."), "{one:?}");
@@ -58,7 +58,7 @@ fn a_heap_in_use_is_all_that_is_said_of_a_healthy_process_with_what_to_run_next(
 }
 
 #[test]
-fn each_kind_of_memory_that_is_the_most_is_said_to_be() {
+fn the_largest_part_is_named() {
     let named = |name: &str| vec![NamedMemory { name: name.into(), mappings: 1, held: resident(100) }];
     let file = |copied| vec![FileMemory { path: "/a".into(), held: resident(100), copied: Bytes(copied * MIB) }];
     let told = |change: &dyn Fn(&mut Explanation)| first_of(change).0;
@@ -75,20 +75,20 @@ fn each_kind_of_memory_that_is_the_most_is_said_to_be() {
 }
 
 #[test]
-fn a_heap_that_cannot_be_told_says_why_once() {
+fn an_unreadable_heap_is_explained_once() {
     let mut page = page();
     page.heap.source = HeapSource::Unknown(String::from("jemalloc keeps no marks"));
     let said = said(&page);
     let [one] = &said[..] else { panic!("{said:?}") };
     assert!(one.contains("is not known, since jemalloc keeps no marks."), "{one}");
-    // Where most of it is elsewhere, it is said all the same.
+    // If the largest part is elsewhere, it is mentioned all the same.
     page.heap.held = resident(10);
     page.main_stack = resident(90);
     assert_eq!(advice::of(&page)[1].text, "What of the heap is in use was not told: jemalloc keeps no marks.");
 }
 
 #[test]
-fn free_memory_that_the_allocator_keeps_is_no_leak_and_is_warned_of() {
+fn free_heap_memory_is_a_warning_and_no_leak() {
     let mut page = page();
     let HeapSource::Known(books) = &mut page.heap.source else { unreachable!() };
     books.in_use_resident = Bytes(30 * MIB);
@@ -99,7 +99,7 @@ fn free_memory_that_the_allocator_keeps_is_no_leak_and_is_warned_of() {
 }
 
 #[test]
-fn a_limit_that_is_near_comes_first_and_is_an_alarm() {
+fn a_near_limit_comes_first_as_an_alarm() {
     let mut page = page();
     let limit = |current| CgroupLimit { path: "/a".into(), most: Bytes(100 * MIB), current: Bytes(current * MIB) };
     page.cgroup = Some(CgroupMemory { limit: Some(limit(89)), ..CgroupMemory::default() });
@@ -111,7 +111,7 @@ fn a_limit_that_is_near_comes_first_and_is_an_alarm() {
 }
 
 #[test]
-fn swap_pressure_reserves_and_doubts_are_said_where_they_are() {
+fn swap_pressure_reservations_and_doubts_are_mentioned() {
     let mut page = page();
     page.counted.swap = Bytes(MIB);
     page.counted.virtual_size = Bytes(2 << 30);

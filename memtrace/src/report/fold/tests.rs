@@ -47,7 +47,7 @@ fn lines(fold: &Fold) -> Vec<String> {
 }
 
 #[test]
-fn a_stack_can_be_neither_a_comment_nor_carry_a_number_of_its_own() {
+fn folded_lines_cannot_be_misparsed_by_inferno() {
     let told = |comm, frames: &[&str]| {
         let stack = (0..frames.len()).collect();
         fold_of(&profile(comm, frames, &[(stack, 1)]), ';').lines().next().unwrap().0
@@ -60,7 +60,7 @@ fn a_stack_can_be_neither_a_comment_nor_carry_a_number_of_its_own() {
 }
 
 #[test]
-fn stacks_of_equal_text_are_one_and_come_in_the_order_of_their_text() {
+fn stacks_of_equal_text_are_joined_and_sorted() {
     let stacks = [(vec![0, 1], 1), (vec![0], 2), (vec![2], 4), (vec![3, 1], 8), (vec![0, 1], 16)];
     let profile = profile("p", &["f", "g", "f.cold", "f"], &stacks);
     assert_eq!(lines(&fold_of(&profile, ';')), ["p;f 2", "p;f.cold 4", "p;f;g 25"]);
@@ -69,7 +69,7 @@ fn stacks_of_equal_text_are_one_and_come_in_the_order_of_their_text() {
 }
 
 #[test]
-fn what_too_narrow_entries_call_is_left_out_of_a_picture() {
+fn callees_of_narrow_entries_are_left_out() {
     let stacks = [(vec![0, 1, 2], 1), (vec![0, 1, 3], 2), (vec![0, 2, 3], 7), (vec![0], 90)];
     let profile = profile("p", &["a", "b", "c", "d"], &stacks);
     let drawn = |parts| {
@@ -83,7 +83,7 @@ fn what_too_narrow_entries_call_is_left_out_of_a_picture() {
 
 proptest! {
     #[test]
-    fn lines_are_the_sorted_texts_of_the_stacks_with_their_sums(
+    fn folded_lines_are_sorted_and_summed(
         stacks in prop::collection::vec((prop::collection::vec(0_usize..6, 1..5), 1_u64..9), 0..20),
     ) {
         const FRAMES: [&str; 6] = ["f", "f.cold", "f 2", "g", "~", "f;"];

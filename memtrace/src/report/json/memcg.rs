@@ -1,4 +1,4 @@
-//! The fields about control groups in which something waited for memory.
+//! Fields of control groups with stalls.
 
 use serde::Serialize;
 

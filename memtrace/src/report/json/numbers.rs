@@ -1,4 +1,4 @@
-//! The fields of numbers: of what they are, how far they may be off, and what the kernel says beside them.
+//! Fields of numbers, their errors, and the kernel's counters.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// `known` is what the kernel says of what they are of: errors do not go beyond what there can be.
+    /// `known` has the kernel's counters for the same owner, which limit the errors.
     pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Option<Known>) -> Self {
         let stalls = profile.class.counts_stalls().then_some(usage.stalls);
         Self {
@@ -42,7 +42,7 @@ impl Numbers {
     }
 }
 
-/// How far they may be off, where they are estimated.
+/// Errors of estimates.
 #[derive(Serialize)]
 struct Errors {
     live_error_bytes: u64,
@@ -82,7 +82,7 @@ impl From<Amount> for Blocks {
     }
 }
 
-/// What is not estimated, whatever was sampled.
+/// Counters of the kernel, which are exact.
 #[derive(Serialize)]
 pub(super) struct Counts {
     resident_bytes: Option<u64>,
@@ -100,7 +100,7 @@ impl From<Known> for Counts {
     }
 }
 
-/// What is resident of a process, by kind of memory.
+/// Resident memory of a process by kind.
 #[derive(Serialize)]
 pub(super) struct ResidentFields {
     total_bytes: u64,

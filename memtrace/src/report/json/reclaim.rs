@@ -1,4 +1,4 @@
-//! The fields about waits for memory, and about who was killed for want of it.
+//! Fields of stalls, reclaim activity and OOM kills.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::model::{
     ReclaimActivity, ReclaimKind, StallStats, StallTotals, VmCounters,
 };
 
-/// Waits by what was done meanwhile.
+/// Stalls by kind.
 pub(super) type Books = BTreeMap<&'static str, BookFields>;
 
 pub(super) fn books(books: &BTreeMap<ReclaimKind, StallStats>) -> Books {
@@ -66,7 +66,7 @@ fn latencies(latencies: &Latencies) -> Vec<LatencyFields> {
     latencies.iter().map(|(below_us, count)| LatencyFields { below_us, count }).collect()
 }
 
-/// What the whole machine has done to find memory.
+/// Reclaim activity of the machine.
 #[derive(Serialize)]
 pub(super) struct Machine<'a> {
     efforts: BTreeMap<&'static str, EffortFields>,
@@ -193,7 +193,7 @@ impl From<VmCounters> for VmFields {
     }
 }
 
-/// Who was killed for want of memory.
+/// An OOM kill.
 #[derive(Serialize)]
 pub(super) struct Kill<'a> {
     pid: u32,

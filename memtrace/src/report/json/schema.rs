@@ -1,4 +1,4 @@
-//! The report's fields, apart from the model's, so that the model can change without changing what others read.
+//! Fields of the report, separate from the model, so that the model can change without a change of the format.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -197,7 +197,7 @@ impl RootFields {
     }
 }
 
-/// The frames, each made when it is written.
+/// The frames, serialized one at a time.
 struct Frames<'a>(&'a [Frame]);
 
 impl Serialize for Frames<'_> {
@@ -206,7 +206,7 @@ impl Serialize for Frames<'_> {
     }
 }
 
-/// The stacks, each made when it is written.
+/// The stacks, serialized one at a time.
 struct Stacks<'a> {
     profile: &'a Profile,
     metric: Metric,
@@ -274,7 +274,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// The stacks by `metric`, with their index, the greatest first, equal ones in the profile's own order.
+/// Returns the stacks with their index, by decreasing `metric`; equal stacks keep the order of the profile.
 fn ranked(profile: &Profile, metric: Metric) -> Vec<(usize, &StackProfile)> {
     let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
     stacks.sort_by_key(|(_, stack)| Reverse(stack.value(metric)));

@@ -1,11 +1,11 @@
-//! The picture's colours: greens, by which memory is known in flame graphs, but pale enough for black letters; what is
-//! no function of its own has a colour of its own.
+//! Colours of the flame graph: greens, as usual for memory, pale enough for black text. Entries that are no functions
+//! have colours of their own.
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 
 use super::entry::{INLINED, SEPARATOR};
 
-/// The two ends between which a name's hash chooses.
+/// Two colours; a name's hash chooses between them.
 type Shades = [[u8; 3]; 2];
 
 const EVERYTHING: Shades = [[207, 216, 220], [207, 216, 220]];
@@ -14,8 +14,8 @@ const FUNCTION: Shades = [[174, 222, 140], [96, 194, 166]];
 const INLINED_FUNCTION: Shades = [[158, 209, 230], [136, 190, 220]];
 const UNKNOWN: Shades = [[222, 211, 192], [212, 200, 180]];
 
-/// A colour for every entry of `stacks`. It depends on the entry alone, so that the same function looks the same in
-/// two pictures.
+/// Returns a colour for each entry of `stacks`. It depends on the entry alone, so that a function has the same colour
+/// in two pictures.
 pub(super) fn palette(stacks: &[(String, u64)]) -> PaletteMap {
     let mut palette = PaletteMap::default();
     palette.insert("", shade("", EVERYTHING));
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_colour_lies_between_its_shades_and_depends_on_the_name_alone() {
+    fn a_colour_depends_on_the_name_alone() {
         let stacks = [(String::from("sh (1)\0main\0leaf"), 1), (String::from("sh (1)\0other\0leaf"), 2)];
         let palette_of_both = palette(&stacks);
         assert_eq!(palette_of_both.get("leaf"), palette(&stacks[1..]).get("leaf"));

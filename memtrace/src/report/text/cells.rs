@@ -5,7 +5,7 @@ use crate::model::{Amount, Bytes, Measure, Metric, StallTotals};
 use crate::report::estimate;
 use crate::report::table::Column;
 
-/// An amount as a table of `metric` shows it.
+/// Returns the cell for an amount in a table of `metric`.
 pub(super) fn amount(metric: Metric, amount: Amount) -> String {
     match metric.measure() {
         Measure::Bytes => Bytes::compact(amount.bytes),
@@ -13,13 +13,13 @@ pub(super) fn amount(metric: Metric, amount: Amount) -> String {
     }
 }
 
-/// ` ±1.31M`, as a table of `metric` shows an error of so many pages; nothing where the numbers are counted, or certain.
+/// Returns the cell suffix for an error in pages, ` ±1.31M`; empty if there is none.
 pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
     let shown = |pages| amount(metric, Amount { bytes: estimate::bytes(pages), count: pages });
     pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
 }
 
-/// The columns of waits: how long, and how often.
+/// Columns for the time and the number of stalls.
 pub(super) fn stalls(cells: impl Iterator<Item = StallTotals> + Clone) -> [Column; 2] {
     [
         Column::numbers("STALLED", cells.clone().map(|stalls| stalls.time.to_string())),

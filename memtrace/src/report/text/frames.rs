@@ -1,4 +1,4 @@
-//! What the text shows of a frame: a name and a place.
+//! Frames in the text: name and location.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::report::{escape, format};
 
 const NAME_CHARACTERS: usize = 100;
 
-/// What is shown of a frame. Frames that differ only in what is not shown, such as the offset of a call, are equal.
+/// Text of a frame. Frames with the same text, for example of two calls in one line, are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shown {
     pub(super) name: String,
@@ -19,12 +19,12 @@ pub(super) struct Shown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShownId(usize);
 
-/// A profile's frames as the text shows them.
+/// The frames of a profile as text.
 pub(super) struct Frames<'profile> {
     frames: &'profile [Frame],
-    /// By the frames' ids.
+    /// By frame ID.
     known: Vec<(ShownId, Option<Library>)>,
-    /// Each once.
+    /// Distinct texts.
     shown: Vec<Shown>,
 }
 
@@ -52,12 +52,12 @@ impl<'profile> Frames<'profile> {
         &self.shown[id.0]
     }
 
-    /// The library of Rust or C++ that the frame belongs to.
+    /// Returns the Rust or C++ library to which the frame belongs.
     pub(super) fn library(&self, frame: FrameId) -> Option<Library> {
         self.known[frame.index()].1
     }
 
-    /// The library that the frame belongs to, given that all its callers belong to one and it calls `callee`.
+    /// Returns the library of a frame that calls `callee` and has only library frames as callers.
     pub(super) fn library_at_root(&self, frame: FrameId, callee: Option<FrameId>) -> Option<Library> {
         let of = |id: FrameId| &self.frames[id.index()];
         let starts_in_rust = || callee.is_some_and(|callee| library::is_rust_main(of(frame), of(callee)));
@@ -71,7 +71,7 @@ fn name(frame: &Frame) -> String {
     format::shortened(&escape::shown(&frame.label()), NAME_CHARACTERS)
 }
 
-/// The source line where known, or else the object; for a frame without a name, why it has none.
+/// Returns the source line, or else the object; for a frame without a name, the reason.
 fn place(frame: &Frame) -> String {
     let place = match (&frame.name, &frame.location, &frame.object) {
         (_, Some(location), _) => source(location),
@@ -85,7 +85,7 @@ fn place(frame: &Frame) -> String {
     format!("{}{inlined}", escape::plain(&place))
 }
 
-/// The last components of a long path are those that tell files apart.
+/// Shortens a path from the left, since its last components distinguish files.
 fn source(location: &Location) -> String {
     const CHARACTERS: usize = 48;
     let path = location.file.to_string_lossy();

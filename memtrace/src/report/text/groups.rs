@@ -1,4 +1,4 @@
-//! The table of roots, where stacks are put together under something other than processes.
+//! The table of groups, for groupings other than by process.
 
 use super::cells;
 use std::cmp::Reverse;
@@ -13,7 +13,7 @@ use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::{escape, format};
 
-/// Writes the roots, the greatest by the metric first, as many as are asked for, and the others as one.
+/// Writes the `top` groups by the metric, and the sum of the others.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
     if options.top == 0 || options.by == GroupBy::Process || roots.all().is_empty() {
         return Ok(());

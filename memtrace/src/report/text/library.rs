@@ -1,4 +1,4 @@
-//! Which frames are not the user's own: code of a language's library, and the start of threads and programs.
+//! Frames of language libraries and of the start of threads and programs.
 
 mod cpp;
 mod nesting;
@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::model::{Frame, Location, ObjectName};
 
-/// A library that comes with a language.
+/// Standard library of a language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Library {
     C,
@@ -27,22 +27,22 @@ impl fmt::Display for Library {
     }
 }
 
-/// How the path of a source file begins, and what it has further on, where a language's library gives itself away
-/// whatever the function is called: names in debug information are often short of their namespace.
+/// Start and middle of source paths that identify a library whatever the function name: names in debug information
+/// often lack their namespace.
 const SOURCES: &[(&str, &str, Library)] = &[
-    // rustc puts this and its commit in the place of the directory in which its library was built.
+    // rustc replaces the build directory of its library by this prefix and its commit.
     ("/rustc/", "/library/", Library::Rust),
-    // Debian builds rustc, and with it the library, there.
+    // Debian's build directory of rustc.
     ("/usr/src/rustc-", "/library/", Library::Rust),
-    // What the Rust library itself depends on, hashbrown above all.
+    // Dependencies of the Rust library, mainly hashbrown.
     ("/rust/deps/", "/", Library::Rust),
-    // The sources that `rustup component add rust-src` installs.
+    // Sources of `rustup component add rust-src`.
     ("", "/lib/rustlib/src/rust/library/", Library::Rust),
-    // The headers of libstdc++ and libc++.
+    // Headers of libstdc++ and libc++.
     ("", "/include/c++/", Library::Cpp),
 ];
 
-/// How the names of the files begin that are nothing but a library.
+/// Prefixes of file names of libraries.
 const OBJECTS: &[(&str, Library)] = &[
     ("libstd-", Library::Rust),
     ("libstdc++.so", Library::Cpp),
@@ -50,7 +50,7 @@ const OBJECTS: &[(&str, Library)] = &[
     ("libc++abi.so", Library::Cpp),
 ];
 
-/// How the names of the C library's files begin, glibc's and musl's.
+/// Prefixes of file names of the C library: glibc and musl.
 const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
 
 /// Functions in which glibc and musl start programs, constructors and threads. `pthread_once` is in the list because
@@ -79,7 +79,7 @@ const C_START: &[&str] = &[
 /// only in the C library's objects: glibc on aarch64, musl twice, and glibc's constructor calls.
 const C_START_IN_OBJECT: &[&str] = &["thread_start", "start", "start_c11", "call_init"];
 
-/// The library of Rust or C++ that `frame` belongs to, if it does.
+/// Returns the Rust or C++ library of `frame`.
 pub(super) fn of(frame: &Frame) -> Option<Library> {
     let of_source = || frame.location.as_ref().and_then(of_source);
     let of_object = || frame.object.as_ref().and_then(|object| starting_like(object, OBJECTS));
@@ -87,8 +87,8 @@ pub(super) fn of(frame: &Frame) -> Option<Library> {
     of_source().or_else(of_object).or_else(of_name)
 }
 
-/// Whether `frame` is how the C library starts programs and threads, given that all its callers are so too. Where the C
-/// library's own symbols are stripped, as distributions ship it, these functions have no name.
+/// Returns true if `frame` is start-up code of the C library, provided that all its callers are. Distributions strip
+/// the C library, so these functions may have no name.
 pub(super) fn starts_in_c(frame: &Frame) -> bool {
     match name(frame) {
         // A symbol may carry its version: `__libc_start_main@@GLIBC_2.34`.
@@ -104,7 +104,7 @@ fn is_in_c_library(frame: &Frame) -> bool {
     frame.object.as_ref().is_some_and(|object| C_OBJECTS.iter().any(|start| file(object).starts_with(start)))
 }
 
-/// Whether `frame`, which calls `callee`, is the `main` that rustc puts before a Rust program's own.
+/// Returns true if `frame`, which calls `callee`, is the `main` that rustc generates.
 pub(super) fn is_rust_main(frame: &Frame, callee: &Frame) -> bool {
     name(frame) == Some("main") && name(callee).is_some_and(|name| name.starts_with("std::rt::lang_start"))
 }

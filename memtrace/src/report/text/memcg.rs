@@ -1,4 +1,4 @@
-//! Control groups in which, or for whose limits, something waited for memory.
+//! Control groups with stalls, of their tasks or for their limits.
 
 use std::cmp::Reverse;
 use std::io;
@@ -14,22 +14,22 @@ use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
 use crate::report::{escape, format};
 
-/// What the numbers leave of a line.
+/// Width of a name beside the numbers.
 const NAME: usize = 24;
 
-/// A group that was looked at for all the time but that is one that was from the beginning.
+/// A group observed for all but this time counts as observed from the start.
 const SLACK: Duration = Duration::from_secs(1);
 const LATE: &str =
     "The memory of a group that had no limit when tracing began is told from where something first waited in it.";
 
-/// A group with all of its waits.
+/// A group with the sum of its stalls.
 struct Row<'a> {
     name: String,
     waits: StallStats,
     group: &'a MemcgProfile,
 }
 
-/// Writes who waited, what their memory is like, and what that means.
+/// Writes the groups with stalls, their memory, and its assessment.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     if options.top == 0 || profile.cgroups.iter().all(|group| group.id.is_none()) {
         return Ok(());
@@ -129,7 +129,7 @@ fn limit(memory: &MemcgMemory) -> String {
     }
 }
 
-/// What is not told, which is not nothing.
+/// Returns a note on values that the kernel does not report, as opposed to zeros.
 fn untold<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option<String> {
     let (mut pressure, mut refaults, mut version_2) = (false, false, false);
     for memory in memories {
@@ -146,7 +146,7 @@ fn untold<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option<String>
     }
 }
 
-/// What the seconds say of the size of what a group uses; nothing where they are too few, or nothing happened in them.
+/// Returns the assessment of a group; `None` if it was observed for too few seconds, or was quiet.
 fn reading(name: &str, memory: &MemcgMemory) -> Option<String> {
     let PerSecond { all, scanning, paging } = memory.seconds;
     let limit =

@@ -1,4 +1,4 @@
-//! Who was killed for want of memory.
+//! OOM kills.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::model::{CgroupId, ImageEnd, OomKill, Profile};
 use crate::report::escape;
 use crate::report::wrap::wrapped;
 
-/// Writes a sentence for each.
+/// Writes a sentence for each kill.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     if profile.oom_kills.is_empty() {
         return Ok(());
@@ -26,7 +26,7 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
     let comm = victim.map(|victim| victim.comm.as_str()).filter(|comm| *comm != "?");
     let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
     let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| escape::shown(path));
-    // The group of a process is the one in which it was first seen.
+    // The recorded group of a process is its group at the first event.
     let of_process = || victim.and_then(|victim| victim.cgroup.as_ref()).map(|cgroup| escape::shown(&cgroup.path));
     let place = kill.group.and_then(path).or_else(of_process).map_or_else(String::new, |path| format!(" of {path}"));
     let full = kill.full.map_or_else(String::new, |id| match path(id) {

@@ -1,5 +1,5 @@
-//! What tables show of processes' pages: first what the kernel says itself, then what stacks have touched, with its error where
-//! that is estimated.
+//! Columns for pages of processes: first the kernel's counters, then the pages that stacks touched, with errors of
+//! estimates.
 
 use super::cells;
 use crate::model::format as number;
@@ -8,10 +8,10 @@ use crate::report::estimate;
 use crate::report::kernel_reported::{self, Known};
 use crate::report::table::Column;
 
-/// A row: a process, or several, or what else stacks are put together under.
+/// A row: a process, several processes, or a group.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
-    /// What the kernel says, where it says it of this.
+    /// Counters of the kernel, if there are any for this row.
     pub(super) known: Option<Known>,
     pub(super) usage: Usage,
     pub(super) variance: Variance,
@@ -29,7 +29,7 @@ impl Memory {
     }
 }
 
-/// The columns, in the unit of `metric`, without those of which nothing is known.
+/// Returns the columns that have values, in the unit of `metric`.
 pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec<Column> {
     let dash = || String::from("-");
     let [live, alloc, free, _] = profile.class.words().heads;
@@ -60,7 +60,7 @@ pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec
         |usage| usage.alloc,
         |profile, row| estimate::error(profile, Metric::AllocCount, &row.usage, row.variance),
     ));
-    // Beside errors there is no room for what is only the difference of the two before.
+    // With errors there is no room for the released amount, which is the difference of the other two.
     if profile.page_sample < 2 {
         columns.push(estimated(free, |usage| usage.free, |_, _| None));
     }

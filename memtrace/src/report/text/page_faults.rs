@@ -1,4 +1,4 @@
-//! Page faults in the totals: those that were followed, and those that the kernel has counted.
+//! Page faults in the totals: traced faults, and the kernel's counters.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::model::{Metric, Profile};
 use crate::report::estimate;
 use crate::report::kernel_reported::Known;
 
-/// Writes how many touches waited for a device, and how many page faults there were.
+/// Writes the numbers of major faults and of all page faults.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
     let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);

@@ -14,14 +14,14 @@ use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::{escape, estimate, format, stalls};
 
-/// The longest short name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
+/// Length of the longest short name (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
 const COMMAND_COLUMNS: usize = 15;
 const USER_COLUMNS: usize = 10;
-/// So much of a container's id and of a pod's uid tells it from the others, as in `docker ps` and names of pods.
+/// Characters of a container ID and of a pod UID, as in `docker ps` and in names of pods.
 const ID_CHARACTERS: usize = 12;
 const UID_CHARACTERS: usize = 8;
 
-/// One row: a process, or the rest.
+/// A row: a process, or the sum of the processes that are not shown.
 struct Row {
     pid: String,
     command: String,
@@ -33,7 +33,7 @@ struct Row {
     cgroup: Option<String>,
 }
 
-/// What is added up of the processes that are not shown one by one.
+/// Totals that are summed for the processes that are not shown.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     memory: Memory,
@@ -42,14 +42,14 @@ struct Sums {
     waits: StallStats,
 }
 
-/// Writes the processes, the greatest by the metric first, as many as are asked for, and the others as one.
+/// Writes the `top` processes by the metric, and the sum of the others.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     if options.top == 0 {
         return Ok(());
     }
     let metric = options.metric;
     let mut processes: Vec<_> = profile.processes.iter().zip(estimate::of_processes(profile)).collect();
-    // Of whom nothing was in the sample, those come first that had more page faults.
+    // Processes without a sampled page are sorted by page faults.
     let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
     processes.sort_by_key(|(process, _)| Reverse((value(process, metric), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));
@@ -77,7 +77,7 @@ fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
     }
 }
 
-/// The row of those that are not shown.
+/// Returns the row of the processes that are not shown.
 fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
@@ -95,7 +95,7 @@ fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
     })
 }
 
-/// The columns, without those of which nothing is known.
+/// Returns the columns that have values.
 fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     let layout = profile.class.facts().columns;
     let amount = |amount: Amount| cells::amount(metric, amount);
@@ -147,7 +147,7 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     columns
 }
 
-/// The columns of processes' waits for memory.
+/// Returns the columns of stalls.
 fn of_waits(rows: &[Row]) -> Vec<Column> {
     let mut columns = Vec::from(cells::stalls(rows.iter().map(|row| row.sums.waits.stalls)));
     columns.push(Column::numbers("LONGEST", rows.iter().map(|row| row.sums.waits.longest.to_string())));
@@ -164,7 +164,7 @@ const fn ending(ending: ImageEnd) -> &'static str {
     }
 }
 
-/// Where a process lives, in the words that tell the most: its pod and container, or its unit, or the path.
+/// Returns the most specific description of a control group: pod and container, unit, or path.
 fn place(cgroup: &Cgroup) -> String {
     let start = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     let container = cgroup.container.as_ref();

@@ -1,4 +1,4 @@
-//! What the numbers leave out, how good the stacks are, and what tracing has cost.
+//! Losses, quality of stacks, excluded events, and the cost of tracing.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::model::{Amount, Cost, Profile, StackEnd};
 use crate::report::format;
 use crate::report::wrap::wrapped;
 
-/// Writes the losses, the stacks' quality, what was kept out, and the cost.
+/// Writes the losses, the quality of stacks, the excluded events, and the cost.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out)?;
     losses(profile, out)?;
@@ -32,7 +32,7 @@ fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What is not in the books, and rightly so.
+/// Returns sentences about events that are excluded on purpose.
 fn left_out(profile: &Profile) -> Vec<String> {
     let mut sentences = Vec::new();
     if profile.filtered != Amount::default() {

@@ -1,4 +1,4 @@
-//! Waiting for memory: how often and how long, of whom, and what the machine did meanwhile.
+//! Stalls of the traced processes, and the reclaim activity of the machine.
 
 use super::cells;
 use std::io;
@@ -19,7 +19,7 @@ use crate::report::{escape, stalls};
 /// The longest bar of a histogram.
 const BAR: u64 = 40;
 
-/// Writes what was waited for, and for how long.
+/// Writes stalls, control groups and the activity of the machine.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     if !profile.class.counts_stalls() {
         return Ok(());
@@ -52,14 +52,14 @@ fn histogram(latencies: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
     let most = latencies.iter().map(|(_, count)| count).max().unwrap_or(1);
     for (below, count) in latencies.iter() {
         let head = below.map_or_else(|| String::from("longer"), |below| format!("< {}", microseconds(below)));
-        // What there is some of is seen.
+        // A bucket that is not empty has a bar.
         let bar = (count.saturating_mul(BAR) / most).max(1) as usize;
         writeln!(out, "  {head:>12}{:>12}  {}", number::grouped(count), "#".repeat(bar))?;
     }
     Ok(())
 }
 
-/// The columns of the table of waits by what was done meanwhile.
+/// Returns the columns of stalls by kind.
 fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
     let books = || rows.iter().map(|(_, book)| *book);
     let count = |head, of: fn(&StallStats) -> u64| Column::numbers(head, books().map(|book| number::compact(of(book))));
@@ -77,7 +77,7 @@ fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
     ]
 }
 
-/// Writes which waits were for pages side by side: only an allocation of several can need them, and compaction makes room.
+/// Writes the stalls for contiguous pages: only allocations of several pages need them, and compaction creates them.
 fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<()> {
     let each =
         rows.iter().flat_map(|(name, book)| book.orders.iter().map(move |(order, stalls)| (*name, order, stalls)));
@@ -111,7 +111,7 @@ fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<(
     Ok(())
 }
 
-/// What was done on the whole machine, whoever was traced.
+/// Writes the reclaim activity of the whole machine.
 fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "\nThe whole machine\n")?;
     let rows: Vec<_> = machine.efforts.iter().map(|(work, effort)| (work.words(), effort)).collect();
@@ -154,7 +154,7 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
     Ok(())
 }
 
-/// The pressure with its share of all the time.
+/// Returns a sentence about pressure, with its share of the duration.
 fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
     let shown = |time| format!("for {}", pressure_time(time, duration));
     let full = pressure.full.map_or_else(String::new, |full| format!(", all that had work {}", shown(full)));
@@ -192,12 +192,12 @@ fn threads(threads: &[KernelThread]) -> Vec<Column> {
     ]
 }
 
-/// What the numbers say of the size of what is used, with the numbers and what they are held against.
+/// Returns the assessment with its numbers and thresholds.
 fn reading(machine: &MachineReclaim) -> String {
     let PerSecond { all, scanning, paging } = machine.seconds;
     let scanned = |work: ReclaimKind| machine.efforts.get(&work).map_or(0, |effort| effort.scanned);
     let everybody: u64 = machine.efforts.values().map(|effort| effort.scanned).sum();
-    // Where control groups look for pages, there may be plenty of memory beside.
+    // Memcg reclaim occurs even if the machine has free memory.
     let limit = if scanned(ReclaimKind::Memcg) * 2 > everybody { "the limits of control groups" } else { "memory" };
     let (scans, pages) = (
         format!("pages were scanned in {scanning} of {all} seconds"),

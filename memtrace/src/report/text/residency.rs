@@ -1,4 +1,4 @@
-//! What is resident, as the kernel counts it, and how much of that the stacks account for.
+//! Resident memory by kind, from the page tables, and the share that the stacks account for.
 
 use super::cells;
 use std::io;
@@ -9,7 +9,7 @@ use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
 use crate::report::{estimate, format};
 
-/// Writes a table by kind of memory, and in words what is left.
+/// Writes a table by kind of memory, and a sentence about the rest.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let mut all = Residency::default();
     for (kind, resident) in profile.processes.iter().filter_map(|process| process.resident.as_ref()).flat_map(|r| &r.0)
@@ -31,7 +31,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let column = |head, of: fn(&ResidentKind) -> Bytes| {
         Column::numbers(head, rows.iter().map(|(_, resident)| Bytes::compact(of(resident))))
     };
-    // What is left is as far off as what is taken from the whole.
+    // The rest has the same error as the part that is subtracted.
     let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
         let cell = |(_, resident): &(&str, ResidentKind)| {
             let pages = estimate::of_kind(profile, resident);
@@ -55,7 +55,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if total.before != Bytes(0) {
         sentence.push_str(&format!(", {} was there when tracing began", share(total.before)));
     }
-    // Less than that may be nothing.
+    // Less than the error may be zero.
     if total.other() > error.unwrap_or_default() {
         sentence.push_str(&format!(", {} came without a touch that was seen", share(total.other())));
     }

@@ -1,4 +1,4 @@
-//! The greatest sites. A site is what looks the same: a root and the lines that are shown of a stack.
+//! The largest sites. A site is a group and the lines that are shown of a stack.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher as _;
@@ -16,26 +16,26 @@ use crate::report::options::Options;
 use crate::report::table;
 use crate::report::{allocators, escape, estimate, format};
 
-/// So much of a root's name is shown at least.
+/// Minimum width of a group's name.
 const LEAST_ROOT: usize = 24;
 
-/// All stacks under a root that look the same.
+/// All stacks of a group with the same lines.
 #[derive(Debug, PartialEq)]
 struct Site {
     root: usize,
-    /// The first of its stacks: how it looks is known from that.
+    /// First of its stacks, from which its lines are made.
     stack: usize,
-    /// By the metric that sites are ranked by.
+    /// Value of the metric by which sites are sorted.
     value: u64,
     usage: Usage,
-    /// As a stack's.
+    /// Variance of its numbers.
     variance: Variance,
     resident: Bytes,
-    /// Whether a stack of it is within an allocator.
+    /// True if one of its stacks passes through an allocator.
     by_allocator: bool,
 }
 
-/// Writes as many sites as are asked for, the greatest first.
+/// Writes the `top` sites.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
     let metric = options.metric;
     let frames = Frames::new(profile);
@@ -68,13 +68,13 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
     Ok(())
 }
 
-/// The sites that have something of `metric`, the greatest first, equal ones in the order of the profile's stacks.
+/// Returns the sites with a value of `metric`, the largest first; equal ones keep the order of the profile.
 fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
-    // Lines are made again where they are compared: those of all sites would take more memory than all else.
+    // Lines are made again for each comparison: those of all sites would take more memory than all else.
     let mut known: HashTable<(u64, usize)> = HashTable::new();
     let lines_of = |stack: usize| stack::lines(frames, &profile.stacks[stack]);
-    // What has nothing of the metric makes no site, but belongs to one where it looks the same.
+    // A stack with value 0 makes no site, but belongs to a site with the same lines.
     let has_value = |&(_, stack): &(usize, &StackProfile)| stack.value(metric) > 0;
     let (with, without): (Vec<_>, Vec<_>) = profile.stacks.iter().enumerate().partition(has_value);
     for (index, stack) in with.into_iter().chain(without) {
@@ -138,7 +138,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
     let heading =
         format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), format::value(class, metric, site.value));
     let Some(root) = root else { return heading };
-    // A control group's path may be longer than what is left of the line, and still most of it is worth showing.
+    // The path of a control group may exceed the line, and is still worth showing.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);
     format!("{heading}, {}", format::shortened(&escape::shown(root), room))
 }

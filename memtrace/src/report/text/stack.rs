@@ -1,4 +1,4 @@
-//! A stack as lines, leaf to root: what is not the user's own is folded, what is too deep is cut.
+//! Lines of a stack, the innermost first: library frames are folded, deep stacks are cut.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,28 +8,28 @@ use super::library::Library;
 use crate::model::{FrameId, StackEnd, StackProfile};
 use crate::report::escape;
 
-/// Of a deeper stack the lines in the middle are left out: the leaf says what, the root says who.
+/// Lines of a deep stack at its ends; those in the middle are left out.
 const LEAF_LINES: usize = 16;
 const ROOT_LINES: usize = 6;
-/// Names longer than this do not push the places of the others to the right.
+/// Width of the column of names; longer names do not widen it.
 const NAME_COLUMNS: usize = 48;
 
-/// A line. Stacks of equal lines look the same.
+/// A line of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Line {
     Frame(ShownId),
-    /// So many frames, all of these libraries.
+    /// Folded frames of these libraries.
     Library(usize, BTreeSet<Library>),
-    /// So many frames that were left out.
+    /// Number of lines that are left out.
     Cut(usize),
-    /// There are no frames; why.
+    /// Reason for a stack without frames.
     Empty(&'static str),
-    /// There are callers that were not taken.
+    /// Outer frames that were not recorded.
     Truncated,
 }
 
-/// The lines of `stack`. A run of two or more libraries' frames at the leaf, and another at the root, are one line each,
-/// so that the user's own functions are seen first.
+/// Returns the lines of `stack`. A run of two or more library frames at either end is one line, so that user
+/// functions are seen first.
 pub(super) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     if stack.frames.is_empty() {
         return vec![Line::Empty(escape::no_frames(stack.end))];
@@ -38,7 +38,7 @@ pub(super) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     let mut root: Vec<_> =
         all.iter().enumerate().map_while(|(at, id)| frames.library_at_root(*id, all.get(at + 1).copied())).collect();
     let mut leaf: Vec<_> = all.iter().rev().map_while(|id| frames.library(*id)).collect();
-    // Nothing in it is the user's own: what is folded would be all there is to see.
+    // Without user functions nothing would remain after folding.
     if root.len() == all.len() {
         root.clear();
         leaf.clear();
@@ -70,7 +70,7 @@ fn unfolded(frames: &Frames<'_>, run: &[FrameId]) -> impl Iterator<Item = Line> 
     run.iter().rev().map(|id| Line::Frame(frames.id(*id)))
 }
 
-/// Writes the lines, places in a column of their own.
+/// Writes the lines, with locations in a column.
 pub(super) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let width = |line: &Line| match line {
         Line::Frame(id) => frames.shown(*id).name.chars().count(),
@@ -93,7 +93,7 @@ pub(super) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write
     Ok(())
 }
 
-/// `Rust library`, `C and Rust libraries`.
+/// Returns `Rust library` or `C and Rust libraries`.
 fn named(libraries: &BTreeSet<Library>) -> String {
     let names: Vec<_> = libraries.iter().map(Library::to_string).collect();
     format!("{} {}", names.join(" and "), if names.len() == 1 { "library" } else { "libraries" })

@@ -11,22 +11,22 @@ pub(super) fn microseconds(number: u64) -> String {
     Nanoseconds(number.saturating_mul(1000)).to_string()
 }
 
-/// Below which time so large a share of all waits stayed.
+/// Returns the time below which this share of all stalls is.
 fn below(latencies: &Latencies, share: f64) -> String {
     latencies.below(share).map_or_else(|| String::from("-"), |below| format!("< {}", microseconds(below)))
 }
 
-/// The columns of how long was waited, and how often.
+/// Returns the columns for the time and the number of stalls.
 pub(super) fn times<'a>(books: impl Iterator<Item = &'a StallStats> + Clone) -> [Column; 2] {
     cells::stalls(books.map(|book| book.stalls))
 }
 
-/// The column of the time below which so large a share of all waits stayed.
+/// Returns the column of a quantile.
 pub(super) fn quantile<'a>(head: &'static str, books: impl Iterator<Item = &'a StallStats>, share: f64) -> Column {
     Column::numbers(head, books.map(|book| below(&book.latencies, share)))
 }
 
-/// A time with its share of all the time.
+/// Returns a time with its share of the duration.
 pub(super) fn pressure_time(time: Duration, duration: Duration) -> String {
     let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
     format!("{} ({})", number::duration(time), number::percent(share))

@@ -1,31 +1,31 @@
-//! Names of C++ functions as demanglers write them: behind a template's return type, before their parameters.
+//! Names of C++ functions as demanglers write them: after a template's return type, before their parameters.
 
 use super::nesting::nested;
 
-/// The namespaces of the library; the standard reserves the first, and names with two underscores.
+/// Namespaces of the library. The standard reserves the first, and names with two underscores.
 const NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "__cxxabiv1::"];
 
 /// `operator new` and `operator new[]`; those of a class have a path before them.
 const ALLOCATION: &str = "operator new";
 
-/// What libstdc++ runs its threads in. It is written in C++ and named as in C.
+/// Thread routine of libstdc++, which has a C name.
 const THREAD: &str = "execute_native_thread_routine";
 
-/// The functions that compilers call to throw and to initialize (Itanium C++ ABI, sections 2.4 and 3.3).
+/// Prefix of functions that compilers call for exceptions and initialization (Itanium C++ ABI, sections 2.4 and 3.3).
 const ABI: &str = "__cxa_";
 
 /// Prefix of libgcc's thread functions, through which libstdc++ calls pthreads (libgcc/gthr-posix.h).
 const GTHREAD: &str = "__gthread_";
 
-/// The path of the function that `name` names, where it is a C++ name: without its return type and its parameters, which
-/// Rust's and C's names do not have.
+/// Returns the path of the function if `name` is a C++ name, without return type and parameters, which names of Rust
+/// and C do not have.
 pub(super) fn function(name: &str) -> Option<&str> {
     let mut start = 0;
     for (at, c, _) in nested(name).filter(|(_, _, depth)| *depth == 0) {
         let rest = &name[at..];
         match c {
             ' ' => start = at + 1,
-            // What follows may look like brackets, and holds spaces.
+            // The operator's name may contain brackets and spaces.
             'o' if is_operator(rest) && (at == start || name[..at].ends_with(':')) => return Some(&name[start..]),
             '(' if !rest.starts_with("(anonymous namespace)") => return Some(&name[start..at]),
             _ => {}
@@ -34,12 +34,12 @@ pub(super) fn function(name: &str) -> Option<&str> {
     None
 }
 
-/// Whether the path of a C++ function is the library's.
+/// Returns true if a C++ function belongs to the library.
 pub(super) fn is_library(function: &str) -> bool {
     NAMESPACES.iter().any(|namespace| function.starts_with(namespace)) || is_allocation(function)
 }
 
-/// Whether a function with a name as in C is of the C++ library.
+/// Returns true if a C name belongs to the C++ library.
 pub(super) fn is_runtime(name: &str) -> bool {
     name == THREAD || name.starts_with(ABI) || name.starts_with(GTHREAD)
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_stands_between_its_return_type_and_its_parameters() {
+    fn functions_are_found_between_return_type_and_parameters() {
         for (name, expected) in [
             ("demo::grow(int)", "demo::grow"),
             (
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_c_and_rust_are_not_taken_for_those_of_cpp() {
+    fn c_and_rust_names_are_not_cpp_names() {
         for name in [
             "main",
             "g_malloc",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_is_told_by_its_namespaces_and_by_operator_new() {
+    fn cpp_library_functions_are_recognized_by_namespace() {
         let is_library = |name| function(name).map(is_library);
         for name in [
             "operator new(unsigned long)",

@@ -1,12 +1,12 @@
-//! Brackets in names of functions.
+//! Bracket nesting in function names.
 
-/// Every character of `text` with its place and with how deep in brackets it stands. A bracket stands as deep as what
-/// it encloses is not; one that closes what was never opened stands below zero.
+/// Iterates over the characters of `text` with their offset and bracket depth. A bracket has the depth of the text
+/// around it; an unmatched closing bracket has a negative depth.
 pub(super) fn nested(text: &str) -> impl Iterator<Item = (usize, char, i32)> {
     let mut depth = 0;
     let mut before = ' ';
     text.char_indices().map(move |(at, c)| {
-        // The arrow of a function's type is no bracket.
+        // `->` is no bracket.
         let closes = matches!(c, ')' | ']' | '}') || (c == '>' && before != '-');
         before = c;
         if closes {

@@ -3,25 +3,25 @@
 
 use super::nesting::nested;
 
-/// The crates that are the library. A crate of one's own can't well be called like these: the names are taken.
+/// Crates of the library. User crates are not named like these, since the names are taken.
 const CRATES: &[&str] = &[
     "core",
     "alloc",
     "std",
-    // The tables of std's maps and sets; programs that name it themselves use it in the same place.
+    // Tables of std's maps and sets, also when programs use the crate directly.
     "hashbrown",
-    // The allocator's entries, as rustc has been mangling them since 2025.
+    // Allocator entry points as rustc mangles them since 2025.
     "__rustc",
 ];
 
-/// How the allocator's entries begin where older compilers left them unmangled; such names are reserved.
+/// Prefixes of allocator entry points of older compilers, which leave them unmangled. The names are reserved.
 const ENTRIES: &[&str] = &["__rust_", "__rdl_", "__rg_"];
 
-/// Traits that only the compiler implements, so that a function of theirs is never one's own: the body of a closure has
-/// a name without them.
+/// Prefix of traits that only the compiler implements. Their functions are never user code: the body of a closure has
+/// another name.
 const CALLS: &str = "core::ops::function::Fn";
 
-/// Whether a function of this name is the library's.
+/// Returns true if a function of this name belongs to the library.
 pub(super) fn is_library(name: &str) -> bool {
     if let Some(qualified) = name.strip_prefix('<') {
         let Some((end, ..)) = nested(qualified).find(|(_, _, depth)| *depth < 0) else { return false };
@@ -33,13 +33,13 @@ pub(super) fn is_library(name: &str) -> bool {
     ENTRIES.iter().any(|entry| name.starts_with(entry)) || crate_of(name).is_some_and(is_library_crate)
 }
 
-/// Whether `<owner as of_trait>::f` is the library's. Who may implement a trait for a type is a matter of where both
-/// come from (the orphan rules); what stays open is decided for the user, whose functions must not be hidden.
+/// Returns true if `<owner as of_trait>::f` belongs to the library. The orphan rules restrict the crates that can
+/// contain an implementation; in doubt it is the user's, since user functions must not be hidden.
 fn implements(owner: &str, of_trait: &str) -> bool {
     if of_trait.starts_with(CALLS) {
         return true;
     }
-    // Only the library may give the language's own types functions outside of traits.
+    // Only the library can define inherent functions of primitive types.
     let is_librarys = match whose(of_trait) {
         Whose::Library => true,
         Whose::Language => of_trait.starts_with('<'),
@@ -56,12 +56,12 @@ fn implements(owner: &str, of_trait: &str) -> bool {
 enum Whose {
     Library,
     User,
-    /// A type of the language itself, or a generic parameter.
+    /// A primitive type or a generic parameter.
     Language,
 }
 
-/// Whose type, or trait, this is. A reference counts as what it refers to, since one may implement traits for it; what is
-/// defined inside a function, as `<[_]>::to_vec_in::ConvertVec` is, as the function's own type.
+/// Returns the owner of a type or trait. A reference counts as its target, since traits can be implemented for it; an
+/// item defined inside a function, such as `<[_]>::to_vec_in::ConvertVec`, counts as the function's own.
 fn whose(of_type: &str) -> Whose {
     let mut of_type = of_type;
     loop {
@@ -80,7 +80,7 @@ fn whose(of_type: &str) -> Whose {
     }
 }
 
-/// The first component of a path of more than one; a crate may carry its hash: `core[846817f741e54dfd]::fmt`.
+/// Returns the first component of a path with several. A crate can carry its hash: `core[846817f741e54dfd]::fmt`.
 fn crate_of(path: &str) -> Option<&str> {
     let end = path.find(|c| !is_word(c)).filter(|end| *end > 0)?;
     let (name, mut rest) = path.split_at(end);
@@ -94,7 +94,7 @@ fn is_library_crate(name: &str) -> bool {
     CRATES.contains(&name)
 }
 
-/// Whether a path of no library's crate stands anywhere in `text`.
+/// Returns true if `text` contains a path of a user crate.
 fn names_user(text: &str) -> bool {
     let mut before = ' ';
     text.char_indices().any(|(index, c)| {
@@ -108,7 +108,7 @@ fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-/// Parts `T as Trait`.
+/// Splits `T as Trait`.
 fn split_as(inner: &str) -> (&str, Option<&str>) {
     const AS: &str = " as ";
     let outermost = nested(inner).find(|(at, _, depth)| *depth == 0 && inner[*at..].starts_with(AS));
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_of_the_library_are_known_in_every_way_of_writing_them() {
+    fn every_spelling_of_library_functions_is_recognized() {
         for name in [
             "alloc::alloc::alloc",
             "alloc::raw_vec::RawVecInner<A>::reserve::do_reserve_and_handle",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_implements_is_the_users() {
+    fn user_implementations_are_not_library_functions() {
         for name in [
             "main",
             "demo::main",

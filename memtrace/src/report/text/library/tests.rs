@@ -17,7 +17,7 @@ fn frame(name: &str, object: &str, source: Option<&str>) -> Frame {
 const SERVICE: &str = "/opt/demo/service";
 
 #[test]
-fn the_same_namespace_is_of_the_language_that_the_name_is_written_in() {
+fn std_is_rust_or_cpp_by_the_form_of_the_name() {
     let of_name = |name| of(&frame(name, SERVICE, None));
     assert_eq!(of_name("std::thread::Builder::spawn"), Some(Library::Rust));
     assert_eq!(of_name("std::thread::_State_impl<int>::_M_run()"), Some(Library::Cpp));
@@ -28,7 +28,7 @@ fn the_same_namespace_is_of_the_language_that_the_name_is_written_in() {
 }
 
 #[test]
-fn a_source_file_of_a_library_tells_more_than_the_name() {
+fn source_paths_identify_libraries() {
     let of_source = |file| of(&frame("_M_create", SERVICE, Some(file)));
     assert_eq!(of_source("/rustc/59807616e1fa2540/library/alloc/src/raw_vec/mod.rs"), Some(Library::Rust));
     assert_eq!(of_source("/rustc/59807616e1fa2540/compiler/rustc_driver/src/lib.rs"), None);
@@ -44,7 +44,7 @@ fn a_source_file_of_a_library_tells_more_than_the_name() {
 }
 
 #[test]
-fn all_code_of_a_librarys_own_file_is_the_librarys() {
+fn object_names_identify_libraries() {
     let of_object = |object| of(&frame("", object, None));
     assert_eq!(of_object("/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30"), Some(Library::Cpp));
     assert_eq!(of_object("/usr/lib/llvm-16/lib/libc++.so.1"), Some(Library::Cpp));
@@ -54,7 +54,7 @@ fn all_code_of_a_librarys_own_file_is_the_librarys() {
 }
 
 #[test]
-fn of_the_c_library_only_the_start_and_what_has_no_name_is_folded() {
+fn only_start_up_frames_of_the_c_library_are_folded() {
     let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
     let starts = |name, object| starts_in_c(&frame(name, object, None));
     for name in ["start_thread", "clone3", "__clone3", "clone", "__pthread_once_slow"] {
@@ -74,7 +74,7 @@ fn of_the_c_library_only_the_start_and_what_has_no_name_is_folded() {
 }
 
 #[test]
-fn the_main_before_a_rust_programs_own_is_told_by_what_it_calls() {
+fn the_main_of_rustc_is_recognized_by_its_callee() {
     let is_rust_main = |name, callee| is_rust_main(&frame(name, SERVICE, None), &frame(callee, SERVICE, None));
     assert!(is_rust_main("main", "std::rt::lang_start::<()>"));
     assert!(!is_rust_main("main", "serve"));

@@ -19,7 +19,7 @@ fn process(pid: u32, live: u64) -> ProcessProfile {
 }
 
 #[test]
-fn columns_of_which_nothing_is_known_are_left_out() {
+fn columns_without_values_are_left_out() {
     let profile = Profile { processes: vec![process(1, 2048), process(20, 4096)], ..Profile::default() };
     assert_eq!(
         written(&profile, 10, Metric::LiveBytes),
@@ -31,7 +31,7 @@ fn columns_of_which_nothing_is_known_are_left_out() {
 }
 
 #[test]
-fn what_is_not_shown_is_added_up() {
+fn hidden_processes_are_summed() {
     let mut processes: Vec<_> = (1..=4).map(|pid| process(pid, u64::from(pid) * 1000)).collect();
     processes[0].user = Some(User { uid: 0, name: None });
     let profile = Profile { processes, ..Profile::default() };
@@ -44,7 +44,7 @@ fn what_is_not_shown_is_added_up() {
 }
 
 #[test]
-fn blocks_are_shown_where_processes_are_ranked_by_them() {
+fn a_count_metric_shows_blocks() {
     let profile = Profile { processes: vec![process(1, 2048)], ..Profile::default() };
     let text = written(&profile, 10, Metric::AllocCount);
     let row = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
@@ -52,7 +52,7 @@ fn blocks_are_shown_where_processes_are_ranked_by_them() {
 }
 
 #[test]
-fn a_place_is_told_in_the_words_that_tell_the_most() {
+fn a_cgroup_is_shown_by_pod_container_unit_or_path() {
     let cgroup = Cgroup { path: String::from("/a/b"), ..Cgroup::default() };
     assert_eq!(place(&cgroup), "/a/b");
     let unit = Cgroup { unit: Some(String::from("cron.service")), ..cgroup };

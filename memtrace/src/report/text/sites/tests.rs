@@ -54,7 +54,7 @@ fn frames() -> Vec<Frame> {
 }
 
 #[test]
-fn stacks_that_look_the_same_are_one_site_and_their_numbers_are_added() {
+fn stacks_of_equal_lines_are_one_site() {
     let stacks = vec![
         stack(0, &[MAIN, SERVE_BELOW], 500, None),
         stack(0, &[MAIN, SERVE], 300, Some(30)),
@@ -67,7 +67,7 @@ fn stacks_that_look_the_same_are_one_site_and_their_numbers_are_added() {
 }
 
 #[test]
-fn what_looks_the_same_in_two_processes_are_two_sites() {
+fn equal_lines_in_two_processes_are_two_sites() {
     let stacks = vec![stack(0, &[MAIN, SERVE], 300, None), stack(1, &[MAIN, SERVE_BEHIND], 300, None)];
     let processes = vec![process(1), process(2)];
     let profile = Profile { processes, stacks, frames: frames(), ..Profile::default() };
@@ -75,7 +75,7 @@ fn what_looks_the_same_in_two_processes_are_two_sites() {
 }
 
 #[test]
-fn what_looks_the_same_under_one_root_is_one_site_whatever_the_process() {
+fn equal_lines_in_one_group_are_one_site() {
     let stacks = vec![stack(0, &[MAIN, SERVE], 300, None), stack(1, &[MAIN, SERVE_BEHIND], 300, None)];
     let processes = vec![process(1), process(2)];
     let profile = Profile { processes, stacks, frames: frames(), ..Profile::default() };
@@ -84,14 +84,14 @@ fn what_looks_the_same_under_one_root_is_one_site_whatever_the_process() {
 }
 
 #[test]
-fn a_site_counts_what_all_its_stacks_hold_even_those_without_the_metric() {
+fn a_site_includes_stacks_without_the_metric() {
     let stacks = vec![stack(0, &[MAIN, SERVE], 300, Some(30)), stack(0, &[MAIN, SERVE_BEHIND], 400, Some(0))];
     let profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
     assert_eq!(sites(&profile, Metric::PeakBytes), [(0, 30, 2)]);
 }
 
 #[test]
-fn folded_runs_of_one_length_are_the_same_and_of_another_are_not() {
+fn folded_runs_are_equal_if_their_lengths_are() {
     let library = |name| frame(name, 0, 1);
     let mut frames = frames();
     frames.extend([library("alloc::vec::push"), library("alloc::string::push_str"), library("alloc::alloc::alloc")]);
@@ -105,7 +105,7 @@ fn folded_runs_of_one_length_are_the_same_and_of_another_are_not() {
 }
 
 #[test]
-fn as_many_sites_are_announced_as_there_are_after_joining() {
+fn the_heading_counts_joined_sites() {
     let stacks = vec![
         stack(0, &[MAIN, SERVE], 300, None),
         stack(0, &[MAIN, SERVE_BEHIND], 100, None),

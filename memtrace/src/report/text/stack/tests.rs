@@ -106,7 +106,7 @@ fn cpp_is_folded_like_rust() {
 }
 
 #[test]
-fn one_frame_alone_and_those_between_ones_own_are_shown() {
+fn single_library_frames_are_not_folded() {
     let stack = ["_start", "main", "core::iter::map", "core::iter::fold", "demo::step", "alloc::alloc::alloc"];
     assert_eq!(
         complete(&stack),
@@ -120,19 +120,19 @@ fn the_c_library_is_folded_only_at_the_root() {
 }
 
 #[test]
-fn the_main_that_rustc_writes_is_folded_with_what_is_around_it() {
+fn the_main_of_rustc_is_folded() {
     let rust = ["_start", "main", "std::rt::lang_start::<()>", "std::rt::lang_start_internal", "demo::main"];
     assert_eq!(complete(&rust), ["demo::main", "… 4 frames of the C and Rust libraries"]);
 }
 
 #[test]
-fn a_stack_of_nothing_but_libraries_is_shown_as_it_is() {
+fn a_stack_of_library_frames_is_not_folded() {
     let stack = ["start_thread", "std::thread::start", "alloc::alloc::alloc"];
     assert_eq!(complete(&stack), ["alloc::alloc::alloc", "std::thread::start", "start_thread"]);
 }
 
 #[test]
-fn a_stack_is_cut_by_the_lines_that_are_left_of_it() {
+fn a_deep_stack_is_cut_after_folding() {
     let deep = |own: usize| {
         let mut names = vec!["_start", "__libc_start_main"];
         names.extend(["demo::walk"].repeat(own));
@@ -146,7 +146,7 @@ fn a_stack_is_cut_by_the_lines_that_are_left_of_it() {
 }
 
 #[test]
-fn a_truncated_stack_says_so_and_an_empty_one_says_why() {
+fn truncated_and_empty_stacks_are_marked() {
     assert_eq!(
         shown(&["demo::serve"], StackEnd::Truncated),
         ["demo::serve", "… (truncated: the callers beyond were not taken)"]
