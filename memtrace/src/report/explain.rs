@@ -42,7 +42,7 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
     let mut drawn = Vec::new();
     bars::write(page, &rss_parts::of(page), &mut drawn)?;
     out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
-    writeln!(out, "\n{}", painter.strong("What this says"))?;
+    writeln!(out, "\n{}", painter.strong("Assessment"))?;
     for advice in advice::of(page) {
         let text = wrapped(&escape::plain(&advice.text), 4);
         writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use crate::model::{ProcessProfile, Profile, ReclaimKind, StallStats};
 
 /// Returns the stalls of all processes, by kind.
-pub(super) fn by_work(profile: &Profile) -> BTreeMap<ReclaimKind, StallStats> {
-    StallStats::by_work(profile.processes.iter().flat_map(|process| &process.stalls).map(|(&work, book)| (work, book)))
+pub(super) fn by_kind(profile: &Profile) -> BTreeMap<ReclaimKind, StallStats> {
+    StallStats::by_kind(
+        profile.processes.iter().flat_map(|process| &process.stalls).map(|(&kind, stats)| (kind, stats)),
+    )
 }
 
 /// Returns the stalls of a process.

@@ -58,7 +58,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         .map(|pages| estimate::bytes(pages).0);
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
-            Some(age) if name == words.live => format!(", only what is at least {} old", number::duration(age)),
+            Some(age) if name == words.live => format!(", only blocks at least {} old", number::duration(age)),
             _ => String::new(),
         };
         let error = match name {
@@ -79,11 +79,11 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     }
     if profile.class.holds_mappings() {
         let resident = Bytes(profile.stacks.iter().map(|stack| stack.resident.0).sum());
-        writeln!(out, "  {:<10}{resident:>12} of what is mapped is resident; the rest is reserved", "touched")?;
+        writeln!(out, "  {:<10}{resident:>12} of the mapped memory is resident; the rest is reserved", "touched")?;
         let own = allocators::mapped(profile);
         writeln!(
             out,
-            "  {:<10}{own:>12} of what is mapped is allocators' own, which heap events count in blocks",
+            "  {:<10}{own:>12} of the mapped memory belongs to allocators, whose blocks are heap events",
             "heap"
         )?;
     }
@@ -91,7 +91,7 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let sampled = number::grouped(profile.page_sample.into());
         writeln!(
             out,
-            "\n  Estimated from one page in {sampled} is what has a ±; three estimates in a thousand are further off."
+            "\n  Numbers with ± are estimates from one page in {sampled}; three of a thousand exceed their error."
         )?;
     }
     if let Some(peak) = profile.sole_peak() {

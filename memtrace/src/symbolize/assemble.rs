@@ -77,7 +77,7 @@ fn stalls_by_cgroup(
     for (key, book) in books.values().flat_map(|usage| &usage.stalls) {
         groups.entry(key.group).or_default().push((key.work, book));
     }
-    groups.into_iter().map(|(id, books)| (id, StallStats::by_work(books))).collect()
+    groups.into_iter().map(|(id, books)| (id, StallStats::by_kind(books))).collect()
 }
 
 /// The frames, each once and in their own order, so that the order of stacks is independent of where things happened to lie
@@ -143,7 +143,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
         // Of all control groups together.
-        stalls: StallStats::by_work(usage.stalls.iter().map(|(key, book)| (key.work, book))),
+        stalls: StallStats::by_kind(usage.stalls.iter().map(|(key, book)| (key.work, book))),
         resident: usage.resident.clone(),
         faults: usage.counts.faults(),
         peak_rss: usage.counts.peak_rss(),

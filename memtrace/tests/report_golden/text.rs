@@ -17,9 +17,9 @@ fn the_text_assesses_sustained_scanning_and_paging() {
     };
     assert!(reading(10, 5, 4).ends_with("so the working set is near the size of the limits of control groups."));
     assert!(reading(10, 5, 5).ends_with("so the working set is beyond the size of the limits of control groups."));
-    assert!(reading(10, 4, 0).contains("memory was short now and then, not for long."));
+    assert!(reading(10, 4, 0).contains("memory was short at times, but not for long."));
     assert!(reading(10, 0, 0).contains("memory was not short."));
-    assert!(reading(3, 3, 3).contains("3 seconds is too short to tell what is sustained; it takes 4 seconds."));
+    assert!(reading(3, 3, 3).contains("none; 3 seconds of tracing are too few, it takes 4."));
 }
 
 #[test]

@@ -70,23 +70,23 @@ impl StallStats {
 
     /// All of them together.
     #[must_use]
-    pub fn sum<'books>(books: impl IntoIterator<Item = &'books Self>) -> Self {
-        books.into_iter().fold(Self::default(), |mut sum, book| {
-            sum.merge(book);
+    pub fn sum<'stats>(stats: impl IntoIterator<Item = &'stats Self>) -> Self {
+        stats.into_iter().fold(Self::default(), |mut sum, stats| {
+            sum.merge(stats);
             sum
         })
     }
 
     /// Returns the sum of each kind.
     #[must_use]
-    pub fn by_work<'books>(
-        books: impl IntoIterator<Item = (ReclaimKind, &'books Self)>,
+    pub fn by_kind<'stats>(
+        stats: impl IntoIterator<Item = (ReclaimKind, &'stats Self)>,
     ) -> BTreeMap<ReclaimKind, Self> {
-        let mut by_work: BTreeMap<ReclaimKind, Self> = BTreeMap::new();
-        for (work, book) in books {
-            by_work.entry(work).or_default().merge(book);
+        let mut by_kind: BTreeMap<ReclaimKind, Self> = BTreeMap::new();
+        for (kind, stall) in stats {
+            by_kind.entry(kind).or_default().merge(stall);
         }
-        by_work
+        by_kind
     }
 
     /// Returns the stalls since `earlier`. The longest of them is unknown.

@@ -29,7 +29,7 @@ const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 pub(super) fn of(page: &Explanation) -> Vec<Advice> {
     let mut all: Vec<Advice> = limit(page).into_iter().collect();
     let most = most(page);
-    let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUntold);
+    let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUndetermined);
     all.extend(most.map(|(_, advice)| advice));
     all.extend(free(page));
     all.extend(heap_doubt(page).filter(|_| !is_said));
@@ -64,50 +64,49 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     let touches = Some(format!("sudo memtrace faults --pid {pid} -d 1m"));
     let (text, command) = match most.kind {
         PartKind::HeapInUse => {
-            (format!("{lead} is heap that is in use. Which code allocates, and what of it stays, says:"), trace)
+            (format!("{lead} is heap in use. To see the code that allocates and the memory that stays, run:"), trace)
         }
-        PartKind::HeapUntold => {
+        PartKind::HeapUndetermined => {
             let why = match &page.heap.source {
                 HeapSource::Unknown(why) => format!(", since {why}"),
                 HeapSource::Known(_) => String::new(),
             };
             (
                 format!(
-                    "{lead} is the heap. How much of it is in use is not known{why}. Which code allocates from now on, and what \
-                     of it stays, says:"
+                    "{lead} is the heap. The part in use is unknown{why}. To see the code that allocates from now on and \
+                     the memory that stays, run:"
                 ),
                 trace,
             )
         }
         PartKind::HeapFree => (
             format!(
-                "{lead} is free: the program gave it up, and the allocator keeps it. It is no leak: there was a peak, or blocks \
-                 in use lie scattered between free ones. Which code makes the peak says:"
+                "{lead} is free heap memory that the allocator keeps. It is no leak: usage had a peak, or blocks in use are \
+                 scattered among free ones. To see the code that causes the peak, run:"
             ),
             Some(format!("sudo memtrace --pid {pid} -d 1m -m alloc-bytes")),
         ),
         PartKind::Anonymous => {
             let name = page.anonymous.first().map_or("", |named| named.name.as_str());
-            let hint = runtime(page).unwrap_or("A runtime's own heap (JavaScript, Java, Go, .NET) is there.");
+            let hint = runtime(page).unwrap_or("Heaps of runtimes (JavaScript, Java, Go, .NET) are such memory.");
             let text = format!(
-                "{lead} is memory that the program maps for itself, past malloc; the most of it {name}. {hint} Which code \
-                 touches it anew says:"
+                "{lead} is memory that the program maps without malloc, most of it {name}. {hint} To see the code that touches \
+                 it, run:"
             );
             (text, touches)
         }
         PartKind::FilesClean => (
             format!(
-                "{lead} is files as they are on disk: the kernel takes it back when memory is short, and it costs reading them anew."
+                "{lead} is unmodified file pages: the kernel reclaims them when memory is short, and reads them again on access."
             ),
             None,
         ),
-        PartKind::FilesCopied => (
-            format!("{lead} is the process' own copies of file pages that it wrote to; the list of files says which."),
-            None,
-        ),
+        PartKind::FilesCopied => {
+            (format!("{lead} is private copies of written file pages; see the list of files."), None)
+        }
         PartKind::Shmem => (
             format!(
-                "{lead} is shared memory. Each process that has it mapped shows it in its own RSS; divided among them, this \
+                "{lead} is shared memory. It counts in the RSS of each process that maps it; with shared pages divided, this \
                  process has {} in all (PSS).",
                 page.pss
             ),
@@ -126,15 +125,15 @@ fn runtime(page: &Explanation) -> Option<&'static str> {
     const RUNTIMES: [(&str, &str); 5] = [
         (
             "python",
-            "Python keeps small objects there (pymalloc): tracemalloc says whose, or restart with PYTHONMALLOC=malloc and trace.",
+            "Python keeps small objects there (pymalloc): use tracemalloc, or restart with PYTHONMALLOC=malloc and trace.",
         ),
         (
             "node",
-            "JavaScript's objects are there (V8): process.memoryUsage(), or a heap snapshot (node --heapsnapshot-signal).",
+            "JavaScript objects are there (V8): use process.memoryUsage() or a heap snapshot (node --heapsnapshot-signal).",
         ),
-        ("java", "Java's objects are there: jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest."),
-        ("ruby", "Ruby's objects are there: ObjectSpace says which, as in ObjectSpace.dump_all."),
-        ("beam", "Erlang's processes are there: erlang:memory() says which part."),
+        ("java", "Java objects are there: use jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest."),
+        ("ruby", "Ruby objects are there: use ObjectSpace.dump_all."),
+        ("beam", "Erlang processes are there: use erlang:memory()."),
     ];
     let program = page.exe.file_name()?.to_string_lossy();
     RUNTIMES.iter().find(|(start, _)| program.starts_with(start)).map(|(_, says)| *says)
@@ -145,14 +144,14 @@ fn free(page: &Explanation) -> Option<Advice> {
     let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
     let share = share(free.resident, page.counted.rss);
     let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;
-    let HeapSource::Known(books) = &page.heap.source else { return None };
-    let arenas = match books.arenas {
+    let HeapSource::Known(stats) = &page.heap.source else { return None };
+    let arenas = match stats.arenas {
         0 | 1 => String::new(),
-        arenas => format!("; with {arenas} arenas, fewer (MALLOC_ARENA_MAX=2) keep less"),
+        arenas => format!("; with {arenas} arenas, fewer (MALLOC_ARENA_MAX=2) would keep less"),
     };
     is_much.then(|| {
         warning(format!(
-            "{} ({}) is heap that is free and that glibc has not given back: malloc_trim(3) does{arenas}.",
+            "{} ({}) is free heap memory that glibc has not returned to the kernel: malloc_trim(3) does{arenas}.",
             free.resident,
             number::percent(share)
         ))
@@ -162,11 +161,11 @@ fn free(page: &Explanation) -> Option<Advice> {
 fn heap_doubt(page: &Explanation) -> Option<Advice> {
     match &page.heap.source {
         HeapSource::Unknown(why) if page.heap.held.resident.0 > 0 => {
-            Some(plain(format!("What of the heap is in use was not told: {why}.")))
+            Some(plain(format!("The part of the heap in use is unknown: {why}.")))
         }
-        HeapSource::Known(books) if books.undetermined.0 > 0 => Some(plain(format!(
-            "Of {} of the heap it could not be told what is in use: the process changed it, or it is swapped out.",
-            books.undetermined
+        HeapSource::Known(stats) if stats.undetermined.0 > 0 => Some(plain(format!(
+            "The part in use of {} of the heap is unknown: the process changed it, or it is swapped out.",
+            stats.undetermined
         ))),
         _ => None,
     }
@@ -185,8 +184,8 @@ fn limit(page: &Explanation) -> Option<Advice> {
     (used >= NEAR_LIMIT).then(|| Advice {
         weight: Weight::Alarm,
         text: format!(
-            "The control group {path} uses {} of its limit: {current} of {most}. At the limit its processes wait for the \
-             kernel to take memory back, and one is killed when there is none.",
+            "The control group {path} uses {} of its limit: {current} of {most}. At the limit its processes stall in \
+             reclaim, and the OOM killer kills one if nothing can be reclaimed.",
             number::percent(used)
         ),
         command: None,
@@ -198,18 +197,15 @@ fn pressure(page: &Explanation) -> Option<Advice> {
     let (whose, pressure) =
         group.map(|found| ("Its control group's", found)).or_else(|| Some(("The machine's", page.pressure?)))?;
     let waited = pressure.some.minute;
-    (waited >= MUCH_PRESSURE).then(|| {
-        warning(format!("{whose} tasks waited for memory {waited:.2}% of the last minute: there is too little of it."))
-    })
+    (waited >= MUCH_PRESSURE)
+        .then(|| warning(format!("{whose} tasks stalled on memory {waited:.2}% of the last minute: memory is short.")))
 }
 
 fn reserved(page: &Explanation) -> Option<Advice> {
     let (times, least) = MUCH_RESERVED;
     let (rss, reserved) = (page.counted.rss, page.counted.virtual_size);
     (reserved >= least && reserved.0 / times >= rss.0).then(|| {
-        plain(format!(
-            "{reserved} is mapped and {rss} of it resident: the rest is reserved only, which takes no memory."
-        ))
+        plain(format!("{reserved} is mapped and {rss} of it resident: the rest is only reserved and takes no memory."))
     })
 }
 
@@ -217,13 +213,13 @@ fn doubt(page: &Explanation) -> Option<Advice> {
     if let Some(before) = page.before {
         let rss = page.counted.rss;
         return Some(plain(format!(
-            "The RSS went from {before} to {rss} while this was read; call again for another look."
+            "The RSS went from {before} to {rss} during the analysis; run it again for another result."
         )));
     }
     (1.0 - page.explained() > UNEXPLAINED).then(|| {
         warning(String::from(
-            "What is unexplained, the kernel counts and shows in no mapping, or the other way round: from Linux 6.2 to 6.16 its \
-             count may be some pages a processor off.",
+            "The unexplained part is the difference between the RSS counter and the mappings: from Linux 6.2 to 6.16 the counter can be \
+             off by some pages per processor.",
         ))
     })
 }

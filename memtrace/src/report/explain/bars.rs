@@ -13,8 +13,8 @@ const LENGTH: usize = 24;
 /// Writes the chart as a table.
 pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write) -> io::Result<()> {
     let rss = page.counted.rss;
-    let held = page.held();
-    let unexplained = page.unexplained(held);
+    let sizes = page.held();
+    let unexplained = page.unexplained(sizes);
     let mut rows: Vec<Row> = parts.iter().map(|part| Row::of(part, rss)).collect();
     rows.push(Row::unexplained(unexplained, rss));
     rows.push(Row {
@@ -59,8 +59,8 @@ impl Row {
             resident: part.resident.to_string(),
             share: number::percent(share),
             bar: bar(share, ink),
-            reserved: beyond(|held| held.reserved),
-            swap: beyond(|held| held.swap),
+            reserved: beyond(|sizes| sizes.reserved),
+            swap: beyond(|sizes| sizes.swap),
         }
     }
 

@@ -11,10 +11,10 @@ use crate::report::wrap::wrapped;
 
 pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let counted = &page.counted;
-    writeln!(out, "\n{}", painter.strong("Beside it"))?;
+    writeln!(out, "\n{}", painter.strong("Outside the RSS"))?;
     let mut lines = vec![("page tables", format!("{}, not in the RSS", counted.page_tables))];
     lines.extend(heap(page).into_iter().map(|text| ("heap", text)));
-    lines.push(("PSS", format!("{}: the RSS with each page divided among all who have it mapped", page.pss)));
+    lines.push(("PSS", format!("{}: the RSS with each page divided among the processes that map it", page.pss)));
     lines.extend(huge(page));
     lines.extend(
         page.thread_stacks.largest.map(|(tid, resident)| ("largest stack", format!("{resident}, of thread {}", tid.0))),
@@ -31,18 +31,18 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
 }
 
 fn heap(page: &Explanation) -> Option<String> {
-    let HeapSource::Known(books) = &page.heap.source else { return None };
-    let arenas = number::counted(books.arenas.into(), "arena", "arenas");
+    let HeapSource::Known(stats) = &page.heap.source else { return None };
+    let arenas = number::counted(stats.arenas.into(), "arena", "arenas");
     let mut text =
-        format!("touched or not, {} in {} in use", books.in_use, number::counted(books.blocks, "block", "blocks"));
-    if books.mapped_blocks > 0 {
-        text += &format!(" ({} with mappings of their own, {})", number::grouped(books.mapped_blocks), books.mapped);
+        format!("{} in {} in use, touched or not", stats.in_use, number::counted(stats.blocks, "block", "blocks"));
+    if stats.mapped_blocks > 0 {
+        text += &format!(" ({} with mappings of their own, {})", number::grouped(stats.mapped_blocks), stats.mapped);
     }
-    text += &format!(" and {} free, in {arenas}", books.free);
-    if books.own.0 > 0 {
-        text += &format!(", which take {} themselves", books.own);
+    text += &format!(" and {} free, in {arenas}", stats.free);
+    if stats.own.0 > 0 {
+        text += &format!(", whose metadata takes {}", stats.own);
     }
-    Some(text + ". Small blocks that were freed and that glibc keeps at hand (tcache, fastbins) look in use")
+    Some(text + ". Freed blocks in tcache and fast bins count as in use")
 }
 
 fn huge(page: &Explanation) -> Option<(&'static str, String)> {
@@ -53,7 +53,7 @@ fn huge(page: &Explanation) -> Option<(&'static str, String)> {
     }
     let mut text = format!("{huge} of the RSS");
     if pool.reserved.0 > 0 {
-        text += &format!("; beside it {} of {} from the kernel's pool", pool.resident, pool.reserved);
+        text += &format!("; in addition {} of {} from the kernel's pool", pool.resident, pool.reserved);
     }
     Some(("huge pages", text))
 }
@@ -84,5 +84,5 @@ fn cgroup(group: &CgroupMemory) -> String {
 
 fn pressure(found: Pressure) -> String {
     let full = found.full.map_or_else(String::new, |full| format!(", all of them {:.2}%", full.minute));
-    format!("tasks waited for memory {:.2}% of the last minute{full}", found.some.minute)
+    format!("tasks stalled on memory {:.2}% of the last minute{full}", found.some.minute)
 }

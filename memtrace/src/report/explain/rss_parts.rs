@@ -18,7 +18,7 @@ pub(super) enum PartKind {
     Heap,
     HeapInUse,
     HeapFree,
-    HeapUntold,
+    HeapUndetermined,
     Anonymous,
     MainStack,
     ThreadStacks,
@@ -32,18 +32,18 @@ pub(super) enum PartKind {
 impl PartKind {
     /// Returns true for a subpart of the line above.
     pub(super) const fn is_inner(self) -> bool {
-        matches!(self, Self::HeapInUse | Self::HeapFree | Self::HeapUntold | Self::FilesCopied | Self::FilesClean)
+        matches!(self, Self::HeapInUse | Self::HeapFree | Self::HeapUndetermined | Self::FilesCopied | Self::FilesClean)
     }
 }
 
 /// Returns the parts. Those that are not subparts add up to the RSS.
 pub(super) fn of(page: &Explanation) -> Vec<Part> {
     let mut parts = heap(page);
-    let outer = |kind, name: &str, held: MemorySizes| Part {
+    let outer = |kind, name: &str, sizes: MemorySizes| Part {
         kind,
         name: name.to_owned(),
-        resident: held.resident,
-        beyond: Some(held),
+        resident: sizes.resident,
+        beyond: Some(sizes),
     };
     parts.push(outer(
         PartKind::Anonymous,
@@ -58,10 +58,10 @@ pub(super) fn of(page: &Explanation) -> Vec<Part> {
     let files = sum(page.files.iter().map(|file| file.held));
     let copied = Bytes(page.files.iter().map(|file| file.copied.0).sum());
     parts.push(outer(PartKind::Files, "files", files));
-    parts.push(inner(PartKind::FilesCopied, "own copies of what was written", copied));
+    parts.push(inner(PartKind::FilesCopied, "private copies of written pages", copied));
     parts.push(inner(PartKind::FilesClean, "as they are on disk", Bytes(files.resident.0.saturating_sub(copied.0))));
     parts.push(outer(PartKind::Shmem, "shared memory", sum(page.shmem.iter().map(|named| named.held))));
-    parts.push(outer(PartKind::Special, "the kernel's own (vdso), devices", page.special));
+    parts.push(outer(PartKind::Special, "kernel (vdso) and devices", page.special));
     parts
 }
 
@@ -71,24 +71,24 @@ pub(super) fn share(bytes: Bytes, rss: Bytes) -> f64 {
 }
 
 fn heap(page: &Explanation) -> Vec<Part> {
-    let held = page.heap.held;
+    let sizes = page.heap.held;
     let name =
         page.heap.allocator.as_ref().map_or_else(|| String::from("heap (brk)"), |name| format!("heap of {name}"));
-    let mut parts = vec![Part { kind: PartKind::Heap, name, resident: held.resident, beyond: Some(held) }];
-    if let HeapSource::Known(books) = &page.heap.source {
-        let in_use = books.in_use_resident.0.min(held.resident.0);
-        let undetermined = books.undetermined.0.min(held.resident.0 - in_use);
+    let mut parts = vec![Part { kind: PartKind::Heap, name, resident: sizes.resident, beyond: Some(sizes) }];
+    if let HeapSource::Known(stats) = &page.heap.source {
+        let in_use = stats.in_use_resident.0.min(sizes.resident.0);
+        let undetermined = stats.undetermined.0.min(sizes.resident.0 - in_use);
         parts.push(inner(PartKind::HeapInUse, "in use", Bytes(in_use)));
         parts.push(inner(
             PartKind::HeapFree,
             "free, kept by the allocator",
-            Bytes(held.resident.0 - in_use - undetermined),
+            Bytes(sizes.resident.0 - in_use - undetermined),
         ));
         if undetermined > 0 {
-            parts.push(inner(PartKind::HeapUntold, "in use or free: not known", Bytes(undetermined)));
+            parts.push(inner(PartKind::HeapUndetermined, "in use or free: unknown", Bytes(undetermined)));
         }
-    } else if held.resident.0 > 0 {
-        parts.push(inner(PartKind::HeapUntold, "in use or free: not known", held.resident));
+    } else if sizes.resident.0 > 0 {
+        parts.push(inner(PartKind::HeapUndetermined, "in use or free: unknown", sizes.resident));
     }
     parts
 }
@@ -99,6 +99,6 @@ fn inner(kind: PartKind, name: &str, resident: Bytes) -> Part {
 
 fn sum(parts: impl Iterator<Item = MemorySizes>) -> MemorySizes {
     let mut sum = MemorySizes::default();
-    parts.for_each(|held| sum += held);
+    parts.for_each(|sizes| sum += sizes);
     sum
 }

@@ -89,12 +89,12 @@ struct Numbers {
 }
 
 impl From<MemorySizes> for Numbers {
-    fn from(held: MemorySizes) -> Self {
+    fn from(sizes: MemorySizes) -> Self {
         Self {
-            reserved_bytes: held.reserved.0,
-            resident_bytes: held.resident.0,
-            swap_bytes: held.swap.0,
-            huge_bytes: held.huge.0,
+            reserved_bytes: sizes.reserved.0,
+            resident_bytes: sizes.resident.0,
+            swap_bytes: sizes.swap.0,
+            huge_bytes: sizes.huge.0,
         }
     }
 }
@@ -111,7 +111,7 @@ struct Heap<'a> {
 impl<'a> Heap<'a> {
     fn of(page: &'a Explanation) -> Self {
         let (blocks, not_told) = match &page.heap.source {
-            HeapSource::Known(books) => (Some(Blocks::from(books)), None),
+            HeapSource::Known(stats) => (Some(Blocks::from(stats)), None),
             HeapSource::Unknown(why) => (None, Some(why.as_str())),
         };
         Self { allocator: page.heap.allocator.as_deref(), held: page.heap.held.into(), blocks, not_told }
@@ -132,17 +132,17 @@ struct Blocks {
 }
 
 impl From<&HeapStats> for Blocks {
-    fn from(books: &HeapStats) -> Self {
+    fn from(stats: &HeapStats) -> Self {
         Self {
-            in_use_bytes: books.in_use.0,
-            in_use_count: books.blocks,
-            in_use_resident_bytes: books.in_use_resident.0,
-            mapped_bytes: books.mapped.0,
-            mapped_count: books.mapped_blocks,
-            free_bytes: books.free.0,
-            own_bytes: books.own.0,
-            untold_resident_bytes: books.undetermined.0,
-            arenas: books.arenas,
+            in_use_bytes: stats.in_use.0,
+            in_use_count: stats.blocks,
+            in_use_resident_bytes: stats.in_use_resident.0,
+            mapped_bytes: stats.mapped.0,
+            mapped_count: stats.mapped_blocks,
+            free_bytes: stats.free.0,
+            own_bytes: stats.own.0,
+            untold_resident_bytes: stats.undetermined.0,
+            arenas: stats.arenas,
         }
     }
 }
@@ -204,8 +204,8 @@ struct Kind {
 }
 
 impl Kind {
-    fn of((kind, held): &(MappingKind, MemorySizes)) -> Self {
-        Self { kind: kind.name(), held: (*held).into() }
+    fn of((kind, sizes): &(MappingKind, MemorySizes)) -> Self {
+        Self { kind: kind.name(), held: (*sizes).into() }
     }
 }
 

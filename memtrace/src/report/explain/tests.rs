@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// A process of 100 MiB, all in use in the heap.
 fn page() -> Explanation {
     let held = MemorySizes { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..MemorySizes::default() };
-    let books = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
+    let stats = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
     Explanation {
         pid: Pid(7),
         comm: String::from("a"),
@@ -17,7 +17,7 @@ fn page() -> Explanation {
         threads: 1,
         counted: StatusCounters { rss: Bytes(100 * MIB), ..StatusCounters::default() },
         before: None,
-        heap: HeapMemory { allocator: Some(String::from("glibc")), held, source: HeapSource::Known(books) },
+        heap: HeapMemory { allocator: Some(String::from("glibc")), held, source: HeapSource::Known(stats) },
         anonymous: Vec::new(),
         main_stack: MemorySizes::default(),
         thread_stacks: ThreadStacks::default(),
@@ -53,7 +53,7 @@ const fn resident(mib: u64) -> MemorySizes {
 fn a_healthy_heap_gets_one_sentence_with_a_command() {
     let advice = advice::of(&page());
     let [one] = &advice[..] else { panic!("{advice:?}") };
-    assert!(one.text.starts_with("100% of the RSS (100.00 MiB) is heap that is in use."), "{one:?}");
+    assert!(one.text.starts_with("100% of the RSS (100.00 MiB) is heap in use."), "{one:?}");
     assert_eq!(one.command.as_deref(), Some("sudo memtrace --pid 7 -d 1m"));
 }
 
@@ -61,13 +61,13 @@ fn a_healthy_heap_gets_one_sentence_with_a_command() {
 fn the_largest_part_is_named() {
     let named = |name: &str| vec![NamedMemory { name: name.into(), mappings: 1, held: resident(100) }];
     let file = |copied| vec![FileMemory { path: "/a".into(), held: resident(100), copied: Bytes(copied * MIB) }];
-    let told = |change: &dyn Fn(&mut Explanation)| first_of(change).0;
-    assert!(told(&|page| page.anonymous = named("arena")).contains("past malloc; the most of it arena."));
-    assert!(told(&|page| page.files = file(0)).contains("takes it back when memory is short"));
-    assert!(told(&|page| page.files = file(60)).contains("60.0% of the RSS (60.00 MiB) is the process' own copies"));
-    assert!(told(&|page| page.shmem = named("/memfd:a")).contains("this process has 100.00 MiB in all (PSS)"));
-    assert!(told(&|page| page.main_stack = resident(100)).contains("is stacks"));
-    let python = told(&|page| {
+    let first = |change: &dyn Fn(&mut Explanation)| first_of(change).0;
+    assert!(first(&|page| page.anonymous = named("arena")).contains("without malloc, most of it arena."));
+    assert!(first(&|page| page.files = file(0)).contains("reclaims them when memory is short"));
+    assert!(first(&|page| page.files = file(60)).contains("60.0% of the RSS (60.00 MiB) is private copies"));
+    assert!(first(&|page| page.shmem = named("/memfd:a")).contains("this process has 100.00 MiB in all (PSS)"));
+    assert!(first(&|page| page.main_stack = resident(100)).contains("is stacks"));
+    let python = first(&|page| {
         page.anonymous = named("without a name");
         page.exe = "/usr/bin/python3.11".into();
     });
@@ -80,21 +80,24 @@ fn an_unreadable_heap_is_explained_once() {
     page.heap.source = HeapSource::Unknown(String::from("jemalloc keeps no marks"));
     let said = said(&page);
     let [one] = &said[..] else { panic!("{said:?}") };
-    assert!(one.contains("is not known, since jemalloc keeps no marks."), "{one}");
+    assert!(one.contains("is unknown, since jemalloc keeps no marks."), "{one}");
     // If the largest part is elsewhere, it is mentioned all the same.
     page.heap.held = resident(10);
     page.main_stack = resident(90);
-    assert_eq!(advice::of(&page)[1].text, "What of the heap is in use was not told: jemalloc keeps no marks.");
+    assert_eq!(advice::of(&page)[1].text, "The part of the heap in use is unknown: jemalloc keeps no marks.");
 }
 
 #[test]
 fn free_heap_memory_is_a_warning_and_no_leak() {
     let mut page = page();
-    let HeapSource::Known(books) = &mut page.heap.source else { unreachable!() };
-    books.in_use_resident = Bytes(30 * MIB);
-    books.arenas = 4;
+    let HeapSource::Known(stats) = &mut page.heap.source else { unreachable!() };
+    stats.in_use_resident = Bytes(30 * MIB);
+    stats.arenas = 4;
     let said = said(&page);
-    assert!(said[0].starts_with("70.0% of the RSS (70.00 MiB) is free") && said[0].contains("no leak"), "{said:?}");
+    assert!(
+        said[0].starts_with("70.0% of the RSS (70.00 MiB) is free heap memory") && said[0].contains("no leak"),
+        "{said:?}"
+    );
     assert!(said[1].contains("malloc_trim(3)") && said[1].contains("with 4 arenas"), "{said:?}");
 }
 
@@ -120,11 +123,11 @@ fn swap_pressure_reservations_and_doubts_are_mentioned() {
     page.counted.rss = Bytes(110 * MIB);
     let advice = said(&page);
     assert_eq!(advice[1], "1.00 MiB more is swapped out: the process has 111.00 MiB in all.");
-    assert!(advice[2].starts_with("The machine's tasks waited for memory 7.50% of the last minute"), "{advice:?}");
+    assert!(advice[2].starts_with("The machine's tasks stalled on memory 7.50% of the last minute"), "{advice:?}");
     assert!(advice[3].starts_with("2.00 GiB is mapped and 110.00 MiB of it resident"), "{advice:?}");
-    assert!(advice[4].starts_with("What is unexplained"), "{advice:?}");
+    assert!(advice[4].starts_with("The unexplained part"), "{advice:?}");
     page.before = Some(Bytes(90 * MIB));
-    assert!(said(&page)[4].starts_with("The RSS went from 90.00 MiB to 110.00 MiB while this was read"));
+    assert!(said(&page)[4].starts_with("The RSS went from 90.00 MiB to 110.00 MiB during the analysis"));
 }
 
 #[test]

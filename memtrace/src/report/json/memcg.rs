@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::reclaim::{Books, PressureFields, books, reading};
+use super::reclaim::{PressureFields, Stalls, assessment, stalls};
 use crate::model::{CgroupId, MemcgMemory, MemcgProfile};
 
 #[derive(Serialize)]
 pub(super) struct Group<'a> {
     id: Option<u64>,
     path: Option<&'a str>,
-    stalls: Books,
+    stalls: Stalls,
     memory: Option<MemoryFields>,
 }
 
@@ -18,7 +18,7 @@ impl<'a> From<&'a MemcgProfile> for Group<'a> {
         Self {
             id: group.id.map(CgroupId::number),
             path: group.path.as_deref(),
-            stalls: books(&group.stalls),
+            stalls: stalls(&group.stalls),
             memory: group.memory.as_ref().map(MemoryFields::from),
         }
     }
@@ -52,7 +52,7 @@ impl From<&MemcgMemory> for MemoryFields {
             seconds: memory.seconds.all,
             scanning_seconds: memory.seconds.scanning,
             paging_seconds: memory.refaults.map(|_| memory.seconds.paging),
-            reading: reading(memory.seconds),
+            reading: assessment(memory.seconds),
         }
     }
 }

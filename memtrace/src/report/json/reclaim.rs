@@ -10,14 +10,14 @@ use crate::model::{
 };
 
 /// Stalls by kind.
-pub(super) type Books = BTreeMap<&'static str, BookFields>;
+pub(super) type Stalls = BTreeMap<&'static str, StallFields>;
 
-pub(super) fn books(books: &BTreeMap<ReclaimKind, StallStats>) -> Books {
-    books.iter().map(|(work, book)| (work.name(), BookFields::from(book))).collect()
+pub(super) fn stalls(stalls: &BTreeMap<ReclaimKind, StallStats>) -> Stalls {
+    stalls.iter().map(|(kind, stats)| (kind.name(), StallFields::from(stats))).collect()
 }
 
 #[derive(Serialize)]
-pub(super) struct BookFields {
+pub(super) struct StallFields {
     count: u64,
     time_ns: u64,
     longest_ns: u64,
@@ -28,17 +28,17 @@ pub(super) struct BookFields {
     orders: Vec<OrderFields>,
 }
 
-impl From<&StallStats> for BookFields {
-    fn from(book: &StallStats) -> Self {
+impl From<&StallStats> for StallFields {
+    fn from(stats: &StallStats) -> Self {
         Self {
-            count: book.stalls.count,
-            time_ns: book.stalls.time.0,
-            longest_ns: book.longest.0,
-            throttled_ns: book.throttled.0,
-            scanned_pages: book.scanned,
-            reclaimed_pages: book.reclaimed,
-            latencies: latencies(&book.latencies),
-            orders: book.orders.iter().map(OrderFields::from).collect(),
+            count: stats.stalls.count,
+            time_ns: stats.stalls.time.0,
+            longest_ns: stats.longest.0,
+            throttled_ns: stats.throttled.0,
+            scanned_pages: stats.scanned,
+            reclaimed_pages: stats.reclaimed,
+            latencies: latencies(&stats.latencies),
+            orders: stats.orders.iter().map(OrderFields::from).collect(),
         }
     }
 }
@@ -83,20 +83,20 @@ pub(super) struct Machine<'a> {
 impl<'a> From<&'a MachineReclaim> for Machine<'a> {
     fn from(machine: &'a MachineReclaim) -> Self {
         Self {
-            efforts: machine.efforts.iter().map(|(work, effort)| (work.name(), effort.into())).collect(),
+            efforts: machine.efforts.iter().map(|(kind, effort)| (kind.name(), effort.into())).collect(),
             kernel_threads: machine.threads.iter().map(ThreadFields::from).collect(),
             vmstat: machine.counters.into(),
             seconds: machine.seconds.all,
             scanning_seconds: machine.seconds.scanning,
             paging_seconds: machine.seconds.paging,
-            reading: reading(machine.seconds),
+            reading: assessment(machine.seconds),
             pressure: machine.pressure.map(PressureFields::from),
             missing_tracepoints: &machine.missing,
         }
     }
 }
 
-pub(super) const fn reading(seconds: PerSecond) -> &'static str {
+pub(super) const fn assessment(seconds: PerSecond) -> &'static str {
     match seconds.assessment() {
         Assessment::TooShort => "too_short",
         Assessment::Quiet => "quiet",

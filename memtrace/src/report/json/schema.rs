@@ -121,7 +121,7 @@ struct Process<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     resident: Option<BTreeMap<&'static str, ResidentFields>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stalls: Option<reclaim::Books>,
+    stalls: Option<reclaim::Stalls>,
     traced_s: f64,
     allocs_per_s: Option<f64>,
     alloc_bytes_per_s: Option<f64>,
@@ -160,7 +160,7 @@ impl<'a> Process<'a> {
             counts: class.counts_pages().then(|| Counts::from(known)),
             peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
             resident: process.resident.as_ref().map(|residence| resident(profile, residence)),
-            stalls: class.counts_stalls().then(|| reclaim::books(&process.stalls)),
+            stalls: class.counts_stalls().then(|| reclaim::stalls(&process.stalls)),
             traced_s: process.traced.as_secs_f64(),
             allocs_per_s: rates.map(|(blocks, _)| blocks),
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),

@@ -19,8 +19,7 @@ const NAME: usize = 24;
 
 /// A group observed for all but this time counts as observed from the start.
 const SLACK: Duration = Duration::from_secs(1);
-const LATE: &str =
-    "The memory of a group that had no limit when tracing began is told from where something first waited in it.";
+const LATE: &str = "A group without a limit at the start of tracing was observed from its first stall.";
 
 /// A group with the sum of its stalls.
 struct Row<'a> {
@@ -41,7 +40,8 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
     writeln!(out, "\nControl groups by {}{of_all}\n", format::what(profile, Metric::StallTime))?;
     table::write(&waits(&rows), out)?;
-    let meaning = "Waits FOR LIMIT count for the group whose limit was met, all others for the group of who waited.";
+    let meaning =
+        "Waits FOR LIMIT count for the group that reached its limit, all others for the group of the waiting task.";
     writeln!(out, "\n{}", wrapped(meaning, 0))?;
     memory(&rows, profile.duration, out)
 }
@@ -50,8 +50,8 @@ impl<'a> Row<'a> {
     fn new(group: &'a MemcgProfile) -> Self {
         let name = match (&group.path, group.id) {
             (Some(path), _) => escape::shown(path),
-            (None, Some(id)) => format!("[not found, number {}]", id.number()),
-            (None, None) => String::from("[not known]"),
+            (None, Some(id)) => format!("[not found, ID {}]", id.number()),
+            (None, None) => String::from("[unknown]"),
         };
         Self { name, waits: group.all(), group }
     }
@@ -62,18 +62,18 @@ impl<'a> Row<'a> {
 }
 
 fn waits(rows: &[Row<'_>]) -> Vec<Column> {
-    let books = || rows.iter().map(|row| &row.waits);
+    let stalls = || rows.iter().map(|row| &row.waits);
     let for_limit =
-        |row: &Row<'_>| row.group.stalls.get(&ReclaimKind::Memcg).map_or(Nanoseconds(0), |book| book.stalls.time);
-    let [stalled, times] = times(books());
+        |row: &Row<'_>| row.group.stalls.get(&ReclaimKind::Memcg).map_or(Nanoseconds(0), |stats| stats.stalls.time);
+    let [stalled, times] = times(stalls());
     vec![
         stalled,
         Column::numbers("FOR LIMIT", rows.iter().map(|row| for_limit(row).to_string())),
         times,
-        quantile("HALF", books(), 0.5),
-        quantile("99%", books(), 0.99),
-        Column::numbers("LONGEST", books().map(|book| book.longest.to_string())),
-        Column::numbers("SCANNED", books().map(|book| number::compact(book.scanned))),
+        quantile("50%", stalls(), 0.5),
+        quantile("99%", stalls(), 0.99),
+        Column::numbers("LONGEST", stalls().map(|stats| stats.longest.to_string())),
+        Column::numbers("SCANNED", stalls().map(|stats| number::compact(stats.scanned))),
         Column::text("CGROUP", rows.iter().map(Row::shown)),
     ]
 }
@@ -91,13 +91,13 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
     };
     let pressure =
         |memory: &MemcgMemory| memory.pressure.map_or_else(dash, |found| pressure_time(found.some, memory.watched));
-    writeln!(out, "\nTheir memory\n")?;
+    writeln!(out, "\nMemory of these groups\n")?;
     table::write(
         &[
             Column::numbers("LIMIT", memories().map(limit)),
             Column::numbers("USED", memories().map(|memory| memory.current.map_or_else(dash, |used| used.to_string()))),
             Column::numbers("REFAULTED", memories().map(|memory| memory.refaults.map_or_else(dash, number::compact))),
-            Column::numbers("WAITED (PSI)", memories().map(pressure)),
+            Column::numbers("PRESSURE (PSI)", memories().map(pressure)),
             Column::numbers("SCANNING", memories().map(|memory| of_all(memory.seconds.scanning, memory))),
             Column::numbers(
                 "PAGING",
@@ -110,11 +110,11 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
         ],
         out,
     )?;
-    let untold = untold(memories());
+    let missing = missing_values(memories());
     let late = memories().any(|memory| memory.watched + SLACK < duration);
     let late = late.then(|| String::from(LATE));
-    let readings = known.iter().filter_map(|(row, memory)| reading(&row.name, memory));
-    for (nth, text) in untold.into_iter().chain(late).chain(readings).enumerate() {
+    let assessments = known.iter().filter_map(|(row, memory)| assessment(&row.name, memory));
+    for (nth, text) in missing.into_iter().chain(late).chain(assessments).enumerate() {
         let gap = if nth == 0 { "\n" } else { "" };
         writeln!(out, "{gap}{}", wrapped(&text, 0))?;
     }
@@ -130,24 +130,24 @@ fn limit(memory: &MemcgMemory) -> String {
 }
 
 /// Returns a note on values that the kernel does not report, as opposed to zeros.
-fn untold<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option<String> {
+fn missing_values<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option<String> {
     let (mut pressure, mut refaults, mut version_2) = (false, false, false);
     for memory in memories {
         pressure |= memory.pressure.is_none();
         refaults |= memory.refaults.is_none();
         version_2 |= memory.version_2;
     }
-    let who = if version_2 { "by this kernel" } else { "by control groups of version 1" };
+    let by = if version_2 { "this kernel" } else { "control groups of version 1" };
     match (pressure, refaults) {
-        (true, true) => Some(format!("Not told {who}: the pressure (PSI) of a group, and what came back (refaults).")),
-        (true, false) => Some(format!("Not told {who}: the pressure (PSI) of a group.")),
-        (false, true) => Some(format!("Not told {who}: what came back (refaults) of a group.")),
+        (true, true) => Some(format!("Not reported by {by}: pressure (PSI) and refaults of a group.")),
+        (true, false) => Some(format!("Not reported by {by}: pressure (PSI) of a group.")),
+        (false, true) => Some(format!("Not reported by {by}: refaults of a group.")),
         (false, false) => None,
     }
 }
 
 /// Returns the assessment of a group; `None` if it was observed for too few seconds, or was quiet.
-fn reading(name: &str, memory: &MemcgMemory) -> Option<String> {
+fn assessment(name: &str, memory: &MemcgMemory) -> Option<String> {
     let PerSecond { all, scanning, paging } = memory.seconds;
     let limit =
         memory.effective_limit().map_or_else(|| String::from("its limit"), |limit| format!("its limit of {limit}"));
@@ -156,9 +156,11 @@ fn reading(name: &str, memory: &MemcgMemory) -> Option<String> {
     let is_scanned = scanning * 2 >= all;
     let text = match memory.seconds.assessment() {
         Assessment::TooShort | Assessment::Quiet => return None,
-        Assessment::Bursts => format!("{scans}, less than half of them: it was at {limit} now and then, not for long."),
+        Assessment::Bursts => {
+            format!("{scans}, less than half of them: it reached {limit} at times, but not for long.")
+        }
         Assessment::Near if memory.refaults.is_none() => format!(
-            "{scans}, at least half of them: its working set is near {limit}, or beyond it; what came back is not told."
+            "{scans}, at least half of them: its working set is near {limit}, or beyond it; refaults are not reported."
         ),
         Assessment::Near => format!(
             "{scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is not, so its \

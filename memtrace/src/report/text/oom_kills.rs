@@ -12,7 +12,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if profile.oom_kills.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nKilled by the kernel for want of memory\n")?;
+    writeln!(out, "\nKilled by the OOM killer\n")?;
     for kill in &profile.oom_kills {
         writeln!(out, "{}", wrapped(&sentence(profile, kill), 2))?;
     }
@@ -31,16 +31,16 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
     let place = kill.group.and_then(path).or_else(of_process).map_or_else(String::new, |path| format!(" of {path}"));
     let full = kill.full.map_or_else(String::new, |id| match path(id) {
         Some(path) => format!("; its control group {path} was full"),
-        None => format!("; its control group (not found, number {}) was full", id.number()),
+        None => format!("; its control group (not found, ID {}) was full", id.number()),
     });
     let at = number::duration(kill.at.since_start());
     let by = match kill.by == pid {
-        true => format!("it found no memory itself{full}"),
-        false => format!("{} ({}) found no memory{full}", escape::shown(&kill.by_comm), kill.by),
+        true => format!("its own allocation failed{full}"),
+        false => format!("an allocation of {} ({}) failed{full}", escape::shown(&kill.by_comm), kill.by),
     };
-    let books = match victim {
-        Some(_) => "what is known of it until then is in this report",
-        None => "nothing of it is in this report",
+    let note = match victim {
+        Some(_) => "its totals up to then are in this report",
+        None => "it is not in this report",
     };
-    format!("{} ({pid}){place}, {at} after memtrace began: {by}; {books}.", escape::shown(name))
+    format!("{} ({pid}){place}, {at} after memtrace began: {by}; {note}.", escape::shown(name))
 }

@@ -12,7 +12,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
     let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);
     let waited = number::grouped(major);
-    writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for a device (major faults)", "waited")?;
+    writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for I/O (major faults)", "waited")?;
     let Some(faults) = Known::of_all(profile).faults else {
         return Ok(());
     };

@@ -37,29 +37,22 @@ fn left_out(profile: &Profile) -> Vec<String> {
     let mut sentences = Vec::new();
     if profile.filtered != Amount::default() {
         let allocations = number::counted(profile.filtered.count, "allocation", "allocations");
-        sentences.push(format!("Filtered: {allocations} of {} kept out by size.", profile.filtered.bytes));
+        sentences.push(format!("Filtered: {allocations} of {} excluded by size.", profile.filtered.bytes));
     }
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {
         let frees = number::counted(unmatched, "free", "frees");
-        sentences.push(format!(
-            "Unmatched: {frees} of blocks that are not in the books, allocated before tracing began or filtered."
-        ));
+        sentences.push(format!("Unmatched: {frees} of unknown blocks, allocated before tracing began or filtered."));
     }
     let inherited = profile.inherited_frees();
     if inherited > 0 {
         let frees = number::counted(inherited, "free", "frees");
-        let or = if profile.filtered == Amount::default() { "" } else { ", or that were filtered" };
-        sentences.push(format!(
-            "Inherited: {frees} of blocks that processes had from those that they were forked from{or}."
-        ));
+        let or = if profile.filtered == Amount::default() { "" } else { " or were filtered" };
+        sentences.push(format!("Inherited: {frees} of blocks that were allocated before a fork{or}."));
     }
     let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
     if discarded != Amount::default() {
-        sentences.push(format!(
-            "Discarded: {}, live when their program was replaced by exec.",
-            format::amount(profile.class, discarded)
-        ));
+        sentences.push(format!("Discarded: {}, live at exec.", format::amount(profile.class, discarded)));
     }
     sentences.extend(profile.notes.iter().map(|note| format!("Note: {note}.")));
     sentences
@@ -74,15 +67,15 @@ fn cost(profile: &Profile) -> String {
     };
     let nested = match nested {
         0 => String::new(),
-        some => format!(", {} inside others not counted twice", number::counted(some, "call", "calls")),
+        some => format!(", {} not counted", number::counted(some, "nested call", "nested calls")),
     };
     let programs = programs.map_or_else(String::new, |programs| {
         let nanoseconds = programs.time.as_nanos() / u128::from(programs.hits.max(1));
         let hits = number::counted(programs.hits, "probe hit", "probe hits");
-        format!(" In the targets: about {hits} with {nanoseconds} ns of memtrace's programs each, beside the traps.")
+        format!(" In the targets: about {hits}, each with {nanoseconds} ns in BPF programs and the cost of the trap.")
     });
     format!(
-        "Cost: {}{nested}; {} of processor time{share}, {peak_rss} of memory at most.{programs}",
+        "Cost: {}{nested}; {} of processor time{share}, peak memory {peak_rss}.{programs}",
         number::counted(events, "event", "events"),
         number::duration(cpu),
     )

@@ -33,17 +33,17 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 }
 
 fn waits(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
-    let books = stalls::by_work(profile);
-    if books.is_empty() {
+    let by_kind = stalls::by_kind(profile);
+    if by_kind.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nWaits for memory of the traced processes\n")?;
-    let rows: Vec<_> = books.iter().map(|(work, book)| (work.words(), book)).collect();
+    let rows: Vec<_> = by_kind.iter().map(|(kind, stats)| (kind.words(), stats)).collect();
     table::write(&columns(&rows), out)?;
     orders(&rows, out)?;
-    for (name, book) in rows {
-        writeln!(out, "\nHow long {name} took\n")?;
-        histogram(&book.latencies, out)?;
+    for (name, stats) in rows {
+        writeln!(out, "\nDuration of {name}\n")?;
+        histogram(&stats.latencies, out)?;
     }
     Ok(())
 }
@@ -61,18 +61,19 @@ fn histogram(latencies: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
 
 /// Returns the columns of stalls by kind.
 fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
-    let books = || rows.iter().map(|(_, book)| *book);
-    let count = |head, of: fn(&StallStats) -> u64| Column::numbers(head, books().map(|book| number::compact(of(book))));
-    let [stalled, times] = times(books());
+    let stats = || rows.iter().map(|(_, stats)| *stats);
+    let count =
+        |head, of: fn(&StallStats) -> u64| Column::numbers(head, stats().map(|stats| number::compact(of(stats))));
+    let [stalled, times] = times(stats());
     vec![
         stalled,
         times,
-        quantile("HALF", books(), 0.5),
-        quantile("99%", books(), 0.99),
-        Column::numbers("LONGEST", books().map(|book| book.longest.to_string())),
-        Column::numbers("SLEPT", books().map(|book| book.throttled.to_string())),
-        count("SCANNED", |book| book.scanned),
-        count("FREED", |book| book.reclaimed),
+        quantile("50%", stats(), 0.5),
+        quantile("99%", stats(), 0.99),
+        Column::numbers("LONGEST", stats().map(|stats| stats.longest.to_string())),
+        Column::numbers("THROTTLED", stats().map(|stats| stats.throttled.to_string())),
+        count("SCANNED", |stats| stats.scanned),
+        count("FREED", |stats| stats.reclaimed),
         Column::text("WAITED IN", rows.iter().map(|(name, _)| (*name).to_owned())),
     ]
 }
@@ -80,14 +81,14 @@ fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
 /// Writes the stalls for contiguous pages: only allocations of several pages need them, and compaction creates them.
 fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<()> {
     let each =
-        rows.iter().flat_map(|(name, book)| book.orders.iter().map(move |(order, stalls)| (*name, order, stalls)));
+        rows.iter().flat_map(|(name, stats)| stats.orders.iter().map(move |(order, stalls)| (*name, order, stalls)));
     let beyond: Vec<_> = each.filter(|(_, order, _)| order.is_none_or(|order| order.number() > 0)).collect();
     if beyond.is_empty() {
-        return writeln!(out, "\n{}", wrapped("All of it was for single pages (order 0).", 0));
+        return writeln!(out, "\n{}", wrapped("All stalls were for single pages (order 0).", 0));
     }
     let dash = || String::from("-");
     let [stalled, times] = cells::stalls(beyond.iter().map(|(.., stalls)| *stalls));
-    writeln!(out, "\nOf that, for memory in one piece (order above 0)\n")?;
+    writeln!(out, "\nStalls for contiguous pages (order above 0)\n")?;
     table::write(
         &[
             stalled,
@@ -97,7 +98,7 @@ fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<(
                 beyond.iter().map(|(_, order, _)| order.map_or_else(dash, |order| order.number().to_string())),
             ),
             Column::numbers(
-                "PIECE",
+                "SIZE",
                 beyond.iter().map(|(_, order, _)| order.map_or_else(dash, |order| order.size().to_string())),
             ),
             Column::text("WAITED IN", beyond.iter().map(|(name, ..)| (*name).to_owned())),
@@ -105,8 +106,8 @@ fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<(
         out,
     )?;
     if beyond.iter().any(|(_, order, _)| order.is_none()) {
-        let untold = "Without an order: all memory was compacted, or the kernel does not tell what it was for.";
-        writeln!(out, "\n{}", wrapped(untold, 0))?;
+        let note = "Stalls without an order: compaction of all memory, or the kernel does not report the order.";
+        writeln!(out, "\n{}", wrapped(note, 0))?;
     }
     Ok(())
 }
@@ -114,14 +115,14 @@ fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<(
 /// Writes the reclaim activity of the whole machine.
 fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "\nThe whole machine\n")?;
-    let rows: Vec<_> = machine.efforts.iter().map(|(work, effort)| (work.words(), effort)).collect();
+    let rows: Vec<_> = machine.efforts.iter().map(|(kind, effort)| (kind.words(), effort)).collect();
     if rows.is_empty() {
-        writeln!(out, "  No pages were looked for.")?;
+        writeln!(out, "  No reclaim took place.")?;
     } else {
         table::write(&efforts(&rows), out)?;
     }
     if !machine.threads.is_empty() {
-        writeln!(out, "\nOf that, the kernel's own threads\n")?;
+        writeln!(out, "\nKernel threads\n")?;
         table::write(&threads(&machine.threads), out)?;
     }
     let counters = &machine.counters;
@@ -146,9 +147,9 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
     if let Some(pressure) = &machine.pressure {
         writeln!(out, "{}", wrapped(&of_pressure(pressure, duration), 0))?;
     }
-    writeln!(out, "{}", wrapped(&reading(machine), 0))?;
+    writeln!(out, "{}", wrapped(&assessment(machine), 0))?;
     if !machine.missing.is_empty() {
-        let missing = format!("Not told of by this kernel: {}.", machine.missing.join(", "));
+        let missing = format!("Tracepoints that this kernel lacks: {}.", machine.missing.join(", "));
         writeln!(out, "{}", wrapped(&missing, 0))?;
     }
     Ok(())
@@ -157,8 +158,8 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
 /// Returns a sentence about pressure, with its share of the duration.
 fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
     let shown = |time| format!("for {}", pressure_time(time, duration));
-    let full = pressure.full.map_or_else(String::new, |full| format!(", all that had work {}", shown(full)));
-    format!("Pressure (PSI): some task waited for memory {}{full}.", shown(pressure.some))
+    let full = pressure.full.map_or_else(String::new, |full| format!(", all non-idle tasks {}", shown(full)));
+    format!("Pressure (PSI): some task stalled on memory {}{full}.", shown(pressure.some))
 }
 
 fn efforts(rows: &[(&str, &ReclaimActivity)]) -> Vec<Column> {
@@ -169,7 +170,7 @@ fn efforts(rows: &[(&str, &ReclaimActivity)]) -> Vec<Column> {
         count("TIMES", |effort| effort.times),
         Column::numbers("TIME", rows.iter().map(|(_, effort)| effort.time.to_string())),
         count("SCANNED", |effort| effort.scanned),
-        count("TAKEN", |effort| effort.taken),
+        count("ISOLATED", |effort| effort.taken),
         count("FREED", |effort| effort.reclaimed),
         count("ACTIVE", |effort| effort.scanned_active),
         count("AGED", |effort| effort.deactivated),
@@ -187,15 +188,15 @@ fn threads(threads: &[KernelThread]) -> Vec<Column> {
         Column::numbers("TIME", threads.iter().map(|thread| thread.effort.time.to_string())),
         count("SCANNED", |effort| effort.scanned),
         count("FREED", |effort| effort.reclaimed),
-        Column::text("DOES", threads.iter().map(|thread| thread.work.words().to_owned())),
+        Column::text("KIND", threads.iter().map(|thread| thread.work.words().to_owned())),
         Column::text("THREAD", threads.iter().map(|thread| escape::shown(&thread.name))),
     ]
 }
 
 /// Returns the assessment with its numbers and thresholds.
-fn reading(machine: &MachineReclaim) -> String {
+fn assessment(machine: &MachineReclaim) -> String {
     let PerSecond { all, scanning, paging } = machine.seconds;
-    let scanned = |work: ReclaimKind| machine.efforts.get(&work).map_or(0, |effort| effort.scanned);
+    let scanned = |kind: ReclaimKind| machine.efforts.get(&kind).map_or(0, |effort| effort.scanned);
     let everybody: u64 = machine.efforts.values().map(|effort| effort.scanned).sum();
     // Memcg reclaim occurs even if the machine has free memory.
     let limit = if scanned(ReclaimKind::Memcg) * 2 > everybody { "the limits of control groups" } else { "memory" };
@@ -205,13 +206,13 @@ fn reading(machine: &MachineReclaim) -> String {
     );
     match machine.seconds.assessment() {
         Assessment::TooShort => format!(
-            "Assessment: none, since {} is too short to tell what is sustained; it takes {} seconds.",
+            "Assessment: none; {} of tracing are too few, it takes {}.",
             number::counted(all, "second", "seconds"),
             PerSecond::LEAST
         ),
         Assessment::Quiet => format!("Assessment: {scans}; memory was not short."),
         Assessment::Bursts => {
-            format!("Assessment: {scans}, less than half of them; memory was short now and then, not for long.")
+            format!("Assessment: {scans}, less than half of them; memory was short at times, but not for long.")
         }
         Assessment::Near => format!(
             "Assessment: {scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is \

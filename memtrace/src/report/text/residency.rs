@@ -20,7 +20,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if total.total == Bytes(0) {
         return Ok(());
     }
-    writeln!(out, "\nResident, as the page tables say, by kind of memory\n")?;
+    writeln!(out, "\nResident memory by kind, from the page tables\n")?;
     let rows: Vec<(&str, ResidentKind)> = all
         .0
         .iter()
@@ -53,11 +53,11 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let about = if off.is_empty() { "" } else { "about " };
     let mut sentence = format!("{about}{}{off} of it has a stack", share(total.with_stack));
     if total.before != Bytes(0) {
-        sentence.push_str(&format!(", {} was there when tracing began", share(total.before)));
+        sentence.push_str(&format!(", {} was resident when tracing began", share(total.before)));
     }
     // Less than the error may be zero.
     if total.other() > error.unwrap_or_default() {
-        sentence.push_str(&format!(", {} came without a touch that was seen", share(total.other())));
+        sentence.push_str(&format!(", {} became resident without a recorded touch", share(total.other())));
     }
     writeln!(out, "\n{}", wrapped(&format!("{}.", format::capitalised(&sentence)), 0))
 }

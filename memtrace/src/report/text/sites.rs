@@ -125,7 +125,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
         Metric::StallTime => format!(" in {}", format::blocks(class, usage.stalls.count)),
         Metric::StallCount => format!(" of {}", usage.stalls.time),
-        Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", nothing of it {live} at the end"),
+        Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", none of it {live} at the end"),
         Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };
     let mut aside = aside;
@@ -133,7 +133,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         aside.push_str(&format!(", {} touched", site.resident));
     }
     if site.by_allocator {
-        aside.push_str(", an allocator's");
+        aside.push_str(", in an allocator");
     }
     let heading =
         format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), format::value(class, metric, site.value));

@@ -86,7 +86,7 @@ pub(super) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write
             Line::Library(count, libraries) => format!("… {count} frames of the {}", named(libraries)),
             Line::Cut(count) => format!("… {count} more …"),
             Line::Empty(why) => String::from(*why),
-            Line::Truncated => String::from("… (truncated: the callers beyond were not taken)"),
+            Line::Truncated => String::from("… (truncated: outer frames were not recorded)"),
         };
         writeln!(out, "        {}", text.trim_end())?;
     }

@@ -17,13 +17,13 @@ fn below(latencies: &Latencies, share: f64) -> String {
 }
 
 /// Returns the columns for the time and the number of stalls.
-pub(super) fn times<'a>(books: impl Iterator<Item = &'a StallStats> + Clone) -> [Column; 2] {
-    cells::stalls(books.map(|book| book.stalls))
+pub(super) fn times<'a>(stats: impl Iterator<Item = &'a StallStats> + Clone) -> [Column; 2] {
+    cells::stalls(stats.map(|stats| stats.stalls))
 }
 
 /// Returns the column of a quantile.
-pub(super) fn quantile<'a>(head: &'static str, books: impl Iterator<Item = &'a StallStats>, share: f64) -> Column {
-    Column::numbers(head, books.map(|book| below(&book.latencies, share)))
+pub(super) fn quantile<'a>(head: &'static str, stats: impl Iterator<Item = &'a StallStats>, share: f64) -> Column {
+    Column::numbers(head, stats.map(|stats| below(&stats.latencies, share)))
 }
 
 /// Returns a time with its share of the duration.

@@ -27,7 +27,7 @@ pub(super) fn is_library(name: &str) -> bool {
         let Some((end, ..)) = nested(qualified).find(|(_, _, depth)| *depth < 0) else { return false };
         return match split_as(&qualified[..end]) {
             (owner, Some(of_trait)) => implements(owner, of_trait),
-            (owner, None) => whose(owner) != Whose::User,
+            (owner, None) => owner_of(owner) != Owner::User,
         };
     }
     ENTRIES.iter().any(|entry| name.starts_with(entry)) || crate_of(name).is_some_and(is_library_crate)
@@ -40,12 +40,12 @@ fn implements(owner: &str, of_trait: &str) -> bool {
         return true;
     }
     // Only the library can define inherent functions of primitive types.
-    let is_librarys = match whose(of_trait) {
-        Whose::Library => true,
-        Whose::Language => of_trait.starts_with('<'),
-        Whose::User => false,
+    let is_library_trait = match owner_of(of_trait) {
+        Owner::Library => true,
+        Owner::Language => of_trait.starts_with('<'),
+        Owner::User => false,
     };
-    if !is_librarys || whose(owner) == Whose::User {
+    if !is_library_trait || owner_of(owner) == Owner::User {
         return false;
     }
     // `String as From<mine::T>` is the user's; `Vec<mine::T> as FromIterator<mine::T>` is the library's for any type.
@@ -53,7 +53,7 @@ fn implements(owner: &str, of_trait: &str) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum Owner {
     Library,
     User,
     /// A primitive type or a generic parameter.
@@ -62,7 +62,7 @@ enum Whose {
 
 /// Returns the owner of a type or trait. A reference counts as its target, since traits can be implemented for it; an
 /// item defined inside a function, such as `<[_]>::to_vec_in::ConvertVec`, counts as the function's own.
-fn whose(of_type: &str) -> Whose {
+fn owner_of(of_type: &str) -> Owner {
     let mut of_type = of_type;
     loop {
         let rest = ["&", "mut ", "dyn ", "<"].iter().find_map(|prefix| of_type.strip_prefix(prefix));
@@ -74,9 +74,9 @@ fn whose(of_type: &str) -> Whose {
         }
     }
     match crate_of(of_type) {
-        Some(name) if is_library_crate(name) => Whose::Library,
-        Some(_) => Whose::User,
-        None => Whose::Language,
+        Some(name) if is_library_crate(name) => Owner::Library,
+        Some(_) => Owner::User,
+        None => Owner::Language,
     }
 }
 

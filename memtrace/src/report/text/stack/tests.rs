@@ -149,7 +149,7 @@ fn a_deep_stack_is_cut_after_folding() {
 fn truncated_and_empty_stacks_are_marked() {
     assert_eq!(
         shown(&["demo::serve"], StackEnd::Truncated),
-        ["demo::serve", "… (truncated: the callers beyond were not taken)"]
+        ["demo::serve", "… (truncated: outer frames were not recorded)"]
     );
     assert_eq!(shown(&[], StackEnd::NotTaken), ["[stack not taken]"]);
 }
