@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::procfs::descriptor_path;
 use crate::procfs::objects::{Opened, regular};
 
 /// A root directory.
@@ -71,10 +72,6 @@ fn walked(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just made this descriptor for us, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn descriptor_path(file: &OwnedFd) -> PathBuf {
-    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
 #[cfg(test)]
