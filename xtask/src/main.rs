@@ -67,7 +67,7 @@ const TASKS: &[Task] = &[
     Task { name: "lint", does: "check formatting, clippy lints and tidy rules", run: Run::Alone(lint::run) },
     Task {
         name: "tidy",
-        does: "check only the tidy rules (--cycles, --paths, --prose, --unused: check one pending rule)",
+        does: "check only the tidy rules (--cycles, --prose: check one pending rule)",
         run: Run::WithOptions(tidy::run_with),
     },
     Task { name: "bench", does: "run the microbenchmarks", run: Run::Alone(bench::run) },

@@ -51,16 +51,19 @@ impl fmt::Display for Violation {
 /// The function of a rule.
 type Check = fn(&Tree) -> Vec<Violation>;
 
-const RULES: &[Check] =
-    &[words::check, shape::check, attributes::check, imports::check, submodules::check, bpf_side::check];
+const RULES: &[Check] = &[
+    words::check,
+    shape::check,
+    attributes::check,
+    imports::check,
+    submodules::check,
+    unused::check,
+    kernel_paths::check,
+    bpf_side::check,
+];
 
 /// Rules that are checked only with their option.
-const ON_REQUEST: &[(&str, Check)] = &[
-    ("--cycles", cycles::check),
-    ("--paths", kernel_paths::check),
-    ("--prose", prose::check),
-    ("--unused", unused::check),
-];
+const ON_REQUEST: &[(&str, Check)] = &[("--cycles", cycles::check), ("--prose", prose::check)];
 
 /// Runs `cargo xtask tidy`: all rules, or the one that an option selects.
 pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {
