@@ -33,12 +33,11 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
 fn heap(page: &Explanation) -> Option<String> {
     let HeapSource::Known(stats) = &page.heap.source else { return None };
     let arenas = number::counted(stats.arenas.into(), "arena", "arenas");
-    let mut text =
-        format!("{} in {} in use, touched or not", stats.in_use, number::counted(stats.blocks, "block", "blocks"));
+    let mut text = format!("{} in {} in use", stats.in_use, number::counted(stats.blocks, "block", "blocks"));
     if stats.mapped_blocks > 0 {
         text += &format!(" ({} with mappings of their own, {})", number::grouped(stats.mapped_blocks), stats.mapped);
     }
-    text += &format!(" and {} free, in {arenas}", stats.free);
+    text += &format!(" and {} free, touched or not, in {arenas}", stats.free);
     if stats.own.0 > 0 {
         text += &format!(", whose metadata takes {}", stats.own);
     }
