@@ -1,7 +1,7 @@
-//! memtrace shows who holds the memory of a running Linux system.
+//! memtrace shows which code holds the memory of a running Linux system.
 //!
-//! The folders are the stages of the way of the data, and `ARCHITECTURE.md` says which may import which; `cargo xtask
-//! tidy` holds them to it. [`model`] has the nouns that all of them share.
+//! `ARCHITECTURE.md` describes the modules and the data flow between them. The import rules are checked by `cargo xtask tidy`.
+//! [`model`] contains the types that all modules share.
 
 pub mod allocators;
 pub mod cli;

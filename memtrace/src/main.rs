@@ -1,4 +1,4 @@
-//! The command `memtrace`: everything is in the library, for tests to reach.
+//! The command `memtrace`. Its code is in the library, where tests can use it.
 
 use std::process::ExitCode;
 

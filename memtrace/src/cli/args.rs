@@ -134,11 +134,11 @@ pub(super) struct TraceArgs {
 
     /// Start this command and trace it from its first instruction to its end
     ///
-    /// Under sudo, the command runs as the user who called sudo.
+    /// Under sudo, the command runs as the user that called sudo.
     #[arg(last = true, value_names = ["CMD", "ARGS"], num_args = 1.., help_heading = TARGET)]
     pub(super) command: Vec<OsString>,
 
-    /// Also trace the allocator in this object, whose functions may have a prefix
+    /// Also trace the allocator in this object, perhaps with prefixed functions
     ///
     /// May be given more than once. Allocators that define malloc and free are found without it; this is for others, as in
     /// libpool.so:pool_ for pool_malloc, pool_free and related functions. The object is a path, a file name or a soname.

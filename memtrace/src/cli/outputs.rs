@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn missing_format_is_refused() {
         assert_eq!(resolved(&["a.out"], None), Err("the extension of a.out is no known format".into()));
-        assert_eq!(resolved(&[".svg"], None), Err("the extension of .svg tells no format".into()));
+        assert_eq!(resolved(&[".svg"], None), Err("the extension of .svg is no known format".into()));
         assert_eq!(resolved(&["a.svg", "-"], None), Err("no format is given for standard output".into()));
     }
 

@@ -1,4 +1,4 @@
-//! Configuration of a run from its arguments, whose combination is checked.
+//! Configuration of a run from its arguments. Checks their combination.
 
 use std::num::NonZeroU32;
 

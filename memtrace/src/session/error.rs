@@ -65,10 +65,10 @@ pub(crate) enum Error {
         source: io::Error,
     },
     /// Processes are selected by an attribute value that does not exist.
-    #[error("{what}")]
+    #[error("{message}")]
     NothingSelected {
         /// The error: `there is no user frobnicator`.
-        what: String,
+        message: String,
         /// Advice, as a sentence without its full stop.
         remedy: String,
     },
@@ -94,7 +94,9 @@ impl Error {
                                            container, give its pid on the host"
                 .into(),
             Self::Ended { .. } => "to trace a command from its start, let memtrace start it: `memtrace -- CMD`".into(),
-            Self::Permission { .. } => "run memtrace with sudo; `memtrace doctor` lists what it needs".into(),
+            Self::Permission { .. } => {
+                "run memtrace with sudo; `memtrace doctor` lists the capabilities that it needs".into()
+            }
             Self::Kernel { remedy, .. } | Self::Untraceable { remedy, .. } | Self::NothingSelected { remedy, .. } => {
                 remedy.clone()
             }

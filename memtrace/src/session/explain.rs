@@ -60,7 +60,7 @@ fn user_error(pid: Pid, error: ProcessError) -> Error {
             capability: String::from("CAP_SYS_PTRACE, or the process's own user with at least its capabilities"),
         },
         ProcessError::Exited(pid) => Error::NothingSelected {
-            what: format!("process {pid} ended while memtrace was reading it"),
+            message: format!("process {pid} ended while memtrace was reading it"),
             remedy: String::from("`pgrep -a NAME` lists the pids of running processes"),
         },
         error => from_engines::process(pid, error),

@@ -1,4 +1,4 @@
-//! Observer of a run, which decides what to show and where.
+//! Observer of a run, which displays its messages.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The traced processes: what they run, which files they map, and which allocators these contain.
+//! The traced processes: their executables, mappings and allocators.
 
 mod allocator_ids;
 mod allocators;

@@ -20,7 +20,7 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
         },
         (KernelError::Unsupported { action, reason }, _) => Error::Kernel {
             missing: format!("support to {action}: {reason}"),
-            remedy: String::from("`memtrace doctor` lists what this kernel has and what it lacks"),
+            remedy: String::from("`memtrace doctor` lists the features of this kernel"),
         },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },
         (error @ (KernelError::TargetEnded | KernelError::Failed { .. }), _) => Error::Failed(error.to_string()),

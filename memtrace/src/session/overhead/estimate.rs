@@ -54,7 +54,7 @@ pub(super) fn min_size_within(calls: &CallRate, busy: Duration, costs: CallCosts
     sizes.into_iter().find(|&size| estimate(calls, busy, costs, size).slowdown.is_none_or(|slowdown| slowdown <= limit))
 }
 
-/// Returns the size classes whose blocks all have at least `size` bytes.
+/// Returns the size classes with blocks of at least `size` bytes only.
 fn classes_from(size: Bytes) -> impl Iterator<Item = usize> {
     let first = if size.0 <= 1 { 0 } else { size.0.next_power_of_two().trailing_zeros() };
     first as usize..u64::BITS as usize

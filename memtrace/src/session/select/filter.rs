@@ -35,11 +35,11 @@ fn unknown(attribute: &ProcessAttribute, error: &io::Error) -> Error {
         ProcessAttribute::User(_) => "give a name from /etc/passwd, or a user id",
         ProcessAttribute::Comm(_) | ProcessAttribute::Pid(_) => "`ps -e` lists all processes",
     };
-    let what = match error.kind() {
+    let message = match error.kind() {
         io::ErrorKind::NotFound => format!("there is no {attribute}"),
-        _ => format!("{attribute} cannot be looked up: {error}"),
+        _ => format!("cannot look up {attribute}: {error}"),
     };
-    Error::NothingSelected { what, remedy: remedy.to_owned() }
+    Error::NothingSelected { message, remedy: remedy.to_owned() }
 }
 
 /// Describes the rules: `all processes`, `the processes of user www-data`.

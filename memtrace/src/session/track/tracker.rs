@@ -30,7 +30,7 @@ pub(in crate::session) struct ProcessTracker {
     pub(super) traced: Option<HashSet<Pid>>,
     pub(in crate::session) allocators: Allocators,
     metadata: MetadataReader,
-    /// Processes after an exec, whose executable is the next file that they map.
+    /// Processes after an exec: the next file that they map is their executable.
     pub(super) awaiting_exe: HashSet<Pid>,
     /// Origin of ticks on the monotonic clock.
     pub(super) clock_start: Duration,

@@ -40,9 +40,9 @@ pub(super) struct TablePublisher {
     placements: HashMap<PathBuf, Option<Placement>>,
     cache: Option<Arc<Cache>>,
     builder: Builder,
-    /// Keys of the objects whose tables are being built, by object handle.
+    /// Keys of the objects with a table in construction, by object handle.
     waiting: HashMap<PathBuf, Vec<ObjectKey>>,
-    /// Requested objects at whose path was a file with another change time.
+    /// Requested objects that were replaced by a file with another change time.
     rejected: BoundedSet<ObjectKey>,
 }
 
@@ -104,7 +104,7 @@ impl TablePublisher {
             return;
         }
         for handle in &handles {
-            // An object whose key is not known is published when the BPF programs request it.
+            // An object without a key is published when the BPF programs request it.
             if let Some(key) = kernel.file_id(handle) {
                 self.publish(kernel, handle, key);
             }

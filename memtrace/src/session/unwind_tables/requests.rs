@@ -17,7 +17,7 @@ use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
 
-/// Number of objects whose tables are built before events count if many processes are traced, most used first. The background
+/// Number of tables built before events count if many processes are traced, for the most used objects. The background
 /// thread builds the others.
 const PREPARED: usize = 48;
 
