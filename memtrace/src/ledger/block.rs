@@ -1,6 +1,6 @@
 //! A live block.
 
-use super::table::Addressed;
+use super::address_table::Addressed;
 use crate::model::{AbsAddr, Bytes, Tick};
 
 /// A live block.
@@ -8,7 +8,7 @@ use crate::model::{AbsAddr, Bytes, Tick};
 pub(super) struct Block {
     pub(super) address: AbsAddr,
     pub(super) size: Bytes,
-    /// The stack's place in the image's books.
+    /// Index of the stack in the image's totals.
     pub(super) stack: u32,
     pub(super) tick: Tick,
 }

@@ -1,6 +1,8 @@
-//! One test for each rule of the books.
+//! One test for each rule of the ledger.
 
-mod waits;
+mod stalls;
+
+use std::time::Duration;
 
 use super::*;
 use crate::model::{AbsAddr, AllocatorId, Bytes, StackEnd, StackUsage, Tid, Usage};
@@ -16,7 +18,7 @@ const NOW: Tick = Tick(1000);
 const WIDE: Settings =
     Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None, parts: PartitionBy::Whole };
 
-/// A ledger and short words for what happens to it.
+/// Ledger with short methods for events.
 struct Story(Ledger);
 
 impl Story {
@@ -60,11 +62,11 @@ impl Story {
         self.event(PID, T1, 0, EventKind::Free { address: AbsAddr(address) })
     }
 
-    fn park(self, tid: Tid, address: u64) -> Self {
+    fn free_tentatively(self, tid: Tid, address: u64) -> Self {
         self.event(PID, tid, 0, EventKind::TentativeFree { address: AbsAddr(address) })
     }
 
-    fn restore(self, tid: Tid, address: u64) -> Self {
+    fn undo_free(self, tid: Tid, address: u64) -> Self {
         self.event(PID, tid, 0, EventKind::UndoFree { address: AbsAddr(address) })
     }
 
@@ -87,7 +89,7 @@ impl Story {
             .images
             .get(&ImageId { pid: PID, ordinal })
             .cloned()
-            .expect("the image has books")
+            .expect("the image has usage")
     }
 
     fn total(&self) -> Usage {
@@ -110,7 +112,7 @@ fn an_empty_ledger_gives_an_empty_snapshot() {
 }
 
 #[test]
-fn blocks_are_booked_under_the_stack_that_allocated_them() {
+fn blocks_count_for_the_stack_that_allocated_them() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, R).free(A);
     let image = story.image(0);
     assert_eq!(image.by_stack[&S.into()].usage, usage((0, 0), (10, 1), (10, 1)));
@@ -131,7 +133,7 @@ fn a_free_of_an_unknown_block_is_unmatched() {
 }
 
 #[test]
-fn a_block_handed_out_again_was_freed_unseen() {
+fn a_reused_address_reveals_a_lost_free() {
     let story = Story::new().alloc(A, 10, S).alloc(A, 20, R);
     assert_eq!(story.lost(LossReason::FreeUnseen), 1);
     assert_eq!(story.total(), usage((20, 1), (30, 2), (10, 1)));
@@ -140,69 +142,72 @@ fn a_block_handed_out_again_was_freed_unseen() {
 }
 
 #[test]
-fn a_park_counts_as_a_free_and_its_restore_undoes_it() {
-    let story = Story::new().alloc(A, 10, S).park(T1, A);
+fn a_tentative_free_is_a_free_until_undone() {
+    let story = Story::new().alloc(A, 10, S).free_tentatively(T1, A);
     assert_eq!(story.total(), usage((0, 0), (10, 1), (10, 1)));
-    let story = story.restore(T1, A);
+    let story = story.undo_free(T1, A);
     assert_eq!(story.total(), usage((10, 1), (10, 1), (0, 0)));
-    let story = story.restore(T1, A).free(A);
+    let story = story.undo_free(T1, A).free(A);
     assert_eq!(story.total(), usage((0, 0), (10, 1), (10, 1)));
     assert_eq!(story.image(0).unmatched_frees, 0);
 }
 
 #[test]
-fn a_park_of_an_unknown_block_is_unmatched_until_it_is_restored() {
-    let story = Story::new().alloc(B, 1, S).park(T1, A);
+fn a_tentative_free_of_an_unknown_block_is_unmatched() {
+    let story = Story::new().alloc(B, 1, S).free_tentatively(T1, A);
     assert_eq!(story.image(0).unmatched_frees, 1);
-    let story = story.restore(T1, A);
+    let story = story.undo_free(T1, A);
     assert_eq!(story.image(0).unmatched_frees, 0);
     assert_eq!(story.total(), usage((1, 1), (1, 1), (0, 0)));
 }
 
 #[test]
-fn a_restore_of_what_the_thread_has_not_parked_changes_nothing() {
-    let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).park(T1, A);
+fn an_undo_without_its_tentative_free_has_no_effect() {
+    let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).free_tentatively(T1, A);
     let before = story.0.snapshot(EventClass::Heap, NOW);
-    let story = story.restore(T2, A).restore(T1, B).event(Pid(9), T1, 0, EventKind::UndoFree { address: AbsAddr(A) });
+    let story =
+        story.undo_free(T2, A).undo_free(T1, B).event(Pid(9), T1, 0, EventKind::UndoFree { address: AbsAddr(A) });
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW), before);
-    assert_eq!(story.restore(T1, A).total().live, Amount { bytes: Bytes(30), count: 2 });
+    assert_eq!(story.undo_free(T1, A).total().live, Amount { bytes: Bytes(30), count: 2 });
 }
 
 #[test]
-fn a_thread_that_parks_another_block_makes_the_first_park_final() {
-    let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).park(T1, A).park(T1, B).restore(T1, A);
+fn a_second_tentative_free_makes_the_first_final() {
+    let story =
+        Story::new().alloc(A, 10, S).alloc(B, 20, S).free_tentatively(T1, A).free_tentatively(T1, B).undo_free(T1, A);
     assert_eq!(story.total().live, Amount::default());
-    assert_eq!(story.restore(T1, B).total().live, Amount::one(Bytes(20)));
+    assert_eq!(story.undo_free(T1, B).total().live, Amount::one(Bytes(20)));
 }
 
 #[test]
-fn each_park_of_an_unknown_block_is_unmatched_and_only_the_last_can_be_restored() {
-    let story = Story::new().alloc(A, 10, S).park(T1, A).park(T1, A).park(T2, A);
+fn only_the_latest_unmatched_tentative_free_is_undone() {
+    let story = Story::new().alloc(A, 10, S).free_tentatively(T1, A).free_tentatively(T1, A).free_tentatively(T2, A);
     assert_eq!(story.image(0).unmatched_frees, 2);
-    let story = story.restore(T1, A).restore(T1, A);
+    let story = story.undo_free(T1, A).undo_free(T1, A);
     assert_eq!(story.image(0).unmatched_frees, 1);
-    // The block itself went with the first park.
+    // The first tentative free removed the block.
     assert_eq!(story.total(), usage((0, 0), (10, 1), (10, 1)));
 }
 
 #[test]
-fn a_block_that_grew_in_place_can_be_parked_by_the_same_thread_again() {
-    let story = Story::new().alloc(A, 10, S).park(T1, A).alloc(A, 20, S).park(T1, A).restore(T1, A);
+fn a_block_that_grew_in_place_can_be_reallocated_again() {
+    let story =
+        Story::new().alloc(A, 10, S).free_tentatively(T1, A).alloc(A, 20, S).free_tentatively(T1, A).undo_free(T1, A);
     assert_eq!(story.total(), usage((20, 1), (30, 2), (10, 1)));
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
 }
 
 #[test]
-fn a_parked_block_handed_out_again_stays_freed() {
-    let story = Story::new().alloc(A, 10, S).park(T1, A).alloc(A, 20, R).restore(T1, A);
+fn a_tentative_free_is_final_once_the_address_is_reused() {
+    let story = Story::new().alloc(A, 10, S).free_tentatively(T1, A).alloc(A, 20, R).undo_free(T1, A);
     assert_eq!(story.total(), usage((20, 1), (30, 2), (10, 1)));
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
-    // The park is forgotten, even when the address is free again.
-    assert_eq!(story.free(A).restore(T1, A).total().live, Amount::default());
+    // It cannot be undone, even after the address is free again.
+    assert_eq!(story.free(A).undo_free(T1, A).total().live, Amount::default());
 }
 
 #[test]
-fn frames_are_remembered_and_cost_no_image() {
+fn stacks_are_kept_without_an_image() {
     let story = Story::new().stack(S);
     let snapshot = story.0.snapshot(EventClass::Heap, NOW);
     assert_eq!(snapshot.stacks.get(S).unwrap().frames[..], [AbsAddr(S.0)]);
@@ -210,21 +215,21 @@ fn frames_are_remembered_and_cost_no_image() {
 }
 
 #[test]
-fn frames_for_a_constant_that_stands_for_none_are_a_bad_record() {
+fn frames_of_a_special_stack_id_are_a_bad_record() {
     let story = Story::new().stack(StackId::FAILED);
     assert_eq!(story.lost(LossReason::BadRecord), 1);
     assert!(story.0.snapshot(EventClass::Heap, NOW).stacks.is_empty());
 }
 
 #[test]
-fn frames_of_more_stacks_than_there_may_be_are_refused() {
+fn stacks_beyond_the_maximum_are_lost() {
     let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).stack(S).stack(R);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW).stacks.ids().collect::<Vec<_>>(), [S]);
 }
 
 #[test]
-fn allocations_of_more_stacks_than_there_may_be_are_booked_without_theirs() {
+fn blocks_of_stacks_beyond_the_maximum_have_no_stack() {
     let story = Story::with(Settings { stacks: 1, ..WIDE });
     let story = story.alloc(A, 1, StackId::NOT_TAKEN).alloc(A + 16, 10, S).alloc(A + 32, 20, R).alloc(A + 48, 30, S);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
@@ -236,7 +241,7 @@ fn allocations_of_more_stacks_than_there_may_be_are_booked_without_theirs() {
 }
 
 #[test]
-fn exec_discards_what_was_live_and_the_next_event_opens_another_image() {
+fn exec_discards_live_blocks_and_starts_a_new_image() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).free(B).exec().free(A).alloc(B, 5, S);
     let first = story.image(0);
     assert_eq!(first.ended, Some(ImageEnd::Exec));
@@ -251,33 +256,33 @@ fn exec_discards_what_was_live_and_the_next_event_opens_another_image() {
 }
 
 #[test]
-fn exit_keeps_what_was_live_and_a_pid_used_again_opens_another_image() {
+fn exit_keeps_live_blocks_and_a_reused_pid_is_a_new_image() {
     let story = Story::new().alloc(A, 10, S).exit(0).alloc(A, 20, S);
     let first = story.image(0);
     assert_eq!(first.ended, Some(ImageEnd::Exit));
     assert_eq!(first.discarded, Amount::default());
     assert_eq!(first.total, usage((10, 1), (10, 1), (0, 0)));
     assert_eq!(story.image(1).total, usage((20, 1), (20, 1), (0, 0)));
-    // The old block is not mistaken for one whose free was not seen, and takes no more room.
+    // The old block does not count as a lost free, and no longer towards the maximum.
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
     assert_eq!(story.0.live(), Amount::one(Bytes(20)));
 }
 
 #[test]
-fn a_park_does_not_outlive_its_image() {
-    let story = Story::new().alloc(A, 10, S).park(T1, A).exec().alloc(B, 1, S).restore(T1, A);
+fn a_tentative_free_cannot_be_undone_after_exec() {
+    let story = Story::new().alloc(A, 10, S).free_tentatively(T1, A).exec().alloc(B, 1, S).undo_free(T1, A);
     assert_eq!(story.image(1).total, usage((1, 1), (1, 1), (0, 0)));
 }
 
 #[test]
-fn images_without_books_are_counted_but_not_shown() {
+fn images_without_usage_advance_the_ordinal() {
     let story = Story::new().exec().exec().exit(0).alloc(A, 10, S);
     let snapshot = story.0.snapshot(EventClass::Heap, NOW);
     assert_eq!(snapshot.images.keys().collect::<Vec<_>>(), [&ImageId { pid: PID, ordinal: 3 }]);
 }
 
 #[test]
-fn processes_have_books_of_their_own() {
+fn processes_have_separate_totals() {
     let story = Story::new().alloc_in(1, A, 10).alloc_in(2, A, 20).alloc_in(1, B, 30);
     let live = |pid| story.0.snapshot(EventClass::Heap, NOW).images[&ImageId { pid: Pid(pid), ordinal: 0 }].total.live;
     assert_eq!(live(1), Amount { bytes: Bytes(40), count: 2 });
@@ -286,7 +291,7 @@ fn processes_have_books_of_their_own() {
 }
 
 #[test]
-fn allocations_beyond_the_bound_are_lost_and_their_frees_unmatched() {
+fn blocks_beyond_the_maximum_are_lost() {
     let story = Story::with(Settings { blocks: 1, ..WIDE }).alloc(A, 10, S).alloc(B, 20, R);
     assert_eq!(story.lost(LossReason::LedgerFull), 1);
     assert_eq!(story.total(), usage((10, 1), (10, 1), (0, 0)));
@@ -295,30 +300,30 @@ fn allocations_beyond_the_bound_are_lost_and_their_frees_unmatched() {
     assert_eq!(story.image(0).unmatched_frees, 1);
     let story = story.free(A).alloc(B, 40, S);
     assert_eq!(story.total().live, Amount::one(Bytes(40)));
-    // The block lost did not take its stack's place in the books.
+    // The lost block did not add a stack.
     assert!(!story.image(0).by_stack.contains_key(&R.into()));
 }
 
 #[test]
-fn processes_beyond_the_bound_are_lost() {
+fn processes_beyond_the_maximum_are_lost() {
     let story = Story::with(Settings { processes: 1, ..WIDE }).alloc_in(1, A, 10).alloc_in(2, A, 20);
     let story = story.event(Pid(2), T1, 0, EventKind::Exit).alloc_in(1, B, 30);
     assert_eq!(story.lost(LossReason::ProcessesFull), 2);
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW).total().live, Amount { bytes: Bytes(40), count: 2 });
-    // Programs run one after the other by the same process are bounded too.
+    // The images of one process count too.
     let story = story.event(Pid(1), T1, 0, EventKind::Exec).alloc_in(1, A, 50);
     assert_eq!(story.lost(LossReason::ProcessesFull), 3);
 }
 
 #[test]
-fn what_was_lost_before_it_became_an_event_is_counted() {
+fn losses_of_records_are_added() {
     let mut story = Story::new();
     story.0.add_loss(LossReason::BadRecord, 3);
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW).losses.get(LossReason::BadRecord), 3);
 }
 
 #[test]
-fn the_peak_is_the_highest_that_live_bytes_ever_were_with_each_stacks_share() {
+fn the_peak_is_the_high_water_mark_with_shares_by_stack() {
     let story = Story::with(Settings { track_peak: true, ..WIDE });
     let story = story.alloc(A, 10, S).alloc(B, 20, R).free(A).alloc(A, 5, R).free(B).alloc(B, 1, S);
     let image = story.image(0);
@@ -328,40 +333,40 @@ fn the_peak_is_the_highest_that_live_bytes_ever_were_with_each_stacks_share() {
 }
 
 #[test]
-fn live_numbers_count_only_blocks_that_are_old_enough() {
+fn live_totals_contain_only_blocks_of_the_minimum_age() {
     let older = Some(Tick(300).since_start());
     let story = Story::with(Settings { older, ..WIDE });
     let story = story.alloc_at(700, A, 10, S).alloc_at(701, B, 20, S);
     assert_eq!(story.total(), usage((10, 1), (30, 2), (0, 0)));
-    // At its exit a process' blocks stop growing older.
+    // Blocks do not age after the exit of their process.
     assert_eq!(story.exit(1001).total().live, Amount { bytes: Bytes(30), count: 2 });
 }
 
 #[test]
-fn threads_that_are_kept_apart_have_what_they_allocated_whoever_frees_it() {
+fn blocks_count_for_the_allocating_thread() {
     let alloc = |address| EventKind::Alloc {
         address: AbsAddr(address),
         size: Bytes(10),
         stack: S,
         allocator: AllocatorId::UNKNOWN,
     };
-    let by = |parts| {
+    let image_by = |parts| {
         let story = Story::with(Settings { parts, ..WIDE });
         let story = story.event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
         story.event(PID, T2, 0, EventKind::Free { address: AbsAddr(A) }).image(0)
     };
-    let image = by(PartitionBy::Threads);
-    let of = |tid| image.by_stack[&StackKey { stack: S, part: Partition::Thread(tid) }].usage;
-    assert_eq!(of(T1), usage((0, 0), (10, 1), (10, 1)));
-    assert_eq!(of(T2), usage((10, 1), (10, 1), (0, 0)));
+    let image = image_by(PartitionBy::Threads);
+    let usage_of = |tid| image.by_stack[&StackKey { stack: S, part: Partition::Thread(tid) }].usage;
+    assert_eq!(usage_of(T1), usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(usage_of(T2), usage((10, 1), (10, 1), (0, 0)));
     assert_eq!(image.by_stack.len(), 2);
-    let whole = by(PartitionBy::Whole);
+    let whole = image_by(PartitionBy::Whole);
     assert_eq!(whole.by_stack.keys().collect::<Vec<_>>(), [&S.into()]);
     assert_eq!(whole.total, image.total);
 }
 
 #[test]
-fn allocators_that_are_kept_apart_have_what_they_handed_out() {
+fn blocks_count_for_their_allocator() {
     let alloc = |address, number| EventKind::Alloc {
         address: AbsAddr(address),
         size: Bytes(10),
@@ -371,13 +376,14 @@ fn allocators_that_are_kept_apart_have_what_they_handed_out() {
     let story = Story::with(Settings { parts: PartitionBy::Allocators, ..WIDE });
     let story = story.event(PID, T1, 0, alloc(A, 1)).event(PID, T2, 0, alloc(B, 1)).event(PID, T1, 0, alloc(B, 0));
     let image = story.image(0);
-    let of = |number| image.by_stack[&StackKey { stack: S, part: Partition::Allocator(AllocatorId(number)) }].usage;
-    assert_eq!(of(1), usage((10, 1), (20, 2), (10, 1)));
-    assert_eq!(of(0), usage((10, 1), (10, 1), (0, 0)));
+    let usage_of =
+        |number| image.by_stack[&StackKey { stack: S, part: Partition::Allocator(AllocatorId(number)) }].usage;
+    assert_eq!(usage_of(1), usage((10, 1), (20, 2), (10, 1)));
+    assert_eq!(usage_of(0), usage((10, 1), (10, 1), (0, 0)));
 }
 
 #[test]
-fn parts_beyond_the_bound_are_booked_under_none_even_without_frames() {
+fn partitions_beyond_the_maximum_have_no_partition() {
     let settings = Settings { parts: PartitionBy::Threads, stacks: 1, ..WIDE };
     let alloc = |address| EventKind::Alloc {
         address: AbsAddr(address),

@@ -1,4 +1,4 @@
-use super::super::Settings;
+use super::super::budget::Settings;
 use super::*;
 use crate::model::{PartitionBy, StackId};
 
@@ -7,8 +7,8 @@ const READ: Touch = Touch { present: false, write: false };
 const WRITE: Touch = Touch { present: false, write: true };
 const COPY: Touch = Touch { present: true, write: true };
 
-fn room(blocks: u64) -> Room {
-    Room::new(&Settings {
+fn budget(blocks: u64) -> Budget {
+    Budget::new(&Settings {
         blocks,
         stacks: 100,
         processes: 1,
@@ -29,147 +29,148 @@ fn numbers(pages: &Pages, stack: u64) -> (u64, u64) {
     (usage.live.count, usage.alloc.count)
 }
 
-/// Who has page `P` after these touches, by stacks numbered from 10 on.
+/// Stack of page `P` after these touches by stacks 10, 11 and so on.
 fn owner(touches: &[Touch]) -> StackKey {
-    let (mut pages, mut room) = (Pages::default(), room(10));
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
     for (stack, touch) in (10..).zip(touches) {
-        pages.touch(P, *touch, key(stack), &mut room);
+        pages.touch(P, *touch, key(stack), &mut budget);
     }
     pages.usage(None).touched[0].key
 }
 
 #[test]
-fn a_page_belongs_to_who_made_it_the_process_own() {
+fn a_page_is_attributed_to_the_fault_that_provided_it() {
     assert_eq!(owner(&[WRITE]), key(10));
-    // It was gone, and is another one.
+    // The page was released in between.
     assert_eq!(owner(&[WRITE, READ]), key(11));
-    // What is only read is nobody's in particular, until it is written to.
+    // The first write to a page that was only read.
     assert_eq!(owner(&[READ, COPY]), key(11));
     assert_eq!(owner(&[READ, COPY, COPY]), key(11));
-    // Others have had it as a copy, and it is still whose it was.
+    // A write after a fork: the process had written to the page before.
     assert_eq!(owner(&[WRITE, COPY]), key(10));
-    // From before tracing began.
+    // The first touch was before tracing began.
     assert_eq!(owner(&[COPY]), key(10));
 }
 
-/// All touches of a page are in a sample, or none: three of one page say less than three of three pages.
+/// The sample contains all touches of a page or none, so three touches of one page have a larger variance than touches of
+/// three pages.
 #[test]
-fn a_page_that_comes_and_goes_makes_an_estimate_less_certain() {
-    let (mut pages, mut room) = (Pages::default(), room(10));
+fn repeated_touches_of_a_page_increase_the_variance() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
     for page in [P.0, P.0, P.0, P.0 + PAGE.0] {
-        pages.touch(AbsAddr(page), WRITE, key(10), &mut room);
+        pages.touch(AbsAddr(page), WRITE, key(10), &mut budget);
     }
     let squares = |pages: &Pages, ended| pages.usage(ended).by_stack[&key(10)].variance.alloc;
     assert_eq!(squares(&pages, None), 3 * 3 + 1);
-    // A copy has two pages, and knows nothing of what was before.
-    let mut copy = pages.copied(&mut room).unwrap();
+    // A forked child has two pages without history.
+    let mut copy = pages.fork(&mut budget).unwrap();
     assert_eq!(squares(&copy, None), 1 + 1);
-    copy.touch(P, READ, key(10), &mut room);
+    copy.touch(P, READ, key(10), &mut budget);
     assert_eq!(squares(&copy, None), 2 * 2 + 1);
     assert_eq!(squares(&copy, Some(ImageEnd::Exit)), 3);
 }
 
 #[test]
-fn touches_are_added_up_and_what_was_touched_anew_was_released() {
-    let (mut pages, mut room) = (Pages::default(), room(10));
-    pages.touch(P, WRITE, key(10), &mut room);
-    pages.touch(AbsAddr(P.0 + PAGE.0 + 123), WRITE, key(10), &mut room);
-    pages.touch(P, WRITE, key(11), &mut room);
+fn repeated_touches_count_as_release_and_allocation() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
+    pages.touch(P, WRITE, key(10), &mut budget);
+    pages.touch(AbsAddr(P.0 + PAGE.0 + 123), WRITE, key(10), &mut budget);
+    pages.touch(P, WRITE, key(11), &mut budget);
     assert_eq!((numbers(&pages, 10), numbers(&pages, 11)), ((1, 2), (1, 1)));
-    assert_eq!((pages.count(), room.pages), (2, 2));
+    assert_eq!((pages.count(), budget.pages), (2, 2));
     let touched = |begin, stack| Touched { begin: AbsAddr(begin), pages: 1, key: key(stack) };
     assert_eq!(pages.usage(None).touched, [touched(P.0, 11), touched(P.0 + PAGE.0, 10)]);
 }
 
 #[test]
-fn pages_side_by_side_of_one_stack_are_told_as_one() {
-    let (mut pages, mut room) = (Pages::default(), room(10));
+fn adjacent_pages_of_one_stack_are_merged() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
     for page in [2, 0, 1, 4] {
-        pages.touch(AbsAddr(P.0 + page * PAGE.0), WRITE, key(10), &mut room);
+        pages.touch(AbsAddr(P.0 + page * PAGE.0), WRITE, key(10), &mut budget);
     }
     let touched = |page, pages| Touched { begin: AbsAddr(P.0 + page * PAGE.0), pages, key: key(10) };
     assert_eq!(pages.usage(None).touched, [touched(0, 3), touched(4, 1)]);
 }
 
 #[test]
-fn what_waited_counts_for_the_stack_that_has_the_page() {
-    let (mut pages, mut room) = (Pages::default(), room(10));
-    pages.touch(P, READ, key(10), &mut room);
-    pages.waited(AbsAddr(P.0 + 8));
-    pages.waited(AbsAddr(P.0 + PAGE.0));
+fn major_faults_count_for_the_stack_of_the_page() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
+    pages.touch(P, READ, key(10), &mut budget);
+    pages.add_major_fault(AbsAddr(P.0 + 8));
+    pages.add_major_fault(AbsAddr(P.0 + PAGE.0));
     assert_eq!(pages.usage(None).by_stack[&key(10)].major_faults, 1);
 }
 
 #[test]
-fn a_copy_has_the_same_pages_until_it_writes_to_them() {
-    let (mut parent, mut room) = (Pages::default(), room(10));
-    parent.touch(P, WRITE, key(10), &mut room);
-    parent.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(10), &mut room);
-    let mut child = parent.copied(&mut room).unwrap();
-    assert_eq!(room.pages, 4);
-    child.touch(P, COPY, key(11), &mut room);
-    parent.touch(P, COPY, key(12), &mut room);
+fn a_forked_child_has_the_same_pages_until_it_writes() {
+    let (mut parent, mut budget) = (Pages::default(), budget(10));
+    parent.touch(P, WRITE, key(10), &mut budget);
+    parent.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(10), &mut budget);
+    let mut child = parent.fork(&mut budget).unwrap();
+    assert_eq!(budget.pages, 4);
+    child.touch(P, COPY, key(11), &mut budget);
+    parent.touch(P, COPY, key(12), &mut budget);
     assert_eq!((numbers(&child, 10), numbers(&child, 11)), ((1, 2), (1, 1)));
     assert_eq!(numbers(&parent, 10), (2, 2));
     assert!(!parent.usage(None).by_stack.contains_key(&key(12)));
 }
 
 #[test]
-fn beyond_the_bound_pages_are_counted_as_lost() {
-    let (mut pages, mut room) = (Pages::default(), room(1));
-    pages.touch(P, WRITE, key(10), &mut room);
-    pages.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(10), &mut room);
-    assert!(pages.copied(&mut room).is_none());
-    assert_eq!(room.losses.get(LossReason::LedgerFull), 2);
+fn pages_beyond_the_maximum_are_lost() {
+    let (mut pages, mut budget) = (Pages::default(), budget(1));
+    pages.touch(P, WRITE, key(10), &mut budget);
+    pages.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(10), &mut budget);
+    assert!(pages.fork(&mut budget).is_none());
+    assert_eq!(budget.losses.get(LossReason::LedgerFull), 2);
     assert_eq!(pages.count(), 1);
 }
 
 #[test]
-fn at_its_end_an_image_has_released_everything() {
-    let (mut pages, mut room) = (Pages::default(), room(10));
-    pages.touch(P, WRITE, key(10), &mut room);
+fn an_ended_image_has_released_all_pages() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
+    pages.touch(P, WRITE, key(10), &mut budget);
     let usage = pages.usage(Some(ImageEnd::Exit));
     assert_eq!((usage.total.live.count, usage.total.alloc.count, usage.total.free.count), (0, 1, 1));
     assert!(usage.touched.is_empty());
 }
 
 #[test]
-fn pages_that_are_moved_stay_whose_they_are() {
-    let (mut pages, mut room) = (Pages::default(), room(10));
+fn moved_pages_keep_their_stack() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
     let page = |number| AbsAddr(P.0 + number * PAGE.0);
-    pages.touch(page(0), WRITE, key(10), &mut room);
-    pages.touch(page(2), READ, key(11), &mut room);
-    pages.touch(page(100), WRITE, key(12), &mut room);
-    pages.moved(page(0), page(100), Bytes(3 * PAGE.0), &mut room);
-    assert_eq!((pages.count(), room.pages), (2, 2));
+    pages.touch(page(0), WRITE, key(10), &mut budget);
+    pages.touch(page(2), READ, key(11), &mut budget);
+    pages.touch(page(100), WRITE, key(12), &mut budget);
+    pages.move_range(page(0), page(100), Bytes(3 * PAGE.0), &mut budget);
+    assert_eq!((pages.count(), budget.pages), (2, 2));
     let touched = |number, stack| Touched { begin: page(number), pages: 1, key: key(stack) };
     assert_eq!(pages.usage(None).touched, [touched(100, 10), touched(102, 11)]);
     assert_eq!(numbers(&pages, 12), (0, 1));
-    // Whether it was written to is known where it lies now.
-    pages.touch(page(102), COPY, key(13), &mut room);
-    pages.touch(page(100), COPY, key(13), &mut room);
+    // The state moves with the page.
+    pages.touch(page(102), COPY, key(13), &mut budget);
+    pages.touch(page(100), COPY, key(13), &mut budget);
     assert_eq!((numbers(&pages, 10), numbers(&pages, 13)), ((1, 1), (1, 1)));
 }
 
 #[test]
-fn a_copy_that_has_ended_tells_what_it_did_itself() {
-    let (mut parent, mut room) = (Pages::default(), room(10));
-    parent.touch(P, WRITE, key(10), &mut room);
-    let mut child = parent.copied(&mut room).unwrap();
-    child.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(11), &mut room);
+fn an_ended_child_reports_only_its_own_touches() {
+    let (mut parent, mut budget) = (Pages::default(), budget(10));
+    parent.touch(P, WRITE, key(10), &mut budget);
+    let mut child = parent.fork(&mut budget).unwrap();
+    child.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(11), &mut budget);
     let usage = child.usage(Some(ImageEnd::Exec));
     assert_eq!(usage.by_stack.keys().collect::<Vec<_>>(), [&key(11)]);
     assert_eq!(usage.total.alloc.count, 1);
 }
 
 #[test]
-fn of_a_large_reserve_that_is_moved_what_was_touched_is_moved_with_it() {
-    let (mut pages, mut room) = (Pages::default(), room(10));
+fn touched_pages_of_a_large_reservation_are_moved() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
     let page = |number| AbsAddr(P.0 + number * PAGE.0);
     for number in [3, 70_000] {
-        pages.touch(page(number), WRITE, key(10), &mut room);
+        pages.touch(page(number), WRITE, key(10), &mut budget);
     }
-    pages.moved(page(0), page(1 << 40), Bytes(PAGE.0 << 38), &mut room);
+    pages.move_range(page(0), page(1 << 40), Bytes(PAGE.0 << 38), &mut budget);
     let touched = |number: u64| Touched { begin: page((1 << 40) + number), pages: 1, key: key(10) };
     assert_eq!(pages.usage(None).touched, [touched(3), touched(70_000)]);
 }

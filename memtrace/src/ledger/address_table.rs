@@ -1,66 +1,64 @@
-//! The table of what lives at one image's addresses.
+//! Hash table keyed by address, which grows in small steps.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::{Entry, OccupiedEntry, VacantEntry};
 
 use crate::model::AbsAddr;
 
-/// What lives at an address of its own.
+/// Value with a unique address.
 pub(super) trait Addressed: Copy {
     fn address(&self) -> AbsAddr;
 }
 
-/// What lives where.
+/// Values by address.
 ///
-/// A large table is cut into parts that grow one by one. Growing one table of millions would hold its shard up for so
-/// long that its ring overflows, and would need the old and the new table at the same time.
+/// A large table is split into parts that grow separately. Growing a single table with millions of entries would stall its
+/// shard until its ring overflows, and would need memory for the old and the new table at once.
 #[derive(Clone, Debug)]
-pub(super) struct Table<T> {
+pub(super) struct AddressTable<T> {
     /// One part, or [`PARTS`].
     parts: Vec<HashTable<T>>,
 }
 
-/// How many parts a large table has.
+/// Number of parts of a large table.
 const PARTS: usize = 256;
-/// How many entries make a table large: as many as fit 2^14 buckets, which are grown in well under a millisecond.
+/// Number of entries of a large table: as many as fit into 2^14 buckets, which grow in much less than a millisecond.
 const LARGE: usize = (1 << 14) / 8 * 7;
 
-impl<T> Default for Table<T> {
+impl<T> Default for AddressTable<T> {
     fn default() -> Self {
         Self { parts: vec![HashTable::new()] }
     }
 }
 
-/// A place: where something lives, or where it would go.
-pub(super) enum Place<'a, T> {
-    Live(OccupiedEntry<'a, T>),
-    Unknown(VacantEntry<'a, T>),
+/// Slot of an address.
+pub(super) enum Slot<'a, T> {
+    Occupied(OccupiedEntry<'a, T>),
+    Vacant(VacantEntry<'a, T>),
 }
 
-impl<T: Addressed> Table<T> {
-    /// The place of what lives at `address`.
+impl<T: Addressed> AddressTable<T> {
+    /// Returns the slot of `address`.
     #[inline]
-    pub(super) fn place(&mut self, address: AbsAddr) -> Place<'_, T> {
+    pub(super) fn slot(&mut self, address: AbsAddr) -> Slot<'_, T> {
         if let [only] = self.parts.as_slice()
             && only.len() >= LARGE
         {
-            self.cut();
+            self.split();
         }
         let hash = hash_of(address);
         let part = part_of(hash, self.parts.len());
         match self.parts[part].entry(hash, |entry| entry.address() == address, |entry| hash_of(entry.address())) {
-            Entry::Occupied(entry) => Place::Live(entry),
-            Entry::Vacant(entry) => Place::Unknown(entry),
+            Entry::Occupied(entry) => Slot::Occupied(entry),
+            Entry::Vacant(entry) => Slot::Vacant(entry),
         }
     }
 
-    /// What lives at `address`.
     pub(super) fn get(&self, address: AbsAddr) -> Option<&T> {
         let hash = hash_of(address);
         self.parts[part_of(hash, self.parts.len())].find(hash, |entry| entry.address() == address)
     }
 
-    /// Takes what lives at `address` out.
     #[inline]
     pub(super) fn remove(&mut self, address: AbsAddr) -> Option<T> {
         let hash = hash_of(address);
@@ -74,7 +72,7 @@ impl<T: Addressed> Table<T> {
     }
 
     #[cold]
-    fn cut(&mut self) {
+    fn split(&mut self) {
         let mut parts: Vec<_> = (0..PARTS).map(|_| HashTable::with_capacity(2 * LARGE / PARTS)).collect();
         for entry in self.iter() {
             let hash = hash_of(entry.address());
@@ -84,9 +82,9 @@ impl<T: Addressed> Table<T> {
     }
 }
 
-/// A folded multiplication: every bit of the address reaches every bit of the hash. A plain product would not do, since
-/// its low bits, which choose the bucket, depend on the address' low bits only, and those are often all alike. The
-/// factor must not be that of the kernel's choice of ring, or one shard's blocks would all hash alike.
+/// Folded multiplication: each bit of the address affects each bit of the hash. The low bits of a plain product, which select
+/// the bucket, depend only on the low bits of the address, which are often equal. The factor must differ from that of
+/// `ring_of`, or the hashes of one shard's blocks would be similar.
 #[inline]
 fn hash_of(address: AbsAddr) -> u64 {
     const FACTOR: u64 = 0xD6E8_FEB8_6659_FD93;
@@ -94,8 +92,8 @@ fn hash_of(address: AbsAddr) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// The part that holds `hash`, from bits that hashbrown does not use: it takes the lowest for the bucket and the seven
-/// highest for the tag.
+/// Returns the part for `hash`. It uses bits that hashbrown does not: that takes the lowest for the bucket and the highest
+/// seven for the tag.
 #[inline]
 fn part_of(hash: u64, parts: usize) -> usize {
     (hash >> 40) as usize & (parts - 1)
@@ -112,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn a_table_keeps_everything_when_it_is_cut_into_parts() {
-        let mut table = Table::<AbsAddr>::default();
+    fn a_table_keeps_all_entries_when_it_is_split() {
+        let mut table = AddressTable::<AbsAddr>::default();
         let addresses: Vec<u64> = (1..=2 * LARGE as u64).map(|n| n << 16).collect();
         for &address in &addresses {
-            let Place::Unknown(entry) = table.place(AbsAddr(address)) else { panic!("{address:#x} is there already") };
+            let Slot::Vacant(entry) = table.slot(AbsAddr(address)) else { panic!("{address:#x} is present") };
             entry.insert(AbsAddr(address));
         }
         assert_eq!(table.parts.len(), PARTS);
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_any_stride_spread_evenly_over_the_parts() {
+    fn addresses_of_any_stride_spread_over_the_parts() {
         for shift in [4, 5, 8, 12, 16, 21, 26] {
             let mut counts = vec![0u32; PARTS];
             for n in 0..64 * PARTS as u64 {

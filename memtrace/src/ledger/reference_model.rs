@@ -1,6 +1,7 @@
-//! The ledger against books kept in the plainest way that does the same.
+//! Comparison of the ledger with a simple reference model.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -9,16 +10,16 @@ use super::*;
 use crate::model::{AbsAddr, AllocatorId, Bytes, StackEnd, StackUsage, Tid, Usage};
 
 #[derive(Clone, Copy)]
-struct NaiveBlock {
+struct ReferenceBlock {
     size: u64,
     key: StackKey,
     tick: u32,
 }
 
 #[derive(Default)]
-struct NaiveImage {
-    live: BTreeMap<AbsAddr, NaiveBlock>,
-    parked: BTreeMap<Tid, (AbsAddr, Option<NaiveBlock>)>,
+struct ReferenceImage {
+    live: BTreeMap<AbsAddr, ReferenceBlock>,
+    tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>)>,
     alloc: BTreeMap<StackKey, Amount>,
     free: BTreeMap<StackKey, Amount>,
     unmatched: u64,
@@ -26,17 +27,17 @@ struct NaiveImage {
     at_peak: BTreeMap<StackKey, u64>,
 }
 
-/// The books, each number recounted where it is asked for.
-struct Naive {
+/// Reference model, which recounts each number on demand.
+struct ReferenceModel {
     settings: Settings,
     ordinals: BTreeMap<Pid, u32>,
-    running: BTreeMap<Pid, NaiveImage>,
-    stacks_booked: BTreeSet<(ImageId, StackKey)>,
+    running: BTreeMap<Pid, ReferenceImage>,
+    counted_stacks: BTreeSet<(ImageId, StackKey)>,
     out: Snapshot,
 }
 
-impl NaiveImage {
-    fn live_by_stack(&self, counts: impl Fn(&NaiveBlock) -> bool) -> BTreeMap<StackKey, Amount> {
+impl ReferenceImage {
+    fn live_by_stack(&self, counts: impl Fn(&ReferenceBlock) -> bool) -> BTreeMap<StackKey, Amount> {
         let mut sums = BTreeMap::new();
         for block in self.live.values().filter(|block| counts(block)) {
             *sums.entry(block.key).or_default() += Amount::one(Bytes(block.size));
@@ -52,15 +53,15 @@ impl NaiveImage {
         }
     }
 
-    fn take_out(&mut self, address: AbsAddr) -> Option<NaiveBlock> {
+    fn remove(&mut self, address: AbsAddr) -> Option<ReferenceBlock> {
         let block = self.live.remove(&address)?;
         *self.free.entry(block.key).or_default() += Amount::one(Bytes(block.size));
         Some(block)
     }
 
     fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
-        let age_of = |block: &NaiveBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
-        let counts = |block: &NaiveBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
+        let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
+        let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
         let everything = self.live_by_stack(|_| true);
         let live = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
         let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched, ..ImageUsage::default() };
@@ -82,22 +83,22 @@ impl NaiveImage {
         usage
     }
 
-    fn happened(&self) -> bool {
+    fn has_usage(&self) -> bool {
         !self.alloc.is_empty() || self.unmatched > 0
     }
 }
 
-impl Naive {
+impl ReferenceModel {
     fn new(settings: Settings) -> Self {
-        let (ordinals, running, stacks_booked) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { settings, ordinals, running, stacks_booked, out: Snapshot::default() }
+        let (ordinals, running, counted_stacks) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { settings, ordinals, running, counted_stacks, out: Snapshot::default() }
     }
 
     fn lose(&mut self, reason: LossReason) {
         self.out.losses.add(reason, 1);
     }
 
-    fn know(&mut self, pid: Pid) -> bool {
+    fn add_process(&mut self, pid: Pid) -> bool {
         if !self.ordinals.contains_key(&pid) && self.ordinals.len() >= self.settings.processes as usize {
             self.lose(LossReason::ProcessesFull);
             return false;
@@ -107,7 +108,7 @@ impl Naive {
     }
 
     fn open(&mut self, pid: Pid) -> bool {
-        if !self.know(pid) {
+        if !self.add_process(pid) {
             return false;
         }
         let images = self.running.len() + self.out.images.len();
@@ -136,24 +137,24 @@ impl Naive {
             }
             EventKind::Free { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
-                if image.take_out(address).is_none() {
+                if image.remove(address).is_none() {
                     image.unmatched += 1;
                 }
             }
             EventKind::TentativeFree { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
-                let block = image.take_out(address);
+                let block = image.remove(address);
                 if block.is_none() {
                     image.unmatched += 1;
                 }
-                image.parked.insert(tid, (address, block));
+                image.tentative.insert(tid, (address, block));
             }
             EventKind::UndoFree { address } => {
                 if let Some(image) = self.running.get_mut(&pid)
-                    && let Some(&(parked, block)) = image.parked.get(&tid)
+                    && let Some(&(parked, block)) = image.tentative.get(&tid)
                     && parked == address
                 {
-                    image.parked.remove(&tid);
+                    image.tentative.remove(&tid);
                     match block {
                         _ if image.live.contains_key(&address) => {}
                         None => image.unmatched -= 1,
@@ -177,7 +178,7 @@ impl Naive {
             }
             EventKind::Exec => self.end(pid, ImageEnd::Exec, tick),
             EventKind::Exit => self.end(pid, ImageEnd::Exit, tick),
-            // There was no room for the image; and the books of pages, mappings and waits are apart.
+            // The budget was exceeded, or the event concerns pages, mappings or stalls.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
             | EventKind::TentativeFree { .. }
@@ -192,20 +193,20 @@ impl Naive {
             | EventKind::OomKill(_)
             | EventKind::Fork { .. } => {}
         }
-        self.running.values_mut().for_each(NaiveImage::recount_peak);
+        self.running.values_mut().for_each(ReferenceImage::recount_peak);
     }
 
     fn alloc(&mut self, pid: Pid, address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
-        if self.running.get_mut(&pid).unwrap().take_out(address).is_some() {
+        if self.running.get_mut(&pid).unwrap().remove(address).is_some() {
             self.lose(LossReason::FreeUnseen);
         } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
             self.lose(LossReason::LedgerFull);
             return;
         }
         let book = (self.id(pid), key);
-        if (key.stack.has_frames() || key.part != Partition::Whole) && !self.stacks_booked.contains(&book) {
-            if self.stacks_booked.len() < self.settings.stacks as usize {
-                self.stacks_booked.insert(book);
+        if (key.stack.has_frames() || key.part != Partition::Whole) && !self.counted_stacks.contains(&book) {
+            if self.counted_stacks.len() < self.settings.stacks as usize {
+                self.counted_stacks.insert(book);
             } else {
                 self.lose(LossReason::StacksFull);
                 key = StackKey { stack: StackId::FAILED, part: Partition::Whole };
@@ -213,15 +214,15 @@ impl Naive {
         }
         let image = self.running.get_mut(&pid).unwrap();
         *image.alloc.entry(key).or_default() += Amount::one(size);
-        image.live.insert(address, NaiveBlock { size: size.0, key, tick: tick.0 });
+        image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0 });
     }
 
     fn end(&mut self, pid: Pid, ending: ImageEnd, tick: Tick) {
-        if self.know(pid) {
+        if self.add_process(pid) {
             let id = self.id(pid);
             *self.ordinals.get_mut(&pid).unwrap() += 1;
             if let Some(image) = self.running.remove(&pid)
-                && image.happened()
+                && image.has_usage()
             {
                 self.out.images.insert(id, image.usage(Some(ending), tick, &self.settings));
             }
@@ -230,7 +231,7 @@ impl Naive {
 
     fn snapshot(&self, now: Tick) -> Snapshot {
         let mut snapshot = self.out.clone();
-        for (&pid, image) in self.running.iter().filter(|(_, image)| image.happened()) {
+        for (&pid, image) in self.running.iter().filter(|(_, image)| image.has_usage()) {
             snapshot.images.insert(self.id(pid), image.usage(None, now, &self.settings));
         }
         snapshot
@@ -276,12 +277,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_ledger_keeps_the_same_books_as_the_naive_model(
+    fn the_ledger_equals_the_reference_model(
         settings in any_settings(),
         events in prop::collection::vec(any_event(), 0..120),
         now in 0..60u32,
     ) {
-        let (mut ledger, mut naive) = (Ledger::new(settings), Naive::new(settings));
+        let (mut ledger, mut naive) = (Ledger::new(settings), ReferenceModel::new(settings));
         for event in &events {
             ledger.apply(event.clone());
             naive.apply(event);
@@ -294,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_allocated_is_what_was_freed_is_live_or_was_discarded(
+    fn allocated_is_freed_plus_live_plus_discarded(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
         let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, parts: PartitionBy::Whole };
