@@ -50,7 +50,7 @@ fn merge(criterion: &mut Criterion) {
         let merged = |shards: Vec<Snapshot>| {
             let mut all = Snapshot::default();
             shards.into_iter().for_each(|shard| all.merge(shard));
-            pipeline::settle(&mut all);
+            pipeline::count_missing_frames(&mut all);
             all
         };
         bencher.iter_batched(|| shards.clone(), |shards| black_box(merged(shards)), BatchSize::LargeInput);

@@ -1,6 +1,6 @@
-//! From the events of each ring to one snapshot: a thread, a source and a ledger for each shard, and no lock between
-//! them.
+//! Conversion of the rings' events to one snapshot. Each shard has a thread, a source and a ledger; shards share no lock.
 
+mod progress;
 mod shard;
 mod source;
 #[cfg(test)]
@@ -13,11 +13,13 @@ use std::thread::{self, JoinHandle};
 
 use crate::ledger::Settings;
 use crate::model::{Bytes, EventClass, LossReason, Snapshot, Snapshots, Tick};
-use shard::{Gauge, Shard};
+use progress::ShardProgress;
+use shard::Shard;
 
+pub use progress::Progress;
 pub use source::{Drained, Source};
 
-/// All shards of a run, each on its thread. Dropping them ends the threads without a snapshot.
+/// Running shards, each on its own thread. Dropping them ends the threads without a snapshot.
 #[derive(Debug)]
 pub struct Shards {
     shards: Vec<Running>,
@@ -25,29 +27,18 @@ pub struct Shards {
 
 #[derive(Debug)]
 struct Running {
-    gauge: Arc<Gauge>,
-    /// Says when to finish; its loss says to end.
+    progress: Arc<ShardProgress>,
+    /// Sends the time of the snapshot. Dropping it ends the shard without one.
     finish: Sender<Tick>,
     thread: JoinHandle<Option<Snapshots>>,
 }
 
-/// How far a run is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Events booked.
-    pub events: u64,
-    /// Live bytes, of whatever age.
-    pub live: Bytes,
-    /// Losses that the ledgers counted, all reasons together.
-    pub lost: u64,
-}
-
-/// What a run has come to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Books {
-    /// The books of all shards, merged.
+pub struct RunTotals {
+    /// Merged snapshots of all shards.
     pub snapshots: Snapshots,
-    /// Events booked in all.
+    /// Number of applied events.
     pub events: u64,
     /// Messages of the shards that panicked: their totals are missing.
     pub failures: Vec<String>,
@@ -56,24 +47,23 @@ pub struct Books {
 /// Error at the start of the shards.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system gave no thread.
+    /// A thread could not be created.
     #[error("cannot start the thread of shard {shard}: {source}")]
     Start {
-        /// The shard's number.
+        /// Number of the shard.
         shard: usize,
-        /// What the system said.
+        /// Error of the call.
         source: std::io::Error,
     },
 }
 
 impl Shards {
-    /// Starts a shard for each source; there are to be books of `classes`. `settings` are those of the whole run: the live blocks that it may hold are
-    /// divided among the shards, and a peak is kept only where there is one shard, since the peaks of parts don't add
-    /// up.
+    /// Starts a shard with ledgers of `classes` for each source. `settings` apply to the whole run: the limit of live blocks
+    /// is divided among the shards, and a peak is kept only with a single shard, since the peaks of shards cannot be added.
     ///
     /// # Errors
     ///
-    /// [`Error::Start`]; the shards already started then end.
+    /// [`Error::Start`]; shards that have already started end.
     pub fn start<S: Source + 'static>(
         sources: Vec<S>,
         settings: Settings,
@@ -88,22 +78,22 @@ impl Shards {
         let classes: Arc<[EventClass]> = classes.into();
         let start = |(number, source)| {
             let (finish, commands) = mpsc::channel();
-            let gauge = Arc::new(Gauge::default());
-            let shard = Shard::new(source, settings, Arc::clone(&classes), Arc::clone(&gauge));
+            let progress = Arc::new(ShardProgress::default());
+            let shard = Shard::new(source, settings, Arc::clone(&classes), Arc::clone(&progress));
             let thread = thread::Builder::new()
                 .name(format!("memtrace-shard-{number}"))
                 .spawn(move || shard.run(&commands))
                 .map_err(|source| Error::Start { shard: number, source })?;
-            Ok(Running { gauge, finish, thread })
+            Ok(Running { progress, finish, thread })
         };
         Ok(Self { shards: sources.into_iter().enumerate().map(start).collect::<Result<_, _>>()? })
     }
 
-    /// How far the shards are, a moment ago.
+    /// Returns the recent progress of all shards.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.shards.iter().fold(Progress::default(), |sum, shard| {
-            let one = shard.gauge.read();
+            let one = shard.progress.read();
             Progress {
                 events: sum.events + one.events,
                 live: Bytes(sum.live.0.wrapping_add(one.live.0)),
@@ -112,18 +102,18 @@ impl Shards {
         })
     }
 
-    /// Books what the sources still hold, and gives the books of all shards at the moment `now`. Whoever fills the
-    /// sources must have stopped: a shard finishes when its source is empty.
+    /// Applies the remaining events of the sources and returns the merged totals at the time `now`. The sources must no longer
+    /// be filled: a shard finishes when its source is empty.
     #[must_use]
-    pub fn finish(self, now: Tick) -> Books {
+    pub fn finish(self, now: Tick) -> RunTotals {
         for shard in &self.shards {
-            // A shard that panicked listens no more; joining it says so.
+            // Sending fails if the shard panicked, which the join below reports.
             let _ = shard.finish.send(now);
         }
-        // A gauge is read when its thread has been joined: only then has it told everything.
+        // The number of events is final once the thread is joined.
         let ended: Vec<_> =
-            self.shards.into_iter().map(|shard| (shard.thread.join(), shard.gauge.read().events)).collect();
-        let mut all = Books { snapshots: Snapshots::default(), events: 0, failures: Vec::new() };
+            self.shards.into_iter().map(|shard| (shard.thread.join(), shard.progress.read().events)).collect();
+        let mut all = RunTotals { snapshots: Snapshots::default(), events: 0, failures: Vec::new() };
         for (shard, (result, events)) in ended.into_iter().enumerate() {
             match result {
                 Ok(snapshots) => all.snapshots.merge(snapshots.unwrap_or_default()),
@@ -131,14 +121,14 @@ impl Shards {
             }
             all.events += events;
         }
-        all.snapshots.0.values_mut().for_each(settle);
+        all.snapshots.0.values_mut().for_each(count_missing_frames);
         all
     }
 }
 
-/// Counts [`LossReason::StackFramesLost`], once for a snapshot whose shards are all merged: before, the frames of a
-/// stack may still be in another shard.
-pub fn settle(snapshot: &mut Snapshot) {
+/// Counts [`LossReason::StackFramesLost`]. The snapshot must contain all shards: the frames of a stack may be in another
+/// shard than its events.
+pub fn count_missing_frames(snapshot: &mut Snapshot) {
     let lost = snapshot
         .images
         .values()
@@ -149,7 +139,7 @@ pub fn settle(snapshot: &mut Snapshot) {
     snapshot.losses.add(LossReason::StackFramesLost, lost);
 }
 
-/// What a panic said: `panic!` carries a `&str` or a `String`.
+/// Returns the message of a panic, which is a `&str` or a `String`.
 fn message_of(panic: &(dyn Any + Send)) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => String::from(*text),

@@ -1,63 +1,37 @@
-//! One shard: it owns a source and a ledger, and moves events from the one to the other.
+//! Shard: applies the events of one source to one ledger.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use super::{Drained, Progress, Source};
+use super::progress::ShardProgress;
+use super::source::{Drained, Source};
 use crate::ledger::{Ledger, Settings};
-use crate::model::{Bytes, EventClass, LossReason, Snapshots, Tick};
+use crate::model::{EventClass, LossReason, Snapshots, Tick};
 
-/// How many records are drained before commands are looked at and the gauge is set: a few milliseconds of work.
+/// Records drained between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
 
-/// The pauses between polls of a source that is not full. A source wakes its shard early when much has arrived, so
-/// pauses only batch what is little. The longest is what finishing may have to wait for.
+/// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so pauses only batch
+/// small numbers of records. Finishing may have to wait for the longest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a shard tells while it runs.
-#[derive(Debug, Default)]
-pub(super) struct Gauge {
-    events: AtomicU64,
-    live: AtomicU64,
-    lost: AtomicU64,
-}
-
-impl Gauge {
-    /// The numbers are told one by one, each right on its own: progress needs no more.
-    pub(super) fn read(&self) -> Progress {
-        Progress {
-            events: self.events.load(Ordering::Relaxed),
-            live: Bytes(self.live.load(Ordering::Relaxed)),
-            lost: self.lost.load(Ordering::Relaxed),
-        }
-    }
-
-    fn set(&self, ledger: &Ledger) {
-        self.events.store(ledger.events(), Ordering::Relaxed);
-        self.live.store(ledger.live().bytes.0, Ordering::Relaxed);
-        self.lost.store(ledger.losses().total(), Ordering::Relaxed);
-    }
-}
-
-/// One shard.
 pub(super) struct Shard<S> {
     source: S,
     ledger: Ledger,
-    gauge: Arc<Gauge>,
-    /// Of these there are books.
+    progress: Arc<ShardProgress>,
+    /// Event classes with a snapshot.
     classes: Arc<[EventClass]>,
 }
 
 impl<S: Source> Shard<S> {
-    pub(super) fn new(source: S, settings: Settings, classes: Arc<[EventClass]>, gauge: Arc<Gauge>) -> Self {
-        Self { source, ledger: Ledger::new(settings), gauge, classes }
+    pub(super) fn new(source: S, settings: Settings, classes: Arc<[EventClass]>, progress: Arc<ShardProgress>) -> Self {
+        Self { source, ledger: Ledger::new(settings), progress, classes }
     }
 
-    /// Moves events until a command says to finish; `None` when nobody can say so any more.
+    /// Applies events until a command asks for the snapshot; `None` if the sender of commands is dropped.
     pub(super) fn run(mut self, commands: &Receiver<Tick>) -> Option<Snapshots> {
         self.source.begin();
         let mut pause = SHORTEST_PAUSE;
@@ -89,12 +63,12 @@ impl<S: Source> Shard<S> {
     fn drain(&mut self) -> Drained {
         let drained = self.source.drain(DRAIN_LIMIT, |event| self.ledger.apply(event));
         self.ledger.add_loss(LossReason::BadRecord, drained.bad);
-        self.gauge.set(&self.ledger);
+        self.progress.update(&self.ledger);
         drained
     }
 }
 
-/// A pause after which about as much as is worth a wake-up has arrived: longer while little comes, shorter while much.
+/// Returns the next pause: longer after few records, shorter after many.
 fn next_pause(pause: Duration, records: usize) -> Duration {
     let next = match records {
         0..64 => pause * 2,
@@ -109,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_while_little_comes_and_shrink_while_much_does() {
+    fn pauses_adapt_to_the_number_of_records() {
         let mut pause = SHORTEST_PAUSE;
         for _ in 0..10 {
             pause = next_pause(pause, 3);

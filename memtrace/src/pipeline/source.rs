@@ -1,27 +1,27 @@
-//! Where a shard's events come from.
+//! Source of a shard's events.
 
 use std::time::Duration;
 
 use crate::model::Event;
 
-/// Where a shard's events come from: a ring of the kernel, or a test.
+/// Source of a shard's events: a BPF ring buffer, or a test.
 pub trait Source: Send {
-    /// Called once, first, on the thread that will drain it.
+    /// Called once before anything else, on the thread that drains the source.
     fn begin(&mut self) {}
 
-    /// Hands over what has arrived, oldest first, and returns when there is no more, or after `limit` records or a few
-    /// more. Never waits.
+    /// Passes the available events to `sink`, oldest first. Returns when the source is empty or after about `limit` records,
+    /// without waiting.
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained;
 
-    /// Waits until so much has arrived that it should be drained soon, but never longer than `timeout`.
+    /// Waits until the source should be drained soon, at most for `timeout`.
     fn wait(&mut self, timeout: Duration);
 }
 
-/// What one [`Source::drain`] took.
+/// Result of one [`Source::drain`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Records taken, good and bad; 0 says that the source is empty.
+    /// Number of records, including invalid ones; 0 if the source is empty.
     pub records: usize,
-    /// How many of them could not be understood.
+    /// Number of invalid records.
     pub bad: u64,
 }

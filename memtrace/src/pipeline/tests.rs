@@ -21,10 +21,10 @@ const SETTINGS: Settings = Settings {
 };
 const NOW: Tick = Tick(500);
 
-/// A source that holds all its events from the start.
-struct Ready(VecDeque<Event>);
+/// Source that holds all its events from the start.
+struct FixedSource(VecDeque<Event>);
 
-impl Source for Ready {
+impl Source for FixedSource {
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained {
         let records = self.0.len().min(limit);
         self.0.drain(..records).for_each(sink);
@@ -36,16 +36,16 @@ impl Source for Ready {
     }
 }
 
-/// What a channel gives a shard: a record that can be understood, or one that can't.
+/// Record of a [`ChannelSource`]; `None` is an invalid one.
 type Record = Option<Event>;
 
-/// A source that is filled while its shard runs. It tells the name of the thread that drains it.
-struct Fed {
+/// Source that is filled while its shard runs. It reports the name of the thread that drains it.
+struct ChannelSource {
     records: Receiver<Record>,
     name: Sender<String>,
 }
 
-impl Source for Fed {
+impl Source for ChannelSource {
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, mut sink: F) -> Drained {
         let _ = self.name.send(thread::current().name().unwrap_or_default().to_owned());
         let mut drained = Drained::default();
@@ -84,13 +84,12 @@ fn alloc(address: u64, size: u64) -> Event {
     Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind }
 }
 
-/// Books `events` with as many shards as asked for, split as the kernel splits them; the books of blocks.
 fn run(events: &[Event], shards: u32, settings: Settings) -> Snapshot {
     finish(events, shards, settings).snapshots.0.remove(&EventClass::Heap).unwrap()
 }
 
-/// As [`run`], and how many events that were.
-fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
+/// Same as [`run`], with all event classes.
+fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
     let mut rings = vec![VecDeque::new(); shards as usize];
     for event in events {
         match event.kind {
@@ -119,23 +118,23 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> Books {
             }
         }
     }
-    let sources = rings.into_iter().map(Ready).collect();
+    let sources = rings.into_iter().map(FixedSource).collect();
     Shards::start(sources, settings, EventClass::ALL).unwrap().finish(NOW)
 }
 
-/// One step of a thread: which of two processes, which of three threads, which address, and what.
-type Step = (u32, u32, u64, What);
+/// Step of a thread: one of two processes, one of three threads, an address, and an action.
+type Step = (u32, u32, u64, Action);
 
 #[derive(Clone, Debug)]
-enum What {
+enum Action {
     Alloc {
         size: u64,
         stack: u64,
     },
     Free,
-    Park,
-    /// Takes back what the thread parked last, wherever that is.
-    Restore,
+    TentativeFree,
+    /// Undoes the last tentative free of the thread.
+    UndoFree,
     Stack(u64),
     Touch {
         touch: Touch,
@@ -153,7 +152,7 @@ enum What {
     },
     TentativeUnmap(u64),
     UndoUnmap,
-    /// Moves what the thread is about to, to another address.
+    /// Moves a mapping to another address.
     Move {
         pages: u64,
         to: u64,
@@ -165,51 +164,51 @@ enum What {
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let what = prop_oneof![
-        8 => (0..100u64, 0..8u64).prop_map(|(size, stack)| What::Alloc { size, stack }),
-        6 => Just(What::Free),
-        5 => Just(What::Park),
-        5 => Just(What::Restore),
-        2 => (2..8u64).prop_map(What::Stack),
+    let action = prop_oneof![
+        8 => (0..100u64, 0..8u64).prop_map(|(size, stack)| Action::Alloc { size, stack }),
+        6 => Just(Action::Free),
+        5 => Just(Action::TentativeFree),
+        5 => Just(Action::UndoFree),
+        2 => (2..8u64).prop_map(Action::Stack),
         6 => (any::<bool>(), any::<bool>(), 0..8u64)
-            .prop_map(|(present, write, stack)| What::Touch { touch: Touch { present, write }, stack }),
-        2 => Just(What::Wait),
-        3 => (prop::sample::select(ReclaimKind::ALL), 0..8u64).prop_map(|(work, stack)| What::Stall { work, stack }),
-        1 => Just(What::OomKill),
-        4 => (1..9u64, 0..8u64).prop_map(|(pages, stack)| What::Map { pages, stack }),
-        3 => (1..9u64).prop_map(What::TentativeUnmap),
-        1 => Just(What::UndoUnmap),
-        2 => (1..9u64, 1..12u64, any::<bool>()).prop_map(|(pages, to, keeps)| What::Move { pages, to, keeps }),
-        1 => Just(What::Fork),
-        1 => Just(What::Exec),
-        1 => Just(What::Exit),
+            .prop_map(|(present, write, stack)| Action::Touch { touch: Touch { present, write }, stack }),
+        2 => Just(Action::Wait),
+        3 => (prop::sample::select(ReclaimKind::ALL), 0..8u64).prop_map(|(work, stack)| Action::Stall { work, stack }),
+        1 => Just(Action::OomKill),
+        4 => (1..9u64, 0..8u64).prop_map(|(pages, stack)| Action::Map { pages, stack }),
+        3 => (1..9u64).prop_map(Action::TentativeUnmap),
+        1 => Just(Action::UndoUnmap),
+        2 => (1..9u64, 1..12u64, any::<bool>()).prop_map(|(pages, to, keeps)| Action::Move { pages, to, keeps }),
+        1 => Just(Action::Fork),
+        1 => Just(Action::Exec),
+        1 => Just(Action::Exit),
     ];
-    (1..3u32, 0..3u32, 1..12u64, what)
+    (1..3u32, 0..3u32, 1..12u64, action)
 }
 
-/// The events of threads that take such steps. Anything goes, but that a restore is of what its thread parked last: no
-/// thread can have two reallocs that may still fail.
+/// Returns the events of these steps. The only constraint is that an undo refers to the thread's last tentative free: a
+/// thread cannot have two pending reallocs.
 fn events_of(steps: Vec<Step>) -> Vec<Event> {
     let mut events = Vec::new();
-    let mut parked = BTreeMap::new();
-    for (tick, (pid, thread, nth, what)) in steps.into_iter().enumerate() {
+    let mut pending = BTreeMap::new();
+    for (tick, (pid, thread, nth, action)) in steps.into_iter().enumerate() {
         let (tid, address) = (Tid(10 * pid + thread), AbsAddr(0x7000_0000 + nth * 48));
-        // Pages side by side, in several groups.
+        // Adjacent pages, in several groups.
         let page = AbsAddr(0x7000_0000 + nth * 5 * PAGE.0);
-        let kind = match what {
-            What::Alloc { size, stack } => {
+        let kind = match action {
+            Action::Alloc { size, stack } => {
                 EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack), allocator: AllocatorId::UNKNOWN }
             }
-            What::Free => EventKind::Free { address },
-            What::Park => {
-                parked.insert(tid, address);
+            Action::Free => EventKind::Free { address },
+            Action::TentativeFree => {
+                pending.insert(tid, address);
                 EventKind::TentativeFree { address }
             }
-            What::Restore => match parked.get(&tid) {
+            Action::UndoFree => match pending.get(&tid) {
                 Some(&address) => EventKind::UndoFree { address },
                 None => continue,
             },
-            What::Stack(id) => {
+            Action::Stack(id) => {
                 let stack = Box::new(Stack {
                     frames: [AbsAddr(id)].into(),
                     end: StackEnd::Complete,
@@ -217,9 +216,9 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 });
                 EventKind::Stack { id: StackId(id), stack }
             }
-            What::Touch { touch, stack } => EventKind::Fault { page, touch, stack: StackId(stack) },
-            What::Wait => EventKind::MajorFault { page },
-            What::Stall { work, stack } => EventKind::Stall(Box::new(Stall {
+            Action::Touch { touch, stack } => EventKind::Fault { page, touch, stack: StackId(stack) },
+            Action::Wait => EventKind::MajorFault { page },
+            Action::Stall { work, stack } => EventKind::Stall(Box::new(Stall {
                 work,
                 order: Order::of(nth as u32 % 12),
                 group: CgroupId::of(nth % 3),
@@ -229,19 +228,19 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 scanned: 32,
                 reclaimed: nth,
             })),
-            What::OomKill => EventKind::OomKill(Box::new(OutOfMemory {
+            Action::OomKill => EventKind::OomKill(Box::new(OutOfMemory {
                 comm: String::from("victim"),
                 by: Pid(3 - pid),
                 by_comm: String::from("eater"),
                 group: CgroupId::of(nth % 3),
                 full: None,
             })),
-            What::Map { pages, stack } => {
+            Action::Map { pages, stack } => {
                 EventKind::Map { begin: page, size: Bytes(pages * PAGE.0), stack: StackId(stack) }
             }
-            What::TentativeUnmap(pages) => EventKind::TentativeUnmap { begin: page, size: Bytes(pages * PAGE.0) },
-            What::UndoUnmap => EventKind::UndoUnmap,
-            What::Move { pages, to, keeps } => EventKind::Move {
+            Action::TentativeUnmap(pages) => EventKind::TentativeUnmap { begin: page, size: Bytes(pages * PAGE.0) },
+            Action::UndoUnmap => EventKind::UndoUnmap,
+            Action::Move { pages, to, keeps } => EventKind::Move {
                 old: page,
                 old_size: Bytes(3 * PAGE.0),
                 begin: AbsAddr(0x7100_0000 + to * 5 * PAGE.0),
@@ -249,9 +248,9 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 keeps,
                 stack: StackId(3),
             },
-            What::Fork => EventKind::Fork { child: Pid(3 - pid) },
-            What::Exec => EventKind::Exec,
-            What::Exit => EventKind::Exit,
+            Action::Fork => EventKind::Fork { child: Pid(3 - pid) },
+            Action::Exec => EventKind::Exec,
+            Action::Exit => EventKind::Exit,
         };
         events.push(Event { pid: Pid(pid), tid, tick: Tick(tick as u32), kind });
     }
@@ -262,7 +261,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn the_same_events_give_the_same_snapshot_for_any_number_of_shards(
+    fn snapshots_are_equal_for_any_number_of_shards(
         steps in prop::collection::vec(any_step(), 0..300),
         older in prop::option::of((0..300u32).prop_map(|ticks| Tick(ticks).since_start())),
     ) {
@@ -276,11 +275,11 @@ proptest! {
 }
 
 #[test]
-fn finishing_books_everything_that_the_sources_still_hold() {
+fn finishing_applies_all_remaining_events() {
     let events: Vec<_> = (1..=100_000).map(|n| alloc(n * 16, 1)).collect();
-    let books = finish(&events, 2, SETTINGS);
-    assert_eq!(books.events, 100_000);
-    let live = books.snapshots.0[&EventClass::Heap].total().live;
+    let totals = finish(&events, 2, SETTINGS);
+    assert_eq!(totals.events, 100_000);
+    let live = totals.snapshots.0[&EventClass::Heap].total().live;
     assert_eq!((live.bytes, live.count), (Bytes(100_000), 100_000));
 }
 
@@ -293,7 +292,7 @@ fn a_peak_is_kept_by_a_single_shard_only() {
 }
 
 #[test]
-fn the_shards_share_the_bound_on_live_blocks() {
+fn the_limit_of_live_blocks_is_divided_among_shards() {
     let events: Vec<_> = (1..=1000).map(|n| alloc(n * 16, 1)).collect();
     let snapshot = run(&events, 4, Settings { blocks: 100, ..SETTINGS });
     assert_eq!(snapshot.total().live.count, 100);
@@ -301,7 +300,7 @@ fn the_shards_share_the_bound_on_live_blocks() {
 }
 
 #[test]
-fn frames_that_reached_no_shard_are_lost_for_every_allocation() {
+fn missing_frames_are_counted_for_each_allocation() {
     let stack = Box::new(Stack { frames: [AbsAddr(1)].into(), end: StackEnd::Complete, taken: Duration::ZERO });
     let frames = Event { kind: EventKind::Stack { id: StackId(7), stack }, ..alloc(16, 1) };
     let other =
@@ -314,16 +313,16 @@ fn frames_that_reached_no_shard_are_lost_for_every_allocation() {
     };
     let event = |kind| Event { kind, ..alloc(16, 1) };
     let events = [alloc(16, 1), alloc(32, 1), frames, event(other.clone()), event(other), event(none)];
-    // The frames of stack 7 go to a shard of three that needs them in none of its own books.
+    // Of three shards, the one that receives the frames of stack 7 has none of its events.
     assert_eq!(run(&events, 3, SETTINGS).losses.get(LossReason::StackFramesLost), 2);
 }
 
 #[test]
-fn progress_is_told_while_the_shards_run_and_each_runs_on_a_thread_of_its_name() {
+fn running_shards_report_progress_on_named_threads() {
     let (feeds, (sources, names)): (Vec<_>, (Vec<_>, Vec<_>)) = (0..2)
         .map(|_| {
             let ((feed, records), (name, names)) = (channel(), channel());
-            (feed, (Fed { records, name }, names))
+            (feed, (ChannelSource { records, name }, names))
         })
         .unzip();
     let shards = Shards::start(sources, SETTINGS, EventClass::ALL).unwrap();
@@ -339,7 +338,7 @@ fn progress_is_told_while_the_shards_run_and_each_runs_on_a_thread_of_its_name()
         assert!(Instant::now() < deadline, "{:?}", shards.progress());
         thread::yield_now();
     }
-    let Books { mut snapshots, events, .. } = shards.finish(NOW);
+    let RunTotals { mut snapshots, events, .. } = shards.finish(NOW);
     let snapshot = snapshots.0.remove(&EventClass::Heap).unwrap();
     assert_eq!(events, 2);
     assert_eq!(snapshot.losses.get(LossReason::BadRecord), 1);
@@ -348,14 +347,14 @@ fn progress_is_told_while_the_shards_run_and_each_runs_on_a_thread_of_its_name()
 
 #[test]
 fn shard_that_panics_is_a_failure() {
-    let books = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL).unwrap().finish(NOW);
-    assert_eq!(books.failures, ["shard 0 panicked: the ring is on fire"]);
+    let totals = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL).unwrap().finish(NOW);
+    assert_eq!(totals.failures, ["shard 0 panicked: the ring is on fire"]);
 }
 
 #[test]
-fn shards_that_are_dropped_end() {
+fn dropped_shards_end() {
     let ((feed, records), (name, names)) = (channel(), channel());
-    drop(Shards::start(vec![Fed { records, name }], SETTINGS, EventClass::ALL).unwrap());
+    drop(Shards::start(vec![ChannelSource { records, name }], SETTINGS, EventClass::ALL).unwrap());
     // The channel closes when the thread has dropped its source.
     names.iter().for_each(drop);
     assert!(feed.send(None).is_err());

@@ -12,7 +12,7 @@ use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick};
-use crate::pipeline::{Books, Shards};
+use crate::pipeline::{RunTotals, Shards};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::{Observer, Progress};
@@ -232,7 +232,7 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let Books { snapshots, events, failures } = self.shards.finish(now);
+        let RunTotals { snapshots, events, failures } = self.shards.finish(now);
         for failure in failures {
             log::warn!("{failure}; its events are missing from the report");
             self.complete = false;
