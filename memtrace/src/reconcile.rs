@@ -1,4 +1,4 @@
 //! Comparison of traced totals with kernel counters and page tables, after a run.
 
-pub(crate) mod counts;
-pub(crate) mod residence;
+pub(crate) mod residency;
+pub(crate) mod rusage;

@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 
 use crate::model::{EventClass, GroupBy, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick};
 use crate::procfs;
-use crate::reconcile::counts;
-use crate::reconcile::counts::Known;
-use crate::reconcile::residence;
-use crate::reconcile::residence::Pages;
+use crate::reconcile::rusage;
+use crate::reconcile::rusage::Known;
+use crate::reconcile::residency;
+use crate::reconcile::residency::Pages;
 use crate::session::config::Config;
 use crate::session::track::ProcessTracker;
 
@@ -71,12 +71,12 @@ impl PageReader {
                 now: &now,
                 is_traced: &is_traced,
             };
-            counts::settle(snapshot, &known);
+            rusage::settle(snapshot, &known);
             self.reconcile_pages(snapshot, &mut resident);
         }
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
             for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
-                residence::note_resident(usage, read_once(id.pid, &mut resident));
+                residency::note_resident(usage, read_once(id.pid, &mut resident));
             }
         }
     }
@@ -89,7 +89,7 @@ impl PageReader {
             let before = if id.ordinal == 0 { self.first(id.pid, &parents) } else { &[] };
             let one_in = self.one_in.get();
             let pages = now.map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
-            residence::settle(usage, pages, one_in);
+            residency::settle(usage, pages, one_in);
         }
     }
 }
