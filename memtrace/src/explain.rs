@@ -30,11 +30,13 @@ use crate::procfs::{cgroup_memory, counted, machine_pressure, tmpfs::Tmpfs};
 /// How often mappings are read while the RSS is another one each time.
 const ATTEMPTS: u32 = 5;
 
-/// Reads where the memory of `process` is, of which `survey` says which allocators it has, and `objects` what it has mapped.
+/// Reads where the memory of `process` is, of which `survey` says which allocators it has, and `objects` what it has
+/// mapped.
 ///
 /// # Errors
 ///
-/// Where the process has ended, or may not be looked at. Where only its memory may not be read, that is said in the result.
+/// Where the process has ended, or may not be looked at. Where only its memory may not be read, that is said in the
+/// result.
 pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, ProcessError> {
     let pid = process.pid;
     let peek = Peek::open(pid);

@@ -94,8 +94,8 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] where the child
-    /// could not change its identity; [`LaunchError::Exited`] where somebody ended it at the barrier. The child has been
+    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] where the child could not
+    /// change its identity; [`LaunchError::Exited`] where somebody ended it at the barrier. The child has been
     /// collected then.
     pub(crate) fn release(self) -> Result<Child, LaunchError> {
         let Self { command, mut child, mut barrier, failures } = self;

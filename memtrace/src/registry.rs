@@ -1,8 +1,8 @@
-//! Who was seen running what, mapped where. Pure: it is told by [`ProcessEvent`]s.
+//! Registry of process images and their mappings over time, built from [`ProcessEvent`]s. Pure.
 //!
-//! Images are kept after their process has ended, since stacks of theirs are given names only when a report is written.
-//! Nothing unmaps: the kernel does not tell of it, and a stack may have been taken while the code was still there. For the
-//! same reason what a mapping replaces is kept, with the time until which it held.
+//! Images stay after their process has exited, because stacks are symbolized when the report is written. Mappings are
+//! never removed: the kernel does not report munmap(2), and a stack may have been recorded while the code was mapped.
+//! For the same reason a replaced mapping stays, with the time of its replacement.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,20 +14,20 @@ use crate::model::{
     ProcessImage, Tick, Tid, User,
 };
 
-/// The most images that a registry holds by default.
+/// Default limit of images.
 pub(crate) const MAX_IMAGES: usize = 131_072;
 
-/// The most mappings that a registry holds by default, all images and replaced ones together: some 80 MB.
+/// Default limit of the mappings of all images, including replaced ones: some 80 MB.
 pub(crate) const MAX_MAPPINGS: usize = 1_048_576;
 
-/// The most names of threads that a registry holds, all images together: some 8 MB. Beyond, a thread has its number alone.
+/// Limit of the thread names of all images: some 8 MB. Further threads are shown by their tid.
 const MAX_THREAD_NAMES: usize = 131_072;
 
-/// Every image seen, and what it has mapped.
+/// Process images with their mappings.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     images: BTreeMap<ImageId, ProcessImage>,
-    /// Of every pid with an image: which one is its latest.
+    /// Latest image of each pid.
     latest: BTreeMap<Pid, Latest>,
     losses: Losses,
     max_images: usize,
@@ -49,14 +49,14 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// An empty registry with room for [`MAX_IMAGES`] and [`MAX_MAPPINGS`].
+    /// Creates an empty registry with the limits [`MAX_IMAGES`] and [`MAX_MAPPINGS`].
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::with_limits(MAX_IMAGES, MAX_MAPPINGS)
     }
 
-    /// An empty registry that holds no more than `max_images` images and `max_mappings` mappings of all images together,
-    /// replaced ones included.
+    /// Creates an empty registry of at most `max_images` images, with at most `max_mappings` mappings in total,
+    /// including replaced ones.
     #[must_use]
     pub(crate) fn with_limits(max_images: usize, max_mappings: usize) -> Self {
         Self {
@@ -70,25 +70,25 @@ impl Registry {
         }
     }
 
-    /// Takes up a notice. What there is no room for is counted as [`LossReason::MappingsLost`].
-    pub(crate) fn apply(&mut self, notice: ProcessEvent) {
-        let ProcessEvent { pid, kind } = notice;
+    /// Applies an event. An image or mapping beyond the limits is counted as [`LossReason::MappingsLost`].
+    pub(crate) fn apply(&mut self, event: ProcessEvent) {
+        let ProcessEvent { pid, kind } = event;
         match kind {
             ProcessEventKind::Seen { image, at } => {
                 let id = self.current(pid);
-                self.see(id, image, at);
+                self.record_image(id, image, at);
             }
             ProcessEventKind::Forked { parent, at } => {
                 let parents = self.latest_image(parent).cloned().unwrap_or_default();
                 let id = self.current(pid);
                 let (user, cgroup) = (parents.user.clone(), parents.cgroup.clone());
-                self.see(
+                self.record_image(
                     id,
                     ProcessImage { user: None, cgroup: None, threads: None, thread_names: BTreeMap::new(), ..parents },
                     at.since_start(),
                 );
                 self.with_image(id, |image| {
-                    // What was read of the child itself is newer.
+                    // Metadata read from the child itself are newer than the parent's.
                     image.user = image.user.take().or(user);
                     image.cgroup = image.cgroup.take().or(cgroup);
                     image.start = ImageStart::Fork(at);
@@ -120,7 +120,7 @@ impl Registry {
             }
             ProcessEventKind::Belongs { user, cgroup, threads } => {
                 let id = self.current(pid);
-                self.with_image(id, |image| belong(image, user, cgroup, threads));
+                self.with_image(id, |image| update_metadata(image, user, cgroup, threads));
             }
             ProcessEventKind::Thread { tid, name } => {
                 let id = self.current(pid);
@@ -135,24 +135,24 @@ impl Registry {
         }
     }
 
-    /// Forgets what `pid` has run, as if it had not been there: before events count, nothing of it is in the books.
+    /// Removes all images of `pid`, as long as the totals do not refer to any.
     pub(crate) fn forget(&mut self, pid: Pid) {
         self.latest.remove(&pid);
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         let ids: Vec<_> = self.images.range(all).map(|(&id, _)| id).collect();
         for id in ids {
             let image = self.images.remove(&id).unwrap_or_default();
-            self.mappings -= held(&image);
+            self.mappings -= mapping_count(&image);
         }
     }
 
-    /// Every image seen so far.
+    /// Returns all images.
     #[must_use]
     pub(crate) const fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
         &self.images
     }
 
-    /// What was lost so far: notices for which there was no room.
+    /// Returns the losses: events beyond the limits.
     #[must_use]
     pub(crate) const fn losses(&self) -> &Losses {
         &self.losses
@@ -163,7 +163,7 @@ impl Registry {
         self.images.get(&ImageId { pid, ordinal: latest.ordinal })
     }
 
-    /// The image that `pid` runs now: after an exit, a new one.
+    /// Returns the id of the image that `pid` runs now. After an exit, this is a new one.
     fn current(&self, pid: Pid) -> ImageId {
         let ordinal = match self.latest.get(&pid) {
             Some(latest) if latest.exited => latest.ordinal.saturating_add(1),
@@ -173,8 +173,8 @@ impl Registry {
         ImageId { pid, ordinal }
     }
 
-    /// The image that `pid` runs after an exec. An exec is of a process that ran something before, even if nothing was
-    /// known of it.
+    /// Returns the id of the image that `pid` runs after an exec. Its ordinal is at least 1: the process ran an image
+    /// before the exec, even if the registry has none.
     fn next(&self, pid: Pid) -> ImageId {
         let current = self.current(pid);
         ImageId { ordinal: current.ordinal.saturating_add(1), ..current }
@@ -187,7 +187,7 @@ impl Registry {
         }
     }
 
-    /// Changes an image, beginning it where it is new.
+    /// Changes an image, which is added if it is new.
     fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut ProcessImage)) {
         let room = self.images.len() < self.max_images;
         match self.images.entry(id) {
@@ -198,7 +198,7 @@ impl Registry {
             }
             Entry::Vacant(_) => {
                 self.losses.add(LossReason::MappingsLost, 1);
-                // What comes next is of the new image all the same, and must not be taken for the old one's.
+                // Further events update_metadata to the new image and must not change the old one.
                 if let Some(latest) = self.latest.get_mut(&id.pid) {
                     *latest = Latest { ordinal: id.ordinal, exited: false };
                 }
@@ -206,11 +206,11 @@ impl Registry {
         }
     }
 
-    fn see(&mut self, id: ImageId, seen: ProcessImage, at: Duration) {
+    fn record_image(&mut self, id: ImageId, seen: ProcessImage, at: Duration) {
         self.with_image(id, |image| {
             image.comm = seen.comm;
             image.exe = seen.exe;
-            belong(image, seen.user, seen.cgroup, seen.threads);
+            update_metadata(image, seen.user, seen.cgroup, seen.threads);
         });
         self.name_threads(id, seen.thread_names);
         for mapping in seen.mappings {
@@ -237,59 +237,59 @@ impl Registry {
         let room = self.max_mappings.saturating_sub(self.mappings);
         let (mut before, mut after, mut has_room) = (0, 0, true);
         self.with_image(id, |image| {
-            before = held(image);
-            has_room = place(image, mapping, at, room);
-            after = held(image);
+            before = mapping_count(image);
+            has_room = insert_mapping(image, mapping, at, room);
+            after = mapping_count(image);
         });
         self.losses.add(LossReason::MappingsLost, u64::from(!has_room));
         self.mappings = self.mappings - before + after;
     }
 }
 
-/// How many mappings an image has and had.
-const fn held(image: &ProcessImage) -> usize {
+/// Returns the number of mappings of an image, including replaced ones.
+const fn mapping_count(image: &ProcessImage) -> usize {
     image.mappings.len() + image.replaced.len()
 }
 
-/// Takes up what is known of whose a process is; what could not be read is as it was before.
-fn belong(image: &mut ProcessImage, user: Option<User>, cgroup: Option<Arc<Cgroup>>, threads: Option<u32>) {
+/// Updates the user, cgroup and thread count of an image. Values that could not be read stay as they were.
+fn update_metadata(image: &mut ProcessImage, user: Option<User>, cgroup: Option<Arc<Cgroup>>, threads: Option<u32>) {
     image.user = user.or(image.user.take());
     image.cgroup = cgroup.or(image.cgroup.take());
     image.threads = threads.or(image.threads);
 }
 
-/// Puts `new` among the mappings of `image`, which stay ordered, at `at`. What it overlaps is cut or dropped, as the kernel
-/// does, and kept as replaced where it was something else. With all that there may be `room` mappings more than there were.
+/// Inserts `new` into the ordered mappings of `image` at the time `at`. Clips or removes the mappings that it overlaps,
+/// as the kernel does, and records those of other contents as replaced. May add at most `room` mappings.
 ///
-/// Returns whether that was enough. Where it was not, `new` is left out and what it overlaps goes all the same: addresses
-/// without a name are better than with a wrong one.
-fn place(image: &mut ProcessImage, new: Mapping, at: Duration, room: usize) -> bool {
+/// Returns false if that is not enough. Then `new` is left out, but the overlapped mappings are removed all the same: a
+/// missing symbol is better than a wrong one.
+fn insert_mapping(image: &mut ProcessImage, new: Mapping, at: Duration, room: usize) -> bool {
     let mappings = &mut image.mappings;
     let first = mappings.partition_point(|old| old.end <= new.start);
-    let behind = first + mappings[first..].partition_point(|old| old.start < new.end);
-    let overlapped = &mappings[first..behind];
-    let left = overlapped.first().filter(|old| old.start < new.start).map(|old| cut(old, old.start, new.start));
-    let right = overlapped.last().filter(|old| old.end > new.end).map(|old| cut(old, new.end, old.end));
-    let others = overlapped.iter().filter(|old| !old.agrees(&new));
-    let others: Vec<_> = others.map(|old| cut(old, old.start.max(new.start), old.end.min(new.end))).collect();
-    let more = 1 + usize::from(left.is_some()) + usize::from(right.is_some()) + others.len();
+    let end = first + mappings[first..].partition_point(|old| old.start < new.end);
+    let overlapped = &mappings[first..end];
+    let left = overlapped.first().filter(|old| old.start < new.start).map(|old| clip(old, old.start, new.start));
+    let right = overlapped.last().filter(|old| old.end > new.end).map(|old| clip(old, new.end, old.end));
+    let replaced = overlapped.iter().filter(|old| !old.agrees(&new));
+    let replaced: Vec<_> = replaced.map(|old| clip(old, old.start.max(new.start), old.end.min(new.end))).collect();
+    let more = 1 + usize::from(left.is_some()) + usize::from(right.is_some()) + replaced.len();
     let has_room = more <= overlapped.len() + room;
     if has_room {
-        mappings.splice(first..behind, left.into_iter().chain([new]).chain(right));
-        others.into_iter().for_each(|old| image.replaced.add(old, at));
+        mappings.splice(first..end, left.into_iter().chain([new]).chain(right));
+        replaced.into_iter().for_each(|old| image.replaced.add(old, at));
     } else {
-        // One that is cut in two would be one more.
-        mappings.splice(first..behind, left.into_iter().chain(right).take(behind - first));
+        // A mapping that is split in two would be one more.
+        mappings.splice(first..end, left.into_iter().chain(right).take(end - first));
     }
     has_room
 }
 
-/// The part of `mapping` from `start` to `end`.
-fn cut(mapping: &Mapping, start: AbsAddr, end: AbsAddr) -> Mapping {
+/// Returns the part of `mapping` from `start` to `end`.
+fn clip(mapping: &Mapping, start: AbsAddr, end: AbsAddr) -> Mapping {
     Mapping { start, end, offset: advance(mapping.offset, mapping.start, start), object: mapping.object.clone() }
 }
 
-/// The offset in the file of address `to`, if that of `from` is `offset`. Wraps like the kernel's own arithmetic.
+/// Returns the file offset of address `to`, given that of `from`. Wraps like the kernel's arithmetic.
 const fn advance(offset: FileOffset, from: AbsAddr, to: AbsAddr) -> FileOffset {
     FileOffset(offset.0.wrapping_add(to.0.wrapping_sub(from.0)))
 }

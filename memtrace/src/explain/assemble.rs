@@ -56,7 +56,8 @@ pub(super) struct Parts {
     pub(super) pss: Bytes,
 }
 
-/// Private memory that can be read and written and has no file, joined where nothing lies between: where glibc's may be.
+/// Private memory that can be read and written and has no file, joined where nothing lies between: where glibc's may
+/// be.
 pub(super) fn regions(areas: &[Area], tmpfs: &Tmpfs) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
     for area in areas.iter().filter(|area| area.entry.readable && area.entry.writable) {

@@ -1,8 +1,9 @@
 //! Walks from block to block of glibc's malloc by the marks that it keeps before each. Pure.
 //!
-//! A chunk begins with the size of the one before it, where that is free, and its own size, whose lowest bits are flags; so
-//! each chunk says where the next one is, and whether the one before is in use (`struct malloc_chunk`, malloc/malloc.c; as
-//! it was in 2.26, so it is in 2.43). What was read while the process changed it does not fit together, and is told by that.
+//! A chunk begins with the size of the one before it, where that is free, and its own size, whose lowest bits are
+//! flags; so each chunk says where the next one is, and whether the one before is in use (`struct malloc_chunk`,
+//! malloc/malloc.c; as it was in 2.26, so it is in 2.43). What was read while the process changed it does not fit
+//! together, and is told by that.
 
 use crate::model::{AbsAddr, Bytes};
 use crate::procfs::peek::Words;
@@ -118,9 +119,9 @@ fn head(at: AbsAddr, words: &mut impl Words) -> Result<Head, Torn> {
     if head.size.is_multiple_of(ALIGNMENT) && head.flags & IS_MMAPPED == 0 { Ok(head) } else { Err(torn) }
 }
 
-/// The whole of the mapping that the chunk at `at` has for itself, by the two words that it begins with. The first says how
-/// much lies before it in the mapping, where an alignment was asked for (`_int_memalign`). The second is its size: up to
-/// 2.42 all the rest of the mapping, since then without the marks of a chunk that would follow (`mmap_size`).
+/// The whole of the mapping that the chunk at `at` has for itself, by the two words that it begins with. The first says
+/// how much lies before it in the mapping, where an alignment was asked for (`_int_memalign`). The second is its size:
+/// up to 2.42 all the rest of the mapping, since then without the marks of a chunk that would follow (`mmap_size`).
 pub(super) fn mapped(at: AbsAddr, before: u64, size: u64, page: Bytes) -> Option<(AbsAddr, Bytes)> {
     let (size, flags) = (size & !FLAGS, size & FLAGS);
     // Since 2.43 a flag may be there too.

@@ -1,7 +1,8 @@
 //! What glibc's malloc holds, by the marks in its memory: its arenas, and the blocks that have mappings of their own.
 //!
-//! The main arena is in what `brk` gives out. Other arenas are in heaps of 64 MiB that begin at a multiple of that with a
-//! `heap_info` (malloc/arena.c). A block with a mapping of its own begins it with its mark. None of that takes symbols.
+//! The main arena is in what `brk` gives out. Other arenas are in heaps of 64 MiB that begin at a multiple of that with
+//! a `heap_info` (malloc/arena.c). A block with a mapping of its own begins it with its mark. None of that takes
+//! symbols.
 
 mod arena;
 mod mapped;

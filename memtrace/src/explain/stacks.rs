@@ -1,7 +1,8 @@
 //! Which memory is a thread's stack.
 //!
-//! The kernel marks only the main thread's. Another's is where its stack pointer is; while it runs, the kernel does not say
-//! where that is. But glibc and musl put what they know of a thread at the top of its stack, beginning with its own address.
+//! The kernel marks only the main thread's. Another's is where its stack pointer is; while it runs, the kernel does not
+//! say where that is. But glibc and musl put what they know of a thread at the top of its stack, beginning with its own
+//! address.
 
 use std::fs;
 
@@ -19,8 +20,8 @@ pub(super) struct Threads {
 
 /// So far below a stack's top what the C library knows of its thread may begin: `struct pthread` and an alignment.
 const TOP: Bytes = Bytes(8 << 10);
-/// What it begins at a multiple of (`TCB_ALIGNMENT`, 64, in glibc; 16 before 2.37, and the alignment of the program's own
-/// variables, which is more).
+/// What it begins at a multiple of (`TCB_ALIGNMENT`, 64, in glibc; 16 before 2.37, and the alignment of the program's
+/// own variables, which is more).
 const ALIGNMENT: usize = 16;
 
 /// Nothing is mapped below that (`vm.mmap_min_addr`, and where programs are linked to).
@@ -47,9 +48,9 @@ fn pointer(text: &str) -> Option<AbsAddr> {
     u64::from_str_radix(pointer, 16).ok().map(AbsAddr)
 }
 
-/// Whether what the C library knows of a thread lies at the top of `span`: it begins with its own address, which in glibc
-/// stands there once more (`tcbhead_t`: `tcb`, `dtv`, `self`); in musl three others follow (`struct pthread`: `self`, `dtv`,
-/// `prev`, `next`).
+/// Whether what the C library knows of a thread lies at the top of `span`: it begins with its own address, which in
+/// glibc stands there once more (`tcbhead_t`: `tcb`, `dtv`, `self`); in musl three others follow (`struct pthread`:
+/// `self`, `dtv`, `prev`, `next`).
 pub(super) fn has_thread_at_its_top(peek: &Peek, span: Span) -> bool {
     let start = AbsAddr(span.end.0.saturating_sub(TOP.0).max(span.start.0));
     let Ok(mut view) = peek.view(start, span.end) else { return false };

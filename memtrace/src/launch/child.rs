@@ -172,8 +172,8 @@ fn execve(path: &CStr, arguments: &[*const c_char], environment: &[*const c_char
     errno()
 }
 
-/// Gives every signal that memtrace handles its default action again, and unblocks all. What memtrace was itself started
-/// to ignore (by `nohup`, say) stays ignored; SIGPIPE the Rust runtime has set to be ignored.
+/// Gives every signal that memtrace handles its default action again, and unblocks all. What memtrace was itself
+/// started to ignore (by `nohup`, say) stays ignored; SIGPIPE the Rust runtime has set to be ignored.
 fn reset_signals() {
     for signal in 1..=SIGNALS {
         let mut action = no_action();

@@ -1,24 +1,24 @@
-//! glibc's list of known libraries, `/etc/ld.so.cache`.
+//! Parser of glibc's library cache, `/etc/ld.so.cache`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The magic and version with which a cache begins (glibc, sysdeps/generic/dl-cache.h, `struct cache_file_new`).
+/// Magic and version at the start of a cache (glibc, sysdeps/generic/dl-cache.h, `struct cache_file_new`).
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-/// The magic of the older form, which the newer one may follow (`struct cache_file`).
+/// Magic of the old format, which the new one may follow (`struct cache_file`).
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0\0";
-/// The bytes of the header and of each entry, of the newer form and of the older one.
+/// Sizes of the header and of each entry, in the new and in the old format.
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
 const OLD_HEADER: usize = 16;
 const OLD_ENTRY: usize = 12;
 
-/// Every library's paths by its name, for all machines and capabilities; what is damaged is left out.
+/// Returns the paths of each library by name, for all architectures and capabilities. Damaged entries are left out.
 pub(crate) fn parse(cache: &[u8]) -> HashMap<Vec<u8>, Vec<PathBuf>> {
     let mut libraries: HashMap<_, Vec<PathBuf>> = HashMap::new();
-    let Some(cache) = newer(cache) else { return libraries };
+    let Some(cache) = new_format(cache) else { return libraries };
     let Some(count) = word(cache, MAGIC.len()) else { return libraries };
     let entries = cache.get(HEADER..).unwrap_or_default().chunks_exact(ENTRY);
     for entry in entries.take(count) {
@@ -29,14 +29,14 @@ pub(crate) fn parse(cache: &[u8]) -> HashMap<Vec<u8>, Vec<PathBuf>> {
     libraries
 }
 
-/// The cache from where the newer form begins, on which its offsets count.
-fn newer(cache: &[u8]) -> Option<&[u8]> {
+/// Returns the part in the new format. Its offsets are relative to the start of that part.
+fn new_format(cache: &[u8]) -> Option<&[u8]> {
     if cache.starts_with(MAGIC) {
         return Some(cache);
     }
     let count = word(cache.strip_prefix(OLD_MAGIC)?, 0)?;
-    let behind = count.checked_mul(OLD_ENTRY)?.checked_add(OLD_HEADER)?.checked_next_multiple_of(8)?;
-    cache.get(behind..).filter(|rest| rest.starts_with(MAGIC))
+    let end = count.checked_mul(OLD_ENTRY)?.checked_add(OLD_HEADER)?.checked_next_multiple_of(8)?;
+    cache.get(end..).filter(|rest| rest.starts_with(MAGIC))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_cache_reads_as_ldconfig_prints_it() {
+    fn the_system_cache_parses_as_ldconfig_prints_it() {
         let printed = Command::new("/sbin/ldconfig").arg("-p").output().unwrap();
         let printed = String::from_utf8(printed.stdout).unwrap();
         let mut expected: Vec<(String, String)> = printed
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_form_is_found_behind_the_older_one() {
+    fn the_new_format_is_found_after_the_old_one() {
         let new = system_cache();
         // One old entry: 16 + 12 bytes, and 4 more up to the next multiple of 8.
         let mut old = [OLD_MAGIC, &1_u32.to_ne_bytes(), &[0; 16]].concat();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_cut_anywhere_gives_a_part_or_nothing() {
+    fn a_truncated_cache_yields_a_subset() {
         let whole = system_cache();
         let all = parse(&whole);
         for length in (0..whole.len()).step_by(97) {

@@ -1,17 +1,17 @@
-//! Which control group a process is in, and what that says of it: `/proc/PID/cgroup`. Pure.
+//! Parser of `/proc/PID/cgroup`: the cgroup of a process, with its systemd unit, container and pod. Pure.
 //!
-//! What stands in the paths is a habit of whoever makes the groups, not of the kernel: systemd names units, container
-//! runtimes name containers, the kubelet names pods. The tests have a table of real ones.
+//! The names in the paths are conventions of user space: systemd names units, container runtimes name containers, the
+//! kubelet names pods. The tests have a table of real paths.
 
 use std::cmp::Reverse;
 
 use crate::model::{Cgroup, Container};
 
-/// How systemd's units end that processes are in. Slices only hold others.
+/// Suffixes of the systemd units that contain processes. Slices only contain other units.
 const UNITS: &[&str] = &[".service", ".scope", ".mount", ".socket", ".swap"];
 
-/// How runtimes name the group of a container, before its id and perhaps `.scope`. Their monitors, as in
-/// `libpod-conmon-ID.scope`, are none: what is behind the prefix is no id.
+/// Prefixes that runtimes put before a container's id, which may be followed by `.scope`. Their monitors, as in
+/// `libpod-conmon-ID.scope`, do not match: `conmon-ID` is not an id.
 const RUNTIMES: &[(&str, &str)] = &[
     ("docker-", "docker"),
     ("nerdctl-", "containerd"),
@@ -23,14 +23,17 @@ const RUNTIMES: &[(&str, &str)] = &[
     ("libpod-", "podman"),
 ];
 
-/// The group that says the most, of the lines of `/proc/PID/cgroup`: `HIERARCHY:CONTROLLERS:PATH` (cgroups(7)). A process is
-/// in one group of each hierarchy; of version 2 there is one hierarchy, numbered 0, and beside it there may be some of
-/// version 1. `None` where there is no line.
+/// Returns the most specific cgroup among the lines of `/proc/PID/cgroup`: `HIERARCHY:CONTROLLERS:PATH` (cgroups(7)). A
+/// process is in one cgroup of each hierarchy: version 2 has a single hierarchy with number 0, version 1 may have
+/// several others. Returns `None` if there is no line.
 pub(crate) fn parse(text: &str) -> Option<Cgroup> {
-    text.lines().filter_map(line).max_by_key(|(rank, cgroup)| (worth(cgroup), Reverse(*rank))).map(|(_, cgroup)| cgroup)
+    text.lines()
+        .filter_map(line)
+        .max_by_key(|(rank, cgroup)| (specificity(cgroup), Reverse(*rank)))
+        .map(|(_, cgroup)| cgroup)
 }
 
-/// The group of a line, and how soon its hierarchy is taken where several say as much.
+/// Parses a line; returns its cgroup with the rank of its hierarchy, which decides between equally specific cgroups.
 fn line(line: &str) -> Option<(u32, Cgroup)> {
     let mut fields = line.splitn(3, ':');
     let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -40,19 +43,18 @@ fn line(line: &str) -> Option<(u32, Cgroup)> {
         (_, controllers) if controllers.split(',').any(|name| name == "memory") => 2,
         _ => 3,
     };
-    // What the kernel appends to the path of a group that was removed (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
+    // The kernel appends this to the path of a removed cgroup (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    path.starts_with('/').then(|| (rank, read(path)))
+    path.starts_with('/').then(|| (rank, parse_path(path)))
 }
 
-/// How much a group says.
-fn worth(cgroup: &Cgroup) -> (bool, bool, bool, bool) {
+/// Sort key: cgroups with a container, a pod, a unit or a path other than the root are more specific.
+fn specificity(cgroup: &Cgroup) -> (bool, bool, bool, bool) {
     (cgroup.container.is_some(), cgroup.pod.is_some(), cgroup.unit.is_some(), cgroup.path != "/")
 }
 
-/// What a path says.
-fn read(path: &str) -> Cgroup {
-    // containerd under a kubelet that leaves groups to systemd writes `SLICE:cri-containerd:ID`.
+fn parse_path(path: &str) -> Cgroup {
+    // containerd writes `SLICE:cri-containerd:ID` if the kubelet uses the systemd cgroup driver.
     let names: Vec<&str> = path.split(['/', ':']).filter(|name| !name.is_empty()).collect();
     let unit = names.iter().rev().find(|name| UNITS.iter().any(|end| name.ends_with(end)));
     let container = (0..names.len()).rev().find_map(|at| container(&names[..=at]));
@@ -60,10 +62,10 @@ fn read(path: &str) -> Cgroup {
     Cgroup { path: path.to_owned(), unit: unit.map(|&unit| unit.to_owned()), container, pod }
 }
 
-/// The container whose group the last of `names` is, if it is one's.
+/// Returns the container if the last of `names` is the cgroup of one.
 fn container(names: &[&str]) -> Option<Container> {
-    let (&name, above) = names.split_last()?;
-    let parent = above.last().copied().unwrap_or_default();
+    let (&name, ancestors) = names.split_last()?;
+    let parent = ancestors.last().copied().unwrap_or_default();
     let named = |runtime, id: &str| Some(Container { runtime: Some(runtime), id: id.to_owned() });
     let bare = name.strip_suffix(".scope").unwrap_or(name);
     if let Some((runtime, id)) =
@@ -82,7 +84,7 @@ fn container(names: &[&str]) -> Option<Container> {
     }
     if let Some(machine) = name.strip_prefix("machine-").and_then(|name| name.strip_suffix(".scope")) {
         let machine = unescaped(machine);
-        // libvirt registers its virtual machines too: what runs in those groups is the emulator.
+        // libvirt registers virtual machines too; their cgroups contain the emulator.
         return if machine.starts_with("qemu-") { None } else { named("nspawn", &machine) };
     }
     if let Some(instance) = name.strip_prefix("systemd-nspawn@").and_then(|name| name.strip_suffix(".service")) {
@@ -94,7 +96,7 @@ fn container(names: &[&str]) -> Option<Container> {
     matches!(parent, "lxc" | "lxc.payload").then(|| named("lxc", name))?
 }
 
-/// Whether it is the id of a container: 64 hexadecimal digits.
+/// Returns true for a container id: 64 hexadecimal digits.
 fn is_id(text: &str) -> bool {
     text.len() == 64 && is_hex(text)
 }
@@ -103,23 +105,23 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The uid of the pod whose group `name` is: behind `pod`, which begins the name or follows a dash.
+/// Returns the uid of the pod if `name` is the cgroup of one: the uid follows `pod` at the start or after a dash.
 fn pod(name: &str) -> Option<String> {
     let bare = name.strip_suffix(".slice").unwrap_or(name);
     let uid = bare.strip_prefix("pod").or_else(|| bare.rsplit_once("-pod").map(|(_, uid)| uid))?;
-    // systemd takes dashes for levels of slices, so there they are underscores.
+    // In names of systemd slices, where dashes separate levels, they are underscores.
     let uid = uid.replace('_', "-");
     is_uid(&uid).then_some(uid)
 }
 
-/// Whether it is what the kubelet calls a pod by: a UUID, or, for one that a file of its own describes, a hash.
+/// Returns true for the uid of a pod: a UUID, or a hash for a static pod.
 fn is_uid(text: &str) -> bool {
     let groups: Vec<_> = text.split('-').collect();
     groups.iter().all(|group| is_hex(group))
         && matches!(groups.iter().map(|group| group.len()).collect::<Vec<_>>()[..], [8, 4, 4, 4, 12] | [32])
 }
 
-/// A name as it was before systemd escaped it: `\x2d` for a dash (systemd-escape(1)).
+/// Reverts systemd's escaping: `\x2d` for a dash (systemd-escape(1)).
 fn unescaped(name: &str) -> String {
     let mut parts = name.split("\\x");
     let mut plain = String::from(parts.next().unwrap_or_default());

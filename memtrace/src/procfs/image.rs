@@ -39,7 +39,8 @@ pub(crate) fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage
     })
 }
 
-/// The object that the process has mapped from `start` to `end`; `None` where that has changed or the process has ended.
+/// The object that the process has mapped from `start` to `end`; `None` where that has changed or the process has
+/// ended.
 pub(crate) fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
     // A mapping may have been split or have grown since; what lies at its first address is the same.
     let entry = entries(pid).ok()?.into_iter().find(|entry| entry.start <= start && start < entry.end)?;

@@ -1,4 +1,5 @@
-//! The control groups of the hierarchy that has the memory controller: which there are, and what each says of its memory.
+//! The control groups of the hierarchy that has the memory controller: which there are, and what each says of its
+//! memory.
 
 use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};

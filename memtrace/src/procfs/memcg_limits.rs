@@ -9,7 +9,8 @@ use super::pressure;
 use crate::model::{Bytes, CgroupLimit, CgroupMemory, Pid};
 use crate::procfs::process::proc_path;
 
-/// The memory of the control group that `pid` is in; `None` where no memory controller is mounted or the process has ended.
+/// The memory of the control group that `pid` is in; `None` where no memory controller is mounted or the process has
+/// ended.
 #[must_use]
 pub(crate) fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
     let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
@@ -74,8 +75,8 @@ pub(crate) fn controller(groups: &str) -> Option<(&'static Files, &str)> {
     Some((files, path.strip_suffix(" (deleted)").unwrap_or(path)))
 }
 
-/// Where the hierarchy is mounted, and which of its groups lies there: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE
-/// SOURCE SUPER_OPTIONS` (proc_pid_mountinfo(5)).
+/// Where the hierarchy is mounted, and which of its groups lies there: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... -
+/// TYPE SOURCE SUPER_OPTIONS` (proc_pid_mountinfo(5)).
 pub(crate) fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
     let (kind, option) = files.mounted_as;
     mounts.split(|&byte| byte == b'\n').find_map(|line| {

@@ -56,7 +56,8 @@ impl PageMap {
         &self.file
     }
 
-    /// Gives the entry of each page that lies in a range whose ends are multiples of the page size to `take`, with its address.
+    /// Gives the entry of each page that lies in a range whose ends are multiples of the page size to `take`, with its
+    /// address.
     pub(crate) fn each(&self, start: AbsAddr, end: AbsAddr, mut take: impl FnMut(AbsAddr, u64)) -> io::Result<()> {
         let behind = end.0 / self.page.0;
         let mut entries = Vec::new();

@@ -29,7 +29,8 @@ impl Peek {
         Ok(Self { pid, memory: File::open(proc_path(pid, "mem"))?, pages: PageMap::open(pid)? })
     }
 
-    /// The two words at each of `places`; `None` where they cannot be read. Few calls of the kernel, however many they are.
+    /// The two words at each of `places`; `None` where they cannot be read. Few calls of the kernel, however many they
+    /// are.
     pub(crate) fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
         let mut found = Vec::with_capacity(places.len());
         while let Some(rest) = places.get(found.len()..).filter(|rest| !rest.is_empty()) {
@@ -54,8 +55,8 @@ impl Peek {
             .iter()
             .map(|place| libc::iovec { iov_base: std::ptr::without_provenance_mut(place.0 as usize), iov_len: PAIR })
             .collect();
-        // SAFETY: the local range is `pairs`, as long as all that is asked for; the others are addresses of another process,
-        // which the kernel checks.
+        // SAFETY: the local range is `pairs`, as long as all that is asked for; the others are addresses of another
+        // process, which the kernel checks.
         let read = unsafe {
             libc::process_vm_readv(
                 self.pid.0.cast_signed(),

@@ -1,11 +1,11 @@
-//! Which pages of a process are in memory.
+//! Resident pages of a process, from `/proc/PID/pagemap`.
 
 mod frames;
 
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use self::frames::{Joining, Zeros};
+use self::frames::{HugePageJoiner, ZeroFrames};
 use super::error::ProcessError;
 use super::maps::{self, Entry};
 use super::process::{failure, proc_path};
@@ -15,13 +15,13 @@ use crate::procfs::{
     tmpfs::Tmpfs,
 };
 
-/// Addresses from here on are the kernel's: the upper half.
+/// Start of the kernel's half of the address space.
 const KERNEL: u64 = 1 << 63;
 
-/// So many ranges are asked for at once.
+/// Number of regions that one call returns.
 const RANGES: usize = 1024;
 
-/// What `PAGEMAP_SCAN` (Linux 6.7) says of a page, and how it is asked (include/uapi/linux/fs.h).
+/// Page categories of `PAGEMAP_SCAN` (Linux 6.7; include/uapi/linux/fs.h).
 const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
@@ -55,44 +55,44 @@ struct Region {
     categories: u64,
 }
 
-/// The pages of `pid` that are in memory and count as its own, in order: those of zeros that the kernel lends to whoever only
-/// reads do not, and neither does what is not made of pages.
+/// Returns the resident pages of `pid` that count in its RSS, ordered by address. The kernel's zero pages do not count,
+/// nor does memory without a `struct page`.
 ///
 /// # Errors
 ///
-/// Where the process has ended, or may not be looked at.
+/// Errors of reading `/proc`: the process has exited, or permission is missing.
 pub(crate) fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let path = proc_path(pid, "pagemap");
     let map = PageMap::open(pid).map_err(|error| failure(pid, &path, error))?;
     let mut ranges = Vec::new();
     let tmpfs = Tmpfs::of(pid);
-    let mut ways = Ways { map, can_scan: true, zeros: None };
+    let mut reader = Reader { map, can_scan: true, zeros: None };
     for entry in maps::entries(pid)? {
         let kind = tmpfs.kind_of(&entry);
-        // What the kernel has mapped for everybody is nobody's.
+        // The vsyscall page counts in no process's RSS.
         if entry.start.0 < KERNEL {
-            ways.look(&entry, kind, &mut ranges).map_err(|error| failure(pid, &path, error))?;
+            reader.add_mapping(&entry, kind, &mut ranges).map_err(|error| failure(pid, &path, error))?;
         }
     }
     Ok(ranges)
 }
 
-/// Whether only pages count that the kernel keeps like those of a file. Of what it lends, some is made of such pages, as its
-/// code is, and some of others, which count as nobody's; that differs between kernels.
+/// Returns true if only page cache pages count in the RSS. Of the special mappings, such as vdso and vvar, some consist
+/// of such pages and others of pages that count in no RSS; this differs between kernels.
 fn counts_like_files(kind: MappingKind) -> bool {
     kind == MappingKind::Special
 }
 
-/// How pages are asked for.
-struct Ways {
+/// Reader of the page map, by `PAGEMAP_SCAN` or page by page.
+struct Reader {
     map: PageMap,
     can_scan: bool,
-    /// The frames of zeros, where they were looked for.
-    zeros: Option<Zeros>,
+    /// Frames of the zero pages, once they were determined.
+    zeros: Option<ZeroFrames>,
 }
 
-impl Ways {
-    fn look(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
+impl Reader {
+    fn add_mapping(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         if self.can_scan {
             match self.scan(entry, kind, ranges) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
@@ -120,10 +120,10 @@ impl Ways {
                 return_mask: PAGE_IS_HUGE,
                 ..Scan::default()
             };
-            // SAFETY: the structure is as the kernel defines it, and so are the regions, of which there are as many as it says.
-            let found = unsafe { libc::ioctl(self.map.file().as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
-            let found = usize::try_from(found).map_err(|_| io::Error::last_os_error())?;
-            for region in regions.iter().take(found) {
+            // SAFETY: both structures are laid out as in the kernel's header, and `regions` has the given length.
+            let count = unsafe { libc::ioctl(self.map.file().as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+            let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+            for region in regions.iter().take(count) {
                 let huge = region.categories & PAGE_IS_HUGE != 0;
                 push(ranges, AbsAddr(region.start), AbsAddr(region.end), kind, huge);
             }
@@ -135,33 +135,34 @@ impl Ways {
         Ok(())
     }
 
-    /// As kernels before 6.7 are asked: a word a page. Which pages are huge is not told; of private memory it shows.
+    /// Reads one word per page, for kernels before 6.7. The words have no flag for huge pages; in private memory,
+    /// contiguous frames show them.
     fn read(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         let zeros = match self.zeros {
             Some(zeros) => zeros,
-            None => *self.zeros.insert(Zeros::find()?),
+            None => *self.zeros.insert(ZeroFrames::find()?),
         };
-        let wanted = if counts_like_files(kind) { PRESENT | FILE } else { PRESENT };
+        let required = if counts_like_files(kind) { PRESENT | FILE } else { PRESENT };
         let is_joined = matches!(kind, MappingKind::Heap | MappingKind::Anonymous | MappingKind::Stack);
         let page = self.map.page().0;
-        let mut joining = Joining::of(page);
-        let mut give = |begin, end, huge| push(ranges, begin, end, kind, huge);
+        let mut joiner = HugePageJoiner::new(page);
+        let mut emit = |begin, end, huge| push(ranges, begin, end, kind, huge);
         self.map.each(entry.start, entry.end, |begin, word| {
-            if word & wanted != wanted || zeros.have(word & FRAME) {
+            if word & required != required || zeros.contain(word & FRAME) {
                 return;
             }
             if is_joined {
-                joining.take(begin, word & FRAME, &mut give);
+                joiner.add(begin, word & FRAME, &mut emit);
             } else {
-                give(begin, AbsAddr(begin.0 + page), false);
+                emit(begin, AbsAddr(begin.0 + page), false);
             }
         })?;
-        joining.end(&mut give);
+        joiner.finish(&mut emit);
         Ok(())
     }
 }
 
-/// Adds a range, as one with the last where that is possible.
+/// Adds a range, merged with the last one if possible.
 fn push(ranges: &mut Vec<ResidentRange>, begin: AbsAddr, end: AbsAddr, kind: MappingKind, huge: bool) {
     match ranges.last_mut() {
         Some(last) if last.end == begin && last.kind == kind && last.huge == huge => last.end = end,
@@ -176,7 +177,7 @@ mod tests {
     use crate::model::PAGE;
     use crate::scratch::Anonymous;
 
-    /// Of `pages` pages of `memory`, the numbers of those that are resident.
+    /// Returns the numbers of the resident pages among the first `pages` of `memory`.
     fn resident_of(memory: &Anonymous, pages: u64) -> Vec<u64> {
         let begin = memory.start().0;
         let ranges = resident(Pid(std::process::id())).unwrap();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn privileged_pages_are_resident_when_they_are_written_to_and_not_when_they_are_read() {
+    fn privileged_written_pages_are_resident_read_ones_are_not() {
         let memory = Anonymous::new(4000 * PAGE.0);
         for written in [0, 1, 7, 3999] {
             memory.touch(written * PAGE.0);
@@ -198,16 +199,16 @@ mod tests {
         assert_eq!(resident_of(&memory, 4000), [0, 1, 7, 3999]);
     }
 
-    /// As the kernel counts it (`/proc/PID/smaps`), in the mappings of these names.
-    fn rss_of(is_meant: impl Fn(&str) -> bool) -> u64 {
+    /// Returns the RSS of the mappings with matching names, from `/proc/self/smaps`.
+    fn rss_of(matches: impl Fn(&str) -> bool) -> u64 {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let mut means = false;
+        let mut is_matching = false;
         let mut sum = 0;
         for line in smaps.lines() {
             let words: Vec<_> = line.split_whitespace().collect();
             match words[..] {
-                ["Rss:", kibibytes, "kB"] if means => sum += kibibytes.parse::<u64>().unwrap() * 1024,
-                [first, ..] if !first.ends_with(':') => means = is_meant(words[words.len() - 1]),
+                ["Rss:", kibibytes, "kB"] if is_matching => sum += kibibytes.parse::<u64>().unwrap() * 1024,
+                [first, ..] if !first.ends_with(':') => is_matching = matches(words[words.len() - 1]),
                 _ => {}
             }
         }
@@ -215,64 +216,64 @@ mod tests {
     }
 
     #[test]
-    fn privileged_of_what_the_kernel_lends_as_much_is_resident_as_it_counts_itself() {
+    fn privileged_special_mappings_have_the_rss_of_smaps() {
         let own = Pid(std::process::id());
-        // Reads from what is lent beside the code.
+        // Touches vvar.
         let _ = std::time::Instant::now();
-        let is_lent = |name: &str| ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name);
-        let counted = || rss_of(is_lent);
-        // Other tests have the kernel's rings mapped, which are not lent to everybody.
+        let is_special = |name: &str| ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name);
+        let counted = || rss_of(is_special);
+        // Other tests map perf rings, which are special mappings too.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let lent = maps.lines().filter(|line| line.split_whitespace().last().is_some_and(is_lent));
+        let special = maps.lines().filter(|line| line.split_whitespace().last().is_some_and(is_special));
         let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
-        let spans = lent.map(|line| line.split(' ').next().unwrap().split_once('-').unwrap());
+        let spans = special.map(|line| line.split(' ').next().unwrap().split_once('-').unwrap());
         let spans: Vec<_> = spans.map(|(begin, end)| number(begin)..number(end)).collect();
         loop {
             let before = counted();
             let ranges = resident(own).unwrap();
-            // Another test may have asked for the time meanwhile.
+            // Another test may have read the clock in between.
             if counted() == before {
-                let lent = ranges.iter().filter(|range| spans.iter().any(|span| span.contains(&range.begin.0)));
-                assert_eq!(lent.map(|range| range.end.0 - range.begin.0).sum::<u64>(), before);
+                let special = ranges.iter().filter(|range| spans.iter().any(|span| span.contains(&range.begin.0)));
+                assert_eq!(special.map(|range| range.end.0 - range.begin.0).sum::<u64>(), before);
                 break;
             }
         }
     }
 
-    /// What both ways say of the mapping that holds `memory`, which is the same.
-    fn asked_both_ways(memory: &Anonymous) -> Vec<ResidentRange> {
+    /// Reads the mapping of `memory` by `PAGEMAP_SCAN` and page by page, and asserts equal results.
+    fn read_both_ways(memory: &Anonymous) -> Vec<ResidentRange> {
         let pid = Pid(std::process::id());
         let entries = maps::entries(pid).unwrap();
         let entry = entries.iter().find(|entry| (entry.start..entry.end).contains(&memory.start())).unwrap();
-        let mut ways = Ways { map: PageMap::open(pid).unwrap(), can_scan: true, zeros: None };
+        let mut reader = Reader { map: PageMap::open(pid).unwrap(), can_scan: true, zeros: None };
         let (mut scanned, mut read) = (Vec::new(), Vec::new());
-        ways.read(entry, MappingKind::Anonymous, &mut read).unwrap();
-        match ways.scan(entry, MappingKind::Anonymous, &mut scanned) {
+        reader.read(entry, MappingKind::Anonymous, &mut read).unwrap();
+        match reader.scan(entry, MappingKind::Anonymous, &mut scanned) {
             Ok(()) => assert_eq!(scanned, read),
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY), "kernels before 6.7 do not know it"),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY), "kernels before 6.7 lack PAGEMAP_SCAN"),
         }
         read
     }
 
     #[test]
-    fn privileged_both_ways_to_ask_say_the_same() {
+    fn privileged_scan_and_page_map_agree() {
         let memory = Anonymous::new(64 * PAGE.0);
         for number in (0..64).step_by(3) {
             memory.touch(number * PAGE.0);
         }
         assert_eq!(memory.read(PAGE.0), 0);
-        assert!(!asked_both_ways(&memory).is_empty());
+        assert!(!read_both_ways(&memory).is_empty());
     }
 
     #[test]
-    fn privileged_both_ways_to_ask_tell_huge_pages_and_those_of_zeros() {
+    fn privileged_scan_and_page_map_detect_huge_and_zero_pages() {
         let memory = Anonymous::new(4 * HUGE);
         memory.make_huge();
         let first = memory.start().0.next_multiple_of(HUGE) - memory.start().0;
         memory.touch(first + 5 * PAGE.0);
         assert_eq!(memory.read(first + HUGE), 0);
         let begin = AbsAddr(memory.start().0 + first);
-        let ranges = asked_both_ways(&memory);
+        let ranges = read_both_ways(&memory);
         let own: Vec<_> =
             ranges.iter().filter(|range| range.begin >= begin && range.begin.0 < begin.0 + 2 * HUGE).collect();
         let [range] = own[..] else { panic!("{own:?}") };

@@ -6,9 +6,9 @@ use super::process::{proc_path, stat_fields};
 use super::process_metadata::field;
 use crate::model::{Bytes, PageFaults, Pid, Rusage};
 
-/// The page faults of all threads of a process since it began, gone ones too, and the most that was ever resident of the
-/// program that it runs; `None` where it is not there any more. A process that has ended and was not waited for has its page
-/// faults still, and no memory.
+/// The page faults of all threads of a process since it began, gone ones too, and the most that was ever resident of
+/// the program that it runs; `None` where it is not there any more. A process that has ended and was not waited for has
+/// its page faults still, and no memory.
 #[must_use]
 pub(crate) fn kernel_counts(pid: Pid) -> Option<Rusage> {
     let stat = fs::read(proc_path(pid, "stat")).ok()?;

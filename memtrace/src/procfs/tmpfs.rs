@@ -31,8 +31,8 @@ impl Tmpfs {
         Self(mounts.split(|&byte| byte == b'\n').filter_map(device).collect())
     }
 
-    /// The kind of a mapping of the process, of which `maps` alone was read: devices and huge pages from the pool are told by
-    /// their names only.
+    /// The kind of a mapping of the process, of which `maps` alone was read: devices and huge pages from the pool are
+    /// told by their names only.
     pub(crate) fn kind_of(&self, entry: &Entry) -> MappingKind {
         MappingKind::of(&self.traits(entry))
     }

@@ -1,5 +1,5 @@
-//! Names of users, by their numbers: `passwd(5)`. Directory services are not asked: what answers for them are the target's
-//! or other programs, which might be those that are traced.
+//! Names of users, by their numbers: `passwd(5)`. Directory services are not asked: what answers for them are the
+//! target's or other programs, which might be those that are traced.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,8 +18,8 @@ impl Users {
         Self(read(Path::new("/etc/passwd")))
     }
 
-    /// The user with this number, by the name that the host gives it, or else the one that process `pid` sees, as one in
-    /// a container may.
+    /// The user with this number, by the name that the host gives it, or else the one that process `pid` sees, as one
+    /// in a container may.
     pub(crate) fn user(&self, pid: Pid, uid: u32) -> User {
         let own = || read(&proc_path(pid, "root/etc/passwd")).remove(&uid);
         User { uid, name: self.0.get(&uid).cloned().or_else(own) }

@@ -1,54 +1,54 @@
-//! What of the pages that were touched is resident. Pure: the kernel's page tables, as they were read, against the books.
+//! Resident share of the touched pages: compares page totals with the page tables. Pure.
 //!
-//! That pages go is not heard of, and need not be: unmapped, given back, moved or taken by the kernel, they are gone from
-//! the page tables. What the kernel brings along with a page that is touched belongs to who touched it: the rest of a
-//! large page, and up to 16 pages of a file that it holds already (`do_fault_around`, mm/memory.c).
+//! No event reports that a page is gone. The page tables show it: a page that was unmapped, released, moved or
+//! reclaimed is not in them. Pages that the kernel maps along with a touched page are attributed to the stack that
+//! touched it: the rest of a huge page, and up to 16 cached pages of a file (`do_fault_around`, mm/memory.c).
 
 use crate::model::{
     Amount, Bytes, ImageUsage, MappingKind, PAGE, Partition, Residency, ResidentRange, StackKey, Touched, Usage,
     Variance,
 };
 
-/// The kernel maps pages of a file around one within so many bytes (`fault_around_pages`, mm/memory.c), aligned to as many.
-const AROUND: u64 = 1 << 16;
-/// A large page, as page tables map it.
+/// Size and alignment of the window in which a fault maps cached pages of a file (`fault_around_pages`, mm/memory.c).
+const FAULT_AROUND: u64 = 1 << 16;
+/// Size of a huge page.
 const HUGE: u64 = 1 << 21;
 
-/// What is known of a process' pages beside its books.
+/// Resident pages of a process, and how its page totals were made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pages<'a> {
-    /// What is resident, in order.
+    /// Resident now, ordered by address.
     pub now: &'a [ResidentRange],
-    /// What was, when tracing began, in order; nothing of processes that began later.
+    /// Resident when tracing began, ordered by address; empty for processes that started later.
     pub before: &'a [ResidentRange],
-    /// Of pages one in so many is in the books.
+    /// Sampling period: one page in this many is in the totals.
     pub one_in: u32,
-    /// Whether the books are to be told apart by the kind of memory.
+    /// True if the totals are grouped by kind of memory.
     pub by_kind: bool,
 }
 
-/// Makes the live numbers of `usage`, which are those of all pages that were touched, the numbers of those that are resident;
-/// where pages were sampled, makes all its numbers estimates of the whole.
-pub(crate) fn settle(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
+/// Replaces the live totals of `usage`, which count all touched pages, by those of the resident pages. If pages were
+/// sampled, scales all totals to estimates of the whole.
+pub(crate) fn reconcile_pages(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
     let touched = std::mem::take(&mut usage.touched);
     if let Some(pages) = pages {
-        let mut live = Live { usage, by_kind: pages.by_kind, residence: Residency::default() };
-        live.forget();
+        let mut attribution = Attribution { usage, by_kind: pages.by_kind, residency: Residency::default() };
+        attribution.release_all();
         for range in pages.now {
-            live.take(range, &touched, pages);
+            attribution.add_range(range, &touched, pages);
         }
-        let residence = live.residence;
-        usage.resident = Some(residence);
+        let residency = attribution.residency;
+        usage.resident = Some(residency);
     }
-    estimate(usage, u64::from(one_in));
+    scale_sample(usage, u64::from(one_in));
     usage.total = usage.by_stack.values().fold(Usage::default(), |mut sum, stack| {
         sum += stack.usage;
         sum
     });
 }
 
-/// Notes how much of the mappings in `usage`, by whoever has mapped them, is resident `now`.
-pub(crate) fn note_resident(usage: &mut ImageUsage, now: &[ResidentRange]) {
+/// Sets the resident bytes of each stack that created mappings, from the ranges that are resident `now`.
+pub(crate) fn set_resident_bytes(usage: &mut ImageUsage, now: &[ResidentRange]) {
     let mapped = std::mem::take(&mut usage.touched);
     for range in now {
         let first = mapped.partition_point(|mapped| mapped.end() <= range.begin);
@@ -61,9 +61,10 @@ pub(crate) fn note_resident(usage: &mut ImageUsage, now: &[ResidentRange]) {
     }
 }
 
-/// A sample of one in `one_in`, each page chosen by itself, stands for so many; the variance of the number of pages is that
-/// of such a sample (Horvitz and Thompson, "A Generalization of Sampling Without Replacement from a Finite Universe", 1952).
-fn estimate(usage: &mut ImageUsage, one_in: u64) {
+/// Scales the totals of a sample of one page in `one_in`, in which each page is chosen independently. The variance is
+/// that of the Horvitz-Thompson estimator ("A Generalization of Sampling Without Replacement from a Finite Universe",
+/// 1952).
+fn scale_sample(usage: &mut ImageUsage, one_in: u64) {
     let times = |amount: Amount| Amount { bytes: Bytes(amount.bytes.0 * one_in), count: amount.count * one_in };
     for stack in usage.by_stack.values_mut() {
         let Usage { live, alloc, free, .. } = stack.usage;
@@ -71,29 +72,29 @@ fn estimate(usage: &mut ImageUsage, one_in: u64) {
         stack.major_faults *= one_in;
         stack.variance = stack.variance.scaled(one_in * (one_in - 1));
     }
-    for kind in usage.resident.iter_mut().flat_map(|residence| residence.0.values_mut()) {
+    for kind in usage.resident.iter_mut().flat_map(|residency| residency.0.values_mut()) {
         kind.with_stack.0 *= one_in;
         kind.variance = kind.variance.saturating_mul(one_in * (one_in - 1));
     }
 }
 
-/// The live numbers as they are found.
-struct Live<'a> {
+/// Attribution of resident pages to stacks.
+struct Attribution<'a> {
     usage: &'a mut ImageUsage,
     by_kind: bool,
-    residence: Residency,
+    residency: Residency,
 }
 
-impl Live<'_> {
-    /// Nothing is resident, until it is found to be.
-    fn forget(&mut self) {
+impl Attribution<'_> {
+    /// Counts all touched pages as released; [`Self::attribute`] makes the resident ones live again.
+    fn release_all(&mut self) {
         for stack in self.usage.by_stack.values_mut() {
             stack.usage = Usage { live: Amount::default(), free: stack.usage.alloc, ..stack.usage };
         }
     }
 
-    fn take(&mut self, range: &ResidentRange, touched: &[Touched], pages: Pages<'_>) {
-        self.residence.0.entry(range.kind).or_default().total.0 += range.bytes().0;
+    fn add_range(&mut self, range: &ResidentRange, touched: &[Touched], pages: Pages<'_>) {
+        self.residency.0.entry(range.kind).or_default().total.0 += range.bytes().0;
         let (mut at, end) = (range.begin.0, range.end.0);
         while at < end {
             let next = touched.partition_point(|touched| touched.end().0 <= at);
@@ -101,22 +102,22 @@ impl Live<'_> {
             match owner {
                 Some(owner) if owner.begin.0 <= at => {
                     let until = owner.end().0.min(end);
-                    self.found(owner.key, range.kind, until - at, false);
+                    self.attribute(owner.key, range.kind, until - at, false);
                     at = until;
                 }
                 _ => {
                     let until = owner.map_or(end, |owner| owner.begin.0);
-                    let window = if range.huge { HUGE } else { AROUND };
+                    let window = if range.huge { HUGE } else { FAULT_AROUND };
                     let until = until.min((at / window + 1) * window);
-                    self.untouched(at, until, range, touched, pages);
+                    self.add_untouched(at, until, range, touched, pages);
                     at = until;
                 }
             }
         }
     }
 
-    /// Pages that nobody has touched, all in one window.
-    fn untouched(&mut self, begin: u64, end: u64, range: &ResidentRange, touched: &[Touched], pages: Pages<'_>) {
+    /// Adds pages without a recorded touch, all in one window.
+    fn add_untouched(&mut self, begin: u64, end: u64, range: &ResidentRange, touched: &[Touched], pages: Pages<'_>) {
         let mut at = begin;
         while at < end {
             let next = pages.before.partition_point(|before| before.end.0 <= at);
@@ -127,27 +128,28 @@ impl Live<'_> {
                 None => (end, false),
             };
             if was_there {
-                self.residence.0.entry(range.kind).or_default().before.0 += until - at;
+                self.residency.0.entry(range.kind).or_default().before.0 += until - at;
             } else if let Some(owner) = neighbour(at, range.huge, touched)
                 && (pages.one_in == 1 || range.huge && is_touched_once(at, touched))
             {
-                self.found(owner.key, range.kind, until - at, true);
+                self.attribute(owner.key, range.kind, until - at, true);
             }
             at = until;
         }
     }
 
-    /// `bytes` belong to `key`; `along`: they came with a page that it touched.
-    fn found(&mut self, key: StackKey, kind: MappingKind, bytes: u64, along: bool) {
-        let pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
-        // Pages that were touched were chosen one by one, those of a large one all at once: the square of their number is shared
-        // among them.
-        let squares = if along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
-        let resident = self.residence.0.entry(kind).or_default();
+    /// Attributes resident bytes to the stack `key`. `mapped_along` means that they were mapped along with a page that
+    /// the stack touched.
+    fn attribute(&mut self, key: StackKey, kind: MappingKind, bytes: u64, mapped_along: bool) {
+        let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
+        // The sample chooses touched pages one by one, those of a huge page all at once: these share the square of
+        // their number.
+        let squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
+        let resident = self.residency.0.entry(kind).or_default();
         resident.with_stack.0 += bytes;
         resident.variance = resident.variance.saturating_add(squares);
         let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
-        if along {
+        if mapped_along {
             stack.usage.alloc += pages;
             stack.variance.alloc += squares;
         } else {
@@ -156,12 +158,12 @@ impl Live<'_> {
         stack.usage.live += pages;
         stack.variance.live += squares;
         if self.by_kind {
-            self.set_apart(key, kind, pages, squares);
+            self.move_to_kind(key, kind, pages, squares);
         }
     }
 
-    /// Has what is resident under its kind of memory, not under the whole process.
-    fn set_apart(&mut self, key: StackKey, kind: MappingKind, pages: Amount, squares: u64) {
+    /// Moves resident pages from the totals of the whole process to those of their kind of memory.
+    fn move_to_kind(&mut self, key: StackKey, kind: MappingKind, pages: Amount, squares: u64) {
         let variance = Variance { live: squares, alloc: squares };
         if let Some(whole) = self.usage.by_stack.get_mut(&key) {
             whole.usage.live -= pages;
@@ -175,19 +177,21 @@ impl Live<'_> {
     }
 }
 
-/// Whether one page of the large page around `at` was touched: that brought the others. Where there are more in the sample, the
-/// kernel has put small pages together, which were touched one by one; and who brought small ones may not be in the sample.
+/// Returns true if the sample has one touched page in the huge page around `at`: this touch mapped the others. If it
+/// has several, the kernel collapsed small pages that were touched one by one, and other touches may be missing in the
+/// sample.
 fn is_touched_once(at: u64, touched: &[Touched]) -> bool {
     let (begin, end) = (at / HUGE * HUGE, (at / HUGE + 1) * HUGE);
     let next = touched.partition_point(|touched| touched.end().0 <= begin);
-    let within = touched.iter().skip(next).take_while(|touched| touched.begin.0 < end);
-    let pages = within.map(|touched| (touched.end().0.min(end) - touched.begin.0.max(begin)) / PAGE.0);
+    let inside = touched.iter().skip(next).take_while(|touched| touched.begin.0 < end);
+    let pages = inside.map(|touched| (touched.end().0.min(end) - touched.begin.0.max(begin)) / PAGE.0);
     pages.sum::<u64>() == 1
 }
 
-/// Whose touch has brought the page at `at`, which nobody has touched: the nearest before it, or else behind it.
+/// Returns the touch that is taken to have mapped the untouched page at `at`: the nearest one below it in the window,
+/// else the nearest one above it.
 fn neighbour(at: u64, huge: bool, touched: &[Touched]) -> Option<&Touched> {
-    let window = if huge { HUGE } else { AROUND };
+    let window = if huge { HUGE } else { FAULT_AROUND };
     let (begin, end) = (at / window * window, (at / window + 1) * window);
     let next = touched.partition_point(|touched| touched.end().0 <= at);
     let before = next.checked_sub(1).and_then(|last| touched.get(last)).filter(|last| last.end().0 > begin);

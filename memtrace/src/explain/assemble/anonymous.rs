@@ -179,7 +179,8 @@ impl<'all, C: Closer> Pieces<'all, C> {
     }
 }
 
-/// Whether the allocator gives its mappings a name, as jemalloc (`jemalloc_pg`) and tcmalloc (`tcmalloc_region_…`) can be built to.
+/// Whether the allocator gives its mappings a name, as jemalloc (`jemalloc_pg`) and tcmalloc (`tcmalloc_region_…`) can
+/// be built to.
 pub(super) fn names_its_own(areas: &[Area], allocator: &str) -> bool {
     let is_its = |area: &Area| {
         area.entry.file.is_none() && given_name(&area.entry.path).is_some_and(|name| name.contains(allocator))
@@ -187,8 +188,8 @@ pub(super) fn names_its_own(areas: &[Area], allocator: &str) -> bool {
     areas.iter().any(is_its)
 }
 
-/// The name that a process gave its memory (`PR_SET_VMA_ANON_NAME`): `[anon:NAME]`; a file's path, where anonymous memory
-/// has one.
+/// The name that a process gave its memory (`PR_SET_VMA_ANON_NAME`): `[anon:NAME]`; a file's path, where anonymous
+/// memory has one.
 fn given_name(path: &Path) -> Option<String> {
     let text = path.to_string_lossy();
     match text.strip_prefix("[anon:").and_then(|name| name.strip_suffix(']')) {

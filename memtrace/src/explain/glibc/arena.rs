@@ -7,17 +7,19 @@ use crate::explain::span::Span;
 use crate::model::{AbsAddr, Bytes};
 use crate::procfs::peek::{Peek, View, Words as _};
 
-/// How large a heap of another arena than the main one may become, and what its address is a multiple of: `HEAP_MAX_SIZE`,
-/// twice `DEFAULT_MMAP_THRESHOLD_MAX` (malloc/arena.c).
+/// How large a heap of another arena than the main one may become, and what its address is a multiple of:
+/// `HEAP_MAX_SIZE`, twice `DEFAULT_MMAP_THRESHOLD_MAX` (malloc/arena.c).
 const HEAP: u64 = 64 << 20;
 
 /// `struct heap_info` has four words up to 2.34 and five since, padded to an even number; more would be a surprise.
 const HEAP_INFO: std::ops::RangeInclusive<u64> = 32..=64;
 
-/// `struct malloc_state`, behind which the first chunk lies: 0x890 bytes in 2.26, 0x898 since, and room for what changes.
+/// `struct malloc_state`, behind which the first chunk lies: 0x890 bytes in 2.26, 0x898 since, and room for what
+/// changes.
 const STATE: std::ops::Range<u64> = 0x600..0xc00;
 
-/// What others may have taken from `brk` before malloc did, as a static program does for its thread's variables, or between.
+/// What others may have taken from `brk` before malloc did, as a static program does for its thread's variables, or
+/// between.
 const FOREIGN: u64 = 256 << 10;
 
 /// What an arena's region holds.
@@ -124,8 +126,8 @@ impl Told {
     }
 }
 
-/// Looks for the first chunk from `at` on, and walks from there. A walk that gets far has begun at a chunk; where it then
-/// fails, no other beginning would help.
+/// Looks for the first chunk from `at` on, and walks from there. A walk that gets far has begun at a chunk; where it
+/// then fails, no other beginning would help.
 fn walk_from(at: AbsAddr, foreign: u64, end: AbsAddr, view: &mut View<'_>) -> Result<(AbsAddr, Tally), Torn> {
     let mut failed = Torn { at };
     let behind = at.0.saturating_add(foreign).min(end.0);

@@ -5,8 +5,8 @@ use crate::explain::span::Span;
 use crate::model::{AbsAddr, Bytes};
 use crate::procfs::peek::Peek;
 
-/// A block that does not begin a mapping, which the kernel may have joined with others, is believed to be one only if it is
-/// as large as blocks with mappings of their own are unless they are asked for (`DEFAULT_MMAP_THRESHOLD`).
+/// A block that does not begin a mapping, which the kernel may have joined with others, is believed to be one only if
+/// it is as large as blocks with mappings of their own are unless they are asked for (`DEFAULT_MMAP_THRESHOLD`).
 const USUAL: Bytes = Bytes(128 << 10);
 
 /// Finds the blocks in `spans`, which are all of anonymous memory and none of an arena's.
@@ -52,7 +52,8 @@ fn marked(place: AbsAddr, head: Option<[u64; 2]>, size: Bytes) -> Option<Span> {
     Some(Span { start, end: AbsAddr(start.0.checked_add(length.0)?) })
 }
 
-/// The block that a mapping begins with at `page` where a small alignment was asked for: what is behind its mark is aligned.
+/// The block that a mapping begins with at `page` where a small alignment was asked for: what is behind its mark is
+/// aligned.
 fn aligned(peek: &Peek, page: AbsAddr) -> Option<Span> {
     let size = peek.pages.page();
     let alignments = (5..).map(|power| 1u64 << power).take_while(|alignment| *alignment < size.0);

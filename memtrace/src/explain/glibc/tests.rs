@@ -1,4 +1,5 @@
-//! Memory that only looks like glibc's, or that someone has made up. What glibc itself makes is in the privileged tests.
+//! Memory that only looks like glibc's, or that someone has made up. What glibc itself makes is in the privileged
+//! tests.
 
 use super::*;
 use crate::model::Pid;

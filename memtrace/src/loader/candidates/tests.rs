@@ -20,51 +20,51 @@ fn candidates(command: &Path, objects: &mut Objects) -> Vec<(Kind, Arc<Object>)>
     survey.allocators.into_iter().map(|allocator| (allocator.kinds.all()[0].clone(), allocator.object)).collect()
 }
 
-/// The allocator that the running command has really mapped must be among those that were foretold, as the same object.
-fn foretells_what_is_mapped(command: &Path, kind: &Kind) {
+/// Asserts that the predicted allocators include the one that the running command has mapped, as the same object.
+fn assert_predicted(command: &Path, kind: &Kind) {
     let mut objects = Objects::new();
-    let foretold = candidates(command, &mut objects);
+    let predicted = candidates(command, &mut objects);
     let running = Running::start(command);
     let image = read_image(running.pid(), &mut objects).unwrap();
     running.end();
     let survey = survey(&image, &UserHooks::default());
     let [mapped] = &survey.allocators[..] else { panic!("{:?}", survey.looked_at) };
     assert_eq!(mapped.kinds, Kinds::one(kind.clone()));
-    let same = foretold.iter().filter(|(_, object)| Arc::ptr_eq(object, &mapped.object)).count();
-    assert_eq!(same, 1, "{} is not among {foretold:?}", mapped.object.path.display());
+    let same = predicted.iter().filter(|(_, object)| Arc::ptr_eq(object, &mapped.object)).count();
+    assert_eq!(same, 1, "{} is not among {predicted:?}", mapped.object.path.display());
 }
 
 #[test]
-fn the_systems_libc_is_foretold() {
-    foretells_what_is_mapped(Path::new("cat"), &Kind::Glibc);
-    foretells_what_is_mapped(Path::new("/bin/cat"), &Kind::Glibc);
+fn the_system_libc_is_predicted() {
+    assert_predicted(Path::new("cat"), &Kind::Glibc);
+    assert_predicted(Path::new("/bin/cat"), &Kind::Glibc);
 }
 
 #[test]
-fn musl_is_foretold_and_alone() {
+fn musl_is_predicted_alone() {
     let scratch = Scratch::new();
     let program = scratch.compile("musl-gcc", "program", COPY, &[]);
-    foretells_what_is_mapped(&program, &Kind::Musl);
+    assert_predicted(&program, &Kind::Musl);
     let kinds: Vec<Kind> = candidates(&program, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [Kind::Musl]);
     assert!(Path::new(MUSL).exists());
 }
 
 #[test]
-fn a_libc_beside_the_program_is_foretold() {
+fn a_libc_in_the_run_path_is_predicted() {
     for option in ["-Wl,--disable-new-dtags,-rpath,$ORIGIN/own", "-Wl,--enable-new-dtags,-rpath,${ORIGIN}/own"] {
         let scratch = Scratch::new();
         fs::create_dir(scratch.path("own")).unwrap();
         let own = scratch.copy(GLIBC, "own/libc.so.6");
         let program = scratch.compile("cc", "program", COPY, &[option]);
-        foretells_what_is_mapped(&program, &Kind::Glibc);
+        assert_predicted(&program, &Kind::Glibc);
         let mut objects = Objects::new();
         assert!(candidates(&program, &mut objects).iter().any(|(_, object)| object.path == own));
     }
 }
 
 #[test]
-fn a_linked_allocator_is_foretold_beside_libc() {
+fn a_linked_allocator_is_predicted_together_with_libc() {
     let scratch = Scratch::new();
     let program = scratch.compile("cc", "program", COPY, &["-fsanitize=address"]);
     let kinds: Vec<Kind> = candidates(&program, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
@@ -73,15 +73,15 @@ fn a_linked_allocator_is_foretold_beside_libc() {
 }
 
 #[test]
-fn scripts_are_followed_to_what_runs_them() {
+fn scripts_are_followed_to_their_interpreters() {
     let scratch = Scratch::new();
     let interpreter = scratch.compile("musl-gcc", "interpreter", COPY, &[]);
     let first = scratch.script("first", &format!("#! {} -x\n", interpreter.display()));
     let second = scratch.script("second", &format!("#!{}\n", first.display()));
     let kinds: Vec<Kind> = candidates(&second, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, [Kind::Musl]);
-    let by_env = scratch.script("by-env", &format!("#!/usr/bin/env -S A=b {} x\n", interpreter.display()));
-    let kinds: Vec<Kind> = candidates(&by_env, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
+    let env_script = scratch.script("by-env", &format!("#!/usr/bin/env -S A=b {} x\n", interpreter.display()));
+    let kinds: Vec<Kind> = candidates(&env_script, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
     assert!(kinds.contains(&Kind::Glibc) && kinds.contains(&Kind::Musl), "{kinds:?}");
     let bare = scratch.script("bare", "exit 0\n");
     let kinds: Vec<Kind> = candidates(&bare, &mut Objects::new()).into_iter().map(|(kind, _)| kind).collect();
@@ -89,12 +89,12 @@ fn scripts_are_followed_to_what_runs_them() {
 }
 
 #[test]
-fn a_script_that_runs_itself_comes_to_an_end() {
+fn a_script_that_runs_itself_terminates() {
     let scratch = Scratch::new();
     let path = scratch.path("loop");
     scratch.script("loop", &format!("#!{}\n", path.display()));
     assert!(candidates(&path, &mut Objects::new()).is_empty());
-    assert_eq!(programs(path.as_os_str(), None).len(), MAX_SCRIPTS + 1);
+    assert_eq!(executables(path.as_os_str(), None).len(), MAX_SCRIPTS + 1);
 }
 
 #[test]

@@ -7,23 +7,23 @@ const OTHER: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccd
 const POD: &str = "2f3c9a1b-7d4e-4c55-9b8a-0123456789ab";
 const POD_IN_A_SLICE: &str = "2f3c9a1b_7d4e_4c55_9b8a_0123456789ab";
 
-/// What a path is expected to say: unit, runtime and id, pod.
-type Said<'a> = (Option<&'a str>, Option<(Option<&'a str>, &'a str)>, Option<&'a str>);
+/// Unit, runtime and container id, pod.
+type Parts<'a> = (Option<&'a str>, Option<(Option<&'a str>, &'a str)>, Option<&'a str>);
 
-fn said(cgroup: &Cgroup) -> Said<'_> {
+fn parts(cgroup: &Cgroup) -> Parts<'_> {
     let container = cgroup.container.as_ref().map(|container| (container.runtime, container.id.as_str()));
     (cgroup.unit.as_deref(), container, cgroup.pod.as_deref())
 }
 
 #[track_caller]
-fn assert_says(path: &str, unit: Option<&str>, container: Option<(Option<&str>, &str)>, pod: Option<&str>) {
+fn assert_parts(path: &str, unit: Option<&str>, container: Option<(Option<&str>, &str)>, pod: Option<&str>) {
     let cgroup = parse(&format!("0::{path}\n")).expect("a line of version 2");
     assert_eq!(cgroup.path, path);
-    assert_eq!(said(&cgroup), (unit, container, pod), "{path}");
+    assert_eq!(parts(&cgroup), (unit, container, pod), "{path}");
 }
 
 #[test]
-fn units_are_the_innermost_that_processes_are_in() {
+fn the_innermost_unit_with_processes_counts() {
     let table = [
         ("/", None),
         ("/init.scope", Some("init.scope")),
@@ -42,12 +42,12 @@ fn units_are_the_innermost_that_processes_are_in() {
         ("/batch/nightly", None),
     ];
     for (path, unit) in table {
-        assert_says(path, unit, None, None);
+        assert_parts(path, unit, None, None);
     }
 }
 
 #[test]
-fn containers_are_known_by_the_names_that_runtimes_give_them() {
+fn containers_are_recognised_by_their_runtimes_names() {
     let table = [
         (format!("/docker/{ID}"), Some("docker")),
         (format!("/kubepods/burstable/pod{POD}/{ID}"), None),
@@ -58,7 +58,7 @@ fn containers_are_known_by_the_names_that_runtimes_give_them() {
     ];
     for (path, runtime) in table {
         let cgroup = parse(&format!("0::{path}")).unwrap();
-        assert_eq!(said(&cgroup).1, Some((runtime, ID)), "{path}");
+        assert_eq!(parts(&cgroup).1, Some((runtime, ID)), "{path}");
         assert_eq!(cgroup.unit, None, "{path}");
     }
     let scopes = [
@@ -71,16 +71,16 @@ fn containers_are_known_by_the_names_that_runtimes_give_them() {
     ];
     for (scope, runtime) in scopes {
         let container = Some((Some(runtime), ID));
-        assert_says(&format!("/system.slice/{scope}"), Some(&scope), container, None);
-        let of_a_user = format!("/user.slice/user-1000.slice/user@1000.service/user.slice/{scope}/container");
-        assert_says(&of_a_user, Some(&scope), container, None);
+        assert_parts(&format!("/system.slice/{scope}"), Some(&scope), container, None);
+        let user_path = format!("/user.slice/user-1000.slice/user@1000.service/user.slice/{scope}/container");
+        assert_parts(&user_path, Some(&scope), container, None);
         let own_systemd = format!("/system.slice/{scope}/system.slice/nginx.service");
-        assert_says(&own_systemd, Some("nginx.service"), container, None);
+        assert_parts(&own_systemd, Some("nginx.service"), container, None);
     }
 }
 
 #[test]
-fn containers_with_names_are_known_by_them() {
+fn named_containers_are_recognised() {
     let table = [
         ("/machine.slice/machine-bookworm.scope/payload", Some(("nspawn", "bookworm"))),
         ("/machine.slice/machine-build\\x2dbox.scope", Some(("nspawn", "build-box"))),
@@ -95,58 +95,58 @@ fn containers_with_names_are_known_by_them() {
     for (path, container) in table {
         let cgroup = parse(&format!("0::{path}")).unwrap();
         let container = container.map(|(runtime, id)| (Some(runtime), id));
-        assert_eq!(said(&cgroup).1, container, "{path}");
+        assert_eq!(parts(&cgroup).1, container, "{path}");
     }
     for scope in [format!("libpod-conmon-{ID}.scope"), format!("crio-conmon-{ID}.scope")] {
-        assert_says(&format!("/machine.slice/{scope}"), Some(&scope), None, None);
+        assert_parts(&format!("/machine.slice/{scope}"), Some(&scope), None, None);
     }
 }
 
 #[test]
-fn pods_are_known_by_their_uid_however_the_kubelet_drives_groups() {
+fn pods_are_recognised_with_both_cgroup_drivers() {
     let scope = format!("cri-containerd-{ID}.scope");
     let containerd = Some((Some("containerd"), ID));
     for slice in ["kubepods-burstable-pod", "kubepods-besteffort-pod", "kubepods-pod", "kubelet-kubepods-burstable-pod"]
     {
         let path = format!("/kubepods.slice/kubepods-burstable.slice/{slice}{POD_IN_A_SLICE}.slice/{scope}");
-        assert_says(&path, Some(&scope), containerd, Some(POD));
+        assert_parts(&path, Some(&scope), containerd, Some(POD));
     }
-    assert_says(&format!("/kubepods/burstable/pod{POD}/{ID}"), None, Some((None, ID)), Some(POD));
-    assert_says(&format!("/kubepods/pod{POD}"), None, None, Some(POD));
-    assert_says(
+    assert_parts(&format!("/kubepods/burstable/pod{POD}/{ID}"), None, Some((None, ID)), Some(POD));
+    assert_parts(&format!("/kubepods/pod{POD}"), None, None, Some(POD));
+    assert_parts(
         &format!("/system.slice/containerd.service/kubepods-burstable-pod{POD_IN_A_SLICE}.slice:cri-containerd:{ID}"),
         Some("containerd.service"),
         containerd,
         Some(POD),
     );
-    // A pod that a file on the node describes is called by a hash.
+    // The uid of a static pod is a hash.
     let hash = "0123456789abcdef0123456789abcdef";
-    assert_says(&format!("/kubepods/burstable/pod{hash}/{ID}"), None, Some((None, ID)), Some(hash));
-    // A cluster whose nodes are containers themselves.
-    assert_says(
+    assert_parts(&format!("/kubepods/burstable/pod{hash}/{ID}"), None, Some((None, ID)), Some(hash));
+    // A cluster with containers as nodes.
+    assert_parts(
         &format!("/docker/{OTHER}/kubelet/kubepods/burstable/pod{POD}/{ID}"),
         None,
         Some((None, ID)),
         Some(POD),
     );
-    // What is called so and is no pod's: podman's own pods, and anything else.
-    assert_says(&format!("/machine.slice/machine-libpod_pod_{ID}.slice"), None, None, None);
-    assert_says("/podcasts/pod-1234/pod", None, None, None);
+    // Similar names that are not Kubernetes pods: podman's pods and others.
+    assert_parts(&format!("/machine.slice/machine-libpod_pod_{ID}.slice"), None, None, None);
+    assert_parts("/podcasts/pod-1234/pod", None, None, None);
 }
 
 #[test]
-fn of_several_hierarchies_the_group_that_says_the_most_counts() {
-    // Docker beside both versions: version 2 only knows the service that started it.
+fn the_most_specific_cgroup_of_all_hierarchies_counts() {
+    // Docker with both versions: version 2 only has the service that started it.
     let hybrid = format!(
         "12:memory:/docker/{ID}\n11:cpu,cpuacct:/docker/{ID}\n1:name=systemd:/docker/{ID}\n\
          0::/system.slice/containerd.service\n"
     );
     let cgroup = parse(&hybrid).unwrap();
-    assert_eq!(said(&cgroup), (None, Some((Some("docker"), ID)), None));
+    assert_eq!(parts(&cgroup), (None, Some((Some("docker"), ID)), None));
 
     let service = "5:memory:/system.slice/cron.service\n1:name=systemd:/system.slice/cron.service\n0::/\n";
     assert_eq!(parse(service).unwrap().path, "/system.slice/cron.service");
-    // As much is said by all: version 2 first, then systemd, then memory.
+    // All are equally specific: version 2 first, then systemd, then memory.
     let path_of = |text| parse(text).unwrap().path;
     assert_eq!(path_of("3:pids:/a\n2:memory:/b\n1:name=systemd:/c\n0::/d\n"), "/d");
     assert_eq!(path_of("3:pids:/a\n2:memory:/b\n1:name=systemd:/c\n0::/\n"), "/c");
@@ -156,28 +156,28 @@ fn of_several_hierarchies_the_group_that_says_the_most_counts() {
 }
 
 #[test]
-fn a_removed_group_is_known_by_what_it_was_called() {
+fn a_removed_cgroup_keeps_its_name() {
     let cgroup = parse("0::/system.slice/cron.service (deleted)\n").unwrap();
     assert_eq!((cgroup.path.as_str(), cgroup.unit.as_deref()), ("/system.slice/cron.service", Some("cron.service")));
 }
 
 #[test]
-fn what_is_no_line_says_nothing() {
+fn malformed_lines_yield_none() {
     for text in ["", "\n", "0::", "0:", "0::relative\n", "garbage"] {
         assert_eq!(parse(text), None, "{text:?}");
     }
 }
 
 #[test]
-fn an_id_is_64_digits_and_nothing_else() {
+fn container_ids_have_exactly_64_hex_digits() {
     for near in [&ID[1..], &format!("{ID}0"), &ID.to_uppercase(), &format!("{}g", &ID[1..])] {
-        assert_says(&format!("/docker/{near}"), None, None, None);
+        assert_parts(&format!("/docker/{near}"), None, None, None);
     }
 }
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "[0-9a-f:/.\\\\x\n -]{0,80}|.*", path in "[\\\\x0-9ä]{0,12}") {
+    fn no_text_panics(text in "[0-9a-f:/.\\\\x\n -]{0,80}|.*", path in "[\\\\x0-9ä]{0,12}") {
         let _ = parse(&text);
         let _ = parse(&format!("0::/machine-{path}.scope"));
     }

@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 
 use crate::model::{EventClass, GroupBy, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick};
 use crate::procfs;
-use crate::reconcile::rusage;
-use crate::reconcile::rusage::Known;
 use crate::reconcile::residency;
 use crate::reconcile::residency::Pages;
+use crate::reconcile::rusage;
+use crate::reconcile::rusage::Baselines;
 use crate::session::config::Config;
 use crate::session::track::ProcessTracker;
 
@@ -64,19 +64,14 @@ impl PageReader {
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
             let is_traced = |pid| tracker.is_traced(pid) && is_selected(pid);
             let now = |pid| procfs::kernel_counts(pid);
-            let known = Known {
-                images: tracker.images(),
-                before: &self.rusage,
-                began: start,
-                now: &now,
-                is_traced: &is_traced,
-            };
-            rusage::settle(snapshot, &known);
+            let baselines =
+                Baselines { images: tracker.images(), before: &self.rusage, start, now: &now, is_traced: &is_traced };
+            rusage::reconcile_rusage(snapshot, &baselines);
             self.reconcile_pages(snapshot, &mut resident);
         }
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
             for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
-                residency::note_resident(usage, read_once(id.pid, &mut resident));
+                residency::set_resident_bytes(usage, read_once(id.pid, &mut resident));
             }
         }
     }
@@ -89,7 +84,7 @@ impl PageReader {
             let before = if id.ordinal == 0 { self.first(id.pid, &parents) } else { &[] };
             let one_in = self.one_in.get();
             let pages = now.map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
-            residency::settle(usage, pages, one_in);
+            residency::reconcile_pages(usage, pages, one_in);
         }
     }
 }
