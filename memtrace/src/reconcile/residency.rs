@@ -144,7 +144,7 @@ impl Attribution<'_> {
         let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
         // The sample chooses touched pages one by one, those of a huge page all at once: these share the square of
         // their number.
-        let squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
+        let mut squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
         let resident = self.residency.0.entry(kind).or_default();
         resident.with_stack.0 += bytes;
         resident.variance = resident.variance.saturating_add(squares);
@@ -153,6 +153,11 @@ impl Attribution<'_> {
             stack.usage.alloc += pages;
             stack.variance.alloc += squares;
         } else {
+            // A forked child may have inherited touched pages that its totals do not count: resident pages never exceed
+            // the touched ones.
+            pages.count = pages.count.min(stack.usage.free.count);
+            pages.bytes = pages.bytes.min(stack.usage.free.bytes);
+            squares = pages.count;
             stack.usage.free -= pages;
         }
         stack.usage.live += pages;

@@ -59,6 +59,16 @@ fn touched_pages_that_are_resident_are_live_others_released() {
 }
 
 #[test]
+fn resident_pages_of_a_forked_child_do_not_exceed_its_totals() {
+    let mut usage = totals(&[(7, 0, 2)]);
+    // Inherited from the parent without its totals.
+    usage.touched.push(Touched { begin: at(2), pages: 2, key: key(7) });
+    reconcile_pages(&mut usage, counted(&[range(0, 4)], &[]), 1);
+    assert_eq!(pages(&usage, 7), [2, 2, 0]);
+    assert_eq!(usage.total.live.count, 2);
+}
+
+#[test]
 fn pages_resident_before_have_no_stack_until_touched_again() {
     let mut usage = totals(&[(7, 4, 2)]);
     reconcile_pages(&mut usage, counted(&[range(0, 16)], &[range(0, 16)]), 1);
