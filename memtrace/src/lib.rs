@@ -1,7 +1,7 @@
 //! memtrace shows which code holds the memory of a running Linux system.
 //!
-//! `ARCHITECTURE.md` describes the modules and the data flow between them. The import rules are checked by `cargo xtask tidy`.
-//! [`model`] contains the types that all modules share.
+//! `ARCHITECTURE.md` describes the modules and the data flow between them. The import rules are checked by `cargo xtask
+//! tidy`. [`model`] contains the types that all modules share.
 
 pub mod allocators;
 pub mod cli;

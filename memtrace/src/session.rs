@@ -1,7 +1,7 @@
 //! Composition root: joins the engines for one run.
 //!
-//! Submodules import downwards only: `run`, then `sample`, `unwind_tables` and `overhead`, then `select`, then `track`, then
-//! the files that need no engine.
+//! Submodules import downwards only: `run`, then `sample`, `unwind_tables` and `overhead`, then `select`, then `track`,
+//! then the files that need no engine.
 
 mod bounded_set;
 mod clock;

@@ -25,10 +25,10 @@ const GENERAL: &str = "General";
 
 /// Shows which code holds the memory of a running Linux system
 ///
-/// memtrace attaches to running processes, without a restart and without injecting code, and records every allocation and
-/// free. Then it draws a flame graph of the bytes that are still live, by allocating stack.
-/// It ends after --duration, on Ctrl-C or SIGTERM, or when its target ends. It needs root, or the capabilities that
-/// `memtrace doctor` lists.
+/// memtrace attaches to running processes, without a restart and without injecting code, and records every allocation
+/// and free. Then it draws a flame graph of the bytes that are still live, by allocating stack. It ends after
+/// --duration, on Ctrl-C or SIGTERM, or when its target ends. It needs root, or the capabilities that `memtrace doctor`
+/// lists.
 #[derive(Debug, Parser)]
 #[command(
     name = "memtrace",
@@ -96,8 +96,8 @@ pub(super) struct TraceArgs {
 
     /// Trace processes with this name, as `ps -o comm` shows it
     ///
-    /// This includes processes that start later. May be given more than once, and with --exe, --cgroup and --user: a process
-    /// that matches one of them is traced.
+    /// This includes processes that start later. May be given more than once, and with --exe, --cgroup and --user: a
+    /// process that matches one of them is traced.
     #[arg(long = "comm", value_name = "NAME", help_heading = TARGET)]
     pub(super) comms: Vec<String>,
 
@@ -123,8 +123,8 @@ pub(super) struct TraceArgs {
 
     /// Also trace child processes of --pid
     ///
-    /// Child processes of a command are traced unless --no-children is given. Probes then apply to all processes that use the
-    /// same libraries; the others are slowed down a little.
+    /// Child processes of a command are traced unless --no-children is given. Probes then apply to all processes that
+    /// use the same libraries; the others are slowed down a little.
     #[arg(long, overrides_with = "no_children", help_heading = TARGET)]
     pub(super) children: bool,
 
@@ -140,16 +140,17 @@ pub(super) struct TraceArgs {
 
     /// Also trace the allocator in this object, perhaps with prefixed functions
     ///
-    /// May be given more than once. Allocators that define malloc and free are found without it; this is for others, as in
-    /// libpool.so:pool_ for pool_malloc, pool_free and related functions. The object is a path, a file name or a soname.
+    /// May be given more than once. Allocators that define malloc and free are found without it; this is for others, as
+    /// in libpool.so:pool_ for pool_malloc, pool_free and related functions. The object is a path, a file name or a
+    /// soname.
     #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, help_heading = TARGET)]
     pub(super) allocators: Vec<NamedAllocator>,
 
     /// Also trace these functions, as in 'alloc=take(size=arg0)->ret,free=give(arg0)'
     ///
-    /// May be given more than once. For pools with functions of their own: allocations inside these functions are not counted.
-    /// A size may be a product, size=arg0*arg1; an address may be stored through an argument, ->arg0; and a function may
-    /// reallocate, realloc=grow(old=arg0,size=arg1)->ret. Some of these need Linux 5.15.
+    /// May be given more than once. For pools with functions of their own: allocations inside these functions are not
+    /// counted. A size may be a product, size=arg0*arg1; an address may be stored through an argument, ->arg0; and a
+    /// function may reallocate, realloc=grow(old=arg0,size=arg1)->ret. Some of these need Linux 5.15.
     #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
     pub(super) hooks: Vec<Hooks>,
 
@@ -168,15 +169,15 @@ pub(super) struct TraceArgs {
 
     /// Exit with the command's exit code
     ///
-    /// If a signal killed the command, the exit code is 128 plus the signal's number. Only with a command. If memtrace itself
-    /// fails, its own exit code takes precedence.
+    /// If a signal killed the command, the exit code is 128 plus the signal's number. Only with a command. If memtrace
+    /// itself fails, its own exit code takes precedence.
     #[arg(long, help_heading = TARGET)]
     pub(super) exit_code: bool,
 
     /// Write to this file; '-' is standard output [default: memtrace.svg]
     ///
-    /// May be given more than once. The extension determines the format: .svg, .folded, .json or .txt. Files are opened before
-    /// tracing starts.
+    /// May be given more than once. The extension determines the format: .svg, .folded, .json or .txt. Files are opened
+    /// before tracing starts.
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     pub(super) outputs: Vec<PathBuf>,
 
@@ -189,15 +190,15 @@ pub(super) struct TraceArgs {
 
     /// Draw this metric, and rank stacks by it [default: live-bytes]
     ///
-    /// The default is alloc-bytes for page faults of a command, which has no resident pages at its end, and stall-time for
-    /// reclaim.
+    /// The default is alloc-bytes for page faults of a command, which has no resident pages at its end, and stall-time
+    /// for reclaim.
     #[arg(short, long, value_parser = possible_values::metrics(), help_heading = OUTPUT)]
     pub(super) metric: Option<Metric>,
 
     /// Group stacks by this key
     ///
-    /// The key is the root of the flame graph and of folded stacks, and the summary has a table of it. The JSON always contains
-    /// the processes. Threads and allocators are recorded only if they are the key.
+    /// The key is the root of the flame graph and of folded stacks, and the summary has a table of it. The JSON always
+    /// contains the processes. Threads and allocators are recorded only if they are the key.
     #[arg(long, value_name = "KEY", value_parser = possible_values::group_keys(), default_value = GroupBy::default().name(), help_heading = OUTPUT)]
     pub(super) by: GroupBy,
 
@@ -217,9 +218,9 @@ pub(super) struct TraceArgs {
 
     /// Sample one page in N [default: 1]
     ///
-    /// For page faults, to trace them all the time. The numbers of stacks are then estimates, shown with their standard error
-    /// (±), except in folded stacks. The resident bytes and page faults of a process remain exact, since the kernel counts
-    /// them.
+    /// For page faults, to trace them all the time. The numbers of stacks are then estimates, shown with their standard
+    /// error (±), except in folded stacks. The resident bytes and page faults of a process remain exact, since the
+    /// kernel counts them.
     #[arg(long, value_name = "N", help_heading = FILTERS)]
     pub(super) sample: Option<NonZeroU32>,
 
@@ -231,8 +232,8 @@ pub(super) struct TraceArgs {
 
     /// Limit the additional processor time of the target, as in 10%
     ///
-    /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the limit, only
-    /// larger allocations are traced; if that is not enough, nothing is traced. Only with --pid.
+    /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
+    /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Only with --pid.
     #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", help_heading = TUNING)]
     pub(super) max_overhead: Option<Percent>,
 
@@ -254,8 +255,8 @@ pub(super) struct TraceArgs {
 
     /// Set the size of each ring buffer
     ///
-    /// A power of two from 4KiB to 2GiB. Events wait there for memtrace; a larger ring absorbs longer bursts. Increase it if the
-    /// report lists events lost to a full ring.
+    /// A power of two from 4KiB to 2GiB. Events wait there for memtrace; a larger ring absorbs longer bursts. Increase
+    /// it if the report lists events lost to a full ring.
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB", help_heading = TUNING)]
     pub(super) ring_size: Bytes,
 

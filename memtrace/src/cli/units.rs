@@ -17,11 +17,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let mut total = 0u64;
     let mut smallest = u64::MAX;
     while !rest.is_empty() || smallest == u64::MAX {
-        let (number, unit, rest_after) = split(rest);
+        let (number, unit, remainder) = split(rest);
         if number.is_empty() {
             return Err(not_a_number(rest, "30s, 500ms or 1h30m"));
         }
-        if unit.is_empty() && rest_after.starts_with(['.', ',']) {
+        if unit.is_empty() && remainder.starts_with(['.', ',']) {
             return Err(
                 "fractions are not supported; write 500ms for half a second, 1m30s for a minute and a half".into()
             );
@@ -38,7 +38,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
         total = part.and_then(|part| total.checked_add(part)).ok_or("this is too long")?;
         smallest = scale;
-        rest = rest_after;
+        rest = remainder;
     }
     Ok(Duration::from_millis(total))
 }
@@ -54,15 +54,15 @@ pub(super) fn percent(text: &str) -> Result<Percent, String> {
 
 /// Parses a size: `4096`, `64k`, `64KiB`, `1M`, `2GiB`. Units are powers of 1024.
 pub(super) fn size(text: &str) -> Result<Bytes, String> {
-    let (number, unit, rest_after) = split(text);
+    let (number, unit, remainder) = split(text);
     if number.is_empty() {
         return Err(not_a_number(text, "4096, 64KiB or 1M"));
     }
-    if rest_after.starts_with(['.', ',']) {
+    if remainder.starts_with(['.', ',']) {
         return Err("fractions are not supported; write 1536k for one and a half MiB".into());
     }
     let plain = unit.to_ascii_lowercase();
-    let scale = match (plain.as_str(), rest_after) {
+    let scale = match (plain.as_str(), remainder) {
         ("", "") => Some(1),
         (_, "") => SIZE_UNITS
             .iter()
@@ -72,15 +72,13 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
     };
     let Some(scale) = scale else {
         let is_decimal = matches!(plain.as_str(), "kb" | "mb" | "gb" | "tb");
-        return Err(if is_decimal && rest_after.is_empty() {
+        return Err(if is_decimal && remainder.is_empty() {
             let initial = &unit[..1];
             format!(
                 "'{unit}' may mean powers of 1000 or of 1024; write {number}{initial}iB or {number}{initial} for 1024"
             )
         } else {
-            format!(
-                "'{unit}{rest_after}' is not a unit of size; write k, M, G or T, as in 64k or 64KiB, or plain bytes"
-            )
+            format!("'{unit}{remainder}' is not a unit of size; write k, M, G or T, as in 64k or 64KiB, or plain bytes")
         });
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
@@ -89,15 +87,13 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
 
 /// Parses a count of things: `500000`, `64k`, `32M`. Units are powers of 1000.
 pub(super) fn count(text: &str) -> Result<u64, String> {
-    let (number, unit, rest_after) = split(text);
+    let (number, unit, remainder) = split(text);
     if number.is_empty() {
         return Err(not_a_number(text, "500000, 64k or 32M"));
     }
     let scale = COUNT.iter().find(|(name, _)| unit == *name).map(|unit| unit.1);
-    let Some(scale) = scale.or(unit.is_empty().then_some(1)).filter(|_| rest_after.is_empty()) else {
-        return Err(format!(
-            "'{unit}{rest_after}' is not a unit of a count; write k, M or G, as in 32M for 32 million"
-        ));
+    let Some(scale) = scale.or(unit.is_empty().then_some(1)).filter(|_| remainder.is_empty()) else {
+        return Err(format!("'{unit}{remainder}' is not a unit of a count; write k, M or G, as in 32M for 32 million"));
     };
     let count = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
     count.ok_or_else(|| "this is too large".into())
@@ -115,10 +111,10 @@ pub(super) fn pid(text: &str) -> Result<Pid, String> {
 /// Splits `text` into leading digits, the letters after them, and the rest.
 fn split(text: &str) -> (&str, &str, &str) {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (number, rest_after) = text.split_at(digits);
-    let letters = rest_after.find(|letter: char| !letter.is_alphabetic()).unwrap_or(rest_after.len());
-    let (unit, rest_after) = rest_after.split_at(letters);
-    (number, unit, rest_after)
+    let (number, remainder) = text.split_at(digits);
+    let letters = remainder.find(|letter: char| !letter.is_alphabetic()).unwrap_or(remainder.len());
+    let (unit, remainder) = remainder.split_at(letters);
+    (number, unit, remainder)
 }
 
 /// Returns true if `unit` is the first letter of `name`, a unit of several letters.

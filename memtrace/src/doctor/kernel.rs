@@ -179,7 +179,8 @@ fn check_mmap_events(held: &Capabilities) -> Finding {
     }
 }
 
-/// Under `confidentiality`, BPF programs may not read kernel memory (LOCKDOWN_BPF_READ_KERNEL, include/linux/security.h).
+/// Under `confidentiality`, BPF programs may not read kernel memory (LOCKDOWN_BPF_READ_KERNEL,
+/// include/linux/security.h).
 fn check_lockdown(modes: Option<&str>) -> Finding {
     const SUBJECT: &str = "lockdown";
     let active = modes.and_then(|modes| Some(modes.split_once('[')?.1.split_once(']')?.0));

@@ -38,7 +38,8 @@ pub(super) const PERFMON: Capability = Capability {
     required: true,
     until: None,
 };
-/// CAP_PERFMON allows uprobes since Linux 5.8. Since 6.16, and in updates of older kernels, only CAP_SYS_ADMIN does (`perf_uprobe_event_init`, kernel/events/core.c; "perf: Revert to requiring CAP_SYS_ADMIN for uprobes").
+/// CAP_PERFMON allows uprobes since Linux 5.8. Since 6.16, and in updates of older kernels, only CAP_SYS_ADMIN does
+/// (`perf_uprobe_event_init`, kernel/events/core.c; "perf: Revert to requiring CAP_SYS_ADMIN for uprobes").
 pub(super) const SYS_ADMIN: Capability = Capability {
     name: "CAP_SYS_ADMIN",
     number: 21,

@@ -27,8 +27,8 @@ pub(crate) trait Observer {
     /// Called a few times a second at most.
     fn progress(&mut self, progress: &Progress);
 
-    /// The report is written, and `removed` of `total` probes are removed. Called a few times a second at most, and only if
-    /// the removal takes longer than a moment. A second signal stops the wait.
+    /// The report is written, and `removed` of `total` probes are removed. Called a few times a second at most, and
+    /// only if the removal takes longer than a moment. A second signal stops the wait.
     fn detaching(&mut self, removed: usize, total: usize);
 
     /// Message of one line: `wrote memtrace.svg`.

@@ -8,8 +8,8 @@ pub(crate) struct Outcome {
     pub(crate) losses: Losses,
     /// `None` if there was no command, or if it ran longer than the trace.
     pub(crate) command: Option<CommandEnd>,
-    /// False if events are missing that no loss counts, such as after a probe that could not be placed in a library loaded
-    /// during the run.
+    /// False if events are missing that no loss counts, such as after a probe that could not be placed in a library
+    /// loaded during the run.
     pub(crate) complete: bool,
 }
 

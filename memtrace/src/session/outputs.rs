@@ -1,7 +1,7 @@
 //! Output files: opened before the first probe is placed, written when the profile is complete.
 //!
-//! A file is written without a name and linked in one step at the end: a reader never sees half a report, an earlier report
-//! survives a failed run, and a killed run leaves no file.
+//! A file is written without a name and linked in one step at the end: a reader never sees half a report, an earlier
+//! report survives a failed run, and a killed run leaves no file.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -63,8 +63,8 @@ impl Outputs {
         outputs.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Writes the profile to every output. Returns the paths of the written files and the first error; after an error the
-    /// other outputs are still written.
+    /// Writes the profile to every output. Returns the paths of the written files and the first error; after an error
+    /// the other outputs are still written.
     pub(super) fn write(self, profile: &Profile, options: &report::Options) -> (Vec<PathBuf>, Option<Error>) {
         self.fill(&|format, _, out| report::write(format, profile, options, out))
     }

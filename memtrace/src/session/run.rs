@@ -22,8 +22,8 @@ use super::outcome::Outcome;
 ///
 /// # Errors
 ///
-/// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, only a report that
-/// cannot be written is an error; everything else is a loss, or a warning and an incomplete outcome.
+/// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, only a report
+/// that cannot be written is an error; everything else is a loss, or a warning and an incomplete outcome.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     malloc_trim::fix_mmap_threshold();
     let reports = Reports::open(config)?;

@@ -29,7 +29,8 @@ pub(in crate::cli) struct ExplainArgs {
     #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
     pub(in crate::cli) pid: Pid,
 
-    /// Write to this file, as text (.txt) or as JSON (.json); '-' is standard output, the default. May be given more than once
+    /// Write to this file, as text (.txt) or as JSON (.json); '-' is standard output, the default. May be given more
+    /// than once
     #[arg(short, long = "output", value_name = "FILE")]
     pub(in crate::cli) outputs: Vec<PathBuf>,
 

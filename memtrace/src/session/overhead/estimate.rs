@@ -30,8 +30,8 @@ pub(in crate::session) struct Estimate {
 /// Lower bound for the target's own share of the processor time that it used during the count.
 const LEAST_OWN: f64 = 0.02;
 
-/// Estimates the overhead if allocations below `min_size` are filtered. `busy` is the processor time that the target used
-/// during the count.
+/// Estimates the overhead if allocations below `min_size` are filtered. `busy` is the processor time that the target
+/// used during the count.
 pub(super) fn estimate(calls: &CallRate, busy: Duration, costs: CallCosts, min_size: Bytes) -> Estimate {
     let seconds = calls.during.as_secs_f64().max(f64::EPSILON);
     let all: u64 = calls.by_class.iter().sum();
@@ -47,8 +47,8 @@ pub(super) fn estimate(calls: &CallRate, busy: Duration, costs: CallCosts, min_s
     }
 }
 
-/// Returns the smallest power of two that, as minimum size, keeps the slowdown within `limit`; `None` if the traps alone
-/// exceed it.
+/// Returns the smallest power of two that, as minimum size, keeps the slowdown within `limit`; `None` if the traps
+/// alone exceed it.
 pub(super) fn min_size_within(calls: &CallRate, busy: Duration, costs: CallCosts, limit: f64) -> Option<Bytes> {
     let sizes = (0..u64::BITS).map(|power| Bytes(if power == 0 { 0 } else { 1 << power }));
     sizes.into_iter().find(|&size| estimate(calls, busy, costs, size).slowdown.is_none_or(|slowdown| slowdown <= limit))

@@ -16,8 +16,8 @@ use crate::session::track::ProcessTracker;
 /// Duration of the count of allocator calls.
 const COUNT_TIME: Duration = Duration::from_millis(100);
 
-/// Time of the BPF programs for an allocation and its free: without a stack, and the addition for a stack. From `cargo xtask
-/// bench overhead`; the traps, which are most of the cost and differ most between machines, are measured.
+/// Time of the BPF programs for an allocation and its free: without a stack, and the addition for a stack. From `cargo
+/// xtask bench overhead`; the traps, which are most of the cost and differ most between machines, are measured.
 const RECORD: Duration = Duration::from_nanos(300);
 const STACK: Duration = Duration::from_nanos(900);
 
@@ -32,8 +32,8 @@ pub(in crate::session) struct Overhead {
 }
 
 impl Overhead {
-    /// Counts the allocations of `pids`. It places the entry probes of all functions that return a block without taking one;
-    /// tracing needs these probes anyway.
+    /// Counts the allocations of `pids`. It places the entry probes of all functions that return a block without taking
+    /// one; tracing needs these probes anyway.
     pub(in crate::session) fn measure(
         kernel: &mut Kernel,
         probes: &mut Probes,

@@ -39,8 +39,8 @@ pub(crate) enum Error {
     NotMapped,
 }
 
-/// Measures both kinds of probe. The probes stay in `probes`, since detaching them takes a while; the probed functions are
-/// not called again.
+/// Measures both kinds of probe. The probes stay in `probes`, since detaching them takes a while; the probed functions
+/// are not called again.
 pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<ProbeCost, Error> {
     let mut time = |dummy: CalibrationFunction| {
         let (object, offset) = locate(dummy.address(), objects)?;

@@ -27,8 +27,8 @@ pub(super) fn cost_so_far(events: u64, nested: u64, programs: &ProgramTime, allo
     }
 }
 
-/// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation another one, at its return;
-/// failed calls are not counted.
+/// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation another one, at its
+/// return; failed calls are not counted.
 fn extrapolate(programs: &ProgramTime, events: u64, allocations: u64) -> Option<ProgramCost> {
     if programs.runs == 0 {
         return None;

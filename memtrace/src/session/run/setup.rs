@@ -11,7 +11,8 @@ use crate::session::overhead::{self, Overhead};
 use crate::session::select::{AllocatorProbes, Targets, filter};
 use crate::session::track::ProcessTracker;
 
-/// The most shards by default; otherwise there is one for each processor. One shard takes millions of events per second.
+/// The most shards by default; otherwise there is one for each processor. One shard takes millions of events per
+/// second.
 const DEFAULT_SHARDS: usize = 4;
 
 /// Loaded BPF programs, and the probes that the overhead estimate has placed.
@@ -28,8 +29,8 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Loads the BPF programs. If the targets run already, it counts their allocations and estimates the overhead; if that
-    /// exceeds the limit, it raises the minimum size.
+    /// Loads the BPF programs. If the targets run already, it counts their allocations and estimates the overhead; if
+    /// that exceeds the limit, it raises the minimum size.
     pub(super) fn load(
         config: &Config,
         clock_start: Duration,

@@ -6,8 +6,8 @@ use crate::session::track::ProcessTracker;
 
 /// Completes the snapshots of all shards: nothing modifies them after this.
 ///
-/// The order matters: idle processes are added before metadata is read, and the page tables are compared with the totals of
-/// all processes.
+/// The order matters: idle processes are added before metadata is read, and the page tables are compared with the
+/// totals of all processes.
 pub(super) fn complete_snapshots(
     mut snapshots: Snapshots,
     losses: &[&Losses],

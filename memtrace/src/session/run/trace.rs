@@ -34,8 +34,8 @@ const TIMED_EVERY: u32 = 10;
 pub(super) struct Trace {
     kernel: Kernel,
     probes: Probes,
-    /// Probes in memtrace itself, which measured the cost of a probe. They are removed with the others, since that takes a
-    /// while.
+    /// Probes in memtrace itself, which measured the cost of a probe. They are removed with the others, since that
+    /// takes a while.
     own_probes: Probes,
     shards: Shards,
     tracker: ProcessTracker,
@@ -59,7 +59,8 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead before that.
+    /// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead before
+    /// that.
     ///
     /// # Errors
     ///
@@ -128,8 +129,8 @@ impl Trace {
             pidfds: self.targets.pidfds().map_err(failed)?,
             table_requests: self.tables.requests_fd(),
             table_built: self.tables.ready(),
-            // A new allocator has to be probed before it returns many blocks. If the kernel cannot look up VMAs, stacks in
-            // new mappings need their tables soon too.
+            // A new allocator has to be probed before it returns many blocks. If the kernel cannot look up VMAs, stacks
+            // in new mappings need their tables soon too.
             polls_mappings: self.targets.probe_site.is_some() || !self.kernel.unwind_maps().finds_vmas(),
         })
     }

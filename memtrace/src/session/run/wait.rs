@@ -38,8 +38,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Delay before the progress of a detach is shown; most take less.
 const SHOW_DETACH_AFTER: Duration = Duration::from_millis(300);
 
-/// Interval of [`Due::Mappings`]: a new allocator is probed after this time at most. A wakeup for each mapping would cost the
-/// mapping process several times as much as the perf record itself.
+/// Interval of [`Due::Mappings`]: a new allocator is probed after this time at most. A wakeup for each mapping would
+/// cost the mapping process several times as much as the perf record itself.
 const MAPPINGS: Duration = Duration::from_millis(4);
 
 /// Descriptors and notifications of a run.
@@ -148,7 +148,8 @@ impl Signals {
     }
 }
 
-/// Waits until a signal arrives, `duration` is over or all processes have exited, and calls `handle` for work that is due.
+/// Waits until a signal arrives, `duration` is over or all processes have exited, and calls `handle` for work that is
+/// due.
 pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
@@ -174,8 +175,8 @@ pub(super) async fn wait(
     }
 }
 
-/// Waits until the probes are removed or a signal arrives. Returns true if they are removed. `removed` is notified for each
-/// step; `show` is called at each tick once the detach takes longer than a moment.
+/// Waits until the probes are removed or a signal arrives. Returns true if they are removed. `removed` is notified for
+/// each step; `show` is called at each tick once the detach takes longer than a moment.
 pub(super) async fn wait_for_detach(
     signals: &mut Signals,
     detaching: &Detach,
@@ -194,8 +195,8 @@ pub(super) async fn wait_for_detach(
 }
 
 fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd; for
-    // other descriptors the caller guarantees that they stay open.
+    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd;
+    // for other descriptors the caller guarantees that they stay open.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }
 

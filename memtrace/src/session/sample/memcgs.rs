@@ -7,7 +7,8 @@ use std::time::Instant;
 use crate::model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters};
 use crate::procfs::{GroupReading, MemoryGroups};
 
-/// The most memcgs with limits that are read at the start. Reading the counters of one takes the kernel tens of microseconds.
+/// The most memcgs with limits that are read at the start. Reading the counters of one takes the kernel tens of
+/// microseconds.
 const MAX_AT_START: usize = 512;
 
 /// Path and memory of each memcg.
@@ -26,8 +27,8 @@ pub(super) struct MemcgReader {
     /// `None` if no hierarchy with the memory controller is mounted.
     hierarchy: Option<MemoryGroups>,
     watched: BTreeMap<CgroupId, Watch>,
-    /// Memcgs in which a process waited and that were not found: removed, or outside of the mounted hierarchy. Bounded by
-    /// the size of the BPF map of scanned pages.
+    /// Memcgs in which a process waited and that were not found: removed, or outside of the mounted hierarchy. Bounded
+    /// by the size of the BPF map of scanned pages.
     missing: BTreeSet<CgroupId>,
     /// Pages scanned for the limit of each memcg, up to the last second.
     scanned: BTreeMap<CgroupId, u64>,

@@ -22,8 +22,8 @@ pub(in crate::session) struct PageReader {
 }
 
 impl PageReader {
-    /// Reads the resident pages of `pids`; pages touched from now on are traced too. Returns `None` if neither page faults nor
-    /// mappings are traced.
+    /// Reads the resident pages of `pids`; pages touched from now on are traced too. Returns `None` if neither page
+    /// faults nor mappings are traced.
     pub(in crate::session) fn start(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
         // A process that has exited has no resident pages.
         let read = |&pid: &Pid| Some((pid, procfs::resident(pid).ok()?));
@@ -51,8 +51,8 @@ impl PageReader {
         &[]
     }
 
-    /// Reconciles the page and mapping totals with the page tables, and with the rusage since `start`. `is_selected` returns
-    /// true for the tracked processes that are traced.
+    /// Reconciles the page and mapping totals with the page tables, and with the rusage since `start`. `is_selected`
+    /// returns true for the tracked processes that are traced.
     pub(in crate::session) fn reconcile(
         &self,
         snapshots: &mut Snapshots,

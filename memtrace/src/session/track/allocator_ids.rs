@@ -13,8 +13,8 @@ pub(super) struct AllocatorIds {
 }
 
 impl AllocatorIds {
-    /// Numbers the allocator in the object at `handle`, which is of `kind` and mapped from `path`. After 65,535 objects,
-    /// further ones get [`AllocatorId::UNKNOWN`].
+    /// Numbers the allocator in the object at `handle`, which is of `kind` and mapped from `path`. After 65,535
+    /// objects, further ones get [`AllocatorId::UNKNOWN`].
     pub(super) fn assign(&mut self, handle: &Path, kind: &str, path: &Path) -> AllocatorId {
         if let Some(&id) = self.by_object.get(handle) {
             return id;

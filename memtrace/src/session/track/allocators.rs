@@ -17,8 +17,8 @@ use crate::procfs::Objects;
 use crate::session::bounded_set::BoundedSet;
 use crate::session::clock;
 
-/// The most allocators that are remembered, and the most objects. An allocator that was evicted is found again when a process
-/// maps it; probes that are in place are not placed twice.
+/// The most allocators that are remembered, and the most objects. An allocator that was evicted is found again when a
+/// process maps it; probes that are in place are not placed twice.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The allocators found so far.

@@ -117,8 +117,8 @@ impl ProcessTracker {
         }
     }
 
-    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. Only the events of
-    /// processes that have exited are lost for good.
+    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. Only the events
+    /// of processes that have exited are lost for good.
     fn read_again(&mut self, lost: u64, changes: &mut Changes) {
         let pids: Vec<_> = match &self.traced {
             Some(traced) => traced.iter().copied().collect(),

@@ -84,8 +84,8 @@ impl ProcessTracker {
         }
     }
 
-    /// Tracks all processes and reads the mappings of `pids`. Returns the allocators in them, each with one process that
-    /// has it.
+    /// Tracks all processes and reads the mappings of `pids`. Returns the allocators in them, each with one process
+    /// that has it.
     pub(in crate::session) fn track_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
         self.traced = None;
         if let Some(events) = &mut self.events {
@@ -174,8 +174,8 @@ impl ProcessTracker {
         }
     }
 
-    /// Reads the metadata of the running processes of `snapshot` again: they may have changed their control group or their
-    /// threads.
+    /// Reads the metadata of the running processes of `snapshot` again: they may have changed their control group or
+    /// their threads.
     pub(in crate::session) fn refresh_metadata(&mut self, snapshot: &Snapshot) {
         let runs = |id: &&ImageId| self.image(id.pid).is_some_and(|image| image.ended.is_none());
         let pids: BTreeSet<_> = snapshot.images.keys().filter(runs).map(|id| id.pid).collect();

@@ -27,8 +27,8 @@ impl Placement {
         ObjectTable { page_base: self.page_base, pages_and_kind, segments }
     }
 
-    /// Returns the value to subtract from an address in `mapping` to get its distance from the table's first page; `None` if
-    /// the mapping contains none of the object's code.
+    /// Returns the value to subtract from an address in `mapping` to get its distance from the table's first page;
+    /// `None` if the mapping contains none of the object's code.
     ///
     /// A mapping starts at a page boundary, its code perhaps after that. So the first segment that overlaps the mapping
     /// counts, not the one that contains the mapping's first byte.

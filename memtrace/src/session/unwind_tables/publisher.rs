@@ -1,7 +1,7 @@
 //! Unwind tables, built once for each object and published to the BPF programs.
 //!
-//! If the kernel has `bpf_find_vma`, tables are published by object, and the BPF programs request those that are missing.
-//! Otherwise the mappings of each process are published.
+//! If the kernel has `bpf_find_vma`, tables are published by object, and the BPF programs request those that are
+//! missing. Otherwise the mappings of each process are published.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -81,8 +81,8 @@ impl TablePublisher {
         self.publish(kernel, Path::new(VDSO), ObjectKey::default());
     }
 
-    /// Publishes the tables of everything that `pid` has mapped. Errors are logged: a process without tables has cut stacks,
-    /// which the report counts.
+    /// Publishes the tables of everything that `pid` has mapped. Errors are logged: a process without tables has cut
+    /// stacks, which the report counts.
     pub(super) fn publish_process(&mut self, kernel: &mut Kernel, pid: Pid, image: &ProcessImage) {
         self.build_now(kernel, image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()));
         if kernel.unwind_maps().finds_vmas() {
@@ -119,13 +119,13 @@ impl TablePublisher {
             return;
         };
         let Some(handle) = object.handle.clone() else {
-            // Code without a file has its table under its name, or none. It is published either way, since the BPF programs
-            // would request it with each stack.
+            // Code without a file has its table under its name, or none. It is published either way, since the BPF
+            // programs would request it with each stack.
             self.publish(kernel, &object.path, key);
             return;
         };
-        // If another file has taken the path, its table would give wrong stacks. Stacked file systems can report a change time
-        // of their own, but then they do so at the second request too.
+        // If another file has taken the path, its table would give wrong stacks. Stacked file systems can report a
+        // change time of their own, but then they do so at the second request too.
         if !has_change_time(&handle, key) && self.rejected.insert(key) {
             kernel.unwind_maps().forget_object(key);
             return;
