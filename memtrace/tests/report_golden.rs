@@ -1,8 +1,7 @@
-//! Every format against a golden file, and, in a module each, against what must be true of it whatever the golden file
-//! says.
+//! Every format against a golden file and, in a module each, against properties that hold for any golden file.
 //!
-//! A golden file is never made by a passing test: with `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
-//! that they are looked at and the test is run again.
+//! A passing test never writes golden files. With `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
+//! that the change is reviewed before the next run.
 
 #[path = "report_golden/estimates.rs"]
 mod estimates;
@@ -75,7 +74,7 @@ fn assert_golden(name: &str, actual: &str) {
     }
 }
 
-/// The report without what is not this project's: the script that inferno puts into its pictures.
+/// Returns the report without the script that inferno adds to its pictures.
 fn without_script(svg: &str) -> String {
     let start = svg.find("<script").expect("the picture has a script");
     let end = svg.find("</script>").expect("the script ends");

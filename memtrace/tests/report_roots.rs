@@ -1,4 +1,4 @@
-//! Whatever stacks are put together under: the roots add up to everything, and every format has the same ones.
+//! For every grouping, the groups add up to the total, and every format has the same groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn any_amount() -> impl Strategy<Value = Amount> {
     (0..1000u64, 0..10u64).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
 }
 
-/// A stack of any process, whichever number that has in the end.
+/// A stack of any process.
 fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let part = prop_oneof![
         Just(Partition::Whole),
@@ -121,7 +121,7 @@ proptest! {
                     }
                 }
 
-                // The folded stacks have the roots that have something of the metric.
+                // The folded stacks have the groups with a value of the metric.
                 let key = metric.name().replace('-', "_");
                 let expected: BTreeMap<&str, u64> = roots
                     .iter()
@@ -137,7 +137,7 @@ proptest! {
                 }
                 prop_assert_eq!(&found, &expected, "{} by {}", metric.name(), by.name());
 
-                // So has the picture, whose widths are in its titles.
+                // The titles of the flame graph have them too.
                 let svg = report(Format::Svg, &profile, metric, by);
                 for (name, value) in &expected {
                     let title = format!("<title>{name} ({value} {}", unit(metric));
@@ -145,7 +145,7 @@ proptest! {
                     prop_assert!(value.len() > 3 || svg.contains(&title), "{} not in\n{}", title, svg);
                 }
 
-                // And each of the text's sites is under one of them, if it says which.
+                // Each site of the text that names a group names one of these.
                 if profile.processes.len() > 1 || by != GroupBy::Process {
                     let text = report(Format::Text, &profile, metric, by);
                     let listed = text.lines().filter(|line| line.contains("%  "));

@@ -20,7 +20,7 @@ fn is_not_plain(character: char) -> bool {
 }
 
 /// Returns a visible name: white space becomes blanks, and an empty name is marked.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn visible(text: &str) -> String {
     let spaced = text.replace(char::is_whitespace, " ");
     match spaced.trim() {
         "" => String::from("[empty name]"),
@@ -29,17 +29,17 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// Returns a name as an entry of a folded stack, in which `;` separates entries.
-pub(super) fn entry(text: &str) -> String {
-    shown(text).replace(';', ":")
+pub(super) fn folded_entry(text: &str) -> String {
+    visible(text).replace(';', ":")
 }
 
 /// Returns a process as titles and flame graphs show it.
-pub(super) fn process(process: &ProcessProfile) -> String {
+pub(super) fn process_title(process: &ProcessProfile) -> String {
     format!("{} ({})", process.comm, process.pid)
 }
 
 /// Returns the text for a stack without frames.
-pub(super) const fn no_frames(end: StackEnd) -> &'static str {
+pub(super) const fn missing_frames(end: StackEnd) -> &'static str {
     match end {
         StackEnd::NotTaken => "[stack not taken]",
         StackEnd::Failed => "[stack could not be taken]",
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn folded_entries_have_no_separators_and_are_not_empty() {
-        assert_eq!(entry("sum<[u8; 8]>"), "sum<[u8: 8]>");
-        assert_eq!(entry(" two\nlines\t"), "two lines");
-        assert_eq!(entry(" \n"), "[empty name]");
+        assert_eq!(folded_entry("sum<[u8; 8]>"), "sum<[u8: 8]>");
+        assert_eq!(folded_entry(" two\nlines\t"), "two lines");
+        assert_eq!(folded_entry(" \n"), "[empty name]");
     }
 }

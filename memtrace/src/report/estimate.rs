@@ -9,9 +9,9 @@ const DEVIATIONS: f64 = 3.0;
 /// Returns the error of `metric` for stacks with this usage, in the metric's unit; `None` if it is counted.
 pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
     let pages = match metric {
-        Metric::LiveBytes | Metric::LiveCount => of_pages(profile, usage.live.count, variance.live),
+        Metric::LiveBytes | Metric::LiveCount => pages_error(profile, usage.live.count, variance.live),
         Metric::AllocBytes | Metric::AllocCount | Metric::PeakBytes | Metric::StallTime | Metric::StallCount => {
-            of_pages(profile, usage.alloc.count, variance.alloc)
+            pages_error(profile, usage.alloc.count, variance.alloc)
         }
     };
     in_unit(pages, metric)
@@ -19,13 +19,13 @@ pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: 
 
 /// Like [`error`], for released pages. A page touched k times that is not resident contributes k² to `alloc`; a
 /// resident one contributes (k - 1)² to the variance of releases, which is at most k² - 1.
-pub(super) fn of_released(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
-    in_unit(of_pages(profile, usage.free.count, variance.alloc.saturating_sub(variance.live)), metric)
+pub(super) fn released_error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
+    in_unit(pages_error(profile, usage.free.count, variance.alloc.saturating_sub(variance.live)), metric)
 }
 
 /// Returns the error of a count of events that occur once per page.
-pub(super) fn of_count(profile: &Profile, count: u64) -> Option<u64> {
-    of_pages(profile, count, count.saturating_mul(u64::from(profile.page_sample.saturating_sub(1))))
+pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
+    pages_error(profile, count, count.saturating_mul(u64::from(profile.page_sample.saturating_sub(1))))
 }
 
 /// Returns the error of a number of pages, whose variance is an estimate too.
@@ -34,7 +34,7 @@ pub(super) fn of_count(profile: &Profile, count: u64) -> Option<u64> {
 /// sampled page, the error is c·z²/2 + z·√(V + c²·z²/4), the upper end of the score interval of a Poisson count
 /// (Brown, Cai and DasGupta, "Interval Estimation in Exponential Families", 2003). It holds for few sampled pages or
 /// none, unlike z·√V.
-fn of_pages(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
+fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
     if profile.page_sample < 2 {
         return None;
     }
@@ -47,28 +47,28 @@ fn of_pages(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
 }
 
 fn in_unit(pages: Option<u64>, metric: Metric) -> Option<u64> {
-    if metric.counts_bytes() { pages.map(|pages| bytes(pages).0) } else { pages }
+    if metric.counts_bytes() { pages.map(|pages| size_of_pages(pages).0) } else { pages }
 }
 
 /// Returns the error of the bytes with a stack, in pages.
-pub(super) fn of_kind(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
-    let error = of_pages(profile, resident.with_stack.0 / PAGE.0, resident.variance)?;
-    Some(within(error, resident.with_stack, resident.total))
+pub(super) fn kind_error(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
+    let error = pages_error(profile, resident.with_stack.0 / PAGE.0, resident.variance)?;
+    Some(limited(error, resident.with_stack, resident.total))
 }
 
 /// Limits an error, in pages, of an estimate of something between 0 and `most`.
-pub(super) fn within(error: u64, estimate: Bytes, most: Bytes) -> u64 {
+pub(super) fn limited(error: u64, estimate: Bytes, most: Bytes) -> u64 {
     let beyond = estimate.0.max(most.0.saturating_sub(estimate.0));
     error.min(beyond.div_ceil(PAGE.0))
 }
 
 /// Returns the size of `pages`.
-pub(super) const fn bytes(pages: u64) -> Bytes {
+pub(super) const fn size_of_pages(pages: u64) -> Bytes {
     Bytes(pages.saturating_mul(PAGE.0))
 }
 
 /// Returns the variance of each process, by index.
-pub(super) fn of_processes(profile: &Profile) -> Vec<Variance> {
+pub(super) fn process_variances(profile: &Profile) -> Vec<Variance> {
     let mut variances = vec![Variance::default(); profile.processes.len()];
     for stack in &profile.stacks {
         if let Some(variance) = variances.get_mut(stack.process) {
@@ -79,7 +79,7 @@ pub(super) fn of_processes(profile: &Profile) -> Vec<Variance> {
 }
 
 /// Returns the variance of all stacks.
-pub(super) fn of_all(profile: &Profile) -> Variance {
+pub(super) fn total_variance(profile: &Profile) -> Variance {
     profile.stacks.iter().fold(Variance::default(), |mut sum, stack| {
         sum += stack.variance;
         sum
@@ -87,7 +87,7 @@ pub(super) fn of_all(profile: &Profile) -> Variance {
 }
 
 /// Formats an error as ` ± 12.00 KiB`; empty if the number is counted.
-pub(super) fn shown(error: Option<u64>, metric: Metric) -> String {
+pub(super) fn format_error(error: Option<u64>, metric: Metric) -> String {
     error.map_or_else(String::new, |error| {
         if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {}", number::grouped(error)) }
     })
@@ -120,16 +120,16 @@ mod tests {
         assert_eq!(error(&profile(1), Metric::LiveBytes, &usage, variance), None);
         let pages = error(&profile(ONE_IN), Metric::AllocCount, &usage, variance).unwrap();
         assert_eq!(error(&profile(ONE_IN), Metric::AllocBytes, &usage, variance), Some(pages * 4096));
-        assert_eq!(shown(Some(4096), Metric::LiveBytes), " ± 4.00 KiB");
-        assert_eq!(shown(Some(7), Metric::LiveCount), " ± 7");
+        assert_eq!(format_error(Some(4096), Metric::LiveBytes), " ± 4.00 KiB");
+        assert_eq!(format_error(Some(7), Metric::LiveCount), " ± 7");
     }
 
     #[test]
     fn an_error_is_limited_by_the_possible_range() {
-        assert_eq!(within(100, Bytes(0), bytes(7)), 7);
-        assert_eq!(within(100, bytes(64), bytes(70)), 64);
-        assert_eq!(within(100, bytes(64), bytes(700)), 100);
-        assert_eq!(within(100, Bytes(0), Bytes(0)), 0);
+        assert_eq!(limited(100, Bytes(0), size_of_pages(7)), 7);
+        assert_eq!(limited(100, size_of_pages(64), size_of_pages(70)), 64);
+        assert_eq!(limited(100, size_of_pages(64), size_of_pages(700)), 100);
+        assert_eq!(limited(100, Bytes(0), Bytes(0)), 0);
     }
 
     #[test]
@@ -138,9 +138,12 @@ mod tests {
         let released = Usage { free: usage.alloc, ..usage };
         let profile = profile(ONE_IN);
         let error = error(&profile, Metric::AllocCount, &usage, variance);
-        assert_eq!(of_released(&profile, Metric::LiveCount, &released, variance), error);
+        assert_eq!(released_error(&profile, Metric::LiveCount, &released, variance), error);
         let (usage, variance) = touched(100, 1);
-        assert_eq!(of_count(&profile, usage.alloc.count), super::error(&profile, Metric::AllocCount, &usage, variance));
+        assert_eq!(
+            count_error(&profile, usage.alloc.count),
+            super::error(&profile, Metric::AllocCount, &usage, variance)
+        );
     }
 
     /// For every true value, estimates exceed their error as rarely as stated.

@@ -37,13 +37,19 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
     let painter = Painter::new(options.colour);
     let threads = number::counted(page.threads.into(), "thread", "threads");
     let exe = page.exe.to_string_lossy();
-    writeln!(out, "memtrace: pid {} ({}), {}, {threads}\n", page.pid, escape::shown(&page.comm), escape::shown(&exe))?;
+    writeln!(
+        out,
+        "memtrace: pid {} ({}), {}, {threads}\n",
+        page.pid,
+        escape::visible(&page.comm),
+        escape::visible(&exe)
+    )?;
     writeln!(out, "{}\n", painter.strong(&headline(page)))?;
     let mut drawn = Vec::new();
-    bars::write(page, &rss_parts::of(page), &mut drawn)?;
+    bars::write(page, &rss_parts::list(page), &mut drawn)?;
     out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
     writeln!(out, "\n{}", painter.strong("Assessment"))?;
-    for advice in advice::of(page) {
+    for advice in advice::conclusions(page) {
         let text = wrapped(&escape::plain(&advice.text), 4);
         writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
         if let Some(command) = advice.command {
@@ -80,10 +86,10 @@ type Line = (Bytes, String, String, String);
 fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let named = |named: &NamedMemory| {
         let MemorySizes { resident, reserved, .. } = named.held;
-        (resident, reserved.to_string(), number::grouped(named.mappings.into()), escape::shown(&named.name))
+        (resident, reserved.to_string(), number::grouped(named.mappings.into()), escape::visible(&named.name))
     };
     let file = |file: &FileMemory| {
-        (file.held.resident, file.copied.to_string(), file.held.reserved.to_string(), escape::shown(&file.path))
+        (file.held.resident, file.copied.to_string(), file.held.reserved.to_string(), escape::visible(&file.path))
     };
     let lists: [(&str, [&'static str; 2], Vec<Line>); 3] = [
         ("Other anonymous memory", ["RESERVED", "MAPPINGS"], page.anonymous.iter().map(named).collect()),
@@ -104,7 +110,7 @@ fn list(
     painter: &Painter,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    /// Width of a name beside the numbers.
+    /// Width of a name, which the numbers leave.
     const NAME: usize = 56;
     let shown: Vec<_> = lines.iter().filter(|(resident, ..)| resident.0 > 0).take(top).collect();
     if shown.is_empty() {
@@ -120,7 +126,7 @@ fn list(
             Column::numbers("RESIDENT", shown.iter().map(|(resident, ..)| resident.to_string())),
             Column::numbers(second, shown.iter().map(|(_, second, ..)| second.clone())),
             Column::numbers(third, shown.iter().map(|(_, _, third, _)| third.clone())),
-            Column::text("NAME", shown.iter().map(|(.., name)| format::end_of(name, NAME))),
+            Column::text("NAME", shown.iter().map(|(.., name)| format::shortened_left(name, NAME))),
         ],
         out,
     )

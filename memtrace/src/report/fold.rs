@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::{Frame, Node, Profile, Tree};
 use crate::report::escape;
-use crate::report::groups::Roots;
+use crate::report::groups::Groups;
 use crate::report::options::Options;
 
 /// Spelling of folded stacks.
@@ -52,9 +52,9 @@ impl Entries {
 
 /// Returns the folded stacks of `profile`.
 pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) -> Fold {
-    let roots = Roots::of(profile, options.by);
+    let roots = Groups::of(profile, options.by);
     let mut entries = Entries::default();
-    let mut numbered = |text: &str| entries.number(escape::entry(text));
+    let mut numbered = |text: &str| entries.number(escape::folded_entry(text));
     let of_roots: Vec<_> = roots.all().iter().map(|root| numbered(&root.label)).collect();
     let of_frames: Vec<_> = profile.frames.iter().map(|frame| numbered(&(spelling.frame)(frame))).collect();
 
@@ -68,7 +68,7 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
         path.push(of_roots[roots.of_stack(index)]);
         path.extend(stack.frames.iter().map(|frame| of_frames[frame.index()]));
         if stack.frames.is_empty() {
-            path.push(entries.number(String::from(escape::no_frames(stack.end))));
+            path.push(entries.number(String::from(escape::missing_frames(stack.end))));
         }
         disarm(&mut path, &mut entries);
         let sum = values.entry(path.into()).or_default();

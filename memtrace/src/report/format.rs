@@ -39,7 +39,7 @@ pub(super) fn capitalised(text: &str) -> String {
 }
 
 /// Returns the title of a metric: `live bytes`, or `live bytes at least 30 s old` for a profile filtered by age.
-pub(super) fn what(profile: &Profile, metric: Metric) -> String {
+pub(super) fn metric_title(profile: &Profile, metric: Metric) -> String {
     let title = profile.class.words().title(metric);
     match (metric, profile.older) {
         (Metric::LiveBytes | Metric::LiveCount, Some(age)) => format!("{title} at least {} old", duration(age)),
@@ -48,11 +48,11 @@ pub(super) fn what(profile: &Profile, metric: Metric) -> String {
 }
 
 /// Returns the reason for an empty report.
-pub(super) fn nothing(profile: &Profile, options: &Options) -> String {
+pub(super) fn empty_reason(profile: &Profile, options: &Options) -> String {
     if options.metric == Metric::PeakBytes && profile.processes.iter().all(|process| process.peak.is_none()) {
         String::from("no peak was kept")
     } else {
-        format!("no {}", what(profile, options.metric))
+        format!("no {}", metric_title(profile, options.metric))
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
 
 /// Returns at most `most` characters of the end of `text`, the significant part of a path, with an ellipsis if it is
 /// cut.
-pub(super) fn end_of(text: &str, most: usize) -> String {
+pub(super) fn shortened_left(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
         return String::from(text);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_cut_text_says_so() {
-        assert_eq!((end_of("größe", 5), end_of("größe", 4)), ("größe".into(), "…öße".into()));
+        assert_eq!((shortened_left("größe", 5), shortened_left("größe", 4)), ("größe".into(), "…öße".into()));
         assert_eq!(shortened("größer", 6), "größer");
         assert_eq!(shortened("größeres", 6), "größe…");
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::model::{AllocatorId, Bytes, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, Variance};
 use crate::report::escape;
-use crate::report::kernel_reported::Known;
+use crate::report::kernel_reported::KernelReported;
 
 /// The groups of a profile.
-pub(super) struct Roots {
+pub(super) struct Groups {
     all: Vec<Group>,
     /// Index into `all` for each stack of the profile.
     of_stacks: Vec<usize>,
@@ -25,7 +25,7 @@ pub(super) struct Group {
     /// Live bytes when those of the processes were highest, if peaks were kept.
     pub(super) at_peak: Option<Bytes>,
     /// Counters of the kernel, for groups of whole processes or kinds of memory if pages are traced.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<KernelReported>,
 }
 
 impl Group {
@@ -35,7 +35,7 @@ impl Group {
     }
 }
 
-impl Roots {
+impl Groups {
     /// Groups the stacks of `profile`. Groups are sorted by name.
     pub(super) fn of(profile: &Profile, by: GroupBy) -> Self {
         // Names are made per part of a process, of which there are few, not per stack.
@@ -62,7 +62,7 @@ impl Roots {
         }
         for (part, known) in known_parts {
             let group = &mut all[of_parts[&part]];
-            group.known = Known::of_both(group.known, Some(known));
+            group.known = KernelReported::of_both(group.known, Some(known));
         }
         Self { all, of_stacks }
     }
@@ -78,20 +78,21 @@ impl Roots {
     }
 }
 
-/// What the kernel says of parts of processes, those of which no page is in the sample among them.
-fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), Known)> {
+/// Returns the kernel's counters of parts of processes, including those without a sampled page.
+fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), KernelReported)> {
     if !profile.class.counts_pages() {
         return Vec::new();
     }
     let processes = profile.processes.iter().enumerate();
     match by {
         GroupBy::Process | GroupBy::Comm | GroupBy::User | GroupBy::Cgroup => {
-            processes.map(|(index, process)| ((index, Partition::Whole), Known::of(process))).collect()
+            processes.map(|(index, process)| ((index, Partition::Whole), KernelReported::of(process))).collect()
         }
         GroupBy::Memory => {
             let kinds = processes.flat_map(|(index, process)| {
                 let kinds = process.resident.iter().flat_map(|residence| &residence.0);
-                kinds.map(move |(&kind, resident)| ((index, Partition::Memory(kind)), Known::of_kind(resident)))
+                kinds
+                    .map(move |(&kind, resident)| ((index, Partition::Memory(kind)), KernelReported::of_kind(resident)))
             });
             kinds.filter(|(_, known)| known.resident != Some(Bytes(0))).collect()
         }
@@ -103,7 +104,7 @@ fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), Known)> {
 fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> String {
     let process = &profile.processes[process];
     match by {
-        GroupBy::Process => escape::process(process),
+        GroupBy::Process => escape::process_title(process),
         GroupBy::Comm => process.comm.clone(),
         GroupBy::User => process.user.as_ref().map_or_else(|| unknown("user"), ToString::to_string),
         GroupBy::Cgroup => {
@@ -116,7 +117,7 @@ fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> Stri
         GroupBy::Thread => match part {
             // With several processes, a thread needs the name of its process.
             Partition::Thread(tid) if profile.processes.len() > 1 => {
-                format!("{} of {}", thread(process, tid), escape::process(process))
+                format!("{} of {}", thread(process, tid), escape::process_title(process))
             }
             Partition::Thread(tid) => thread(process, tid),
             Partition::Whole | Partition::Allocator(_) | Partition::Memory(_) => unknown("thread"),

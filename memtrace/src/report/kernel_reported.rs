@@ -5,7 +5,7 @@ use crate::report::estimate;
 
 /// Counters for a process, for a kind of its memory, or for several of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KernelReported {
     /// Resident bytes; `None` for exited processes, or if unknown.
     pub(super) resident: Option<Bytes>,
     /// Page faults, as far as known.
@@ -14,7 +14,7 @@ pub(super) struct Known {
     most: Option<Bytes>,
 }
 
-impl Known {
+impl KernelReported {
     pub(super) fn of(process: &ProcessProfile) -> Self {
         let resident = process.resident.as_ref().map(|residence| residence.sum().total);
         // An exited process has no resident memory.
@@ -47,10 +47,15 @@ impl Known {
 }
 
 /// Returns the error of resident pages of stacks. `known` has the kernel's counters for the owners of the stacks.
-pub(super) fn live_error(known: Option<Known>, profile: &Profile, usage: &Usage, variance: Variance) -> Option<u64> {
+pub(super) fn live_error(
+    known: Option<KernelReported>,
+    profile: &Profile,
+    usage: &Usage,
+    variance: Variance,
+) -> Option<u64> {
     let error = estimate::error(profile, Metric::LiveCount, usage, variance)?;
     let most = known.and_then(|known| known.most);
-    Some(most.map_or(error, |most| estimate::within(error, usage.live.bytes, most)))
+    Some(most.map_or(error, |most| estimate::limited(error, usage.live.bytes, most)))
 }
 
 /// Returns the sum of the known counts; `None` if none is known.
@@ -73,9 +78,9 @@ mod tests {
         let runs = ProcessProfile { resident: Some(residence), ..ProcessProfile::new(Pid(1), "sh") };
         let ended = ProcessProfile { ended: Some(ImageEnd::Exit), ..ProcessProfile::new(Pid(2), "sh") };
         let [runs, ended, unknown] =
-            [runs, ended, ProcessProfile::new(Pid(3), "sh")].map(|process| Known::of(&process));
+            [runs, ended, ProcessProfile::new(Pid(3), "sh")].map(|process| KernelReported::of(&process));
         let profile = Profile { page_sample: 64, ..Profile::default() };
-        let error = |known: Known, live| {
+        let error = |known: KernelReported, live| {
             let live = Amount { bytes: Bytes(live * PAGE.0), count: live };
             live_error(Some(known), &profile, &Usage { live, ..Usage::default() }, Variance::default())
         };

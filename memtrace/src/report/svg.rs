@@ -27,7 +27,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     let title = title(profile, options);
     let subtitle = subtitle(profile, options.metric, &stacks);
     if stacks.is_empty() {
-        return write_empty(&title, &subtitle, &format::nothing(profile, options), out);
+        return write_empty(&title, &subtitle, &format::empty_reason(profile, options), out);
     }
 
     let mut drawing = inferno::flamegraph::Options::default();
@@ -67,7 +67,8 @@ fn excess_bits(stacks: &[(String, u64)]) -> u32 {
 }
 
 fn title(profile: &Profile, options: &Options) -> String {
-    let title = format!("memtrace: {} of {}", format::what(profile, options.metric), escape::plain(&options.subject));
+    let title =
+        format!("memtrace: {} of {}", format::metric_title(profile, options.metric), escape::plain(&options.subject));
     format::shortened(&title, TITLE_CHARACTERS)
 }
 
@@ -98,10 +99,10 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
 
 /// Returns the error of the total, and of a frame of a tenth of it; `None` if numbers are counted.
 fn errors(profile: &Profile, metric: Metric) -> Option<(String, String)> {
-    let (total, variance) = (profile.total(), estimate::of_all(profile));
+    let (total, variance) = (profile.total(), estimate::total_variance(profile));
     let shown = |usage, variance| {
         let error = estimate::error(profile, metric, usage, variance)?;
-        Some(estimate::shown(Some(error), metric))
+        Some(estimate::format_error(Some(error), metric))
     };
     let mut tenth = total;
     (tenth.live.count, tenth.alloc.count) = (total.live.count / 10, total.alloc.count / 10);

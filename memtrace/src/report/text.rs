@@ -20,8 +20,8 @@ use std::io;
 
 use crate::model::format as number;
 use crate::model::{Bytes, Metric, Profile};
-use crate::report::groups::Roots;
-use crate::report::kernel_reported::{self, Known};
+use crate::report::groups::Groups;
+use crate::report::kernel_reported::{self, KernelReported};
 use crate::report::options::Options;
 use crate::report::{allocators, escape, estimate, format};
 
@@ -40,7 +40,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     if profile.processes.len() > 1 {
         processes::write(profile, options, out)?;
     }
-    let roots = Roots::of(profile, options.by);
+    let roots = Groups::of(profile, options.by);
     groups::write(profile, options, &roots, out)?;
     sites::write(profile, options, &roots, out)?;
     quality::write(profile, out)
@@ -53,9 +53,9 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let waits = format::blocks(profile.class, total.stalls.count);
         return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
     }
-    let variance = estimate::of_all(profile);
-    let live_error = kernel_reported::live_error(Some(Known::of_all(profile)), profile, &total, variance)
-        .map(|pages| estimate::bytes(pages).0);
+    let variance = estimate::total_variance(profile);
+    let live_error = kernel_reported::live_error(Some(KernelReported::of_all(profile)), profile, &total, variance)
+        .map(|pages| estimate::size_of_pages(pages).0);
     for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
         let age = match profile.older {
             Some(age) if name == words.live => format!(", only blocks at least {} old", number::duration(age)),
@@ -64,9 +64,9 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
         let error = match name {
             _ if name == words.live => live_error,
             _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, variance),
-            _ => estimate::of_released(profile, Metric::LiveBytes, &total, variance),
+            _ => estimate::released_error(profile, Metric::LiveBytes, &total, variance),
         };
-        let error = estimate::shown(error, Metric::LiveBytes);
+        let error = estimate::format_error(error, Metric::LiveBytes);
         writeln!(
             out,
             "  {name:<10}{:>12}{error} in {}{age}",

@@ -1,4 +1,4 @@
-//! Numbers that are estimated from a sample of pages stand beside how far they may be off, in every format that can say so.
+//! Errors of estimates from sampled pages, in every format that has them.
 
 use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options};

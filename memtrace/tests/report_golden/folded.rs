@@ -1,4 +1,4 @@
-//! What must be true of the folded stacks, whatever the golden file says.
+//! Properties of the folded stacks.
 
 use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options};

@@ -1,4 +1,4 @@
-//! A profile written by hand of several processes of a host: users, services, containers; threads and allocators apart.
+//! A hand-written profile of several processes of a host: users, services, containers; by thread and by allocator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn process(
     }
 }
 
-/// Adds a process of which `live` bytes are live, half of them by its first stack.
+/// Adds a process with `live` live bytes, half of them by its first stack.
 fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
     let index = profile.processes.len();
     for (stack, live) in [(vec![0, 1], live / 2), (vec![0, 1, 2], live - live / 2)] {
@@ -115,7 +115,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
     profile.processes.push(process);
 }
 
-/// The same with the threads of each process apart: one that is named, and one that is not.
+/// The same by thread: one with a name, and one without.
 pub(crate) fn by_threads() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {
@@ -125,7 +125,7 @@ pub(crate) fn by_threads() -> Profile {
     profile
 }
 
-/// The same with the allocators of each process apart: two that are known, and an unknown one.
+/// The same by allocator: two known ones and an unknown one.
 pub(crate) fn by_allocators() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What must be true of the JSON, whatever the golden file says.
+//! Properties of the JSON.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ fn the_json_has_every_loss_and_shares_that_sum_to_one() {
     assert_eq!(occurred, ["pending_stale", "ring_full_free"]);
     let shares = json["stack_quality"].as_object().unwrap();
     assert_eq!(shares.len(), StackEnd::ALL.len());
-    // Compared as text: serde_json reads a number only nearly as it was written.
+    // Compared as text: serde_json does not read every number exactly.
     assert!(sample_report(Format::Json).contains(&format!("\"complete\":{},", 1631.0 / 1671.0)));
     let whole: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
     assert!((whole - 1.0).abs() < 1e-12, "{whole}");

@@ -1,5 +1,5 @@
-//! A profile written by hand of a program of Rust and C++: languages whose libraries stand between one's own functions
-//! and the allocator.
+//! A hand-written profile of a program in Rust and C++, whose library frames are between user functions and the
+//! allocator.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/a
 const SERVICE: &str = "/opt/index/index-service";
 const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 
-/// Frames root to leaf: name, object, and source with its line.
+/// Frames, the outermost first: name, object, and source with its line.
 type Stack = &'static [(&'static str, &'static str, Option<(&'static str, u32)>)];
 
 const THREAD: Stack = &[
@@ -51,7 +51,7 @@ const ONLY_LIBRARIES: Stack = &[
     ("alloc::sync::Arc<T>::new", SERVICE, None),
 ];
 
-/// The second stack looks like the first, the third like the first but for one frame of the library.
+/// The second stack has the lines of the first; the third differs by one library frame.
 pub(crate) fn languages() -> Profile {
     let mut profile = Profile {
         duration: Duration::from_secs(10),
@@ -71,12 +71,12 @@ pub(crate) fn languages() -> Profile {
     profile
 }
 
-/// Adds a stack that makes its calls at `offset`; all of it is live at the peak.
+/// Adds a stack with calls at `offset`, all of it live at the peak.
 fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
     let frames = parts.iter().copied().flatten().map(|&(name, object, source)| Frame {
         name: if name.is_empty() { Err(Unnamed::NoSymbol) } else { Ok(Name(String::from(name))) },
         object: Some(ObjectName { path: PathBuf::from(object), build_id: None }),
-        // The frames without a name are shown by their offset, and are the same in every stack.
+        // Frames without a name are shown by offset, and are the same in every stack.
         offset: Some(VirtOffset(if name.is_empty() { 0x8_9134 } else { offset })),
         address: None,
         location: source.map(|(file, line)| Location { file: PathBuf::from(file), line: Some(line) }),

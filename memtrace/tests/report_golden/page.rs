@@ -1,4 +1,4 @@
-//! The page of a service at night: near its limit, with memory of every kind and names from who knows where.
+//! The explanation of a service near its limit, with memory of every kind and with hostile names.
 
 use memtrace::model::{
     Bytes, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MappingKind,
@@ -27,7 +27,7 @@ fn file(path: &str, held: MemorySizes, copied: Bytes) -> FileMemory {
     FileMemory { path: path.into(), held, copied }
 }
 
-/// 1000 MiB of RSS, of which 990 are explained.
+/// 1000 MiB of RSS, 990 of them explained.
 fn page() -> Explanation {
     let waited = |minute| Stalled { ten_seconds: 9.5, minute, five_minutes: 1.0, total: Default::default() };
     let heap = MemorySizes { swap: mib(20), huge: mib(64), ..held(1800, 700) };
@@ -115,7 +115,7 @@ fn the_json_of_an_explanation_is_as_it_was() {
     assert_golden("explain.json", &json.replace(&version, "\"version\":\"VERSION\""));
 }
 
-/// Colours are added to the same text, and without them no name steers a terminal or makes a line.
+/// Colours only add to the text. Without them no name controls the terminal or adds a line.
 #[test]
 fn the_explanation_fits_a_hundred_columns_without_colours() {
     let plain = page_text(&page(), false);
@@ -132,7 +132,7 @@ fn the_explanation_fits_a_hundred_columns_without_colours() {
     assert!(plain.lines().all(|line| line.chars().count() <= 100), "{plain}");
 }
 
-/// The parts of the picture that are not parts of another add up to the RSS, with what is unexplained.
+/// The parts of the chart without subparts, and the unexplained part, add up to the RSS.
 #[test]
 fn the_page_adds_up() {
     let page = page();

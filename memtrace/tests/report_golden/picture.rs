@@ -1,4 +1,4 @@
-//! What must be true of the flame graph, whatever the golden file says.
+//! Properties of the flame graph.
 
 use memtrace::model::{EventClass, Metric, Profile};
 use memtrace::report::Format;

@@ -1,4 +1,4 @@
-//! A profile written by hand, with one of everything that a report can show.
+//! A hand-written profile with one of everything that a report can show.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -105,7 +105,7 @@ fn stacks() -> Vec<StackProfile> {
     vec![
         stack(0, &[MAIN], StackEnd::Complete, usage((0, 0), (300, 3), (100, 1)), Some(300)),
         stack(1, &[], StackEnd::NotTaken, usage((65_536, 1), (65_536, 1), (0, 0)), Some(65_536)),
-        // What was freed again is in no picture of what is live.
+        // Freed blocks are in no picture of live memory.
         stack(1, &[START, MAIN], StackEnd::Complete, usage((0, 0), (1_048_576, 16), (1_048_576, 16)), Some(92_928)),
         stack(
             1,

@@ -1,4 +1,4 @@
-//! A profile written by hand of the pages of a host's processes, of which one in 64 was followed.
+//! A hand-written profile of the pages of a host's processes, with one page in 64 sampled.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::host::host;
 const ONE_IN: u64 = 64;
 const PAGE: u64 = 4096;
 
-/// Of the processes of [`host`], that many pages of each process' two stacks are in the sample and resident, and that many were
-/// released; and of each its page faults, as far as they are known.
+/// The processes of [`host`] with numbers of sampled resident and released pages for both stacks of each, and with
+/// page faults, as far as known.
 const SAMPLED: [([u64; 2], u64, Option<PageFaults>); 7] = [
     ([3000, 1800], 40, faults(310_000, 17)),
     ([900, 880], 300, faults(131_072, 0)),
@@ -48,7 +48,7 @@ pub(crate) fn sampled() -> Profile {
     for (process, (live, _, faults)) in profile.processes.iter_mut().zip(SAMPLED) {
         process.faults = faults;
         process.peak_rss = faults.map(|_| Bytes(80 << 20));
-        // The others have ended.
+        // The others have exited.
         if process.ended.is_none() {
             let anonymous = ResidentKind {
                 with_stack: Bytes((live[0] + live[1]) * ONE_IN * PAGE),
@@ -64,7 +64,7 @@ pub(crate) fn sampled() -> Profile {
     profile
 }
 
-/// The same with the kinds of memory apart: what is resident is anonymous.
+/// The same by kind of memory: all resident memory is anonymous.
 pub(crate) fn by_memory() -> Profile {
     let mut profile = sampled();
     for stack in &mut profile.stacks {

@@ -1,4 +1,4 @@
-//! What must be true of the text, whatever the golden file says.
+//! Properties of the text report.
 
 use memtrace::model::{GroupBy, Metric};
 use memtrace::report::{Format, Options};

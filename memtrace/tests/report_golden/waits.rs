@@ -1,4 +1,4 @@
-//! A profile of waits for memory, written by hand.
+//! A hand-written profile of stalls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use memtrace::model::{
 const EATER: Pid = Pid(4711);
 const READER: Pid = Pid(4712);
 
-/// Two processes: one that reads more than its control group may have, and one that was killed.
+/// Two processes: one that reads more than the limit of its control group, and one that is OOM-killed.
 pub(crate) fn waits() -> Profile {
     let books = [
         BTreeMap::from([(ReclaimKind::Memcg, book(ReclaimKind::Memcg, &[700, 9_000, 12_000, 12_000, 4_000_000]))]),
@@ -77,7 +77,7 @@ pub(crate) fn waits() -> Profile {
     }
 }
 
-/// A group at its limit, one without, one that was removed, and what is of no group that is known.
+/// A group at its limit, one without a limit, one that was removed, and stalls without a group.
 fn cgroups(processes: &[ProcessProfile]) -> Vec<MemcgProfile> {
     let [eater, reader] = [0, 1].map(|nth| processes[nth].stalls.clone());
     let (direct, compaction) = (reader[&ReclaimKind::Direct], reader[&ReclaimKind::Compaction]);
@@ -115,7 +115,7 @@ fn cgroups(processes: &[ProcessProfile]) -> Vec<MemcgProfile> {
     ]
 }
 
-/// Waits of which those for a control group are for single pages, and the others are not.
+/// Stalls: for single pages if for a control group, otherwise for contiguous pages.
 fn book(work: ReclaimKind, durations: &[u64]) -> StallStats {
     let mut book = StallStats::default();
     for (nth, &duration) in durations.iter().enumerate() {
@@ -148,7 +148,7 @@ fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {
     OomKill { at: Tick(9000), victim, comm: comm.to_owned(), by, by_comm: by_comm.to_owned(), group: None, full: None }
 }
 
-/// Of the whole machine, with more than the two have done.
+/// The whole machine, with more activity than the two processes.
 fn machine() -> MachineReclaim {
     let effort = |times, time, scanned| ReclaimActivity {
         times,
@@ -194,7 +194,7 @@ fn machine() -> MachineReclaim {
     }
 }
 
-/// The same, with other seconds.
+/// The same profile with other seconds.
 pub(crate) fn of_seconds(all: u64, scanning: u64, paging: u64) -> Profile {
     let mut profile = waits();
     if let Some(machine) = &mut profile.reclaim {

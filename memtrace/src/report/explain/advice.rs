@@ -26,7 +26,7 @@ const UNEXPLAINED: f64 = 0.03;
 const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 
 /// Returns all conclusions.
-pub(super) fn of(page: &Explanation) -> Vec<Advice> {
+pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
     let mut all: Vec<Advice> = limit(page).into_iter().collect();
     let most = most(page);
     let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUndetermined);
@@ -51,7 +51,7 @@ fn warning(text: String) -> Advice {
 /// Returns the largest part, and the next step for it.
 fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     let rss = page.counted.rss;
-    let all = rss_parts::of(page);
+    let all = rss_parts::list(page);
     // Parts that have subparts are represented by them.
     let whole = |kind| matches!(kind, PartKind::Heap | PartKind::Files);
     let most = all.iter().filter(|part| !whole(part.kind)).max_by_key(|part| part.resident)?;
@@ -140,7 +140,7 @@ fn runtime(page: &Explanation) -> Option<&'static str> {
 }
 
 fn free(page: &Explanation) -> Option<Advice> {
-    let all = rss_parts::of(page);
+    let all = rss_parts::list(page);
     let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
     let share = share(free.resident, page.counted.rss);
     let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;

@@ -37,7 +37,7 @@ impl PartKind {
 }
 
 /// Returns the parts. Those that are not subparts add up to the RSS.
-pub(super) fn of(page: &Explanation) -> Vec<Part> {
+pub(super) fn list(page: &Explanation) -> Vec<Part> {
     let mut parts = heap(page);
     let outer = |kind, name: &str, sizes: MemorySizes| Part {
         kind,

@@ -33,7 +33,7 @@ fn page() -> Explanation {
 }
 
 fn said(page: &Explanation) -> Vec<String> {
-    advice::of(page).into_iter().map(|advice| advice.text).collect()
+    advice::conclusions(page).into_iter().map(|advice| advice.text).collect()
 }
 
 /// The first conclusion for a page whose 100 MiB are elsewhere.
@@ -41,7 +41,7 @@ fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
     let mut page = page();
     page.heap = HeapMemory::default();
     change(&mut page);
-    let advice = advice::of(&page).remove(0);
+    let advice = advice::conclusions(&page).remove(0);
     (advice.text, advice.command)
 }
 
@@ -51,7 +51,7 @@ const fn resident(mib: u64) -> MemorySizes {
 
 #[test]
 fn a_healthy_heap_gets_one_sentence_with_a_command() {
-    let advice = advice::of(&page());
+    let advice = advice::conclusions(&page());
     let [one] = &advice[..] else { panic!("{advice:?}") };
     assert!(one.text.starts_with("100% of the RSS (100.00 MiB) is heap in use."), "{one:?}");
     assert_eq!(one.command.as_deref(), Some("sudo memtrace --pid 7 -d 1m"));
@@ -84,7 +84,7 @@ fn an_unreadable_heap_is_explained_once() {
     // If the largest part is elsewhere, it is mentioned all the same.
     page.heap.held = resident(10);
     page.main_stack = resident(90);
-    assert_eq!(advice::of(&page)[1].text, "The part of the heap in use is unknown: jemalloc keeps no marks.");
+    assert_eq!(advice::conclusions(&page)[1].text, "The part of the heap in use is unknown: jemalloc keeps no marks.");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_near_limit_comes_first_as_an_alarm() {
     page.cgroup = Some(CgroupMemory { limit: Some(limit(89)), ..CgroupMemory::default() });
     assert_eq!(said(&page).len(), 1);
     page.cgroup = Some(CgroupMemory { limit: Some(limit(95)), ..CgroupMemory::default() });
-    let advice = advice::of(&page);
+    let advice = advice::conclusions(&page);
     assert_eq!(advice[0].weight, Weight::Alarm);
     assert!(advice[0].text.starts_with("The control group /a uses 95.0% of its limit: 95.00 MiB of 100.00 MiB."));
 }

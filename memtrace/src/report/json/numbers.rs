@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::model::{Amount, Metric, Profile, Residency, ResidentKind, Usage, Variance};
 use crate::report::estimate;
-use crate::report::kernel_reported::{self, Known};
+use crate::report::kernel_reported::{self, KernelReported};
 
 #[derive(Serialize)]
 pub(super) struct Numbers {
@@ -26,7 +26,7 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// `known` has the kernel's counters for the same owner, which limit the errors.
-    pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Option<Known>) -> Self {
+    pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Option<KernelReported>) -> Self {
         let stalls = profile.class.counts_stalls().then_some(usage.stalls);
         Self {
             live_bytes: usage.live.bytes.0,
@@ -54,11 +54,12 @@ struct Errors {
 }
 
 impl Errors {
-    fn of(profile: &Profile, usage: &Usage, variance: Variance, known: Option<Known>) -> Option<Self> {
+    fn of(profile: &Profile, usage: &Usage, variance: Variance, known: Option<KernelReported>) -> Option<Self> {
         let live = kernel_reported::live_error(known, profile, usage, variance)?;
         let alloc = estimate::error(profile, Metric::AllocCount, usage, variance)?;
-        let free = estimate::of_released(profile, Metric::LiveCount, usage, variance)?;
-        let [live_error_bytes, alloc_error_bytes, free_error_bytes] = [live, alloc, free].map(|n| estimate::bytes(n).0);
+        let free = estimate::released_error(profile, Metric::LiveCount, usage, variance)?;
+        let [live_error_bytes, alloc_error_bytes, free_error_bytes] =
+            [live, alloc, free].map(|n| estimate::size_of_pages(n).0);
         Some(Self {
             live_error_bytes,
             live_error_count: live,
@@ -90,8 +91,8 @@ pub(super) struct Counts {
     major_faults: Option<u64>,
 }
 
-impl From<Known> for Counts {
-    fn from(known: Known) -> Self {
+impl From<KernelReported> for Counts {
+    fn from(known: KernelReported) -> Self {
         Self {
             resident_bytes: known.resident.map(|bytes| bytes.0),
             minor_faults: known.faults.map(|faults| faults.minor),
@@ -114,7 +115,7 @@ pub(super) fn resident(profile: &Profile, residence: &Residency) -> BTreeMap<&'s
     let fields = |resident: &ResidentKind| ResidentFields {
         total_bytes: resident.total.0,
         with_stack_bytes: resident.with_stack.0,
-        with_stack_error_bytes: estimate::of_kind(profile, resident).map(|pages| estimate::bytes(pages).0),
+        with_stack_error_bytes: estimate::kind_error(profile, resident).map(|pages| estimate::size_of_pages(pages).0),
         before_bytes: resident.before.0,
     };
     residence.0.iter().map(|(kind, resident)| (kind.name(), fields(resident))).collect()

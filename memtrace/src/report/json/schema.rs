@@ -11,8 +11,8 @@ use crate::model::{
     Amount, Cost, Frame, FrameId, ImageEnd, Losses, Metric, Partition, ProcessProfile, Profile, StackEnd, StackProfile,
     StackQuality, Variance,
 };
-use crate::report::groups::{Group, Roots};
-use crate::report::kernel_reported::Known;
+use crate::report::groups::{Group, Groups};
+use crate::report::kernel_reported::KernelReported;
 use crate::report::options::Options;
 use crate::report::tool::Tool;
 use crate::report::{allocators, estimate, format};
@@ -38,7 +38,7 @@ pub(super) struct Report<'a> {
     filtered: Blocks,
     discarded: Blocks,
     processes: Vec<Process<'a>>,
-    roots: Vec<RootFields>,
+    roots: Vec<GroupFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cgroups: Option<Vec<memcg::Group<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,8 +56,8 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub(super) fn new(profile: &'a Profile, options: &'a Options) -> Self {
-        let roots = Roots::of(profile, options.by);
-        let (total, variance) = (profile.total(), estimate::of_all(profile));
+        let roots = Groups::of(profile, options.by);
+        let (total, variance) = (profile.total(), estimate::total_variance(profile));
         let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
         Self {
             schema_version: SCHEMA_VERSION,
@@ -69,7 +69,7 @@ impl<'a> Report<'a> {
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
-            totals: Numbers::of(profile, total, variance, Some(Known::of_all(profile))),
+            totals: Numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
             peak_bytes: profile.sole_peak().map(|peak| peak.0),
@@ -78,10 +78,10 @@ impl<'a> Report<'a> {
             processes: profile
                 .processes
                 .iter()
-                .zip(estimate::of_processes(profile))
+                .zip(estimate::process_variances(profile))
                 .map(|(process, variance)| Process::new(profile, process, variance))
                 .collect(),
-            roots: roots.all().iter().map(|root| RootFields::new(profile, root)).collect(),
+            roots: roots.all().iter().map(|root| GroupFields::new(profile, root)).collect(),
             cgroups: profile.class.counts_stalls().then(|| profile.cgroups.iter().map(memcg::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
             oom_kills: profile.oom_kills.iter().map(|kill| reclaim::Kill::new(profile, kill)).collect(),
@@ -130,7 +130,7 @@ struct Process<'a> {
 impl<'a> Process<'a> {
     fn new(profile: &Profile, process: &'a ProcessProfile, variance: Variance) -> Self {
         let class = profile.class;
-        let known = Known::of(process);
+        let known = KernelReported::of(process);
         let user = process.user.as_ref();
         let cgroup = process.cgroup.as_deref();
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
@@ -177,7 +177,7 @@ fn stack_quality<S: Serializer>(quality: &StackQuality, serializer: S) -> Result
 }
 
 #[derive(Serialize)]
-struct RootFields {
+struct GroupFields {
     name: String,
     #[serde(flatten)]
     usage: Numbers,
@@ -186,7 +186,7 @@ struct RootFields {
     peak_bytes: Option<u64>,
 }
 
-impl RootFields {
+impl GroupFields {
     fn new(profile: &Profile, root: &Group) -> Self {
         Self {
             name: root.label.clone(),
@@ -210,7 +210,7 @@ impl Serialize for Frames<'_> {
 struct Stacks<'a> {
     profile: &'a Profile,
     metric: Metric,
-    roots: Roots,
+    roots: Groups,
 }
 
 impl Serialize for Stacks<'_> {
@@ -266,7 +266,7 @@ impl<'a> Stack<'a> {
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Partition::Memory(kind) = stack.part { Some(kind.name()) } else { None },
             major_faults: profile.class.counts_pages().then_some(stack.major_faults),
-            major_faults_error: estimate::of_count(profile, stack.major_faults),
+            major_faults_error: estimate::count_error(profile, stack.major_faults),
             resident_bytes: profile.class.holds_mappings().then_some(stack.resident.0),
             by_allocator: profile.class.holds_mappings().then(|| allocators::is_within(profile, stack)),
             frames: &stack.frames,

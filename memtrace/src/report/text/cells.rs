@@ -15,7 +15,7 @@ pub(super) fn amount(metric: Metric, amount: Amount) -> String {
 
 /// Returns the cell suffix for an error in pages, ` ±1.31M`; empty if there is none.
 pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
-    let shown = |pages| amount(metric, Amount { bytes: estimate::bytes(pages), count: pages });
+    let shown = |pages| amount(metric, Amount { bytes: estimate::size_of_pages(pages), count: pages });
     pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
 }
 

@@ -68,7 +68,7 @@ impl<'profile> Frames<'profile> {
 }
 
 fn name(frame: &Frame) -> String {
-    format::shortened(&escape::shown(&frame.label()), NAME_CHARACTERS)
+    format::shortened(&escape::visible(&frame.label()), NAME_CHARACTERS)
 }
 
 /// Returns the source line, or else the object; for a frame without a name, the reason.

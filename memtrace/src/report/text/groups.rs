@@ -7,14 +7,14 @@ use std::io;
 use super::page_columns::{self, Memory};
 use crate::model::format as number;
 use crate::model::{Amount, Bytes, ClassColumns, GroupBy, Metric, Profile, Usage};
-use crate::report::groups::{Group, Roots};
-use crate::report::kernel_reported::Known;
+use crate::report::groups::{Group, Groups};
+use crate::report::kernel_reported::KernelReported;
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::{escape, format};
 
 /// Writes the `top` groups by the metric, and the sum of the others.
-pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
     if options.top == 0 || options.by == GroupBy::Process || roots.all().is_empty() {
         return Ok(());
     }
@@ -45,8 +45,8 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
         columns.push(sums(alloc, |usage| usage.alloc));
         columns.push(sums(free, |usage| usage.free));
     }
-    columns.push(Column::text(head(options.by), rows.iter().map(|row| escape::shown(&row.label))));
-    writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), format::what(profile, metric))?;
+    columns.push(Column::text(head(options.by), rows.iter().map(|row| escape::visible(&row.label))));
+    writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), format::metric_title(profile, metric))?;
     table::write(&columns, out)
 }
 
@@ -58,7 +58,7 @@ fn rest(others: &[&Group]) -> Option<Group> {
     Some(more.iter().fold(start, |mut sum, group| {
         sum.usage += group.usage;
         sum.variance += group.variance;
-        sum.known = Known::of_both(sum.known, group.known);
+        sum.known = KernelReported::of_both(sum.known, group.known);
         let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
         sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
         sum

@@ -14,7 +14,7 @@ use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
 use crate::report::{escape, format};
 
-/// Width of a name beside the numbers.
+/// Width of a name, which the numbers leave.
 const NAME: usize = 24;
 
 /// A group observed for all but this time counts as observed from the start.
@@ -38,7 +38,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let all = rows.len();
     rows.truncate(options.top);
     let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
-    writeln!(out, "\nControl groups by {}{of_all}\n", format::what(profile, Metric::StallTime))?;
+    writeln!(out, "\nControl groups by {}{of_all}\n", format::metric_title(profile, Metric::StallTime))?;
     table::write(&waits(&rows), out)?;
     let meaning =
         "Waits FOR LIMIT count for the group that reached its limit, all others for the group of the waiting task.";
@@ -49,7 +49,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 impl<'a> Row<'a> {
     fn new(group: &'a MemcgProfile) -> Self {
         let name = match (&group.path, group.id) {
-            (Some(path), _) => escape::shown(path),
+            (Some(path), _) => escape::visible(path),
             (None, Some(id)) => format!("[not found, ID {}]", id.number()),
             (None, None) => String::from("[unknown]"),
         };
@@ -57,7 +57,7 @@ impl<'a> Row<'a> {
     }
 
     fn shown(&self) -> String {
-        format::end_of(&self.name, NAME)
+        format::shortened_left(&self.name, NAME)
     }
 }
 

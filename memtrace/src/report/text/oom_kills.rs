@@ -25,9 +25,9 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
         profile.processes.iter().find(|process| process.pid == pid && process.ended == Some(ImageEnd::OomKill));
     let comm = victim.map(|victim| victim.comm.as_str()).filter(|comm| *comm != "?");
     let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
-    let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| escape::shown(path));
+    let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| escape::visible(path));
     // The recorded group of a process is its group at the first event.
-    let of_process = || victim.and_then(|victim| victim.cgroup.as_ref()).map(|cgroup| escape::shown(&cgroup.path));
+    let of_process = || victim.and_then(|victim| victim.cgroup.as_ref()).map(|cgroup| escape::visible(&cgroup.path));
     let place = kill.group.and_then(path).or_else(of_process).map_or_else(String::new, |path| format!(" of {path}"));
     let full = kill.full.map_or_else(String::new, |id| match path(id) {
         Some(path) => format!("; its control group {path} was full"),
@@ -36,11 +36,11 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
     let at = number::duration(kill.at.since_start());
     let by = match kill.by == pid {
         true => format!("its own allocation failed{full}"),
-        false => format!("an allocation of {} ({}) failed{full}", escape::shown(&kill.by_comm), kill.by),
+        false => format!("an allocation of {} ({}) failed{full}", escape::visible(&kill.by_comm), kill.by),
     };
     let note = match victim {
         Some(_) => "its totals up to then are in this report",
         None => "it is not in this report",
     };
-    format!("{} ({pid}){place}, {at} after memtrace began: {by}; {note}.", escape::shown(name))
+    format!("{} ({pid}){place}, {at} after memtrace began: {by}; {note}.", escape::visible(name))
 }

@@ -5,14 +5,14 @@ use super::cells;
 use crate::model::format as number;
 use crate::model::{Amount, Bytes, Metric, PageFaults, Profile, Usage, Variance};
 use crate::report::estimate;
-use crate::report::kernel_reported::{self, Known};
+use crate::report::kernel_reported::{self, KernelReported};
 use crate::report::table::Column;
 
 /// A row: a process, several processes, or a group.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
     /// Counters of the kernel, if there are any for this row.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<KernelReported>,
     pub(super) usage: Usage,
     pub(super) variance: Variance,
 }
@@ -21,7 +21,7 @@ impl Memory {
     pub(super) fn and(mut self, other: Self) -> Self {
         self.usage += other.usage;
         self.variance += other.variance;
-        Self { known: Known::of_both(self.known, other.known), ..self }
+        Self { known: KernelReported::of_both(self.known, other.known), ..self }
     }
 
     fn faults(&self) -> Option<PageFaults> {

@@ -5,15 +5,15 @@ use std::io;
 use crate::model::format as number;
 use crate::model::{Metric, Profile};
 use crate::report::estimate;
-use crate::report::kernel_reported::Known;
+use crate::report::kernel_reported::KernelReported;
 
 /// Writes the numbers of major faults and of all page faults.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
-    let error = estimate::shown(estimate::of_count(profile, major), Metric::LiveCount);
+    let error = estimate::format_error(estimate::count_error(profile, major), Metric::LiveCount);
     let waited = number::grouped(major);
     writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for I/O (major faults)", "waited")?;
-    let Some(faults) = Known::of_all(profile).faults else {
+    let Some(faults) = KernelReported::of_all(profile).faults else {
         return Ok(());
     };
     let [all, major] = [faults.total(), faults.major].map(number::grouped);

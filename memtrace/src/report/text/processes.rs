@@ -9,7 +9,7 @@ use crate::model::format as number;
 use crate::model::{
     Amount, Bytes, Cgroup, ClassColumns, ImageEnd, Metric, ProcessProfile, Profile, StallStats, Usage, Variance,
 };
-use crate::report::kernel_reported::Known;
+use crate::report::kernel_reported::KernelReported;
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::{escape, estimate, format, stalls};
@@ -48,7 +48,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         return Ok(());
     }
     let metric = options.metric;
-    let mut processes: Vec<_> = profile.processes.iter().zip(estimate::of_processes(profile)).collect();
+    let mut processes: Vec<_> = profile.processes.iter().zip(estimate::process_variances(profile)).collect();
     // Processes without a sampled page are sorted by page faults.
     let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
     processes.sort_by_key(|(process, _)| Reverse((value(process, metric), faults(process))));
@@ -56,7 +56,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let shown = processes;
     let rows: Vec<_> = shown.iter().map(row).chain(rest(&others)).collect();
 
-    writeln!(out, "\nProcesses by {}\n", format::what(profile, metric))?;
+    writeln!(out, "\nProcesses by {}\n", format::metric_title(profile, metric))?;
     table::write(&columns(&rows, profile, metric), out)
 }
 
@@ -67,13 +67,13 @@ fn value(process: &ProcessProfile, metric: Metric) -> u64 {
 fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
     Row {
         pid: process.pid.to_string(),
-        command: format::shortened(&escape::shown(&process.comm), COMMAND_COLUMNS),
-        user: process.user.as_ref().map(|user| format::shortened(&escape::shown(&user.to_string()), USER_COLUMNS)),
+        command: format::shortened(&escape::visible(&process.comm), COMMAND_COLUMNS),
+        user: process.user.as_ref().map(|user| format::shortened(&escape::visible(&user.to_string()), USER_COLUMNS)),
         sums: Sums::of(process, *variance),
         peak: process.peak,
         threads: process.threads,
         ended: process.ended,
-        cgroup: process.cgroup.as_ref().map(|cgroup| escape::shown(&place(cgroup))),
+        cgroup: process.cgroup.as_ref().map(|cgroup| escape::visible(&place(cgroup))),
     }
 }
 
@@ -181,7 +181,7 @@ fn place(cgroup: &Cgroup) -> String {
 impl Sums {
     fn of(process: &ProcessProfile, variance: Variance) -> Self {
         let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc, process.traced).unwrap_or_default();
-        let memory = Memory { known: Some(Known::of(process)), usage: process.total, variance };
+        let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total, variance };
         Self { memory, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
     }
 

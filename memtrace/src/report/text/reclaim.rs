@@ -189,7 +189,7 @@ fn threads(threads: &[KernelThread]) -> Vec<Column> {
         count("SCANNED", |effort| effort.scanned),
         count("FREED", |effort| effort.reclaimed),
         Column::text("KIND", threads.iter().map(|thread| thread.work.words().to_owned())),
-        Column::text("THREAD", threads.iter().map(|thread| escape::shown(&thread.name))),
+        Column::text("THREAD", threads.iter().map(|thread| escape::visible(&thread.name))),
     ]
 }
 

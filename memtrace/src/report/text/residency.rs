@@ -34,7 +34,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     // The rest has the same error as the part that is subtracted.
     let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
         let cell = |(_, resident): &(&str, ResidentKind)| {
-            let pages = estimate::of_kind(profile, resident);
+            let pages = estimate::kind_error(profile, resident);
             Bytes::compact(of(resident)) + &cells::error(Metric::LiveBytes, pages)
         };
         Column::numbers(head, rows.iter().map(cell))
@@ -48,7 +48,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     ];
     table::write(&columns, out)?;
     let share = |bytes: Bytes| number::percent(bytes.0 as f64 / total.total.0 as f64);
-    let error = estimate::of_kind(profile, &total).map(estimate::bytes);
+    let error = estimate::kind_error(profile, &total).map(estimate::size_of_pages);
     let off = error.map(|error| format!(" ± {}", share(error))).unwrap_or_default();
     let about = if off.is_empty() { "" } else { "about " };
     let mut sentence = format!("{about}{}{off} of it has a stack", share(total.with_stack));

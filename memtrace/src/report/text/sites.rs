@@ -11,13 +11,13 @@ use super::frames::Frames;
 use super::stack;
 use crate::model::format as number;
 use crate::model::{Bytes, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
-use crate::report::groups::Roots;
+use crate::report::groups::Groups;
 use crate::report::options::Options;
 use crate::report::table;
 use crate::report::{allocators, escape, estimate, format};
 
 /// Minimum width of a group's name.
-const LEAST_ROOT: usize = 24;
+const MIN_GROUP_WIDTH: usize = 24;
 
 /// All stacks of a group with the same lines.
 #[derive(Debug, PartialEq)]
@@ -36,13 +36,13 @@ struct Site {
 }
 
 /// Writes the `top` sites.
-pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
     let metric = options.metric;
     let frames = Frames::new(profile);
     let sites = ranked(profile, &frames, roots, metric);
-    let what = format::what(profile, metric);
+    let what = format::metric_title(profile, metric);
     if sites.is_empty() {
-        return writeln!(out, "\nNo sites to list: {}.", format::nothing(profile, options));
+        return writeln!(out, "\nNo sites to list: {}.", format::empty_reason(profile, options));
     }
     if options.top == 0 {
         return Ok(());
@@ -69,7 +69,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Roots, out: &m
 }
 
 /// Returns the sites with a value of `metric`, the largest first; equal ones keep the order of the profile.
-fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Roots, metric: Metric) -> Vec<Site> {
+fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
     // Lines are made again for each comparison: those of all sites would take more memory than all else.
     let mut known: HashTable<(u64, usize)> = HashTable::new();
@@ -116,7 +116,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
     let usage = &site.usage;
     let class = profile.class;
     let error = estimate::error(profile, metric, usage, site.variance);
-    let error = estimate::shown(error, metric);
+    let error = estimate::format_error(error, metric);
     let live = class.words().live;
     let aside = match metric {
         Metric::LiveBytes => format!(" in {}", format::blocks(class, usage.live.count)),
@@ -139,8 +139,8 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), format::value(class, metric, site.value));
     let Some(root) = root else { return heading };
     // The path of a control group may exceed the line, and is still worth showing.
-    let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(LEAST_ROOT);
-    format!("{heading}, {}", format::shortened(&escape::shown(root), room))
+    let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(MIN_GROUP_WIDTH);
+    format!("{heading}, {}", format::shortened(&escape::visible(root), room))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) enum Line {
 /// functions are seen first.
 pub(super) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     if stack.frames.is_empty() {
-        return vec![Line::Empty(escape::no_frames(stack.end))];
+        return vec![Line::Empty(escape::missing_frames(stack.end))];
     }
     let all = &stack.frames[..];
     let mut root: Vec<_> =

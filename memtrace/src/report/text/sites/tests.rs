@@ -39,7 +39,7 @@ fn process(pid: u32) -> ProcessProfile {
 
 /// Value and blocks of every site, by its root, which is a process.
 fn sites(profile: &Profile, metric: Metric) -> Vec<(usize, u64, u64)> {
-    let sites = ranked(profile, &Frames::new(profile), &Roots::of(profile, GroupBy::Process), metric);
+    let sites = ranked(profile, &Frames::new(profile), &Groups::of(profile, GroupBy::Process), metric);
     sites.iter().map(|site| (site.root, site.value, site.usage.live.count)).collect()
 }
 
@@ -79,7 +79,7 @@ fn equal_lines_in_one_group_are_one_site() {
     let stacks = vec![stack(0, &[MAIN, SERVE], 300, None), stack(1, &[MAIN, SERVE_BEHIND], 300, None)];
     let processes = vec![process(1), process(2)];
     let profile = Profile { processes, stacks, frames: frames(), ..Profile::default() };
-    let sites = ranked(&profile, &Frames::new(&profile), &Roots::of(&profile, GroupBy::Comm), Metric::LiveBytes);
+    let sites = ranked(&profile, &Frames::new(&profile), &Groups::of(&profile, GroupBy::Comm), Metric::LiveBytes);
     assert_eq!(sites.iter().map(|site| (site.root, site.value)).collect::<Vec<_>>(), [(0, 600)]);
 }
 
@@ -114,7 +114,7 @@ fn the_heading_counts_joined_sites() {
     let profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
     let options = Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 1, subject: String::new() };
     let mut text = Vec::new();
-    write(&profile, &options, &Roots::of(&profile, GroupBy::Process), &mut text).unwrap();
+    write(&profile, &options, &Groups::of(&profile, GroupBy::Process), &mut text).unwrap();
     assert_eq!(
         String::from_utf8(text).unwrap(),
         "\nTop 1 of 2 sites by live bytes\n\n  1.  80.0%  400 B in 2 blocks\n        \

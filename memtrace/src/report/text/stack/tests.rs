@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::{Frame, FrameId, Name, Partition, Profile, StackEnd, Usage, Variance};
 
-/// What is shown of a stack of these functions, root to leaf.
+/// Lines of a stack of these functions, the outermost first.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
     let frame = |name: &&str| Frame {
         name: Ok(Name(String::from(*name))),
