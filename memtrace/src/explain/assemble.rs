@@ -1,60 +1,19 @@
 //! From what was read to what is reported: each byte of each mapping is given to one part. Pure.
 
 mod anonymous;
+mod parts;
 mod sums;
 
 use std::path::Path;
 
 use self::anonymous::Pieces;
+pub(super) use self::parts::{Closer, Parts, Readings, span_of};
 use self::sums::{Files, Named};
 use super::allocator::Serving;
-use super::glibc::{Found, Region, Trouble};
-use super::span::Span;
-use super::stacks::Threads;
-use crate::model::{
-    AbsAddr, Bytes, FileMemory, HeapMemory, HeapSource, MappingKind, MemorySizes, NamedMemory, ThreadStacks,
-};
+use super::glibc::{Region, Trouble};
+use crate::model::{HeapMemory, HeapSource, MappingKind, MemorySizes};
 use crate::procfs::smaps::Area;
 use crate::procfs::tmpfs::Tmpfs;
-
-/// What was read of a process.
-#[derive(Debug)]
-pub(super) struct Readings {
-    pub(super) areas: Vec<Area>,
-    pub(super) tmpfs: Tmpfs,
-    pub(super) threads: Threads,
-    pub(super) serving: Serving,
-    /// Allocators beside the one that serves.
-    pub(super) beside: Vec<String>,
-    /// What glibc's marks say; `None` where they were not looked at.
-    pub(super) glibc: Option<Found>,
-    /// Of mappings, by their index, that continue a file's: where the file's variables end (`.bss`).
-    pub(super) variables: Vec<(usize, AbsAddr)>,
-}
-
-/// Looks closer at a part of a mapping.
-pub(super) trait Closer {
-    /// How much of it is where; `None` where that cannot be read.
-    fn held(&self, span: Span) -> Option<MemorySizes>;
-
-    /// Whether a thread's own memory lies at its top.
-    fn is_threads(&self, span: Span) -> bool;
-}
-
-/// Who has which part.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Parts {
-    pub(super) heap: HeapMemory,
-    pub(super) anonymous: Vec<NamedMemory>,
-    pub(super) main_stack: MemorySizes,
-    pub(super) thread_stacks: ThreadStacks,
-    pub(super) files: Vec<FileMemory>,
-    pub(super) shmem: Vec<NamedMemory>,
-    pub(super) special: MemorySizes,
-    pub(super) hugetlb: MemorySizes,
-    pub(super) kinds: Vec<(MappingKind, MemorySizes)>,
-    pub(super) pss: Bytes,
-}
 
 /// Private memory that can be read and written and has no file, joined where nothing lies between: where glibc's may
 /// be.
@@ -73,10 +32,6 @@ pub(super) fn regions(areas: &[Area], tmpfs: &Tmpfs) -> Vec<Region> {
         }
     }
     regions
-}
-
-pub(super) fn span_of(area: &Area) -> Span {
-    Span { start: area.entry.start, end: area.entry.end }
 }
 
 /// Gives each mapping to those who have it.

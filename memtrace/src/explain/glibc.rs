@@ -8,11 +8,10 @@ mod arena;
 mod mapped;
 
 use super::span::Span;
-use crate::model::{AbsAddr, Bytes, HeapStats};
+use crate::model::{Bytes, HeapStats};
 use crate::procfs::peek::Peek;
 
-/// How often a region is looked at that its process is changing.
-const ATTEMPTS: u32 = 10;
+pub(super) use arena::Trouble;
 
 /// Private anonymous memory that can be read and written, without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,17 +29,6 @@ pub(super) struct Found {
     pub(super) spans: Vec<Span>,
     /// Why a part of it could not be told, where that is so.
     pub(super) trouble: Option<Trouble>,
-}
-
-/// Why a region could not be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// The process changed it all the time, or it is not what it seemed to be.
-    Torn,
-    /// Some of it is swapped out.
-    Swapped,
-    /// The process may not be looked into.
-    Unreadable,
 }
 
 /// Looks for glibc's memory in `regions`.
@@ -94,10 +82,6 @@ impl Found {
 
 fn resident(peek: &Peek, span: Span) -> Bytes {
     peek.pages.residence(span.start, span.end).map_or(Bytes(0), |found| found.resident(span.start, span.end))
-}
-
-const fn up(address: u64, to: u64) -> AbsAddr {
-    AbsAddr(address.next_multiple_of(to))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::parts::{Closer, Parts, Readings, span_of};
 use super::sums::Named;
-use super::{Closer, Parts, Readings, span_of};
 use crate::explain::allocator::Serving;
 use crate::explain::span::Span;
 use crate::model::{AbsAddr, MappingKind, MemorySizes, NamedMemory, Tid};

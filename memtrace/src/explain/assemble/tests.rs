@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AbsAddr, HeapStats, Tid};
+use crate::explain::glibc::Found;
+use crate::explain::span::Span;
+use crate::explain::stacks::Threads;
+use crate::model::{AbsAddr, Bytes, HeapStats, ThreadStacks, Tid};
 use crate::procfs::smaps;
 
 const PAGE: u64 = 4096;

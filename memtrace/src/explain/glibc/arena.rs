@@ -1,6 +1,5 @@
 //! Arenas: where they are, and what is in them.
 
-use super::{ATTEMPTS, Trouble, up};
 use crate::explain::chunks;
 use crate::explain::chunks::{ALIGNMENT, Tally, Torn};
 use crate::explain::span::Span;
@@ -21,6 +20,20 @@ const STATE: std::ops::Range<u64> = 0x600..0xc00;
 /// What others may have taken from `brk` before malloc did, as a static program does for its thread's variables, or
 /// between.
 const FOREIGN: u64 = 256 << 10;
+
+/// Number of attempts to read a region that its process is changing.
+const ATTEMPTS: u32 = 10;
+
+/// Reason why a region could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::explain) enum Trouble {
+    /// The process changed it during every attempt, or it is not a heap of glibc.
+    Torn,
+    /// A part of it is swapped out.
+    Swapped,
+    /// The process does not permit access.
+    Unreadable,
+}
 
 /// What an arena's region holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,4 +166,8 @@ fn again(peek: &Peek, span: Span, mut look: impl FnMut(&mut View<'_>) -> Result<
         }
     }
     Err(trouble)
+}
+
+const fn up(address: u64, to: u64) -> AbsAddr {
+    AbsAddr(address.next_multiple_of(to))
 }

@@ -2,7 +2,7 @@
 //! tests.
 
 use super::*;
-use crate::model::Pid;
+use crate::model::{AbsAddr, Pid};
 use crate::scratch::Anonymous;
 
 const HEAP: u64 = 64 << 20;
