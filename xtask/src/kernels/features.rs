@@ -154,7 +154,7 @@ mod tests {
 | ring buffers | yes | yes |
 | BPF programs | no | yes |
 | probes | yes | yes |
-| mappings | yes | yes |
+| VMA lookup | yes | yes |
 | BPF cookies | yes | yes |
 | control groups | yes | yes |
 | perf mmap events | yes | yes |
