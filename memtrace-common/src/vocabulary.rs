@@ -1,10 +1,12 @@
-//! Tables of hooked functions, loss reasons and stack ends.
+//! Tables of allocators, hooked functions, loss reasons and stack ends.
 //!
 //! Probes, help texts and tests derive from these tables: a new function or loss reason is one new row.
 
+mod allocators;
 mod functions;
 mod signature;
 
+pub use allocators::{ALLOCATORS, KnownAllocator};
 pub use functions::{FUNCTIONS, Function, Naming};
 pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature};
 

@@ -48,7 +48,7 @@ fn allocator(path: &Path) -> Allocator {
     let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
     let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
     let mut found = survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }, &UserHooks::default());
-    assert_eq!(found.allocators.len(), 1, "{:?}", found.looked_at);
+    assert_eq!(found.allocators.len(), 1, "{:?}", found.examined);
     found.allocators.remove(0)
 }
 

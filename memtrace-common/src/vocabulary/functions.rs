@@ -1,16 +1,15 @@
 //! The table of hooked functions.
 
 use super::Signature;
+use super::allocators::{ALLOCATORS, JEMALLOC, KnownAllocator, MIMALLOC};
 
 /// Rule by which a function's symbol is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Naming {
-    /// A name of the C library, which other allocators have too, some with a prefix.
+    /// A name of the C library. Other allocators have it too, some with a prefix.
     Standard,
-    /// A name of jemalloc, with the same prefix as its standard names.
-    Jemalloc,
-    /// A name of mimalloc, with the prefix `mi_`.
-    Mimalloc,
+    /// A name of this allocator, with the same prefix as its standard names.
+    Own(&'static KnownAllocator),
     /// A mangled C++ operator.
     Cpp,
     /// A function that rustc calls for the global allocator.
@@ -20,15 +19,30 @@ pub enum Naming {
 }
 
 impl Naming {
-    /// Returns the known prefixes. The user may add prefixes to [`Naming::Standard`] and [`Naming::Jemalloc`].
+    /// Returns the known prefixes; the empty one comes first.
+    pub fn prefixes(self) -> impl Iterator<Item = &'static str> {
+        let allocators = match self {
+            Self::Standard => ALLOCATORS,
+            Self::Own(allocator) => core::slice::from_ref(allocator),
+            Self::Cpp | Self::Rust | Self::Hook => &[],
+        };
+        let unprefixed = !matches!(self, Self::Own(allocator) if !allocator.any_prefix);
+        unprefixed.then_some("").into_iter().chain(allocators.iter().flat_map(|allocator| allocator.prefixes).copied())
+    }
+
+    /// Returns true for the functions of C allocators, which are found per prefix.
     #[must_use]
-    pub const fn prefixes(self) -> &'static [&'static str] {
+    pub const fn has_prefix(self) -> bool {
+        matches!(self, Self::Standard | Self::Own(_))
+    }
+
+    /// Returns true if the functions are also looked up with the prefixes that the user adds.
+    #[must_use]
+    pub const fn accepts_user_prefix(self) -> bool {
         match self {
-            // `je_` is common in builds of jemalloc, `_rjem_` is the prefix of its Rust crate, `tc_` that of tcmalloc.
-            Self::Standard => &["", "je_", "_rjem_", "mi_", "tc_"],
-            Self::Jemalloc => &["", "je_", "_rjem_"],
-            Self::Mimalloc => &["mi_"],
-            Self::Cpp | Self::Rust | Self::Hook => &[""],
+            Self::Standard => true,
+            Self::Own(allocator) => allocator.any_prefix,
+            Self::Cpp | Self::Rust | Self::Hook => false,
         }
     }
 }
@@ -68,6 +82,9 @@ const fn throwing(name: &'static str, signature: Signature, naming: Naming) -> F
     Function { name, signature, required: false, naming, throws: true }
 }
 
+const OF_JEMALLOC: Naming = Naming::Own(&JEMALLOC);
+const OF_MIMALLOC: Naming = Naming::Own(&MIMALLOC);
+
 const SIZE0: Signature = Signature::Alloc { size: 0 };
 const SIZE1: Signature = Signature::Alloc { size: 1 };
 const PRODUCT01: Signature = Signature::AllocProduct { count: 0, size: 1 };
@@ -92,48 +109,48 @@ pub const FUNCTIONS: &[Function] = &[
     row("pvalloc", SIZE0, Naming::Standard),
     row("free_sized", FREE_AROUND, Naming::Standard),
     row("free_aligned_sized", FREE_AROUND, Naming::Standard),
-    row("mallocx", SIZE0, Naming::Jemalloc),
-    row("rallocx", REALLOC01, Naming::Jemalloc),
-    row("xallocx", Signature::Resize { block: 0, size: 1, extra: 2 }, Naming::Jemalloc),
-    row("dallocx", FREE, Naming::Jemalloc),
-    row("sdallocx", FREE, Naming::Jemalloc),
-    row("malloc_small", SIZE0, Naming::Mimalloc),
-    row("zalloc", SIZE0, Naming::Mimalloc),
-    row("zalloc_small", SIZE0, Naming::Mimalloc),
-    row("mallocn", PRODUCT01, Naming::Mimalloc),
-    row("reallocn", REALLOC_PRODUCT, Naming::Mimalloc),
-    row("rezalloc", REALLOC01, Naming::Mimalloc),
-    row("recalloc", REALLOC_PRODUCT, Naming::Mimalloc),
-    row("expand", REALLOC01, Naming::Mimalloc),
-    row("malloc_aligned", SIZE0, Naming::Mimalloc),
-    row("zalloc_aligned", SIZE0, Naming::Mimalloc),
-    row("calloc_aligned", PRODUCT01, Naming::Mimalloc),
-    row("realloc_aligned", REALLOC01, Naming::Mimalloc),
-    row("rezalloc_aligned", REALLOC01, Naming::Mimalloc),
-    row("recalloc_aligned", REALLOC_PRODUCT, Naming::Mimalloc),
-    row("heap_malloc", SIZE1, Naming::Mimalloc),
-    row("heap_malloc_small", SIZE1, Naming::Mimalloc),
-    row("heap_zalloc", SIZE1, Naming::Mimalloc),
-    row("heap_calloc", PRODUCT12, Naming::Mimalloc),
-    row("heap_mallocn", PRODUCT12, Naming::Mimalloc),
-    row("heap_realloc", REALLOC12, Naming::Mimalloc),
-    row("heap_rezalloc", REALLOC12, Naming::Mimalloc),
-    row("heap_malloc_aligned", SIZE1, Naming::Mimalloc),
-    row("heap_malloc_aligned_at", SIZE1, Naming::Mimalloc),
-    row("heap_zalloc_aligned", SIZE1, Naming::Mimalloc),
-    row("heap_zalloc_aligned_at", SIZE1, Naming::Mimalloc),
-    row("heap_calloc_aligned", PRODUCT12, Naming::Mimalloc),
-    row("heap_realloc_aligned", REALLOC12, Naming::Mimalloc),
-    row("heap_realloc_aligned_at", REALLOC12, Naming::Mimalloc),
-    row("heap_rezalloc_aligned", REALLOC12, Naming::Mimalloc),
-    row("free_size", FREE_AROUND, Naming::Mimalloc),
-    row("free_aligned", FREE_AROUND, Naming::Mimalloc),
-    row("free_size_aligned", FREE_AROUND, Naming::Mimalloc),
-    row("new_nothrow", SIZE0, Naming::Mimalloc),
-    row("new_aligned_nothrow", SIZE0, Naming::Mimalloc),
-    throwing("new", SIZE0, Naming::Mimalloc),
-    throwing("new_n", PRODUCT01, Naming::Mimalloc),
-    throwing("new_aligned", SIZE0, Naming::Mimalloc),
+    row("mallocx", SIZE0, OF_JEMALLOC),
+    row("rallocx", REALLOC01, OF_JEMALLOC),
+    row("xallocx", Signature::Resize { block: 0, size: 1, extra: 2 }, OF_JEMALLOC),
+    row("dallocx", FREE, OF_JEMALLOC),
+    row("sdallocx", FREE, OF_JEMALLOC),
+    row("malloc_small", SIZE0, OF_MIMALLOC),
+    row("zalloc", SIZE0, OF_MIMALLOC),
+    row("zalloc_small", SIZE0, OF_MIMALLOC),
+    row("mallocn", PRODUCT01, OF_MIMALLOC),
+    row("reallocn", REALLOC_PRODUCT, OF_MIMALLOC),
+    row("rezalloc", REALLOC01, OF_MIMALLOC),
+    row("recalloc", REALLOC_PRODUCT, OF_MIMALLOC),
+    row("expand", REALLOC01, OF_MIMALLOC),
+    row("malloc_aligned", SIZE0, OF_MIMALLOC),
+    row("zalloc_aligned", SIZE0, OF_MIMALLOC),
+    row("calloc_aligned", PRODUCT01, OF_MIMALLOC),
+    row("realloc_aligned", REALLOC01, OF_MIMALLOC),
+    row("rezalloc_aligned", REALLOC01, OF_MIMALLOC),
+    row("recalloc_aligned", REALLOC_PRODUCT, OF_MIMALLOC),
+    row("heap_malloc", SIZE1, OF_MIMALLOC),
+    row("heap_malloc_small", SIZE1, OF_MIMALLOC),
+    row("heap_zalloc", SIZE1, OF_MIMALLOC),
+    row("heap_calloc", PRODUCT12, OF_MIMALLOC),
+    row("heap_mallocn", PRODUCT12, OF_MIMALLOC),
+    row("heap_realloc", REALLOC12, OF_MIMALLOC),
+    row("heap_rezalloc", REALLOC12, OF_MIMALLOC),
+    row("heap_malloc_aligned", SIZE1, OF_MIMALLOC),
+    row("heap_malloc_aligned_at", SIZE1, OF_MIMALLOC),
+    row("heap_zalloc_aligned", SIZE1, OF_MIMALLOC),
+    row("heap_zalloc_aligned_at", SIZE1, OF_MIMALLOC),
+    row("heap_calloc_aligned", PRODUCT12, OF_MIMALLOC),
+    row("heap_realloc_aligned", REALLOC12, OF_MIMALLOC),
+    row("heap_realloc_aligned_at", REALLOC12, OF_MIMALLOC),
+    row("heap_rezalloc_aligned", REALLOC12, OF_MIMALLOC),
+    row("free_size", FREE_AROUND, OF_MIMALLOC),
+    row("free_aligned", FREE_AROUND, OF_MIMALLOC),
+    row("free_size_aligned", FREE_AROUND, OF_MIMALLOC),
+    row("new_nothrow", SIZE0, OF_MIMALLOC),
+    row("new_aligned_nothrow", SIZE0, OF_MIMALLOC),
+    throwing("new", SIZE0, OF_MIMALLOC),
+    throwing("new_n", PRODUCT01, OF_MIMALLOC),
+    throwing("new_aligned", SIZE0, OF_MIMALLOC),
     throwing("_Znwm", SIZE0, Naming::Cpp),
     throwing("_Znwm12__hot_cold_t", SIZE0, Naming::Cpp),
     throwing("_ZnwmSt11align_val_t", SIZE0, Naming::Cpp),

@@ -49,7 +49,7 @@ impl FoundFunction {
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for symbol in &self.symbols {
-            let name = names::shown(symbol);
+            let name = names::display_name(symbol);
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -130,7 +130,7 @@ impl Place {
 }
 
 /// Joins the names of one address and sorts out what cannot be probed.
-pub(super) fn arrange(
+pub(super) fn group_by_address(
     named: Vec<(&'static Function, Symbol)>,
     code_offset: impl Fn(VirtOffset, u64) -> Option<FileOffset>,
 ) -> (Vec<Place>, Vec<Skipped>) {
@@ -162,7 +162,7 @@ pub(super) fn arrange(
 }
 
 /// Has the returns of frees followed, of an allocator that may be a wrapper around another.
-pub(super) fn follow_returns(places: &mut [Place]) {
+pub(super) fn follow_returns_of_frees(places: &mut [Place]) {
     for place in places {
         if let Signature::Free { block } = place.signature {
             place.signature = Signature::FreeAround { block };
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn arranged(named: Vec<(&'static Function, Symbol)>) -> (Vec<Place>, Vec<Skipped>) {
-        arrange(named, |virt, _| virt.0.checked_sub(0x1000).map(FileOffset))
+        group_by_address(named, |virt, _| virt.0.checked_sub(0x1000).map(FileOffset))
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn no_flipped_bits_make_choosing_sites_panic_or_run_away() {
         bytes[place] ^= 1 << random.below(8);
         let counted = Counted { bytes: &bytes, read: Cell::new(0) };
         if let (_, Some(found)) = examine(&counted, Path::new("file"), &UserHooks::default()) {
-            found.probed(&counted);
+            found.choose_sites(&counted);
             chosen += 1;
         }
         assert!(counted.read.get() < MAX_READ + 8 * whole.len(), "{} bytes were read", counted.read.get());

@@ -1,43 +1,39 @@
-//! Whose allocator it is.
+//! Identification of an allocator by its symbols.
 
 use std::fmt;
 use std::path::Path;
 
-use super::names::{Listed, Named};
+use super::names::ObjectSymbols;
 use crate::elf::{Elf, ElfError, Source};
-use crate::model::{Naming, VirtOffset};
+use crate::model::{ALLOCATORS, KnownAllocator, Naming, VirtOffset};
 
-/// Whose allocator it is.
+/// Kind of an allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The GNU C library.
-    Glibc,
-    /// musl.
-    Musl,
-    /// jemalloc, under whatever prefix.
-    Jemalloc,
-    /// tcmalloc, that of gperftools or the newer one.
-    Tcmalloc,
-    /// mimalloc.
-    Mimalloc,
-    /// C++'s operators, which serve themselves.
+    /// An allocator of the table, with any prefix.
+    Known(&'static KnownAllocator),
+    /// C++ operators that do not call another allocator.
     Cpp,
-    /// Rust's global allocator, which serves itself.
+    /// A global allocator of Rust that does not call another allocator.
     Rust,
     /// Functions that the user has named.
     Hooked,
-    /// Another one, by its soname or, without one, its file's name.
+    /// Another one, by its soname or, without one, by its file name.
     Other(String),
+}
+
+#[cfg(test)]
+impl Kind {
+    /// Returns the row of the table with this name.
+    pub(crate) fn known(name: &str) -> Self {
+        Self::Known(ALLOCATORS.iter().find(|allocator| allocator.name == name).expect("a known allocator"))
+    }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::Glibc => "glibc",
-            Self::Musl => "musl",
-            Self::Jemalloc => "jemalloc",
-            Self::Tcmalloc => "tcmalloc",
-            Self::Mimalloc => "mimalloc",
+            Self::Known(allocator) => allocator.name,
             Self::Cpp => "C++'s operators",
             Self::Rust => "Rust's global allocator",
             Self::Hooked => "functions named by --hook",
@@ -46,24 +42,24 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Whose allocators they are that one object has: each once, never none.
+/// Kinds of the allocators in one object: at least one, without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kinds(Vec<Kind>);
 
 impl Kinds {
-    /// Just this one.
+    /// A single kind.
     #[must_use]
     pub fn one(kind: Kind) -> Self {
         Self(vec![kind])
     }
 
-    /// All of them.
+    /// Returns all kinds in the order of their identification.
     #[must_use]
     pub fn all(&self) -> &[Kind] {
         &self.0
     }
 
-    /// Whether one of them is none that is known, so that it may be a wrapper around another.
+    /// Returns true if one of them is unknown and may therefore be a wrapper around another allocator.
     pub(super) fn has_unknown(&self) -> bool {
         self.0.iter().any(|kind| matches!(kind, Kind::Other(_)))
     }
@@ -82,26 +78,22 @@ impl fmt::Display for Kinds {
     }
 }
 
-/// Tells by what the object defines; by its name only where that is not enough.
-pub(super) fn tell<S: Source>(
+/// Identifies the allocators of an object by its symbols. The soname and the path only name unknown ones.
+pub(super) fn identify<S: Source>(
     elf: &Elf<S>,
-    listed: &Listed,
+    symbols: &ObjectSymbols,
     soname: Option<&str>,
     path: &Path,
 ) -> Result<Kinds, ElfError> {
     let mut kinds = Kinds::default();
-    let prefixable =
-        |named: &&Named| matches!(named.function.naming, Naming::Standard | Naming::Jemalloc | Naming::Mimalloc);
-    for named in listed.named.iter().filter(prefixable) {
-        kinds.add(match named.prefix.as_str() {
-            "" => unprefixed(elf, listed, soname, path)?,
-            "je_" | "_rjem_" => Kind::Jemalloc,
-            "mi_" => Kind::Mimalloc,
-            "tc_" => Kind::Tcmalloc,
-            prefix => prefixed(listed, prefix, soname, path),
-        });
+    for hooked in symbols.hooked.iter().filter(|hooked| hooked.function.naming.has_prefix()) {
+        let known = match hooked.prefix.as_str() {
+            "" => owner_of_malloc(elf, symbols, soname)?,
+            prefix => owner_of_prefix(symbols, prefix),
+        };
+        kinds.add(known.map_or_else(|| other(soname, path), Kind::Known));
     }
-    let has = |naming| listed.named.iter().any(|named| named.function.naming == naming);
+    let has = |naming| symbols.hooked.iter().any(|hooked| hooked.function.naming == naming);
     if has(Naming::Hook) {
         kinds.add(Kind::Hooked);
     }
@@ -111,43 +103,44 @@ pub(super) fn tell<S: Source>(
     Ok(kinds)
 }
 
-fn unprefixed<S: Source>(elf: &Elf<S>, listed: &Listed, soname: Option<&str>, path: &Path) -> Result<Kind, ElfError> {
-    let marked = |marker: &str| listed.markers.contains(marker);
-    // Where a function has a second name, which is an allocator's own, the function is that allocator's.
-    let malloc = |prefix: &str| address(listed, prefix, "malloc");
-    let same = |prefix: &str| malloc(prefix).is_some_and(|address| malloc("") == Some(address));
-    if has_own_of_jemalloc(listed, "") {
-        return Ok(Kind::Jemalloc);
+/// Returns the allocator that defines the unprefixed functions.
+fn owner_of_malloc<S: Source>(
+    elf: &Elf<S>,
+    symbols: &ObjectSymbols,
+    soname: Option<&str>,
+) -> Result<Option<&'static KnownAllocator>, ElfError> {
+    let malloc = address(symbols, "", "malloc");
+    for allocator in ALLOCATORS {
+        let is_alias = |prefix: &&str| malloc.is_some() && address(symbols, prefix, "malloc") == malloc;
+        let is_linked = |marker: &&str| symbols.markers.contains(*marker);
+        let has_soname = allocator.soname.is_none_or(|expected| soname == Some(expected));
+        let exported = allocator.exported.filter(|_| has_soname);
+        if has_own_function(allocator, symbols, "")
+            || allocator.prefixes.iter().any(is_alias)
+            || allocator.linked.iter().any(is_linked)
+            || exported.map_or(Ok(false), |name| elf.defines(name))?
+        {
+            return Ok(Some(allocator));
+        }
     }
-    if same("tc_") || marked("TCMallocInternalMalloc") {
-        return Ok(Kind::Tcmalloc);
-    }
-    if same("mi_") {
-        return Ok(Kind::Mimalloc);
-    }
-    // musl's dynamic linker is its C library, finds its own third stage by this name, and often has no soname
-    // (ldso/dynlink.c, `__dls2b`). Linked into a program, it is told by the names of its parts.
-    if elf.defines("__dls3")? || ["__malloc_atfork", "__malloc_donate", "__simple_malloc"].into_iter().any(marked) {
-        return Ok(Kind::Musl);
-    }
-    // A library of the same soname without glibc's own function would be another C library.
-    if soname == Some("libc.so.6") && elf.defines("gnu_get_libc_version")? || marked("_int_malloc") {
-        return Ok(Kind::Glibc);
-    }
-    Ok(other(soname, path))
+    Ok(None)
 }
 
-fn prefixed(listed: &Listed, prefix: &str, soname: Option<&str>, path: &Path) -> Kind {
-    if has_own_of_jemalloc(listed, prefix) { Kind::Jemalloc } else { other(soname, path) }
+/// Returns the allocator that defines the functions with `prefix`.
+fn owner_of_prefix(symbols: &ObjectSymbols, prefix: &str) -> Option<&'static KnownAllocator> {
+    let is_owner = |allocator: &&KnownAllocator| {
+        allocator.prefixes.contains(&prefix) || has_own_function(allocator, symbols, prefix)
+    };
+    ALLOCATORS.iter().find(is_owner)
 }
 
-fn has_own_of_jemalloc(listed: &Listed, prefix: &str) -> bool {
-    address(listed, prefix, "mallocx").is_some()
+fn has_own_function(allocator: &KnownAllocator, symbols: &ObjectSymbols, prefix: &str) -> bool {
+    allocator.own_function.is_some_and(|name| address(symbols, prefix, name).is_some())
 }
 
-fn address(listed: &Listed, prefix: &str, name: &str) -> Option<VirtOffset> {
-    let found = |named: &&Named| named.prefix == prefix && named.function.name == name;
-    listed.named.iter().find(found).map(|named| named.symbol.virt)
+fn address(symbols: &ObjectSymbols, prefix: &str, name: &str) -> Option<VirtOffset> {
+    let mut hooked = symbols.hooked.iter();
+    hooked.find(|hooked| hooked.prefix == prefix && hooked.function.name == name).map(|hooked| hooked.symbol.virt)
 }
 
 fn other(soname: Option<&str>, path: &Path) -> Kind {

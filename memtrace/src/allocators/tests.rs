@@ -14,11 +14,11 @@ const ALL_FOUR: &str = "
     void *realloc(void *old, unsigned long size) { return (char *)old + size; }
     void free(void *block) { (void)block; }";
 
-fn of_file(path: &Path) -> (Verdict, Option<Found>) {
+fn of_file(path: &Path) -> (Verdict, Option<AllocatorCandidates>) {
     examine(&File::open(path).unwrap(), path, &UserHooks::default())
 }
 
-fn found(path: &str) -> Found {
+fn found(path: &str) -> AllocatorCandidates {
     of_file(Path::new(path)).1.unwrap_or_else(|| panic!("{path} is no allocator"))
 }
 
@@ -36,7 +36,7 @@ fn by_readelf(path: &str) -> BTreeSet<(String, u64, u64)> {
     symbols.collect()
 }
 
-fn by_us(found: &Found) -> BTreeSet<(String, u64, u64)> {
+fn by_us(found: &AllocatorCandidates) -> BTreeSet<(String, u64, u64)> {
     let functions = found.functions.iter();
     let named = functions.flat_map(|function| function.symbols.iter().map(move |symbol| (symbol, function)));
     named.map(|(symbol, function)| (symbol.clone(), function.virt.0, function.size.0)).collect()
@@ -66,13 +66,16 @@ fn both_c_libraries_have_every_function_that_they_document() {
 
 #[test]
 fn kinds_are_told_by_what_the_libraries_define() {
-    assert_eq!(found(GLIBC).kinds, Kinds::one(Kind::Glibc));
-    assert_eq!(found(MUSL).kinds, Kinds::one(Kind::Musl));
+    assert_eq!(found(GLIBC).kinds, Kinds::one(Kind::known("glibc")));
+    assert_eq!(found(MUSL).kinds, Kinds::one(Kind::known("musl")));
     assert_eq!(found(ASAN).kinds, Kinds::one(Kind::Other("libasan.so.8".to_owned())));
     let scratch = Scratch::new();
     // Under whatever name: containers call musl's library as they like.
-    assert_eq!(found(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds, Kinds::one(Kind::Musl));
-    assert_eq!(found(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kinds, Kinds::one(Kind::Glibc));
+    assert_eq!(found(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds, Kinds::one(Kind::known("musl")));
+    assert_eq!(
+        found(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kinds,
+        Kinds::one(Kind::known("glibc"))
+    );
 }
 
 #[test]
@@ -81,8 +84,8 @@ fn the_functions_that_this_process_calls_are_the_ones_found() {
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
     let survey = survey(&image, &UserHooks::default());
     let supported = survey.supported().unwrap();
-    let [glibc] = &supported[..] else { panic!("{:?}", survey.looked_at) };
-    assert_eq!(glibc.kinds, Kinds::one(Kind::Glibc));
+    let [glibc] = &supported[..] else { panic!("{:?}", survey.examined) };
+    assert_eq!(glibc.kinds, Kinds::one(Kind::known("glibc")));
     let mut checked = 0;
     for found in &glibc.functions {
         for function in &found.functions {
@@ -104,13 +107,13 @@ fn every_mapped_object_is_looked_at_once_and_has_a_verdict() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
     let survey = survey(&image, &UserHooks::default());
-    let paths: Vec<_> = survey.looked_at.iter().map(|looked| looked.path.clone()).collect();
+    let paths: Vec<_> = survey.examined.iter().map(|looked| looked.path.clone()).collect();
     assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len());
     let verdict = |name: &str| {
-        let looked = survey.looked_at.iter().find(|looked| looked.path.to_string_lossy().contains(name));
+        let looked = survey.examined.iter().find(|looked| looked.path.to_string_lossy().contains(name));
         &looked.unwrap_or_else(|| panic!("{name} was not looked at")).verdict
     };
-    assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kinds::one(Kind::Glibc)));
+    assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kinds::one(Kind::known("glibc"))));
     assert_eq!(*verdict("libgcc_s"), Verdict::Lacks("malloc"));
     assert_eq!(*verdict("[vdso]"), Verdict::NotOpened);
 }
@@ -131,7 +134,7 @@ fn an_allocator_that_nobody_knows_is_traced_beside_libc_and_its_frees_as_those_o
     let image = image_of(&[&mine, Path::new(GLIBC)]);
     let survey = survey(&image.1, &UserHooks::default());
     let kinds: Vec<_> = survey.supported().unwrap().iter().map(|allocator| allocator.kinds.clone()).collect();
-    assert_eq!(kinds, [Kinds::one(Kind::Other("libmine.so.1".to_owned())), Kinds::one(Kind::Glibc)]);
+    assert_eq!(kinds, [Kinds::one(Kind::Other("libmine.so.1".to_owned())), Kinds::one(Kind::known("glibc"))]);
     let free = |allocator: &Allocator| {
         let found = allocator.functions.iter().find(|found| found.function().name == "free").unwrap();
         found.signature
@@ -180,9 +183,11 @@ fn a_statically_linked_program_is_told_by_its_table_of_symbols_and_missed_withou
         #include <stdlib.h>
         int main(int count, char **words) { void *block = realloc(malloc(count), 20); free(block); return !words; }";
     let scratch = Scratch::new();
-    for (compiler, option, kind) in
-        [("gcc", "-static", Kind::Glibc), ("gcc", "-static-pie", Kind::Glibc), ("musl-gcc", "-static", Kind::Musl)]
-    {
+    for (compiler, option, kind) in [
+        ("gcc", "-static", Kind::known("glibc")),
+        ("gcc", "-static-pie", Kind::known("glibc")),
+        ("musl-gcc", "-static", Kind::known("musl")),
+    ] {
         let program = scratch.compile(compiler, "static", PROGRAM, &[option]);
         let (verdict, found) = of_file(&program);
         assert_eq!(verdict, Verdict::Traced(Kinds::one(kind)), "{compiler} {option}");
@@ -211,7 +216,7 @@ fn a_damaged_libc_is_an_error_of_its_own_unless_there_is_another() {
     let error = survey(&image.1, &UserHooks::default()).supported().unwrap_err();
     assert!(matches!(&error, AllocatorError::BadObject { path, .. } if *path == cut), "{error}");
     let image = image_of(&[&cut, Path::new(MUSL)]);
-    assert_eq!(survey(&image.1, &UserHooks::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::Musl));
+    assert_eq!(survey(&image.1, &UserHooks::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::known("musl")));
 }
 
 /// An image that maps these files, and the store that keeps them open.

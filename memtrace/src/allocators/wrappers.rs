@@ -46,7 +46,8 @@ fn forwarders<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> 
 
 fn forwards<S: Source>(elf: &Elf<S>, place: &Place, places: &[Place]) -> Option<bool> {
     let is_free = place.signature.is_free();
-    let may = is_free || has(place, Naming::Mimalloc) || has(place, Naming::Cpp);
+    let is_own = place.functions.iter().any(|function| matches!(function.naming, Naming::Own(_)));
+    let may = is_free || is_own || has(place, Naming::Cpp);
     if !may || is_required(place) || has(place, Naming::Hook) || place.size.0 > LONGEST {
         return Some(false);
     }

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::exit::Exit;
-use crate::model::{FUNCTIONS, Naming};
+use crate::model::{ALLOCATORS, FUNCTIONS, Naming};
 
 /// Usage of memtrace.
 pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
@@ -108,18 +108,20 @@ fn tip(word: &str) -> String {
 /// Lists the names of all hooked functions.
 pub(super) fn functions() -> String {
     let names = |naming: Naming| {
-        let prefix = if naming == Naming::Mimalloc { "mi_" } else { "" };
+        let prefix = naming.prefixes().next().unwrap_or_default();
         let rows = FUNCTIONS.iter().filter(|function| function.naming == naming);
         rows.map(|function| format!("{prefix}{}", function.name)).collect::<Vec<_>>().join(", ")
     };
-    let prefixes = Naming::Standard.prefixes().iter().filter(|prefix| !prefix.is_empty());
+    let own = ALLOCATORS.iter().filter_map(|allocator| {
+        let names = names(Naming::Own(allocator));
+        (!names.is_empty()).then(|| format!(" of {} {names};", allocator.name))
+    });
     format!(
-        "{}, also with the prefixes {}; in jemalloc {}; in mimalloc {}; in C++ every operator new and delete that does \
-         not call one of these; in Rust {}, under the same condition",
+        "{}; behind the prefixes {} too;{} of C++ every operator new and delete that does not call one of these; of Rust \
+         {}, likewise",
         names(Naming::Standard),
-        prefixes.copied().collect::<Vec<_>>().join(", "),
-        names(Naming::Jemalloc),
-        names(Naming::Mimalloc),
+        Naming::Standard.prefixes().skip(1).collect::<Vec<_>>().join(", "),
+        own.collect::<String>(),
         names(Naming::Rust)
     )
 }

@@ -13,7 +13,7 @@ pub(super) fn examine(survey: &Survey, executable: Option<&Path>) -> Vec<Finding
     let any = survey.allocators.iter().any(Allocator::is_supported);
     let mut findings: Vec<_> = survey.allocators.iter().flat_map(|allocator| examine_one(allocator, any)).collect();
     if !any {
-        let examined = survey.looked_at.iter();
+        let examined = survey.examined.iter();
         findings.extend(examined.map(|object| Finding::info(AREA, "examined", object.to_string())));
         findings.push(no_allocator(survey, executable));
     }
@@ -95,7 +95,7 @@ fn lacking(allocator: &Allocator) -> Vec<&'static str> {
 
 fn no_allocator(survey: &Survey, executable: Option<&Path>) -> Finding {
     let is_static = survey
-        .looked_at
+        .examined
         .iter()
         .any(|object| Some(object.path.as_path()) == executable && object.verdict == Verdict::NoSymbols);
     let (detail, remedy) = if is_static {
@@ -106,8 +106,7 @@ fn no_allocator(survey: &Survey, executable: Option<&Path>) -> Finding {
     } else {
         (
             "none that memtrace knows: the allocations of the process cannot be traced",
-            "memtrace knows glibc, musl, jemalloc, tcmalloc, mimalloc and every object that defines malloc and free; name \
-             other functions with --hook",
+            "memtrace traces every object that defines malloc and free; name other functions with --hook",
         )
     };
     Finding::fail(AREA, "allocator", detail, remedy)
@@ -154,7 +153,7 @@ mod tests {
     fn musl() -> Allocator {
         let mut functions: Vec<_> = ["malloc", "calloc", "realloc", "free"].map(|name| at(&[name])).into();
         functions.push(at(&["aligned_alloc", "memalign"]));
-        let mut musl = allocator("/lib/ld-musl.so.1", Kind::Musl, functions);
+        let mut musl = allocator("/lib/ld-musl.so.1", Kind::known("musl"), functions);
         musl.skipped.push(Skipped { symbol: "valloc@V1".into(), reason: SkipReason::Indirect });
         musl
     }
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn functions_are_listed_with_aliases_and_omissions() {
-        let survey = Survey { allocators: vec![musl()], looked_at: Vec::new() };
+        let survey = Survey { allocators: vec![musl()], examined: Vec::new() };
         let line = |verdict, detail: &str| (verdict, "allocator musl".to_owned(), detail.to_owned());
         let expected = [
             line(FindingVerdict::Ok, "/lib/ld-musl.so.1: malloc, calloc, realloc, free, aligned_alloc = memalign"),
@@ -185,19 +184,19 @@ mod tests {
     #[test]
     fn unsupported_allocator_alone_is_a_failure() {
         let unknown = || allocator("/lib/libmine.so.2", Kind::Other("libmine.so.2".into()), Vec::new());
-        let verdict = |allocators| examined(&Survey { allocators, looked_at: Vec::new() }, "/bin/a")[0].0;
+        let verdict = |allocators| examined(&Survey { allocators, examined: Vec::new() }, "/bin/a")[0].0;
         assert_eq!(verdict(vec![unknown(), musl()]), FindingVerdict::Warn);
         assert_eq!(verdict(vec![unknown()]), FindingVerdict::Fail);
         // glibc without free.
-        let half = allocator("/lib/libc.so.6", Kind::Glibc, vec![at(&["malloc"])]);
+        let half = allocator("/lib/libc.so.6", Kind::known("glibc"), vec![at(&["malloc"])]);
         assert_eq!(verdict(vec![half]), FindingVerdict::Fail);
     }
 
     #[test]
     fn examined_objects_are_listed_without_an_allocator() {
         let object = |path: &str, verdict| ExaminedObject { path: path.into(), verdict };
-        let looked_at = vec![object("/bin/a", Verdict::NoSymbols), object("/lib/libz.so.1", Verdict::Lacks("malloc"))];
-        let survey = Survey { allocators: Vec::new(), looked_at };
+        let objects = vec![object("/bin/a", Verdict::NoSymbols), object("/lib/libz.so.1", Verdict::Lacks("malloc"))];
+        let survey = Survey { allocators: Vec::new(), examined: objects };
         let line = |verdict, subject: &str, detail: &str| (verdict, subject.to_owned(), detail.to_owned());
         let expected = [
             line(

@@ -24,11 +24,7 @@ pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Findi
 
 /// Returns the package with the debug information of a C library.
 fn package(kind: &Kind) -> Option<&'static str> {
-    match kind {
-        Kind::Glibc => Some("libc6-dbg (Debian, Ubuntu) or glibc-debuginfo (Fedora, SUSE)"),
-        Kind::Musl => Some("musl-dbgsym (Debian) or musl-dbg (Alpine)"),
-        _ => None,
-    }
+    if let Kind::Known(allocator) = kind { allocator.debug_packages } else { None }
 }
 
 fn judge(object: &Object, named_by: &NamedBy, package: Option<&str>) -> Finding {
@@ -79,7 +75,7 @@ mod tests {
         let found = judge(&object, &NamedBy::Exported, None);
         assert_eq!(found.verdict, Verdict::Warn);
         assert!(found.remedy.unwrap().contains("dpkg -S /bin/server"));
-        let found = judge(&object, &NamedBy::Symbols, package(&Kind::Glibc));
+        let found = judge(&object, &NamedBy::Symbols, package(&Kind::known("glibc")));
         assert!(found.remedy.unwrap().contains("libc6-dbg"));
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn is_go(object: &Object) -> bool {
 #[must_use]
 pub(crate) fn is_stripped(object: &Object) -> bool {
     let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
-    Elf::parse(&file).and_then(|elf| elf.listed(|_| false)).is_ok_and(|listed| listed.is_none())
+    Elf::parse(&file).and_then(|elf| elf.find_functions(|_| false)).is_ok_and(|functions| functions.is_none())
 }
 
 #[cfg(test)]

@@ -23,7 +23,10 @@ struct Table {
 impl<S: Source> Elf<S> {
     /// Every function in the table of all symbols whose name, without its version, is `wanted`; `None` where there is no
     /// such table.
-    pub(crate) fn listed(&self, wanted: impl Fn(&[u8]) -> bool) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
+    pub(crate) fn find_functions(
+        &self,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
         let Some((symbols, names)) = self.symbol_tables()? else { return Ok(None) };
         let names = self.bytes(names.offset, names.size)?;
         let symbols = self.read_symbols(&symbols)?;
@@ -38,7 +41,7 @@ impl<S: Source> Elf<S> {
             let Some(rest) = names.get(symbol.st_name.get(LE) as usize..) else { continue };
             let full = rest.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = full.split(|&byte| byte == b'@').next().unwrap_or_default();
-            if kind != SymbolKind::Other && wanted(name) {
+            if kind != SymbolKind::Other && is_wanted(name) {
                 found.push((
                     String::from_utf8_lossy(name).into_owned(),
                     Symbol {

@@ -19,8 +19,7 @@ pub(super) fn serving(survey: &Survey) -> Serving {
     let is_malloc = |symbol: &String| symbol.split('@').next() == Some("malloc");
     let serves = |allocator: &&Allocator| allocator.functions.iter().any(|found| found.symbols.iter().any(is_malloc));
     let mut kinds = survey.allocators.iter().filter(serves).flat_map(|allocator| allocator.kinds.all());
-    let unmarked =
-        kinds.clone().find(|kind| matches!(kind, Kind::Jemalloc | Kind::Tcmalloc | Kind::Mimalloc | Kind::Musl));
+    let unmarked = kinds.clone().find(|kind| matches!(kind, Kind::Known(allocator) if !allocator.has_glibc_chunks));
     match unmarked {
         // What stands before the C library's takes its place.
         Some(kind) => Serving::Unmarked(kind.to_string()),
@@ -33,7 +32,7 @@ pub(super) fn serving(survey: &Survey) -> Serving {
 pub(super) fn beside(survey: &Survey) -> Vec<String> {
     let kinds = survey.allocators.iter().flat_map(|allocator| allocator.kinds.all());
     let mut names: Vec<_> = kinds
-        .filter(|kind| matches!(kind, Kind::Jemalloc | Kind::Tcmalloc | Kind::Mimalloc))
+        .filter(|kind| matches!(kind, Kind::Known(allocator) if !allocator.is_libc))
         .map(ToString::to_string)
         .collect();
     names.dedup();

@@ -61,7 +61,7 @@ pub(crate) fn candidates(command: &OsStr, objects: &mut Objects, hooks: &UserHoo
         let (verdict, allocator) = examine(&opened.file, path, hooks);
         // Scripts, and linker scripts among the libraries, are not objects.
         if verdict != Verdict::NotElf {
-            let probed = allocator.map(|allocator| allocator.probed(&opened.file));
+            let probed = allocator.map(|allocator| allocator.choose_sites(&opened.file));
             let object = objects.opened(Path::new("/"), path, opened);
             candidates.objects.push(Arc::clone(&object));
             candidates.survey.add(path, verdict, probed, || object);

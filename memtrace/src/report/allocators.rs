@@ -26,10 +26,9 @@ fn hands_out(name: &str) -> bool {
     }
     let name = OWN_PREFIXES.iter().fold(name, |name, prefix| name.strip_prefix(prefix).unwrap_or(name));
     name.starts_with("operator new")
-        || FUNCTIONS.iter().any(|function| {
-            let mut prefixes = Naming::Standard.prefixes().iter();
-            prefixes.any(|prefix| name.strip_prefix(prefix) == Some(function.name))
-        })
+        || FUNCTIONS
+            .iter()
+            .any(|function| Naming::Standard.prefixes().any(|prefix| name.strip_prefix(prefix) == Some(function.name)))
 }
 
 #[cfg(test)]

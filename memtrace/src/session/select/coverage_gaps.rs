@@ -14,7 +14,7 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
         let skipped = allocator.skipped.iter().filter(|skipped| skipped.reason == SkipReason::Throws);
         gaps.extend(skipped.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.symbol, skipped.reason)));
     }
-    let go = survey.looked_at.iter().filter(|examined| examined.verdict == Verdict::Go);
+    let go = survey.examined.iter().filter(|examined| examined.verdict == Verdict::Go);
     gaps.extend(go.map(|examined| format!("process {pid}: {examined}")));
     gaps
 }

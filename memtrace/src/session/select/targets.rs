@@ -90,7 +90,7 @@ impl Targets {
             tracker.track(pid);
             tracker.read_image(pid).map_err(user_error)?;
             let survey = tracker.survey(pid);
-            for examined in &survey.looked_at {
+            for examined in &survey.examined {
                 log::debug!("process {pid}: {examined}");
             }
             let Some(probe_site) = probe_site else {
