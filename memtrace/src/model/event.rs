@@ -125,7 +125,7 @@ pub enum EventKind {
 pub struct OutOfMemory {
     /// Short name of the victim; empty if the kernel does not report it.
     pub comm: String,
-    /// Process whose allocation failed.
+    /// Process with the failed allocation.
     pub by: Pid,
     /// Short name of that process.
     pub by_comm: String,

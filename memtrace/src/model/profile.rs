@@ -65,7 +65,7 @@ pub struct ProcessProfile {
     pub discarded: Amount,
     /// Frees of unknown blocks: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
-    /// Frees of unknown blocks in a process whose fork was seen: blocks of the parent, or filtered.
+    /// Frees of unknown blocks in a process with a recorded fork: blocks of the parent, or filtered.
     pub inherited_frees: u64,
     /// High-water mark of the live bytes, if it was kept.
     pub peak: Option<Bytes>,

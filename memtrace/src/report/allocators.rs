@@ -1,4 +1,4 @@
-//! Mappings made by allocators, whose blocks count as heap events.
+//! Mappings made by allocators. Their blocks count as heap events.
 
 use crate::model::{Bytes, FUNCTIONS, Naming, Profile, StackProfile};
 

@@ -28,7 +28,7 @@ pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
     pages_error(profile, count, count.saturating_mul(u64::from(profile.page_sample.saturating_sub(1))))
 }
 
-/// Returns the error of a number of pages, whose variance is an estimate too.
+/// Returns the error of a number of pages with an estimated variance.
 ///
 /// The true value is at most this far above the estimate, and less far below. With z deviations and c pages for each
 /// sampled page, the error is c·z²/2 + z·√(V + c²·z²/4), the upper end of the score interval of a Poisson count

@@ -1,4 +1,4 @@
-//! A hand-written profile of a program in Rust and C++, whose library frames are between user functions and the
+//! A hand-written profile of a program in Rust and C++, with library frames between user functions and the
 //! allocator.
 
 use std::path::PathBuf;

@@ -3,9 +3,9 @@
 /// Kind of reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReclaimKind {
-    /// Direct reclaim: a task whose allocation finds too few free pages reclaims pages itself.
+    /// Direct reclaim: a task that finds too few free pages reclaims pages itself.
     Direct,
-    /// Memcg reclaim: a task whose control group is at its limit reclaims pages of the group.
+    /// Memcg reclaim: a task in a control group at its limit reclaims pages of the group.
     Memcg,
     /// Compaction: pages are moved to create contiguous free memory.
     Compaction,

@@ -8,7 +8,7 @@ use crate::model::{Bytes, CgroupId, PerSecond, PressureTime, ReclaimKind, StallS
 /// A control group with stalls, of its tasks or for its limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemcgProfile {
-    /// ID; `None` for stalls whose group is unknown.
+    /// ID; `None` for stalls of an unknown group.
     pub id: Option<CgroupId>,
     /// Path; `None` if the group was removed before the lookup, or is outside the mounted hierarchy.
     pub path: Option<String>,

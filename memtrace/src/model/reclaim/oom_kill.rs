@@ -12,7 +12,7 @@ pub struct OomKill {
     /// Short name of the victim; empty if the kernel does not report it: 5.10 does so only if the victim is the
     /// allocating process.
     pub comm: String,
-    /// Process whose allocation failed.
+    /// Process with the failed allocation.
     pub by: Pid,
     /// Short name of that process.
     pub by_comm: String,

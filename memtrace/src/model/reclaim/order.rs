@@ -33,7 +33,7 @@ impl Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
     known: [StallTotals; Order::COUNT],
-    /// Stalls without an order, or whose order the kernel does not report.
+    /// Stalls without a known order.
     others: StallTotals,
 }
 

@@ -11,7 +11,7 @@ pub struct Stall {
     pub work: ReclaimKind,
     /// Order of the requested pages; `None` if there is none or it is unknown.
     pub order: Option<Order>,
-    /// Control group whose limit was reached, or else that of the task; `None` if unknown.
+    /// Control group that reached its limit, or else that of the task; `None` if unknown.
     pub group: Option<CgroupId>,
     /// User stack of the task.
     pub stack: StackId,
@@ -106,7 +106,7 @@ impl StallStats {
 /// Key of stalls within an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StallKey {
-    /// Control group whose limit was reached, or else that of the task; `None` if unknown.
+    /// Control group that reached its limit, or else that of the task; `None` if unknown.
     pub group: Option<CgroupId>,
     /// Kind of reclaim.
     pub work: ReclaimKind,

@@ -8,7 +8,7 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
     pub(super) name: String,
     pub(super) resident: Bytes,
-    /// Mapped and swapped-out bytes; `None` for a subpart, whose part has them.
+    /// Mapped and swapped-out bytes; `None` for a subpart: its part has them.
     pub(super) beyond: Option<MemorySizes>,
 }
 

@@ -6,7 +6,7 @@ use crate::model::{
     VirtOffset,
 };
 
-/// A frame whose call is at `offset` and, in the source, at `line`.
+/// A frame with its call at `offset` and, in the source, at `line`.
 fn frame(name: &str, offset: u64, line: u32) -> Frame {
     Frame {
         name: Ok(Name(String::from(name))),
