@@ -1,4 +1,4 @@
-//! From what was read to what is reported: each byte of each mapping is given to one part. Pure.
+//! Assigns each byte of each mapping to one part of the explanation. Pure.
 
 mod anonymous;
 mod parts;
@@ -15,8 +15,8 @@ use crate::model::{HeapMemory, HeapSource, MappingKind, MemorySizes};
 use crate::procfs::smaps::Area;
 use crate::procfs::tmpfs::Tmpfs;
 
-/// Private memory that can be read and written and has no file, joined where nothing lies between: where glibc's may
-/// be.
+/// Returns the regions that can contain glibc's memory: readable, writable, private memory without a file, with adjacent
+/// mappings joined.
 pub(super) fn regions(areas: &[Area], tmpfs: &Tmpfs) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
     for area in areas.iter().filter(|area| area.entry.readable && area.entry.writable) {
@@ -34,7 +34,7 @@ pub(super) fn regions(areas: &[Area], tmpfs: &Tmpfs) -> Vec<Region> {
     regions
 }
 
-/// Gives each mapping to those who have it.
+/// Assigns each mapping to its parts.
 pub(super) fn assemble(readings: &Readings, closer: &impl Closer) -> Parts {
     let mut parts = Parts { heap: heap(readings), ..Parts::default() };
     let (mut files, mut shmem) = (Files::default(), Named::default());

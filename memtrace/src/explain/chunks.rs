@@ -1,63 +1,63 @@
-//! Walks from block to block of glibc's malloc by the marks that it keeps before each. Pure.
+//! Walks the chunks of glibc's malloc by their headers. Pure.
 //!
-//! A chunk begins with the size of the one before it, where that is free, and its own size, whose lowest bits are
-//! flags; so each chunk says where the next one is, and whether the one before is in use (`struct malloc_chunk`,
-//! malloc/malloc.c; as it was in 2.26, so it is in 2.43). What was read while the process changed it does not fit
-//! together, and is told by that.
+//! A chunk starts with the size of the previous chunk, if that is free, and its own size with flags in the lowest bits.
+//! So each chunk leads to the next one and shows if the previous one is in use (`struct malloc_chunk`,
+//! malloc/malloc.c; the same from 2.26 to 2.43). Headers that were read while the process changed them are inconsistent,
+//! which the walk detects.
 
 use crate::model::{AbsAddr, Bytes};
 use crate::procfs::peek::Words;
 
-/// The chunk before is in use.
+/// The previous chunk is in use.
 const PREV_INUSE: u64 = 1;
-/// The chunk has a mapping of its own.
+/// The chunk has its own mapping.
 const IS_MMAPPED: u64 = 2;
-/// The chunk is of an arena that is not the main one.
+/// The chunk belongs to a non-main arena.
 const NON_MAIN_ARENA: u64 = 4;
 const FLAGS: u64 = PREV_INUSE | IS_MMAPPED | NON_MAIN_ARENA;
 
-/// Chunks begin at, and are, multiples of this (`MALLOC_ALIGNMENT`).
+/// Alignment of addresses and sizes of chunks (`MALLOC_ALIGNMENT`).
 pub(super) const ALIGNMENT: u64 = 16;
-/// No chunk is smaller (`MINSIZE`), but what closes a region (a fencepost in `sysmalloc`).
+/// Minimum size of a chunk (`MINSIZE`), except of a fencepost at the end of a region (`sysmalloc`).
 const LEAST: u64 = 32;
 const FENCE: u64 = 16;
 
-/// What a region of chunks holds.
+/// Totals of a region of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Chunks in use.
     pub(super) in_use: Bytes,
     pub(super) blocks: u64,
-    /// Of them, what is resident.
+    /// Resident part of the chunks in use.
     pub(super) in_use_resident: Bytes,
-    /// Free chunks, and the one at the end from which new ones are cut.
+    /// Free chunks and the top chunk.
     pub(super) free: Bytes,
-    /// What closes the region.
+    /// Fenceposts at the end of the region.
     pub(super) fences: Bytes,
-    /// Where the walk ended.
+    /// End of the walk.
     pub(super) end: AbsAddr,
 }
 
-/// What was read does not fit together, or could not be read.
+/// The headers are inconsistent or could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Torn {
-    /// The chunk that the walk did not get past.
+    /// The chunk at which the walk failed.
     pub(super) at: AbsAddr,
 }
 
-/// A chunk's own head.
+/// The size word of a chunk.
 #[derive(Clone, Copy)]
 struct Head {
     size: u64,
     flags: u64,
 }
 
-/// Walks the chunks from `first` on to `end`, or to what closes them before that.
+/// Walks the chunks from `first` to `end`, or to fenceposts before it.
 pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl Words) -> Result<Tally, Torn> {
     let mut tally = Tally::default();
     let mut at = first;
     let mut head = head(at, words)?;
-    // Nothing lies before the first chunk, and that counts as in use.
+    // The first chunk has no previous one, which counts as in use.
     if head.flags & PREV_INUSE == 0 || !first.0.is_multiple_of(ALIGNMENT) {
         return Err(Torn { at });
     }
@@ -73,7 +73,7 @@ pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl Words) -> Resu
             }
             ..LEAST => return Err(torn),
             size if behind == end => {
-                // The top chunk: what is before it is in use, or would have become a part of it.
+                // The top chunk: a free previous chunk would have been merged into it.
                 if head.flags & PREV_INUSE == 0 {
                     return Err(torn);
                 }
@@ -84,7 +84,7 @@ pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl Words) -> Resu
             size => {
                 let next = self::head(behind, words)?;
                 if next.flags & PREV_INUSE == 0 {
-                    // A free chunk's size stands behind it too.
+                    // The size of a free chunk is also stored after it.
                     if words.word(behind) != Some(size) {
                         return Err(torn);
                     }
@@ -100,7 +100,7 @@ pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl Words) -> Resu
     }
 }
 
-/// Where what begins at `at` ends: of the main arena two fences, of another arena's heap a fence and a head of size 0
+/// Returns the end of the fenceposts at `at`: two in the main arena; one and a header of size 0 in another arena's heap
 /// (`sysmalloc`).
 fn closed(at: AbsAddr, fence: Head, end: AbsAddr, words: &mut impl Words) -> Result<AbsAddr, Torn> {
     let second = AbsAddr(at.0 + fence.size);
@@ -119,12 +119,12 @@ fn head(at: AbsAddr, words: &mut impl Words) -> Result<Head, Torn> {
     if head.size.is_multiple_of(ALIGNMENT) && head.flags & IS_MMAPPED == 0 { Ok(head) } else { Err(torn) }
 }
 
-/// The whole of the mapping that the chunk at `at` has for itself, by the two words that it begins with. The first says
-/// how much lies before it in the mapping, where an alignment was asked for (`_int_memalign`). The second is its size:
-/// up to 2.42 all the rest of the mapping, since then without the marks of a chunk that would follow (`mmap_size`).
+/// Returns start and size of the mapping of a chunk with its own mapping, from the chunk's first two words. The first
+/// word is the unused space before the chunk, for aligned allocations (`_int_memalign`). The second is its size: up to
+/// 2.42 the rest of the mapping, since then without the header of a following chunk (`mmap_size`).
 pub(super) fn mapped(at: AbsAddr, before: u64, size: u64, page: Bytes) -> Option<(AbsAddr, Bytes)> {
     let (size, flags) = (size & !FLAGS, size & FLAGS);
-    // Since 2.43 a flag may be there too.
+    // Since 2.43 it may contain a flag.
     let before = before & !FLAGS;
     let start = at.0.checked_sub(before)?;
     let rest = size.checked_add(before)?;

@@ -1,4 +1,4 @@
-//! What glibc's malloc holds, by the marks in its memory: its arenas, and the blocks that have mappings of their own.
+//! Finds the memory of glibc's malloc by its chunk headers: arenas, and blocks with their own mapping.
 //!
 //! The main arena is in what `brk` gives out. Other arenas are in heaps of 64 MiB that begin at a multiple of that with
 //! a `heap_info` (malloc/arena.c). A block with a mapping of its own begins it with its mark. None of that takes
@@ -17,21 +17,21 @@ pub(super) use arena::Trouble;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) span: Span,
-    /// Whether `brk` gave it out.
+    /// True if it is from `brk`.
     pub(super) is_brk: bool,
 }
 
-/// What was found.
+/// Memory of glibc's malloc.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) books: HeapStats,
-    /// Where it lies, ordered by address.
+    /// Its address ranges, sorted by address.
     pub(super) spans: Vec<Span>,
-    /// Why a part of it could not be told, where that is so.
+    /// Reason why a part of it could not be read.
     pub(super) trouble: Option<Trouble>,
 }
 
-/// Looks for glibc's memory in `regions`.
+/// Finds glibc's memory in `regions`.
 pub(super) fn look(peek: &Peek, regions: &[Region]) -> Found {
     let mut found = Found::default();
     for region in regions.iter().filter(|region| region.is_brk) {

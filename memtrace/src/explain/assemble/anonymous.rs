@@ -1,4 +1,4 @@
-//! Whose anonymous memory is: the allocator's, a thread's stack, or the program's own.
+//! Assignment of anonymous memory: to the allocator, a thread's stack, or the program itself.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::explain::span::Span;
 use crate::model::{AbsAddr, MappingKind, MemorySizes, NamedMemory, Tid};
 use crate::procfs::smaps::Area;
 
-/// Cuts mappings of anonymous memory where another has them.
+/// Splits mappings of anonymous memory into pieces with one owner.
 pub(super) struct Pieces<'all, C> {
     readings: &'all Readings,
     closer: &'all C,
     named: Named,
-    /// Whether the allocator that serves gives its mappings a name, so that those without one are not its.
+    /// True if the active allocator names its mappings, so that unnamed ones belong to something else.
     names_its_own: bool,
 }
 
@@ -43,7 +43,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
             parts.heap.held += left;
             return;
         }
-        // What lies in several hands was counted as one by the kernel, and is measured for all but the last.
+        // The kernel counts a mapping with several owners as one; all but the last piece are measured.
         for piece in claimed {
             parts.heap.held += self.cut(&mut left, piece);
         }
@@ -65,21 +65,21 @@ impl<'all, C: Closer> Pieces<'all, C> {
         self.readings.variables.iter().find(|(of, _)| *of == index).map(|(_, end)| *end)
     }
 
-    /// What the piece has of what is left of its mapping.
+    /// Returns the piece's share of the rest of its mapping.
     fn cut(&self, left: &mut MemorySizes, piece: Span) -> MemorySizes {
         let measured = self.closer.held(piece).unwrap_or_default();
         let held = MemorySizes {
             reserved: piece.length().min(left.reserved),
             resident: measured.resident.min(left.resident),
             swap: measured.swap.min(left.swap),
-            // Which of a mapping's pages are huge is not told; they are the more likely to be where most is.
+            // The kernel does not report which pages are huge; they are most likely in the largest piece.
             huge: measured.resident.min(left.resident).min(left.huge),
         };
         *left = left.without(held);
         held
     }
 
-    /// Gives a piece that is not glibc's to whoever has it.
+    /// Assigns a piece that does not belong to glibc.
     fn give(&mut self, index: usize, piece: Span, held: MemorySizes, parts: &mut Parts) {
         let area = &self.readings.areas[index];
         if let Some(thread) = self.stack(index, piece) {
@@ -105,7 +105,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
         }
     }
 
-    /// Whether the piece is a thread's stack; and whose, where that is known.
+    /// Returns true if the piece is a thread's stack, with the thread if it is known.
     fn stack(&self, index: usize, piece: Span) -> Option<Option<Tid>> {
         let area = &self.readings.areas[index];
         let named = given_name(&area.entry.path);
@@ -124,20 +124,20 @@ impl<'all, C: Closer> Pieces<'all, C> {
         proven.then(|| thread.map(|(tid, _)| *tid))
     }
 
-    /// The mapping below that nobody can touch, as the C libraries put one below each thread's stack.
+    /// Returns the inaccessible mapping below, the guard that C libraries create below each thread's stack.
     fn guard_below(&self, index: usize) -> Option<&Area> {
         let below = self.readings.areas.get(index.checked_sub(1)?)?;
         let untouchable = !below.entry.readable && !below.entry.writable && below.entry.file.is_none();
         (untouchable && below.entry.end == self.readings.areas[index].entry.start).then_some(below)
     }
 
-    /// Whether the mapping is the guard of a stack above it.
+    /// Returns true if the mapping is the guard of a stack above it.
     fn is_guard(&self, index: usize) -> bool {
         let Some(above) = self.readings.areas.get(index + 1) else { return false };
         self.guard_below(index + 1).is_some() && self.stack(index + 1, span_of(above)).is_some()
     }
 
-    /// Whether an allocator without marks may have it: memory of no name, or of its own, that can be written to.
+    /// Returns true if it can belong to an allocator without headers: writable memory without a name or with the allocator's.
     fn may_be_allocators(&self, index: usize, piece: Span, allocator: &str) -> bool {
         let area = &self.readings.areas[index];
         area.entry.writable
@@ -153,7 +153,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
         (piece.end <= self.variables_end(index)?).then_some(below.entry.path.as_path())
     }
 
-    /// What people call it.
+    /// Returns its displayed name.
     fn name(&self, index: usize, piece: Span, area: &Area) -> String {
         if let Some(name) = given_name(&area.entry.path) {
             return name;
@@ -179,7 +179,7 @@ impl<'all, C: Closer> Pieces<'all, C> {
     }
 }
 
-/// Whether the allocator gives its mappings a name, as jemalloc (`jemalloc_pg`) and tcmalloc (`tcmalloc_region_…`) can
+/// Returns true if the allocator names its mappings, as jemalloc (`jemalloc_pg`) and tcmalloc (`tcmalloc_region_…`) can
 /// be built to.
 pub(super) fn names_its_own(areas: &[Area], allocator: &str) -> bool {
     let is_its = |area: &Area| {

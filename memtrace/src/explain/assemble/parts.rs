@@ -8,31 +8,31 @@ use crate::model::{AbsAddr, Bytes, FileMemory, HeapMemory, MappingKind, MemorySi
 use crate::procfs::smaps::Area;
 use crate::procfs::tmpfs::Tmpfs;
 
-/// What was read of a process.
+/// Data read from a process.
 #[derive(Debug)]
 pub(in crate::explain) struct Readings {
     pub(in crate::explain) areas: Vec<Area>,
     pub(in crate::explain) tmpfs: Tmpfs,
     pub(in crate::explain) threads: Threads,
     pub(in crate::explain) serving: Serving,
-    /// Allocators beside the one that serves.
+    /// Other allocators than the active one.
     pub(in crate::explain) beside: Vec<String>,
-    /// What glibc's marks say; `None` where they were not looked at.
+    /// Memory found by glibc's chunk headers; `None` if they were not read.
     pub(in crate::explain) glibc: Option<Found>,
-    /// Of mappings, by their index, that continue a file's: where the file's variables end (`.bss`).
+    /// End of a file's variables (`.bss`), by the index of the anonymous mapping that continues the file's.
     pub(in crate::explain) variables: Vec<(usize, AbsAddr)>,
 }
 
-/// Looks closer at a part of a mapping.
+/// Measures a part of a mapping.
 pub(in crate::explain) trait Closer {
-    /// How much of it is where; `None` where that cannot be read.
+    /// Returns its sizes; `None` if they cannot be read.
     fn held(&self, span: Span) -> Option<MemorySizes>;
 
-    /// Whether a thread's own memory lies at its top.
+    /// Returns true if a thread's control block is at its top.
     fn is_threads(&self, span: Span) -> bool;
 }
 
-/// Who has which part.
+/// The parts of a process's memory.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::explain) struct Parts {
     pub(in crate::explain) heap: HeapMemory,

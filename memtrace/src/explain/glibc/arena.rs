@@ -1,4 +1,4 @@
-//! Arenas: where they are, and what is in them.
+//! Finds arenas and adds up their chunks.
 
 use crate::explain::chunks;
 use crate::explain::chunks::{ALIGNMENT, Tally, Torn};
@@ -6,19 +6,18 @@ use crate::explain::span::Span;
 use crate::model::{AbsAddr, Bytes};
 use crate::procfs::peek::{Peek, View, Words as _};
 
-/// How large a heap of another arena than the main one may become, and what its address is a multiple of:
-/// `HEAP_MAX_SIZE`, twice `DEFAULT_MMAP_THRESHOLD_MAX` (malloc/arena.c).
+/// Maximum size and alignment of a heap of a non-main arena: `HEAP_MAX_SIZE`, twice `DEFAULT_MMAP_THRESHOLD_MAX`
+/// (malloc/arena.c).
 const HEAP: u64 = 64 << 20;
 
-/// `struct heap_info` has four words up to 2.34 and five since, padded to an even number; more would be a surprise.
+/// Size of `struct heap_info`: four words up to 2.34, five since then, padded to an even number; with a margin.
 const HEAP_INFO: std::ops::RangeInclusive<u64> = 32..=64;
 
-/// `struct malloc_state`, behind which the first chunk lies: 0x890 bytes in 2.26, 0x898 since, and room for what
-/// changes.
+/// Size of `struct malloc_state`, which the first chunk follows: 0x890 bytes in 2.26, 0x898 since then; with a margin.
 const STATE: std::ops::Range<u64> = 0x600..0xc00;
 
-/// What others may have taken from `brk` before malloc did, as a static program does for its thread's variables, or
-/// between.
+/// Maximum size of memory that other code got from `brk` before or between malloc's calls. A static program does this
+/// for its thread-local variables.
 const FOREIGN: u64 = 256 << 10;
 
 /// Number of attempts to read a region that its process is changing.
@@ -35,15 +34,15 @@ pub(in crate::explain) enum Trouble {
     Unreadable,
 }
 
-/// What an arena's region holds.
+/// Content of an arena's region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) tally: Tally,
-    /// What the arena needs itself, and what is another's.
+    /// Memory of the arena itself and of other code.
     pub(super) own: Bytes,
 }
 
-/// Tells what is in the main arena's region.
+/// Adds up the chunks in the main arena's region.
 pub(super) fn main(peek: &Peek, span: Span) -> Result<Told, Trouble> {
     again(peek, span, |view| {
         let mut told = Told::default();
@@ -62,9 +61,9 @@ pub(super) fn main(peek: &Peek, span: Span) -> Result<Told, Trouble> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heap {
     base: AbsAddr,
-    /// What of it can be used.
+    /// Size of its usable part.
     size: Bytes,
-    /// Where its arena's state lies: in the arena's first heap.
+    /// Address of its arena's state, in the arena's first heap.
     state: AbsAddr,
 }
 
@@ -81,7 +80,7 @@ pub(super) fn heaps(peek: &Peek, regions: &[Span]) -> Vec<Heap> {
 }
 
 impl Heap {
-    /// `ar_ptr`, `prev`, `size` and `mprotect_size`, as `new_heap` writes them.
+    /// Reads `ar_ptr`, `prev`, `size` and `mprotect_size`, which `new_heap` writes.
     fn at(peek: &Peek, base: AbsAddr, end: AbsAddr) -> Option<Self> {
         let page = peek.pages.page();
         let mut view = peek.view(base, AbsAddr(base.0 + page.0)).ok()?;
@@ -91,27 +90,27 @@ impl Heap {
         let is_whole = size.is_multiple_of(page.0) && size > 0 && size <= opened && opened <= within;
         let is_placed = HEAP_INFO.contains(&(state.0 % HEAP)) && state.0.is_multiple_of(8);
         let heap = Self { base, size: Bytes(size), state };
-        // The first heap has none before it; any other one lies at a multiple of its own.
+        // The first heap has no previous one; the address of every other previous heap is aligned.
         let is_linked = previous.is_multiple_of(HEAP) && (previous == 0) == heap.is_first();
         (is_whole && is_placed && is_linked).then_some(heap)
     }
 
-    /// Whether it is the one that has its arena's state.
+    /// Returns true if it contains its arena's state.
     pub(super) const fn is_first(&self) -> bool {
         self.state.0 - self.state.0 % HEAP == self.base.0
     }
 
-    /// All that was reserved for it.
+    /// Returns its reserved range.
     pub(super) const fn whole(&self) -> Span {
         Span { start: self.base, end: AbsAddr(self.base.0 + HEAP) }
     }
 
-    /// What of it can be used.
+    /// Returns its usable range.
     pub(super) const fn used(&self) -> Span {
         Span { start: self.base, end: AbsAddr(self.base.0 + self.size.0) }
     }
 
-    /// Tells what is in it.
+    /// Adds up its chunks.
     pub(super) fn tell(&self, peek: &Peek) -> Result<Told, Trouble> {
         let Span { start, end } = self.used();
         again(peek, self.used(), |view| {
@@ -123,7 +122,7 @@ impl Heap {
             let (first, tally) = walk_from(at, foreign, end, view)?;
             let mut told = Told { own: Bytes(first.0 - start.0), ..Told::default() };
             told.add(tally);
-            // What closes a heap before its end does so only in the main arena.
+            // Fenceposts before the end occur only in the main arena.
             if tally.end == end { Ok(told) } else { Err(Torn { at: tally.end }) }
         })
     }
@@ -139,8 +138,8 @@ impl Told {
     }
 }
 
-/// Looks for the first chunk from `at` on, and walks from there. A walk that gets far has begun at a chunk; where it
-/// then fails, no other beginning would help.
+/// Searches for the first chunk from `at` on, and walks from there. A walk that goes far started at a chunk; if it then
+/// fails, no other start would succeed.
 fn walk_from(at: AbsAddr, foreign: u64, end: AbsAddr, view: &mut View<'_>) -> Result<(AbsAddr, Tally), Torn> {
     let mut failed = Torn { at };
     let behind = at.0.saturating_add(foreign).min(end.0);
@@ -154,7 +153,7 @@ fn walk_from(at: AbsAddr, foreign: u64, end: AbsAddr, view: &mut View<'_>) -> Re
     Err(failed)
 }
 
-/// Looks at a region until what is seen fits together.
+/// Reads a region repeatedly until its content is consistent.
 fn again(peek: &Peek, span: Span, mut look: impl FnMut(&mut View<'_>) -> Result<Told, Torn>) -> Result<Told, Trouble> {
     let mut trouble = Trouble::Torn;
     for _ in 0..ATTEMPTS {
