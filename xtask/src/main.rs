@@ -65,11 +65,7 @@ const TASKS: &[Task] = &[
         run: Run::Alone(kernels::write_table),
     },
     Task { name: "lint", does: "check formatting, clippy lints and tidy rules", run: Run::Alone(lint::run) },
-    Task {
-        name: "tidy",
-        does: "check only the tidy rules (--cycles, --prose: check one pending rule)",
-        run: Run::WithOptions(tidy::run_with),
-    },
+    Task { name: "tidy", does: "check only the tidy rules", run: Run::Alone(tidy::run) },
     Task { name: "bench", does: "run the microbenchmarks", run: Run::Alone(bench::run) },
     Task {
         name: "bench overhead",

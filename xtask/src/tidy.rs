@@ -53,32 +53,16 @@ type Check = fn(&Tree) -> Vec<Violation>;
 
 const RULES: &[Check] = &[
     words::check,
+    prose::check,
     shape::check,
     attributes::check,
     imports::check,
     submodules::check,
     unused::check,
+    cycles::check,
     kernel_paths::check,
     bpf_side::check,
 ];
-
-/// Rules that are checked only with their option.
-const ON_REQUEST: &[(&str, Check)] = &[("--cycles", cycles::check), ("--prose", prose::check)];
-
-/// Runs `cargo xtask tidy`: all rules, or the one that an option selects.
-pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {
-    let [option] = options else {
-        return if options.is_empty() { run(workspace) } else { bail!("tidy takes one option at most") };
-    };
-    let Some((_, check)) = ON_REQUEST.iter().find(|(name, _)| name == option) else {
-        bail!("tidy has no option {option}");
-    };
-    let violations = check(&Tree::read(workspace.root())?);
-    for violation in &violations {
-        ui::result(&violation.to_string());
-    }
-    if violations.is_empty() { Ok(()) } else { bail!("{} violations", violations.len()) }
-}
 
 /// Checks all rules.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {

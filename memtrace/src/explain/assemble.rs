@@ -15,8 +15,8 @@ use crate::model::{HeapMemory, HeapSource, MappingKind, MemorySizes};
 use crate::procfs::smaps::Area;
 use crate::procfs::tmpfs::Tmpfs;
 
-/// Returns the regions that can contain glibc's memory: readable, writable, private memory without a file, with adjacent
-/// mappings joined.
+/// Returns the regions that can contain glibc's memory: readable, writable, private memory without a file. Adjacent
+/// mappings are joined.
 pub(super) fn regions(areas: &[Area], tmpfs: &Tmpfs) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
     for area in areas.iter().filter(|area| area.entry.readable && area.entry.writable) {

@@ -2,8 +2,8 @@
 //!
 //! A chunk starts with the size of the previous chunk, if that is free, and its own size with flags in the lowest bits.
 //! So each chunk leads to the next one and shows if the previous one is in use (`struct malloc_chunk`,
-//! malloc/malloc.c; the same from 2.26 to 2.43). Headers that were read while the process changed them are inconsistent,
-//! which the walk detects.
+//! malloc/malloc.c; the same from 2.26 to 2.43). Headers that were read while the process changed them are
+//! inconsistent, which the walk detects.
 
 use crate::model::{AbsAddr, Bytes};
 use crate::procfs::peek::Words;

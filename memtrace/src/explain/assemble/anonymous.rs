@@ -137,7 +137,8 @@ impl<'all, C: Closer> Pieces<'all, C> {
         self.guard_below(index + 1).is_some() && self.stack(index + 1, span_of(above)).is_some()
     }
 
-    /// Returns true if it can belong to an allocator without headers: writable memory without a name or with the allocator's.
+    /// Returns true if it can belong to an allocator without headers: writable memory without a name or with the
+    /// allocator's.
     fn may_be_allocators(&self, index: usize, piece: Span, allocator: &str) -> bool {
         let area = &self.readings.areas[index];
         area.entry.writable
