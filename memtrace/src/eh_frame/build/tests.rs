@@ -60,7 +60,7 @@ fn an_object_that_cannot_be_opened_has_a_reason() {
     let object = Object { path: LIBC.into(), handle: None, build_id: None, root: None };
     let mut reasons = Vec::new();
     build_all(vec![BuildJob { object: Arc::new(object), users: 1 }], 1, None, |built| {
-        reasons.push(built.table.is_err())
+        reasons.push(built.table.is_err());
     });
     build_all(jobs(&[("/", 1)]), 1, None, |built| reasons.push(matches!(built.table, Err(Error::Io(_)))));
     assert_eq!(reasons, [true, true]);

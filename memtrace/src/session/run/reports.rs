@@ -47,7 +47,7 @@ impl Reports {
         self,
         config: &Config,
         mut snapshots: Snapshots,
-        finished: FinishedTrace<'_>,
+        finished: &FinishedTrace<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Losses, Error> {
         let symbolizer = Symbolizer::new();

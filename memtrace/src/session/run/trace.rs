@@ -258,7 +258,7 @@ impl Trace {
             window: self.start_tick..now,
             duration,
         };
-        let losses = reports.write(config, snapshots, finished, observer)?;
+        let losses = reports.write(config, snapshots, &finished, observer)?;
         let command = self.targets.command_end();
         Ok((Outcome { losses, command, complete: self.complete }, detach))
     }
