@@ -5,7 +5,7 @@ use std::path::Path;
 use super::finding::{Area, Finding};
 use crate::allocators::{Allocator, Kind, Survey};
 use crate::model::Object;
-use crate::symbolize::{NamedBy, Symbolizer};
+use crate::symbolize::{NameSource, Symbolizer};
 
 /// Examines the executable and the traced allocators.
 pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Finding> {
@@ -17,7 +17,7 @@ pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Findi
     // The allocator may be linked into the executable.
     let libraries = libraries.filter(|(object, _)| executable.is_none_or(|executable| executable.path != object.path));
     for (object, package) in executable.map(|object| (object, None)).into_iter().chain(libraries) {
-        findings.push(judge(object, &symbolizer.named_by(object), package));
+        findings.push(judge(object, &symbolizer.name_source(object), package));
     }
     findings
 }
@@ -27,7 +27,7 @@ fn package(kind: &Kind) -> Option<&'static str> {
     if let Kind::Known(allocator) = kind { allocator.debug_packages } else { None }
 }
 
-fn judge(object: &Object, named_by: &NamedBy, package: Option<&str>) -> Finding {
+fn judge(object: &Object, source: &NameSource, package: Option<&str>) -> Finding {
     const SUBJECT: &str = "debug information";
     let path = object.path.display();
     let remedy = || {
@@ -42,9 +42,9 @@ fn judge(object: &Object, named_by: &NamedBy, package: Option<&str>) -> Finding 
         )
     };
     let warn = |what: &str| Finding::warn(Area::Traceable, SUBJECT, format!("{path}: {what}"), remedy());
-    match named_by {
-        NamedBy::DebugInfo => Finding::ok(Area::Traceable, SUBJECT, format!("{path}: in the file itself")),
-        NamedBy::DebugFile(file) => {
+    match source {
+        NameSource::DebugInfo => Finding::ok(Area::Traceable, SUBJECT, format!("{path}: in the file itself")),
+        NameSource::DebugFile(file) => {
             // Show the path relative to the target's root.
             let file = object
                 .root
@@ -54,13 +54,13 @@ fn judge(object: &Object, named_by: &NamedBy, package: Option<&str>) -> Finding 
             let detail = format!("{path}: in {}", file.display());
             Finding::ok(Area::Traceable, SUBJECT, detail)
         }
-        NamedBy::DebugLink => {
+        NameSource::DebugLink => {
             let detail = format!("{path}: in a separate file, if that is installed");
             Finding::info(Area::Traceable, SUBJECT, detail)
         }
-        NamedBy::Symbols => warn("none: functions have names, but no source lines or inlined functions"),
-        NamedBy::Exported => warn("none, and stripped: only exported functions have names"),
-        NamedBy::Nothing => warn("cannot be read, so its functions have no names"),
+        NameSource::Symbols => warn("none: functions have names, but no source lines or inlined functions"),
+        NameSource::Exported => warn("none, and stripped: only exported functions have names"),
+        NameSource::None => warn("cannot be read, so its functions have no names"),
     }
 }
 
@@ -72,10 +72,10 @@ mod tests {
     #[test]
     fn missing_debug_information_names_its_package() {
         let object = Object { path: "/bin/server".into(), handle: None, build_id: None, root: None };
-        let found = judge(&object, &NamedBy::Exported, None);
+        let found = judge(&object, &NameSource::Exported, None);
         assert_eq!(found.verdict, Verdict::Warn);
         assert!(found.remedy.unwrap().contains("dpkg -S /bin/server"));
-        let found = judge(&object, &NamedBy::Symbols, package(&Kind::known("glibc")));
+        let found = judge(&object, &NameSource::Symbols, package(&Kind::known("glibc")));
         assert!(found.remedy.unwrap().contains("libc6-dbg"));
     }
 
@@ -83,10 +83,10 @@ mod tests {
     fn separate_debug_information_is_ok() {
         let object = Object { path: "/bin/server".into(), handle: None, build_id: None, root: None };
         let rooted = Object { root: Some("/proc/self/fd/7".into()), ..object.clone() };
-        let found = judge(&rooted, &NamedBy::DebugFile("/proc/self/fd/7/usr/lib/debug/x".into()), None);
+        let found = judge(&rooted, &NameSource::DebugFile("/proc/self/fd/7/usr/lib/debug/x".into()), None);
         assert_eq!(found.detail, "/bin/server: in /usr/lib/debug/x");
-        for named_by in [NamedBy::DebugInfo, NamedBy::DebugFile("/usr/lib/debug/x".into())] {
-            assert_eq!(judge(&object, &named_by, None).verdict, Verdict::Ok);
+        for source in [NameSource::DebugInfo, NameSource::DebugFile("/usr/lib/debug/x".into())] {
+            assert_eq!(judge(&object, &source, None).verdict, Verdict::Ok);
         }
     }
 }

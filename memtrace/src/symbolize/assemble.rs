@@ -1,4 +1,4 @@
-//! Stacks and processes of a profile, from totals and the frames of each place. Pure.
+//! Stacks and processes of a profile, from totals and the frames of each call. Pure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::paths::Paths;
+use super::call_paths::CallPaths;
 use crate::model::{
     Bytes, CgroupId, Frame, FrameId, ImageId, ImageStart, ImageUsage, Node, Partition, ProcessImage, ProcessProfile,
     ReclaimKind, StackEnd, StackProfile, StackUsage, StallStats, Tick,
 };
 
-/// Stacks with names, and the processes that they belong to.
+/// Symbolized stacks and their processes.
 #[derive(Debug)]
 pub(super) struct NamedStacks {
     pub(super) processes: Vec<ProcessProfile>,
@@ -23,30 +23,30 @@ pub(super) struct NamedStacks {
     pub(super) stalls: Vec<(Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>)>,
 }
 
-/// Names the stacks of the images that were traced during `window`; `frames` are those of each place of `paths`, outermost
+/// Converts the stacks of images that were traced during `window`. `frames` are those of each call of `paths`, outermost
 /// first.
 pub(super) fn name_stacks(
-    books: BTreeMap<ImageId, ImageUsage>,
+    usages: BTreeMap<ImageId, ImageUsage>,
     images: &BTreeMap<ImageId, ProcessImage>,
-    paths: &Paths<'_>,
+    paths: &CallPaths<'_>,
     frames: Vec<Box<[Frame]>>,
     window: &Range<Tick>,
 ) -> NamedStacks {
-    let (frames, of_places) = numbered(frames);
-    let mut sequences = Sequences { paths, of_places, known: FxHashMap::default() };
+    let (frames, frames_of_calls) = number_frames(frames);
+    let mut sequences = FrameSequences { paths, frames_of_calls, by_path: FxHashMap::default() };
     let mut ends = paths.stacks().iter();
-    let mut processes = Vec::with_capacity(books.len());
-    // Room for all of them, which costs nothing until it is used: growing would hold them twice.
+    let mut processes = Vec::with_capacity(usages.len());
+    // Reserved for all of them: growth would hold them twice, and untouched capacity costs nothing.
     let mut stacks = Vec::with_capacity(paths.stacks().len());
     let unknown = ProcessImage::default();
-    let stalls = stalls_by_cgroup(&books);
-    for (number, (id, usage)) in books.into_iter().enumerate() {
+    let stalls = stalls_by_cgroup(&usages);
+    for (number, (id, usage)) in usages.into_iter().enumerate() {
         processes.push(process(id, &usage, images.get(&id).unwrap_or(&unknown), window));
-        // Stacks of one process that differ only in what else it had mapped, or in where that lay, are one here.
-        let mut joined: BTreeMap<Site, (StackUsage, Option<Bytes>)> = BTreeMap::new();
+        // Stacks of one process with the same frames are merged: they differ only in load addresses.
+        let mut merged: BTreeMap<StackGroup, (StackUsage, Option<Bytes>)> = BTreeMap::new();
         for ((key, stack_usage), &(path, end)) in usage.by_stack.iter().zip(ends.by_ref()) {
-            let site = Site { frames: sequences.of(path), end, part: key.part };
-            let (sum, at_peak) = joined.entry(site).or_default();
+            let group = StackGroup { frames: sequences.get(path), end, part: key.part };
+            let (sum, at_peak) = merged.entry(group).or_default();
             sum.usage += stack_usage.usage;
             sum.major_faults += stack_usage.major_faults;
             sum.resident.0 += stack_usage.resident.0;
@@ -55,11 +55,11 @@ pub(super) fn name_stacks(
                 *at_peak = Some(Bytes(at_peak.unwrap_or_default().0.wrapping_add(stack_usage.at_peak.0)));
             }
         }
-        stacks.extend(joined.into_iter().map(|(site, (sum, at_peak))| StackProfile {
+        stacks.extend(merged.into_iter().map(|(group, (sum, at_peak))| StackProfile {
             process: number,
-            part: site.part,
-            frames: site.frames,
-            end: site.end,
+            part: group.part,
+            frames: group.frames,
+            end: group.end,
             usage: sum.usage,
             at_peak,
             major_faults: sum.major_faults,
@@ -71,52 +71,53 @@ pub(super) fn name_stacks(
 }
 
 fn stalls_by_cgroup(
-    books: &BTreeMap<ImageId, ImageUsage>,
+    usages: &BTreeMap<ImageId, ImageUsage>,
 ) -> Vec<(Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>)> {
     let mut groups: BTreeMap<Option<CgroupId>, Vec<(ReclaimKind, &StallStats)>> = BTreeMap::new();
-    for (key, book) in books.values().flat_map(|usage| &usage.stalls) {
-        groups.entry(key.group).or_default().push((key.work, book));
+    for (key, stalls) in usages.values().flat_map(|usage| &usage.stalls) {
+        groups.entry(key.group).or_default().push((key.work, stalls));
     }
-    groups.into_iter().map(|(id, books)| (id, StallStats::by_kind(books))).collect()
+    groups.into_iter().map(|(id, stalls)| (id, StallStats::by_kind(stalls))).collect()
 }
 
-/// The frames, each once and in their own order, so that the order of stacks is independent of where things happened to lie
-/// in memory; and those of each place by their numbers.
-fn numbered(frames: Vec<Box<[Frame]>>) -> (Vec<Frame>, Vec<Box<[FrameId]>>) {
-    let mut of_places: Vec<Box<[FrameId]>> =
+/// Returns the distinct frames, and the frames of each call as indices. Frames are sorted, so that the order of stacks does
+/// not depend on load addresses.
+fn number_frames(frames: Vec<Box<[Frame]>>) -> (Vec<Frame>, Vec<Box<[FrameId]>>) {
+    let mut frames_of_calls: Vec<Box<[FrameId]>> =
         frames.iter().map(|frames| vec![FrameId::new(0); frames.len()].into()).collect();
-    let at_place = |(place, frames): (usize, Box<[Frame]>)| {
-        frames.into_iter().enumerate().map(move |(position, frame)| (frame, place, position))
+    let with_position = |(call, frames): (usize, Box<[Frame]>)| {
+        frames.into_iter().enumerate().map(move |(position, frame)| (frame, call, position))
     };
-    let mut all: Vec<_> = frames.into_iter().enumerate().flat_map(at_place).collect();
+    let mut all: Vec<_> = frames.into_iter().enumerate().flat_map(with_position).collect();
     all.sort_unstable();
     let mut distinct: Vec<Frame> = Vec::new();
-    for (frame, place, position) in all {
+    for (frame, call, position) in all {
         if distinct.last() != Some(&frame) {
             distinct.push(frame);
         }
-        of_places[place][position] = FrameId::new(distinct.len() - 1);
+        frames_of_calls[call][position] = FrameId::new(distinct.len() - 1);
     }
-    (distinct, of_places)
+    (distinct, frames_of_calls)
 }
 
-/// The frames of stacks, root first, each sequence once.
-struct Sequences<'p> {
-    paths: &'p Paths<'p>,
-    of_places: Vec<Box<[FrameId]>>,
-    known: FxHashMap<Node, Arc<[FrameId]>>,
+/// Frame sequences of paths, root first, each stored once.
+struct FrameSequences<'p> {
+    paths: &'p CallPaths<'p>,
+    frames_of_calls: Vec<Box<[FrameId]>>,
+    by_path: FxHashMap<Node, Arc<[FrameId]>>,
 }
 
-impl Sequences<'_> {
-    fn of(&mut self, path: Node) -> Arc<[FrameId]> {
-        let make = || self.paths.places(path).into_iter().flat_map(|place| &self.of_places[place]).copied().collect();
-        Arc::clone(self.known.entry(path).or_insert_with(make))
+impl FrameSequences<'_> {
+    fn get(&mut self, path: Node) -> Arc<[FrameId]> {
+        let make =
+            || self.paths.calls(path).into_iter().flat_map(|call| &self.frames_of_calls[call]).copied().collect();
+        Arc::clone(self.by_path.entry(path).or_insert_with(make))
     }
 }
 
-/// What the stacks of a process are told apart by, and ordered by.
+/// Grouping and sort key of a process's stacks.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Site {
+struct StackGroup {
     frames: Arc<[FrameId]>,
     end: StackEnd,
     part: Partition,
@@ -124,7 +125,7 @@ struct Site {
 
 fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range<Tick>) -> ProcessProfile {
     let comm = if image.comm.is_empty() { "?" } else { &image.comm };
-    // A copy that was made while everything was traced has no blocks of its own from before.
+    // A process that was forked during tracing has no untraced blocks of its own.
     let (unmatched_frees, inherited_frees) = match image.start {
         ImageStart::Fork(tick) if tick >= window.start => (0, usage.unmatched_frees),
         ImageStart::Fork(_) | ImageStart::Unseen | ImageStart::Exec(_) => (usage.unmatched_frees, 0),
@@ -142,8 +143,8 @@ fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range
         threads: image.threads,
         thread_names: image.thread_names.clone(),
         traced: traced(image, window),
-        // Of all control groups together.
-        stalls: StallStats::by_kind(usage.stalls.iter().map(|(key, book)| (key.work, book))),
+        // Sum over all cgroups.
+        stalls: StallStats::by_kind(usage.stalls.iter().map(|(key, stalls)| (key.work, stalls))),
         resident: usage.resident.clone(),
         faults: usage.counts.faults(),
         peak_rss: usage.counts.peak_rss(),
@@ -151,7 +152,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range
     }
 }
 
-/// How long the image was there during `window`.
+/// Returns the time that the image ran during `window`.
 fn traced(image: &ProcessImage, window: &Range<Tick>) -> Duration {
     let start = image.start.tick().map_or(window.start, |tick| tick.max(window.start));
     let end = image.ended.map_or(window.end, |tick| tick.min(window.end));

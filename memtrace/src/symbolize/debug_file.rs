@@ -1,15 +1,15 @@
-//! Where the debug information of a stripped object lies.
+//! Separate debug files of stripped objects.
 
 use std::path::{Path, PathBuf};
 
 use super::headers::Headers;
 use crate::model::BuildId;
 
-/// Where distributions install debug files, below a root.
+/// Directories of debug files in distributions, relative to a root.
 pub(super) const DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
-/// Every place to look in: `directories` below the target's root, then below memtrace's own, which may have the debug
-/// files of what runs in a container.
+/// Returns `directories` below the target's root, then below the host's: the host may have the debug files of programs in a
+/// container.
 pub(super) fn directories(target_root: Option<&Path>, directories: &[PathBuf]) -> Vec<PathBuf> {
     let below = |root: &Path| {
         let root = root.to_path_buf();
@@ -20,7 +20,7 @@ pub(super) fn directories(target_root: Option<&Path>, directories: &[PathBuf]) -
     target.into_iter().chain([host]).flat_map(below).collect()
 }
 
-/// The file below one of `directories` that holds the debug information of the object with that build-id.
+/// Returns the debug file with this build ID below one of `directories`.
 pub(super) fn by_build_id(directories: &[PathBuf], build_id: &BuildId) -> Option<PathBuf> {
     let name = build_id.to_string();
     // `.build-id/ab/cdef….debug`: the first byte names a directory.
@@ -28,10 +28,10 @@ pub(super) fn by_build_id(directories: &[PathBuf], build_id: &BuildId) -> Option
     directories
         .iter()
         .map(|directory| directory.join(".build-id").join(first).join(format!("{rest}.debug")))
-        .find(|path| is_of(path, build_id))
+        .find(|path| has_build_id(path, build_id))
 }
 
-fn is_of(path: &Path, build_id: &BuildId) -> bool {
+fn has_build_id(path: &Path, build_id: &BuildId) -> bool {
     let sections = Headers::read(path).ok().and_then(|headers| headers.sections);
     sections.is_some_and(|sections| sections.build_id.as_ref() == Some(build_id))
 }
@@ -41,16 +41,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_targets_root_is_searched_before_our_own_and_ours_once() {
-        let wanted = [PathBuf::from("/usr/lib/debug")];
-        let found = directories(Some(Path::new("/proc/7/root")), &wanted);
-        assert_eq!(found, [PathBuf::from("/proc/7/root/usr/lib/debug"), PathBuf::from("/usr/lib/debug")]);
-        assert_eq!(directories(Some(Path::new("/")), &wanted), wanted);
-        assert_eq!(directories(None, &wanted), wanted);
+    fn the_target_root_is_searched_before_the_host_root() {
+        let usual = [PathBuf::from("/usr/lib/debug")];
+        let both = directories(Some(Path::new("/proc/7/root")), &usual);
+        assert_eq!(both, [PathBuf::from("/proc/7/root/usr/lib/debug"), PathBuf::from("/usr/lib/debug")]);
+        assert_eq!(directories(Some(Path::new("/")), &usual), usual);
+        assert_eq!(directories(None, &usual), usual);
     }
 
     #[test]
-    fn a_build_id_too_short_to_be_a_path_is_no_path() {
+    fn a_build_id_too_short_for_a_path_has_no_debug_file() {
         assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([].into())), None);
         assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([0xab].into())), None);
     }

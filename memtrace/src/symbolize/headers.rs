@@ -10,8 +10,8 @@ use object::elf::SHT_NOBITS;
 use crate::elf::{self, Elf, ElfError, Segment, Source};
 use crate::model::{BuildId, FileOffset, VirtOffset};
 
-/// zlib compresses by 1032:1 at most (zlib's technical notes). A section that claims more is damaged or hostile, and its
-/// claim decides how much memory is allocated to decompress it.
+/// Largest compression ratio of zlib (zlib's technical notes). A section with a larger one is damaged or hostile, and its
+/// claimed size would be allocated to decompress it.
 const MAX_COMPRESSION: u64 = 1032;
 
 const LE: LittleEndian = LittleEndian;
@@ -51,7 +51,7 @@ impl Headers {
         Ok(Self { segments: elf.segments().to_vec(), sections: Sections::read(&elf).ok() })
     }
 
-    /// Returns the address at which the byte at `offset` is loaded, as the object's own symbols count.
+    /// Returns the address of the file's byte at `offset` in terms of the object's symbols.
     pub(super) fn virt_offset(&self, offset: FileOffset) -> Option<VirtOffset> {
         elf::virt_offset(&self.segments, offset)
     }

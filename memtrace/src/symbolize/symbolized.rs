@@ -1,9 +1,9 @@
-//! A snapshot with names, and the profile made of it.
+//! Symbolized snapshot, and its profile.
 
 use super::assemble::NamedStacks;
 use crate::model::{Losses, MemcgProfile, OomKill, Profile, RunFacts};
 
-/// A snapshot with names. Together with the facts of the run it becomes a [`Profile`].
+/// Symbolized snapshot. Together with the facts of the run it becomes a [`Profile`].
 #[derive(Debug)]
 pub struct Symbolized {
     named: NamedStacks,

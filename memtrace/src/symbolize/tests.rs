@@ -40,7 +40,7 @@ fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
     }
 }
 
-/// The frames of `address`, outermost first.
+/// Returns the frames of `address`, outermost first.
 fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) -> Vec<Frame> {
     let profile =
         symbolizer.symbolize(snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
@@ -53,8 +53,8 @@ fn symbolizer() -> Symbolizer {
     Symbolizer::with_debug_directories(Vec::new())
 }
 
-/// Name, line and whether inlined, of each frame.
-fn told(frames: &[Frame]) -> Vec<(&str, Option<u32>, bool)> {
+/// Returns name, line and inlining of each frame.
+fn brief(frames: &[Frame]) -> Vec<(&str, Option<u32>, bool)> {
     frames
         .iter()
         .map(|frame| {
@@ -73,23 +73,23 @@ fn outer_with_inlined() -> [(&'static str, Option<u32>, bool); 3] {
 }
 
 #[test]
-fn inlined_functions_are_frames_of_their_own_each_with_the_line_of_its_call() {
+fn inlined_functions_are_frames_with_their_lines() {
     for flags in [["-g", "-gdwarf-4"], ["-g", "-gdwarf-5"]] {
         let program = Program::new(&flags);
         let image = program.image(Some(program.path()), None);
         let symbolizer = symbolizer();
         let frames = frames_at(&symbolizer, &image, program.returns[0]);
-        assert_eq!(told(&frames), outer_with_inlined());
+        assert_eq!(brief(&frames), outer_with_inlined());
         let source = program.scratch.file("program.c");
         assert!(frames.iter().all(|frame| frame.location.as_ref().unwrap().file == source));
         assert!(frames.iter().all(|frame| frame.object.as_ref().unwrap().path == program.path()));
         let frames = frames_at(&symbolizer, &image, program.returns[1]);
-        assert_eq!(told(&frames), [("plain", Some(line("plain")), false)]);
+        assert_eq!(brief(&frames), [("plain", Some(line("plain")), false)]);
     }
 }
 
 #[test]
-fn the_offset_is_the_address_by_which_other_tools_find_the_same_line() {
+fn addr2line_finds_the_same_line_by_the_frame_offset() {
     let program = Program::new(&["-g"]);
     let image = program.image(Some(program.path()), None);
     let frames = frames_at(&symbolizer(), &image, program.returns[1]);
@@ -105,7 +105,7 @@ fn the_offset_is_the_address_by_which_other_tools_find_the_same_line() {
 }
 
 #[test]
-fn without_debug_information_the_symbol_table_names_and_mangled_names_read_as_their_languages_write_them() {
+fn symbol_table_names_are_demangled() {
     let program = Program::new(&[]);
     let image = program.image(Some(program.path()), None);
     let symbolizer = symbolizer();
@@ -119,18 +119,18 @@ fn without_debug_information_the_symbol_table_names_and_mangled_names_read_as_th
 }
 
 #[test]
-fn a_file_that_was_deleted_is_read_by_the_descriptor_that_keeps_it() {
+fn a_deleted_file_is_read_by_its_open_descriptor() {
     let program = Program::new(&["-g"]);
     let kept = fs::File::open(program.path()).unwrap();
     fs::remove_file(program.path()).unwrap();
     let handle = PathBuf::from(format!("/proc/self/fd/{}", kept.as_raw_fd()));
     let frames = frames_at(&symbolizer(), &program.image(Some(handle), None), program.returns[0]);
-    assert_eq!(told(&frames), outer_with_inlined());
+    assert_eq!(brief(&frames), outer_with_inlined());
     assert_eq!(frames[0].object.as_ref().unwrap().path, program.path());
 }
 
 #[test]
-fn a_file_that_is_not_the_mapped_one_gives_no_names() {
+fn a_file_with_another_build_id_gives_no_names() {
     let program = Program::new(&["-g"]);
     let mut image = program.image(Some(program.path()), None);
     for mapping in &mut image.mappings {
@@ -145,7 +145,7 @@ fn a_file_that_is_not_the_mapped_one_gives_no_names() {
 }
 
 #[test]
-fn what_has_no_name_keeps_its_reason_and_its_place() {
+fn frames_without_a_name_keep_reason_and_address() {
     let program = Program::new(&["-g"]);
     let address = program.returns[1];
     let named = &frames_at(&symbolizer(), &program.image(Some(program.path()), None), address)[0];
@@ -154,7 +154,7 @@ fn what_has_no_name_keeps_its_reason_and_its_place() {
     let gone = &frames_at(&symbolizer, &program.image(None, None), address)[0];
     assert_eq!(gone.name, Err(Unnamed::ObjectUnreadable));
     assert_eq!(gone.object.as_ref().unwrap().path, program.path());
-    // The linker of this machine puts code where it lies in the file.
+    // The linker of this machine places code at the address of its file offset.
     assert_eq!(gone.offset, named.offset);
 
     let mut image = program.image(None, None);
@@ -165,14 +165,14 @@ fn what_has_no_name_keeps_its_reason_and_its_place() {
     assert_eq!((&generated.name, &generated.object), (&Err(Unnamed::Anonymous), &None));
     assert_eq!(generated.address, Some(AbsAddr(address.0 - 1)));
 
-    let nowhere = &frames_at(&symbolizer, &ProcessImage::default(), address)[0];
-    assert_eq!((&nowhere.name, nowhere.offset), (&Err(Unnamed::NoMapping), None));
-    assert_eq!(nowhere.address, Some(AbsAddr(address.0 - 1)));
+    let unmapped = &frames_at(&symbolizer, &ProcessImage::default(), address)[0];
+    assert_eq!((&unmapped.name, unmapped.offset), (&Err(Unnamed::NoMapping), None));
+    assert_eq!(unmapped.address, Some(AbsAddr(address.0 - 1)));
     assert_eq!(frames_at(&symbolizer, &ProcessImage::default(), AbsAddr(0))[0].address, Some(AbsAddr(0)));
 }
 
 #[test]
-fn a_stack_is_named_by_what_was_mapped_when_it_was_taken() {
+fn a_stack_is_symbolized_by_the_mappings_of_its_time() {
     let object = |name: &str| Arc::new(Object { path: PathBuf::from(name), handle: None, build_id: None, root: None });
     let mapping = |name: &str, offset| Mapping {
         start: AbsAddr(0x1000),
@@ -193,7 +193,7 @@ fn a_stack_is_named_by_what_was_mapped_when_it_was_taken() {
 }
 
 #[test]
-fn the_kernels_own_code_is_named_by_object_and_offset() {
+fn vdso_frames_are_labeled_by_object_and_offset() {
     let image = image_of_maps("7ffc0a000000-7ffc0a002000 r-xp 00000000 00:00 0 [vdso]\n");
     let frame = &frames_at(&symbolizer(), &image, AbsAddr(0x7ffc_0a00_0a11))[0];
     assert_eq!(frame.name, Err(Unnamed::ObjectUnreadable));
@@ -201,8 +201,8 @@ fn the_kernels_own_code_is_named_by_object_and_offset() {
 }
 
 #[test]
-fn this_very_program_is_named_as_its_compiler_knows_it() {
-    // The line of a function's first instruction is that of its head.
+fn own_functions_have_the_names_and_lines_of_the_compiler() {
+    // The first instruction has the line of the signature.
     #[inline(never)]
     fn here(number: u32) -> u32 {
         std::hint::black_box(number) + line!() - 1
@@ -210,8 +210,8 @@ fn this_very_program_is_named_as_its_compiler_knows_it() {
     let image = image_of_maps(&fs::read_to_string("/proc/self/maps").unwrap());
     let entry = here as fn(u32) -> u32 as usize as u64;
     let frames = frames_at(&symbolizer(), &image, AbsAddr(entry + 1));
-    let name = "memtrace::symbolize::tests::this_very_program_is_named_as_its_compiler_knows_it::here";
-    assert_eq!(told(&frames), [(name, Some(here(0)), false)]);
+    let name = "memtrace::symbolize::tests::own_functions_have_the_names_and_lines_of_the_compiler::here";
+    assert_eq!(brief(&frames), [(name, Some(here(0)), false)]);
     let Location { file, .. } = frames[0].location.clone().unwrap();
     assert!(file.ends_with(file!()), "{}", file.display());
 }

@@ -54,29 +54,29 @@ fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
 }
 
-/// The profile of a snapshot where each place has these frames.
+/// Returns the profile of a snapshot with these frames for each call.
 fn profile_by(
     snapshot: &Snapshot,
     images: &BTreeMap<ImageId, ProcessImage>,
-    nowhere: impl Fn(AbsAddr) -> Vec<Frame>,
+    outside: impl Fn(AbsAddr) -> Vec<Frame>,
     in_object: impl Fn(&str, FileOffset) -> Vec<Frame>,
     window: &Range<Tick>,
 ) -> Profile {
-    let paths = Paths::of(snapshot, images);
+    let paths = CallPaths::new(snapshot, images);
     let mut frames = vec![Box::default(); paths.len()];
-    for (address, _, place) in paths.nowhere() {
-        frames[place] = nowhere(address).into();
+    for (address, _, call) in paths.outside_objects() {
+        frames[call] = outside(address).into();
     }
-    for (object, places) in paths.in_objects() {
-        for (offset, place) in places {
-            frames[place] = in_object(object.path.to_str().unwrap(), offset).into();
+    for (object, calls) in paths.in_objects() {
+        for (offset, call) in calls {
+            frames[call] = in_object(object.path.to_str().unwrap(), offset).into();
         }
     }
     let named = name_stacks(snapshot.images.clone(), images, &paths, frames, window);
     Symbolized::new(named, Vec::new(), Losses::default()).into_profile(RunFacts::default())
 }
 
-/// The profile where, in every image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions inlined.
+/// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions inlined.
 fn profile_of(snapshot: &Snapshot) -> Profile {
     let named: Vec<(u64, Vec<Frame>)> = vec![
         (1, vec![frame("main")]),
@@ -86,8 +86,8 @@ fn profile_of(snapshot: &Snapshot) -> Profile {
     ];
     let by_call: BTreeMap<AbsAddr, Vec<Frame>> =
         named.into_iter().map(|(address, frames)| (AbsAddr(address - 1), frames)).collect();
-    let nowhere = |call| by_call[&call].clone();
-    profile_by(snapshot, &BTreeMap::new(), nowhere, |_, _| Vec::new(), &(Tick(0)..Tick(1)))
+    let outside = |call| by_call[&call].clone();
+    profile_by(snapshot, &BTreeMap::new(), outside, |_, _| Vec::new(), &(Tick(0)..Tick(1)))
 }
 
 fn names(profile: &Profile, stack: usize) -> Vec<String> {
@@ -95,7 +95,7 @@ fn names(profile: &Profile, stack: usize) -> Vec<String> {
 }
 
 #[test]
-fn frames_run_from_root_to_leaf_and_inlined_ones_follow_their_callers() {
+fn frames_are_root_first_with_inlined_after_callers() {
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), image(None, &[(10, 64, 0)]))]),
         stacks: Stacks::from([(StackId(10), stack(&[3, 2, 1], StackEnd::Complete))]),
@@ -107,7 +107,7 @@ fn frames_run_from_root_to_leaf_and_inlined_ones_follow_their_callers() {
 }
 
 #[test]
-fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
+fn stacks_with_equal_frames_process_and_end_are_merged() {
     let stacks = [(10, 64, 1), (11, 100, 2), (12, 1, 4)];
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), image(Some(500), &stacks)), (id(1, 1), image(None, &stacks[..1]))]),
@@ -119,11 +119,11 @@ fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
-    let told: Vec<_> =
+    let rows: Vec<_> =
         profile.stacks.iter().map(|stack| (stack.process, stack.end, stack.usage.live, stack.at_peak)).collect();
     let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
     assert_eq!(
-        told,
+        rows,
         [
             (0, StackEnd::Complete, amount(164, 2), Some(Bytes(3))),
             (0, StackEnd::FramePointers, amount(1, 1), Some(Bytes(4))),
@@ -132,9 +132,9 @@ fn stacks_that_read_the_same_are_one_where_process_and_end_are_the_same_too() {
     );
 }
 
-/// An image where `replaced` were mapped until some time, the first being object 1, and the addresses from 10 to 19 are
-/// object 0 now.
-fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> ProcessImage {
+/// Returns an image with the replaced mappings (start, end, until) as objects 1 and up, and object 0 at the addresses 10 to
+/// 19 now.
+fn image_with_replaced(replaced: &[(u64, u64, u64)]) -> ProcessImage {
     let mapping = |start, end, number: u64| {
         let path = number.to_string().into();
         let object = Arc::new(Object { path, handle: None, build_id: None, root: None });
@@ -147,16 +147,16 @@ fn image_with_a_past(replaced: &[(u64, u64, u64)]) -> ProcessImage {
     image
 }
 
-/// The profile of image 1 where each place has a frame of its own, named after its call and its object.
-fn profile_of_a_past(snapshot: &Snapshot, image: &ProcessImage) -> Profile {
+/// Returns the profile of image 1. Frames are named after call and object.
+fn profile_by_location(snapshot: &Snapshot, image: &ProcessImage) -> Profile {
     let images = BTreeMap::from([(id(1, 0), image.clone())]);
-    let nowhere = |call| vec![frame(&format!("{call} of none"))];
+    let outside = |call| vec![frame(&format!("{call} of none"))];
     let in_object = |object: &str, offset: FileOffset| vec![frame(&format!("{} of {object}", offset.0))];
-    profile_by(snapshot, &images, nowhere, in_object, &(Tick(0)..Tick(1)))
+    profile_by(snapshot, &images, outside, in_object, &(Tick(0)..Tick(1)))
 }
 
 #[test]
-fn the_same_addresses_are_two_stacks_only_where_something_else_was_mapped_there() {
+fn equal_addresses_in_different_mappings_are_two_stacks() {
     let stacks = [(10, 1, 100), (11, 2, 200), (12, 4, 400)];
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), image(Some(700), &stacks))]),
@@ -167,23 +167,23 @@ fn the_same_addresses_are_two_stacks_only_where_something_else_was_mapped_there(
         ]),
         ..Snapshot::default()
     };
-    let told = |replaced| {
-        let profile = profile_of_a_past(&snapshot, &image_with_a_past(replaced));
-        let told = |number, stack: &StackProfile| {
+    let rows = |replaced| {
+        let profile = profile_by_location(&snapshot, &image_with_replaced(replaced));
+        let row = |number, stack: &StackProfile| {
             (names(&profile, number).join(", "), stack.usage.live.bytes.0, stack.at_peak.map(|bytes| bytes.0))
         };
-        profile.stacks.iter().enumerate().map(|(number, stack)| told(number, stack)).collect::<Vec<_>>()
+        profile.stacks.iter().enumerate().map(|(number, stack)| row(number, stack)).collect::<Vec<_>>()
     };
-    let one = |root: u64, leaf: u64, bytes, peak| (format!("14 of {root}, 11 of {leaf}"), bytes, Some(peak));
-    assert_eq!(told(&[]), [one(0, 0, 7, 700)]);
-    // Somewhere else, or before.
-    assert_eq!(told(&[(10, 20, 3), (30, 40, 9)]), [one(0, 0, 7, 700)]);
-    assert_eq!(told(&[(11, 13, 5)]), [one(0, 0, 4, 400), one(0, 1, 3, 300)]);
+    let row = |root: u64, leaf: u64, bytes, peak| (format!("14 of {root}, 11 of {leaf}"), bytes, Some(peak));
+    assert_eq!(rows(&[]), [row(0, 0, 7, 700)]);
+    // Other addresses, or an earlier time.
+    assert_eq!(rows(&[(10, 20, 3), (30, 40, 9)]), [row(0, 0, 7, 700)]);
+    assert_eq!(rows(&[(11, 13, 5)]), [row(0, 0, 4, 400), row(0, 1, 3, 300)]);
 }
 
 proptest! {
     #[test]
-    fn every_byte_and_block_is_in_one_stack_whatever_was_mapped_when(
+    fn every_byte_is_in_one_stack_with_replaced_mappings(
         stacks in prop::collection::vec((1..6u64, prop::collection::vec(10..14u64, 1..3), 0..1000u64), 0..12),
         replaced in prop::collection::vec((9..13u64, 1..3u64, 0..7u64), 0..5),
     ) {
@@ -193,25 +193,25 @@ proptest! {
             by_stack.insert(id.into(), StackUsage { usage: usage(*bytes), at_peak: Bytes(*bytes), ..StackUsage::default() });
             frames.insert(id, &stack_at(*time, addresses, StackEnd::Complete));
         }
-        let books = ImageUsage { peak: Some(Bytes(0)), by_stack, ..ImageUsage::default() };
+        let totals = ImageUsage { peak: Some(Bytes(0)), by_stack, ..ImageUsage::default() };
         let snapshot =
-            Snapshot { images: BTreeMap::from([(id(1, 0), books)]), stacks: frames, ..Snapshot::default() };
+            Snapshot { images: BTreeMap::from([(id(1, 0), totals)]), stacks: frames, ..Snapshot::default() };
         let replaced: Vec<_> = replaced.iter().map(|&(start, length, until)| (start, start + length, until)).collect();
-        let profile = profile_of_a_past(&snapshot, &image_with_a_past(&replaced));
-        let of_all = |bytes: &mut dyn Iterator<Item = Usage>| {
+        let profile = profile_by_location(&snapshot, &image_with_replaced(&replaced));
+        let sum_of = |bytes: &mut dyn Iterator<Item = Usage>| {
             bytes.fold(Usage::default(), |mut sum, usage| { sum += usage; sum })
         };
-        let booked = of_all(&mut snapshot.images[&id(1, 0)].by_stack.values().map(|stack| stack.usage));
-        prop_assert_eq!(of_all(&mut profile.stacks.iter().map(|stack| stack.usage)), booked);
+        let expected = sum_of(&mut snapshot.images[&id(1, 0)].by_stack.values().map(|stack| stack.usage));
+        prop_assert_eq!(sum_of(&mut profile.stacks.iter().map(|stack| stack.usage)), expected);
         let at_peak: u64 = profile.stacks.iter().map(|stack| stack.at_peak.unwrap().0).sum();
-        prop_assert_eq!(at_peak, booked.live.bytes.0);
+        prop_assert_eq!(at_peak, expected.live.bytes.0);
         let seen: BTreeSet<_> = (0..profile.stacks.len()).map(|number| names(&profile, number)).collect();
-        prop_assert_eq!(seen.len(), profile.stacks.len(), "a stack is there twice");
+        prop_assert_eq!(seen.len(), profile.stacks.len(), "duplicate stack");
     }
 }
 
 #[test]
-fn stacks_and_frames_come_in_the_order_of_their_names_whatever_their_ids_and_addresses() {
+fn stacks_and_frames_are_sorted_by_name() {
     let snapshot = |first, second| Snapshot {
         images: BTreeMap::from([(id(1, 0), image(None, &[(first, 64, 0), (second, 64, 0)]))]),
         stacks: Stacks::from([
@@ -228,19 +228,19 @@ fn stacks_and_frames_come_in_the_order_of_their_names_whatever_their_ids_and_add
 }
 
 #[test]
-fn allocations_without_frames_are_one_stack_for_each_reason() {
+fn stacks_without_frames_are_merged_per_reason() {
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), image(None, &[(0, 1, 0), (1, 2, 0), (10, 4, 0), (11, 8, 0)]))]),
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
     assert!(profile.frames.is_empty());
-    let told: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.usage.live.bytes.0)).collect();
-    assert_eq!(told, [(StackEnd::NotTaken, 1), (StackEnd::Failed, 2), (StackEnd::FramesLost, 12)]);
+    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.usage.live.bytes.0)).collect();
+    assert_eq!(rows, [(StackEnd::NotTaken, 1), (StackEnd::Failed, 2), (StackEnd::FramesLost, 12)]);
 }
 
 #[test]
-fn stacks_of_parts_that_are_kept_apart_stay_apart() {
+fn stacks_of_different_threads_are_separate() {
     let of = |tid, bytes| {
         let part = Partition::Thread(Tid(tid));
         (
@@ -255,29 +255,29 @@ fn stacks_of_parts_that_are_kept_apart_stay_apart() {
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
-    let told: Vec<_> = profile.stacks.iter().map(|stack| (stack.part, stack.usage.live.bytes.0)).collect();
-    assert_eq!(told, [(Partition::Thread(Tid(7)), 1), (Partition::Thread(Tid(8)), 2)]);
+    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.part, stack.usage.live.bytes.0)).collect();
+    assert_eq!(rows, [(Partition::Thread(Tid(7)), 1), (Partition::Thread(Tid(8)), 2)]);
 }
 
 #[test]
-fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of_its_own() {
-    let books = |unmatched_frees| ImageUsage { unmatched_frees, ..ImageUsage::default() };
+fn unmatched_frees_after_fork_are_inherited_until_exec() {
+    let usage = |unmatched_frees| ImageUsage { unmatched_frees, ..ImageUsage::default() };
     let snapshot = Snapshot {
         images: BTreeMap::from([
-            (id(1, 0), books(1)),
-            (id(2, 0), books(2)),
-            (id(2, 1), books(4)),
-            (id(3, 0), books(8)),
+            (id(1, 0), usage(1)),
+            (id(2, 0), usage(2)),
+            (id(2, 1), usage(4)),
+            (id(3, 0), usage(8)),
         ]),
         ..Snapshot::default()
     };
-    let began = |start| ProcessImage { start, ..ProcessImage::default() };
+    let started = |start| ProcessImage { start, ..ProcessImage::default() };
     let images = BTreeMap::from([
-        (id(1, 0), began(ImageStart::Unseen)),
-        (id(2, 0), began(ImageStart::Fork(Tick(5)))),
-        (id(2, 1), began(ImageStart::Exec(Tick(6)))),
-        // Between then and the beginning of tracing it may have allocated what it frees.
-        (id(3, 0), began(ImageStart::Fork(Tick(4)))),
+        (id(1, 0), started(ImageStart::Unseen)),
+        (id(2, 0), started(ImageStart::Fork(Tick(5)))),
+        (id(2, 1), started(ImageStart::Exec(Tick(6)))),
+        // It may have allocated the blocks between its fork and the start of tracing.
+        (id(3, 0), started(ImageStart::Fork(Tick(4)))),
     ]);
     let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(5)..Tick(9)));
     let frees: Vec<_> =
@@ -287,7 +287,7 @@ fn unmatched_frees_of_a_copy_are_of_what_it_inherited_until_it_runs_a_program_of
 }
 
 #[test]
-fn a_process_is_traced_while_both_it_and_the_trace_are_there() {
+fn traced_time_is_the_overlap_of_process_and_window() {
     let of = |start, ended: Option<u32>| {
         let image = ProcessImage { start, ended: ended.map(Tick), ..ProcessImage::default() };
         traced(&image, &(Tick(100)..Tick(300)))
@@ -303,24 +303,24 @@ fn a_process_is_traced_while_both_it_and_the_trace_are_there() {
 }
 
 #[test]
-fn whose_a_process_is_is_told_with_it() {
+fn processes_have_user_and_thread_names() {
     let snapshot = Snapshot { images: BTreeMap::from([(id(1, 0), image(None, &[]))]), ..Snapshot::default() };
     let user = Some(User { uid: 107, name: Some(String::from("redis")) });
     let thread_names = BTreeMap::from([(Tid(2), String::from("worker"))]);
-    let known = ProcessImage {
+    let image = ProcessImage {
         user: user.clone(),
         threads: Some(3),
         thread_names: thread_names.clone(),
         ..ProcessImage::default()
     };
-    let images = BTreeMap::from([(id(1, 0), known)]);
+    let images = BTreeMap::from([(id(1, 0), image)]);
     let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(0)..Tick(1)));
     let process = &profile.processes[0];
     assert_eq!((&process.user, process.threads, &process.thread_names), (&user, Some(3), &thread_names));
 }
 
 #[test]
-fn processes_come_in_the_order_of_their_images_with_what_is_known_of_them() {
+fn processes_are_sorted_by_image_with_their_data() {
     let mut snapshot = Snapshot {
         images: BTreeMap::from([
             (id(9, 0), image(None, &[])),

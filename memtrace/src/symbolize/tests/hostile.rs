@@ -1,12 +1,12 @@
-//! Files that are cut off, garbage, or contradict themselves.
+//! Truncated, random and contradictory files.
 
 use std::fs;
 
 use super::program::{Program, Scratch, run};
-use super::{Frame, Name, Unnamed, frames_at, outer_with_inlined, symbolizer, told};
+use super::{Frame, Name, Unnamed, brief, frames_at, outer_with_inlined, symbolizer};
 
 #[test]
-fn a_file_cut_off_anywhere_gives_right_names_or_none() {
+fn a_truncated_file_gives_no_names() {
     let program = Program::new(&["-g"]);
     let whole = fs::read(program.path()).unwrap();
     let cut = program.scratch.file("cut");
@@ -14,14 +14,14 @@ fn a_file_cut_off_anywhere_gives_right_names_or_none() {
     for length in (0..whole.len()).step_by(97) {
         fs::write(&cut, &whole[..length]).unwrap();
         let frames = frames_at(&symbolizer(), &program.image(Some(cut.clone()), None), program.returns[0]);
-        // Section headers end the file, so none of them can be read.
+        // The section headers are at the end of the file.
         assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable), "{length} bytes");
         assert_eq!(frames[0].offset, named[0].offset);
     }
 }
 
 #[test]
-fn a_file_of_anything_is_unreadable() {
+fn a_file_that_is_not_elf_is_unreadable() {
     let program = Program::new(&[]);
     let scratch = Scratch::new();
     let path = scratch.file("garbage");
@@ -35,7 +35,7 @@ fn a_file_of_anything_is_unreadable() {
     assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
 }
 
-/// Where a section lies in the program's file, and how long it is there.
+/// Returns offset and length of a section in the program's file.
 fn section(program: &Program, name: &str) -> (usize, usize) {
     let sections = run("readelf", &["-SW", program.path().to_str().unwrap()]);
     let name = format!(" {name} ");
@@ -44,7 +44,7 @@ fn section(program: &Program, name: &str) -> (usize, usize) {
     (number(fields[2]), number(fields[3]))
 }
 
-/// The frames of `outer` when one byte of the program's file is another.
+/// Returns the frames of `outer` after a change of one byte of the program's file.
 fn with_byte(program: &Program, whole: &[u8], at: usize, value: u8) -> Vec<Frame> {
     let bad = program.scratch.file("bad");
     let mut bytes = whole.to_vec();
@@ -54,7 +54,7 @@ fn with_byte(program: &Program, whole: &[u8], at: usize, value: u8) -> Vec<Frame
 }
 
 #[test]
-fn line_tables_that_contradict_themselves_leave_the_names() {
+fn names_survive_contradictory_line_tables() {
     let program = Program::new(&["-g"]);
     let whole = fs::read(program.path()).unwrap();
     let (offset, size) = section(&program, ".debug_line");
@@ -63,14 +63,14 @@ fn line_tables_that_contradict_themselves_leave_the_names() {
         for value in [0, 0x7f, 0xff] {
             let frames = with_byte(&program, &whole, at, value);
             assert_eq!(frames[0].name, Ok(Name(String::from("outer"))), "byte {at:#x} is {value:#x}");
-            without_lines += u32::from(told(&frames) == [("outer", None, false)]);
+            without_lines += u32::from(brief(&frames) == [("outer", None, false)]);
         }
     }
-    assert!(without_lines > 0, "nothing was contradicted");
+    assert!(without_lines > 0, "no line table was contradictory");
 }
 
 #[test]
-fn a_file_with_any_byte_wrong_does_no_harm() {
+fn any_wrong_byte_is_tolerated() {
     let program = Program::new(&["-g"]);
     let whole = fs::read(program.path()).unwrap();
     for at in (0..whole.len()).step_by(41) {
@@ -80,12 +80,12 @@ fn a_file_with_any_byte_wrong_does_no_harm() {
 }
 
 #[test]
-fn a_section_that_claims_to_be_impossibly_large_is_not_unpacked() {
+fn a_section_with_an_impossible_size_is_not_decompressed() {
     let program = Program::new(&["-g"]);
     let path = program.path();
     run("objcopy", &["--compress-debug-sections=zlib", path.to_str().unwrap()]);
     let image = program.image(Some(path.clone()), None);
-    assert_eq!(told(&frames_at(&symbolizer(), &image, program.returns[0])), outer_with_inlined());
+    assert_eq!(brief(&frames_at(&symbolizer(), &image, program.returns[0])), outer_with_inlined());
     let mut bytes = fs::read(&path).unwrap();
     let (offset, _) = section(&program, ".debug_info");
     // `ch_size` of `Elf64_Chdr`: 64 TiB.

@@ -1,4 +1,4 @@
-//! A C program whose lines are known, compiled and run: it tells its own return addresses and its own mappings.
+//! A C program with known source lines, compiled and run. It prints return addresses and its mappings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs a command that must succeed, and gives its standard output.
+/// Runs a command that must succeed, and returns its standard output.
 pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> String {
     let output = Command::new(program.as_ref()).args(arguments).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -39,7 +39,7 @@ pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The line of [`SOURCE`] with this comment.
+/// Returns the line of [`SOURCE`] with this comment.
 pub(super) fn line(comment: &str) -> u32 {
     let found: Vec<_> =
         SOURCE.lines().enumerate().filter(|(_, line)| line.ends_with(&format!("/* {comment} */"))).collect();
@@ -47,18 +47,18 @@ pub(super) fn line(comment: &str) -> u32 {
     found[0].0 as u32 + 1
 }
 
-/// Prints its mappings, and each return address on the way from `told` to `main`.
+/// Prints the return address of each call of `print_return`, and its mappings.
 pub(super) const SOURCE: &str = r#"
 #include <stdio.h>
 #define INLINED static inline __attribute__((always_inline))
 
-__attribute__((noipa)) int told(int n) {
+__attribute__((noipa)) int print_return(int n) {
     printf("return %p\n", __builtin_return_address(0));
     return n + 1;
 }
 
 INLINED int innermost(int n) {
-    n += told(n); /* innermost */
+    n += print_return(n); /* innermost */
     return n;
 }
 
@@ -74,18 +74,18 @@ __attribute__((noipa)) int outer(int n) {
 }
 
 __attribute__((noipa)) int plain(int n) {
-    n = told(n); /* plain */
+    n = print_return(n); /* plain */
     return n * 2;
 }
 
 __attribute__((noipa)) int cpp(int) __asm__("_ZN5store3addEmi");
 int cpp(int n) {
-    return told(n) * 2;
+    return print_return(n) * 2;
 }
 
 __attribute__((noipa)) int rust(int) __asm__("_ZN7mycrate5cache6insert17h0123456789abcdefE");
 int rust(int n) {
-    return told(n) * 2;
+    return print_return(n) * 2;
 }
 
 int main(void) {
@@ -125,7 +125,7 @@ impl Program {
         self.scratch.file("program")
     }
 
-    /// What ran, with the program to be read from `handle`.
+    /// Returns the process image. The program's file is read from `handle`.
     pub(super) fn image(&self, handle: Option<PathBuf>, root: Option<PathBuf>) -> ProcessImage {
         let object = Arc::new(Object { path: self.path(), handle, build_id: None, root });
         let mut image = image_of_maps(&self.maps);
@@ -142,7 +142,7 @@ fn hex(text: &str) -> u64 {
     u64::from_str_radix(text, 16).unwrap()
 }
 
-/// The mappings of code that the text of a maps file shows, each file to be read from where it says.
+/// Returns the executable mappings of a maps file.
 pub(super) fn image_of_maps(maps: &str) -> ProcessImage {
     let mut mappings = Vec::new();
     for fields in maps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()) {

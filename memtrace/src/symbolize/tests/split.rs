@@ -1,13 +1,13 @@
-//! Symbols and debug information that lie elsewhere than in the object's own sections.
+//! Separate debug files and compressed symbol tables.
 
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
 use super::program::{Program, run};
-use super::{NamedBy, Symbolizer, Unnamed, frames_at, outer_with_inlined, symbolizer, told};
+use super::{NameSource, Symbolizer, Unnamed, brief, frames_at, outer_with_inlined, symbolizer};
 
-/// Puts the program's debug information into a file of its own, and returns its build-id.
+/// Copies the program's debug information to the file `into`, and returns the build ID.
 fn split(program: &Program, into: &Path, compression: &str) -> String {
     let path = program.path();
     let path = path.to_str().unwrap();
@@ -19,26 +19,26 @@ fn split(program: &Program, into: &Path, compression: &str) -> String {
 }
 
 #[test]
-fn a_stripped_object_is_named_by_the_debug_file_that_has_its_build_id() {
+fn a_debug_file_is_found_by_build_id() {
     for compression in ["--decompress-debug-sections", "--compress-debug-sections=zlib"] {
         let program = Program::new(&["-g"]);
         let debug = program.scratch.file("debug");
         let build_id = split(&program, &debug, compression);
         run("strip", &["--strip-all", program.path().to_str().unwrap()]);
 
-        // As a container's own file system holds it.
+        // In the file system of a container.
         let root = program.scratch.file("root");
         let place = root.join("usr/lib/debug/.build-id").join(&build_id[..2]);
         fs::create_dir_all(&place).unwrap();
         fs::rename(&debug, place.join(format!("{}.debug", &build_id[2..]))).unwrap();
         let image = program.image(Some(program.path()), Some(root.clone()));
         let frames = frames_at(&Symbolizer::new(), &image, program.returns[0]);
-        assert_eq!(told(&frames), outer_with_inlined());
+        assert_eq!(brief(&frames), outer_with_inlined());
 
-        // As the host holds it.
+        // On the host.
         let image = program.image(Some(program.path()), None);
         let on_host = Symbolizer::with_debug_directories(vec![root.join("usr/lib/debug")]);
-        assert_eq!(told(&frames_at(&on_host, &image, program.returns[0])), outer_with_inlined());
+        assert_eq!(brief(&frames_at(&on_host, &image, program.returns[0])), outer_with_inlined());
     }
 }
 
@@ -57,14 +57,14 @@ fn a_debug_file_with_another_build_id_is_not_used() {
         frames_at(&symbolizer, &image, program.returns[0])
     };
     let frames = named();
-    assert_eq!(told(&frames), [("", None, false)]);
+    assert_eq!(brief(&frames), [("", None, false)]);
     assert_eq!(frames[0].name, Err(Unnamed::NoSymbol));
     fs::rename(own, place).unwrap();
-    assert_eq!(told(&named()), outer_with_inlined());
+    assert_eq!(brief(&named()), outer_with_inlined());
 }
 
 #[test]
-fn a_stripped_object_is_named_by_the_debug_file_that_it_links_to() {
+fn a_debug_file_is_found_by_debuglink() {
     let program = Program::new(&["-g", "-Wl,--build-id=none"]);
     let path = program.path();
     let path = path.to_str().unwrap();
@@ -76,11 +76,11 @@ fn a_stripped_object_is_named_by_the_debug_file_that_it_links_to() {
     let image = program.image(Some(program.path()), None);
     let symbolizer = Symbolizer::with_debug_directories(vec![debug.parent().unwrap().into()]);
     let frames = frames_at(&symbolizer, &image, program.returns[0]);
-    assert_eq!(told(&frames), outer_with_inlined());
+    assert_eq!(brief(&frames), outer_with_inlined());
 }
 
 #[test]
-fn an_object_with_a_compressed_symbol_table_of_its_own_is_named_by_it() {
+fn a_compressed_symbol_table_is_used() {
     let program = Program::new(&[]);
     let path = program.path();
     let path = path.to_str().unwrap();
@@ -93,11 +93,11 @@ fn an_object_with_a_compressed_symbol_table_of_its_own_is_named_by_it() {
     run("objcopy", &["--add-section", &format!(".gnu_debugdata={}", symbols.display()), path]);
     let image = program.image(Some(program.path()), None);
     let frames = frames_at(&symbolizer(), &image, program.returns[1]);
-    assert_eq!(told(&frames), [("plain", None, false)]);
+    assert_eq!(brief(&frames), [("plain", None, false)]);
 }
 
 #[test]
-fn what_an_object_can_be_named_by_is_told_as_it_is_stripped_and_its_debug_file_is_installed() {
+fn the_name_source_depends_on_stripping_and_debug_files() {
     let program = Program::new(&["-g"]);
     let path = program.path();
     let debug = program.scratch.file("debug");
@@ -106,20 +106,20 @@ fn what_an_object_can_be_named_by_is_told_as_it_is_stripped_and_its_debug_file_i
     let place = directory.join(".build-id").join(&build_id[..2]).join(format!("{}.debug", &build_id[2..]));
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     let symbolizer = Symbolizer::with_debug_directories(vec![directory]);
-    let told = || {
+    let source = || {
         let image = program.image(Some(path.clone()), None);
-        symbolizer.named_by(image.mappings[0].object.as_ref().unwrap())
+        symbolizer.name_source(image.mappings[0].object.as_ref().unwrap())
     };
-    assert_eq!(told(), NamedBy::DebugInfo);
+    assert_eq!(source(), NameSource::DebugInfo);
     run("strip", &["--strip-debug", path.to_str().unwrap()]);
-    assert_eq!(told(), NamedBy::Symbols);
+    assert_eq!(source(), NameSource::Symbols);
     run("strip", &["--strip-all", path.to_str().unwrap()]);
-    assert_eq!(told(), NamedBy::Exported);
+    assert_eq!(source(), NameSource::Exported);
     fs::copy(&debug, &place).unwrap();
-    assert_eq!(told(), NamedBy::DebugFile(place));
+    assert_eq!(source(), NameSource::DebugFile(place));
     run("objcopy", &["--remove-section=.note.gnu.build-id", path.to_str().unwrap()]);
     run("objcopy", &[&format!("--add-gnu-debuglink={}", debug.display()), path.to_str().unwrap()]);
-    assert_eq!(told(), NamedBy::DebugLink);
+    assert_eq!(source(), NameSource::DebugLink);
     fs::write(&path, b"not ELF").unwrap();
-    assert_eq!(told(), NamedBy::Nothing);
+    assert_eq!(source(), NameSource::None);
 }

@@ -1,41 +1,41 @@
-//! An object's addresses to functions: the only place that names blazesym.
+//! Functions at the addresses of one object. Only this file uses blazesym.
 
 use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
+use super::catch_panic::catch_panic;
 use super::debug_file;
-use super::guard::guarded;
 use super::headers::{Headers, Sections};
 use crate::model::{FileOffset, Location, Name, Object, Unnamed, VirtOffset};
 
-/// A function whose code is at an address.
+/// A function with code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Function {
-    /// Its name; `None` where there is debug information about it, but no name.
+    /// `None` if the debug information has no name.
     pub(super) name: Option<Name>,
-    /// Where in the source its code for that address is.
+    /// Source line of the address in this function.
     pub(super) location: Option<Location>,
-    /// Whether the compiler put its code into the function before it.
+    /// True if it is inlined in the function before it.
     pub(super) inlined: bool,
 }
 
-/// What is at an address: the function, then what is inlined there, outermost first; or why nothing is known.
+/// Functions at an address: the containing one, then the inlined ones, outermost first; or the reason why there are none.
 pub(super) type Names = Result<Vec<Function>, Unnamed>;
 
-/// The names of one object.
+/// Symbolization of one object.
 #[derive(Debug)]
 pub(super) struct ObjectNames {
     headers: Option<Headers>,
-    /// What to read, the richest first.
+    /// Sources of names, the richest first.
     sources: Vec<Elf>,
     debug_directories: Vec<PathBuf>,
     symbolizer: Symbolizer,
 }
 
 impl ObjectNames {
-    /// Finds what there is to name `object`'s functions by. `directories` are those of debug files below a root.
+    /// Finds the sources of names of `object`. `directories` contain debug files, relative to a root.
     pub(super) fn new(object: &Object, directories: &[PathBuf]) -> Self {
         let debug_directories = debug_file::directories(object.root.as_deref(), directories);
         let mut sources = Vec::new();
@@ -48,14 +48,14 @@ impl ObjectNames {
         Self { headers, sources, debug_directories, symbolizer }
     }
 
-    /// Where the byte at `offset` in the file is, as the object's own symbols count.
+    /// Returns the address of the file's byte at `offset` in terms of the object's symbols.
     pub(super) fn virt_offset(&self, offset: FileOffset) -> Option<VirtOffset> {
         self.headers.as_ref()?.virt_offset(offset)
     }
 
-    /// What is at each of `addresses`, in their order.
+    /// Returns the functions at each of `addresses`, in their order.
     pub(super) fn find(&mut self, addresses: &[VirtOffset]) -> Vec<Names> {
-        let mut found: Vec<Names> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
+        let mut names: Vec<Names> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
         let mut open: Vec<usize> = (0..addresses.len()).collect();
         for source in &self.sources {
             if open.is_empty() {
@@ -63,37 +63,37 @@ impl ObjectNames {
             }
             let input: Vec<u64> = open.iter().map(|&index| addresses[index].0).collect();
             let symbolizer = &self.symbolizer;
-            let answer = guarded(|| {
+            let answer = catch_panic(|| {
                 let symbols = symbolizer.symbolize(&Source::Elf(source.clone()), Input::VirtOffset(&input))?;
-                Ok::<_, blazesym::Error>(symbols.into_iter().map(names).collect::<Vec<_>>())
+                Ok::<_, blazesym::Error>(symbols.into_iter().map(names_of).collect::<Vec<_>>())
             });
             match answer {
                 Some(Ok(answers)) => {
                     for (&index, answer) in open.iter().zip(answers) {
-                        improve(&mut found[index], answer);
+                        improve(&mut names[index], answer);
                     }
-                    open.retain(|&index| !is_named(&found[index]));
+                    open.retain(|&index| !is_named(&names[index]));
                 }
                 Some(Err(error)) => log::debug!("{}: {error:#}", source.path.display()),
                 None => {
-                    log::warn!("{}: its symbols contradict each other; using others", source.path.display());
+                    log::warn!("{}: contradictory debug information; using other sources", source.path.display());
                     self.symbolizer = new_symbolizer(&self.debug_directories);
                 }
             }
         }
-        found
+        names
     }
 }
 
-/// The headers of the file at `handle`, if it is the one that was mapped.
+/// Returns the headers of the file at `handle` if it is the mapped one.
 fn read_headers(object: &Object, handle: &Path) -> Option<Headers> {
     match Headers::read(handle) {
         Ok(headers) => {
-            let read = headers.sections.as_ref().and_then(|sections| sections.build_id.as_ref());
-            if let (Some(read), Some(mapped)) = (read, &object.build_id)
-                && read != mapped
+            let build_id = headers.sections.as_ref().and_then(|sections| sections.build_id.as_ref());
+            if let (Some(build_id), Some(mapped)) = (build_id, &object.build_id)
+                && build_id != mapped
             {
-                log::warn!("{}: the file is not the one that was mapped", object.path.display());
+                log::warn!("{}: the file was replaced since it was mapped", object.path.display());
                 return None;
             }
             Some(headers)
@@ -105,7 +105,7 @@ fn read_headers(object: &Object, handle: &Path) -> Option<Headers> {
     }
 }
 
-/// What names the functions of the file at `handle`, the richest first.
+/// Returns the sources of names of the file at `handle`, the richest first.
 fn sources_of(object: &Object, handle: &Path, sections: Option<&Sections>, directories: &[PathBuf]) -> Vec<Elf> {
     let symbols_of = |path: &Path| {
         let mut elf = Elf::new(path);
@@ -119,7 +119,7 @@ fn sources_of(object: &Object, handle: &Path, sections: Option<&Sections>, direc
     let build_id = sections.and_then(|sections| sections.build_id.as_ref()).or(object.build_id.as_ref());
     if let Some(path) = build_id.and_then(|id| debug_file::by_build_id(directories, id)) {
         sources.push(Elf::new(&path));
-        // Where its debug information can't be read, its symbol table perhaps can.
+        // Its symbol table may be readable if its debug information is not.
         sources.push(symbols_of(&path));
     } else if sections.is_some_and(|sections| sections.has_debug_link) {
         // blazesym follows the link.
@@ -133,7 +133,7 @@ fn sources_of(object: &Object, handle: &Path, sections: Option<&Sections>, direc
 
 fn new_symbolizer(debug_directories: &[PathBuf]) -> Symbolizer {
     Symbolizer::builder()
-        // Handles stay what they are; asking the file system for each batch gains nothing.
+        // Handles don't change; stat(2) for each batch would gain nothing.
         .enable_auto_reload(false)
         .enable_code_info(true)
         .enable_inlined_fns(true)
@@ -142,17 +142,17 @@ fn new_symbolizer(debug_directories: &[PathBuf]) -> Symbolizer {
         .build()
 }
 
-/// Puts what a further source knows with what is known.
-fn improve(known: &mut Names, more: Names) {
-    match (known, more) {
-        // The first source has the better locations, and had only no name.
-        (Ok(known), Ok(more)) => {
-            if let (Some(outer), Some(named)) = (known.first_mut(), more.into_iter().next()) {
+/// Completes the functions of an address with those of a further source.
+fn improve(names: &mut Names, more: Names) {
+    match (names, more) {
+        // The first source lacks only the name, and has the better locations.
+        (Ok(names), Ok(more)) => {
+            if let (Some(outer), Some(named)) = (names.first_mut(), more.into_iter().next()) {
                 outer.name = named.name;
             }
         }
-        (known @ Err(_), Ok(more)) => *known = Ok(more),
-        (known @ Err(_), Err(Unnamed::NoSymbol)) => *known = Err(Unnamed::NoSymbol),
+        (names @ Err(_), Ok(more)) => *names = Ok(more),
+        (names @ Err(_), Err(Unnamed::NoSymbol)) => *names = Err(Unnamed::NoSymbol),
         (_, Err(_)) => {}
     }
 }
@@ -161,10 +161,10 @@ fn is_named(names: &Names) -> bool {
     names.as_ref().is_ok_and(|functions| functions.first().is_some_and(|outer| outer.name.is_some()))
 }
 
-fn names(symbolized: Symbolized<'_>) -> Names {
+fn names_of(symbolized: Symbolized<'_>) -> Names {
     match symbolized {
         Symbolized::Sym(symbol) => Ok(functions(&symbol)),
-        // The source, or what it says of this address, could not be read.
+        // The source, or its data for this address, could not be read.
         Symbolized::Unknown(Reason::IgnoredError) => Err(Unnamed::ObjectUnreadable),
         Symbolized::Unknown(_) => Err(Unnamed::NoSymbol),
     }
@@ -183,6 +183,6 @@ fn functions(symbol: &Sym<'_>) -> Vec<Function> {
 }
 
 fn location(code: &CodeInfo<'_>) -> Location {
-    // Compilers write line 0 for code that has none.
+    // Compilers write line 0 for code without a source line.
     Location { file: code.to_path().into_owned(), line: code.line.filter(|&line| line != 0) }
 }
