@@ -88,7 +88,7 @@ fn jumped_into<S: Source>(elf: &Elf<S>, places: &[Place], found: &[(Vec<u8>, Cho
         return all(Reason::TooMuchCode);
     }
     let mut jumps = Vec::new();
-    let searched = elf.for_each_code(elf.machine().overlap(), |address, bytes| {
+    let searched = elf.for_each_code_chunk(elf.machine().overlap(), |address, bytes| {
         let found = |window: usize, from| jumps.push((window, from));
         elf.machine().far_jump_into(bytes, address, &windows, found);
     });

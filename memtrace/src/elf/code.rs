@@ -1,4 +1,4 @@
-//! An object's code, and where in it symbols begin.
+//! An object's code and the addresses of its dynamic symbols.
 
 use object::LittleEndian;
 use object::elf::{DT_GNU_HASH, DT_HASH, DT_SYMTAB, GnuHashHeader, HashHeader, SHN_UNDEF, Sym64};
@@ -9,13 +9,13 @@ use super::file::Elf;
 use super::source::{LE, Source};
 use crate::model::{FileOffset, VirtOffset};
 
-/// The most symbols that an object defines for others; the largest libraries have some 100,000.
+/// Bound on dynamic symbols; the largest libraries have about 100,000.
 const MAX_SYMBOLS: u64 = 1 << 20;
-/// How much code is read at once.
-const PIECE: u64 = 1 << 20;
+/// Bytes of code read at once.
+const CHUNK: u64 = 1 << 20;
 
 impl<S: Source> Elf<S> {
-    /// Where in the file the `size` bytes of code at `virt` lie; `None` where they are not all code of this file.
+    /// Returns the file offset of the `size` bytes at `virt`; `None` unless all of them are code in the file.
     pub(crate) fn code_offset(&self, virt: VirtOffset, size: u64) -> Option<FileOffset> {
         self.loaded().filter(|segment| segment.executable).find_map(|segment| {
             let (offset, left) = segment.locate(virt.0)?;
@@ -23,8 +23,8 @@ impl<S: Source> Elf<S> {
         })
     }
 
-    /// The code from `first` to before `end`, as far as it is code of this file, and where it begins; the caller has
-    /// bounded its length.
+    /// Returns the part of the range from `first` to before `end` that is code in the file, with its address. The caller
+    /// bounds the length.
     pub(crate) fn code(&self, first: u64, end: u64) -> Result<(u64, Vec<u8>), ElfError> {
         for segment in self.loaded().filter(|segment| segment.executable) {
             let segment_end = segment.virt.saturating_add(segment.file_size);
@@ -37,29 +37,32 @@ impl<S: Source> Elf<S> {
         Ok((first, Vec::new()))
     }
 
-    /// How many bytes of code there are.
+    /// Returns the number of bytes of code.
     pub(crate) fn code_size(&self) -> u64 {
         let sizes = self.loaded().filter(|segment| segment.executable).map(|segment| segment.file_size);
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Shows `look` all of the code, piece by piece, each with its address; a piece begins `overlap` bytes before the one
-    /// before it ends.
-    pub(crate) fn for_each_code(&self, overlap: usize, mut look: impl FnMut(u64, &[u8])) -> Result<(), ElfError> {
+    /// Calls `visit` with each chunk of the code and its address. Consecutive chunks overlap by `overlap` bytes.
+    pub(crate) fn for_each_code_chunk(
+        &self,
+        overlap: usize,
+        mut visit: impl FnMut(u64, &[u8]),
+    ) -> Result<(), ElfError> {
         for segment in self.loaded().filter(|segment| segment.executable) {
             let mut done = 0;
             while done < segment.file_size {
                 let from = u64::saturating_sub(done, overlap as u64);
-                let to = segment.file_size.min(done + PIECE);
+                let to = segment.file_size.min(done + CHUNK);
                 let offset = segment.offset.checked_add(from).ok_or(BEYOND)?;
-                look(segment.virt.wrapping_add(from), &self.bytes(offset, to - from)?);
+                visit(segment.virt.wrapping_add(from), &self.bytes(offset, to - from)?);
                 done = to;
             }
         }
         Ok(())
     }
 
-    /// The addresses at which the symbols begin that the object defines for others, in no order.
+    /// Returns the addresses of all defined dynamic symbols, unordered.
     pub(crate) fn symbol_addresses(&self) -> Result<Vec<u64>, ElfError> {
         type Symbol = Sym64<LittleEndian>;
         let Some(table) = self.dynamic_value(DT_SYMTAB) else { return Ok(Vec::new()) };
@@ -78,7 +81,7 @@ impl<S: Source> Elf<S> {
         Ok(defined.map(|symbol| symbol.st_value.get(LE)).collect())
     }
 
-    /// How many dynamic symbols there are, which only the hash tables tell.
+    /// Returns the number of dynamic symbols, which only the hash tables contain.
     fn symbol_count(&self) -> Result<u64, ElfError> {
         if let Some(table) = self.dynamic_value(DT_HASH) {
             let header: HashHeader<LittleEndian> = self.entry(table, 0)?;
@@ -101,7 +104,7 @@ impl<S: Source> Elf<S> {
         if last < base {
             return Ok(base);
         }
-        // The last chain ends with the last symbol.
+        // The last symbol ends the last chain.
         for symbol in last..last.saturating_add(MAX_SYMBOLS) {
             if self.word(hashes, symbol - base)? & 1 == 1 {
                 return Ok(symbol + 1);

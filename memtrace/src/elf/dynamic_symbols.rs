@@ -1,4 +1,4 @@
-//! What an object defines for others, looked up by its hash tables as the dynamic linker does.
+//! Dynamic symbols of an object, looked up in its hash tables as the dynamic linker does.
 
 use object::elf::{
     DT_GNU_HASH, DT_HASH, DT_SYMTAB, DT_VERDEF, DT_VERSYM, GnuHashHeader, HashHeader, SHN_UNDEF, STB_GLOBAL,
@@ -11,45 +11,42 @@ use super::file::Elf;
 use super::source::{LE, Source};
 use crate::model::VirtOffset;
 
-/// The most entries of a hash chain; real ones have under 20.
+/// Bound on the entries of a hash chain; real chains have less than 20.
 const MAX_CHAIN: u64 = 4096;
-/// The most versions of one name; real ones have up to 5.
+/// Bound on the versions of one name; real names have up to 5.
 const MAX_DEFINITIONS: usize = 32;
-/// The most versions that an object defines; glibc has about 40.
+/// Bound on the versions that an object defines; glibc has about 40.
 const MAX_VERSIONS: usize = 1024;
 
-/// What a symbol stands for.
+/// Type of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SymbolKind {
-    /// A function's first instruction.
+    /// Function (`STT_FUNC`).
     Function,
-    /// A function that the dynamic linker calls to learn which function is meant.
+    /// Resolver that the dynamic linker calls to choose the function (`STT_GNU_IFUNC`).
     Indirect,
-    /// Something that is not called.
+    /// Data and others.
     Other,
 }
 
-/// A symbol that an object defines for others.
+/// A symbol that the object defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Symbol {
-    /// The name and, where there is one, the version, as linkers write it: `malloc@@GLIBC_2.2.5`; two signs mark the
-    /// version that new programs are linked to.
+    /// Name with the version, if any, as linkers write it: `malloc@@GLIBC_2.2.5`. `@@` marks the default version.
     pub(crate) full_name: String,
-    /// What it stands for.
     pub(crate) kind: SymbolKind,
-    /// Where it lies.
     pub(crate) virt: VirtOffset,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(crate) size: u64,
 }
 
 impl<S: Source> Elf<S> {
-    /// Whether the object has a table of symbols for others at all; a statically linked program has none.
+    /// Returns true if the object has dynamic symbols; statically linked executables have none.
     pub(crate) fn has_dynamic_symbols(&self) -> bool {
         self.dynamic_value(DT_SYMTAB).is_some()
     }
 
-    /// Every version of `name` that the object defines for others.
+    /// Returns every version of the dynamic symbol `name` that the object defines.
     pub(crate) fn definitions(&self, name: &str) -> Result<Vec<Symbol>, ElfError> {
         let mut found = Vec::new();
         for index in self.hash_chain(name)? {
@@ -63,7 +60,7 @@ impl<S: Source> Elf<S> {
         Ok(found)
     }
 
-    /// Whether the object defines `name` for others.
+    /// Returns true if the object defines the dynamic symbol `name`.
     pub(crate) fn defines(&self, name: &str) -> Result<bool, ElfError> {
         Ok(!self.definitions(name)?.is_empty())
     }
@@ -91,7 +88,7 @@ impl<S: Source> Elf<S> {
         }))
     }
 
-    /// The indices of the symbols that `name` may be.
+    /// Returns the indices of the symbols that have the hash of `name`.
     fn hash_chain(&self, name: &str) -> Result<Vec<u64>, ElfError> {
         if let Some(table) = self.dynamic_value(DT_GNU_HASH) {
             self.gnu_hash_chain(table, object::elf::gnu_hash(name.as_bytes()))
@@ -102,7 +99,7 @@ impl<S: Source> Elf<S> {
         }
     }
 
-    /// Header, bloom filter, buckets, then for each symbol from the base on its hash, whose lowest bit ends a chain
+    /// Layout: header, bloom filter, buckets, then the hash of each symbol from the base on. Its lowest bit ends a chain
     /// (glibc, elf/dl-lookup.c, `do_lookup_x`).
     fn gnu_hash_chain(&self, table: u64, hash: u32) -> Result<Vec<u64>, ElfError> {
         let header: GnuHashHeader<LittleEndian> = self.entry(table, 0)?;
@@ -116,10 +113,10 @@ impl<S: Source> Elf<S> {
         }
         let hashes = buckets.checked_add(count * size_of::<u32>() as u64).ok_or(BEYOND)?;
         let base = u64::from(header.symbol_base.get(LE));
-        let place = first.checked_sub(base).ok_or(ElfError::Malformed("a hash chain begins before its table"))?;
+        let start = first.checked_sub(base).ok_or(ElfError::Malformed("a hash chain begins before its table"))?;
         let mut found = Vec::new();
         for step in 0..MAX_CHAIN {
-            let value = self.word(hashes, place + step)?;
+            let value = self.word(hashes, start + step)?;
             if value | 1 == hash | 1 {
                 found.push(first + step);
             }
@@ -130,7 +127,7 @@ impl<S: Source> Elf<S> {
         Err(ENDLESS)
     }
 
-    /// Header, buckets, then for each symbol the next one of its chain; 0 ends it.
+    /// Layout: header, buckets, then the next symbol in the chain of each symbol; 0 ends the chain.
     fn sysv_hash_chain(&self, table: u64, hash: u32) -> Result<Vec<u64>, ElfError> {
         let header: HashHeader<LittleEndian> = self.entry(table, 0)?;
         let count = u64::from(header.bucket_count.get(LE));
@@ -153,7 +150,7 @@ impl<S: Source> Elf<S> {
         Ok(self.entry::<U32<LittleEndian>>(base, index)?.get(LE))
     }
 
-    /// `@@VERSION`, `@VERSION` or nothing.
+    /// Returns `@@VERSION`, `@VERSION` or an empty string.
     fn version_suffix(&self, symbol: u64) -> Result<String, ElfError> {
         let Some(table) = self.dynamic_value(DT_VERSYM) else { return Ok(String::new()) };
         let version = self.entry::<Versym<LittleEndian>>(table, symbol)?.0.get(LE);

@@ -14,9 +14,9 @@ use super::machine::Machine;
 use super::segment::{Segment, read_segments};
 use super::source::{LE, Source, fill, read};
 
-/// The most bytes of a dynamic section; real ones have about 40 entries of 16 bytes.
+/// Bound on the bytes of a dynamic section; real ones have about 40 entries of 16 bytes.
 const MAX_DYNAMIC: u64 = 65536;
-/// The longest string: a path (`PATH_MAX`, include/uapi/linux/limits.h).
+/// Bound on the length of strings: that of a path (`PATH_MAX`, include/uapi/linux/limits.h).
 const MAX_STRING: u64 = 4096;
 
 /// An open ELF file: its segments and its dynamic section.
@@ -39,8 +39,7 @@ impl<S: Source> Elf<S> {
         Ok(elf)
     }
 
-    /// Reads the headers of an object for any supported architecture. The dynamic section is left out, so that a damaged
-    /// one does no harm.
+    /// Reads the headers of an object for any supported architecture, without the dynamic section, which may be damaged.
     pub(crate) fn parse_headers(source: S) -> Result<Self, ElfError> {
         let mut magic = [0; 4];
         match source.read_at(0, &mut magic) {
@@ -71,7 +70,7 @@ impl<S: Source> Elf<S> {
         &self.header
     }
 
-    /// The architecture that the code is for.
+    /// Architecture of the code.
     pub(crate) fn machine(&self) -> Machine {
         self.machine
     }
@@ -105,8 +104,8 @@ impl<S: Source> Elf<S> {
         }
         let entry = size_of::<Dyn64<LittleEndian>>() as u64;
         let mut entries = Vec::new();
-        for place in 0..segment.file_size / entry {
-            let offset = segment.offset.checked_add(place * entry).ok_or(BEYOND)?;
+        for index in 0..segment.file_size / entry {
+            let offset = segment.offset.checked_add(index * entry).ok_or(BEYOND)?;
             let entry: Dyn64<LittleEndian> = read(&self.source, offset)?;
             match entry.d_tag.get(LE) {
                 DT_NULL => break,
@@ -116,35 +115,34 @@ impl<S: Source> Elf<S> {
         Ok(entries)
     }
 
-    /// The value of the first dynamic entry with this tag.
+    /// Returns the value of the first dynamic entry with this tag.
     pub(crate) fn dynamic_value(&self, tag: DynamicTag) -> Option<u64> {
         self.dynamic.iter().find(|entry| entry.0 == tag).map(|entry| entry.1)
     }
 
-    /// The strings that the dynamic entries with this tag name.
     pub(super) fn dynamic_strings(&self, tag: DynamicTag) -> Result<Vec<Vec<u8>>, ElfError> {
         self.dynamic.iter().filter(|entry| entry.0 == tag).map(|entry| self.string(entry.1)).collect()
     }
 
-    /// The name by which other objects ask for this one.
+    /// Returns the name by which other objects need this one.
     pub(crate) fn soname(&self) -> Result<Option<String>, ElfError> {
         let names = self.dynamic_strings(DT_SONAME)?;
         Ok(names.first().map(|name| String::from_utf8_lossy(name).into_owned()))
     }
 
-    /// The names of the libraries that the object asks for.
+    /// Returns the names of the needed libraries.
     pub(crate) fn needed(&self) -> Result<Vec<Vec<u8>>, ElfError> {
         self.dynamic_strings(DT_NEEDED)
     }
 
-    /// The lists of directories in which the object wants its libraries looked for, separated by colons.
+    /// Returns `DT_RPATH` and `DT_RUNPATH`: lists of library directories, separated by colons.
     pub(crate) fn search_paths(&self) -> Result<Vec<Vec<u8>>, ElfError> {
         let mut paths = self.dynamic_strings(DT_RPATH)?;
         paths.extend(self.dynamic_strings(DT_RUNPATH)?);
         Ok(paths)
     }
 
-    /// The program that the kernel starts in order to load this one.
+    /// Returns the path of the dynamic linker that the kernel starts for this program.
     pub(crate) fn interpreter(&self) -> Result<Option<Vec<u8>>, ElfError> {
         let Some(segment) = self.segments.iter().find(|segment| segment.kind == PT_INTERP) else {
             return Ok(None);
@@ -157,48 +155,48 @@ impl<S: Source> Elf<S> {
         self.segments.iter().filter(|segment| segment.kind == PT_LOAD)
     }
 
-    /// Where in the file the byte at `virt` lies, and how many bytes of its segment follow from there on.
+    /// Returns the file offset of the byte at `virt` and the number of bytes from there to the segment's end.
     pub(crate) fn locate(&self, virt: u64) -> Result<(u64, u64), ElfError> {
         self.loaded().find_map(|segment| segment.locate(virt)).ok_or(BEYOND)
     }
 
-    /// The `T` at `base + index * size_of::<T>()`, as addresses count.
+    /// Reads the `T` at the address `base + index * size_of::<T>()`.
     pub(super) fn entry<T: Pod>(&self, base: u64, index: u64) -> Result<T, ElfError> {
         let virt = index.checked_mul(size_of::<T>() as u64).and_then(|at| base.checked_add(at)).ok_or(BEYOND)?;
         let (offset, left) = self.locate(virt)?;
         if left < size_of::<T>() as u64 { Err(BEYOND) } else { read(&self.source, offset) }
     }
 
-    /// The string at `offset` in the dynamic string table.
+    /// Reads the string at `offset` in the dynamic string table.
     pub(super) fn string(&self, offset: u64) -> Result<Vec<u8>, ElfError> {
         let (offset, left) = self.locate_string(offset)?;
         until_nul(&self.bytes(offset, left.min(MAX_STRING))?)
     }
 
-    /// Whether the string at `offset` in the dynamic string table is `expected`; reads no more than it needs to.
+    /// Returns true if the string at `offset` in the dynamic string table is `expected`. Reads no more than its length.
     pub(super) fn is_string(&self, offset: u64, expected: &str) -> Result<bool, ElfError> {
         let (offset, left) = self.locate_string(offset)?;
         let bytes = self.bytes(offset, left.min(expected.len() as u64 + 1))?;
         Ok(bytes.strip_suffix(&[0]).is_some_and(|bytes| bytes == expected.as_bytes()))
     }
 
-    /// Where in the file the string at `offset` in the dynamic string table lies, and what it can be long at most.
+    /// Returns the file offset of the string at `offset` in the dynamic string table, and a bound on its length.
     fn locate_string(&self, offset: u64) -> Result<(u64, u64), ElfError> {
-        let table = self.dynamic_value(DT_STRTAB).ok_or(ElfError::Malformed("names without a table of strings"))?;
-        let size = self.dynamic_value(DT_STRSZ).ok_or(ElfError::Malformed("a table of strings without a size"))?;
+        let table = self.dynamic_value(DT_STRTAB).ok_or(ElfError::Malformed("names without a string table"))?;
+        let size = self.dynamic_value(DT_STRSZ).ok_or(ElfError::Malformed("a string table without a size"))?;
         let rest = size.checked_sub(offset).ok_or(BEYOND)?;
         let (offset, left) = self.locate(table.checked_add(offset).ok_or(BEYOND)?)?;
         Ok((offset, rest.min(left)))
     }
 
-    /// Reads `length` bytes at `offset`; the caller has bounded the length.
+    /// Reads `length` bytes at `offset`. The caller bounds the length.
     pub(super) fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, ElfError> {
         let mut bytes = vec![0; usize::try_from(length).map_err(|_| BEYOND)?];
         fill(&self.source, offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads `length` bytes at `offset`, after a check that the file is as long.
+    /// Reads `length` bytes at `offset` after a check against the file's length.
     pub(crate) fn bytes_in_file(&self, offset: u64, length: u64) -> Result<Vec<u8>, ElfError> {
         if offset.checked_add(length).is_none_or(|end| end > self.source.len().unwrap_or(0)) {
             return Err(BEYOND);
@@ -208,7 +206,7 @@ impl<S: Source> Elf<S> {
 }
 
 fn until_nul(bytes: &[u8]) -> Result<Vec<u8>, ElfError> {
-    let end = bytes.iter().position(|&byte| byte == 0).ok_or(ElfError::Malformed("a string without an end"))?;
+    let end = bytes.iter().position(|&byte| byte == 0).ok_or(ElfError::Malformed("a string does not end"))?;
     Ok(bytes[..end].to_vec())
 }
 

@@ -1,29 +1,29 @@
-//! Where functions begin: by the table through which exceptions find their frames' descriptions, which statically linked
-//! programs may do without, or by the table of all symbols.
+//! Addresses of an object's functions, from the search table of `.eh_frame_hdr` or, if an object has none, from its symbol
+//! table; and the size of its variables.
 
 use object::elf::PT_GNU_EH_FRAME;
 
 use super::file::Elf;
 use super::source::Source;
 
-/// The most functions that are looked at; the largest libraries have some 200,000.
+/// Bound on functions; the largest libraries have about 200,000.
 const MAX_FUNCTIONS: u64 = 1 << 22;
 
-/// Segments are mapped from a multiple of this on.
+/// Alignment of mapped segments.
 const PAGE: u64 = 4096;
 
-// Linux Standard Base, Core specification, 10.6: pointers of 4 bytes, unsigned, and signed from the table's own beginning.
+// Linux Standard Base, Core specification, 10.6: DW_EH_PE_udata4, and DW_EH_PE_sdata4 relative to the table.
 const UNSIGNED_4: u8 = 0x03;
 const SIGNED_4_FROM_TABLE: u8 = 0x3b;
 
 impl<S: Source> Elf<S> {
-    /// The addresses at which functions begin, in their order; none where the object does not tell.
+    /// Returns the addresses of all functions, sorted; none if the object has neither table.
     pub(crate) fn function_starts(&self) -> Vec<u64> {
-        self.read_starts().or_else(|| self.listed_starts().ok().flatten()).unwrap_or_default()
+        self.eh_frame_starts().or_else(|| self.symbol_table_starts().ok().flatten()).unwrap_or_default()
     }
 
-    /// How many bytes of variables follow from the file's byte at `offset` on, those included that the file has no bytes for
-    /// (`.bss`). The kernel maps whole pages, so that a mapping may begin before its segment does.
+    /// Returns the number of bytes of variables from the file's byte at `offset` on, including `.bss`, which is not in the
+    /// file. The kernel maps whole pages, so that a mapping may begin before its segment.
     pub(crate) fn variables_from(&self, offset: u64) -> Option<u64> {
         self.loaded().filter(|segment| segment.writable).find_map(|segment| {
             let end = segment.offset.checked_add(segment.memory_size)?;
@@ -33,10 +33,10 @@ impl<S: Source> Elf<S> {
         })
     }
 
-    fn read_starts(&self) -> Option<Vec<u64>> {
+    fn eh_frame_starts(&self) -> Option<Vec<u64>> {
         let segment = self.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
         let head = self.bytes(segment.offset, 12).ok()?;
-        // Version, then how the pointer to the descriptions, the number of entries and the entries are written.
+        // Version, then the encodings of the pointer to .eh_frame, of the number of entries and of the entries.
         let [1, _, UNSIGNED_4, SIGNED_4_FROM_TABLE] = head[..4] else { return None };
         let count = u64::from(u32::from_le_bytes(head[8..12].try_into().ok()?));
         if count > MAX_FUNCTIONS || 12 + count * 8 > segment.file_size {
@@ -60,7 +60,7 @@ mod tests {
     use crate::scratch::{Scratch, output};
 
     #[test]
-    fn variables_end_where_readelf_says() {
+    fn variables_end_as_printed_by_readelf() {
         let scratch = Scratch::new();
         let path =
             scratch.compile("gcc", "big", "char big[300000]; int one = 1; int main(void) { return big[one]; }", &[]);
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(elf.variables_from(page), Some(memory + offset - page));
         assert_eq!(elf.variables_from(page + 4096), Some(memory + offset - page - 4096));
         assert!(memory > 300_000);
-        assert_eq!(elf.variables_from(0), None, "there is code");
+        assert_eq!(elf.variables_from(0), None, "code");
         assert_eq!(elf.variables_from(u64::MAX), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Which symbols the dynamic linker puts into an object's slots.
+//! Imported symbols: relocations by which the dynamic linker fills GOT slots.
 
 use object::LittleEndian;
 use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, DynamicTag, Rela64, SHN_UNDEF, Sym64};
@@ -9,20 +9,19 @@ use super::file::Elf;
 use super::machine::Machine;
 use super::source::{LE, Source};
 
-/// The most bytes of relocations; glibc's have under 50,000.
+/// Bound on the bytes of relocations; glibc has less than 50,000.
 const MAX_RELOCATIONS: u64 = 1 << 24;
 
-/// What the dynamic linker puts into a slot: a symbol's address.
+/// Symbol of which the dynamic linker stores the address in a GOT slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Import {
-    /// The symbol's name.
     pub(crate) name: String,
-    /// Where the object itself defines it, which is what is meant unless another object defines it before.
+    /// Address of the object's own definition, which applies unless an object earlier in the lookup order has another.
     pub(crate) own: Option<u64>,
 }
 
 impl<S: Source> Elf<S> {
-    /// The symbol whose address the dynamic linker puts into the slot at `slot`.
+    /// Returns the symbol for the GOT slot at the address `slot`.
     pub(crate) fn import_at(&self, slot: u64) -> Result<Option<Import>, ElfError> {
         for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
             let Some(symbol) = self.symbol_for(slot, table, size)? else { continue };
@@ -35,7 +34,7 @@ impl<S: Source> Elf<S> {
         Ok(None)
     }
 
-    /// The symbol by which the slot is filled, by one table of relocations.
+    /// Returns the index of the slot's symbol in one table of relocations.
     fn symbol_for(&self, slot: u64, table: DynamicTag, size: DynamicTag) -> Result<Option<u32>, ElfError> {
         let (Some(table), Some(size)) = (self.dynamic_value(table), self.dynamic_value(size)) else { return Ok(None) };
         let (offset, left) = self.locate(table)?;
@@ -51,7 +50,7 @@ impl<S: Source> Elf<S> {
             .map(|info| (info >> 32) as u32))
     }
 
-    /// Whether a relocation stores a symbol's address, as it is: `R_*_GLOB_DAT` or `R_*_JUMP_SLOT`.
+    /// Returns true for relocations that store a symbol's address: `R_*_GLOB_DAT` and `R_*_JUMP_SLOT`.
     fn fills_slots(&self, info: u64) -> bool {
         let kinds = match self.machine() {
             Machine::X86_64 => 6..=7,

@@ -1,4 +1,4 @@
-//! Notes: build ID, Go's mark, ABI tags.
+//! Notes: build ID, and the note of Go's linker.
 
 use object::LittleEndian;
 use object::elf::{FileHeader64, NT_GNU_BUILD_ID, NoteType, PT_NOTE, SHT_NOTE};
@@ -10,9 +10,9 @@ use super::sections::Sections;
 use super::source::{LE, Source};
 use crate::model::BuildId;
 
-/// The most bytes of one note segment; real ones have under 200.
+/// Bound on the bytes of a note segment; real ones have less than 200.
 const MAX_NOTES: u64 = 65536;
-/// The longest accepted build ID; linkers write 8 to 32 bytes.
+/// Bound on the length of a build ID; linkers write 8 to 32 bytes.
 const MAX_BUILD_ID: usize = 64;
 
 impl<S: Source> Elf<S> {

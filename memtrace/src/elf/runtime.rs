@@ -1,20 +1,19 @@
-//! Programs that bring a heap of their own beside, or instead of, an allocator's.
+//! Properties of executables that limit tracing: made by Go, or stripped.
 
 use std::fs::File;
 
 use super::file::Elf;
 use crate::model::Object;
 
-/// Whether the object is Go's, whose heap is made of memory mapped by the program itself. False where the file cannot be
-/// read.
+/// Returns true if Go's linker made the object: the Go runtime maps its heap itself. False if the file cannot be read.
 #[must_use]
 pub(crate) fn is_go(object: &Object) -> bool {
     let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
     file.is_some_and(|file| Elf::parse(&file).and_then(|elf| elf.is_go()).unwrap_or(false))
 }
 
-/// Whether the object's table of all symbols is missing, by which what is linked into it would be found. False where the
-/// file cannot be read.
+/// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. False if the file
+/// cannot be read.
 #[must_use]
 pub(crate) fn is_stripped(object: &Object) -> bool {
     let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
@@ -33,8 +32,8 @@ mod tests {
     }
 
     #[test]
-    fn go_is_told_by_the_note_that_its_linker_leaves() {
-        // As `readelf -n` shows it of a Go program: owner "Go", type 4, the toolchain's own id.
+    fn go_is_recognized_by_the_note_of_its_linker() {
+        // As printed by `readelf -n` for a Go program: owner "Go", type 4, the toolchain's own id.
         let source = r#"
             __asm__(".section .note.go.buildid, \"a\", @note\n"
                     ".long 3, 8, 4\n.asciz \"Go\"\n.byte 0\n.ascii \"abcd/efg\"\n.text");

@@ -1,4 +1,4 @@
-//! Section headers. They may be stripped, and no program runs by them.
+//! Section headers, which may be stripped: no program needs them to run.
 
 use object::elf::{CompressionHeader64, SHF_COMPRESSED, SHN_XINDEX, SectionHeader64};
 use object::{LittleEndian, pod};
@@ -7,7 +7,7 @@ use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::source::{LE, Source, read};
 
-/// The most section headers that are read. Programs and libraries have about 30; an object with a section for each
+/// Bound on section headers. Programs and libraries have about 30; an object with a section for each
 /// function is not linked.
 const MAX_SECTIONS: u64 = 65536;
 

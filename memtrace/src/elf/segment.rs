@@ -8,7 +8,7 @@ use super::error::{BEYOND, ElfError};
 use super::source::{LE, Source, fill};
 use crate::model::{FileOffset, VirtOffset};
 
-/// The most bytes of program headers: the kernel's limit (`load_elf_phdrs`, fs/binfmt_elf.c).
+/// Bound on the bytes of program headers: the kernel's limit (`load_elf_phdrs`, fs/binfmt_elf.c).
 const MAX_PROGRAM_HEADERS: usize = 65536;
 
 /// One program header.

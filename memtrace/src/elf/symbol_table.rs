@@ -1,5 +1,5 @@
-//! The table of all symbols, by which debuggers name functions. Unlike the one for the dynamic linker it also lists what is
-//! linked in for the object's own use, and it may be stripped.
+//! Symbol table (`.symtab`). Unlike the dynamic symbols, it includes local and statically linked functions. It may be
+//! stripped.
 
 use object::elf::{SHN_UNDEF, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64, Sym64};
 use object::{LittleEndian, pod};
@@ -10,10 +10,10 @@ use super::file::Elf;
 use super::source::{LE, Source};
 use crate::model::VirtOffset;
 
-/// The most bytes of symbols and of their names; the largest browsers have some 100 MB.
+/// Bound on the bytes of symbols, and of their names; the largest browsers have about 100 MB.
 const MAX_TABLE: u64 = 1 << 28;
 
-/// Where in the file a table lies.
+/// Location of a table in the file.
 #[derive(Clone, Copy, Debug)]
 struct Table {
     offset: u64,
@@ -21,11 +21,10 @@ struct Table {
 }
 
 impl<S: Source> Elf<S> {
-    /// Every function in the table of all symbols whose name, without its version, is `wanted`; `None` where there is no
-    /// such table.
+    /// Returns the functions for which `has_name` accepts the name without version; `None` if the symbol table is stripped.
     pub(crate) fn find_functions(
         &self,
-        is_wanted: impl Fn(&[u8]) -> bool,
+        has_name: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
         let Some((symbols, names)) = self.symbol_tables()? else { return Ok(None) };
         let names = self.bytes(names.offset, names.size)?;
@@ -41,7 +40,7 @@ impl<S: Source> Elf<S> {
             let Some(rest) = names.get(symbol.st_name.get(LE) as usize..) else { continue };
             let full = rest.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = full.split(|&byte| byte == b'@').next().unwrap_or_default();
-            if kind != SymbolKind::Other && is_wanted(name) {
+            if kind != SymbolKind::Other && has_name(name) {
                 found.push((
                     String::from_utf8_lossy(name).into_owned(),
                     Symbol {
@@ -56,8 +55,8 @@ impl<S: Source> Elf<S> {
         Ok(Some(found))
     }
 
-    /// The addresses of all functions that are listed, in their order; `None` where there is no table of all symbols.
-    pub(super) fn listed_starts(&self) -> Result<Option<Vec<u64>>, ElfError> {
+    /// Returns the addresses of all functions, sorted; `None` if the symbol table is stripped.
+    pub(super) fn symbol_table_starts(&self) -> Result<Option<Vec<u64>>, ElfError> {
         let Some((symbols, _)) = self.symbol_tables()? else { return Ok(None) };
         let symbols = self.read_symbols(&symbols)?;
         let function = |symbol: &&Sym64<LittleEndian>| {
@@ -74,7 +73,7 @@ impl<S: Source> Elf<S> {
         Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
     }
 
-    /// The table of all symbols and that of their names.
+    /// Returns the symbol table and its string table.
     fn symbol_tables(&self) -> Result<Option<(Table, Table)>, ElfError> {
         type Section = SectionHeader64<LittleEndian>;
         let Some(sections) = self.sections() else { return Ok(None) };
@@ -88,7 +87,7 @@ impl<S: Source> Elf<S> {
             if table.size > MAX_TABLE {
                 return Err(ElfError::Malformed("too many symbols"));
             }
-            // No memory is taken for what is not there.
+            // Don't allocate memory for a table beyond the end of the file.
             if let Some(last) = table.size.checked_sub(1) {
                 self.bytes(table.offset.checked_add(last).ok_or(BEYOND)?, 1)?;
             }

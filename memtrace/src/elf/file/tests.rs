@@ -5,7 +5,7 @@ use super::*;
 use crate::scratch::{ASAN, GLIBC, MUSL, output, readelf_build_id};
 
 #[test]
-fn build_ids_are_those_that_readelf_prints() {
+fn build_ids_match_readelf() {
     let own = std::env::current_exe().unwrap();
     let files = [Path::new(GLIBC), Path::new(MUSL), Path::new("/bin/cat"), &own];
     for path in files {
@@ -17,7 +17,7 @@ fn build_ids_are_those_that_readelf_prints() {
 }
 
 #[test]
-fn interpreter_needed_and_soname_are_those_that_readelf_prints() {
+fn interpreter_needed_and_soname_match_readelf() {
     for path in [GLIBC, MUSL, "/bin/bash", ASAN] {
         let printed = output("readelf", &["-dlW".as_ref(), path.as_ref()]);
         let bracketed = |mark: &str| -> Vec<Vec<u8>> {
