@@ -7,8 +7,8 @@ mod error;
 mod functions;
 mod kind;
 mod names;
+mod object_code;
 mod sites;
-mod surroundings;
 mod user_hooks;
 mod verdict;
 mod wrappers;
@@ -21,8 +21,8 @@ use crate::elf::{Elf, ElfError, Source};
 use crate::model::{Object, ProcessImage, Signature};
 
 pub use error::AllocatorError;
-use functions::Place;
-pub use functions::{FoundFunction, SkipReason, Skipped};
+use functions::Candidate;
+pub use functions::{HookedFunction, SkipReason, Skipped};
 pub use kind::{Kind, Kinds};
 use names::ObjectSymbols;
 pub use user_hooks::{Hooks, NamedAllocator, UserHooks};
@@ -36,7 +36,7 @@ pub struct Allocator {
     /// Kinds of its allocators: more than one if several are linked together.
     pub kinds: Kinds,
     /// Its functions in the order of the table, one per address.
-    pub functions: Vec<FoundFunction>,
+    pub functions: Vec<HookedFunction>,
     /// Its symbols that are not probed.
     pub skipped: Vec<Skipped>,
 }
@@ -127,7 +127,7 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
 #[derive(Debug)]
 pub(crate) struct AllocatorCandidates {
     kinds: Kinds,
-    functions: Vec<Place>,
+    functions: Vec<Candidate>,
     skipped: Vec<Skipped>,
 }
 
@@ -135,16 +135,16 @@ pub(crate) struct AllocatorCandidates {
 #[derive(Debug)]
 pub(crate) struct AllocatorProbes {
     kinds: Kinds,
-    functions: Vec<FoundFunction>,
+    functions: Vec<HookedFunction>,
     skipped: Vec<Skipped>,
 }
 
 impl AllocatorCandidates {
     /// Chooses the probe sites; `source` is the examined file.
     pub(crate) fn choose_sites<S: Source>(self, source: S) -> AllocatorProbes {
-        let Self { kinds, functions: places, skipped } = self;
-        let sites = sites::choose(source, &places);
-        let functions = places.into_iter().zip(sites).map(|(place, site)| place.probed_at(site)).collect();
+        let Self { kinds, functions, skipped } = self;
+        let sites = sites::choose(source, &functions);
+        let functions = functions.into_iter().zip(sites).map(|(candidate, site)| candidate.with_site(site)).collect();
         AllocatorProbes { kinds, functions, skipped }
     }
 }
@@ -158,7 +158,7 @@ pub(crate) fn examine<S: Source>(
     match find_candidates(source, path, user_hooks) {
         Ok(Ok(candidates)) => {
             let kinds = candidates.kinds.clone();
-            let signatures = candidates.functions.iter().map(|place| place.signature);
+            let signatures = candidates.functions.iter().map(|candidate| candidate.signature);
             let verdict = match missing(&kinds, signatures) {
                 Some(function) => Verdict::Unprobeable(kinds, function),
                 None => Verdict::Traced(kinds),
@@ -199,15 +199,15 @@ fn find_candidates<S: Source>(
     }
     let kinds = kind::identify(&elf, &symbols, soname.as_deref(), path)?;
     let hooked = symbols.hooked.into_iter().map(|hooked| (hooked.function, hooked.symbol)).collect();
-    let (mut places, mut skipped) = functions::group_by_address(hooked, |virt, size| elf.code_offset(virt, size));
+    let (mut functions, mut skipped) = functions::group_by_address(hooked, |virt, size| elf.code_offset(virt, size));
     if kinds.has_unknown() {
-        functions::follow_returns_of_frees(&mut places);
+        functions::follow_returns_of_frees(&mut functions);
     }
-    skipped.extend(wrappers::take(&elf, &mut places));
-    if active.is_empty() && places.is_empty() {
+    skipped.extend(wrappers::remove(&elf, &mut functions));
+    if active.is_empty() && functions.is_empty() {
         return Ok(Err(Verdict::Lacks("malloc")));
     }
-    Ok(Ok(AllocatorCandidates { kinds, functions: places, skipped }))
+    Ok(Ok(AllocatorCandidates { kinds, functions, skipped }))
 }
 
 /// Returns the prefixes with which the object has an allocator. Without a prefix it must have malloc and free; with one, any

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use memtrace::allocators::{Allocator, FoundFunction, UserHooks, survey};
+use memtrace::allocators::{Allocator, HookedFunction, UserHooks, survey};
 use memtrace::model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 use memtrace::probe_site::Cost;
 
@@ -53,7 +53,7 @@ fn allocator(path: &Path) -> Allocator {
 }
 
 /// Describes a probe site by its properties that are the same for two builds of the same source, without addresses.
-fn line(found: &FoundFunction) -> String {
+fn line(found: &HookedFunction) -> String {
     let names: Vec<_> = found.functions.iter().map(|function| function.name).collect();
     let site = &found.site;
     let words: Vec<_> = site.instruction.split(' ').map(without_addresses).collect();

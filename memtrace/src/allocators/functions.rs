@@ -1,4 +1,4 @@
-//! Where an allocator's functions lie.
+//! Hooked functions of an allocator: one per address, with all symbols at the address.
 
 use std::fmt;
 use std::path::Path;
@@ -8,32 +8,32 @@ use crate::elf::{Symbol, SymbolKind};
 use crate::model::{Bytes, FileOffset, Function, Signature, VirtOffset};
 use crate::probe_site::Site;
 
-/// A function to probe: one address, by whatever names it goes.
+/// A hooked function in an object: one address with all its symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundFunction {
-    /// The rows of the table of functions that lie here, in their order: at least one, all called the same way.
+pub struct HookedFunction {
+    /// Rows of the table of functions with this address: at least one, all with compatible signatures.
     pub functions: Vec<&'static Function>,
-    /// The symbols that name the address, with their versions: `malloc@@GLIBC_2.2.5`.
+    /// Symbols with this address and their versions: `malloc@@GLIBC_2.2.5`.
     pub symbols: Vec<String>,
-    /// Where its first instruction lies in the file.
+    /// File offset of the first instruction.
     pub file_offset: FileOffset,
-    /// Where its first instruction lies as the object's own symbols count.
+    /// Address of the first instruction in terms of the object's symbols.
     pub virt: VirtOffset,
-    /// Its length; 0 where the symbol does not say.
+    /// Length; 0 if the symbol has none.
     pub size: Bytes,
-    /// How it is called.
+    /// Calling signature.
     pub signature: Signature,
-    /// Where the probe goes.
+    /// Probe site.
     pub site: Site,
-    /// Where its return instructions lie in the file, where they must be probed instead of its return.
+    /// File offsets of the return instructions, if these are probed in place of a uretprobe.
     pub return_sites: Vec<FileOffset>,
 }
 
-impl FoundFunction {
-    /// One line about the probe, for people: the function, the object and the function's address in it, the probe's
-    /// distance from there, its instruction, and whether it is emulated or stepped.
+impl HookedFunction {
+    /// Returns a line about the probe: function, object and address, offset of the probe, instruction, and its cost
+    /// (emulated or stepped).
     ///
-    /// `object` is the object's path. [`Site::reason`] tells why.
+    /// `object` is the object's path. [`Site::reason`] has the reason for the choice.
     #[must_use]
     pub fn summary(&self, object: &Path) -> String {
         let object = object.file_name().unwrap_or(object.as_os_str()).to_string_lossy();
@@ -44,7 +44,7 @@ impl FoundFunction {
         format!("{}  {object}+{:#x}  {}{returns}", self.names()[0], self.virt.0, self.site)
     }
 
-    /// Its names for people, without versions: C++'s operators as C++ writes them.
+    /// Returns the names for reports, without versions: C++ operators are demangled.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -57,86 +57,85 @@ impl FoundFunction {
         names
     }
 
-    /// The function by which the probe goes: the first of those that lie here.
+    /// Returns the first row of the table with this address, which decides on the probe.
     #[must_use]
     pub fn function(&self) -> &'static Function {
         self.functions[0]
     }
 }
 
-/// A symbol that cannot be probed.
+/// A symbol that is not probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The symbol, with its version.
+    /// Symbol with its version.
     pub symbol: String,
-    /// Why.
+    /// Reason.
     pub reason: SkipReason,
 }
 
-/// Why a symbol cannot be probed.
+/// Reason for which a symbol is not probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
-    /// It is an indirect function: its code only chooses the one that is called.
+    /// It is the resolver of an indirect function, which only chooses the called function.
     Indirect,
     /// It is data.
     NotAFunction,
-    /// Its address is not in the file's code.
+    /// Its address is outside of the file's code.
     NotCode,
-    /// A function that is called another way lies at the same address.
+    /// A function with an incompatible signature has the same address.
     Ambiguous,
-    /// It passes every call on to another hooked function, where it is seen.
+    /// It calls another hooked function in every call.
     Forwards,
-    /// It may be left by an exception, and not all of its return instructions are known.
+    /// It may throw an exception, and not all of its return instructions are known.
     Throws,
 }
 
 impl fmt::Display for SkipReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::Indirect => "an indirect function, whose code only chooses the one that is called",
+            Self::Indirect => "an indirect function: its code only chooses the called function",
             Self::NotAFunction => "not a function",
             Self::NotCode => "outside of the file's code",
-            Self::Ambiguous => "at the same address as a function that is called another way",
-            Self::Forwards => "it only passes its calls on to a function that is followed",
-            Self::Throws => "it may throw, and where it returns is not known: what it hands out is missed",
+            Self::Ambiguous => "at the same address as a function with another signature",
+            Self::Forwards => "it only calls another hooked function",
+            Self::Throws => "it may throw, and its return instructions are not known: its allocations are missed",
         })
     }
 }
 
-/// Where a function lies: one address, by whatever names it goes.
+/// A function that may be probed: one address with all its symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Candidate {
     pub(super) functions: Vec<&'static Function>,
     pub(super) symbols: Vec<String>,
     pub(super) file_offset: FileOffset,
     pub(super) virt: VirtOffset,
     pub(super) size: Bytes,
     pub(super) signature: Signature,
-    /// The return instructions, as the object's own symbols count, where they are to be probed.
+    /// Addresses and file offsets of the return instructions, if these are probed.
     pub(super) returns: Vec<(VirtOffset, FileOffset)>,
 }
 
-impl Place {
-    pub(super) fn probed_at(self, site: Site) -> FoundFunction {
+impl Candidate {
+    pub(super) fn with_site(self, site: Site) -> HookedFunction {
         let Self { functions, symbols, file_offset, virt, size, signature, returns } = self;
         let return_sites = returns.into_iter().map(|(_, offset)| offset).collect();
-        FoundFunction { functions, symbols, file_offset, virt, size, signature, site, return_sites }
+        HookedFunction { functions, symbols, file_offset, virt, size, signature, site, return_sites }
     }
 
-    /// What is said of it where it is not probed.
     pub(super) fn skipped(self, reason: SkipReason) -> impl Iterator<Item = Skipped> {
         self.symbols.into_iter().map(move |symbol| Skipped { symbol, reason })
     }
 }
 
-/// Joins the names of one address and sorts out what cannot be probed.
+/// Groups symbols by address, and separates those that cannot be probed.
 pub(super) fn group_by_address(
-    named: Vec<(&'static Function, Symbol)>,
+    symbols: Vec<(&'static Function, Symbol)>,
     code_offset: impl Fn(VirtOffset, u64) -> Option<FileOffset>,
-) -> (Vec<Place>, Vec<Skipped>) {
-    let mut found: Vec<Place> = Vec::new();
+) -> (Vec<Candidate>, Vec<Skipped>) {
+    let mut groups: Vec<Candidate> = Vec::new();
     let mut skipped = Vec::new();
-    for (function, symbol) in named {
+    for (function, symbol) in symbols {
         let file_offset = match symbol.kind {
             SymbolKind::Function => code_offset(symbol.virt, symbol.size).ok_or(SkipReason::NotCode),
             SymbolKind::Indirect => Err(SkipReason::Indirect),
@@ -144,42 +143,42 @@ pub(super) fn group_by_address(
         };
         match file_offset {
             Err(reason) => skipped.push(Skipped { symbol: symbol.full_name, reason }),
-            Ok(file_offset) => join(&mut found, function, symbol, file_offset),
+            Ok(file_offset) => add_to_group(&mut groups, function, symbol, file_offset),
         }
     }
-    let mut places = Vec::new();
-    for mut place in found {
-        let signatures = place.functions.iter().map(|function| function.signature);
+    let mut candidates = Vec::new();
+    for mut candidate in groups {
+        let signatures = candidate.functions.iter().map(|function| function.signature);
         match signatures.map(Some).reduce(|one, other| one?.merged(other?)).flatten() {
             Some(signature) => {
-                place.signature = signature;
-                places.push(place);
+                candidate.signature = signature;
+                candidates.push(candidate);
             }
-            None => skipped.extend(place.skipped(SkipReason::Ambiguous)),
+            None => skipped.extend(candidate.skipped(SkipReason::Ambiguous)),
         }
     }
-    (places, skipped)
+    (candidates, skipped)
 }
 
-/// Has the returns of frees followed, of an allocator that may be a wrapper around another.
-pub(super) fn follow_returns_of_frees(places: &mut [Place]) {
-    for place in places {
-        if let Signature::Free { block } = place.signature {
-            place.signature = Signature::FreeAround { block };
+/// Makes the frees of an allocator that may wrap another one end at their return.
+pub(super) fn follow_returns_of_frees(candidates: &mut [Candidate]) {
+    for candidate in candidates {
+        if let Signature::Free { block } = candidate.signature {
+            candidate.signature = Signature::FreeAround { block };
         }
     }
 }
 
-fn join(found: &mut Vec<Place>, function: &'static Function, symbol: Symbol, file_offset: FileOffset) {
-    // By the place in the file: it is where the probe goes, and two segments may show it at two addresses.
-    if let Some(known) = found.iter_mut().find(|known| known.file_offset == file_offset) {
-        if !known.functions.contains(&function) {
-            known.functions.push(function);
+fn add_to_group(groups: &mut Vec<Candidate>, function: &'static Function, symbol: Symbol, file_offset: FileOffset) {
+    // Probes are placed by file offset, and two segments may map one offset to two addresses.
+    if let Some(group) = groups.iter_mut().find(|group| group.file_offset == file_offset) {
+        if !group.functions.contains(&function) {
+            group.functions.push(function);
         }
-        known.symbols.push(symbol.full_name);
-        known.size = known.size.max(Bytes(symbol.size));
+        group.symbols.push(symbol.full_name);
+        group.size = group.size.max(Bytes(symbol.size));
     } else {
-        found.push(Place {
+        groups.push(Candidate {
             functions: vec![function],
             symbols: vec![symbol.full_name],
             file_offset,
@@ -204,17 +203,17 @@ mod tests {
         (row(name), Symbol { full_name: name.to_owned(), kind, virt: VirtOffset(virt), size: 16 })
     }
 
-    fn arranged(named: Vec<(&'static Function, Symbol)>) -> (Vec<Place>, Vec<Skipped>) {
+    fn grouped(named: Vec<(&'static Function, Symbol)>) -> (Vec<Candidate>, Vec<Skipped>) {
         group_by_address(named, |virt, _| virt.0.checked_sub(0x1000).map(FileOffset))
     }
 
     #[test]
-    fn two_names_of_one_address_share_a_probe() {
+    fn symbols_with_one_address_share_a_probe() {
         let both = vec![
             symbol("aligned_alloc", SymbolKind::Function, 0x2000),
             symbol("memalign", SymbolKind::Function, 0x2000),
         ];
-        let (found, skipped) = arranged(both);
+        let (found, skipped) = grouped(both);
         assert_eq!(skipped, []);
         let [only] = &found[..] else { panic!("{found:?}") };
         assert_eq!(only.functions[0].name, "aligned_alloc");
@@ -224,26 +223,26 @@ mod tests {
     }
 
     #[test]
-    fn functions_called_differently_at_one_address_are_not_probed_at_all() {
+    fn incompatible_signatures_at_one_address_are_skipped() {
         let named = vec![
             symbol("malloc", SymbolKind::Function, 0x2000),
             symbol("memalign", SymbolKind::Function, 0x2000),
             symbol("free", SymbolKind::Function, 0x3000),
         ];
-        let (found, skipped) = arranged(named);
+        let (found, skipped) = grouped(named);
         assert_eq!(found.iter().map(|found| found.functions[0].name).collect::<Vec<_>>(), ["free"]);
         let expected = |name: &str| Skipped { symbol: name.to_owned(), reason: SkipReason::Ambiguous };
         assert_eq!(skipped, [expected("malloc"), expected("memalign")]);
     }
 
     #[test]
-    fn what_is_no_code_is_skipped_with_its_reason() {
+    fn symbols_outside_of_code_are_skipped() {
         let named = vec![
             symbol("malloc", SymbolKind::Indirect, 0x2000),
             symbol("calloc", SymbolKind::Other, 0x2000),
             symbol("free", SymbolKind::Function, 0x10),
         ];
-        let (found, skipped) = arranged(named);
+        let (found, skipped) = grouped(named);
         assert_eq!(found, []);
         let reasons: Vec<_> = skipped.iter().map(|skipped| (skipped.symbol.as_str(), skipped.reason)).collect();
         let expected =

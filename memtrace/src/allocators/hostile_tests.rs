@@ -1,4 +1,4 @@
-//! Damaged and hostile ELF files must neither panic nor make the reader read without bound.
+//! Damaged and hostile ELF files neither cause a panic nor unbounded reads.
 
 use std::cell::Cell;
 use std::fs;
@@ -11,16 +11,16 @@ use super::{UserHooks, Verdict, examine};
 use crate::elf::{Elf, Source};
 use crate::scratch::{GLIBC, MUSL};
 
-/// More than is ever read of a real file, and no more than may be read of a hostile one.
+/// Limit of the bytes read from a file; real files need less.
 const MAX_READ: usize = 8 << 20;
 
-/// Counts what is read.
-struct Counted<'a> {
+/// Source that counts the bytes read.
+struct CountingSource<'a> {
     bytes: &'a [u8],
     read: Cell<usize>,
 }
 
-impl Source for &Counted<'_> {
+impl Source for &CountingSource<'_> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.bytes.len() as u64)
     }
@@ -31,9 +31,9 @@ impl Source for &Counted<'_> {
     }
 }
 
-/// What is found in these bytes; everything that is ever asked of a file is asked.
+/// Examines these bytes, with all queries of a file.
 fn verdict(bytes: &[u8]) -> Verdict {
-    let counted = Counted { bytes, read: Cell::new(0) };
+    let counted = CountingSource { bytes, read: Cell::new(0) };
     let (verdict, _) = examine(&counted, Path::new("file"), &UserHooks::default());
     if let Ok(elf) = Elf::parse(&counted) {
         let _ = (elf.build_id(), elf.interpreter(), elf.needed(), elf.search_paths(), elf.soname());
@@ -42,7 +42,7 @@ fn verdict(bytes: &[u8]) -> Verdict {
     verdict
 }
 
-/// The same numbers in every run (xorshift64, Marsaglia 2003).
+/// Reproducible random numbers (xorshift64, Marsaglia 2003).
 struct Random(u64);
 
 impl Random {
@@ -55,33 +55,33 @@ impl Random {
 }
 
 #[test]
-fn a_libc_cut_anywhere_is_whole_or_refused() {
+fn a_truncated_libc_is_recognized_or_rejected() {
     for path in [GLIBC, MUSL] {
         let bytes = fs::read(path).unwrap();
         let whole = verdict(&bytes);
         assert!(matches!(whole, Verdict::Traced(_)), "{path}: {whole}");
-        let beginning = (0..2048).chain((2048..bytes.len()).step_by(4099));
+        let start = (0..2048).chain((2048..bytes.len()).step_by(4099));
         let end = bytes.len().saturating_sub(300)..bytes.len();
-        let mut refused = 0;
-        for length in beginning.chain(end) {
+        let mut rejected = 0;
+        for length in start.chain(end) {
             let cut = verdict(&bytes[..length]);
             match cut {
                 Verdict::NotElf => assert!(length < 4),
-                Verdict::Bad(_) => refused += 1,
+                Verdict::Bad(_) => rejected += 1,
                 _ => assert_eq!(cut, whole, "cut at {length}"),
             }
         }
-        assert!(refused > 2000);
+        assert!(rejected > 2000);
     }
 }
 
 #[test]
-fn no_flipped_bits_make_reading_panic_or_run_away() {
+fn flipped_bits_cause_no_panic_and_no_unbounded_read() {
     let mut random = Random(0x6d65_6d74_7261_6365);
     for path in [GLIBC, MUSL] {
         let whole = fs::read(path).unwrap();
         let mut bytes = whole.clone();
-        // Headers, symbols and hashes lie at the beginning; the dynamic section near the end.
+        // Headers, symbols and hashes are at the start; the dynamic section near the end.
         let file: &[u8] = &whole;
         let elf = Elf::parse(file).unwrap();
         let dynamic = elf.segments().iter().find(|segment| segment.kind == PT_DYNAMIC).unwrap();
@@ -101,7 +101,7 @@ fn no_flipped_bits_make_reading_panic_or_run_away() {
 }
 
 #[test]
-fn no_huge_or_zero_number_makes_reading_panic_or_run_away() {
+fn extreme_numbers_cause_no_panic_and_no_unbounded_read() {
     for path in [GLIBC, MUSL] {
         let whole = fs::read(path).unwrap();
         let mut bytes = whole.clone();
@@ -124,10 +124,10 @@ fn no_huge_or_zero_number_makes_reading_panic_or_run_away() {
     }
 }
 
-/// As [`no_flipped_bits_make_reading_panic_or_run_away`], down to where the probes go; in fewer files, since all of their
-/// code is read.
+/// As [`flipped_bits_cause_no_panic_and_no_unbounded_read`], for the choice of sites; with fewer files, since all of
+/// their code is read.
 #[test]
-fn no_flipped_bits_make_choosing_sites_panic_or_run_away() {
+fn flipped_bits_are_harmless_to_the_choice_of_sites() {
     let mut random = Random(0x7072_6f62_6573_6974);
     let whole = fs::read(MUSL).unwrap();
     let file: &[u8] = &whole;
@@ -144,7 +144,7 @@ fn no_flipped_bits_make_choosing_sites_panic_or_run_away() {
             _ => code[random.below(code.len())] + random.below(32),
         };
         bytes[place] ^= 1 << random.below(8);
-        let counted = Counted { bytes: &bytes, read: Cell::new(0) };
+        let counted = CountingSource { bytes: &bytes, read: Cell::new(0) };
         if let (_, Some(found)) = examine(&counted, Path::new("file"), &UserHooks::default()) {
             found.choose_sites(&counted);
             chosen += 1;
@@ -156,7 +156,7 @@ fn no_flipped_bits_make_choosing_sites_panic_or_run_away() {
 }
 
 #[test]
-fn a_hash_chain_without_an_end_is_refused() {
+fn a_hash_chain_without_an_end_is_rejected() {
     let mut bytes = fs::read(GLIBC).unwrap();
     let table = {
         let file: &[u8] = &bytes;
@@ -165,7 +165,7 @@ fn a_hash_chain_without_an_end_is_refused() {
     };
     let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
     let hashes = table + 16 + word(table + 8) * 8 + word(table) * 4;
-    // Symbols that follow the hashes lose a bit as well, which cannot matter: no chain comes to its end before.
+    // Symbols after the hashes lose a bit, too, which doesn't matter: no chain reaches them.
     for at in (hashes..hashes + (64 << 10)).step_by(4) {
         bytes[at] &= !1;
     }
@@ -174,7 +174,7 @@ fn a_hash_chain_without_an_end_is_refused() {
 }
 
 #[test]
-fn a_name_that_is_defined_over_and_over_is_refused() {
+fn a_name_with_too_many_definitions_is_rejected() {
     let mut bytes = fs::read(GLIBC).unwrap();
     let file: &[u8] = &bytes;
     let elf = Elf::parse(file).unwrap();
@@ -183,7 +183,7 @@ fn a_name_that_is_defined_over_and_over_is_refused() {
     let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
     let hashes = table + 16 + word(table + 8) * 8 + word(table) * 4;
     let base = word(table + 4);
-    // Every symbol from malloc's chain on is malloc, and the chain goes on.
+    // Every symbol from malloc's chain on is malloc, and the chain continues.
     let hash = object::elf::gnu_hash(b"malloc");
     let first = word(table + 16 + word(table + 8) * 8 + (hash as usize % word(table)) * 4);
     let malloc = (first..).find(|&index| word(hashes + (index - base) * 4) as u32 | 1 == hash | 1).unwrap();
@@ -192,12 +192,12 @@ fn a_name_that_is_defined_over_and_over_is_refused() {
         bytes[hashes + (index - base) * 4..][..4].copy_from_slice(&(hash & !1).to_le_bytes());
         bytes[symbols + index * 24..][..24].copy_from_slice(&symbol);
     }
-    let Verdict::Bad(why) = verdict(&bytes) else { panic!("it was taken") };
+    let Verdict::Bad(why) = verdict(&bytes) else { panic!("accepted") };
     assert!(why.contains("too often"), "{why}");
 }
 
 #[test]
-fn what_is_not_elf_for_this_machine_is_told_apart() {
+fn foreign_files_have_distinct_verdicts() {
     assert_eq!(verdict(b""), Verdict::NotElf);
     assert_eq!(verdict(b"#!/bin/sh\n"), Verdict::NotElf);
     let whole = fs::read(GLIBC).unwrap();

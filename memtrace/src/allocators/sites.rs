@@ -1,51 +1,52 @@
-//! Where the probes of an allocator's functions go: what the rules are told of its file.
+//! Choice of the probe sites of an allocator's functions: applies the rules of [`crate::probe_site`] to a file.
 
-use super::functions::Place;
+use super::functions::Candidate;
 use crate::elf::Machine;
 use crate::elf::{Elf, ElfError, Source};
 use crate::model::FileOffset;
-use crate::probe_site::{Choice, Code, Cost, Needs, Reason, Site, Window, choose as choose_in};
+use crate::probe_site::{self, Choice, Code, Cost, Needs, Reason, Site, Window};
 
-/// The longest function that is looked at; glibc's have up to 5 KiB.
-const LONGEST: u64 = 1 << 18;
-/// The most code that is searched for jumps into a function.
+/// Limit of the length of examined functions; those of glibc have up to 5 KiB.
+const MAX_FUNCTION: u64 = 1 << 18;
+/// Limit of the code that is searched for jumps into a function.
 const MAX_CODE: u64 = 1 << 28;
-/// How far a short branch reaches: a signed byte from its end, and its own two.
-const REACH: u64 = 130;
-/// No instruction is longer.
-const INSTRUCTION: u64 = 15;
+/// Reach of a short branch: a signed byte from its end, and its own two bytes.
+const SHORT_BRANCH_REACH: u64 = 130;
+/// Maximum length of an instruction.
+const MAX_INSTRUCTION: u64 = 15;
 
-/// A site for every place, in their order.
-pub(super) fn choose<S: Source>(source: S, places: &[Place]) -> Vec<Site> {
+/// Returns the probe site of each candidate.
+pub(super) fn choose<S: Source>(source: S, candidates: &[Candidate]) -> Vec<Site> {
     match Elf::parse(source) {
-        Ok(elf) => choose_by(&elf, places),
-        // It could be parsed when the places were found; so the file has changed since.
-        Err(_) => places.iter().map(unread).collect(),
+        Ok(elf) => choose_in(&elf, candidates),
+        // The file was parsed before, when the candidates were found; it has changed since.
+        Err(_) => candidates.iter().map(unread).collect(),
     }
 }
 
-fn unread(place: &Place) -> Site {
+fn unread(candidate: &Candidate) -> Site {
     Site {
         offset: 0,
-        file_offset: place.file_offset,
+        file_offset: candidate.file_offset,
         instruction: String::from("(unread)"),
         cost: Cost::Stepped,
         reason: Reason::Unreadable,
     }
 }
 
-fn choose_by<S: Source>(elf: &Elf<S>, places: &[Place]) -> Vec<Site> {
-    // A file that cannot be read has symbols everywhere, so that nothing behind an entry is chosen.
+fn choose_in<S: Source>(elf: &Elf<S>, candidates: &[Candidate]) -> Vec<Site> {
+    // Without the symbols, no site after an entry can be proved.
     let symbols = elf.symbol_addresses().map_err(|_| Reason::Unreadable);
-    let mut found: Vec<_> = places.iter().map(|place| look_at(elf, place, symbols.as_deref())).collect();
-    for (place, reason) in jumped_into(elf, places, &found) {
-        found[place].1 = Choice::entry(reason);
+    let mut choices: Vec<_> =
+        candidates.iter().map(|candidate| choose_by_code(elf, candidate, symbols.as_deref())).collect();
+    for (index, reason) in jumped_into(elf, candidates, &choices) {
+        choices[index].1 = Choice::entry(reason);
     }
-    let sites = found.into_iter().zip(places).map(|((bytes, choice), place)| {
-        let code = Code { machine: elf.machine(), bytes: &bytes, entry: place.virt.0 };
+    let sites = choices.into_iter().zip(candidates).map(|((bytes, choice), candidate)| {
+        let code = Code { machine: elf.machine(), bytes: &bytes, entry: candidate.virt.0 };
         Site {
             offset: choice.offset,
-            file_offset: FileOffset(place.file_offset.0 + choice.offset),
+            file_offset: FileOffset(candidate.file_offset.0 + choice.offset),
             instruction: code.text(choice.offset),
             cost: code.cost(choice.offset),
             reason: choice.reason,
@@ -54,12 +55,16 @@ fn choose_by<S: Source>(elf: &Elf<S>, places: &[Place]) -> Vec<Site> {
     sites.collect()
 }
 
-/// The function's code, and what is chosen by it alone.
-fn look_at<S: Source>(elf: &Elf<S>, place: &Place, symbols: Result<&[u64], &Reason>) -> (Vec<u8>, Choice) {
-    let entry = place.virt.0;
-    let (length, known) = match place.size.0 {
-        0 => (INSTRUCTION, Err(Reason::SizeUnknown)),
-        size if size > LONGEST => (INSTRUCTION, Err(Reason::TooLong)),
+/// Returns the function's code, and the choice that its code alone permits.
+fn choose_by_code<S: Source>(
+    elf: &Elf<S>,
+    candidate: &Candidate,
+    symbols: Result<&[u64], &Reason>,
+) -> (Vec<u8>, Choice) {
+    let entry = candidate.virt.0;
+    let (length, size) = match candidate.size.0 {
+        0 => (MAX_INSTRUCTION, Err(Reason::SizeUnknown)),
+        size if size > MAX_FUNCTION => (MAX_INSTRUCTION, Err(Reason::TooLong)),
         size => (size, Ok(())),
     };
     let bytes = match elf.code(entry, entry.saturating_add(length)) {
@@ -67,18 +72,25 @@ fn look_at<S: Source>(elf: &Elf<S>, place: &Place, symbols: Result<&[u64], &Reas
         _ => return (Vec::new(), Choice::entry(Reason::Unreadable)),
     };
     let code = Code { machine: elf.machine(), bytes: &bytes, entry };
-    let choice = choose_in(&code, Needs::of_signature(place.signature), symbols.unwrap_or_default());
-    let choice = match known.and(symbols.map(|_| ()).map_err(|&reason| reason)) {
+    let needs = Needs::of_signature(candidate.signature);
+    let choice = probe_site::choose(&code, needs, symbols.unwrap_or_default());
+    let choice = match size.and(symbols.map(|_| ()).map_err(|&reason| reason)) {
         Err(reason) if choice.reason != Reason::EntryEmulated => Choice::entry(reason),
         _ => choice,
     };
     (bytes, choice)
 }
 
-/// The places behind whose entries other code may jump, and why they must be probed there.
-fn jumped_into<S: Source>(elf: &Elf<S>, places: &[Place], found: &[(Vec<u8>, Choice)]) -> Vec<(usize, Reason)> {
-    let windows = found.iter().zip(places).enumerate();
-    let windows = windows.filter_map(|(index, ((_, choice), place))| Some((index, choice.window(place.virt.0)?)));
+/// Returns the indices of the functions that must be probed at their entry because other code may jump behind it, with the
+/// reasons.
+fn jumped_into<S: Source>(
+    elf: &Elf<S>,
+    candidates: &[Candidate],
+    choices: &[(Vec<u8>, Choice)],
+) -> Vec<(usize, Reason)> {
+    let windows = choices.iter().zip(candidates).enumerate();
+    let windows =
+        windows.filter_map(|(index, ((_, choice), candidate))| Some((index, choice.window(candidate.virt.0)?)));
     let (indices, windows): (Vec<usize>, Vec<Window>) = windows.unzip();
     if windows.is_empty() {
         return Vec::new();
@@ -89,16 +101,16 @@ fn jumped_into<S: Source>(elf: &Elf<S>, places: &[Place], found: &[(Vec<u8>, Cho
     }
     let mut jumps = Vec::new();
     let searched = elf.for_each_code_chunk(elf.machine().overlap(), |address, bytes| {
-        let found = |window: usize, from| jumps.push((window, from));
-        elf.machine().far_jump_into(bytes, address, &windows, found);
+        let on_jump = |window: usize, from| jumps.push((window, from));
+        elf.machine().far_jump_into(bytes, address, &windows, on_jump);
     });
     if searched.is_err() {
         return all(Reason::Unreadable);
     }
-    jumps.retain(|&(index, from)| confirmed(elf, windows[index], from));
+    jumps.retain(|&(index, from)| is_jump_into(elf, windows[index], from));
     let mut jumps: Vec<_> = jumps.into_iter().map(|(index, from)| (indices[index], Reason::JumpedInto(from))).collect();
     for (&index, &window) in indices.iter().zip(&windows) {
-        match near_jump_into(elf, &places[index], window) {
+        match near_jump_into(elf, &candidates[index], window) {
             Ok(Some(from)) => jumps.push((index, Reason::JumpedInto(from))),
             Ok(None) => {}
             Err(_) => jumps.push((index, Reason::Unreadable)),
@@ -107,24 +119,24 @@ fn jumped_into<S: Source>(elf: &Elf<S>, places: &[Place], found: &[(Vec<u8>, Cho
     jumps
 }
 
-/// Whether what lies at `from`, and looks like a jump into `window`, is one when the code before it is read; so it is
-/// where that cannot be read.
-fn confirmed<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
-    let code = elf.code(from.saturating_sub(Machine::PRELUDE), from.saturating_add(INSTRUCTION));
+/// Decodes the code before `from` to decide whether the bytes there are really a jump into `window`. Returns true if the
+/// code cannot be read.
+fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
+    let code = elf.code(from.saturating_sub(Machine::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
     code.map_or(true, |(address, bytes)| elf.machine().jump_into(&bytes, address, window).is_some())
 }
 
-/// The address of a branch into `window` from right before or behind the function.
-fn near_jump_into<S: Source>(elf: &Elf<S>, place: &Place, window: Window) -> Result<Option<u64>, ElfError> {
-    let entry = place.virt.0;
-    let end = entry.saturating_add(place.size.0);
-    let before = (entry.saturating_sub(REACH + Machine::PRELUDE), entry);
-    // The function's last instructions are read again, so that what follows is read in step with them.
-    let behind = (end.saturating_sub(Machine::PRELUDE).max(entry), end.saturating_add(REACH));
-    for (first, last) in [before, behind] {
-        let (from, bytes) = elf.code(first, last)?;
-        if let Some(found) = elf.machine().jump_into(&bytes, from, window) {
-            return Ok(Some(found));
+/// Returns the address of a short branch into `window` from just before or after the function.
+fn near_jump_into<S: Source>(elf: &Elf<S>, candidate: &Candidate, window: Window) -> Result<Option<u64>, ElfError> {
+    let entry = candidate.virt.0;
+    let end = entry.saturating_add(candidate.size.0);
+    let before = (entry.saturating_sub(SHORT_BRANCH_REACH + Machine::PRELUDE), entry);
+    // Decoding starts within the function, so that it is in step with the instructions after the end.
+    let after = (end.saturating_sub(Machine::PRELUDE).max(entry), end.saturating_add(SHORT_BRANCH_REACH));
+    for (first, last) in [before, after] {
+        let (address, bytes) = elf.code(first, last)?;
+        if let Some(from) = elf.machine().jump_into(&bytes, address, window) {
+            return Ok(Some(from));
         }
     }
     Ok(None)

@@ -19,40 +19,40 @@ fn of_file(path: &Path) -> (Verdict, Option<AllocatorCandidates>) {
 }
 
 fn found(path: &str) -> AllocatorCandidates {
-    of_file(Path::new(path)).1.unwrap_or_else(|| panic!("{path} is no allocator"))
+    of_file(Path::new(path)).1.unwrap_or_else(|| panic!("{path} has no allocator"))
 }
 
-/// Name with version, address and size of every symbol of ours that readelf shows as defined.
+/// Returns versioned name, address and size of each hooked function that readelf prints as defined.
 fn by_readelf(path: &str) -> BTreeSet<(String, u64, u64)> {
     let printed = output("readelf", &["--dyn-syms".as_ref(), "-W".as_ref(), path.as_ref()]);
     let symbols = printed.lines().filter_map(|line| {
         // Num: Value Size Type Bind Vis Ndx Name
         let fields: Vec<&str> = line.split_whitespace().collect();
         let &[_, value, size, "FUNC", _, _, section, name, ..] = &fields[..] else { return None };
-        let ours = FUNCTIONS.iter().any(|function| Some(function.name) == name.split('@').next());
+        let is_hooked = FUNCTIONS.iter().any(|function| Some(function.name) == name.split('@').next());
         let symbol = || (name.to_owned(), u64::from_str_radix(value, 16).unwrap(), size.parse().unwrap());
-        (ours && section != "UND").then(symbol)
+        (is_hooked && section != "UND").then(symbol)
     });
     symbols.collect()
 }
 
-fn by_us(found: &AllocatorCandidates) -> BTreeSet<(String, u64, u64)> {
+fn by_memtrace(found: &AllocatorCandidates) -> BTreeSet<(String, u64, u64)> {
     let functions = found.functions.iter();
     let named = functions.flat_map(|function| function.symbols.iter().map(move |symbol| (symbol, function)));
     named.map(|(symbol, function)| (symbol.clone(), function.virt.0, function.size.0)).collect()
 }
 
 #[test]
-fn every_function_lies_where_readelf_shows_it() {
+fn addresses_match_readelf() {
     for path in [GLIBC, MUSL, ASAN] {
         let found = found(path);
-        assert_eq!(by_us(&found), by_readelf(path), "{path}");
+        assert_eq!(by_memtrace(&found), by_readelf(path), "{path}");
         assert_eq!(found.skipped, [], "{path}");
     }
 }
 
 #[test]
-fn both_c_libraries_have_every_function_that_they_document() {
+fn c_libraries_have_their_documented_functions() {
     let names = |path| {
         let functions = found(path).functions.into_iter().flat_map(|found| found.functions);
         functions.map(|function| function.name).collect::<BTreeSet<_>>()
@@ -65,12 +65,12 @@ fn both_c_libraries_have_every_function_that_they_document() {
 }
 
 #[test]
-fn kinds_are_told_by_what_the_libraries_define() {
+fn kinds_are_identified_by_symbols() {
     assert_eq!(found(GLIBC).kinds, Kinds::one(Kind::known("glibc")));
     assert_eq!(found(MUSL).kinds, Kinds::one(Kind::known("musl")));
     assert_eq!(found(ASAN).kinds, Kinds::one(Kind::Other("libasan.so.8".to_owned())));
     let scratch = Scratch::new();
-    // Under whatever name: containers call musl's library as they like.
+    // Under any file name: containers rename musl's library.
     assert_eq!(found(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds, Kinds::one(Kind::known("musl")));
     assert_eq!(
         found(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kinds,
@@ -79,7 +79,7 @@ fn kinds_are_told_by_what_the_libraries_define() {
 }
 
 #[test]
-fn the_functions_that_this_process_calls_are_the_ones_found() {
+fn found_functions_are_those_of_dlsym() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
     let survey = survey(&image, &UserHooks::default());
@@ -111,7 +111,7 @@ fn every_mapped_object_is_looked_at_once_and_has_a_verdict() {
     assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len());
     let verdict = |name: &str| {
         let looked = survey.examined.iter().find(|looked| looked.path.to_string_lossy().contains(name));
-        &looked.unwrap_or_else(|| panic!("{name} was not looked at")).verdict
+        &looked.unwrap_or_else(|| panic!("{name} was not examined")).verdict
     };
     assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kinds::one(Kind::known("glibc"))));
     assert_eq!(*verdict("libgcc_s"), Verdict::Lacks("malloc"));
@@ -119,7 +119,7 @@ fn every_mapped_object_is_looked_at_once_and_has_a_verdict() {
 }
 
 #[test]
-fn an_old_dynamic_linkers_own_allocator_is_not_taken() {
+fn the_allocator_of_an_old_dynamic_linker_is_ignored() {
     let scratch = Scratch::new();
     let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,ld-linux-x86-64.so.2"];
     let linker = scratch.compile("cc", "ld.so", ALL_FOUR, &options);
@@ -127,7 +127,7 @@ fn an_old_dynamic_linkers_own_allocator_is_not_taken() {
 }
 
 #[test]
-fn an_allocator_that_nobody_knows_is_traced_beside_libc_and_its_frees_as_those_of_a_wrapper() {
+fn an_unknown_allocator_is_traced_as_a_wrapper_with_libc() {
     let scratch = Scratch::new();
     let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,libmine.so.1", "-Wl,--hash-style=sysv"];
     let mine = scratch.compile("cc", "libmine.so", ALL_FOUR, &options);
@@ -141,7 +141,7 @@ fn an_allocator_that_nobody_knows_is_traced_beside_libc_and_its_frees_as_those_o
     };
     assert_eq!(free(&survey.allocators[0]), Signature::FreeAround { block: 0 });
     assert_eq!(free(&survey.allocators[1]), Signature::Free { block: 0 });
-    assert_eq!(by_us(&of_file(&mine).1.unwrap()), by_readelf(mine.to_str().unwrap()));
+    assert_eq!(by_memtrace(&of_file(&mine).1.unwrap()), by_readelf(mine.to_str().unwrap()));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn an_indirect_malloc_is_not_probed() {
 }
 
 #[test]
-fn a_function_that_only_passes_its_calls_on_to_free_is_not_probed() {
+fn a_function_that_only_calls_free_is_not_probed() {
     let source = format!(
         "{ALL_FOUR}
          void free_sized(void *block, unsigned long size) {{ (void)size; free(block); }}
@@ -166,7 +166,7 @@ fn a_function_that_only_passes_its_calls_on_to_free_is_not_probed() {
     );
     let skipped = Skipped { symbol: "free_sized".to_owned(), reason: SkipReason::Forwards };
     let scratch = Scratch::new();
-    // By a stub, since another object may define free, and directly.
+    // Through the PLT, since another object may define free, and directly.
     for (name, more) in [("stub.so", "-Wl,-z,lazy"), ("bound.so", "-Wl,-z,now"), ("direct.so", "-Wl,-Bsymbolic")] {
         let library =
             scratch.compile("cc", name, &source, &["-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin", more]);
@@ -178,7 +178,7 @@ fn a_function_that_only_passes_its_calls_on_to_free_is_not_probed() {
 }
 
 #[test]
-fn a_statically_linked_program_is_told_by_its_table_of_symbols_and_missed_without() {
+fn a_static_executable_needs_its_symbol_table() {
     const PROGRAM: &str = "
         #include <stdlib.h>
         int main(int count, char **words) { void *block = realloc(malloc(count), 20); free(block); return !words; }";
@@ -191,7 +191,7 @@ fn a_statically_linked_program_is_told_by_its_table_of_symbols_and_missed_withou
         let program = scratch.compile(compiler, "static", PROGRAM, &[option]);
         let (verdict, found) = of_file(&program);
         assert_eq!(verdict, Verdict::Traced(Kinds::one(kind)), "{compiler} {option}");
-        let names: Vec<_> = found.unwrap().functions.iter().map(|place| place.functions[0].name).collect();
+        let names: Vec<_> = found.unwrap().functions.iter().map(|function| function.functions[0].name).collect();
         assert!(["malloc", "realloc", "free"].iter().all(|name| names.contains(name)), "{names:?}");
         let stripped = scratch.compile(compiler, "stripped", PROGRAM, &[option, "-s"]);
         let expected = if option == "-static" { Verdict::NoSymbols } else { Verdict::Lacks("malloc") };
@@ -200,7 +200,7 @@ fn a_statically_linked_program_is_told_by_its_table_of_symbols_and_missed_withou
 }
 
 #[test]
-fn without_an_allocator_the_error_lists_what_was_looked_at() {
+fn the_error_without_an_allocator_lists_examined_objects() {
     let image = image_of(&[Path::new("/bin/cat"), Path::new("/etc/passwd")]);
     let error = survey(&image.1, &UserHooks::default()).supported().unwrap_err().to_string();
     assert!(error.contains("\n  /bin/cat: no allocator, does not define malloc"), "{error}");
@@ -208,7 +208,7 @@ fn without_an_allocator_the_error_lists_what_was_looked_at() {
 }
 
 #[test]
-fn a_damaged_libc_is_an_error_of_its_own_unless_there_is_another() {
+fn a_damaged_libc_is_reported_unless_there_is_another() {
     let scratch = Scratch::new();
     let whole = fs::read(GLIBC).unwrap();
     let cut = scratch.write("libc.so.6", &whole[..whole.len() / 2]);
@@ -219,7 +219,7 @@ fn a_damaged_libc_is_an_error_of_its_own_unless_there_is_another() {
     assert_eq!(survey(&image.1, &UserHooks::default()).supported().unwrap()[0].kinds, Kinds::one(Kind::known("musl")));
 }
 
-/// An image that maps these files, and the store that keeps them open.
+/// Returns an image that maps these files, and the store that keeps them open.
 fn image_of(paths: &[&Path]) -> (Objects, ProcessImage) {
     let mut objects = Objects::new();
     let mut mapping = |path: &&Path| Mapping {

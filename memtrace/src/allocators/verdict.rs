@@ -8,9 +8,9 @@ use super::kind::Kinds;
 /// Result of the examination of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// An allocator that is traced.
+    /// A traced allocator.
     Traced(Kinds),
-    /// An allocator whose functions for this purpose (allocating, freeing) cannot be probed.
+    /// An allocator without a function for this purpose (malloc, free) that can be probed.
     Unprobeable(Kinds, &'static str),
     /// No allocator: it does not define this function.
     Lacks(&'static str),
@@ -34,13 +34,11 @@ impl fmt::Display for Verdict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Traced(kinds) => write!(out, "the allocator of {kinds}"),
-            Self::Unprobeable(kinds, what) => write!(out, "the allocator of {kinds}, whose {what} cannot be probed"),
+            Self::Unprobeable(kinds, what) => write!(out, "the allocator of {kinds}; its {what} cannot be probed"),
             Self::Lacks(function) => write!(out, "no allocator, does not define {function}"),
-            Self::DynamicLinker => out.write_str("glibc's dynamic linker, whose allocator serves only itself"),
-            Self::NoSymbols => out.write_str("statically linked and stripped, so that its allocator cannot be found"),
-            Self::Go => {
-                out.write_str("made by Go, whose own heap is not followed: a return probe would break its stacks")
-            }
+            Self::DynamicLinker => out.write_str("glibc's dynamic linker, the only user of its allocator"),
+            Self::NoSymbols => out.write_str("statically linked and stripped: its allocator cannot be found"),
+            Self::Go => out.write_str("made by Go; its heap is not traced: a return probe would break its stacks"),
             Self::NotElf => out.write_str("not an ELF file"),
             Self::Foreign(what) => write!(out, "for another machine ({what})"),
             Self::NotOpened => out.write_str("could not be opened"),

@@ -1,114 +1,119 @@
-//! Functions that pass their calls on, and functions that may throw.
+//! Removal of functions that need no probe because they only call another hooked function, or cannot be probed because
+//! they may throw.
 //!
-//! What only passes on is not probed: the call is seen where it is passed on to. A free that calls another may not be
-//! told from two otherwise, and whoever wraps malloc costs a second probe for nothing.
+//! The hooked function sees a forwarded call. A second probe would cost time, and a free that calls another free could be
+//! mistaken for two frees.
 
-use super::functions::{Place, SkipReason, Skipped};
-use super::surroundings::Code;
+use super::functions::{Candidate, SkipReason, Skipped};
+use super::object_code::CachedCode;
 use crate::elf::{Elf, Source};
 use crate::model::{Naming, VirtOffset};
-use crate::probe_site as site;
-use crate::probe_site::{Code as Function, Needs};
+use crate::probe_site::{Code, Needs, always_calls_hooked, return_sites};
 
-/// The longest function that is looked at for a mere jump.
-const LONGEST: u64 = 64;
-/// How much of a stub is looked at, by which an object calls what another may replace.
-const STUB: u64 = 16;
-/// The most return instructions of one function.
-const MOST_RETURNS: usize = 32;
+/// Limit of the length of functions that are examined for a mere jump.
+const MAX_FORWARDER: u64 = 64;
+/// Bytes of a PLT entry that are examined.
+const PLT_ENTRY: u64 = 16;
+/// Limit of the return instructions of one function.
+const MAX_RETURNS: usize = 32;
 
-/// Takes those out of `places` that need no probe, or can have none.
-pub(super) fn take<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> {
-    let mut skipped = forwarders(elf, places);
+/// Removes the functions from `candidates` that need no probe or cannot have one.
+pub(super) fn remove<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
+    let mut skipped = remove_forwarders(elf, candidates);
     for naming in [Naming::Cpp, Naming::Rust] {
-        skipped.extend(wrappers(elf, places, naming));
+        skipped.extend(remove_wrappers(elf, candidates, naming));
     }
-    skipped.extend(throwing(elf, places));
+    skipped.extend(remove_throwing(elf, candidates));
     skipped
 }
 
-fn remove(places: &mut Vec<Place>, reason: SkipReason, which: impl Fn(&Place) -> bool) -> Vec<Skipped> {
-    let (taken, left) = std::mem::take(places).into_iter().partition(which);
-    *places = left;
-    let taken: Vec<Place> = taken;
-    taken.into_iter().flat_map(|place| place.skipped(reason)).collect()
+fn remove_if(
+    candidates: &mut Vec<Candidate>,
+    reason: SkipReason,
+    predicate: impl Fn(&mut Candidate) -> bool,
+) -> Vec<Skipped> {
+    candidates.extract_if(.., predicate).flat_map(|candidate| candidate.skipped(reason)).collect()
 }
 
-fn has(place: &Place, naming: Naming) -> bool {
-    place.functions.iter().any(|function| function.naming == naming)
+fn has_naming(candidate: &Candidate, naming: Naming) -> bool {
+    candidate.functions.iter().any(|function| function.naming == naming)
 }
 
-/// Those that only jump to another, with what is read of their arguments as it was.
-fn forwarders<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> {
-    let all = places.clone();
-    remove(places, SkipReason::Forwards, |place| forwards(elf, place, &all).unwrap_or(false))
+/// Removes functions that only jump to another hooked function with unchanged arguments.
+fn remove_forwarders<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
+    let all = candidates.clone();
+    remove_if(candidates, SkipReason::Forwards, |candidate| is_forwarder(elf, candidate, &all).unwrap_or(false))
 }
 
-fn forwards<S: Source>(elf: &Elf<S>, place: &Place, places: &[Place]) -> Option<bool> {
-    let is_free = place.signature.is_free();
-    let is_own = place.functions.iter().any(|function| matches!(function.naming, Naming::Own(_)));
-    let may = is_free || is_own || has(place, Naming::Cpp);
-    if !may || is_required(place) || has(place, Naming::Hook) || place.size.0 > LONGEST {
+fn is_forwarder<S: Source>(elf: &Elf<S>, candidate: &Candidate, candidates: &[Candidate]) -> Option<bool> {
+    let is_free = candidate.signature.is_free();
+    let is_own = candidate.functions.iter().any(|function| matches!(function.naming, Naming::Own(_)));
+    let is_removable = is_free || is_own || has_naming(candidate, Naming::Cpp);
+    let is_needed = is_required(candidate) || has_naming(candidate, Naming::Hook);
+    if !is_removable || is_needed || candidate.size.0 > MAX_FORWARDER {
         return Some(false);
     }
-    let entry = place.virt.0;
-    let (_, bytes) = elf.code(entry, entry.saturating_add(place.size.0)).ok()?;
-    let code = Function { machine: elf.machine(), bytes: &bytes, entry };
-    // What is handed out behind a jump is what is handed out here.
-    let needs = if is_free { Needs::of_signature(place.signature) } else { Needs::STACK };
+    let entry = candidate.virt.0;
+    let (_, bytes) = elf.code(entry, entry.saturating_add(candidate.size.0)).ok()?;
+    let code = Code { machine: elf.machine(), bytes: &bytes, entry };
+    // The target of a jump returns the block to the caller, whatever its arguments are.
+    let needs = if is_free { Needs::of_signature(candidate.signature) } else { Needs::STACK };
     let target = code.forwards_to(needs)?;
-    let alike = |other: &&Place| other.virt != place.virt && other.signature.is_free() == is_free;
-    let mut candidates = places.iter().filter(alike);
-    if candidates.clone().any(|other| other.virt.0 == target) {
+    let is_similar = |other: &&Candidate| other.virt != candidate.virt && other.signature.is_free() == is_free;
+    let mut similar = candidates.iter().filter(is_similar);
+    if similar.clone().any(|other| other.virt.0 == target) {
         return Some(true);
     }
-    let (address, stub) = elf.code(target, target.saturating_add(STUB)).ok()?;
-    let import = elf.import_at(elf.machine().slot(&stub, address)?).ok()??;
-    let bare = |symbol: &str| symbol.split('@').next() == Some(import.name.as_str());
-    Some(candidates.any(|other| other.symbols.iter().any(|symbol| bare(symbol))))
+    let (address, entry) = elf.code(target, target.saturating_add(PLT_ENTRY)).ok()?;
+    let import = elf.import_at(elf.machine().slot(&entry, address)?).ok()??;
+    let is_import = |symbol: &String| symbol.split('@').next() == Some(import.name.as_str());
+    Some(similar.any(|other| other.symbols.iter().any(is_import)))
 }
 
-fn is_required(place: &Place) -> bool {
-    place.functions.iter().any(|function| function.required)
+fn is_required(candidate: &Candidate) -> bool {
+    candidate.functions.iter().any(|function| function.required)
 }
 
-/// C++'s operators, or Rust's functions, where every one of them passes its calls on. Were only some of them taken, a
-/// block could be handed out by one address and given up by another.
-fn wrappers<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>, naming: Naming) -> Vec<Skipped> {
-    let is_one = |place: &Place| {
-        has(place, naming) && place.functions.iter().all(|function| function.naming != Naming::Standard)
+/// Removes the C++ operators or the Rust functions if all of them call hooked functions. If only some of them were removed,
+/// a block could be allocated at one level and freed at the other.
+fn remove_wrappers<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>, naming: Naming) -> Vec<Skipped> {
+    let is_of_language = |candidate: &Candidate| {
+        has_naming(candidate, naming) && candidate.functions.iter().all(|function| function.naming != Naming::Standard)
     };
-    if !places.iter().any(is_one) {
+    if !candidates.iter().any(is_of_language) {
         return Vec::new();
     }
-    let code =
-        Code::new(elf, places, |place| !has(place, Naming::Cpp) && !has(place, Naming::Rust) || is_required(place));
-    let passes_on =
-        |place: &Place| site::always_calls_hooked(&code, place.virt.0, place.signature.is_free().then_some(0));
-    if places.iter().filter(|place| is_one(place)).all(passes_on) {
-        remove(places, SkipReason::Forwards, is_one)
+    let is_hooked = |candidate: &Candidate| {
+        !has_naming(candidate, Naming::Cpp) && !has_naming(candidate, Naming::Rust) || is_required(candidate)
+    };
+    let code = CachedCode::new(elf, candidates.iter().filter(|candidate| is_hooked(candidate)));
+    let is_wrapper = |candidate: &Candidate| {
+        always_calls_hooked(&code, candidate.virt.0, candidate.signature.is_free().then_some(0))
+    };
+    if candidates.iter().filter(|candidate| is_of_language(candidate)).all(is_wrapper) {
+        remove_if(candidates, SkipReason::Forwards, |candidate| is_of_language(candidate))
     } else {
         Vec::new()
     }
 }
 
-/// Finds the return instructions of those that may throw.
-fn throwing<S: Source>(elf: &Elf<S>, places: &mut Vec<Place>) -> Vec<Skipped> {
-    if !places.iter().any(throws) {
+/// Finds the return instructions of functions that may throw, and removes the functions without known ones.
+fn remove_throwing<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
+    if !candidates.iter().any(may_throw) {
         return Vec::new();
     }
-    let code = Code::new(elf, &[], |_| false);
-    let returns = |place: &Place| {
-        let found = site::return_sites(&code, place.virt.0).filter(|found| found.len() <= MOST_RETURNS)?;
-        let located = |at| Some((VirtOffset(at), elf.code_offset(VirtOffset(at), 1)?));
-        found.into_iter().map(located).collect::<Option<Vec<_>>>()
+    let code = CachedCode::new(elf, []);
+    let returns = |candidate: &Candidate| {
+        let addresses = return_sites(&code, candidate.virt.0).filter(|sites| sites.len() <= MAX_RETURNS)?;
+        let with_offset = |address| Some((VirtOffset(address), elf.code_offset(VirtOffset(address), 1)?));
+        addresses.into_iter().map(with_offset).collect::<Option<Vec<_>>>()
     };
-    for place in places.iter_mut().filter(|place| throws(place)) {
-        place.returns = returns(place).unwrap_or_default();
+    for candidate in candidates.iter_mut().filter(|candidate| may_throw(candidate)) {
+        candidate.returns = returns(candidate).unwrap_or_default();
     }
-    remove(places, SkipReason::Throws, |place| throws(place) && place.returns.is_empty())
+    remove_if(candidates, SkipReason::Throws, |candidate| may_throw(candidate) && candidate.returns.is_empty())
 }
 
-fn throws(place: &Place) -> bool {
-    place.functions.iter().all(|function| function.throws)
+fn may_throw(candidate: &Candidate) -> bool {
+    candidate.functions.iter().all(|function| function.throws)
 }

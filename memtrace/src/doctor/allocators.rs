@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::finding::{Area, Finding};
 use super::kernel::microseconds;
-use crate::allocators::{Allocator, FoundFunction, SkipReason, Survey, Verdict};
+use crate::allocators::{Allocator, HookedFunction, SkipReason, Survey, Verdict};
 use crate::model::{FUNCTIONS, Naming};
 use crate::session::overhead::probe_cost::ProbeCost;
 
@@ -70,7 +70,7 @@ fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
 /// Reports the probe site of each hooked function with its cost and the reason for its choice.
 pub(super) fn probes(allocator: &Allocator, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let hooked = allocator.functions.iter().filter(|_| allocator.is_supported());
-    let finding = |found: &FoundFunction| {
+    let finding = |found: &HookedFunction| {
         let price = probe_cost
             .map_or_else(String::new, |cost| format!(", {} per call", microseconds(cost.per_call(found.site.cost))));
         let detail = format!("{}{price}: {}", found.summary(&allocator.object.path), found.site.reason);
@@ -126,8 +126,8 @@ mod tests {
         FUNCTIONS.iter().find(|function| function.name == name).unwrap()
     }
 
-    fn at(names: &[&str]) -> FoundFunction {
-        FoundFunction {
+    fn at(names: &[&str]) -> HookedFunction {
+        HookedFunction {
             functions: names.iter().map(|name| row(name)).collect(),
             symbols: names.iter().map(|&name| name.to_owned()).collect(),
             signature: row(names[0]).signature,
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    fn allocator(path: &str, kind: Kind, functions: Vec<FoundFunction>) -> Allocator {
+    fn allocator(path: &str, kind: Kind, functions: Vec<HookedFunction>) -> Allocator {
         let object = Arc::new(Object { path: path.into(), handle: None, build_id: None, root: None });
         Allocator { object, kinds: Kinds::one(kind), functions, skipped: Vec::new() }
     }
@@ -175,7 +175,7 @@ mod tests {
             ),
             line(
                 FindingVerdict::Info,
-                "does not hook valloc@V1: an indirect function, whose code only chooses the one that is called",
+                "does not hook valloc@V1: an indirect function: its code only chooses the called function",
             ),
         ];
         assert_eq!(examined(&survey, "/bin/a"), expected);
@@ -202,7 +202,7 @@ mod tests {
             line(
                 FindingVerdict::Info,
                 "examined",
-                "/bin/a: statically linked and stripped, so that its allocator cannot be found",
+                "/bin/a: statically linked and stripped: its allocator cannot be found",
             ),
             line(FindingVerdict::Info, "examined", "/lib/libz.so.1: no allocator, does not define malloc"),
         ];

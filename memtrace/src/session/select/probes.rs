@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::allocators::{Allocator, FoundFunction};
+use crate::allocators::{Allocator, HookedFunction};
 use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope};
 use crate::model::{AllocatorId, Pid};
 use crate::probe_site::Cost as SiteCost;
@@ -28,7 +28,7 @@ impl AllocatorProbes {
         probe_site: ProbeSite,
     ) -> Option<Self> {
         let object = allocator.object.handle.clone()?;
-        let probe = |found: &FoundFunction| {
+        let probe = |found: &HookedFunction| {
             let summary = found.summary(&allocator.object.path);
             let (offset, cost) = match probe_site {
                 ProbeSite::Best => {
