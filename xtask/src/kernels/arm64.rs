@@ -164,10 +164,23 @@ mod tests {
         let process = ProcessReport { totals, ..ProcessReport::default() };
         let report = Report { processes: vec![process], ..Report::default() };
         check(&report, totals).unwrap();
-        assert!(check(&report, Totals::live(4, 2)).is_err());
+        let error = check(&report, Totals::live(4, 2)).unwrap_err().to_string();
+        assert!(error.contains("alloc_bytes: 3") && error.contains("alloc_bytes: 4"), "{error}");
         let losses = [(String::from("probe_missed"), 1)].into();
         assert!(check(&Report { losses, ..report }, totals).unwrap_err().to_string().contains("probe_missed"));
         assert!(check(&Report::default(), totals).is_err());
         assert!(compare("totals {}").is_err());
+    }
+
+    #[test]
+    fn totals_and_report_are_read_from_the_output() {
+        let totals = serde_json::json!({
+            "live_bytes": 3, "live_count": 2, "alloc_bytes": 3, "alloc_count": 2, "free_bytes": 0, "free_count": 0,
+            "unmatched_frees": 0, "filtered_bytes": 0, "filtered_count": 0, "peak_bytes": 3, "sites": [],
+        });
+        let golden = include_str!("../../../memtrace/tests/golden/report/sample.json");
+        let report: serde_json::Value = serde_json::from_str(golden).unwrap();
+        let error = compare(&format!("attached\ntotals {totals}\nreport {report}\n")).unwrap_err().to_string();
+        assert!(error.contains("does not have exactly one process"), "{error}");
     }
 }
