@@ -32,4 +32,10 @@ mod tests {
         assert_eq!(shown(5), "3.00 ");
         assert_eq!(shown(0), "");
     }
+
+    #[test]
+    fn unknown_rate_is_shown_as_zero() {
+        let shown = line(Duration::ZERO, Bytes(0), f64::NAN, 0, 80);
+        assert_eq!(shown, "0:00  0 B live  0 events/s  0 lost");
+    }
 }

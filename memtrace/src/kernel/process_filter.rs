@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use aya::maps::{HashMap, MapData};
+use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{self, decision, filter_action, filter_key, filter_mode};
 
 use super::bpf::Bpf;
@@ -128,10 +129,7 @@ impl ProcessFilter {
                     decide(bpf, *pid, false)?;
                     continue;
                 }
-                // On overlay file systems and those with subvolumes, the kernel's ids differ from those of `stat`.
-                ProcessAttribute::Exe(path) => open_path(path)
-                    .and_then(|file| file_id::of_open_file(bpf, &file))
-                    .map_or(*key, |key| by_exe(key.inode, key.device)),
+                ProcessAttribute::Exe(path) => exe_key(path, *key, |file| file_id::of_open_file(bpf, file)),
                 _ => *key,
             };
             let verdict = if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE };
@@ -163,9 +161,11 @@ fn by_exe(inode: u64, device: u32) -> wire::FilterKey {
     wire::FilterKey { property: filter_key::EXE, value: [inode, u64::from(device)] }
 }
 
-/// Opens the file for identification only.
-fn open_path(path: &Path) -> Option<File> {
-    File::options().read(true).custom_flags(libc::O_PATH).open(path).ok()
+/// Returns the key with the kernel's id of an executable, or `by_stat` if the kernel does not report it. The ids differ on
+/// overlay file systems and those with subvolumes.
+fn exe_key(path: &Path, by_stat: wire::FilterKey, file_id: impl FnOnce(&File) -> Option<ObjectKey>) -> wire::FilterKey {
+    let file = File::options().read(true).custom_flags(libc::O_PATH).open(path);
+    file.ok().and_then(|file| file_id(&file)).map_or(by_stat, |id| by_exe(id.inode, id.device))
 }
 
 /// Converts `st_dev` to the kernel's own `dev_t`; user space sees another encoding (`new_encode_dev`,
@@ -230,6 +230,15 @@ mod tests {
         assert_eq!(exe.key, by_exe(file.ino(), encoded(file.dev())));
         let missing = FilterRule { attribute: ProcessAttribute::Exe("/no/such/file".into()), exclude: false };
         assert_eq!(Condition::resolve(missing).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn kernel_ids_of_executables_replace_those_of_stat() {
+        let file_id = |_: &File| Some(ObjectKey { inode: 9, device: 44, ..ObjectKey::default() });
+        let by_stat = by_exe(7, 8 << 20 | 1);
+        assert_eq!(exe_key("/proc/self/exe".as_ref(), by_stat, file_id), by_exe(9, 44));
+        assert_eq!(exe_key("/proc/self/exe".as_ref(), by_stat, |_| None), by_stat);
+        assert_eq!(exe_key("/no/such/file".as_ref(), by_stat, file_id), by_stat);
     }
 
     #[test]
