@@ -24,6 +24,7 @@ impl Maps {
     }
 
     fn write(&mut self, layout: &Layout, plan: &Plan) {
+        assert!(layout.rules().rules().starts_with(&self.rules), "existing rules keep their numbers");
         self.rules = layout.rules().rules().to_vec();
         for chunk in &plan.chunks {
             for (index, row) in chunk.rows.iter().enumerate() {
@@ -126,8 +127,10 @@ fn known_rules_are_not_added_again() {
     let mut object = Object::new(Machine::X86_64, 0x100);
     object.function(0, 0x80, first(Instruction::CfaOffset(16)));
     let table = Table::from_bytes(&object.file(FoundBy::Sections)).unwrap();
+    assert_eq!(layout.rules().rules().len(), 2, "two rules are always present");
     layout.place(&table).unwrap();
     let rules = layout.rules().rules().len();
+    assert!(rules > 2);
     let again = layout.place(&table).unwrap();
     assert_eq!(layout.rules().rules().len(), rules);
     assert_eq!(again.page_base, 1);

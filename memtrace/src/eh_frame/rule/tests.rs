@@ -23,13 +23,18 @@ fn aarch64(instructions: Vec<Instruction>) -> Rule {
 /// Returns the rule of a function whose description begins with `instructions`.
 fn rule(machine: Machine, signal: bool, instructions: Vec<Instruction>) -> Rule {
     let mut object = Object::new(machine, 64);
-    let instructions = instructions.into_iter().map(|instruction| (0, instruction)).collect();
+    // The state is restored at 32, so that the rest of a readable description has the initial rule.
+    let (remember, restore) = ((0, Instruction::RememberState), (32, Instruction::RestoreState));
+    let instructions = instructions.into_iter().map(|instruction| (0, instruction));
+    let instructions = [remember].into_iter().chain(instructions).chain([restore]).collect();
     if signal {
         object.signal_frame(0, 64, instructions);
     } else {
         object.function(0, 64, instructions);
     }
     let table = Table::from_bytes(&object.file(FoundBy::Sections)).unwrap();
+    // A signal frame has a rule only with the layout of the kernel.
+    assert!(signal || table.rule_at(VirtOffset(TEXT + 32)) != UNTABLED, "the description is broken");
     table.rule_at(VirtOffset(TEXT))
 }
 
