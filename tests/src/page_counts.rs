@@ -36,7 +36,7 @@ impl PageCounts {
     #[must_use]
     pub fn stacks<'report>(&self, report: &'report Report, function: &str) -> Vec<&'report Stack> {
         let stacks = report.stacks.iter().filter(|stack| stack.pid == self.pid);
-        let stacks = stacks.filter(|stack| !stack.names().contains(&"tell"));
+        let stacks = stacks.filter(|stack| !stack.names().contains(&"expect_pages"));
         stacks.filter(|stack| stack.names().contains(&function)).collect()
     }
 

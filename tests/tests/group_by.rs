@@ -15,7 +15,7 @@ fn expected_of_threads() -> Vec<(u64, u64)> {
     (0..THREADS).map(|thread| (BLOCKS, (0..BLOCKS).map(|nth| size(thread, nth)).sum())).collect()
 }
 
-/// What `victims/booked.rs` has of the C library: 99 blocks of 7 bytes to 693, of which it frees every third.
+/// Blocks of the C library in `victims/recording.rs`: 99 of 7 to 693 bytes, of which it frees every third.
 fn expected_of_libc() -> Totals {
     let bytes = |nth: &mut dyn Iterator<Item = u64>| nth.map(|nth| nth * 7).sum::<u64>();
     let (alloc_bytes, free_bytes) = (bytes(&mut (1..100)), bytes(&mut (3..100).step_by(3)));
