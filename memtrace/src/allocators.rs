@@ -42,8 +42,8 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Returns true if it can be traced: at least one allocating and one freeing function can be probed, or one that the
-    /// user has named.
+    /// Returns true if it can be traced: at least one allocating and one freeing function can be probed, or one that
+    /// the user has named.
     #[must_use]
     pub fn is_supported(&self) -> bool {
         missing(&self.kinds, self.functions.iter().map(|function| function.signature)).is_none()
@@ -91,7 +91,8 @@ impl Survey {
         self.add(&object.path, verdict, probes, || Arc::clone(object));
     }
 
-    /// Adds the result of [`examine`] for a file, with its probes. `object` is called only if the file has an allocator.
+    /// Adds the result of [`examine`] for a file, with its probes. `object` is called only if the file has an
+    /// allocator.
     pub(crate) fn add(
         &mut self,
         path: &Path,
@@ -172,8 +173,8 @@ pub(crate) fn examine<S: Source>(
     }
 }
 
-/// An object is an allocator if it defines an allocating and a freeing function; imports do not count. The functions of C++
-/// and Rust count if they are more than wrappers.
+/// An object is an allocator if it defines an allocating and a freeing function; imports do not count. The functions of
+/// C++ and Rust count if they are more than wrappers.
 fn find_candidates<S: Source>(
     source: S,
     path: &Path,
@@ -210,8 +211,8 @@ fn find_candidates<S: Source>(
     Ok(Ok(AllocatorCandidates { kinds, functions, skipped }))
 }
 
-/// Returns the prefixes with which the object has an allocator. Without a prefix it must have malloc and free; with one, any
-/// allocating and any freeing function, since a linker leaves out functions that a program does not call.
+/// Returns the prefixes with which the object has an allocator. Without a prefix it must have malloc and free; with
+/// one, any allocating and any freeing function, since a linker leaves out functions that a program does not call.
 fn active_prefixes(symbols: &ObjectSymbols, user_prefixes: &[String]) -> Vec<String> {
     let mut prefixes: Vec<String> = Vec::new();
     let prefixed = || symbols.hooked.iter().filter(|hooked| hooked.function.naming.has_prefix());
@@ -240,8 +241,8 @@ fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option
     }
 }
 
-/// Up to 2.31, glibc's dynamic linker exports an allocator, which it uses until libc is loaded (elf/dl-minimal.c; no longer
-/// exported since glibc bug 25486). Programs never call it: libc comes first in the lookup order.
+/// Up to 2.31, glibc's dynamic linker exports an allocator, which it uses until libc is loaded (elf/dl-minimal.c; no
+/// longer exported since glibc bug 25486). Programs never call it: libc comes first in the lookup order.
 fn is_dynamic_linker(soname: &str) -> bool {
     // ld-linux-x86-64.so.2, ld-linux-aarch64.so.1; ld64.so.2 on some others (shlib-versions).
     soname.starts_with("ld-linux") || soname.starts_with("ld64.so")

@@ -1,10 +1,11 @@
 //! The only reader of ELF files.
 //!
-//! Files are read as the dynamic linker reads them: by program headers and the dynamic section. Section headers, which may
-//! be stripped, are used for the full symbol table, debug information and `.eh_frame`.
+//! Files are read as the dynamic linker reads them: by program headers and the dynamic section. Section headers, which
+//! may be stripped, are used for the full symbol table, debug information and `.eh_frame`.
 //!
-//! A file is not trusted: every count and size in it is checked against a bound before memory is allocated, and every read
-//! is checked against the file's end. Files are read, not mapped: truncating a mapped file would kill memtrace with SIGBUS.
+//! A file is not trusted: every count and size in it is checked against a bound before memory is allocated, and every
+//! read is checked against the file's end. Files are read, not mapped: truncating a mapped file would kill memtrace
+//! with SIGBUS.
 
 mod code;
 mod dynamic_symbols;

@@ -1,8 +1,8 @@
 //! Snapshot to Profile: addresses become functions.
 //!
-//! The mappings of the process at the time of the stack translate an address to an offset in an object's file. The program
-//! headers translate the offset to an address of the object's symbols, for which blazesym finds the function. Each offset of
-//! each object is symbolized once.
+//! The mappings of the process at the time of the stack translate an address to an offset in an object's file. The
+//! program headers translate the offset to an address of the object's symbols, for which blazesym finds the function.
+//! Each offset of each object is symbolized once.
 
 mod assemble;
 mod call_address;
@@ -100,8 +100,8 @@ impl Symbolizer {
                 loaded.push(offset);
                 addresses.push(address);
             } else {
-                // Without headers, the file offset stands in for the address. They are equal in most code, and always in
-                // the kernel's `[vdso]`, which has no file.
+                // Without headers, the file offset stands in for the address. They are equal in most code, and always
+                // in the kernel's `[vdso]`, which has no file.
                 let address = VirtOffset(offset.0);
                 result.push((offset, frames(&name, address, Err(Unnamed::ObjectUnreadable))));
             }

@@ -32,8 +32,8 @@ fn package() -> &'static Path {
 fn library(name: &str) -> PathBuf {
     let root = package().join("../target/libc").join(name);
     let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
-    let places = [root.join("lib").join(file), root.join("usr/lib").join(file)];
-    let found = places.into_iter().find(|place| place.exists());
+    let paths = [root.join("lib").join(file), root.join("usr/lib").join(file)];
+    let found = paths.into_iter().find(|path| path.exists());
     let found = found.unwrap_or_else(|| panic!("no {file} in {}; run `cargo xtask setup`", root.display()));
     let found = fs::canonicalize(found).expect("it exists");
     assert!(

@@ -123,7 +123,10 @@ fn every_allocator_is_listed_with_its_functions() {
     // Forwarding functions are marked as such.
     let passed_on =
         output.findings_on("allocator jemalloc").into_iter().find(|finding| finding.detail.contains("_ZdlPv,"));
-    assert!(passed_on.is_some_and(|finding| finding.detail.contains("only calls another hooked function")), "{output:#?}");
+    assert!(
+        passed_on.is_some_and(|finding| finding.detail.contains("only calls another hooked function")),
+        "{output:#?}"
+    );
     let allocators: Vec<_> =
         output.findings.iter().filter(|finding| finding.subject.starts_with("allocator ")).collect();
     let others = allocators

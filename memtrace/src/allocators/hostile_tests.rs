@@ -88,13 +88,13 @@ fn flipped_bits_cause_no_panic_and_no_unbounded_read() {
         let dynamic = usize::try_from(dynamic.offset).unwrap();
         for round in 0..3000 {
             let (from, length) = [(0, 1024), (0, 0x20000), (dynamic, 512)][round % 3];
-            let places: Vec<usize> = (0..1 + round % 4).map(|_| from + random.below(length)).collect();
-            for &place in &places {
-                bytes[place] ^= 1 << random.below(8);
+            let offsets: Vec<usize> = (0..1 + round % 4).map(|_| from + random.below(length)).collect();
+            for &offset in &offsets {
+                bytes[offset] ^= 1 << random.below(8);
             }
             verdict(&bytes);
-            for &place in &places {
-                bytes[place] = whole[place];
+            for &offset in &offsets {
+                bytes[offset] = whole[offset];
             }
         }
     }
@@ -109,15 +109,15 @@ fn extreme_numbers_cause_no_panic_and_no_unbounded_read() {
         let elf = Elf::parse(file).unwrap();
         let tables = elf.segments().iter().filter(|segment| segment.kind == PT_DYNAMIC).map(|segment| segment.offset);
         let hashes = elf.dynamic_value(DT_GNU_HASH).map(|table| elf.locate(table).unwrap().0);
-        let places = tables.chain(hashes).map(|table| usize::try_from(table).unwrap());
-        let places: Vec<usize> =
-            places.flat_map(|from| (from..from + 512).step_by(4)).chain((0..900).step_by(2)).collect();
+        let offsets = tables.chain(hashes).map(|table| usize::try_from(table).unwrap());
+        let offsets: Vec<usize> =
+            offsets.flat_map(|from| (from..from + 512).step_by(4)).chain((0..900).step_by(2)).collect();
         for width in [2, 4, 8] {
             for filler in [0x00, 0x7f, 0xff] {
-                for &place in &places {
-                    bytes[place..place + width].fill(filler);
+                for &offset in &offsets {
+                    bytes[offset..offset + width].fill(filler);
                     verdict(&bytes);
-                    bytes[place..place + width].copy_from_slice(&whole[place..place + width]);
+                    bytes[offset..offset + width].copy_from_slice(&whole[offset..offset + width]);
                 }
             }
         }
@@ -138,19 +138,19 @@ fn flipped_bits_are_harmless_to_the_choice_of_sites() {
     let mut bytes = whole.clone();
     let mut chosen = 0;
     for round in 0..300 {
-        let place = match round % 3 {
+        let offset = match round % 3 {
             0 => random.below(1024),
             1 => random.below(0x8000),
             _ => code[random.below(code.len())] + random.below(32),
         };
-        bytes[place] ^= 1 << random.below(8);
+        bytes[offset] ^= 1 << random.below(8);
         let counted = CountingSource { bytes: &bytes, read: Cell::new(0) };
         if let (_, Some(found)) = examine(&counted, Path::new("file"), &UserHooks::default()) {
             found.choose_sites(&counted);
             chosen += 1;
         }
         assert!(counted.read.get() < MAX_READ + 8 * whole.len(), "{} bytes were read", counted.read.get());
-        bytes[place] = whole[place];
+        bytes[offset] = whole[offset];
     }
     assert!(chosen > 100, "{chosen}");
 }
@@ -201,9 +201,9 @@ fn foreign_files_have_distinct_verdicts() {
     assert_eq!(verdict(b""), Verdict::NotElf);
     assert_eq!(verdict(b"#!/bin/sh\n"), Verdict::NotElf);
     let whole = fs::read(GLIBC).unwrap();
-    let with = |place: usize, byte: u8| {
+    let with = |offset: usize, byte: u8| {
         let mut bytes = whole.clone();
-        bytes[place] = byte;
+        bytes[offset] = byte;
         verdict(&bytes)
     };
     // e_ident[EI_CLASS], e_ident[EI_DATA] and e_machine (elf(5)).

@@ -87,11 +87,11 @@ pub(super) fn identify<S: Source>(
 ) -> Result<Kinds, ElfError> {
     let mut kinds = Kinds::default();
     for hooked in symbols.hooked.iter().filter(|hooked| hooked.function.naming.has_prefix()) {
-        let known = match hooked.prefix.as_str() {
+        let owner = match hooked.prefix.as_str() {
             "" => owner_of_malloc(elf, symbols, soname)?,
             prefix => owner_of_prefix(symbols, prefix),
         };
-        kinds.add(known.map_or_else(|| other(soname, path), Kind::Known));
+        kinds.add(owner.map_or_else(|| other(soname, path), Kind::Known));
     }
     let has = |naming| symbols.hooked.iter().any(|hooked| hooked.function.naming == naming);
     if has(Naming::Hook) {

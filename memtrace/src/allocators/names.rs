@@ -57,7 +57,7 @@ fn add(names: &mut Names, row: usize, function: &'static Function, prefix: &str)
 
 fn names_of_user(user: &UserNames) -> Names {
     let mut names = Names::new();
-    let is_known = |prefix: &&String| Naming::Standard.prefixes().any(|known| known == prefix.as_str());
+    let is_known = |prefix: &&String| Naming::Standard.prefixes().any(|other| other == prefix.as_str());
     for prefix in user.prefixes.iter().filter(|prefix| !is_known(prefix)) {
         for (row, function) in FUNCTIONS.iter().enumerate().filter(|row| row.1.naming.accepts_user_prefix()) {
             add(&mut names, row, function, prefix);
@@ -78,8 +78,8 @@ fn is_marker(name: &str) -> bool {
     ALLOCATORS.iter().any(|allocator| allocator.linked.contains(&name))
 }
 
-/// Returns the name of `__rust_alloc` and related functions if the symbol is mangled as a function of the crate `__rustc`
-/// (rust-lang RFC 2603, "Rust Symbol Mangling (v0)"); every other symbol as it is.
+/// Returns the name of `__rust_alloc` and related functions if the symbol is mangled as a function of the crate
+/// `__rustc` (rust-lang RFC 2603, "Rust Symbol Mangling (v0)"); every other symbol as it is.
 fn without_rustc_path(symbol: &[u8]) -> &[u8] {
     const CRATE: &[u8] = b"_7___rustc";
     let inside = symbol.starts_with(b"_RNvC").then(|| symbol.windows(CRATE.len()).position(|window| window == CRATE));
@@ -146,7 +146,8 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
     Ok(symbols)
 }
 
-/// Returns true if the object exports a malloc or a basic C++ operator. Most objects do not, and are not searched further.
+/// Returns true if the object exports a malloc or a basic C++ operator. Most objects do not, and are not searched
+/// further.
 fn exports_allocator<S: Source>(elf: &Elf<S>) -> Result<bool, ElfError> {
     for prefix in Naming::Standard.prefixes() {
         if elf.defines(&format!("{prefix}malloc"))? {

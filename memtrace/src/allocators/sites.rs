@@ -81,8 +81,8 @@ fn choose_by_code<S: Source>(
     (bytes, choice)
 }
 
-/// Returns the indices of the functions that must be probed at their entry because other code may jump behind it, with the
-/// reasons.
+/// Returns the indices of the functions that must be probed at their entry because other code may jump behind it, with
+/// the reasons.
 fn jumped_into<S: Source>(
     elf: &Elf<S>,
     candidates: &[Candidate],
@@ -119,8 +119,8 @@ fn jumped_into<S: Source>(
     jumps
 }
 
-/// Decodes the code before `from` to decide whether the bytes there are really a jump into `window`. Returns true if the
-/// code cannot be read.
+/// Decodes the code before `from` to decide whether the bytes there are really a jump into `window`. Returns true if
+/// the code cannot be read.
 fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
     let code = elf.code(from.saturating_sub(Machine::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
     code.map_or(true, |(address, bytes)| elf.machine().jump_into(&bytes, address, window).is_some())

@@ -1,8 +1,8 @@
 //! Removal of functions that need no probe because they only call another hooked function, or cannot be probed because
 //! they may throw.
 //!
-//! The hooked function sees a forwarded call. A second probe would cost time, and a free that calls another free could be
-//! mistaken for two frees.
+//! The hooked function sees a forwarded call. A second probe would cost time, and a free that calls another free could
+//! be mistaken for two frees.
 
 use super::functions::{Candidate, SkipReason, Skipped};
 use super::object_code::CachedCode;
@@ -74,8 +74,8 @@ fn is_required(candidate: &Candidate) -> bool {
     candidate.functions.iter().any(|function| function.required)
 }
 
-/// Removes the C++ operators or the Rust functions if all of them call hooked functions. If only some of them were removed,
-/// a block could be allocated at one level and freed at the other.
+/// Removes the C++ operators or the Rust functions if all of them call hooked functions. If only some of them were
+/// removed, a block could be allocated at one level and freed at the other.
 fn remove_wrappers<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>, naming: Naming) -> Vec<Skipped> {
     let is_of_language = |candidate: &Candidate| {
         has_naming(candidate, naming) && candidate.functions.iter().all(|function| function.naming != Naming::Standard)

@@ -23,8 +23,8 @@ impl<S: Source> Elf<S> {
         })
     }
 
-    /// Returns the part of the range from `first` to before `end` that is code in the file, with its address. The caller
-    /// bounds the length.
+    /// Returns the part of the range from `first` to before `end` that is code in the file, with its address. The
+    /// caller bounds the length.
     pub(crate) fn code(&self, first: u64, end: u64) -> Result<(u64, Vec<u8>), ElfError> {
         for segment in self.loaded().filter(|segment| segment.executable) {
             let segment_end = segment.virt.saturating_add(segment.file_size);

@@ -99,8 +99,8 @@ impl<S: Source> Elf<S> {
         }
     }
 
-    /// Layout: header, bloom filter, buckets, then the hash of each symbol from the base on. Its lowest bit ends a chain
-    /// (glibc, elf/dl-lookup.c, `do_lookup_x`).
+    /// Layout: header, bloom filter, buckets, then the hash of each symbol from the base on. Its lowest bit ends a
+    /// chain (glibc, elf/dl-lookup.c, `do_lookup_x`).
     fn gnu_hash_chain(&self, table: u64, hash: u32) -> Result<Vec<u64>, ElfError> {
         let header: GnuHashHeader<LittleEndian> = self.entry(table, 0)?;
         let count = u64::from(header.bucket_count.get(LE));

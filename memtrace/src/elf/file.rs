@@ -39,7 +39,8 @@ impl<S: Source> Elf<S> {
         Ok(elf)
     }
 
-    /// Reads the headers of an object for any supported architecture, without the dynamic section, which may be damaged.
+    /// Reads the headers of an object for any supported architecture, without the dynamic section, which may be
+    /// damaged.
     pub(crate) fn parse_headers(source: S) -> Result<Self, ElfError> {
         let mut magic = [0; 4];
         match source.read_at(0, &mut magic) {

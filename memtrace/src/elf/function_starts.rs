@@ -1,5 +1,5 @@
-//! Addresses of an object's functions, from the search table of `.eh_frame_hdr` or, if an object has none, from its symbol
-//! table; and the size of its variables.
+//! Addresses of an object's functions, from the search table of `.eh_frame_hdr` or, if an object has none, from its
+//! symbol table; and the size of its variables.
 
 use object::elf::PT_GNU_EH_FRAME;
 
@@ -22,8 +22,8 @@ impl<S: Source> Elf<S> {
         self.eh_frame_starts().or_else(|| self.symbol_table_starts().ok().flatten()).unwrap_or_default()
     }
 
-    /// Returns the number of bytes of variables from the file's byte at `offset` on, including `.bss`, which is not in the
-    /// file. The kernel maps whole pages, so that a mapping may begin before its segment.
+    /// Returns the number of bytes of variables from the file's byte at `offset` on, including `.bss`, which is not in
+    /// the file. The kernel maps whole pages, so that a mapping may begin before its segment.
     pub(crate) fn variables_from(&self, offset: u64) -> Option<u64> {
         self.loaded().filter(|segment| segment.writable).find_map(|segment| {
             let end = segment.offset.checked_add(segment.memory_size)?;

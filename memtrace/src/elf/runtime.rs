@@ -12,8 +12,8 @@ pub(crate) fn is_go(object: &Object) -> bool {
     file.is_some_and(|file| Elf::parse(&file).and_then(|elf| elf.is_go()).unwrap_or(false))
 }
 
-/// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. False if the file
-/// cannot be read.
+/// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. False if the
+/// file cannot be read.
 #[must_use]
 pub(crate) fn is_stripped(object: &Object) -> bool {
     let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };

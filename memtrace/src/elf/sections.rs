@@ -26,8 +26,8 @@ impl Sections {
 }
 
 impl<S: Source> Elf<S> {
-    /// Reads the section headers; `None` if there are none. Tools that strip an object may cut off the headers and leave
-    /// their number.
+    /// Reads the section headers; `None` if there are none. Tools that strip an object may cut off the headers and
+    /// leave their number.
     pub(crate) fn sections(&self) -> Option<Sections> {
         type Header = SectionHeader64<LittleEndian>;
         let header = self.header();

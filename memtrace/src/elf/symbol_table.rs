@@ -21,7 +21,8 @@ struct Table {
 }
 
 impl<S: Source> Elf<S> {
-    /// Returns the functions for which `has_name` accepts the name without version; `None` if the symbol table is stripped.
+    /// Returns the functions for which `has_name` accepts the name without version; `None` if the symbol table is
+    /// stripped.
     pub(crate) fn find_functions(
         &self,
         has_name: impl Fn(&[u8]) -> bool,

@@ -23,8 +23,8 @@ pub(super) struct NamedStacks {
     pub(super) stalls: Vec<(Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>)>,
 }
 
-/// Converts the stacks of images that were traced during `window`. `frames` are those of each call of `paths`, outermost
-/// first.
+/// Converts the stacks of images that were traced during `window`. `frames` are those of each call of `paths`,
+/// outermost first.
 pub(super) fn name_stacks(
     usages: BTreeMap<ImageId, ImageUsage>,
     images: &BTreeMap<ImageId, ProcessImage>,
@@ -80,8 +80,8 @@ fn stalls_by_cgroup(
     groups.into_iter().map(|(id, stalls)| (id, StallStats::by_kind(stalls))).collect()
 }
 
-/// Returns the distinct frames, and the frames of each call as indices. Frames are sorted, so that the order of stacks does
-/// not depend on load addresses.
+/// Returns the distinct frames, and the frames of each call as indices. Frames are sorted, so that the order of stacks
+/// does not depend on load addresses.
 fn number_frames(frames: Vec<Box<[Frame]>>) -> (Vec<Frame>, Vec<Box<[FrameId]>>) {
     let mut frames_of_calls: Vec<Box<[FrameId]>> =
         frames.iter().map(|frames| vec![FrameId::new(0); frames.len()].into()).collect();

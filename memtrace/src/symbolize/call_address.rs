@@ -13,8 +13,8 @@ pub(super) struct CallAddress {
 }
 
 impl CallAddress {
-    /// Returns the call before the return address `frame` of a stack that was taken at `taken`: the byte before the return
-    /// address belongs to the call.
+    /// Returns the call before the return address `frame` of a stack that was taken at `taken`: the byte before the
+    /// return address belongs to the call.
     pub(super) fn new(image: &ProcessImage, frame: AbsAddr, taken: Duration) -> Self {
         let address = AbsAddr(frame.0.saturating_sub(1));
         Self { address, version: image.replaced.holding(address, taken) }

@@ -114,7 +114,8 @@ impl<'a> CallPaths<'a> {
 struct Walk<'a, 's> {
     image: &'a ProcessImage,
     stacks: &'s Stacks,
-    /// Path of each visited call. Empty if mappings were replaced: a call's location then depends on the time of its stack.
+    /// Path of each visited call. Empty if mappings were replaced: a call's location then depends on the time of its
+    /// stack.
     paths: FxHashMap<Node, Node>,
 }
 

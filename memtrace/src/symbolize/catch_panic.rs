@@ -2,8 +2,8 @@
 //!
 //! blazesym 0.2.7 panics on contradictory debug information: on a line of a file that is not in the file table
 //! (`dwarf::lines::Lines::row_location`), and, with overflow checks, on a symbol that ends beyond the address space
-//! (`elf::parser::find_sym`). The files of a target are not trusted, and a report without the names of one object is better
-//! than no report.
+//! (`elf::parser::find_sym`). The files of a target are not trusted, and a report without the names of one object is
+//! better than no report.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};

@@ -8,8 +8,8 @@ use crate::model::BuildId;
 /// Directories of debug files in distributions, relative to a root.
 pub(super) const DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
-/// Returns `directories` below the target's root, then below the host's: the host may have the debug files of programs in a
-/// container.
+/// Returns `directories` below the target's root, then below the host's: the host may have the debug files of programs
+/// in a container.
 pub(super) fn directories(target_root: Option<&Path>, directories: &[PathBuf]) -> Vec<PathBuf> {
     let below = |root: &Path| {
         let root = root.to_path_buf();

@@ -10,8 +10,8 @@ use object::elf::SHT_NOBITS;
 use crate::elf::{self, Elf, ElfError, Segment, Source};
 use crate::model::{BuildId, FileOffset, VirtOffset};
 
-/// Largest compression ratio of zlib (zlib's technical notes). A section with a larger one is damaged or hostile, and its
-/// claimed size would be allocated to decompress it.
+/// Largest compression ratio of zlib (zlib's technical notes). A section with a larger one is damaged or hostile, and
+/// its claimed size would be allocated to decompress it.
 const MAX_COMPRESSION: u64 = 1032;
 
 const LE: LittleEndian = LittleEndian;

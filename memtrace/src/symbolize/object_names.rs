@@ -21,7 +21,8 @@ pub(super) struct Function {
     pub(super) inlined: bool,
 }
 
-/// Functions at an address: the containing one, then the inlined ones, outermost first; or the reason why there are none.
+/// Functions at an address: the containing one, then the inlined ones, outermost first; or the reason why there are
+/// none.
 pub(super) type Names = Result<Vec<Function>, Unnamed>;
 
 /// Symbolization of one object.

@@ -121,9 +121,9 @@ fn symbol_table_names_are_demangled() {
 #[test]
 fn a_deleted_file_is_read_by_its_open_descriptor() {
     let program = Program::new(&["-g"]);
-    let kept = fs::File::open(program.path()).unwrap();
+    let open = fs::File::open(program.path()).unwrap();
     fs::remove_file(program.path()).unwrap();
-    let handle = PathBuf::from(format!("/proc/self/fd/{}", kept.as_raw_fd()));
+    let handle = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
     let frames = frames_at(&symbolizer(), &program.image(Some(handle), None), program.returns[0]);
     assert_eq!(brief(&frames), outer_with_inlined());
     assert_eq!(frames[0].object.as_ref().unwrap().path, program.path());

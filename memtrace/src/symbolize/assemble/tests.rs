@@ -76,7 +76,8 @@ fn profile_by(
     Symbolized::new(named, Vec::new(), Losses::default()).into_profile(RunFacts::default())
 }
 
-/// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions inlined.
+/// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions
+/// inlined.
 fn profile_of(snapshot: &Snapshot) -> Profile {
     let named: Vec<(u64, Vec<Frame>)> = vec![
         (1, vec![frame("main")]),
@@ -132,8 +133,8 @@ fn stacks_with_equal_frames_process_and_end_are_merged() {
     );
 }
 
-/// Returns an image with the replaced mappings (start, end, until) as objects 1 and up, and object 0 at the addresses 10 to
-/// 19 now.
+/// Returns an image with the replaced mappings (start, end, until) as objects 1 and up, and object 0 at the addresses
+/// 10 to 19 now.
 fn image_with_replaced(replaced: &[(u64, u64, u64)]) -> ProcessImage {
     let mapping = |start, end, number: u64| {
         let path = number.to_string().into();

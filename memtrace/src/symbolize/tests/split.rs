@@ -28,9 +28,9 @@ fn a_debug_file_is_found_by_build_id() {
 
         // In the file system of a container.
         let root = program.scratch.file("root");
-        let place = root.join("usr/lib/debug/.build-id").join(&build_id[..2]);
-        fs::create_dir_all(&place).unwrap();
-        fs::rename(&debug, place.join(format!("{}.debug", &build_id[2..]))).unwrap();
+        let directory = root.join("usr/lib/debug/.build-id").join(&build_id[..2]);
+        fs::create_dir_all(&directory).unwrap();
+        fs::rename(&debug, directory.join(format!("{}.debug", &build_id[2..]))).unwrap();
         let image = program.image(Some(program.path()), Some(root.clone()));
         let frames = frames_at(&Symbolizer::new(), &image, program.returns[0]);
         assert_eq!(brief(&frames), outer_with_inlined());
@@ -49,8 +49,8 @@ fn a_debug_file_with_another_build_id_is_not_used() {
     let own = program.scratch.file("own");
     let build_id = split(&program, &own, "--decompress-debug-sections");
     run("strip", &["--strip-all", program.path().to_str().unwrap()]);
-    let place = program.scratch.file("d/.build-id").join(&build_id[..2]).join(format!("{}.debug", &build_id[2..]));
-    split(&other, &place, "--decompress-debug-sections");
+    let installed = program.scratch.file("d/.build-id").join(&build_id[..2]).join(format!("{}.debug", &build_id[2..]));
+    split(&other, &installed, "--decompress-debug-sections");
     let image = program.image(Some(program.path()), None);
     let named = || {
         let symbolizer = Symbolizer::with_debug_directories(vec![program.scratch.file("d")]);
@@ -59,7 +59,7 @@ fn a_debug_file_with_another_build_id_is_not_used() {
     let frames = named();
     assert_eq!(brief(&frames), [("", None, false)]);
     assert_eq!(frames[0].name, Err(Unnamed::NoSymbol));
-    fs::rename(own, place).unwrap();
+    fs::rename(own, installed).unwrap();
     assert_eq!(brief(&named()), outer_with_inlined());
 }
 
@@ -103,8 +103,8 @@ fn the_name_source_depends_on_stripping_and_debug_files() {
     let debug = program.scratch.file("debug");
     let build_id = split(&program, &debug, "--decompress-debug-sections");
     let directory = program.scratch.file("d");
-    let place = directory.join(".build-id").join(&build_id[..2]).join(format!("{}.debug", &build_id[2..]));
-    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    let installed = directory.join(".build-id").join(&build_id[..2]).join(format!("{}.debug", &build_id[2..]));
+    fs::create_dir_all(installed.parent().unwrap()).unwrap();
     let symbolizer = Symbolizer::with_debug_directories(vec![directory]);
     let source = || {
         let image = program.image(Some(path.clone()), None);
@@ -115,8 +115,8 @@ fn the_name_source_depends_on_stripping_and_debug_files() {
     assert_eq!(source(), NameSource::Symbols);
     run("strip", &["--strip-all", path.to_str().unwrap()]);
     assert_eq!(source(), NameSource::Exported);
-    fs::copy(&debug, &place).unwrap();
-    assert_eq!(source(), NameSource::DebugFile(place));
+    fs::copy(&debug, &installed).unwrap();
+    assert_eq!(source(), NameSource::DebugFile(installed));
     run("objcopy", &["--remove-section=.note.gnu.build-id", path.to_str().unwrap()]);
     run("objcopy", &[&format!("--add-gnu-debuglink={}", debug.display()), path.to_str().unwrap()]);
     assert_eq!(source(), NameSource::DebugLink);
