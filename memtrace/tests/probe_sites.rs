@@ -33,29 +33,30 @@ fn library(name: &str) -> PathBuf {
     let root = package().join("../target/libc").join(name);
     let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
     let paths = [root.join("lib").join(file), root.join("usr/lib").join(file)];
-    let found = paths.into_iter().find(|path| path.exists());
-    let found = found.unwrap_or_else(|| panic!("no {file} in {}; run `cargo xtask setup`", root.display()));
-    let found = fs::canonicalize(found).expect("it exists");
+    let path = paths.into_iter().find(|path| path.exists());
+    let path = path.unwrap_or_else(|| panic!("no {file} in {}; run `cargo xtask setup`", root.display()));
+    let path = fs::canonicalize(path).expect("it exists");
     assert!(
-        found.starts_with(fs::canonicalize(root).expect("it exists")),
+        path.starts_with(fs::canonicalize(root).expect("it exists")),
         "{} is not the fetched library",
-        found.display()
+        path.display()
     );
-    found
+    path
 }
 
 fn allocator(path: &Path) -> Allocator {
     let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
     let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
-    let mut found = survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }, &UserHooks::default());
-    assert_eq!(found.allocators.len(), 1, "{:?}", found.examined);
-    found.allocators.remove(0)
+    let mut survey =
+        survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }, &UserHooks::default());
+    assert_eq!(survey.allocators.len(), 1, "{:?}", survey.examined);
+    survey.allocators.remove(0)
 }
 
 /// Describes a probe site by its properties that are the same for two builds of the same source, without addresses.
-fn line(found: &HookedFunction) -> String {
-    let names: Vec<_> = found.functions.iter().map(|function| function.name).collect();
-    let site = &found.site;
+fn line(function: &HookedFunction) -> String {
+    let names: Vec<_> = function.functions.iter().map(|row| row.name).collect();
+    let site = &function.site;
     let words: Vec<_> = site.instruction.split(' ').map(without_addresses).collect();
     let instruction = words.join(" ");
     let reason = format!("{:?}", site.reason);
@@ -86,10 +87,10 @@ fn without_addresses(operands: &str) -> String {
 fn probe_sites_in_every_libc_match_the_golden_file() {
     let mut printed = String::new();
     let mut versions = Vec::new();
-    for (name, what) in LIBRARIES {
-        writeln!(printed, "{what}").expect("a string can be written to");
-        for found in allocator(&library(name)).functions {
-            writeln!(printed, "{}", line(&found)).expect("a string can be written to");
+    for (name, title) in LIBRARIES {
+        writeln!(printed, "{title}").expect("a string can be written to");
+        for function in allocator(&library(name)).functions {
+            writeln!(printed, "{}", line(&function)).expect("a string can be written to");
         }
         let version = package().join("../target/libc").join(name).join("VERSION");
         versions.push(fs::read_to_string(version).unwrap_or_default().trim().to_owned());
@@ -126,31 +127,29 @@ fn target(instruction: &str) -> Option<u64> {
 
 #[test]
 fn objdump_confirms_instructions_and_branch_targets() {
-    for (name, what) in LIBRARIES {
+    for (name, title) in LIBRARIES {
         let path = library(name);
         let code = disassembled(&path);
         let functions = allocator(&path).functions;
-        for found in &functions {
-            let (entry, chosen) = (found.virt.0, found.virt.0 + found.site.offset);
-            let function = found.function().name;
-            let shown =
-                code.get(&chosen).unwrap_or_else(|| panic!("{what}: {function}: no instruction at {chosen:#x}"));
+        for function in &functions {
+            let (entry, chosen) = (function.virt.0, function.virt.0 + function.site.offset);
+            let name = function.function().name;
+            let shown = code.get(&chosen).unwrap_or_else(|| panic!("{title}: {name}: no instruction at {chosen:#x}"));
             let mnemonic = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
-            assert_eq!(mnemonic(&found.site.instruction), mnemonic(shown), "{what}: {function}");
+            assert_eq!(mnemonic(&function.site.instruction), mnemonic(shown), "{title}: {name}");
             let emulated = ["push", "nop", "jmp", "call"].contains(&mnemonic(shown).as_str())
                 || shown.starts_with('j') && target(shown).is_some();
             assert_eq!(
-                found.site.cost == Cost::Emulated,
+                function.site.cost == Cost::Emulated,
                 emulated && !shown.contains('*'),
-                "{what}: {function}: {shown}"
+                "{title}: {name}: {shown}"
             );
-            assert!(code.range(entry..chosen).all(|(_, before)| target(before).is_none()), "{what}: {function}");
+            assert!(code.range(entry..chosen).all(|(_, before)| target(before).is_none()), "{title}: {name}");
         }
         for (from, instruction) in &code {
             let Some(to) = target(instruction) else { continue };
-            let hit =
-                functions.iter().find(|found| (found.virt.0 + 1..=found.virt.0 + found.site.offset).contains(&to));
-            assert!(hit.is_none(), "{what}: {instruction} at {from:#x} jumps between entry and site of {hit:?}");
+            let hit = functions.iter().find(|hit| (hit.virt.0 + 1..=hit.virt.0 + hit.site.offset).contains(&to));
+            assert!(hit.is_none(), "{title}: {instruction} at {from:#x} jumps between entry and site of {hit:?}");
         }
     }
 }

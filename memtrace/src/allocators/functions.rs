@@ -213,9 +213,9 @@ mod tests {
             symbol("aligned_alloc", SymbolKind::Function, 0x2000),
             symbol("memalign", SymbolKind::Function, 0x2000),
         ];
-        let (found, skipped) = grouped(both);
+        let (candidates, skipped) = grouped(both);
         assert_eq!(skipped, []);
-        let [only] = &found[..] else { panic!("{found:?}") };
+        let [only] = &candidates[..] else { panic!("{candidates:?}") };
         assert_eq!(only.functions[0].name, "aligned_alloc");
         assert_eq!(only.functions, [row("aligned_alloc"), row("memalign")]);
         assert_eq!(only.symbols, ["aligned_alloc", "memalign"]);
@@ -229,8 +229,8 @@ mod tests {
             symbol("memalign", SymbolKind::Function, 0x2000),
             symbol("free", SymbolKind::Function, 0x3000),
         ];
-        let (found, skipped) = grouped(named);
-        assert_eq!(found.iter().map(|found| found.functions[0].name).collect::<Vec<_>>(), ["free"]);
+        let (candidates, skipped) = grouped(named);
+        assert_eq!(candidates.iter().map(|candidate| candidate.functions[0].name).collect::<Vec<_>>(), ["free"]);
         let expected = |name: &str| Skipped { symbol: name.to_owned(), reason: SkipReason::Ambiguous };
         assert_eq!(skipped, [expected("malloc"), expected("memalign")]);
     }
@@ -242,8 +242,8 @@ mod tests {
             symbol("calloc", SymbolKind::Other, 0x2000),
             symbol("free", SymbolKind::Function, 0x10),
         ];
-        let (found, skipped) = grouped(named);
-        assert_eq!(found, []);
+        let (candidates, skipped) = grouped(named);
+        assert_eq!(candidates, []);
         let reasons: Vec<_> = skipped.iter().map(|skipped| (skipped.symbol.as_str(), skipped.reason)).collect();
         let expected =
             [("malloc", SkipReason::Indirect), ("calloc", SkipReason::NotAFunction), ("free", SkipReason::NotCode)];

@@ -48,16 +48,16 @@ impl<S: Source> Elf<S> {
 
     /// Returns every version of the dynamic symbol `name` that the object defines.
     pub(crate) fn definitions(&self, name: &str) -> Result<Vec<Symbol>, ElfError> {
-        let mut found = Vec::new();
+        let mut definitions = Vec::new();
         for index in self.hash_chain(name)? {
             if let Some(symbol) = self.definition(name, index)? {
-                found.push(symbol);
+                definitions.push(symbol);
             }
-            if found.len() > MAX_DEFINITIONS {
+            if definitions.len() > MAX_DEFINITIONS {
                 return Err(ElfError::Malformed("a name is defined too often"));
             }
         }
-        Ok(found)
+        Ok(definitions)
     }
 
     /// Returns true if the object defines the dynamic symbol `name`.
@@ -114,14 +114,14 @@ impl<S: Source> Elf<S> {
         let hashes = buckets.checked_add(count * size_of::<u32>() as u64).ok_or(BEYOND)?;
         let base = u64::from(header.symbol_base.get(LE));
         let start = first.checked_sub(base).ok_or(ElfError::Malformed("a hash chain begins before its table"))?;
-        let mut found = Vec::new();
+        let mut indices = Vec::new();
         for step in 0..MAX_CHAIN {
             let value = self.word(hashes, start + step)?;
             if value | 1 == hash | 1 {
-                found.push(first + step);
+                indices.push(first + step);
             }
             if value & 1 == 1 {
-                return Ok(found);
+                return Ok(indices);
             }
         }
         Err(ENDLESS)
@@ -134,13 +134,13 @@ impl<S: Source> Elf<S> {
         let Some(bucket) = u64::from(hash).checked_rem(count) else { return Ok(Vec::new()) };
         let buckets = table.checked_add(size_of_val(&header) as u64).ok_or(BEYOND)?;
         let chains = buckets.checked_add(count * size_of::<u32>() as u64).ok_or(BEYOND)?;
-        let mut found = Vec::new();
+        let mut indices = Vec::new();
         let mut index = u64::from(self.word(buckets, bucket)?);
         for _ in 0..MAX_CHAIN {
             if index == 0 {
-                return Ok(found);
+                return Ok(indices);
             }
-            found.push(index);
+            indices.push(index);
             index = u64::from(self.word(chains, index)?);
         }
         Err(ENDLESS)

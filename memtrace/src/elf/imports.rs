@@ -43,8 +43,8 @@ impl<S: Source> Elf<S> {
         }
         let bytes = self.bytes(offset, size)?;
         let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
-        let found = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == slot);
-        Ok(found
+        let relocation = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == slot);
+        Ok(relocation
             .map(|relocation| relocation.r_info.get(LE))
             .filter(|info| self.fills_slots(*info))
             .map(|info| (info >> 32) as u32))

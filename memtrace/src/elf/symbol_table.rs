@@ -30,7 +30,7 @@ impl<S: Source> Elf<S> {
         let Some((symbols, names)) = self.symbol_tables()? else { return Ok(None) };
         let names = self.bytes(names.offset, names.size)?;
         let symbols = self.read_symbols(&symbols)?;
-        let mut found = Vec::new();
+        let mut functions = Vec::new();
         for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
             let kind = match symbol.st_type() {
                 STT_FUNC => SymbolKind::Function,
@@ -42,7 +42,7 @@ impl<S: Source> Elf<S> {
             let full = rest.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = full.split(|&byte| byte == b'@').next().unwrap_or_default();
             if kind != SymbolKind::Other && has_name(name) {
-                found.push((
+                functions.push((
                     String::from_utf8_lossy(name).into_owned(),
                     Symbol {
                         full_name: String::from_utf8_lossy(full).into_owned(),
@@ -53,7 +53,7 @@ impl<S: Source> Elf<S> {
                 ));
             }
         }
-        Ok(Some(found))
+        Ok(Some(functions))
     }
 
     /// Returns the addresses of all functions, sorted; `None` if the symbol table is stripped.
