@@ -1,7 +1,7 @@
-//! Where a process' memory is: read from `/proc` and, where the allocator is glibc's, from its own marks.
+//! Memory of a process by owner, read from `/proc` and from glibc's chunk headers, without tracing.
 //!
-//! All of it only reads. The target is not stopped, and no page of it is brought in that was not there: what is swapped
-//! out or was never touched is not looked at.
+//! The target is not stopped, and reading faults no page in: pages that are swapped out or were never touched are
+//! skipped.
 
 mod allocator;
 mod assemble;
@@ -13,45 +13,54 @@ mod stacks;
 use std::fs::File;
 use std::io;
 
-use self::allocator::Serving;
-use self::assemble::{Closer, Readings};
+use self::allocator::MallocProvider;
+use self::assemble::{ProcessMemory, RangeInspector};
 use self::span::Span;
 use crate::allocators::Survey;
 use crate::elf::Elf;
 use crate::model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
-use crate::procfs::error::ProcessError;
-use crate::procfs::objects::Objects;
-use crate::procfs::page_map;
-use crate::procfs::peek::Peek;
-use crate::procfs::process::Process;
-use crate::procfs::smaps::{self, Area};
-use crate::procfs::{cgroup_memory, counted, machine_pressure, tmpfs::Tmpfs};
+use crate::procfs::Objects;
+use crate::procfs::ProcessError;
 
-/// How often mappings are read while the RSS is another one each time.
+use crate::procfs::MemoryReader;
+use crate::procfs::Process;
+use crate::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, page_size};
+use crate::procfs::{Vma, vmas};
+
+/// Number of attempts to read the VMAs while the RSS changes.
 const ATTEMPTS: u32 = 5;
 
-/// Reads where the memory of `process` is, of which `survey` says which allocators it has, and `objects` what it has
-/// mapped.
+/// Attributes the memory of `process` to its owners. `survey` has its allocators, `objects` its mapped files.
 ///
 /// # Errors
 ///
-/// Where the process has ended, or may not be looked at. Where only its memory may not be read, that is said in the
-/// result.
+/// Errors of reading `/proc`: the process has exited, or permission is missing. If only its memory cannot be read, the
+/// result says so.
 pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, ProcessError> {
     let pid = process.pid;
-    let peek = Peek::open(pid);
+    let reader = MemoryReader::open(pid);
     let tmpfs = Tmpfs::of(pid);
     let threads = stacks::threads(pid);
-    let (areas, before, after) = steadily(process)?;
-    let serving = allocator::serving(survey);
-    let glibc = match (&serving, &peek) {
-        (Serving::Glibc | Serving::Unknown, Ok(peek)) => Some(glibc::look(peek, &assemble::regions(&areas, &tmpfs))),
+    let (vmas, before, after) = read_vmas_consistently(process)?;
+    let provider = allocator::malloc_provider(survey);
+    let glibc = match (&provider, &reader) {
+        (MallocProvider::Glibc | MallocProvider::Unknown, Ok(reader)) => {
+            Some(glibc::walk_heap(reader, &assemble::regions(&vmas, &tmpfs)))
+        }
         _ => None,
     };
-    let variables = variables(process, &areas, objects);
+    let variables = variables(process, &vmas, objects);
     let threads_count = threads.count;
-    let readings = Readings { areas, tmpfs, threads, serving, beside: allocator::beside(survey), glibc, variables };
-    let parts = assemble::assemble(&readings, &Looking(&peek));
+    let memory = ProcessMemory {
+        vmas,
+        tmpfs,
+        threads,
+        provider,
+        other_allocators: allocator::other_allocators(survey),
+        glibc,
+        variables,
+    };
+    let parts = assemble::assemble(&memory, &ProcessInspector(&reader));
     Ok(Explanation {
         pid,
         comm: process.comm.clone(),
@@ -74,57 +83,58 @@ pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects)
     })
 }
 
-/// The mappings, and what the kernel counts before and after they are read; read again where that is not the same.
-fn steadily(process: &Process) -> Result<(Vec<Area>, StatusCounters, StatusCounters), ProcessError> {
+/// Reads the VMAs with the status counters before and after; repeats this while the RSS changes in between.
+fn read_vmas_consistently(process: &Process) -> Result<(Vec<Vma>, StatusCounters, StatusCounters), ProcessError> {
     let pid = process.pid;
     let mut before = counted(pid)?;
     let mut attempt = 1;
     loop {
-        let areas = smaps::areas(pid)?;
+        let vmas = vmas(pid)?;
         let after = counted(pid)?;
         if before.rss == after.rss || attempt == ATTEMPTS {
-            return Ok((areas, before, after));
+            return Ok((vmas, before, after));
         }
         before = after;
         attempt += 1;
     }
 }
 
-/// Where the variables end that a file has no bytes for, of each mapping of anonymous memory that continues a file's.
-fn variables(process: &Process, areas: &[Area], objects: &mut Objects) -> Vec<(usize, AbsAddr)> {
-    let pairs = areas.windows(2).enumerate();
+/// Returns the end of the `.bss` variables in each anonymous VMA that continues a file's VMA, with the index of the
+/// VMA.
+fn variables(process: &Process, vmas: &[Vma], objects: &mut Objects) -> Vec<(usize, AbsAddr)> {
+    let pairs = vmas.windows(2).enumerate();
     let continued = pairs.filter(|(_, pair)| {
         let [file, rest] = [&pair[0].entry, &pair[1].entry];
         file.writable && !file.shared && rest.writable && rest.file.is_none() && file.end == rest.start
     });
-    let end = |(index, pair): (usize, &[Area])| {
+    let end = |(index, pair): (usize, &[Vma])| {
         let file = &pair[0].entry;
         let object = objects.mapped(process.pid, file, file.file?);
         let file_at = File::open(object.handle.as_ref()?).ok()?;
         let length = Elf::parse(&file_at).ok()?.variables_from(file.offset.0)?;
-        let end = file.start.0.checked_add(length)?.checked_next_multiple_of(page_map::page_size().ok()?.0)?;
+        let end = file.start.0.checked_add(length)?.checked_next_multiple_of(page_size().ok()?.0)?;
         Some((index + 1, AbsAddr(end)))
     };
     continued.filter_map(end).collect()
 }
 
-/// Looks into the process, where that is permitted.
-struct Looking<'peek>(&'peek io::Result<Peek>);
+/// Inspector of a process, without permission `None` for each range.
+struct ProcessInspector<'reader>(&'reader io::Result<MemoryReader>);
 
-impl Closer for Looking<'_> {
-    fn held(&self, Span { start, end }: Span) -> Option<MemorySizes> {
-        let peek = self.0.as_ref().ok()?;
-        let residence = peek.pages.residence(start, end).ok()?;
+impl RangeInspector for ProcessInspector<'_> {
+    fn sizes(&self, Span { start, end }: Span) -> Option<MemorySizes> {
+        let reader = self.0.as_ref().ok()?;
+        let pages = reader.pages.residence(start, end).ok()?;
         Some(MemorySizes {
             reserved: Bytes(end.0 - start.0),
-            resident: residence.resident(start, end),
-            swap: Bytes(residence.swapped * peek.pages.page().0),
+            resident: pages.resident(start, end),
+            swap: Bytes(pages.swapped * reader.pages.page().0),
             huge: Bytes(0),
         })
     }
 
-    fn is_threads(&self, span: Span) -> bool {
-        self.0.as_ref().is_ok_and(|peek| stacks::has_thread_at_its_top(peek, span))
+    fn has_thread_block(&self, span: Span) -> bool {
+        self.0.as_ref().is_ok_and(|reader| stacks::has_thread_block(reader, span))
     }
 }
 

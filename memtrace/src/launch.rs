@@ -1,8 +1,8 @@
-//! Starting a command that does nothing until it is traced.
+//! Start of a command that waits until it is traced.
 //!
-//! [`Launch::prepare`] forks a child that waits at a barrier, a pipe. While it waits, its pid can be probed; at
-//! [`Launch::release`] it becomes the command. If memtrace ends before that, however it ends, the pipe closes and the
-//! child ends too. Once released, the command is on its own: it goes on even when memtrace is killed.
+//! [`Launch::prepare`] forks a child that waits at a barrier, a pipe. While it waits, probes can be attached to its
+//! pid; [`Launch::release`] makes it execute the command. If memtrace exits before that, for any reason, the pipe
+//! closes and the child exits too. Once released, the command is independent: it continues even if memtrace is killed.
 
 mod child;
 mod error;
@@ -17,18 +17,18 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::Pid;
-use crate::procfs::pidfd;
+use crate::procfs::open_pidfd;
 use child::{Failure, Plan, Step, Strings};
 
 pub(crate) use error::LaunchError;
 pub(crate) use identity::Identity;
 pub(crate) use wait::Child;
 
-/// Held from the making of the pipes until their far ends are the child's alone: a child that is forked meanwhile would
-/// inherit those ends, and keep them open while it waits at its own barrier.
+/// Serializes the creation of the pipes with the fork. A child that is forked in between would inherit the pipe ends,
+/// and keep them open while it waits at its own barrier.
 static FORKING: Mutex<()> = Mutex::new(());
 
-/// A child that waits at the barrier. Dropping it ends the child.
+/// Child that waits at the barrier. Dropping it ends the child.
 #[derive(Debug)]
 pub(crate) struct Launch {
     command: OsString,
@@ -38,14 +38,14 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Forks a child that will become the command `argv`, with the privileges of `identity`, or memtrace's own.
+    /// Forks a child that will execute the command `argv`, with the privileges of `identity`, or memtrace's own.
     ///
-    /// The program is looked for as a shell does: in the directories of `PATH` unless it has a slash.
+    /// The executable is searched like in a shell: in the directories of `PATH` unless it contains a slash.
     ///
     /// # Errors
     ///
-    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`] for a file that is no program, and
-    /// [`LaunchError::Start`] where the child cannot be made.
+    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`] for a file that is not executable, and
+    /// [`LaunchError::Start`] if the child cannot be created.
     pub(crate) fn prepare(argv: &[OsString], identity: Option<&Identity>) -> Result<Self, LaunchError> {
         let command = argv.first().filter(|command| !command.is_empty());
         let command = command.ok_or_else(|| LaunchError::NotFound { command: OsString::new() })?.clone();
@@ -53,7 +53,7 @@ impl Launch {
         let path = std::env::var_os("PATH");
         let paths = path::candidates(&command, path.as_deref());
         if path::find(&command, path.as_deref()).is_none() {
-            // Said now, before anything is probed; the kernel may still refuse it for reasons of its own.
+            // Fail before probes are attached. The kernel may still refuse to execute the file.
             return Err(if paths.iter().any(|path| path.exists()) {
                 let source = io::Error::from(io::ErrorKind::PermissionDenied);
                 LaunchError::NotRunnable { command, source }
@@ -74,58 +74,58 @@ impl Launch {
         let (failures, reporting) = io::pipe().map_err(start("pipe"))?;
         let pid = child::fork(&plan, waiting.as_fd(), barrier.as_fd(), reporting.as_fd()).map_err(start("fork"))?;
         drop((waiting, reporting));
-        let pidfd = pidfd::open(pid).map_err(start("pidfd_open"))?;
+        let pidfd = open_pidfd(pid).map_err(start("pidfd_open"))?;
         Ok(Self { command, child: Child::new(pid, pidfd), barrier, failures })
     }
 
-    /// The child's pid, which the command will keep.
+    /// Returns the child's pid, which the command keeps.
     #[must_use]
     pub(crate) fn pid(&self) -> Pid {
         self.child.pid()
     }
 
-    /// A descriptor that becomes readable when the child or the command ends.
+    /// Returns a pidfd, which becomes readable when the child or the command exits.
     #[must_use]
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.child.pidfd()
     }
 
-    /// Lets the child become the command, and returns when it has.
+    /// Lets the child execute the command, and returns after the exec.
     ///
     /// # Errors
     ///
-    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] where the child could not
-    /// change its identity; [`LaunchError::Exited`] where somebody ended it at the barrier. The child has been
-    /// collected then.
+    /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] if the child could not change
+    /// its identity; [`LaunchError::Exited`] if it was killed at the barrier. In these cases the child has been waited
+    /// for.
     pub(crate) fn release(self) -> Result<Child, LaunchError> {
         let Self { command, mut child, mut barrier, failures } = self;
         if barrier.write_all(&[child::GO]).is_err() {
             return Err(LaunchError::Exited(child.pid()));
         }
-        // The pipe closes without a word when the command has been started: it is close-on-exec.
+        // The pipe is close-on-exec: it closes without a report at a successful exec.
         let mut report = Vec::new();
         let read = failures.take(Failure::SIZE as u64).read_to_end(&mut report);
         read.map_err(|source| LaunchError::Start { step: "read", source })?;
         let Some(failure) = Failure::decode(&report) else { return Ok(child) };
         child.wait().map_err(|source| LaunchError::Start { step: "waitpid", source })?;
-        Err(explain(command, failure))
+        Err(launch_error(command, failure))
     }
 }
 
-fn explain(command: OsString, failure: Failure) -> LaunchError {
+fn launch_error(command: OsString, failure: Failure) -> LaunchError {
     let source = io::Error::from_raw_os_error(failure.errno);
     if failure.step == Step::Identity {
-        return LaunchError::Start { step: "giving up root's privileges", source };
+        return LaunchError::Start { step: "dropping root privileges", source };
     }
     let is_there = path::candidates(&command, std::env::var_os("PATH").as_deref()).iter().any(|path| path.exists());
     match source.kind() {
-        // The kernel says the same of a missing interpreter as of a missing program (execve(2), ENOENT).
+        // The kernel returns the same error for a missing interpreter as for a missing file (execve(2), ENOENT).
         io::ErrorKind::NotFound if is_there => {
-            let source = io::Error::new(source.kind(), "the interpreter that it asks for is missing");
+            let source = io::Error::new(source.kind(), "its interpreter does not exist");
             LaunchError::NotRunnable { command, source }
         }
         io::ErrorKind::NotFound => LaunchError::NotFound { command },
-        // Only a directory of PATH may not be entered.
+        // The error refers to an inaccessible directory of PATH.
         io::ErrorKind::PermissionDenied if !is_there && !path::has_slash(&command) => LaunchError::NotFound { command },
         _ => LaunchError::NotRunnable { command, source },
     }

@@ -75,7 +75,7 @@ fn redis_with_jemalloc_is_explained() {
     let page = redis.page();
     assert_explained(&page);
     assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some("jemalloc"), false));
-    assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("jemalloc keeps no marks")), "{page:#?}");
+    assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("jemalloc has no block headers")), "{page:#?}");
     // The table has 200,000 names and values.
     assert!(page.heap.usage.resident_bytes > 16 * MIB, "{page:#?}");
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Pid};
-use crate::procfs::objects::Objects;
+use crate::procfs::Objects;
 use crate::procfs::read_image;
 use crate::scratch::{ASAN, GLIBC, MUSL, Scratch, output};
 
@@ -226,7 +226,7 @@ fn image_of(paths: &[&Path]) -> (Objects, ProcessImage) {
         start: AbsAddr(0x1000),
         end: AbsAddr(0x2000),
         offset: FileOffset(0),
-        object: Some(objects.opened(Path::new("/"), path, crate::procfs::objects::regular(path).unwrap())),
+        object: Some(objects.opened(Path::new("/"), path, crate::procfs::regular(path).unwrap())),
     };
     let mappings = paths.iter().map(&mut mapping).collect();
     (objects, ProcessImage { comm: "test".to_owned(), mappings, ..ProcessImage::default() })

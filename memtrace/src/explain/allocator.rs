@@ -1,35 +1,34 @@
-//! Which allocator serves a process, and whether its marks can be read.
+//! Allocators of a process.
 
 use crate::allocators::{Allocator, Kind, Survey};
 
-/// The allocator that `malloc` means.
+/// Allocator that implements `malloc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Serving {
-    /// glibc's, or one that may hand on to it: its marks are worth a look.
+pub(super) enum MallocProvider {
+    /// glibc, or a wrapper that may call it: its heap is worth a walk.
     Glibc,
-    /// Another, by its name, which keeps no marks at its blocks.
-    Unmarked(String),
-    /// None that is known; what `brk` gave out may still be glibc's.
+    /// Name of another allocator, which has no block headers.
+    Other(String),
+    /// No known allocator; the brk heap may still be glibc's.
     Unknown,
 }
 
-/// What a survey says of it.
-pub(super) fn serving(survey: &Survey) -> Serving {
-    // Programs that call malloc come where that name has no prefix.
+pub(super) fn malloc_provider(survey: &Survey) -> MallocProvider {
+    // Calls of malloc reach the symbol without a prefix.
     let is_malloc = |symbol: &String| symbol.split('@').next() == Some("malloc");
-    let serves = |allocator: &&Allocator| allocator.functions.iter().any(|found| found.symbols.iter().any(is_malloc));
-    let mut kinds = survey.allocators.iter().filter(serves).flat_map(|allocator| allocator.kinds.all());
-    let unmarked = kinds.clone().find(|kind| matches!(kind, Kind::Known(allocator) if !allocator.has_glibc_chunks));
-    match unmarked {
-        // What stands before the C library's takes its place.
-        Some(kind) => Serving::Unmarked(kind.to_string()),
-        None if kinds.next().is_some() => Serving::Glibc,
-        None => Serving::Unknown,
+    let provides = |allocator: &&Allocator| allocator.functions.iter().any(|found| found.symbols.iter().any(is_malloc));
+    let mut kinds = survey.allocators.iter().filter(provides).flat_map(|allocator| allocator.kinds.all());
+    let preferred = kinds.clone().find(|kind| matches!(kind, Kind::Known(allocator) if !allocator.has_glibc_chunks));
+    match preferred {
+        // It interposes the C library's.
+        Some(kind) => MallocProvider::Other(kind.to_string()),
+        None if kinds.next().is_some() => MallocProvider::Glibc,
+        None => MallocProvider::Unknown,
     }
 }
 
-/// Other allocators in the process, behind prefixes, that have memory of their own.
-pub(super) fn beside(survey: &Survey) -> Vec<String> {
+/// Returns the names of other allocators with their own memory, such as prefixed ones.
+pub(super) fn other_allocators(survey: &Survey) -> Vec<String> {
     let kinds = survey.allocators.iter().flat_map(|allocator| allocator.kinds.all());
     let mut names: Vec<_> = kinds
         .filter(|kind| matches!(kind, Kind::Known(allocator) if !allocator.is_libc))

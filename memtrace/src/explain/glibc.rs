@@ -1,87 +1,87 @@
-//! Finds the memory of glibc's malloc by its chunk headers: arenas, and blocks with their own mapping.
+//! Heap walk of glibc's malloc by its chunk headers: the arenas, and the blocks with their own mmap.
 //!
-//! The main arena is in what `brk` gives out. Other arenas are in heaps of 64 MiB that begin at a multiple of that with
-//! a `heap_info` (malloc/arena.c). A block with a mapping of its own begins it with its mark. None of that takes
-//! symbols.
+//! The main arena is in the brk heap. Other arenas are in heaps of 64 MiB, which start at a multiple of their size with
+//! a `heap_info` (malloc/arena.c). A block with its own mmap starts with its chunk header. The walk needs no symbols.
 
 mod arena;
+mod error;
 mod mapped;
 
+use self::arena::ArenaContents;
+pub(super) use self::error::HeapError;
 use super::span::Span;
 use crate::model::{Bytes, HeapStats};
-use crate::procfs::peek::Peek;
+use crate::procfs::MemoryReader;
 
-pub(super) use arena::Trouble;
-
-/// Private anonymous memory that can be read and written, without a gap.
+/// Contiguous private anonymous memory, readable and writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) span: Span,
-    /// True if it is from `brk`.
+    /// True for the brk heap.
     pub(super) is_brk: bool,
 }
 
-/// Memory of glibc's malloc.
+/// Result of a heap walk.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) books: HeapStats,
-    /// Its address ranges, sorted by address.
+pub(super) struct HeapWalk {
+    pub(super) stats: HeapStats,
+    /// Address ranges of the heap, in order.
     pub(super) spans: Vec<Span>,
-    /// Reason why a part of it could not be read.
-    pub(super) trouble: Option<Trouble>,
+    /// Error of a region that could not be walked.
+    pub(super) error: Option<HeapError>,
 }
 
-/// Finds glibc's memory in `regions`.
-pub(super) fn look(peek: &Peek, regions: &[Region]) -> Found {
-    let mut found = Found::default();
+/// Walks glibc's heap in `regions`.
+pub(super) fn walk_heap(reader: &MemoryReader, regions: &[Region]) -> HeapWalk {
+    let mut walk = HeapWalk::default();
     for region in regions.iter().filter(|region| region.is_brk) {
-        found.spans.push(region.span);
-        let told = arena::main(peek, region.span);
-        found.add(peek, region.span, told);
+        walk.spans.push(region.span);
+        let contents = arena::read_main_arena(reader, region.span);
+        walk.add(reader, region.span, contents);
     }
     let others: Vec<_> = regions.iter().filter(|region| !region.is_brk).map(|region| region.span).collect();
-    for heap in arena::heaps(peek, &others) {
-        found.spans.push(heap.whole());
-        let told = heap.tell(peek);
-        found.books.arenas += u32::from(heap.is_first());
-        found.add(peek, heap.used(), told);
+    for heap in arena::heaps(reader, &others) {
+        walk.spans.push(heap.reserved());
+        let contents = heap.read(reader);
+        walk.stats.arenas += u32::from(heap.is_first());
+        walk.add(reader, heap.usable(), contents);
     }
-    found.books.arenas += u32::from(regions.iter().any(|region| region.is_brk));
-    found.spans.sort_by_key(|span| span.start);
-    let free: Vec<_> = others.iter().flat_map(|span| span.without(&found.spans)).collect();
-    for block in mapped::blocks(peek, &free) {
-        found.books.in_use.0 += block.length().0;
-        found.books.mapped.0 += block.length().0;
-        found.books.blocks += 1;
-        found.books.mapped_blocks += 1;
-        found.books.in_use_resident.0 += resident(peek, block).0;
-        found.spans.push(block);
+    walk.stats.arenas += u32::from(regions.iter().any(|region| region.is_brk));
+    walk.spans.sort_by_key(|span| span.start);
+    let free: Vec<_> = others.iter().flat_map(|span| span.without(&walk.spans)).collect();
+    for block in mapped::find_blocks(reader, &free) {
+        walk.stats.in_use.0 += block.length().0;
+        walk.stats.mapped.0 += block.length().0;
+        walk.stats.blocks += 1;
+        walk.stats.mapped_blocks += 1;
+        walk.stats.in_use_resident.0 += resident(reader, block).0;
+        walk.spans.push(block);
     }
-    found.spans.sort_by_key(|span| span.start);
-    found
+    walk.spans.sort_by_key(|span| span.start);
+    walk
 }
 
-impl Found {
-    fn add(&mut self, peek: &Peek, span: Span, told: Result<arena::Told, Trouble>) {
-        let books = &mut self.books;
-        match told {
-            Ok(told) => {
-                books.in_use.0 += told.tally.in_use.0;
-                books.blocks += told.tally.blocks;
-                books.free.0 += told.tally.free.0;
-                books.own.0 += told.own.0;
-                books.in_use_resident.0 += told.tally.in_use_resident.0;
+impl HeapWalk {
+    fn add(&mut self, reader: &MemoryReader, span: Span, contents: Result<ArenaContents, HeapError>) {
+        let stats = &mut self.stats;
+        match contents {
+            Ok(contents) => {
+                stats.in_use.0 += contents.tally.in_use.0;
+                stats.blocks += contents.tally.blocks;
+                stats.free.0 += contents.tally.free.0;
+                stats.own.0 += contents.own.0;
+                stats.in_use_resident.0 += contents.tally.in_use_resident.0;
             }
-            Err(trouble) => {
-                books.undetermined.0 += resident(peek, span).0;
-                self.trouble = Some(trouble);
+            Err(error) => {
+                stats.undetermined.0 += resident(reader, span).0;
+                self.error = Some(error);
             }
         }
     }
 }
 
-fn resident(peek: &Peek, span: Span) -> Bytes {
-    peek.pages.residence(span.start, span.end).map_or(Bytes(0), |found| found.resident(span.start, span.end))
+fn resident(reader: &MemoryReader, span: Span) -> Bytes {
+    reader.pages.residence(span.start, span.end).map_or(Bytes(0), |walk| walk.resident(span.start, span.end))
 }
 
 #[cfg(test)]

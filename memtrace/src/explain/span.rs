@@ -1,8 +1,8 @@
-//! Ranges of addresses.
+//! Address ranges.
 
 use crate::model::{AbsAddr, Bytes};
 
-/// The addresses from `start` to `end`, that one left out.
+/// Addresses from `start` to `end`, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: AbsAddr,
@@ -18,13 +18,13 @@ impl Span {
         self.start <= address && address < self.end
     }
 
-    /// What both have; `None` where that is nothing.
+    /// Returns the intersection; `None` if it is empty.
     pub(super) fn shared_with(self, other: Self) -> Option<Self> {
         let both = Self { start: self.start.max(other.start), end: self.end.min(other.end) };
         (both.start < both.end).then_some(both)
     }
 
-    /// What is left of it without `taken`, which are ordered by address and do not overlap.
+    /// Returns the parts outside of `taken`, whose spans are ordered by address and do not overlap.
     pub(super) fn without(self, taken: &[Self]) -> Vec<Self> {
         let mut left = Vec::new();
         let mut start = self.start;
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_nobody_took() {
+    fn without_returns_the_remaining_parts() {
         let whole = span(10, 20);
         assert_eq!(whole.without(&[]), [whole]);
         assert_eq!(whole.without(&[span(0, 12), span(14, 16), span(19, 30)]), [span(12, 14), span(16, 19)]);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_holds_its_start_and_not_its_end() {
+    fn a_span_contains_its_start_not_its_end() {
         let whole = span(10, 20);
         assert_eq!([9, 10, 19, 20].map(|at| whole.holds(AbsAddr(at))), [false, true, true, false]);
         assert_eq!((whole.length(), whole.shared_with(span(20, 30))), (Bytes(10), None));

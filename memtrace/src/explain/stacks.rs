@@ -1,59 +1,59 @@
-//! Which memory is a thread's stack.
+//! Detection of thread stacks.
 //!
-//! The kernel marks only the main thread's. Another's is where its stack pointer is; while it runs, the kernel does not
-//! say where that is. But glibc and musl put what they know of a thread at the top of its stack, beginning with its own
-//! address.
+//! The kernel names only the main thread's stack. Those of other threads contain their stack pointer, which the kernel
+//! does not report while a thread runs. But glibc and musl put the thread control block at the top of the stack, and it
+//! starts with its own address.
 
 use std::fs;
 
 use super::span::Span;
 use crate::model::{AbsAddr, Bytes, Pid, Tid};
-use crate::procfs::peek::{Peek, Words as _};
-use crate::procfs::process::proc_path;
+use crate::procfs::proc_path;
+use crate::procfs::{MemoryReader, WordReader as _};
 
-/// Where threads' stack pointers are.
+/// Threads of a process with their stack pointers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Threads {
     pub(super) count: u32,
     pub(super) pointers: Vec<(Tid, AbsAddr)>,
 }
 
-/// So far below a stack's top what the C library knows of its thread may begin: `struct pthread` and an alignment.
+/// Largest distance of the thread control block from the stack's top: size of `struct pthread` and alignment.
 const TOP: Bytes = Bytes(8 << 10);
-/// What it begins at a multiple of (`TCB_ALIGNMENT`, 64, in glibc; 16 before 2.37, and the alignment of the program's
-/// own variables, which is more).
+/// Alignment of the thread control block (`TCB_ALIGNMENT`, 64, in glibc; 16 before 2.37; more if thread-local variables
+/// need it).
 const ALIGNMENT: usize = 16;
 
-/// Nothing is mapped below that (`vm.mmap_min_addr`, and where programs are linked to).
+/// Lowest mapped address (`vm.mmap_min_addr`, and the link addresses of executables).
 const LOWEST: u64 = 1 << 16;
 
-/// Asks for the stack pointers of all threads that are not running at the moment.
+/// Reads the threads, with the stack pointers of those that are not running.
 pub(super) fn threads(pid: Pid) -> Threads {
-    let Ok(folders) = fs::read_dir(proc_path(pid, "task")) else { return Threads::default() };
+    let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Threads::default() };
     let mut threads = Threads::default();
-    for folder in folders.filter_map(Result::ok) {
+    for entry in entries.filter_map(Result::ok) {
         threads.count += 1;
-        let tid = folder.file_name().to_str().and_then(|name| name.parse().ok()).map(Tid);
-        let pointer = fs::read_to_string(folder.path().join("syscall")).ok().and_then(|text| pointer(&text));
+        let tid = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Tid);
+        let pointer = fs::read_to_string(entry.path().join("syscall")).ok().and_then(|text| stack_pointer(&text));
         threads.pointers.extend(tid.zip(pointer));
     }
     threads
 }
 
-/// `running`, or `-1 SP PC`, or `NUMBER ARGUMENT... SP PC` (`proc_pid_syscall`, fs/proc/base.c).
-fn pointer(text: &str) -> Option<AbsAddr> {
+/// Parses `running`, `-1 SP PC` or `NUMBER ARGUMENT... SP PC` (`proc_pid_syscall`, fs/proc/base.c).
+fn stack_pointer(text: &str) -> Option<AbsAddr> {
     let mut words = text.split_ascii_whitespace().rev();
     let _instruction = words.next()?;
     let pointer = words.next()?.strip_prefix("0x")?;
     u64::from_str_radix(pointer, 16).ok().map(AbsAddr)
 }
 
-/// Whether what the C library knows of a thread lies at the top of `span`: it begins with its own address, which in
-/// glibc stands there once more (`tcbhead_t`: `tcb`, `dtv`, `self`); in musl three others follow (`struct pthread`:
-/// `self`, `dtv`, `prev`, `next`).
-pub(super) fn has_thread_at_its_top(peek: &Peek, span: Span) -> bool {
+/// Returns true if a thread control block lies at the top of `span`. It starts with its own address. glibc repeats the
+/// address (`tcbhead_t`: `tcb`, `dtv`, `self`), in musl three other pointers follow (`struct pthread`: `self`, `dtv`,
+/// `prev`, `next`).
+pub(super) fn has_thread_block(reader: &MemoryReader, span: Span) -> bool {
     let start = AbsAddr(span.end.0.saturating_sub(TOP.0).max(span.start.0));
-    let Ok(mut view) = peek.view(start, span.end) else { return false };
+    let Ok(mut view) = reader.view(start, span.end) else { return false };
     (start.0..span.end.0.saturating_sub(24)).step_by(ALIGNMENT).any(|at| {
         let mut next = |offset| view.word(AbsAddr(at + offset)).unwrap_or(0);
         let is_pointer = |word: u64| word.is_multiple_of(8) && word > LOWEST;
@@ -71,19 +71,19 @@ mod tests {
     use crate::scratch::Anonymous;
 
     #[test]
-    fn a_stack_pointer_is_the_last_word_but_one() {
+    fn the_stack_pointer_is_the_second_last_word() {
         assert_eq!(
-            pointer("0 0x3 0x7fac 0x20000 0x0 0x0 0x0 0x7ffe3e0e3f78 0x7fac3e6832ad\n"),
+            stack_pointer("0 0x3 0x7fac 0x20000 0x0 0x0 0x0 0x7ffe3e0e3f78 0x7fac3e6832ad\n"),
             Some(AbsAddr(0x7ffe_3e0e_3f78))
         );
-        assert_eq!(pointer("-1 0x7ffe3e0e3f78 0x7fac3e6832ad\n"), Some(AbsAddr(0x7ffe_3e0e_3f78)));
+        assert_eq!(stack_pointer("-1 0x7ffe3e0e3f78 0x7fac3e6832ad\n"), Some(AbsAddr(0x7ffe_3e0e_3f78)));
         for text in ["running\n", "", "0x1", "x y\n", "0xg 0x1"] {
-            assert_eq!(pointer(text), None, "{text}");
+            assert_eq!(stack_pointer(text), None, "{text}");
         }
     }
 
     #[test]
-    fn a_waiting_threads_pointer_is_near_its_variables() {
+    fn the_pointer_of_a_waiting_thread_is_near_its_variables() {
         let (ready, is_ready) = mpsc::channel();
         let (done, wait) = mpsc::channel::<()>();
         let waiting = thread::spawn(move || {
@@ -94,11 +94,11 @@ mod tests {
             wait.recv().unwrap_err();
         });
         let (tid, variable) = is_ready.recv().unwrap();
-        // It has said that it is ready, and is about to wait.
+        // The thread is ready and about to wait.
         let pointer = loop {
-            let found = threads(Pid(std::process::id()));
-            assert!(found.count >= 2);
-            if let Some((_, pointer)) = found.pointers.into_iter().find(|(thread, _)| *thread == Tid(tid)) {
+            let own = threads(Pid(std::process::id()));
+            assert!(own.count >= 2);
+            if let Some((_, pointer)) = own.pointers.into_iter().find(|(thread, _)| *thread == Tid(tid)) {
                 break pointer;
             }
         };
@@ -109,15 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_known_by_its_own_address_at_the_top() {
+    fn a_thread_control_block_starts_with_its_own_address() {
         let memory = Anonymous::new(64 << 10);
         let span = Span { start: memory.start(), end: AbsAddr(memory.start().0 + (64 << 10)) };
-        let peek = Peek::open(Pid(std::process::id())).unwrap();
-        assert!(!has_thread_at_its_top(&peek, span));
+        let reader = MemoryReader::open(Pid(std::process::id())).unwrap();
+        assert!(!has_thread_block(&reader, span));
         let at = (64 << 10) - 0x940;
         memory.write(at, span.start.0 + at);
-        assert!(!has_thread_at_its_top(&peek, span), "once is no proof");
+        assert!(!has_thread_block(&reader, span), "a single pointer is not a control block");
         memory.write(at + 16, span.start.0 + at);
-        assert!(has_thread_at_its_top(&peek, span));
+        assert!(has_thread_block(&reader, span));
     }
 }

@@ -1,11 +1,11 @@
 use super::*;
 use crate::allocators::{UserHooks, survey};
 use crate::model::{HeapSource, Pid};
-use crate::procfs::process::inspect;
+use crate::procfs::inspect;
 use crate::procfs::read_image;
 use crate::scratch::Running;
 
-fn look(pid: Pid) -> Result<Explanation, ProcessError> {
+fn explain_process(pid: Pid) -> Result<Explanation, ProcessError> {
     let process = inspect(pid)?;
     let mut objects = Objects::new();
     let image = read_image(pid, &mut objects)?;
@@ -13,36 +13,36 @@ fn look(pid: Pid) -> Result<Explanation, ProcessError> {
 }
 
 #[test]
-fn a_waiting_programs_memory_adds_up_and_its_blocks_are_told() {
+fn memory_of_a_waiting_process_adds_up() {
     let running = Running::start("cat");
-    let page = look(running.pid()).unwrap();
+    let page = explain_process(running.pid()).unwrap();
     assert_eq!((page.pid, page.comm.as_str(), page.threads), (running.pid(), "cat", 1));
     assert!(page.explained() >= 0.97, "{page:#?}");
     assert_eq!(page.held().resident, crate::procfs::rollup(running.pid()).unwrap().resident);
     assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
-    let HeapSource::Known(books) = page.heap.source else { panic!("{page:#?}") };
-    assert_eq!((books.arenas, books.undetermined), (1, Bytes(0)));
-    assert!(books.blocks > 0 && books.in_use_resident <= books.in_use, "{books:?}");
-    // What brk gave out is chunks from one end to the other; cat's buffer has a mapping of its own.
-    assert_eq!(books.in_use.0 - books.mapped.0 + books.free.0 + books.own.0, brk_size(running.pid()));
+    let HeapSource::Known(stats) = page.heap.source else { panic!("{page:#?}") };
+    assert_eq!((stats.arenas, stats.undetermined), (1, Bytes(0)));
+    assert!(stats.blocks > 0 && stats.in_use_resident <= stats.in_use, "{stats:?}");
+    // The brk heap consists of chunks; cat's buffer has its own mmap.
+    assert_eq!(stats.in_use.0 - stats.mapped.0 + stats.free.0 + stats.own.0, brk_size(running.pid()));
     assert!(page.files.iter().any(|file| file.path.ends_with("/libc.so.6") && file.copied.0 > 0), "{page:#?}");
     running.end();
 }
 
 fn brk_size(pid: Pid) -> u64 {
-    let areas = smaps::areas(pid).unwrap();
-    areas.iter().filter(|area| area.entry.path.to_str() == Some("[heap]")).map(|area| area.sizes.reserved.0).sum()
+    let vmas = vmas(pid).unwrap();
+    vmas.iter().filter(|vma| vma.entry.path.to_str() == Some("[heap]")).map(|vma| vma.sizes.reserved.0).sum()
 }
 
 #[test]
-fn ones_own_memory_can_be_looked_at_while_it_changes() {
-    let page = look(Pid(std::process::id())).unwrap();
-    // Other tests run meanwhile; whatever was torn, what is held was counted by the kernel.
+fn changing_memory_can_be_explained() {
+    let page = explain_process(Pid(std::process::id())).unwrap();
+    // Other tests run at the same time: the walk may fail, but the kernel's sizes are there.
     assert!(page.held().resident.0 > 0);
     assert!(page.files.iter().any(|file| Some(file.path.as_str()) == page.exe.to_str()), "{page:#?}");
 }
 
 #[test]
-fn nobodys_memory_is_nowhere() {
-    assert!(matches!(look(Pid(u32::MAX)), Err(ProcessError::NoSuchProcess(_))));
+fn a_missing_process_is_an_error() {
+    assert!(matches!(explain_process(Pid(u32::MAX)), Err(ProcessError::NoSuchProcess(_))));
 }

@@ -1,8 +1,8 @@
-//! What happens between fork and exec.
+//! The child between fork and exec.
 //!
-//! Another thread of memtrace may have held the heap's lock, or any other, when the child was forked, and nobody will
-//! ever unlock it in the child. So the child only makes system calls, and everything that it needs lies ready in a
-//! [`Plan`]: it neither allocates nor frees nor panics.
+//! If another thread of memtrace holds a lock during the fork, such as the heap's, it stays locked in the child
+//! forever. So the child only makes system calls, on data that is prepared in a [`Plan`]: it does not allocate, free or
+//! panic.
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;
@@ -13,19 +13,19 @@ use std::ptr;
 use super::Identity;
 use crate::model::Pid;
 
-/// The byte that opens the barrier.
+/// Byte that opens the barrier.
 pub(super) const GO: u8 = 1;
 
-/// What a shell says of a command that could not be started, and so does a child whose barrier never opens.
+/// Exit code of a child that did not execute the command, as in a shell.
 const NOT_STARTED: libc::c_int = 127;
 
-/// The highest signal (`_NSIG`, arch/x86/include/asm/signal.h).
+/// Highest signal number (`_NSIG`, arch/x86/include/asm/signal.h).
 const SIGNALS: libc::c_int = 64;
 
-/// The shell that runs files without a `#!`, as `execvp` has it.
+/// Shell that executes scripts without `#!`, as in `execvp`.
 const SHELL: &CStr = c"/bin/sh";
 
-/// Strings with the array of pointers to them that `execve` wants.
+/// Strings with a null-terminated array of pointers for `execve`.
 pub(super) struct Strings {
     pointers: Vec<*const c_char>,
     _owned: Vec<CString>,
@@ -38,23 +38,23 @@ impl Strings {
     }
 }
 
-/// All that the child needs.
+/// Prepared data of the child.
 pub(super) struct Plan {
-    /// The files that the command may be, in the order in which they are tried.
+    /// Candidate files of the command, in order.
     pub(super) paths: Vec<CString>,
     pub(super) arguments: Strings,
     pub(super) environment: Strings,
     pub(super) identity: Option<Identity>,
 }
 
-/// The step at which the child failed.
+/// Step of the child that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Identity,
     Exec,
 }
 
-/// Why the child did not become the command, as it goes through the pipe: the step and the error's number.
+/// Reason why the child did not execute the command, sent through the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) step: Step,
@@ -76,18 +76,18 @@ impl Failure {
     }
 }
 
-/// Forks the child, which waits for [`GO`] to come through `waiting`.
+/// Forks the child, which waits for [`GO`] from `waiting`.
 pub(super) fn fork(
     plan: &Plan,
     waiting: BorrowedFd<'_>,
     barrier: BorrowedFd<'_>,
     reporting: BorrowedFd<'_>,
 ) -> io::Result<Pid> {
-    // With all signals blocked, none of memtrace's handlers can run in the child before they are taken off there.
+    // With all signals blocked, none of memtrace's handlers can run in the child before it resets them.
     let before = block_signals();
     let mut shell = Vec::from([SHELL.as_ptr(), ptr::null()]);
     shell.extend(plan.arguments.pointers.iter().skip(1));
-    // SAFETY: the child runs `run` alone, which makes nothing but system calls on what was prepared.
+    // SAFETY: the child only calls `run`, which only makes system calls on prepared data.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         run(plan, &mut shell, waiting.as_raw_fd(), barrier.as_raw_fd(), reporting.as_raw_fd());
@@ -97,32 +97,32 @@ pub(super) fn fork(
     u32::try_from(pid).map(Pid).map_err(|_| error)
 }
 
-/// The child's whole life up to the exec.
+/// Runs the child up to the exec.
 fn run(plan: &Plan, shell: &mut [*const c_char], waiting: RawFd, barrier: RawFd, reporting: RawFd) -> ! {
     reset_signals();
-    // As long as the child itself holds the writing end, the pipe cannot close.
-    // SAFETY: the parent's descriptor is a copy of its own; nobody in the child uses this one.
+    // Close the write end, so that the pipe closes with the parent's copy.
+    // SAFETY: the child does not use this descriptor.
     unsafe { libc::close(barrier) };
     if !wait(waiting) {
         exit();
     }
-    let failure = match plan.identity.as_ref().map_or(Ok(()), assume) {
+    let failure = match plan.identity.as_ref().map_or(Ok(()), switch_identity) {
         Ok(()) => Failure { step: Step::Exec, errno: exec(plan, shell) },
         Err(errno) => Failure { step: Step::Identity, errno },
     };
     let report = failure.encode();
-    // SAFETY: `report` is valid for its length. Nobody can be told if this fails.
+    // SAFETY: `report` is valid for its length. A failure cannot be reported.
     unsafe { libc::write(reporting, report.as_ptr().cast(), report.len()) };
     exit();
 }
 
-/// Waits at the barrier; `false` if it closes instead of opening.
+/// Waits at the barrier; returns false if the pipe closes instead.
 fn wait(waiting: RawFd) -> bool {
     let mut byte = 0_u8;
     loop {
         // SAFETY: `byte` has room for the one byte.
-        let got = unsafe { libc::read(waiting, (&raw mut byte).cast(), 1) };
-        match got {
+        let count = unsafe { libc::read(waiting, (&raw mut byte).cast(), 1) };
+        match count {
             1 => return byte == GO,
             -1 if errno() == libc::EINTR => {}
             _ => return false,
@@ -130,10 +130,10 @@ fn wait(waiting: RawFd) -> bool {
     }
 }
 
-/// Takes on the identity for good: groups first, since that needs the privileges that the user's id takes away.
+/// Switches to the identity permanently. Groups come first, since changing the uid drops the necessary privileges.
 ///
-/// By system calls: the C library's functions would have every other thread follow, and here there is none.
-fn assume(identity: &Identity) -> Result<(), i32> {
+/// Uses system calls: the C library's wrappers would signal all threads, which do not exist in the child.
+fn switch_identity(identity: &Identity) -> Result<(), i32> {
     let (uid, gid, groups) = (identity.uid, identity.gid, &identity.groups);
     // SAFETY: `groups` is valid for its length.
     check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
@@ -143,9 +143,9 @@ fn assume(identity: &Identity) -> Result<(), i32> {
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) })
 }
 
-/// Tries one path after the other; returns the error's number where none can be run.
+/// Executes the first possible path; returns the error number if there is none.
 ///
-/// Which errors go on to the next path is as in `execvp` (glibc, posix/execvpe.c).
+/// The errors that continue with the next path are those of `execvp` (glibc, posix/execvpe.c).
 fn exec(plan: &Plan, shell: &mut [*const c_char]) -> i32 {
     let mut result = libc::ENOENT;
     for path in &plan.paths {
@@ -157,7 +157,7 @@ fn exec(plan: &Plan, shell: &mut [*const c_char]) -> i32 {
             error = execve(SHELL, shell, &plan.environment.pointers);
         }
         match error {
-            // Remembered, as a better answer than "not found" if no other path can be run.
+            // A better answer than "not found" if no other path can be executed.
             libc::EACCES => result = error,
             libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
             _ => return error,
@@ -167,19 +167,19 @@ fn exec(plan: &Plan, shell: &mut [*const c_char]) -> i32 {
 }
 
 fn execve(path: &CStr, arguments: &[*const c_char], environment: &[*const c_char]) -> i32 {
-    // SAFETY: the path is a C string, and both arrays are ended by a null pointer and point to C strings that live.
+    // SAFETY: the path is a C string, and both arrays are null-terminated and point to live C strings.
     unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
     errno()
 }
 
-/// Gives every signal that memtrace handles its default action again, and unblocks all. What memtrace was itself
-/// started to ignore (by `nohup`, say) stays ignored; SIGPIPE the Rust runtime has set to be ignored.
+/// Resets the signals that memtrace handles to their default action, and unblocks all. Signals that memtrace inherited
+/// as ignored (from `nohup`, for example) stay ignored, except SIGPIPE, which the Rust runtime ignores.
 fn reset_signals() {
     for signal in 1..=SIGNALS {
         let mut action = no_action();
-        // SAFETY: `action` is valid; a null pointer asks for the present action without changing it.
-        let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
-        if known && (action.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE) {
+        // SAFETY: `action` is valid; a null pointer queries the present action without changing it.
+        let is_valid = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
+        if is_valid && (action.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE) {
             let default = no_action();
             // SAFETY: `default` is valid: all zeros are the default action without flags.
             unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
@@ -194,7 +194,7 @@ fn no_action() -> libc::sigaction {
     unsafe { mem::zeroed() }
 }
 
-/// Blocks every signal and returns which were blocked before.
+/// Blocks all signals and returns the previous mask.
 fn block_signals() -> libc::sigset_t {
     // SAFETY: sigset_t is plain data, for which all zeros are the empty set.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
@@ -206,7 +206,7 @@ fn block_signals() -> libc::sigset_t {
 }
 
 fn set_signal_mask(mask: &libc::sigset_t) {
-    // SAFETY: the mask is valid; a null pointer says that the old one is not asked for.
+    // SAFETY: the mask is valid; the null pointer discards the old one.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::from_ref(mask), ptr::null_mut()) };
 }
 
@@ -219,6 +219,6 @@ fn errno() -> i32 {
 }
 
 fn exit() -> ! {
-    // SAFETY: ends the process without running anything of the parent's.
+    // SAFETY: exits without running the parent's exit handlers.
     unsafe { libc::_exit(NOT_STARTED) }
 }

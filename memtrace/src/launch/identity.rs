@@ -1,4 +1,4 @@
-//! Whose privileges a command gets: under sudo, those of the user who called it.
+//! Identity of a command: under sudo, that of the calling user.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::mem;
@@ -7,10 +7,10 @@ use std::ptr;
 
 use super::error::LaunchError;
 
-/// The most memory for one line of the user database.
+/// Maximum size of a record of the user database.
 const MAX_RECORD: usize = 1 << 20;
 
-/// A user with their groups, looked up before the fork, where that is still allowed.
+/// User with groups, looked up before the fork: the child cannot call the C library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(super) uid: libc::uid_t,
@@ -19,7 +19,7 @@ pub(crate) struct Identity {
     account: Option<Account>,
 }
 
-/// What the user database says of a user.
+/// Entry of the user database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Account {
     name: CString,
@@ -27,11 +27,11 @@ struct Account {
 }
 
 impl Identity {
-    /// The user who called sudo; `None` where memtrace does not run as root or was not started by sudo.
+    /// Returns the user that called sudo; `None` if memtrace does not run as root or was not started by sudo.
     ///
     /// # Errors
     ///
-    /// [`LaunchError::BadIdentity`] where sudo's variables hold no ids: the command must not keep root's privileges
+    /// [`LaunchError::BadIdentity`] if sudo's variables are not numbers: the command must not keep root privileges
     /// because of a typing error.
     pub(crate) fn of_sudo() -> Result<Option<Self>, LaunchError> {
         // SAFETY: geteuid(2) takes nothing and cannot fail.
@@ -40,7 +40,7 @@ impl Identity {
         Ok(ids.map(|(uid, gid)| Self::look_up(uid, gid)))
     }
 
-    /// An identity that no user database needs to know.
+    /// Creates an identity without an entry in the user database.
     #[cfg(test)]
     pub(super) fn of(uid: libc::uid_t, gid: libc::gid_t, groups: &[libc::gid_t]) -> Self {
         Self { uid, gid, groups: groups.to_vec(), account: None }
@@ -65,12 +65,12 @@ fn sudo_ids(
 }
 
 fn id(variable: &'static str, value: OsString) -> Result<u32, LaunchError> {
-    // The highest number stands for "leave it as it is" in setresuid(2).
+    // The highest number means "unchanged" in setresuid(2).
     let number = value.to_str().and_then(|text| text.parse().ok()).filter(|&number| number != u32::MAX);
     number.ok_or(LaunchError::BadIdentity { variable, value })
 }
 
-/// The environment as `NAME=VALUE`: with an identity, its own home and name in place of root's.
+/// Returns the environment as `NAME=VALUE`, with the home directory and name of the identity.
 pub(super) fn environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
     identity: Option<&Identity>,
@@ -98,13 +98,13 @@ fn account(uid: libc::uid_t) -> Option<Account> {
         // SAFETY: passwd is plain data, for which all zeros are a value.
         let mut record: libc::passwd = unsafe { mem::zeroed() };
         let mut found = ptr::null_mut();
-        let room = buffer.as_mut_ptr();
-        // SAFETY: every pointer is valid for the length of the call, and the buffer's length is its own.
-        let error = unsafe { libc::getpwuid_r(uid, &raw mut record, room, buffer.len(), &raw mut found) };
+        let data = buffer.as_mut_ptr();
+        // SAFETY: all pointers are valid during the call, and the buffer has the given length.
+        let error = unsafe { libc::getpwuid_r(uid, &raw mut record, data, buffer.len(), &raw mut found) };
         match error {
             0 if found.is_null() => return None,
             0 => {
-                // SAFETY: the call succeeded, so that this is a C string in `buffer`, which still lives.
+                // SAFETY: the call succeeded, so this is a C string in `buffer`, which is alive.
                 let name = unsafe { CStr::from_ptr(record.pw_name) }.to_owned();
                 // SAFETY: as above.
                 let home = unsafe { CStr::from_ptr(record.pw_dir) }.to_owned();
@@ -117,12 +117,12 @@ fn account(uid: libc::uid_t) -> Option<Account> {
     }
 }
 
-/// Every group of the user, `gid` among them.
+/// Returns all groups of the user, including `gid`.
 fn groups(name: &CStr, gid: libc::gid_t) -> Vec<libc::gid_t> {
-    // The kernel takes no more (NGROUPS_MAX, include/uapi/linux/limits.h).
+    // The kernel's limit (NGROUPS_MAX, include/uapi/linux/limits.h).
     let mut groups = vec![0; 65536];
     let mut count = 65536;
-    // SAFETY: the name is a C string, and `groups` has room for as many as `count` says.
+    // SAFETY: the name is a C string, and `groups` has `count` elements.
     let found = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
     let count = if found < 0 { 0 } else { usize::try_from(count).unwrap_or(0) };
     groups.truncate(count);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_an_error_and_not_root() {
+    fn malformed_ids_are_errors_and_not_root() {
         for (uid, gid) in
             [("", "1"), ("x", "1"), ("-1", "1"), ("4294967295", "1"), ("4294967296", "1"), ("1", ""), ("1", "y")]
         {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_gets_the_users_name_and_home() {
+    fn the_environment_has_the_users_name_and_home() {
         let account = Account { name: c"ada".into(), home: c"/home/ada".into() };
         let identity = Identity { uid: 1, gid: 1, groups: vec![1], account: Some(account) };
         let variables = [("PATH", "/bin"), ("HOME", "/home/eve"), ("X", "")];
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn roots_account_is_looked_up() {
+    fn the_account_of_root_is_found() {
         let root = Identity::look_up(0, 0);
         assert_eq!(root.account.unwrap().name.as_c_str(), c"root");
         assert!(root.groups.contains(&0));
     }
 
     #[test]
-    fn a_user_whom_no_database_knows_has_one_group() {
+    fn an_unknown_user_has_one_group() {
         let stranger = Identity::look_up(3_999_999_999, 7);
         assert_eq!(stranger, Identity { uid: 3_999_999_999, gid: 7, groups: vec![7], account: None });
     }

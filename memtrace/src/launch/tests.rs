@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::scratch::{Scratch, assert_root};
 
-/// Long enough for any machine; a test that waits for it has failed.
+/// Timeout after which a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn argv(words: &[&str]) -> Vec<OsString> {
@@ -28,20 +28,20 @@ fn proc_file(pid: Pid, name: &str) -> String {
 }
 
 #[test]
-fn the_exit_code_is_the_commands() {
+fn the_exit_code_is_that_of_the_command() {
     assert_eq!(run(&["true"]).code(), Some(0));
     assert_eq!(run(&["sh", "-c", "exit 42"]).code(), Some(42));
 }
 
 #[test]
-fn death_by_a_signal_is_told() {
+fn death_by_a_signal_is_reported() {
     assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).signal(), Some(libc::SIGTERM));
 }
 
 #[test]
-fn the_end_is_seen_without_waiting_for_it() {
+fn the_exit_is_detected_without_waiting() {
     let mut child = prepare(&["cat", "/dev/null"]).release().unwrap();
-    assert!(pidfd::exits_within(child.pidfd(), PATIENCE));
+    assert!(crate::procfs::exits_within(child.pidfd(), PATIENCE));
     assert_eq!(child.try_wait().unwrap().and_then(|status| status.code()), Some(0));
     assert_eq!(child.try_wait().unwrap(), child.try_wait().unwrap());
 }
@@ -58,12 +58,12 @@ fn a_running_command_has_no_status() {
 }
 
 #[test]
-fn nothing_happens_before_the_release_and_the_pid_stays() {
+fn the_command_starts_at_the_release_with_the_same_pid() {
     let scratch = Scratch::new();
     let made = scratch.path("made");
     let launch = prepare(&["mkdir", made.to_str().unwrap()]);
     let pid = launch.pid();
-    // The child is still this very program, with its own pid.
+    // The child still runs this test executable, with its own pid.
     assert_eq!(fs::read_link(format!("/proc/{pid}/exe")).unwrap(), std::env::current_exe().unwrap());
     assert!(!made.exists());
     let mut child = launch.release().unwrap();
@@ -73,7 +73,7 @@ fn nothing_happens_before_the_release_and_the_pid_stays() {
 }
 
 #[test]
-fn a_barrier_that_closes_ends_the_child() {
+fn closing_the_barrier_ends_the_child() {
     let scratch = Scratch::new();
     let made = scratch.path("made");
     let launch = prepare(&["mkdir", made.to_str().unwrap()]);
@@ -84,9 +84,9 @@ fn a_barrier_that_closes_ends_the_child() {
 }
 
 #[test]
-fn a_child_that_is_killed_at_the_barrier_is_seen() {
+fn a_child_killed_at_the_barrier_is_detected() {
     let mut launch = prepare(&["true"]);
-    // SAFETY: the child is ours and not collected, so the pid is its own.
+    // SAFETY: the child has not been waited for, so the pid is valid.
     assert_eq!(unsafe { libc::kill(i32::try_from(launch.pid().0).unwrap(), libc::SIGKILL) }, 0);
     launch.child.wait().unwrap();
     let result = launch.release();
@@ -94,7 +94,7 @@ fn a_child_that_is_killed_at_the_barrier_is_seen() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_not_found() {
+fn a_missing_command_is_not_found() {
     for command in ["memtrace-no-such-command", "/no/such/command"] {
         let result = Launch::prepare(&argv(&[command, "x"]), None);
         assert!(matches!(&result, Err(LaunchError::NotFound { command: name }) if name == command), "{result:?}");
@@ -104,7 +104,7 @@ fn a_command_that_does_not_exist_is_not_found() {
 }
 
 #[test]
-fn a_file_that_cannot_be_run_is_told_apart() {
+fn a_file_that_is_not_executable_is_another_error() {
     let result = Launch::prepare(&argv(&["/etc/passwd"]), None);
     let Err(LaunchError::NotRunnable { source, .. }) = result else { panic!("{result:?}") };
     assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
@@ -131,12 +131,12 @@ fn arguments_with_a_nul_are_refused() {
 }
 
 #[test]
-fn the_command_gets_its_arguments_and_environment_unchanged() {
+fn arguments_and_environment_reach_the_command_unchanged() {
     let launch = prepare(&["sh", "-c", "kill -STOP $$; exit 0", "a b", ""]);
     let pid = launch.pid();
     let mut child = launch.release().unwrap();
     let mut status = 0;
-    // SAFETY: the child is ours; `status` is valid for the length of the call.
+    // SAFETY: `status` is valid during the call.
     let stopped = unsafe { libc::waitpid(i32::try_from(pid.0).unwrap(), &raw mut status, libc::WUNTRACED) };
     assert!(stopped > 0 && libc::WIFSTOPPED(status));
     assert_eq!(proc_file(pid, "cmdline"), "sh\0-c\0kill -STOP $$; exit 0\0a b\0\0");
@@ -145,7 +145,7 @@ fn the_command_gets_its_arguments_and_environment_unchanged() {
     theirs.sort();
     ours.sort();
     assert_eq!(theirs, ours);
-    // No signal is blocked or caught or, but for those that this process was started to ignore, ignored.
+    // No signal is blocked or caught. Only signals that this process inherited as ignored are ignored.
     let signals = |name: &str| {
         let status = proc_file(pid, "status");
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -153,13 +153,13 @@ fn the_command_gets_its_arguments_and_environment_unchanged() {
     };
     assert_eq!(signals("SigBlk"), 0);
     assert_eq!(signals("SigIgn") & (1 << (libc::SIGPIPE - 1)), 0);
-    // SAFETY: the child is ours and not collected, so the pid is its own.
+    // SAFETY: the child has not been waited for, so the pid is valid.
     assert_eq!(unsafe { libc::kill(i32::try_from(pid.0).unwrap(), libc::SIGCONT) }, 0);
     assert!(child.wait().unwrap().success());
 }
 
 #[test]
-fn the_command_inherits_no_descriptor_of_memtraces() {
+fn the_command_inherits_no_descriptors() {
     let scratch = Scratch::new();
     let lists = ["ours", "expected"].map(|name| scratch.path(name));
     let [ours, expected] = lists.each_ref().map(|list| format!("ls /proc/self/fd > {}", list.display()));
@@ -170,7 +170,7 @@ fn the_command_inherits_no_descriptor_of_memtraces() {
 }
 
 #[test]
-fn privileged_an_identity_is_taken_on_wholly_and_for_good() {
+fn privileged_the_identity_is_switched_permanently() {
     assert_root();
     let scratch = Scratch::new();
     let list = scratch.write("list", b"");

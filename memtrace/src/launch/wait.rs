@@ -1,4 +1,4 @@
-//! A started command, until its end.
+//! Running command and its exit status.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 
 use crate::model::Pid;
 
-/// A child of memtrace. It goes on when this is dropped.
+/// Child process of memtrace. Dropping this does not affect the process.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
@@ -20,32 +20,31 @@ impl Child {
         Self { pid, pidfd, status: None }
     }
 
-    /// Its pid.
     #[must_use]
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// A descriptor that becomes readable when it ends.
+    /// Returns a pidfd, which becomes readable when the process exits.
     #[must_use]
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// How it ended; `None` while it runs.
+    /// Returns the exit status; `None` while the process runs.
     ///
     /// # Errors
     ///
-    /// What `waitpid` returns.
+    /// Errors of waitpid(2).
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.waitpid(libc::WNOHANG)
     }
 
-    /// Waits for its end.
+    /// Waits for the exit.
     ///
     /// # Errors
     ///
-    /// What `waitpid` returns.
+    /// Errors of waitpid(2).
     pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
         self.waitpid(0)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }

@@ -18,8 +18,8 @@ use crate::allocators::{Survey, UserHooks, Verdict, examine};
 use crate::elf::{Elf, Source};
 use crate::launch::path;
 use crate::model::Object;
-use crate::procfs::maps::Inode;
-use crate::procfs::objects::{Objects, Opened, regular};
+use crate::procfs::Inode;
+use crate::procfs::{Objects, Opened, regular};
 
 /// Limit of examined files.
 const MAX_FILES: usize = 512;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::procfs::descriptor_path;
-use crate::procfs::objects::{Opened, regular};
+use crate::procfs::{Opened, regular};
 
 /// A root directory.
 #[derive(Debug, Default)]

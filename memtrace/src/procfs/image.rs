@@ -7,20 +7,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::ProcessError;
-use super::maps::{Entry, entries, is_kernel_code};
+use super::maps::{MapsEntry, entries, is_kernel_code};
 use super::objects::{Objects, regular};
 use super::process::{failure, proc_path, program};
 use crate::model::{AbsAddr, Mapping, Object, Pid, ProcessImage};
 
-/// Reads what the process has mapped with code in it, and its names.
+/// Reads the executable mappings of a process and its name.
 ///
 /// # Errors
 ///
-/// Where the process has ended, or may not be looked at.
+/// Errors of reading `/proc`: the process has exited, or permission is missing.
 pub(crate) fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, ProcessError> {
     let entries = entries(pid)?;
     if entries.is_empty() {
-        // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
+        // After the exit, `maps` is empty (`proc_maps_open`, fs/proc/task_mmu.c).
         return Err(ProcessError::Exited(pid));
     }
     let path = proc_path(pid, "comm");
@@ -39,26 +39,26 @@ pub(crate) fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage
     })
 }
 
-/// The object that the process has mapped from `start` to `end`; `None` where that has changed or the process has
-/// ended.
+/// Returns the object that the process has mapped from `start` to `end`; `None` if the mapping is gone or the process
+/// has exited.
 pub(crate) fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
-    // A mapping may have been split or have grown since; what lies at its first address is the same.
+    // The mapping may have been split or have grown since, with the same object at its first address.
     let entry = entries(pid).ok()?.into_iter().find(|entry| entry.start <= start && start < entry.end)?;
     (entry.start < end).then(|| object(pid, &entry, objects))?
 }
 
-/// The program that the process runs; `None` where it has ended.
+/// Returns the executable of the process; `None` if it has exited.
 pub(crate) fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
     let opened = regular(&proc_path(pid, "exe")).ok()?;
     let path = program(pid).ok()?;
     Some(objects.opened_by(pid, &path, opened))
 }
 
-/// The code that the kernel lends to every process, as it does to this one.
+/// Reads the vdso, which is the same in all processes.
 ///
 /// # Errors
 ///
-/// What reading says; `NotFound` where the kernel lends none.
+/// Errors of the read; `NotFound` if the kernel maps no vdso.
 pub(crate) fn vdso() -> io::Result<Vec<u8>> {
     let not_found = || io::Error::from(io::ErrorKind::NotFound);
     let entries = entries(Pid(std::process::id())).map_err(io::Error::other)?;
@@ -69,7 +69,7 @@ pub(crate) fn vdso() -> io::Result<Vec<u8>> {
     Ok(image)
 }
 
-fn object(pid: Pid, entry: &Entry, objects: &mut Objects) -> Option<Arc<Object>> {
+fn object(pid: Pid, entry: &MapsEntry, objects: &mut Objects) -> Option<Arc<Object>> {
     match entry.file {
         Some(inode) => Some(objects.mapped(pid, entry, inode)),
         None if is_kernel_code(&entry.path) => Some(objects.nameless(&entry.path)),

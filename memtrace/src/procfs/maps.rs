@@ -1,4 +1,4 @@
-//! What a process has mapped: `/proc/PID/maps`.
+//! Parser of `/proc/PID/maps`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,53 +10,53 @@ use super::error::ProcessError;
 use super::process::{failure, proc_path};
 use crate::model::{AbsAddr, FileOffset, Pid};
 
-/// A file's device and inode, as the kernel writes them in `maps` and its records of mappings.
+/// Device and inode of a file, as in `maps` and in perf mmap events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inode {
     pub(crate) device: u64,
     pub(crate) inode: u64,
 }
 
-/// A line of `/proc/PID/maps`.
+/// Line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct MapsEntry {
     pub(crate) start: AbsAddr,
     pub(crate) end: AbsAddr,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) executable: bool,
-    /// Whether writes go to all who have it mapped.
+    /// True for `MAP_SHARED`.
     pub(crate) shared: bool,
     pub(crate) offset: FileOffset,
-    /// The file; `None` for memory without one.
+    /// Mapped file; `None` for anonymous memory.
     pub(crate) file: Option<Inode>,
     pub(crate) path: PathBuf,
 }
 
-/// Names that the kernel gives to code that it maps itself (`show_map_vma`, fs/proc/task_mmu.c, and the vmas'
-/// `vm_ops->name`); other names without a file are given by programs to their own memory.
+/// Names of code that the kernel maps (`show_map_vma`, fs/proc/task_mmu.c, and `vm_ops->name` of the VMAs). Other names
+/// without a file come from user space.
 const KERNEL_CODE: &[&str] = &["[vdso]", "[vsyscall]", "[uprobes]"];
 
-/// Whether the name is one that the kernel gives to code that it maps itself.
+/// Returns true for the name of code that the kernel maps.
 pub(crate) fn is_kernel_code(name: &Path) -> bool {
     KERNEL_CODE.iter().any(|known| name.as_os_str() == *known)
 }
 
-/// Every line of `/proc/PID/maps`. The kernel writes them ordered by address and none overlapping another, even while
-/// the process maps and unmaps (Documentation/filesystems/proc.rst, `/proc/PID/maps`).
-pub(crate) fn entries(pid: Pid) -> Result<Vec<Entry>, ProcessError> {
+/// Reads `/proc/PID/maps`. The lines are ordered by address and do not overlap, even if the process changes its
+/// mappings (Documentation/filesystems/proc.rst, `/proc/PID/maps`).
+pub(crate) fn entries(pid: Pid) -> Result<Vec<MapsEntry>, ProcessError> {
     let path = proc_path(pid, "maps");
     let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
     let mut entries = Vec::new();
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(|error| failure(pid, &path, error))?;
-        entries.extend(Entry::parse(&line));
+        entries.extend(MapsEntry::parse(&line));
     }
     Ok(entries)
 }
 
-impl Entry {
-    /// `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   PATH`; `None` for a line of another form.
+impl MapsEntry {
+    /// Parses `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   PATH`; returns `None` for a malformed line.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let mut rest = line;
         let range = word(&mut rest)?;
@@ -83,25 +83,26 @@ impl Entry {
     }
 }
 
-/// Takes the first word off `rest`, and the one blank behind it.
+/// Removes the first word and one blank from `rest`.
 fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
-    let (word, behind) = rest.split_at(end);
-    *rest = behind.strip_prefix(b" ").unwrap_or(behind);
+    let (word, tail) = rest.split_at(end);
+    *rest = tail.strip_prefix(b" ").unwrap_or(tail);
     std::str::from_utf8(word).ok().filter(|word| !word.is_empty())
 }
 
-/// A newline in a path, and nothing else, is written as `\012` (`show_map_vma` calls `seq_path` with `"\n"`).
+/// Restores newlines, which the kernel escapes as `\012`; it escapes no other character (`show_map_vma` calls
+/// `seq_path` with `"\n"`).
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(path.len());
     let mut rest = path;
-    while let Some((&first, behind)) = rest.split_first() {
-        if let Some(behind) = rest.strip_prefix(b"\\012") {
+    while let Some((&first, tail)) = rest.split_first() {
+        if let Some(tail) = rest.strip_prefix(b"\\012") {
             plain.push(b'\n');
-            rest = behind;
+            rest = tail;
         } else {
             plain.push(first);
-            rest = behind;
+            rest = tail;
         }
     }
     plain

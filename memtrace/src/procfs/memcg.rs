@@ -1,5 +1,4 @@
-//! The control groups of the hierarchy that has the memory controller: which there are, and what each says of its
-//! memory.
+//! Memory cgroups: the hierarchy with the memory controller, and the memory counters of each cgroup.
 
 use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
@@ -10,30 +9,30 @@ use crate::model::{Bytes, CgroupId, Pressure};
 use crate::procfs::memcg_limits as limits;
 use crate::procfs::memcg_limits::{Files, Mount, VERSION_2};
 
-/// The hierarchy of control groups that has the memory controller.
+/// Cgroup hierarchy with the memory controller.
 #[derive(Debug)]
 pub(crate) struct MemoryGroups {
     files: &'static Files,
     mount: Mount,
 }
 
-/// What a group says of its memory at one moment. What it does not tell is `None`.
+/// Memory counters of a cgroup at one point in time; `None` for those that it does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct GroupReading {
-    /// How much it may use.
+    /// Hard limit.
     pub limit: Option<Bytes>,
-    /// From where on it is slowed down.
+    /// Limit above which it is throttled.
     pub high: Option<Bytes>,
-    /// How much it uses.
+    /// Current usage.
     pub current: Option<Bytes>,
-    /// Pages that ever came back soon after they were freed.
+    /// Number of workingset refaults so far.
     pub refaults: Option<u64>,
-    /// How long its tasks have waited for memory.
+    /// Memory PSI.
     pub pressure: Option<Pressure>,
 }
 
 impl MemoryGroups {
-    /// The hierarchy as it is mounted; `None` where it is not.
+    /// Finds the mounted hierarchy; returns `None` if there is none.
     #[must_use]
     pub(crate) fn find() -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -42,74 +41,73 @@ impl MemoryGroups {
         Some(Self { files, mount })
     }
 
-    /// Whether it is of version 2.
+    /// Returns true for cgroup version 2.
     #[must_use]
     pub(crate) fn is_version_2(&self) -> bool {
         *self.files == VERSION_2
     }
 
-    /// All groups that are mounted, and their paths. A group that comes or goes meanwhile may be missing.
+    /// Lists all cgroups with their paths. A cgroup that is created or removed at the same time may be missing.
     #[must_use]
     pub(crate) fn all(&self) -> Vec<(CgroupId, PathBuf)> {
-        let mut found = Vec::new();
-        let mut left = vec![self.mount.point.clone()];
+        let mut groups = Vec::new();
+        let mut queue = vec![self.mount.point.clone()];
         if let Some(id) = fs::metadata(&self.mount.point).ok().and_then(|root| id_of(&root)) {
-            found.push((id, self.mount.root.clone()));
+            groups.push((id, self.mount.root.clone()));
         }
-        while let Some(folder) = left.pop() {
-            for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+        while let Some(directory) = queue.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let path = entry.path();
-                    // The kernel's id of a group is its folder's inode (`kernfs_ino`, include/linux/kernfs.h).
-                    found.extend(CgroupId::of(entry.ino()).zip(self.name(&path)));
-                    left.push(path);
+                    // The kernel's id of a cgroup is the inode of its directory (`kernfs_ino`, include/linux/kernfs.h).
+                    groups.extend(CgroupId::of(entry.ino()).zip(self.name(&path)));
+                    queue.push(path);
                 }
             }
         }
-        found
+        groups
     }
 
-    /// Whether the group of that path has a limit of its own.
+    /// Returns true if the cgroup itself has a limit.
     #[must_use]
     pub(crate) fn is_limited(&self, path: &Path) -> bool {
-        let Some(folder) = self.folder(path) else { return false };
-        limits::limit(&folder.join(self.files.limit)).is_some() || self.high(&folder).is_some()
+        let Some(directory) = self.directory(path) else { return false };
+        limits::limit(&directory.join(self.files.limit)).is_some() || self.high(&directory).is_some()
     }
 
-    /// What the group of that path says now; `None` where there is none.
+    /// Reads the counters of a cgroup; returns `None` if it does not exist.
     #[must_use]
     pub(crate) fn read(&self, path: &Path) -> Option<GroupReading> {
-        let folder = self.folder(path).filter(|folder| folder.is_dir())?;
-        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        let directory = self.directory(path).filter(|directory| directory.is_dir())?;
+        let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
         Some(GroupReading {
-            limit: limits::limit(&folder.join(self.files.limit)),
-            high: self.high(&folder),
-            current: limits::bytes(&folder.join(self.files.current)),
+            limit: limits::limit(&directory.join(self.files.limit)),
+            high: self.high(&directory),
+            current: limits::bytes(&directory.join(self.files.current)),
             refaults: sum(&stat, self.files.refaults),
-            pressure: pressure::read(&folder.join("memory.pressure")),
+            pressure: pressure::read(&directory.join("memory.pressure")),
         })
     }
 
-    fn high(&self, folder: &Path) -> Option<Bytes> {
-        limits::limit(&folder.join(self.files.high?))
+    fn high(&self, directory: &Path) -> Option<Bytes> {
+        limits::limit(&directory.join(self.files.high?))
     }
 
-    /// The path of the group that lies in `folder`.
-    fn name(&self, folder: &Path) -> Option<PathBuf> {
-        Some(self.mount.root.join(folder.strip_prefix(&self.mount.point).ok()?))
+    /// Returns the cgroup path of a directory.
+    fn name(&self, directory: &Path) -> Option<PathBuf> {
+        Some(self.mount.root.join(directory.strip_prefix(&self.mount.point).ok()?))
     }
 
-    fn folder(&self, path: &Path) -> Option<PathBuf> {
+    fn directory(&self, path: &Path) -> Option<PathBuf> {
         Some(self.mount.point.join(path.strip_prefix(&self.mount.root).ok()?))
     }
 }
 
-fn id_of(folder: &fs::Metadata) -> Option<CgroupId> {
-    CgroupId::of(folder.ino())
+fn id_of(directory: &fs::Metadata) -> Option<CgroupId> {
+    CgroupId::of(directory.ino())
 }
 
-/// The sum of the counters whose names begin with `start`, a line each; `None` where there is none, as in version 1 of
-/// older kernels.
+/// Returns the sum of the counters with the prefix `start`; `None` if there is none, as in version 1 of older kernels.
 fn sum(stat: &str, start: &str) -> Option<u64> {
     let counters =
         stat.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')?.1.trim().parse::<u64>().ok());
@@ -125,33 +123,33 @@ mod tests {
     fn hierarchy(scratch: &Scratch, files: &'static Files, groups: &[(&str, &[(&str, &str)])]) -> MemoryGroups {
         let point = scratch.path("root");
         for (path, files) in groups {
-            let folder = point.join(path);
-            fs::create_dir_all(&folder).unwrap();
+            let directory = point.join(path);
+            fs::create_dir_all(&directory).unwrap();
             for (name, content) in *files {
-                fs::write(folder.join(name), content).unwrap();
+                fs::write(directory.join(name), content).unwrap();
             }
         }
         MemoryGroups { files, mount: Mount { root: "/docker".into(), point } }
     }
 
     #[test]
-    fn groups_are_known_by_the_numbers_of_their_folders() {
+    fn cgroup_ids_are_directory_inodes() {
         let scratch = Scratch::new();
         let groups = hierarchy(&scratch, &VERSION_2, &[("", &[]), ("a/b", &[("memory.max", "1000\n")]), ("c", &[])]);
-        let mut found = groups.all();
-        found.sort_by(|(_, one), (_, other)| one.cmp(other));
+        let mut all = groups.all();
+        all.sort_by(|(_, one), (_, other)| one.cmp(other));
         let numbers = ["", "a", "a/b", "c"].map(|path| {
-            let folder = fs::metadata(scratch.path("root").join(path)).unwrap();
-            id_of(&folder).unwrap()
+            let directory = fs::metadata(scratch.path("root").join(path)).unwrap();
+            id_of(&directory).unwrap()
         });
         let paths = ["/docker", "/docker/a", "/docker/a/b", "/docker/c"].map(PathBuf::from);
-        assert_eq!(found, numbers.into_iter().zip(paths).collect::<Vec<_>>());
+        assert_eq!(all, numbers.into_iter().zip(paths).collect::<Vec<_>>());
         assert!(groups.is_limited(Path::new("/docker/a/b")));
         assert!(!groups.is_limited(Path::new("/docker/a")) && !groups.is_limited(Path::new("/elsewhere")));
     }
 
     #[test]
-    fn what_a_version_does_not_tell_is_not_zero() {
+    fn counters_missing_in_a_version_are_none() {
         let scratch = Scratch::new();
         let stat = "workingset_refault_anon 7\nworkingset_refault_file 5\ntotal_workingset_refault_file 50\nfile 9\n";
         let of_one: &[_] = &[

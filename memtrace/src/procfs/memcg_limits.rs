@@ -1,4 +1,4 @@
-//! The memory of a process' control group, of version 2 or 1.
+//! Memory usage and limits of a process's cgroup, version 1 or 2.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,8 +9,7 @@ use super::pressure;
 use crate::model::{Bytes, CgroupLimit, CgroupMemory, Pid};
 use crate::procfs::process::proc_path;
 
-/// The memory of the control group that `pid` is in; `None` where no memory controller is mounted or the process has
-/// ended.
+/// Returns the memory of the cgroup of `pid`; `None` if no memory controller is mounted or the process has exited.
 #[must_use]
 pub(crate) fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
     let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
@@ -20,18 +19,18 @@ pub(crate) fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
     of_group(files, &mount, path)
 }
 
-/// What the files of a version are called.
+/// File and counter names of a cgroup version.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Files {
     pub(crate) current: &'static str,
     pub(crate) limit: &'static str,
-    /// From where on a group is slowed down, with its pages looked for.
+    /// Limit above which a cgroup is throttled and reclaimed.
     pub(crate) high: Option<&'static str>,
     anonymous: &'static str,
     file: &'static str,
-    /// How the counters of pages that came back soon after they were freed begin.
+    /// Prefix of the counters of workingset refaults.
     pub(crate) refaults: &'static str,
-    /// The file system's type, and the option that its mount has.
+    /// File system type, and mount option of the memory controller.
     mounted_as: (&'static str, Option<&'static str>),
 }
 
@@ -46,7 +45,7 @@ pub(crate) const VERSION_2: Files = Files {
     mounted_as: ("cgroup2", None),
 };
 
-/// Documentation/admin-guide/cgroup-v1/memory.rst; the sums of a hierarchy have `total_` before their names.
+/// Documentation/admin-guide/cgroup-v1/memory.rst; counters that include descendants start with `total_`.
 pub(crate) const VERSION_1: Files = Files {
     current: "memory.usage_in_bytes",
     limit: "memory.limit_in_bytes",
@@ -57,7 +56,7 @@ pub(crate) const VERSION_1: Files = Files {
     mounted_as: ("cgroup", Some("memory")),
 };
 
-/// Which version has the memory controller, and the group's path in it. A controller is in one hierarchy alone; one of
+/// Returns the version with the memory controller, and the cgroup's path. A controller is in a single hierarchy; one of
 /// version 1 names it (`HIERARCHY:CONTROLLERS:PATH`, cgroups(7)).
 pub(crate) fn controller(groups: &str) -> Option<(&'static Files, &str)> {
     let lines = || {
@@ -71,41 +70,41 @@ pub(crate) fn controller(groups: &str) -> Option<(&'static Files, &str)> {
         Some(line) => (&VERSION_1, line),
         None => (&VERSION_2, lines().find(|(number, controllers, _)| (*number, *controllers) == ("0", ""))?),
     };
-    // What the kernel appends to the path of a group that was removed (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
+    // The kernel appends this to the path of a removed cgroup (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
     Some((files, path.strip_suffix(" (deleted)").unwrap_or(path)))
 }
 
-/// Where the hierarchy is mounted, and which of its groups lies there: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... -
-/// TYPE SOURCE SUPER_OPTIONS` (proc_pid_mountinfo(5)).
+/// Finds the mount of the hierarchy: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE SOURCE SUPER_OPTIONS`
+/// (proc_pid_mountinfo(5)).
 pub(crate) fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
     let (kind, option) = files.mounted_as;
     mounts.split(|&byte| byte == b'\n').find_map(|line| {
         let words: Vec<_> = line.split(|&byte| byte == b' ').collect();
-        let behind = words.iter().position(|word| *word == b"-")?;
-        let options = words.get(behind + 3)?;
+        let separator = words.iter().position(|word| *word == b"-")?;
+        let options = words.get(separator + 3)?;
         let has = |option: &str| options.split(|&byte| byte == b',').any(|word| word == option.as_bytes());
-        (*words.get(behind + 1)? == kind.as_bytes() && option.is_none_or(has)).then_some(())?;
+        (*words.get(separator + 1)? == kind.as_bytes() && option.is_none_or(has)).then_some(())?;
         let path = |at: usize| Some(PathBuf::from(OsString::from_vec(words.get(at)?.to_vec())));
         Some(Mount { root: path(3)?, point: path(4)? })
     })
 }
 
-/// Where a hierarchy is mounted.
+/// Mount of a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// The group that lies there.
+    /// Cgroup at the mount point.
     pub(crate) root: PathBuf,
     pub(crate) point: PathBuf,
 }
 
 fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
-    // A group above the mount's own, as one outside of the container has, has a path that leads out of it.
+    // The path of a cgroup outside of the mount's root, as of a process outside of the container, leaves it by `..`.
     let below = Path::new(path).strip_prefix(&mount.root).ok().filter(|below| !below.starts_with(".."))?;
-    let folder = mount.point.join(below);
-    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    // The root of version 2 has no `memory.current`: nothing is limited there.
-    let current = bytes(&folder.join(files.current))?;
-    let groups = folder.ancestors().take_while(|group| group.starts_with(&mount.point));
+    let directory = mount.point.join(below);
+    let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+    // The root of version 2 has no `memory.current` and no limits.
+    let current = bytes(&directory.join(files.current))?;
+    let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
     let limits = groups.filter_map(|group| {
         let most = limit(&group.join(files.limit))?;
         let name = group.strip_prefix(&mount.point).ok()?;
@@ -118,24 +117,24 @@ fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
         limit: limits.min_by_key(|limit| limit.most.0.saturating_sub(limit.current.0)),
         anonymous: field(&stat, files.anonymous),
         file: field(&stat, files.file),
-        pressure: pressure::read(&folder.join("memory.pressure")),
+        pressure: pressure::read(&directory.join("memory.pressure")),
     })
 }
 
-/// A limit; `None` where there is none.
+/// Reads a limit; returns `None` if there is none.
 pub(crate) fn limit(path: &Path) -> Option<Bytes> {
     bytes(path).filter(|limit| limit.0 < NO_LIMIT)
 }
 
-/// Version 1 writes the most that it can count where there is no limit (`PAGE_COUNTER_MAX`); nobody has an exbibyte.
+/// Version 1 writes its maximum for no limit (`PAGE_COUNTER_MAX`); real limits are below an exbibyte.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// A file of one number; `None` where it says `max`.
+/// Reads a file with one number; returns `None` for `max`.
 pub(crate) fn bytes(path: &Path) -> Option<Bytes> {
     fs::read_to_string(path).ok()?.trim().parse().ok().map(Bytes)
 }
 
-/// `NAME NUMBER`, a line each.
+/// Finds a line `NAME NUMBER`.
 fn field(stat: &str, name: &str) -> Option<Bytes> {
     stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).map(Bytes)
 }
@@ -146,7 +145,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     #[test]
-    fn the_controller_is_where_it_is_named_and_else_in_version_2() {
+    fn the_memory_controller_is_in_version_1_if_listed_there() {
         let mixed = "4:memory:/jobs/a\n2:cpu,cpuacct:/x\n0::/init.scope\n";
         assert_eq!(controller(mixed), Some((&VERSION_1, "/jobs/a")));
         assert_eq!(controller("0::/a:b/c (deleted)\n"), Some((&VERSION_2, "/a:b/c")));
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hierarchy_is_found_among_the_mounts() {
+    fn the_hierarchy_is_found_among_the_mounts() {
         let mounts = b"25 1 0:22 / /sys rw - sysfs sysfs rw\n\
             31 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             32 30 0:28 /docker/7 /sys/fs/cgroup/memory rw shared:5 - cgroup cgroup rw,memory\n\
@@ -167,15 +166,15 @@ mod tests {
     }
 
     fn group(scratch: &Scratch, path: &str, files: &[(&str, &str)]) {
-        let folder = scratch.path("root").join(path);
-        fs::create_dir_all(&folder).unwrap();
+        let directory = scratch.path("root").join(path);
+        fs::create_dir_all(&directory).unwrap();
         for (name, content) in files {
-            fs::write(folder.join(name), content).unwrap();
+            fs::write(directory.join(name), content).unwrap();
         }
     }
 
     #[test]
-    fn the_limit_that_is_reached_first_counts_whosever_it_is() {
+    fn the_limit_with_the_least_headroom_counts() {
         let scratch = Scratch::new();
         group(&scratch, "", &[]);
         group(&scratch, "a", &[("memory.current", "900\n"), ("memory.max", "1000\n")]);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_none_and_no_group_is_nothing() {
+    fn missing_limits_and_cgroups_are_none() {
         let scratch = Scratch::new();
         group(&scratch, "a", &[("memory.current", "300\n"), ("memory.max", "max\n")]);
         let numbers = [("memory.usage_in_bytes", "7\n"), ("memory.limit_in_bytes", "9223372036854771712\n")];
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_in_no_group() {
+    fn a_missing_process_has_no_cgroup() {
         assert_eq!(cgroup_memory(Pid(u32::MAX)), None);
     }
 }

@@ -1,5 +1,5 @@
-//! The store of object files: each is opened when first seen and stays open, so that it can still be read when the
-//! target has ended, has deleted it, or lives in another mount namespace.
+//! Store of object files. Each file stays open, so that it can be read after the target has exited or deleted it, and
+//! from another mount namespace.
 
 mod open;
 
@@ -8,28 +8,28 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::maps::{self, Entry, Inode};
+use super::maps::{self, Inode, MapsEntry};
 use super::own_process::descriptor_path;
 use super::process::inside_root;
 use crate::elf::Elf;
 use crate::model::{BuildId, Object, Pid};
 pub(crate) use open::{Opened, regular};
 
-/// The most objects that are remembered; beyond, an object is made anew each time it is asked for.
+/// Limit of stored objects. Further objects are created at each request.
 const MAX_OBJECTS: usize = 1 << 16;
-/// The most root directories that are kept open.
+/// Limit of open root directories.
 const MAX_ROOTS: usize = 64;
 
-/// Every object file that was seen, one [`Object`] an inode, and the open files behind [`Object::handle`].
+/// Object files, one [`Object`] per inode, with the open files of [`Object::handle`].
 ///
-/// The handles can be opened as long as the store lives.
+/// The handles are valid as long as the store lives.
 #[derive(Debug)]
 pub(crate) struct Objects {
-    /// By the inode that the kernel names in `maps`. On overlayfs and btrfs it is not the one that `stat` names.
+    /// By the inode in `maps`. On overlayfs and btrfs it differs from that of `stat`.
     by_mapping: HashMap<Inode, Arc<Object>>,
-    /// By the inode that `stat` names.
+    /// By the inode of `stat`.
     by_stat: HashMap<Inode, Arc<Object>>,
-    /// Code without a file, by its name.
+    /// Code without a file, by name.
     nameless: HashMap<PathBuf, Arc<Object>>,
     files: Vec<File>,
     roots: HashMap<(PathBuf, Inode), File>,
@@ -43,13 +43,13 @@ impl Default for Objects {
 }
 
 impl Objects {
-    /// A store that keeps at most half as many files open as the process may open.
+    /// Creates a store that uses at most half of memtrace's file descriptors.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::with_limit(open::descriptor_limit() / 2)
     }
 
-    /// A store that keeps at most `max_files` files open; further objects have no handle.
+    /// Creates a store of at most `max_files` open files; further objects have no handle.
     #[must_use]
     pub(crate) fn with_limit(max_files: usize) -> Self {
         Self {
@@ -62,11 +62,11 @@ impl Objects {
         }
     }
 
-    /// The object of a mapping that the kernel has announced, told by its build-id or by its device, as `st_dev` of
-    /// `stat` encodes it, and inode.
+    /// Returns the object of an mmap event, identified by its build ID, or by its device (encoded like `st_dev`) and
+    /// inode.
     ///
-    /// Where neither is given, or the file at `path` is another one by now, the object has no handle: a wrong file
-    /// would give wrong names.
+    /// If neither is given, or `path` is another file by now, the object has no handle: a wrong file would give wrong
+    /// symbols.
     pub(crate) fn resolve(
         &mut self,
         pid: Pid,
@@ -84,43 +84,43 @@ impl Objects {
         let opened = open::by_path(pid, path, |opened| {
             inode == Some(opened.inode) || build_id.is_some() && build_id == read_build_id(&opened.file)
         });
-        let object = self.intern(Whose::Of(pid), path, opened, build_id);
+        let object = self.intern(RootOf::Process(pid), path, opened, build_id);
         if let Some(inode) = inode {
             remember(&mut self.by_mapping, inode, &object);
         }
         object
     }
 
-    /// The object of a line of `maps`.
-    pub(crate) fn mapped(&mut self, pid: Pid, entry: &Entry, inode: Inode) -> Arc<Object> {
+    /// Returns the object of a line of `maps`.
+    pub(crate) fn mapped(&mut self, pid: Pid, entry: &MapsEntry, inode: Inode) -> Arc<Object> {
         if let Some(known) = self.known(inode, &entry.path) {
             return known;
         }
         let opened = open::by_mapping(pid, entry)
             .or_else(|| open::by_path(pid, &open::without_deleted(&entry.path), |opened| opened.inode == inode));
-        let object = self.intern(Whose::Of(pid), &inside_root(pid, &entry.path), opened, None);
+        let object = self.intern(RootOf::Process(pid), &inside_root(pid, &entry.path), opened, None);
         remember(&mut self.by_mapping, inode, &object);
         object
     }
 
-    /// The object of a file that memtrace has opened below the root directory `root`, where its path is `path`.
+    /// Returns the object of an open file with the path `path` in the root directory `root`.
     pub(crate) fn opened(&mut self, root: &Path, path: &Path, opened: Opened) -> Arc<Object> {
-        self.intern(Whose::Below(root), path, Some(opened), None)
+        self.intern(RootOf::Directory(root), path, Some(opened), None)
     }
 
-    /// The object of a file that memtrace has opened for a process, which has another path for it.
+    /// Returns the object of an open file with the path `path` in a process's root directory.
     pub(crate) fn opened_by(&mut self, pid: Pid, path: &Path, opened: Opened) -> Arc<Object> {
-        self.intern(Whose::Of(pid), path, Some(opened), None)
+        self.intern(RootOf::Process(pid), path, Some(opened), None)
     }
 
-    /// The object of code that has no file.
+    /// Returns the object of code without a file.
     pub(crate) fn nameless(&mut self, name: &Path) -> Arc<Object> {
         let object = || Arc::new(Object { path: name.to_owned(), handle: None, build_id: None, root: None });
         Arc::clone(self.nameless.entry(name.to_owned()).or_insert_with(object))
     }
 
-    /// The object that was made for this inode. One without a handle did not keep its inode from being given to another
-    /// file, so its path must be the same too, and while there is room for a handle it is better made again.
+    /// Returns the stored object of an inode. The inode of an object without a handle may have been reused, so its path
+    /// must match too, and it is created again if a handle is available.
     fn known(&self, inode: Inode, path: &Path) -> Option<Arc<Object>> {
         let object = self.by_mapping.get(&inode)?;
         let valid = object.handle.is_some() || self.is_full() && object.path == path;
@@ -131,10 +131,10 @@ impl Objects {
         self.files.len() >= self.max_files
     }
 
-    /// The object of an opened file: the known one, or a new one.
+    /// Returns the object of an open file, which is created if it is new.
     fn intern(
         &mut self,
-        whose: Whose<'_>,
+        root: RootOf<'_>,
         path: &Path,
         opened: Option<Opened>,
         build_id: Option<BuildId>,
@@ -143,9 +143,9 @@ impl Objects {
         if let Some(known) = known {
             return Arc::clone(known);
         }
-        let root = match whose {
-            Whose::Of(pid) => self.root(pid),
-            Whose::Below(root) => Some(root.to_owned()),
+        let root = match root {
+            RootOf::Process(pid) => self.root(pid),
+            RootOf::Directory(root) => Some(root.to_owned()),
         };
         let Some(opened) = opened else {
             return Arc::new(Object { path: path.to_owned(), handle: None, build_id, root });
@@ -156,7 +156,7 @@ impl Objects {
             handle: self.keep(opened.file),
             root,
         });
-        // Only a file that is kept open keeps its inode from being given to another file.
+        // The inode of a file that is not kept open can be reused.
         if object.handle.is_some() {
             remember(&mut self.by_stat, opened.inode, &object);
         }
@@ -172,7 +172,7 @@ impl Objects {
         Some(handle)
     }
 
-    /// The root directory of the process' mount namespace, by a path that outlives the process.
+    /// Returns the root directory of the process as a path that outlives the process.
     fn root(&mut self, pid: Pid) -> Option<PathBuf> {
         let (key, file) = open::root(pid)?;
         if !self.roots.contains_key(&key) && self.roots.len() >= MAX_ROOTS {
@@ -182,13 +182,11 @@ impl Objects {
     }
 }
 
-/// Who has an object's path.
+/// Root directory of an object's path.
 #[derive(Clone, Copy)]
-enum Whose<'a> {
-    /// This process.
-    Of(Pid),
-    /// Whoever has this root directory.
-    Below(&'a Path),
+enum RootOf<'a> {
+    Process(Pid),
+    Directory(&'a Path),
 }
 
 fn remember(index: &mut HashMap<Inode, Arc<Object>>, inode: Inode, object: &Arc<Object>) {

@@ -1,4 +1,4 @@
-//! Pressure stall information (PSI): `/proc/pressure/memory`, and a control group's `memory.pressure`.
+//! Reader of PSI: `/proc/pressure/memory`, and `memory.pressure` of a cgroup.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::model::{Pressure, Stalled};
 
-/// How long anyone on the machine waited for memory; `None` where the kernel does not keep that.
+/// Returns the memory PSI of the machine; `None` if the kernel does not record it.
 #[must_use]
 pub(crate) fn machine_pressure() -> Option<Pressure> {
     read(Path::new("/proc/pressure/memory"))
@@ -16,7 +16,7 @@ pub(crate) fn read(path: &Path) -> Option<Pressure> {
     parse(&fs::read_to_string(path).ok()?)
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and a line of `full` (Documentation/accounting/psi.rst).
+/// Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and a line of `full` (Documentation/accounting/psi.rst).
 fn parse(text: &str) -> Option<Pressure> {
     let line = |kind: &str| text.lines().find_map(|line| stalled(line.strip_prefix(kind)?.strip_prefix(' ')?));
     Some(Pressure { some: line("some")?, full: line("full") })
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_lines_are_read_and_full_may_be_missing() {
+    fn both_lines_are_parsed_and_full_may_be_missing() {
         let some =
             Stalled { ten_seconds: 1.5, minute: 0.25, five_minutes: 0.0, total: Duration::from_micros(5_847_891) };
         let full = Stalled { total: Duration::from_micros(7), ..Stalled::default() };
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pressure_is_none() {
+    fn malformed_pressure_is_none() {
         for text in [
             "",
             "some",

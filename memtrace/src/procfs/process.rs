@@ -1,4 +1,4 @@
-//! One process: whether it can be traced, and what it is.
+//! Inspection of a process before it is traced.
 
 use std::fs;
 use std::io;
@@ -13,50 +13,48 @@ use crate::model::Pid;
 /// `PF_KTHREAD`: the task is a kernel thread (include/linux/sched.h).
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// How long a process whose main thread has ended may take to end before it is said to go on without it.
-const ENDING: Duration = Duration::from_millis(200);
+/// Grace period for the exit of a process after that of its main thread.
+const EXIT_GRACE: Duration = Duration::from_millis(200);
 
-/// A process that can be traced, held by a descriptor that never comes to mean another one.
+/// Process that can be traced, identified by a pidfd.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Its pid.
     pub pid: Pid,
-    /// Its short name.
     pub comm: String,
-    /// Its program, as it sees the path itself.
+    /// Path of its executable in its root directory.
     pub exe: PathBuf,
-    /// Whether it sees other file systems than memtrace does.
+    /// True in another mount namespace than memtrace's.
     pub foreign_mounts: bool,
-    /// Whether it counts pids differently than memtrace does.
+    /// True in another pid namespace than memtrace's.
     pub foreign_pids: bool,
     pidfd: OwnedFd,
 }
 
 impl Process {
-    /// Whether it has ended.
+    /// Returns true if it has exited.
     #[must_use]
     pub(crate) fn has_exited(&self) -> bool {
         pidfd::has_exited(self.pidfd.as_fd())
     }
 
-    /// A descriptor that becomes readable when the process ends.
+    /// Returns the pidfd, which becomes readable when the process exits.
     #[must_use]
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 }
 
-/// Looks at a process.
+/// Inspects a process.
 ///
 /// # Errors
 ///
-/// Where there is no such process, or it cannot be traced: [`ProcessError`] says which and why.
+/// The reason why there is no such process, or why it cannot be traced.
 pub(crate) fn inspect(pid: Pid) -> Result<Process, ProcessError> {
-    // The descriptor comes first: if the process still lives when all has been read, the pid meant it all the time.
+    // Open the pidfd first: if the process is still alive after all reads, the pid was not reused.
     let pidfd = open(pid)?;
     let read = read(pid);
-    // While a process ends, its main thread is a zombie a little before the others are.
-    let patience = if matches!(read, Err(ProcessError::MainThreadExited(_))) { ENDING } else { Duration::ZERO };
+    // When a process exits, its main thread becomes a zombie shortly before the other threads.
+    let patience = if matches!(read, Err(ProcessError::MainThreadExited(_))) { EXIT_GRACE } else { Duration::ZERO };
     if pidfd::exits_within(pidfd.as_fd(), patience) {
         return Err(ProcessError::Exited(pid));
     }
@@ -72,8 +70,8 @@ pub(crate) fn inspect(pid: Pid) -> Result<Process, ProcessError> {
 }
 
 fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
-    pidfd::open(pid).map_err(|error| match error.raw_os_error() {
-        // A thread's number is refused with EINVAL, and with ENOENT since 6.15 (`pidfd_prepare`, kernel/fork.c).
+    pidfd::open_pidfd(pid).map_err(|error| match error.raw_os_error() {
+        // The error for a tid is EINVAL, and ENOENT since 6.15 (`pidfd_prepare`, kernel/fork.c).
         Some(libc::EINVAL | libc::ENOENT) => match process_of(pid) {
             Some(of) if of != pid => ProcessError::Thread { pid, of },
             _ => ProcessError::NoSuchProcess(pid),
@@ -90,33 +88,33 @@ fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
     if stat.flags & PF_KTHREAD != 0 {
         return Err(ProcessError::KernelThread { pid, comm: stat.comm });
     }
-    // The caller has seen that some thread lives; a zombie here is the main thread alone.
+    // The caller checks that some thread is alive, so only the main thread is a zombie.
     if matches!(stat.state, b'Z' | b'X') {
         return Err(ProcessError::MainThreadExited(pid));
     }
     Ok((stat, program(pid)?))
 }
 
-/// The program that a process runs, by the path that it sees itself.
+/// Returns the path of a process's executable in its root directory.
 pub(crate) fn program(pid: Pid) -> Result<PathBuf, ProcessError> {
     let path = proc_path(pid, "exe");
     let exe = fs::read_link(&path).map_err(|error| failure(pid, &path, error))?;
     Ok(inside_root(pid, &exe))
 }
 
-/// A path that the kernel gave in full, as the process sees it: below its own root directory.
+/// Converts an absolute path from the kernel to one in the root directory of the process.
 pub(crate) fn inside_root(pid: Pid, path: &Path) -> PathBuf {
     let below =
         fs::read_link(proc_path(pid, "root")).ok().and_then(|root| path.strip_prefix(root).ok().map(PathBuf::from));
     below.map_or_else(|| path.to_owned(), |below| Path::new("/").join(below))
 }
 
-/// `/proc/PID/NAME`.
+/// Returns `/proc/PID/NAME`.
 pub(crate) fn proc_path(pid: Pid, name: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(name)
 }
 
-/// What it means that a file of a process in `/proc` could not be read.
+/// Converts an error of reading a file in `/proc/PID`.
 pub(crate) fn failure(pid: Pid, path: &Path, error: io::Error) -> ProcessError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => ProcessError::Permission(pid),
@@ -133,14 +131,14 @@ fn foreign_namespace(pid: Pid, kind: &str) -> Result<bool, ProcessError> {
     Ok(theirs != ours)
 }
 
-/// The process that a thread belongs to. `/proc/TID` can be opened though it is not listed.
+/// Returns the process of a thread. `/proc/TID` can be opened, although `/proc` does not list it.
 fn process_of(thread: Pid) -> Option<Pid> {
     let status = fs::read_to_string(proc_path(thread, "status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok().map(Pid)
 }
 
-/// The fields of `/proc/PID/stat` that are used here (`do_task_stat`, fs/proc/array.c).
+/// Fields of `/proc/PID/stat` (`do_task_stat`, fs/proc/array.c).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     comm: String,
@@ -149,19 +147,19 @@ struct Stat {
 }
 
 impl Stat {
-    /// `PID (COMM) STATE …`: the name may itself hold blanks and parentheses, so its end is the last one.
+    /// Parses `PID (COMM) STATE …`. The name may contain blanks and parentheses, so it ends at the last one.
     fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|&byte| byte == b'(')?;
         let close = text.iter().rposition(|&byte| byte == b')')?;
         let comm = String::from_utf8_lossy(text.get(open + 1..close)?).into_owned();
-        // Fields are counted from 1 in proc(5), and the state is the third.
+        // proc_pid_stat(5) counts fields from 1; the state is the third.
         let fields = stat_fields(text)?;
         let field = |number: usize| fields.get(number - 3);
         Some(Self { comm, state: *field(3)?.as_bytes().first()?, flags: field(9)?.parse().ok()? })
     }
 }
 
-/// The fields of `/proc/PID/stat` from the third on, which is behind the name.
+/// Returns the fields of `/proc/PID/stat` from the third on, which follows the name.
 pub(crate) fn stat_fields(text: &[u8]) -> Option<Vec<&str>> {
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;

@@ -1,28 +1,26 @@
-//! Whose a process is: its user, its control group, and its threads.
+//! User, cgroup and threads of a process.
 
 use std::fs;
 use std::sync::Arc;
 
 use super::cgroup;
+use super::passwd::Users;
 use super::process::proc_path;
-use super::users::Users;
 use crate::model::{Cgroup, Pid, Tid, User};
 
-/// Looks up whose processes are. Processes in one control group share what is said of it.
+/// Reader of process metadata. Successive processes in the same cgroup share one [`Cgroup`].
 #[derive(Debug)]
 pub(crate) struct MetadataReader {
     users: Users,
     last: Option<(String, Arc<Cgroup>)>,
 }
 
-/// Whose a process is, as far as that could be read.
+/// User, cgroup and number of threads of a process; `None` if unreadable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessMetadata {
-    /// The user that it runs as: the effective one.
+    /// Effective user.
     pub user: Option<User>,
-    /// The control group that it is in.
     pub cgroup: Option<Arc<Cgroup>>,
-    /// How many threads it has.
     pub threads: Option<u32>,
 }
 
@@ -33,13 +31,13 @@ impl Default for MetadataReader {
 }
 
 impl MetadataReader {
-    /// Reads the host's users.
+    /// Creates a reader with the host's users.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self { users: Users::read(), last: None }
     }
 
-    /// Whose `pid` is. What cannot be read, as when the process has ended, is not known.
+    /// Reads the metadata of `pid`, as far as possible: the process may have exited.
     pub(crate) fn of(&mut self, pid: Pid) -> ProcessMetadata {
         let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
@@ -66,20 +64,20 @@ impl MetadataReader {
     }
 }
 
-/// The names that the threads of `pid` go by; none where it has ended.
+/// Returns the names of the threads of `pid`; none if it has exited.
 #[must_use]
 pub(crate) fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
-    let Ok(folders) = fs::read_dir(proc_path(pid, "task")) else { return Vec::new() };
-    let name = |folder: fs::DirEntry| {
-        let tid = folder.file_name().to_str()?.parse().ok()?;
-        let name = fs::read(folder.path().join("comm")).ok()?;
+    let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Vec::new() };
+    let name = |entry: fs::DirEntry| {
+        let tid = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read(entry.path().join("comm")).ok()?;
         Some((Tid(tid), String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()))
     };
-    folders.filter_map(|folder| name(folder.ok()?)).collect()
+    entries.filter_map(|entry| name(entry.ok()?)).collect()
 }
 
-/// What stands behind `name` in `/proc/PID/status`. The process' own name comes first there, with its line ends escaped
-/// (`proc_task_name`, fs/proc/array.c), so that it cannot pass for another line.
+/// Returns the value of a field of `/proc/PID/status`. The process name cannot forge a field: its newlines are escaped
+/// (`proc_task_name`, fs/proc/array.c).
 pub(crate) fn field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
@@ -96,27 +94,27 @@ mod tests {
     }
 
     #[test]
-    fn ones_own_belonging_is_what_the_kernel_says_elsewhere() {
-        let mut belongings = MetadataReader::new();
-        let own = belongings.of(own_pid());
+    fn metadata_of_this_process_match_other_sources() {
+        let mut reader = MetadataReader::new();
+        let own = reader.of(own_pid());
         // SAFETY: the call only reads the process' credentials.
         let uid = unsafe { libc::geteuid() };
         assert_eq!(own.user.map(|user| user.uid), Some(uid));
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap();
         let cgroup = own.cgroup.unwrap();
         assert!(groups.lines().any(|line| line.splitn(3, ':').nth(2) == Some(&cgroup.path)), "{cgroup:?}: {groups}");
-        assert!(Arc::ptr_eq(&cgroup, &belongings.of(own_pid()).cgroup.unwrap()), "read anew");
+        assert!(Arc::ptr_eq(&cgroup, &reader.of(own_pid()).cgroup.unwrap()), "the cgroup is shared");
         assert!(own.threads.unwrap() >= 1);
     }
 
     #[test]
-    fn nothing_is_known_of_nobody() {
+    fn a_missing_process_has_no_metadata() {
         assert_eq!(MetadataReader::new().of(Pid(u32::MAX)), ProcessMetadata::default());
         assert_eq!(thread_names(Pid(u32::MAX)), []);
     }
 
     #[test]
-    fn threads_are_known_by_the_names_that_they_were_given() {
+    fn thread_names_are_read() {
         let (ready, is_ready) = mpsc::channel();
         let (done, wait) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name("ledger (7)".to_owned()).spawn(move || {

@@ -7,12 +7,12 @@ use std::os::fd::AsRawFd as _;
 
 use self::frames::{HugePageJoiner, ZeroFrames};
 use super::error::ProcessError;
-use super::maps::{self, Entry};
+use super::maps::{self, MapsEntry};
 use super::process::{failure, proc_path};
 use crate::model::{AbsAddr, MappingKind, Pid, ResidentRange};
 use crate::procfs::{
-    page_map::{FILE, FRAME, PRESENT, PageMap},
-    tmpfs::Tmpfs,
+    mountinfo::Tmpfs,
+    pagemap::{FILE, FRAME, PRESENT, PageMap},
 };
 
 /// Start of the kernel's half of the address space.
@@ -92,7 +92,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn add_mapping(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
+    fn add_mapping(&mut self, entry: &MapsEntry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         if self.can_scan {
             match self.scan(entry, kind, ranges) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
@@ -104,7 +104,7 @@ impl Reader {
         self.read(entry, kind, ranges)
     }
 
-    fn scan(&self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
+    fn scan(&self, entry: &MapsEntry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         let mut regions = [Region::default(); RANGES];
         let file = if counts_like_files(kind) { PAGE_IS_FILE } else { 0 };
         let mut begin = entry.start.0;
@@ -137,7 +137,7 @@ impl Reader {
 
     /// Reads one word per page, for kernels before 6.7. The words have no flag for huge pages; in private memory,
     /// contiguous frames show them.
-    fn read(&mut self, entry: &Entry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
+    fn read(&mut self, entry: &MapsEntry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         let zeros = match self.zeros {
             Some(zeros) => zeros,
             None => *self.zeros.insert(ZeroFrames::find()?),

@@ -1,4 +1,4 @@
-//! What the kernel counts of a process, traced or not.
+//! Page faults and peak RSS of a process.
 
 use std::fs;
 
@@ -6,14 +6,13 @@ use super::process::{proc_path, stat_fields};
 use super::process_metadata::field;
 use crate::model::{Bytes, PageFaults, Pid, Rusage};
 
-/// The page faults of all threads of a process since it began, gone ones too, and the most that was ever resident of
-/// the program that it runs; `None` where it is not there any more. A process that has ended and was not waited for has
-/// its page faults still, and no memory.
+/// Returns the page faults of all threads of a process since its start, including exited threads, and the peak RSS
+/// since its last exec; `None` if the process does not exist. A zombie has page faults and no memory.
 #[must_use]
 pub(crate) fn kernel_counts(pid: Pid) -> Option<Rusage> {
     let stat = fs::read(proc_path(pid, "stat")).ok()?;
     let fields = stat_fields(&stat)?;
-    // Fields are counted from 1 in proc_pid_stat(5), and the state is the third.
+    // proc_pid_stat(5) counts fields from 1; the state is the third.
     let number = |field: usize| fields.get(field - 3)?.parse().ok();
     let faults = PageFaults { minor: number(10)?, major: number(12)? };
     let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
@@ -31,7 +30,7 @@ mod tests {
     use crate::scratch::Anonymous;
 
     #[test]
-    fn page_faults_are_those_of_getrusage_and_rise_with_each_page() {
+    fn page_faults_match_getrusage_and_rise_with_each_page() {
         let usage = || {
             let mut usage = MaybeUninit::<libc::rusage>::zeroed();
             // SAFETY: the pointer is to a whole structure.
@@ -41,7 +40,7 @@ mod tests {
             (usage.ru_minflt.cast_unsigned(), usage.ru_majflt.cast_unsigned())
         };
         let own = || kernel_counts(Pid(std::process::id())).unwrap();
-        // Other tests run beside this one.
+        // Other tests run at the same time.
         let (before, counts, after) = (usage(), own(), usage());
         assert!((before.0..=after.0).contains(&counts.faults.minor), "{before:?} {counts:?} {after:?}");
         assert!((before.1..=after.1).contains(&counts.faults.major), "{before:?} {counts:?} {after:?}");

@@ -1,4 +1,4 @@
-//! How much of each mapping is where: `/proc/PID/smaps` and its sum, `/proc/PID/smaps_rollup`.
+//! Reader of `/proc/PID/smaps` and `/proc/PID/smaps_rollup`: VMAs with their sizes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -6,32 +6,32 @@ use std::ops::AddAssign;
 
 use crate::model::{Bytes, MemorySizes, Pid};
 use crate::procfs::error::ProcessError;
-use crate::procfs::maps::Entry;
+use crate::procfs::maps::MapsEntry;
 use crate::procfs::process::{failure, proc_path};
 
-/// What the kernel counts of a mapping, or of all together (`__show_smap`, fs/proc/task_mmu.c).
+/// Sizes of a VMA, or of all VMAs (`__show_smap`, fs/proc/task_mmu.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Mapped, touched or not; 0 in the sum of all.
+    /// Size of the address range; 0 in `smaps_rollup`.
     pub reserved: Bytes,
     /// Resident.
     pub resident: Bytes,
-    /// Resident, each page divided among those that have it mapped.
+    /// Resident, each page divided by the number of its mappings.
     pub pss: Bytes,
-    /// Of what is resident, what belongs to no file: copies of a private file's pages too.
+    /// Resident anonymous pages, including copies of a private file's pages.
     pub anonymous: Bytes,
-    /// Of what is resident, what is mapped by huge pages, of whatever kind.
+    /// Resident, mapped by transparent huge pages of any kind.
     pub huge: Bytes,
-    /// Huge pages from the pool, which are not in `resident`.
+    /// hugetlb pages, which are not part of `resident`.
     pub hugetlb: Bytes,
     /// Swapped out.
     pub swap: Bytes,
 }
 
-/// A mapping with its sizes.
+/// VMA with its sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Area {
-    pub(crate) entry: Entry,
+pub(crate) struct Vma {
+    pub(crate) entry: MapsEntry,
     pub(crate) sizes: Sizes,
     /// `VM_HUGETLB`.
     pub(crate) hugetlb: bool,
@@ -58,50 +58,45 @@ impl AddAssign for Sizes {
 }
 
 impl Sizes {
-    /// What a report shows of it.
+    /// Returns the sizes that a report shows.
     pub(crate) const fn held(self) -> MemorySizes {
         MemorySizes { reserved: self.reserved, resident: self.resident, swap: self.swap, huge: self.huge }
     }
 }
 
-/// Reads every mapping with its sizes, one after the other, ordered by address.
-pub(crate) fn areas(pid: Pid) -> Result<Vec<Area>, ProcessError> {
-    let mut areas = Vec::new();
-    read_file(pid, "smaps", |area| areas.push(area))?;
-    // Memory that no longer exists reads as an empty file (`proc_maps_open`, fs/proc/task_mmu.c).
-    if areas.is_empty() { Err(ProcessError::Exited(pid)) } else { Ok(areas) }
+/// Reads the VMAs of a process, ordered by address.
+pub(crate) fn vmas(pid: Pid) -> Result<Vec<Vma>, ProcessError> {
+    let mut vmas = Vec::new();
+    read_file(pid, "smaps", |vma| vmas.push(vma))?;
+    // After the exit, `smaps` is empty (`proc_maps_open`, fs/proc/task_mmu.c).
+    if vmas.is_empty() { Err(ProcessError::Exited(pid)) } else { Ok(vmas) }
 }
 
-/// Reads the sizes of all mappings together. It costs the kernel the same walk through all pages as the mappings one by
-/// one, but less text.
-///
-/// # Errors
-///
-/// Where the process has ended, or may not be looked at.
+/// Reads the sums of all VMAs.
 #[cfg(test)]
 pub(crate) fn rollup(pid: Pid) -> Result<Sizes, ProcessError> {
     let mut sum = None;
-    read_file(pid, "smaps_rollup", |area| sum = Some(area.sizes))?;
+    read_file(pid, "smaps_rollup", |vma| sum = Some(vma.sizes))?;
     sum.ok_or(ProcessError::Exited(pid))
 }
 
-fn read_file(pid: Pid, name: &str, each: impl FnMut(Area)) -> Result<(), ProcessError> {
+fn read_file(pid: Pid, name: &str, each: impl FnMut(Vma)) -> Result<(), ProcessError> {
     let path = proc_path(pid, name);
     let failed = |error| failure(pid, &path, error);
     let file = File::open(&path).map_err(failed)?;
-    read(BufReader::with_capacity(64 << 10, file), each).map_err(failed)
+    read_vmas(BufReader::with_capacity(64 << 10, file), each).map_err(failed)
 }
 
-/// A mapping begins with its line of `maps`; lines of `NAME: NUMBER kB` follow. What is not known is passed over.
-pub(crate) fn read(mut text: impl BufRead, mut each: impl FnMut(Area)) -> io::Result<()> {
+/// Parses VMAs: a line of `maps`, then lines of `NAME: NUMBER kB`. Unknown names are ignored.
+pub(crate) fn read_vmas(mut text: impl BufRead, mut each: impl FnMut(Vma)) -> io::Result<()> {
     let mut line = Vec::new();
-    let mut current: Option<Area> = None;
+    let mut current: Option<Vma> = None;
     while text.read_until(b'\n', &mut line)? > 0 {
         let content = line.strip_suffix(b"\n").unwrap_or(&line);
-        if let Some(entry) = Entry::parse(content) {
-            current.replace(Area::of(entry)).into_iter().for_each(&mut each);
-        } else if let Some(area) = &mut current {
-            area.add(content);
+        if let Some(entry) = MapsEntry::parse(content) {
+            current.replace(Vma::new(entry)).into_iter().for_each(&mut each);
+        } else if let Some(vma) = &mut current {
+            vma.add(content);
         }
         line.clear();
     }
@@ -109,8 +104,8 @@ pub(crate) fn read(mut text: impl BufRead, mut each: impl FnMut(Area)) -> io::Re
     Ok(())
 }
 
-impl Area {
-    fn of(entry: Entry) -> Self {
+impl Vma {
+    fn new(entry: MapsEntry) -> Self {
         Self { entry, sizes: Sizes::default(), hugetlb: false, device_memory: false, grows_down: false }
     }
 
@@ -141,7 +136,7 @@ impl Area {
     }
 }
 
-/// `  123 kB`, which are units of 1024.
+/// Parses `  123 kB`, in units of 1024 bytes.
 pub(crate) fn kilobytes(value: &[u8]) -> Option<Bytes> {
     let number = value.trim_ascii().strip_suffix(b" kB")?;
     let number: u64 = std::str::from_utf8(number).ok()?.trim().parse().ok()?;

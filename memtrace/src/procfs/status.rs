@@ -1,4 +1,4 @@
-//! What the kernel counts of a process' memory: `/proc/PID/status`.
+//! Reader of `/proc/PID/status`: memory counters of a process.
 
 use std::fs;
 
@@ -7,20 +7,20 @@ use crate::model::{Pid, StatusCounters};
 use crate::procfs::error::ProcessError;
 use crate::procfs::process::{failure, proc_path};
 
-/// Reads what the kernel counts. From Linux 6.2 to 6.16 it may be some pages a processor off
+/// Reads the memory counters. From Linux 6.2 to 6.16 they may be off by some pages per CPU
 /// (`percpu_counter_read_positive` in `get_mm_counter`, include/linux/mm.h).
 ///
 /// # Errors
 ///
-/// Where the process has ended, or may not be looked at.
+/// Errors of reading `/proc`: the process has exited, or permission is missing.
 pub(crate) fn counted(pid: Pid) -> Result<StatusCounters, ProcessError> {
     let path = proc_path(pid, "status");
     let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
-    // What ends has given up its memory, and its lines are missing (`proc_pid_status`, fs/proc/array.c).
+    // An exiting process has no memory, and the lines are missing (`proc_pid_status`, fs/proc/array.c).
     parse(&text).ok_or(ProcessError::Exited(pid))
 }
 
-/// `None` without an RSS, as for a kernel thread.
+/// Returns `None` without an RSS, as for a kernel thread.
 fn parse(text: &[u8]) -> Option<StatusCounters> {
     let mut counted = StatusCounters::default();
     let mut has_rss = false;
@@ -68,7 +68,7 @@ Threads:\t3
 ";
 
     #[test]
-    fn a_recorded_text_is_read_and_a_name_cannot_pass_for_a_field() {
+    fn a_name_cannot_forge_a_field() {
         let expected = StatusCounters {
             rss: Bytes(8 << 20),
             anonymous: Bytes(4 << 20),
@@ -83,7 +83,7 @@ Threads:\t3
     }
 
     #[test]
-    fn without_memory_or_with_another_unit_there_is_nothing() {
+    fn no_memory_or_another_unit_yields_none() {
         assert_eq!(parse(b"Name:\tkthreadd\nThreads:\t1\n"), None);
         assert_eq!(parse(b"VmRSS:\t    8192 MB\n"), None);
         assert_eq!(parse(b"VmRSS:"), None);
@@ -91,9 +91,9 @@ Threads:\t3
     }
 
     #[test]
-    fn the_kinds_of_ones_own_rss_add_up() {
+    fn the_kinds_of_the_rss_add_up() {
         let own = counted(Pid(std::process::id())).unwrap();
-        // The kernel adds the three up itself (`task_mem`, fs/proc/task_mmu.c).
+        // The kernel computes the RSS as this sum (`task_mem`, fs/proc/task_mmu.c).
         assert_eq!(own.rss.0, own.anonymous.0 + own.file.0 + own.shmem.0);
         assert!(own.page_tables.0 > 0 && own.virtual_size >= own.rss && own.peak.0 > 0);
         assert!(matches!(counted(Pid(u32::MAX)), Err(ProcessError::Exited(_))));

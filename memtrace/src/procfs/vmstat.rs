@@ -1,26 +1,27 @@
-//! The kernel's own counters of its memory management.
+//! Reader of `/proc/vmstat`: the machine's memory management counters.
 
 use std::fs;
 use std::io;
 
 use crate::model::VmCounters;
 
-/// What `/proc/vmstat` says now, of the whole machine; a counter that the kernel does not have is 0.
+/// Reads the counters. Those that the kernel lacks are 0.
 ///
 /// # Errors
 ///
-/// Where it cannot be read.
+/// Errors of the read.
 pub(crate) fn vm_counters() -> io::Result<VmCounters> {
     fs::read_to_string("/proc/vmstat").map(|text| parse(&text))
 }
 
-/// Lines of `NAME NUMBER` (mm/vmstat.c, `vmstat_text`).
+/// Parses lines of `NAME NUMBER` (mm/vmstat.c, `vmstat_text`).
 fn parse(text: &str) -> VmCounters {
     let mut counters = VmCounters::default();
     for line in text.lines() {
         let Some((name, number)) = line.split_once(' ') else { continue };
         let counter = match name {
-            // Those by who scans leave out what is done for a control group (`shrink_inactive_list`, mm/vmscan.c).
+            // The counters per scanner, such as `pgscan_kswapd`, exclude memcg reclaim (`shrink_inactive_list`,
+            // mm/vmscan.c).
             "pgscan_anon" | "pgscan_file" => &mut counters.scanned,
             "pgsteal_anon" | "pgsteal_file" => &mut counters.reclaimed,
             "workingset_refault_anon" | "workingset_refault_file" => &mut counters.refaults,
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_found_by_their_names() {
+    fn counters_are_parsed_by_name() {
         let text = "nr_free_pages 5\npgscan_kswapd 99\npgscan_anon 3\npgscan_file 4\npgsteal_anon 1\npgsteal_file 2\n\
                     workingset_refault_anon 10\nworkingset_refault_file 20\npswpin 6\npswpout 7\npgmajfault 8\n\
                     oom_kill 9\nhalf\npgscan_file x\n";
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_kernel_has_them() {
+    fn the_running_kernel_has_the_counters() {
         assert!(fs::read_to_string("/proc/vmstat").unwrap().lines().any(|line| line.starts_with("pgscan_file ")));
         assert!(vm_counters().is_ok());
     }

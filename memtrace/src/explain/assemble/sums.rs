@@ -1,17 +1,17 @@
-//! Sums by name, the largest first.
+//! Memory sizes by name, largest first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::model::{FileMemory, MemorySizes, NamedMemory};
-use crate::procfs::smaps::Sizes;
+use crate::procfs::Sizes;
 
-/// Memory by name.
+/// Memory sizes by name.
 #[derive(Debug, Default)]
-pub(super) struct Named(BTreeMap<String, NamedMemory>);
+pub(super) struct NameTotals(BTreeMap<String, NamedMemory>);
 
-impl Named {
+impl NameTotals {
     pub(super) fn add(&mut self, name: &str, held: MemorySizes) {
         let named = self.0.entry(name.to_owned()).or_default();
         named.mappings += 1;
@@ -25,15 +25,15 @@ impl Named {
     }
 }
 
-/// Files by path.
+/// Memory sizes of files by path.
 #[derive(Debug, Default)]
-pub(super) struct Files(BTreeMap<String, FileMemory>);
+pub(super) struct FileTotals(BTreeMap<String, FileMemory>);
 
-impl Files {
+impl FileTotals {
     pub(super) fn add(&mut self, path: &Path, sizes: Sizes) {
         let file = self.0.entry(path.to_string_lossy().into_owned()).or_default();
         file.held += sizes.held();
-        // A page of a private file that was written to belongs to no file any more.
+        // A written page of a private mapping is a copy, no longer part of the file.
         file.copied.0 += sizes.anonymous.0.min(sizes.resident.0);
     }
 

@@ -1,32 +1,32 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::explain::glibc::Found;
+use crate::explain::glibc::HeapWalk;
 use crate::explain::span::Span;
 use crate::explain::stacks::Threads;
 use crate::model::{AbsAddr, Bytes, HeapStats, ThreadStacks, Tid};
-use crate::procfs::smaps;
+use crate::procfs::read_vmas;
 
 const PAGE: u64 = 4096;
 
-/// Says of each piece that all of it is resident, and of those that end at `threads` that they are a thread's.
+/// Inspector to which all memory is resident, with thread control blocks at the addresses `threads`.
 #[derive(Default)]
-struct Paper {
+struct FakeInspector {
     threads: Vec<u64>,
 }
 
-impl Closer for Paper {
-    fn held(&self, span: Span) -> Option<MemorySizes> {
+impl RangeInspector for FakeInspector {
+    fn sizes(&self, span: Span) -> Option<MemorySizes> {
         Some(MemorySizes { reserved: span.length(), resident: span.length(), ..MemorySizes::default() })
     }
 
-    fn is_threads(&self, span: Span) -> bool {
+    fn has_thread_block(&self, span: Span) -> bool {
         self.threads.contains(&span.end.0)
     }
 }
 
-/// A mapping from page `start` to page `end`, of which `resident` pages are.
-fn area(start: u64, end: u64, permissions: &str, inode: u64, name: &str, resident: u64) -> Area {
+/// A VMA from page `start` to page `end` with `resident` resident pages.
+fn vma(start: u64, end: u64, permissions: &str, inode: u64, name: &str, resident: u64) -> Vma {
     let text = format!(
         "{:x}-{:x} {permissions} 00000000 00:01 {inode} {name}\nSize: {} kB\nRss: {} kB\nAnonymous: {} kB\n",
         start * PAGE,
@@ -35,18 +35,18 @@ fn area(start: u64, end: u64, permissions: &str, inode: u64, name: &str, residen
         resident * 4,
         if permissions.contains('w') { resident * 2 } else { 0 }
     );
-    let mut areas = Vec::new();
-    smaps::read(text.as_bytes(), |area| areas.push(area)).unwrap();
-    areas.remove(0)
+    let mut vmas = Vec::new();
+    read_vmas(text.as_bytes(), |vma| vmas.push(vma)).unwrap();
+    vmas.remove(0)
 }
 
-fn readings(areas: Vec<Area>) -> Readings {
-    Readings {
-        areas,
+fn memory(vmas: Vec<Vma>) -> ProcessMemory {
+    ProcessMemory {
+        vmas,
         tmpfs: Tmpfs::default(),
         threads: Threads { count: 1, pointers: Vec::new() },
-        serving: Serving::Glibc,
-        beside: Vec::new(),
+        provider: MallocProvider::Glibc,
+        other_allocators: Vec::new(),
         glibc: None,
         variables: Vec::new(),
     }
@@ -60,7 +60,7 @@ const fn span(start: u64, end: u64) -> Span {
     Span { start: AbsAddr(start * PAGE), end: AbsAddr(end * PAGE) }
 }
 
-/// All that the parts have, and their names.
+/// Resident bytes of all parts.
 fn resident(parts: &Parts) -> u64 {
     let named = parts.anonymous.iter().chain(&parts.shmem).map(|named| named.held.resident.0);
     let files = parts.files.iter().map(|file| file.held.resident.0);
@@ -73,21 +73,21 @@ fn names(parts: &Parts) -> Vec<(&str, u64)> {
 }
 
 #[test]
-fn each_kind_of_mapping_comes_to_its_part() {
+fn each_kind_of_mapping_is_attributed() {
     let parts = assemble(
-        &readings(vec![
-            area(10, 20, "r-xp", 7, "/bin/a", 8),
-            area(20, 24, "rw-p", 7, "/bin/a", 4),
-            area(30, 40, "rw-p", 0, "[heap]", 9),
-            area(50, 60, "rw-p", 0, "", 3),
-            area(60, 70, "rw-p", 0, "[anon:pool]", 2),
-            area(70, 80, "---p", 0, "", 0),
-            area(80, 90, "r-xp", 0, "", 1),
-            area(90, 99, "rw-s", 8, "/memfd:ring (deleted)", 5),
-            area(100, 120, "rw-p", 0, "[stack]", 6),
-            area(120, 122, "r-xp", 0, "[vdso]", 1),
+        &memory(vec![
+            vma(10, 20, "r-xp", 7, "/bin/a", 8),
+            vma(20, 24, "rw-p", 7, "/bin/a", 4),
+            vma(30, 40, "rw-p", 0, "[heap]", 9),
+            vma(50, 60, "rw-p", 0, "", 3),
+            vma(60, 70, "rw-p", 0, "[anon:pool]", 2),
+            vma(70, 80, "---p", 0, "", 0),
+            vma(80, 90, "r-xp", 0, "", 1),
+            vma(90, 99, "rw-s", 8, "/memfd:ring (deleted)", 5),
+            vma(100, 120, "rw-p", 0, "[stack]", 6),
+            vma(120, 122, "r-xp", 0, "[vdso]", 1),
         ]),
-        &Paper::default(),
+        &FakeInspector::default(),
     );
     assert_eq!((parts.heap.held.resident, parts.heap.allocator.as_deref()), (pages(9), Some("glibc")));
     assert!(matches!(&parts.heap.source, HeapSource::Unknown(why) if why.contains("CAP_SYS_PTRACE")));
@@ -104,76 +104,76 @@ fn each_kind_of_mapping_comes_to_its_part() {
 }
 
 #[test]
-fn glibcs_part_is_cut_from_a_mapping_and_the_rest_stays() {
-    let mut read = readings(vec![area(50, 90, "rw-p", 0, "", 30)]);
-    let books = HeapStats { in_use: pages(10), blocks: 3, ..HeapStats::default() };
-    read.glibc = Some(Found { books, spans: vec![span(60, 70)], trouble: None });
-    let parts = assemble(&read, &Paper::default());
+fn the_heap_is_split_from_the_rest_of_a_vma() {
+    let mut process = memory(vec![vma(50, 90, "rw-p", 0, "", 30)]);
+    let stats = HeapStats { in_use: pages(10), blocks: 3, ..HeapStats::default() };
+    process.glibc = Some(HeapWalk { stats, spans: vec![span(60, 70)], error: None });
+    let parts = assemble(&process, &FakeInspector::default());
     assert_eq!((parts.heap.held.resident, parts.heap.held.reserved), (pages(10), pages(10)));
-    assert_eq!(parts.heap.source, HeapSource::Known(books));
+    assert_eq!(parts.heap.source, HeapSource::Known(stats));
     assert_eq!((names(&parts), parts.anonymous[0].mappings), (vec![("without a name", 20)], 2));
     assert_eq!(parts.anonymous[0].held.reserved, pages(30));
 }
 
 #[test]
-fn more_is_never_cut_than_the_kernel_counted() {
-    let mut read = readings(vec![area(50, 90, "rw-p", 0, "", 4)]);
-    read.glibc = Some(Found { spans: vec![span(60, 70)], ..Found::default() });
-    let parts = assemble(&read, &Paper::default());
+fn attributed_sizes_do_not_exceed_the_kernels() {
+    let mut process = memory(vec![vma(50, 90, "rw-p", 0, "", 4)]);
+    process.glibc = Some(HeapWalk { spans: vec![span(60, 70)], ..HeapWalk::default() });
+    let parts = assemble(&process, &FakeInspector::default());
     assert_eq!((parts.heap.held.resident, resident(&parts)), (pages(4), 4 * PAGE));
 }
 
 #[test]
-fn a_files_variables_end_where_the_file_says() {
-    let areas = vec![area(20, 24, "rw-p", 7, "/lib/a.so", 4), area(24, 40, "rw-p", 0, "", 16)];
-    let mut read = readings(areas);
-    read.variables = vec![(1, AbsAddr(26 * PAGE))];
-    let parts = assemble(&read, &Paper::default());
+fn bss_variables_end_at_the_end_of_the_segment() {
+    let vmas = vec![vma(20, 24, "rw-p", 7, "/lib/a.so", 4), vma(24, 40, "rw-p", 0, "", 16)];
+    let mut process = memory(vmas);
+    process.variables = vec![(1, AbsAddr(26 * PAGE))];
+    let parts = assemble(&process, &FakeInspector::default());
     assert_eq!(names(&parts), [("without a name", 14), ("/lib/a.so (variables, .bss)", 2)]);
 }
 
 #[test]
-fn a_threads_stack_takes_a_guard_and_a_pointer_or_what_lies_at_its_top() {
-    let areas = || {
+fn a_stack_needs_a_guard_and_pointer_or_a_control_block() {
+    let vmas = || {
         vec![
-            area(10, 11, "---p", 0, "", 0),
-            area(11, 20, "rw-p", 0, "", 5),
-            area(30, 40, "rw-p", 0, "", 3),
-            area(50, 51, "---p", 0, "", 0),
-            area(51, 60, "rw-p", 0, "", 2),
+            vma(10, 11, "---p", 0, "", 0),
+            vma(11, 20, "rw-p", 0, "", 5),
+            vma(30, 40, "rw-p", 0, "", 3),
+            vma(50, 51, "---p", 0, "", 0),
+            vma(51, 60, "rw-p", 0, "", 2),
         ]
     };
     let stacks = |pointers: &[(u32, u64)], threads: &[u64]| {
-        let mut read = readings(areas());
-        read.threads.pointers = pointers.iter().map(|(tid, page)| (Tid(*tid), AbsAddr(page * PAGE))).collect();
-        let parts = assemble(&read, &Paper { threads: threads.iter().map(|page| page * PAGE).collect() });
+        let mut process = memory(vmas());
+        process.threads.pointers = pointers.iter().map(|(tid, page)| (Tid(*tid), AbsAddr(page * PAGE))).collect();
+        let parts = assemble(&process, &FakeInspector { threads: threads.iter().map(|page| page * PAGE).collect() });
         assert_eq!(resident(&parts), 10 * PAGE);
         let stacks = parts.thread_stacks;
         (stacks.stacks, stacks.held.reserved.0 / PAGE, stacks.held.resident.0 / PAGE, stacks.largest)
     };
-    assert_eq!(stacks(&[], &[]), (0, 0, 0, None), "a guard alone is none");
+    assert_eq!(stacks(&[], &[]), (0, 0, 0, None), "a guard alone is not a stack");
     assert_eq!(stacks(&[(8, 15)], &[]), (1, 10, 5, Some((Tid(8), pages(5)))));
-    // One runs, so that its pointer is not known.
+    // The second thread runs, so its stack pointer is unknown.
     assert_eq!(stacks(&[(8, 15)], &[60]), (2, 20, 7, Some((Tid(8), pages(5)))));
-    // A pointer into memory without a guard is of a thread that has its stack elsewhere, as in a heap.
+    // A pointer into memory without a guard is no proof: the stack may be in the heap.
     assert_eq!(stacks(&[(8, 35)], &[]), (0, 0, 0, None));
     assert_eq!(stacks(&[(8, 35)], &[40]), (1, 10, 3, Some((Tid(8), pages(3)))));
 }
 
 #[test]
-fn an_allocator_without_marks_has_what_has_no_other_name() {
+fn unnamed_memory_belongs_to_an_allocator_without_headers() {
     let with = |name: &str| {
-        let mut read = readings(vec![
-            area(20, 24, "rw-p", 7, "/lib/a.so", 4),
-            area(24, 26, "rw-p", 0, "", 2),
-            area(30, 40, "rw-p", 0, "", 10),
-            area(40, 50, "rw-p", 0, name, 7),
-            area(50, 60, "rw-p", 0, "[anon:pool]", 5),
-            area(60, 70, "rwxp", 0, "", 1),
+        let mut process = memory(vec![
+            vma(20, 24, "rw-p", 7, "/lib/a.so", 4),
+            vma(24, 26, "rw-p", 0, "", 2),
+            vma(30, 40, "rw-p", 0, "", 10),
+            vma(40, 50, "rw-p", 0, name, 7),
+            vma(50, 60, "rw-p", 0, "[anon:pool]", 5),
+            vma(60, 70, "rwxp", 0, "", 1),
         ]);
-        read.serving = Serving::Unmarked(String::from("jemalloc"));
-        read.variables = vec![(1, AbsAddr(26 * PAGE))];
-        assemble(&read, &Paper::default())
+        process.provider = MallocProvider::Other(String::from("jemalloc"));
+        process.variables = vec![(1, AbsAddr(26 * PAGE))];
+        assemble(&process, &FakeInspector::default())
     };
     let why = |parts: &Parts| match &parts.heap.source {
         HeapSource::Unknown(why) => why.clone(),
@@ -182,80 +182,84 @@ fn an_allocator_without_marks_has_what_has_no_other_name() {
     let parts = with("");
     assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held.resident), (Some("jemalloc"), pages(17)));
     assert_eq!(names(&parts), [("pool", 5), ("/lib/a.so (variables, .bss)", 2), ("code made at run time", 1)]);
-    assert!(why(&parts).contains("is counted with it"), "{}", why(&parts));
-    // One that names its mappings has no others.
+    assert!(why(&parts).contains("are counted with it"), "{}", why(&parts));
+    // An allocator that names its mappings has no unnamed ones.
     let parts = with("[anon:jemalloc_pg]");
     assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held.resident), (Some("jemalloc"), pages(7)));
     assert_eq!(names(&parts)[0], ("without a name", 10));
-    assert_eq!(why(&parts), "jemalloc keeps no marks at its blocks that could be read");
+    assert_eq!(why(&parts), "jemalloc has no block headers that could be read");
 }
 
 #[test]
-fn what_could_not_be_told_is_said() {
-    let told = |trouble, blocks, serving| {
-        let mut read = readings(vec![area(30, 40, "rw-p", 0, "[heap]", 9)]);
-        let books = HeapStats { blocks, ..HeapStats::default() };
-        read.glibc = Some(Found { books, spans: vec![span(30, 40)], trouble });
-        read.serving = serving;
-        let HeapMemory { allocator, source, .. } = assemble(&read, &Paper::default()).heap;
+fn a_failed_heap_walk_is_reported() {
+    let source_of = |error, blocks, provider| {
+        let mut process = memory(vec![vma(30, 40, "rw-p", 0, "[heap]", 9)]);
+        let stats = HeapStats { blocks, ..HeapStats::default() };
+        process.glibc = Some(HeapWalk { stats, spans: vec![span(30, 40)], error });
+        process.provider = provider;
+        let HeapMemory { allocator, source, .. } = assemble(&process, &FakeInspector::default()).heap;
         (allocator.unwrap_or_default(), matches!(source, HeapSource::Known(_)))
     };
-    assert_eq!(told(None, 0, Serving::Glibc), ("glibc".into(), true));
-    assert_eq!(told(Some(Trouble::Torn), 0, Serving::Glibc), ("glibc".into(), false));
-    assert_eq!(told(Some(Trouble::Swapped), 5, Serving::Glibc), ("glibc".into(), true), "other arenas were told");
-    assert_eq!(told(Some(Trouble::Torn), 0, Serving::Unknown), (String::new(), false));
-    assert_eq!(told(None, 5, Serving::Unknown), ("glibc".into(), true), "its marks are there");
+    assert_eq!(source_of(None, 0, MallocProvider::Glibc), ("glibc".into(), true));
+    assert_eq!(source_of(Some(HeapError::Inconsistent), 0, MallocProvider::Glibc), ("glibc".into(), false));
+    assert_eq!(
+        source_of(Some(HeapError::Swapped), 5, MallocProvider::Glibc),
+        ("glibc".into(), true),
+        "other arenas were read"
+    );
+    assert_eq!(source_of(Some(HeapError::Inconsistent), 0, MallocProvider::Unknown), (String::new(), false));
+    assert_eq!(source_of(None, 5, MallocProvider::Unknown), ("glibc".into(), true), "its chunks are there");
 }
 
 #[test]
-fn only_memory_that_can_be_written_is_searched_and_neighbours_are_one() {
-    let areas = [
-        area(10, 20, "rw-p", 0, "[heap]", 1),
-        area(20, 25, "rw-p", 0, "[heap]", 1),
-        area(25, 30, "rw-p", 0, "", 1),
-        area(30, 35, "rw-p", 0, "[anon:x]", 1),
-        area(35, 40, "---p", 0, "", 0),
-        area(40, 45, "rw-s", 8, "/memfd:a", 1),
-        area(50, 55, "rw-p", 9, "/bin/a", 1),
+fn regions_are_writable_memory_with_neighbours_joined() {
+    let vmas = [
+        vma(10, 20, "rw-p", 0, "[heap]", 1),
+        vma(20, 25, "rw-p", 0, "[heap]", 1),
+        vma(25, 30, "rw-p", 0, "", 1),
+        vma(30, 35, "rw-p", 0, "[anon:x]", 1),
+        vma(35, 40, "---p", 0, "", 0),
+        vma(40, 45, "rw-s", 8, "/memfd:a", 1),
+        vma(50, 55, "rw-p", 9, "/bin/a", 1),
     ];
     let brk = Region { span: span(10, 25), is_brk: true };
     let other = Region { span: span(25, 35), is_brk: false };
-    assert_eq!(regions(&areas, &Tmpfs::default()), [brk, other]);
+    assert_eq!(regions(&vmas, &Tmpfs::default()), [brk, other]);
 }
 
 proptest! {
     #[test]
-    fn whatever_is_mapped_each_page_comes_to_exactly_one_part(
+    fn each_page_is_attributed_exactly_once(
         kinds in prop::collection::vec((0usize..8, 1u64..20, 0u64..20, any::<bool>()), 1..20),
         claims in prop::collection::vec((0u64..400, 1u64..30), 0..6),
         pointers in prop::collection::vec(0u64..400, 0..4),
-        unmarked in any::<bool>(),
+        other_provider in any::<bool>(),
     ) {
         const KINDS: [(&str, u64, &str); 8] = [
             ("rw-p", 0, ""), ("---p", 0, ""), ("rw-p", 0, "[heap]"), ("r-xp", 7, "/bin/a"),
             ("rw-p", 7, "/bin/a"), ("rw-s", 8, "/memfd:m"), ("rw-p", 0, "[stack]"), ("rw-p", 0, "[anon:x]"),
         ];
         let mut at = 1;
-        let mut areas = Vec::new();
+        let mut vmas = Vec::new();
         for (kind, length, resident, gap) in kinds {
             let (permissions, inode, name) = KINDS[kind];
-            areas.push(area(at, at + length, permissions, inode, name, resident.min(length)));
+            vmas.push(vma(at, at + length, permissions, inode, name, resident.min(length)));
             at += length + u64::from(gap);
         }
-        let whole: u64 = areas.iter().map(|area| area.sizes.resident.0).sum();
-        let mut read = readings(areas);
-        let mut behind = 0;
+        let whole: u64 = vmas.iter().map(|vma| vma.sizes.resident.0).sum();
+        let mut process = memory(vmas);
+        let mut end = 0;
         let mut spans = Vec::new();
         for (start, length) in claims {
-            spans.push(span(behind + start % 40, behind + start % 40 + length));
-            behind += start % 40 + length;
+            spans.push(span(end + start % 40, end + start % 40 + length));
+            end += start % 40 + length;
         }
-        read.glibc = Some(Found { spans, ..Found::default() });
-        read.threads.pointers = pointers.into_iter().map(|page| (Tid(1), AbsAddr(page * PAGE))).collect();
-        if unmarked {
-            read.serving = Serving::Unmarked(String::from("jemalloc"));
+        process.glibc = Some(HeapWalk { spans, ..HeapWalk::default() });
+        process.threads.pointers = pointers.into_iter().map(|page| (Tid(1), AbsAddr(page * PAGE))).collect();
+        if other_provider {
+            process.provider = MallocProvider::Other(String::from("jemalloc"));
         }
-        let parts = assemble(&read, &Paper::default());
+        let parts = assemble(&process, &FakeInspector::default());
         prop_assert_eq!(resident(&parts), whole);
         let kinds: u64 = parts.kinds.iter().map(|(_, held)| held.resident.0).sum();
         prop_assert_eq!(kinds, whole);

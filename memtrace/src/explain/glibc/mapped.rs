@@ -1,64 +1,64 @@
-//! Blocks with mappings of their own.
+//! Detection of blocks with their own mmap.
 
 use crate::explain::chunks;
 use crate::explain::span::Span;
 use crate::model::{AbsAddr, Bytes};
-use crate::procfs::peek::Peek;
+use crate::procfs::MemoryReader;
 
-/// A block that does not begin a mapping, which the kernel may have joined with others, is believed to be one only if
-/// it is as large as blocks with mappings of their own are unless they are asked for (`DEFAULT_MMAP_THRESHOLD`).
-const USUAL: Bytes = Bytes(128 << 10);
+/// Minimum size of a block inside a region (`DEFAULT_MMAP_THRESHOLD`). The kernel merges adjacent mappings, so a block
+/// may start anywhere; a smaller one is accepted only at the start of a region or after another block.
+const MMAP_THRESHOLD: Bytes = Bytes(128 << 10);
 
-/// Finds the blocks in `spans`, which are all of anonymous memory and none of an arena's.
-pub(super) fn blocks(peek: &Peek, spans: &[Span]) -> Vec<Span> {
-    spans.iter().flat_map(|span| of_one(peek, *span)).collect()
+/// Finds the blocks in `spans` of anonymous memory outside of the arenas.
+pub(super) fn find_blocks(reader: &MemoryReader, spans: &[Span]) -> Vec<Span> {
+    spans.iter().flat_map(|span| find_blocks_in(reader, *span)).collect()
 }
 
-fn of_one(peek: &Peek, span: Span) -> Vec<Span> {
-    let Ok(residence) = peek.pages.residence(span.start, span.end) else { return Vec::new() };
-    let size = peek.pages.page();
+fn find_blocks_in(reader: &MemoryReader, span: Span) -> Vec<Span> {
+    let Ok(residence) = reader.pages.residence(span.start, span.end) else { return Vec::new() };
+    let size = reader.pages.page();
     let pages: Vec<_> = residence.pages().collect();
-    let heads = peek.pairs(&pages);
-    // Where a block was asked for at a multiple of a page, its mark ends a page.
-    let lasts = peek.pairs(&pages.iter().map(|page| AbsAddr(page.0 + size.0 - 16)).collect::<Vec<_>>());
+    let heads = reader.pairs(&pages);
+    // A page-aligned block has its header at the end of the page before.
+    let lasts = reader.pairs(&pages.iter().map(|page| AbsAddr(page.0 + size.0 - 16)).collect::<Vec<_>>());
     let mut blocks: Vec<Span> = Vec::new();
-    let mut behind = span.start;
+    let mut next = span.start;
     for ((page, head), last) in pages.into_iter().zip(heads).zip(lasts) {
-        if page < behind {
+        if page < next {
             continue;
         }
-        let least = if page == behind { Bytes(0) } else { USUAL };
-        let begins = |block: &Span| block.start == behind;
-        let block = plain(page, head, least, size)
-            .or_else(|| marked(AbsAddr(page.0 + size.0 - 16), last, size).filter(begins))
-            .or_else(|| if page == behind { aligned(peek, page) } else { None });
+        let least = if page == next { Bytes(0) } else { MMAP_THRESHOLD };
+        let begins = |block: &Span| block.start == next;
+        let block = unaligned(page, head, least, size)
+            .or_else(|| parse_header(AbsAddr(page.0 + size.0 - 16), last, size).filter(begins))
+            .or_else(|| if page == next { aligned(reader, page) } else { None });
         if let Some(block) = block.filter(|block| block.end <= span.end) {
-            behind = block.end;
+            next = block.end;
             blocks.push(block);
         }
     }
     blocks
 }
 
-/// The block that begins at `page` with its mark.
-fn plain(page: AbsAddr, head: Option<[u64; 2]>, least: Bytes, size: Bytes) -> Option<Span> {
-    marked(page, head, size).filter(|block| block.start == page && block.length() >= least)
+/// Returns the block with its header at the start of `page`.
+fn unaligned(page: AbsAddr, head: Option<[u64; 2]>, least: Bytes, size: Bytes) -> Option<Span> {
+    parse_header(page, head, size).filter(|block| block.start == page && block.length() >= least)
 }
 
-/// The block that `head`, at `place`, is the mark of.
-fn marked(place: AbsAddr, head: Option<[u64; 2]>, size: Bytes) -> Option<Span> {
+/// Returns the block with the header `head` at `place`.
+fn parse_header(place: AbsAddr, head: Option<[u64; 2]>, size: Bytes) -> Option<Span> {
     let [before, block] = head?;
     let (start, length) = chunks::mapped(place, before, block, size)?;
     Some(Span { start, end: AbsAddr(start.0.checked_add(length.0)?) })
 }
 
-/// The block that a mapping begins with at `page` where a small alignment was asked for: what is behind its mark is
-/// aligned.
-fn aligned(peek: &Peek, page: AbsAddr) -> Option<Span> {
-    let size = peek.pages.page();
+/// Returns the block at `page` that was allocated with an alignment below a page: its header precedes an aligned
+/// address.
+fn aligned(reader: &MemoryReader, page: AbsAddr) -> Option<Span> {
+    let size = reader.pages.page();
     let alignments = (5..).map(|power| 1u64 << power).take_while(|alignment| *alignment < size.0);
     let places: Vec<_> = alignments.map(|alignment| AbsAddr(page.0 + alignment - 16)).collect();
-    let heads = peek.pairs(&places);
-    let mut blocks = places.into_iter().zip(heads).filter_map(|(place, head)| marked(place, head, size));
+    let heads = reader.pairs(&places);
+    let mut blocks = places.into_iter().zip(heads).filter_map(|(place, head)| parse_header(place, head, size));
     blocks.find(|block| block.start == page)
 }

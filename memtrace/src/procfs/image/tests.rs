@@ -13,7 +13,7 @@ fn path_at(image: &ProcessImage, address: usize) -> Option<&Path> {
 }
 
 #[test]
-fn addresses_of_ones_own_code_lie_in_ones_own_objects() {
+fn code_addresses_of_this_process_are_in_its_objects() {
     let image = own_image();
     let exe = std::env::current_exe().unwrap();
     assert_eq!(image.exe.as_deref(), Some(exe.as_path()));
@@ -31,7 +31,7 @@ fn addresses_of_ones_own_code_lie_in_ones_own_objects() {
 }
 
 #[test]
-fn the_kernels_own_code_is_an_object_without_a_handle() {
+fn kernel_code_is_an_object_without_a_handle() {
     let image = own_image();
     let vdso = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
     let vdso = vdso.filter(|object| object.path == Path::new("[vdso]")).collect::<Vec<_>>();
@@ -44,11 +44,11 @@ fn code_without_a_file_has_no_object() {
     let length = 4096;
     let protection = libc::PROT_READ | libc::PROT_EXEC;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: asks for new memory that nobody else uses.
+    // SAFETY: creates a new mapping and changes no other.
     let code = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
     assert_ne!(code, libc::MAP_FAILED, "{}", io::Error::last_os_error());
     let found = path_at(&own_image(), code as usize).map(Path::to_owned);
-    // SAFETY: the memory was got above, and nothing points to it.
+    // SAFETY: unmaps the mapping made above, which has no references.
     unsafe { libc::munmap(code, length) };
     assert_eq!(found, None);
 }

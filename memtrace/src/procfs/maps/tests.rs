@@ -1,13 +1,13 @@
 use super::*;
 
-fn parse(line: &str) -> Option<Entry> {
-    Entry::parse(line.as_bytes())
+fn parse(line: &str) -> Option<MapsEntry> {
+    MapsEntry::parse(line.as_bytes())
 }
 
 #[test]
-fn a_line_with_every_field_is_read() {
+fn all_fields_are_parsed() {
     let line = "7f0000001000-7f0000003000 r-xp 00026000 fd:1f 1234                       /usr/lib/a b (deleted)";
-    let expected = Entry {
+    let expected = MapsEntry {
         start: AbsAddr(0x7f00_0000_1000),
         end: AbsAddr(0x7f00_0000_3000),
         readable: true,
@@ -22,7 +22,7 @@ fn a_line_with_every_field_is_read() {
 }
 
 #[test]
-fn memory_without_a_file_has_none() {
+fn anonymous_memory_has_no_file() {
     let entry = parse("7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0                          [stack]").unwrap();
     assert_eq!((entry.file, entry.executable, entry.path.to_str()), (None, false, Some("[stack]")));
     let entry = parse("7f0000000000-7f0000001000 r-xp 00000000 00:00 0 ").unwrap();
@@ -36,7 +36,7 @@ fn newlines_in_paths_are_restored_and_backslashes_stay() {
 }
 
 #[test]
-fn a_line_of_another_form_is_left_out() {
+fn malformed_lines_are_skipped() {
     for line in ["", "x", "1000 r-xp 0 0:0 0", "1000-2000 r-xp 0 00 0", "1000-2000 r-xp 0 0:0 x", "z-2000 r-xp 0 0:0 1"]
     {
         assert_eq!(parse(line), None, "{line}");

@@ -24,7 +24,7 @@ fn identity(path: &Path) -> (u64, u64) {
 }
 
 #[test]
-fn the_handle_of_an_ended_process_reads_the_very_file() {
+fn handles_outlive_the_process() {
     let mut objects = Objects::new();
     let running = Running::start("/bin/cat");
     let image = read_image(running.pid(), &mut objects).unwrap();
@@ -37,7 +37,7 @@ fn the_handle_of_an_ended_process_reads_the_very_file() {
 }
 
 #[test]
-fn the_root_of_an_ended_process_can_still_be_walked() {
+fn root_directories_outlive_the_process() {
     let mut objects = Objects::new();
     let running = Running::start("/bin/cat");
     let image = read_image(running.pid(), &mut objects).unwrap();
@@ -48,7 +48,7 @@ fn the_root_of_an_ended_process_can_still_be_walked() {
 }
 
 #[test]
-fn a_file_that_two_processes_map_is_one_object() {
+fn a_file_mapped_by_two_processes_is_one_object() {
     let mut objects = Objects::new();
     let (one, other) = (Running::start("/bin/cat"), Running::start("/bin/cat"));
     let images = [one.pid(), other.pid()].map(|pid| read_image(pid, &mut objects).unwrap());
@@ -61,7 +61,7 @@ fn a_file_that_two_processes_map_is_one_object() {
 }
 
 #[test]
-fn beyond_the_limit_objects_have_no_handle_but_keep_their_build_id() {
+fn objects_beyond_the_limit_have_no_handle_but_a_build_id() {
     let mut objects = Objects::with_limit(0);
     let image = read_image(own_pid(), &mut objects).unwrap();
     let libc = object_named(&image, "libc.so.6");
@@ -72,7 +72,7 @@ fn beyond_the_limit_objects_have_no_handle_but_keep_their_build_id() {
 }
 
 #[test]
-fn an_announced_mapping_is_found_by_inode_or_build_id_and_never_by_path_alone() {
+fn mmap_events_resolve_by_inode_or_build_id_not_by_path() {
     let scratch = Scratch::new();
     let path = scratch.copy(GLIBC, "libc.so.6");
     let right = read_build_id(&File::open(GLIBC).unwrap());
@@ -95,7 +95,7 @@ fn an_announced_mapping_is_found_by_inode_or_build_id_and_never_by_path_alone() 
 }
 
 #[test]
-fn an_announced_mapping_of_an_ended_process_is_found_by_memtraces_own_path() {
+fn mmap_events_of_an_exited_process_resolve_by_own_path() {
     let nobody = Pid((1 << 22) + 1);
     let object = Objects::new().resolve(nobody, Path::new(GLIBC), None, Some(identity(Path::new(GLIBC))));
     assert!(object.handle.is_some());
@@ -103,7 +103,7 @@ fn an_announced_mapping_of_an_ended_process_is_found_by_memtraces_own_path() {
 }
 
 #[test]
-fn announced_code_of_the_kernels_own_is_the_object_that_maps_shows() {
+fn mmap_events_of_kernel_code_resolve_to_the_maps_object() {
     let mut objects = Objects::new();
     let image = read_image(own_pid(), &mut objects).unwrap();
     let announced = objects.resolve(own_pid(), Path::new("[vdso]"), None, None);
@@ -111,26 +111,26 @@ fn announced_code_of_the_kernels_own_is_the_object_that_maps_shows() {
 }
 
 #[test]
-fn what_is_not_a_regular_file_is_not_opened() {
+fn only_regular_files_are_opened() {
     let scratch = Scratch::new();
     let pipe = scratch.path("pipe");
     let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
     // SAFETY: `name` is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    // Opening the pipe itself would wait for a writer for ever.
+    // Opening the pipe itself would block until a writer opens it.
     for path in [pipe.as_path(), Path::new("/dev/null"), Path::new("/proc")] {
         assert!(regular(path).is_err(), "{}", path.display());
     }
 }
 
 #[test]
-fn privileged_a_deleted_program_is_still_read() {
+fn privileged_a_deleted_executable_is_readable() {
     assert_root();
     let scratch = Scratch::new();
     let program = scratch.copy("/bin/cat", "deleted program");
     let running = Running::start(&program);
     fs::remove_file(&program).unwrap();
-    // Another file of that name must not be taken for it.
+    // Another file of that name is a different object.
     fs::copy("/bin/true", &program).unwrap();
     let mut objects = Objects::new();
     let image = read_image(running.pid(), &mut objects).unwrap();
@@ -143,12 +143,12 @@ fn privileged_a_deleted_program_is_still_read() {
 }
 
 #[test]
-fn privileged_a_program_of_another_mount_namespace_is_read() {
+fn privileged_another_mount_namespaces_executable_is_readable() {
     assert_root();
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("inside")).unwrap();
     let program = scratch.path("inside/program");
-    // The program lies on a file system that only the process sees.
+    // The executable is on a file system in the process's mount namespace.
     let script = format!(
         "mount -t tmpfs none {0} && cp /bin/cat {0}/program && exec {0}/program",
         scratch.path("inside").display()

@@ -14,14 +14,14 @@ fn own_pid() -> Pid {
 }
 
 #[test]
-fn a_name_with_blanks_and_parentheses_is_read_whole() {
+fn names_may_contain_blanks_and_parentheses() {
     let text = b"42 (a) S (b) R 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 10";
     let expected = Stat { comm: "a) S (b".to_owned(), state: b'R', flags: 4_194_560 };
     assert_eq!(Stat::parse(text), Some(expected));
 }
 
 #[test]
-fn a_stat_line_cut_anywhere_is_refused_or_read_but_never_panics() {
+fn a_truncated_stat_line_never_panics() {
     let text = b"42 (name) R 1 42 42 0 -1 4194560";
     for end in 0..text.len() - 7 {
         assert_eq!(Stat::parse(&text[..end]), None, "cut at {end}");
@@ -30,7 +30,7 @@ fn a_stat_line_cut_anywhere_is_refused_or_read_but_never_panics() {
 }
 
 #[test]
-fn one_can_inspect_oneself() {
+fn this_process_can_be_inspected() {
     let process = inspect(own_pid()).unwrap();
     assert_eq!(process.exe, std::env::current_exe().unwrap());
     assert_eq!(process.comm, fs::read_to_string("/proc/self/comm").unwrap().trim_end());
@@ -38,8 +38,8 @@ fn one_can_inspect_oneself() {
 }
 
 #[test]
-fn a_pid_that_nobody_has_is_named() {
-    // Above the kernel's own limit of 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
+fn an_unused_pid_is_an_error_with_the_pid() {
+    // Above the kernel's limit of 2^22 (PID_MAX_LIMIT, include/linux/threads.h).
     let nobody = Pid((1 << 22) + 1);
     assert!(matches!(inspect(nobody), Err(ProcessError::NoSuchProcess(pid)) if pid == nobody));
     assert!(matches!(inspect(Pid(0)), Err(ProcessError::NoSuchProcess(Pid(0)))));
@@ -47,7 +47,7 @@ fn a_pid_that_nobody_has_is_named() {
 }
 
 #[test]
-fn a_threads_number_leads_to_its_process() {
+fn a_tid_is_an_error_with_its_process() {
     let (send_tid, tid) = mpsc::channel();
     let (done, wait) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
@@ -63,10 +63,10 @@ fn a_threads_number_leads_to_its_process() {
 }
 
 #[test]
-fn an_ended_process_that_nobody_collected_is_said_to_have_ended() {
+fn a_zombie_has_exited() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = Pid(child.id());
-    // Ended but not collected: WNOWAIT leaves the zombie where it is.
+    // Exited but not waited for: WNOWAIT leaves the zombie.
     // SAFETY: siginfo_t is plain data, for which all zeros are a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` lives as long as the call.
@@ -78,7 +78,7 @@ fn an_ended_process_that_nobody_collected_is_said_to_have_ended() {
 }
 
 #[test]
-fn the_end_of_an_inspected_process_is_seen() {
+fn the_exit_of_an_inspected_process_is_detected() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let process = inspect(Pid(child.id())).unwrap();
     assert!(!process.has_exited());
@@ -88,7 +88,7 @@ fn the_end_of_an_inspected_process_is_seen() {
 }
 
 #[test]
-fn a_kernel_thread_is_refused_by_name() {
+fn a_kernel_thread_is_an_error_with_its_name() {
     let result = inspect(Pid(2));
     assert_eq!(fs::read_to_string("/proc/2/comm").unwrap(), "kthreadd\n", "this test needs the root pid namespace");
     assert!(
@@ -98,13 +98,13 @@ fn a_kernel_thread_is_refused_by_name() {
 }
 
 #[test]
-fn privileged_a_process_of_another_user_is_refused_with_the_capability_to_get() {
+fn privileged_another_users_process_needs_a_capability() {
     assert_root();
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let pid = Pid(child.id());
     let nobody: libc::uid_t = 65534;
     let result = thread::spawn(move || {
-        // The system call, not the wrapper: the kernel's credentials are a thread's, and the other threads stay root.
+        // The system call, not the wrapper: credentials belong to a thread, and the other threads stay root.
         // SAFETY: setresuid(2) takes three integers.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody) };
         assert_eq!(changed, 0, "{}", io::Error::last_os_error());
@@ -119,9 +119,9 @@ fn privileged_a_process_of_another_user_is_refused_with_the_capability_to_get() 
 }
 
 #[test]
-fn privileged_other_namespaces_are_noticed() {
+fn privileged_other_namespaces_are_detected() {
     assert_root();
-    // `cat` answers a line when unshare has done its work, so that nothing is read too early.
+    // `cat` echoes a line once unshare has finished.
     let mut child = Command::new("unshare")
         .args(["--mount", "--pid", "--fork", "--kill-child", "cat"])
         .stdin(Stdio::piped())

@@ -4,7 +4,7 @@ use std::io;
 use std::ptr;
 
 use crate::model::{AbsAddr, Pid};
-use crate::procfs::page_map::{FRAME, PageMap};
+use crate::procfs::pagemap::{FRAME, PageMap};
 
 /// Size of a huge page.
 pub(crate) const HUGE: u64 = 1 << 21;

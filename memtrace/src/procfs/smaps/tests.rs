@@ -38,10 +38,10 @@ Shared_Hugetlb:     2048 kB
 VmFlags: rd wr sh mr mw me ms de ht sd gd io
 ";
 
-fn all(text: &str) -> Vec<Area> {
-    let mut areas = Vec::new();
-    read(text.as_bytes(), |area| areas.push(area)).unwrap();
-    areas
+fn all(text: &str) -> Vec<Vma> {
+    let mut vmas = Vec::new();
+    read_vmas(text.as_bytes(), |vma| vmas.push(vma)).unwrap();
+    vmas
 }
 
 const fn kib(number: u64) -> Bytes {
@@ -49,9 +49,9 @@ const fn kib(number: u64) -> Bytes {
 }
 
 #[test]
-fn a_recorded_text_is_read_field_by_field() {
-    let areas = all(RECORDED);
-    let [heap, huge] = &areas[..] else { panic!("{areas:?}") };
+fn recorded_vmas_are_parsed() {
+    let vmas = all(RECORDED);
+    let [heap, huge] = &vmas[..] else { panic!("{vmas:?}") };
     assert_eq!((heap.entry.start, heap.entry.path.to_str()), (AbsAddr(0x55d0_c0a0_0000), Some("[heap]")));
     let expected = Sizes {
         reserved: kib(132),
@@ -62,7 +62,7 @@ fn a_recorded_text_is_read_field_by_field() {
         ..Sizes::default()
     };
     assert_eq!((heap.sizes, heap.hugetlb, heap.device_memory, heap.grows_down), (expected, false, false, false));
-    // A line end in a path is escaped, and cannot pass for a field.
+    // A newline in a path is escaped, so it cannot forge a field.
     assert_eq!(huge.entry.path.to_str(), Some("/huge/a\nRss:  9 kB"));
     let expected =
         Sizes { reserved: kib(4096), resident: kib(2048), huge: kib(2052), hugetlb: kib(6144), ..Sizes::default() };
@@ -71,7 +71,7 @@ fn a_recorded_text_is_read_field_by_field() {
 }
 
 #[test]
-fn what_is_cut_short_or_absurd_counts_nothing_and_stops_nothing() {
+fn malformed_lines_are_ignored() {
     let header = "1000-2000 rw-p 00000000 00:00 0 \n";
     for fields in [
         "Rss:",
@@ -85,15 +85,15 @@ fn what_is_cut_short_or_absurd_counts_nothing_and_stops_nothing() {
         ":\n",
         "VmFlags:\n",
     ] {
-        let areas = all(&format!("{header}{fields}"));
-        assert_eq!(areas.iter().map(|area| area.sizes).collect::<Vec<_>>(), [Sizes::default()], "{fields}");
+        let vmas = all(&format!("{header}{fields}"));
+        assert_eq!(vmas.iter().map(|vma| vma.sizes).collect::<Vec<_>>(), [Sizes::default()], "{fields}");
     }
     assert_eq!(all(""), []);
     assert_eq!(all("Rss: 4 kB\n"), [], "a field of no mapping");
 }
 
 #[test]
-fn sums_stay_at_the_most_where_the_kernel_would_exceed_it() {
+fn sums_saturate() {
     let most = Sizes { resident: Bytes(u64::MAX), ..Sizes::default() };
     let mut sum = most;
     sum += most;
@@ -101,15 +101,15 @@ fn sums_stay_at_the_most_where_the_kernel_would_exceed_it() {
 }
 
 #[test]
-fn ones_own_mappings_add_up_to_the_kernels_own_sum() {
-    // Memory of this test alone, which others that run beside it leave as it is.
+fn vma_sizes_of_this_process_add_up_to_the_rollup() {
+    // Memory of this test, which concurrent tests do not change.
     let block = std::hint::black_box(vec![1u8; 8 << 20]);
     let own = Pid(std::process::id());
     let address = AbsAddr(block.as_ptr() as u64);
-    let areas = areas(own).unwrap();
-    let area = areas.iter().find(|area| area.entry.start <= address && address < area.entry.end).unwrap();
-    assert!(area.sizes.resident >= Bytes(8 << 20), "{area:?}");
-    assert!(areas.windows(2).all(|pair| pair[0].entry.end <= pair[1].entry.start));
+    let vmas = vmas(own).unwrap();
+    let vma = vmas.iter().find(|vma| vma.entry.start <= address && address < vma.entry.end).unwrap();
+    assert!(vma.sizes.resident >= Bytes(8 << 20), "{vma:?}");
+    assert!(vmas.windows(2).all(|pair| pair[0].entry.end <= pair[1].entry.start));
     assert!(rollup(own).unwrap().resident >= Bytes(8 << 20));
     assert!(matches!(rollup(Pid(u32::MAX)), Err(ProcessError::Exited(_))));
 }

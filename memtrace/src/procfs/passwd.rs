@@ -1,5 +1,4 @@
-//! Names of users, by their numbers: `passwd(5)`. Directory services are not asked: what answers for them are the
-//! target's or other programs, which might be those that are traced.
+//! User names from passwd(5). Directory services are not queried: their daemons may be among the traced processes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,18 +7,18 @@ use std::path::Path;
 use super::process::proc_path;
 use crate::model::{Pid, User};
 
-/// The host's users.
+/// Names of the host's users by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Users(HashMap<u32, String>);
 
 impl Users {
-    /// Those of `/etc/passwd`; none where it cannot be read.
+    /// Reads `/etc/passwd`; returns none if that fails.
     pub(crate) fn read() -> Self {
         Self(read(Path::new("/etc/passwd")))
     }
 
-    /// The user with this number, by the name that the host gives it, or else the one that process `pid` sees, as one
-    /// in a container may.
+    /// Returns a user with its name on the host, else its name in the root directory of process `pid`, such as a
+    /// container's.
     pub(crate) fn user(&self, pid: Pid, uid: u32) -> User {
         let own = || read(&proc_path(pid, "root/etc/passwd")).remove(&uid);
         User { uid, name: self.0.get(&uid).cloned().or_else(own) }
@@ -27,14 +26,14 @@ impl Users {
 }
 
 fn read(path: &Path) -> HashMap<u32, String> {
-    // The file may be a target's own, and anything: a larger one is none.
-    const MOST: u64 = 1 << 20;
-    let is_small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= MOST);
+    // A container's file can have any content: ignore a large one.
+    const MAX_SIZE: u64 = 1 << 20;
+    let is_small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= MAX_SIZE);
     let text = if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() };
     parse(&String::from_utf8_lossy(&text))
 }
 
-/// Lines of `NAME:PASSWORD:UID:…`; the first name of a number counts, as with getpwuid(3).
+/// Parses lines of `NAME:PASSWORD:UID:…`. The first name of a uid counts, as in getpwuid(3).
 fn parse(text: &str) -> HashMap<u32, String> {
     let mut users = HashMap::new();
     for line in text.lines() {
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_by_number_and_the_first_counts() {
+    fn the_first_name_of_a_uid_counts() {
         let text = "root:x:0:0:root:/root:/bin/bash\ntoor:x:0:0::/:/bin/sh\n\n+nis\n:x:5:\nredis:x:107:114::/var:/bin/false\n\
                     broken:x:many\n";
         let users = parse(text);
@@ -61,13 +60,13 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_name_is_itself() {
+    fn a_uid_without_a_name_is_shown_as_a_number() {
         let user = Users::default().user(Pid(u32::MAX), 4_000_000_000);
         assert_eq!((user.to_string(), user.name), ("4000000000".to_owned(), None));
     }
 
     #[test]
-    fn a_name_that_only_the_process_sees_is_its_own() {
+    fn a_name_in_the_processs_root_directory_counts() {
         let user = Users::default().user(Pid(std::process::id()), 0);
         assert_eq!(user.name.as_deref(), Some("root"));
     }

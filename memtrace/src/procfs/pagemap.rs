@@ -1,4 +1,4 @@
-//! Which pages of a process are resident: `/proc/PID/pagemap`.
+//! Reader of `/proc/PID/pagemap`: resident pages of an address range.
 
 use std::fs::File;
 use std::io;
@@ -7,37 +7,37 @@ use std::os::unix::fs::FileExt as _;
 use crate::model::{AbsAddr, Bytes, Pid};
 use crate::procfs::process::proc_path;
 
-/// Bits of an entry of `/proc/PID/pagemap` (Documentation/admin-guide/mm/pagemap.rst), 8 bytes a page.
+/// Bits of a page's 8-byte entry (Documentation/admin-guide/mm/pagemap.rst).
 pub(crate) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
-/// It is one of a file, or is kept like one.
+/// Page of a file or of shared memory.
 pub(crate) const FILE: u64 = 1 << 61;
-/// Of a page that is present, the number of its frame, for who may know it.
+/// Frame number of a present page; 0 without CAP_SYS_ADMIN.
 pub(crate) const FRAME: u64 = (1 << 55) - 1;
 const ENTRY: usize = 8;
 
-/// So many pages are asked for at once.
+/// Number of entries per read.
 const AT_ONCE: u64 = 8192;
 
-/// No more than this is looked into at once: with pages of 4 KiB, a bit each, it takes 8 MiB.
-const MOST: u64 = 256 << 30;
+/// Maximum size of a range: with one bit per page of 4 KiB, the result takes 8 MiB.
+const MAX_RANGE: u64 = 256 << 30;
 
-/// The page map of a process.
+/// Page map of a process.
 #[derive(Debug)]
 pub(crate) struct PageMap {
     file: File,
     page: Bytes,
 }
 
-/// Which pages of a range were resident at one moment.
+/// Resident pages of a range at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Residence {
-    /// The first page's address.
+pub(crate) struct ResidentPages {
+    /// Address of the first page.
     start: AbsAddr,
     page: Bytes,
-    /// A bit a page, the lowest first.
+    /// One bit per page, lowest first.
     present: Vec<u64>,
-    /// How many pages of the range are swapped out.
+    /// Number of swapped out pages.
     pub(crate) swapped: u64,
 }
 
@@ -46,54 +46,52 @@ impl PageMap {
         Ok(Self { file: File::open(proc_path(pid, "pagemap"))?, page: page_size()? })
     }
 
-    /// How large a page is.
+    /// Returns the page size.
     pub(crate) const fn page(&self) -> Bytes {
         self.page
     }
 
-    /// The map, open.
     pub(crate) const fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives the entry of each page that lies in a range whose ends are multiples of the page size to `take`, with its
-    /// address.
-    pub(crate) fn each(&self, start: AbsAddr, end: AbsAddr, mut take: impl FnMut(AbsAddr, u64)) -> io::Result<()> {
-        let behind = end.0 / self.page.0;
+    /// Calls `visit` with the address and the entry of each page in a page-aligned range.
+    pub(crate) fn each(&self, start: AbsAddr, end: AbsAddr, mut visit: impl FnMut(AbsAddr, u64)) -> io::Result<()> {
+        let end_page = end.0 / self.page.0;
         let mut entries = Vec::new();
         let mut page = start.0 / self.page.0;
-        while page < behind {
-            let count = usize::try_from((behind - page).min(AT_ONCE)).map_err(io::Error::other)?;
+        while page < end_page {
+            let count = usize::try_from((end_page - page).min(AT_ONCE)).map_err(io::Error::other)?;
             entries.resize(count * ENTRY, 0);
             self.file.read_exact_at(&mut entries, page * ENTRY as u64)?;
             let (words, _) = entries.as_chunks::<ENTRY>();
             for (page, entry) in (page..).zip(words) {
-                take(AbsAddr(page * self.page.0), u64::from_ne_bytes(*entry));
+                visit(AbsAddr(page * self.page.0), u64::from_ne_bytes(*entry));
             }
             page += count as u64;
         }
         Ok(())
     }
 
-    /// Looks at the pages that lie in a range whose ends are multiples of the page size.
-    pub(crate) fn residence(&self, start: AbsAddr, end: AbsAddr) -> io::Result<Residence> {
-        if end.0.saturating_sub(start.0) > MOST {
+    /// Reads the resident pages of a page-aligned range.
+    pub(crate) fn residence(&self, start: AbsAddr, end: AbsAddr) -> io::Result<ResidentPages> {
+        if end.0.saturating_sub(start.0) > MAX_RANGE {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let mut residence = Residence { start, page: self.page, ..Residence::default() };
+        let mut residence = ResidentPages { start, page: self.page, ..ResidentPages::default() };
         self.each(start, end, |page, entry| residence.note((page.0 - start.0) / self.page.0, entry))?;
         Ok(residence)
     }
 }
 
-/// The size of a page.
+/// Returns the page size.
 pub(crate) fn page_size() -> io::Result<Bytes> {
-    // SAFETY: sysconf takes a number and gives one.
+    // SAFETY: sysconf takes and returns an integer.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).map(Bytes).map_err(io::Error::other)
 }
 
-impl Residence {
+impl ResidentPages {
     fn note(&mut self, page: u64, entry: u64) {
         let Ok(word) = usize::try_from(page / 64) else { return };
         if word >= self.present.len() {
@@ -105,12 +103,12 @@ impl Residence {
         self.swapped += u64::from(entry & SWAPPED != 0);
     }
 
-    /// Whether the page that holds `address` is resident.
+    /// Returns true if the page that contains `address` is resident.
     pub(crate) fn is_present(&self, address: AbsAddr) -> bool {
         self.page_of(address).is_some_and(|page| self.has(page))
     }
 
-    /// How many bytes from `start` to `end` lie on resident pages.
+    /// Returns the number of bytes from `start` to `end` on resident pages.
     pub(crate) fn resident(&self, start: AbsAddr, end: AbsAddr) -> Bytes {
         let mut sum = 0;
         let mut at = start.0;
@@ -124,7 +122,7 @@ impl Residence {
         Bytes(sum)
     }
 
-    /// How many bytes from the page of `address` on are resident without a gap, `most` at most.
+    /// Returns the number of contiguous resident bytes from the page of `address` on, at most `most`.
     pub(crate) fn run(&self, address: AbsAddr, most: Bytes) -> Bytes {
         let pages = self.page_of(address).map_or(0, |first| {
             (first..)
@@ -135,13 +133,13 @@ impl Residence {
         Bytes(pages as u64 * self.page.0)
     }
 
-    /// The addresses of all resident pages.
+    /// Returns the addresses of the resident pages.
     pub(crate) fn pages(&self) -> impl Iterator<Item = AbsAddr> {
         let all = 0..self.present.len() as u64 * 64;
         all.filter(|page| self.has(*page)).map(|page| AbsAddr(self.start.0 + page * self.page.0))
     }
 
-    /// The address at which the page of `address` begins.
+    /// Returns the start of the page that contains `address`.
     pub(crate) fn page_start(&self, address: AbsAddr) -> Option<AbsAddr> {
         Some(AbsAddr(self.start.0 + self.page_of(address)? * self.page.0))
     }
@@ -155,7 +153,7 @@ impl Residence {
         word.is_some_and(|word| word & 1 << (page % 64) != 0)
     }
 
-    /// As [`PageMap::residence`] would say it of pages of 4 KiB.
+    /// Creates a range of 4 KiB pages, resident as given.
     #[cfg(test)]
     pub(crate) fn of(start: u64, present: &[bool]) -> Self {
         let mut residence = Self { start: AbsAddr(start), page: Bytes(4096), ..Self::default() };
@@ -172,14 +170,14 @@ mod tests {
     use crate::scratch::Anonymous;
 
     #[test]
-    fn bytes_are_counted_on_resident_pages_alone() {
-        let residence = Residence::of(0x10000, &[true, false, true, true]);
+    fn only_bytes_on_resident_pages_count() {
+        let residence = ResidentPages::of(0x10000, &[true, false, true, true]);
         let resident = |start, end| residence.resident(AbsAddr(start), AbsAddr(end)).0;
         assert_eq!(resident(0x10000, 0x14000), 0x3000);
         assert_eq!(resident(0x10ff0, 0x12010), 0x20);
         assert_eq!(resident(0x11000, 0x12000), 0);
-        assert_eq!(resident(0x13ff8, 0x15000), 8, "nothing is known behind the range");
-        assert_eq!(resident(0xf000, 0x10010), 0x10, "nor before it");
+        assert_eq!(resident(0x13ff8, 0x15000), 8, "no page after the range");
+        assert_eq!(resident(0xf000, 0x10010), 0x10, "no page before the range");
         assert_eq!(residence.swapped, 1);
         assert_eq!(residence.run(AbsAddr(0x12008), Bytes(1 << 20)), Bytes(0x2000));
         assert_eq!(residence.run(AbsAddr(0x12000), Bytes(0x1000)), Bytes(0x1000));
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn ones_own_pages_are_resident_once_they_were_written_to() {
+    fn written_pages_of_this_process_are_resident() {
         let page = page_size().unwrap().0;
         let memory = Anonymous::new(70 * page);
         let (start, end) = (memory.start(), AbsAddr(memory.start().0 + 70 * page));
@@ -202,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_kept_is_refused() {
+    fn a_range_beyond_the_limit_is_an_error() {
         let map = PageMap::open(Pid(std::process::id())).unwrap();
-        assert!(map.residence(AbsAddr(0), AbsAddr(MOST + 4096)).is_err());
+        assert!(map.residence(AbsAddr(0), AbsAddr(MAX_RANGE + 4096)).is_err());
     }
 }

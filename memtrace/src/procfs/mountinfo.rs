@@ -1,25 +1,25 @@
-//! The kind of each mapping, by the model's classifier.
+//! Reader of `/proc/PID/mountinfo`: classifies mappings with the tmpfs devices.
 
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::smaps::Area;
+use super::smaps::Vma;
 use crate::model::{MappingKind, MappingTraits, Pid};
-use crate::procfs::maps::Entry;
+use crate::procfs::maps::MapsEntry;
 use crate::procfs::process::proc_path;
 
-/// The devices of the tmpfs that a process sees.
+/// Devices of the tmpfs mounts in a process's mount namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tmpfs(HashSet<u64>);
 
 impl Tmpfs {
-    /// Those that `pid` sees; none where that cannot be read.
+    /// Reads the mounts of `pid`; returns none if that fails.
     pub(crate) fn of(pid: Pid) -> Self {
         Self::parse(&fs::read(proc_path(pid, "mountinfo")).unwrap_or_default())
     }
 
-    /// `ID PARENT MAJOR:MINOR ... - TYPE ...` (proc_pid_mountinfo(5)).
+    /// Parses `ID PARENT MAJOR:MINOR ... - TYPE ...` (proc_pid_mountinfo(5)).
     fn parse(mounts: &[u8]) -> Self {
         let device = |line: &[u8]| {
             let text = std::str::from_utf8(line).ok()?;
@@ -31,19 +31,18 @@ impl Tmpfs {
         Self(mounts.split(|&byte| byte == b'\n').filter_map(device).collect())
     }
 
-    /// The kind of a mapping of the process, of which `maps` alone was read: devices and huge pages from the pool are
-    /// told by their names only.
-    pub(crate) fn kind_of(&self, entry: &Entry) -> MappingKind {
+    /// Returns the kind of a mapping read from `maps`, which shows device memory and hugetlb pages only by their names.
+    pub(crate) fn kind_of(&self, entry: &MapsEntry) -> MappingKind {
         MappingKind::of(&self.traits(entry))
     }
 
-    /// The kind of a mapping of the process.
-    pub(crate) fn kind(&self, area: &Area) -> MappingKind {
-        let traits = self.traits(&area.entry);
-        MappingKind::of(&MappingTraits { hugetlb: area.hugetlb, device_memory: area.device_memory, ..traits })
+    /// Returns the kind of a VMA read from `smaps`.
+    pub(crate) fn kind(&self, vma: &Vma) -> MappingKind {
+        let traits = self.traits(&vma.entry);
+        MappingKind::of(&MappingTraits { hugetlb: vma.hugetlb, device_memory: vma.device_memory, ..traits })
     }
 
-    fn traits<'entry>(&self, entry: &'entry Entry) -> MappingTraits<'entry> {
+    fn traits<'entry>(&self, entry: &'entry MapsEntry) -> MappingTraits<'entry> {
         MappingTraits {
             name: entry.path.as_os_str().as_bytes(),
             shared: entry.shared,
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tmpfs_are_found_among_the_mounts() {
+    fn tmpfs_devices_are_found_among_the_mounts() {
         let mounts = b"25 1 0:22 / /sys rw - sysfs sysfs rw\n\
             26 1 0:23 / /dev/shm rw,nosuid shared:4 master:1 - tmpfs tmpfs rw\n\
             27 1 253:1 / / rw - ext4 /dev/tmpfs rw\n\xff\n- tmpfs\n";

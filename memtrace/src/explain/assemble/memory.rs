@@ -1,0 +1,36 @@
+//! Input of the attribution: the VMAs of a process and the facts about them.
+
+use crate::explain::allocator::MallocProvider;
+use crate::explain::glibc::HeapWalk;
+use crate::explain::span::Span;
+use crate::explain::stacks::Threads;
+use crate::model::{AbsAddr, MemorySizes};
+use crate::procfs::{Tmpfs, Vma};
+
+/// Memory of a process.
+#[derive(Debug)]
+pub(in crate::explain) struct ProcessMemory {
+    pub(in crate::explain) vmas: Vec<Vma>,
+    pub(in crate::explain) tmpfs: Tmpfs,
+    pub(in crate::explain) threads: Threads,
+    pub(in crate::explain) provider: MallocProvider,
+    /// Allocators other than the malloc provider.
+    pub(in crate::explain) other_allocators: Vec<String>,
+    /// Result of the walk through glibc's heap; `None` without a walk.
+    pub(in crate::explain) glibc: Option<HeapWalk>,
+    /// Indexes of the VMAs that continue a file's mapping, with the end of the file's variables (`.bss`).
+    pub(in crate::explain) variables: Vec<(usize, AbsAddr)>,
+}
+
+/// Inspector of parts of a VMA.
+pub(in crate::explain) trait RangeInspector {
+    /// Returns the sizes of the range; `None` if it cannot be read.
+    fn sizes(&self, span: Span) -> Option<MemorySizes>;
+
+    /// Returns true if a thread control block lies at the top of the range.
+    fn has_thread_block(&self, span: Span) -> bool;
+}
+
+pub(in crate::explain) fn span_of(vma: &Vma) -> Span {
+    Span { start: vma.entry.start, end: vma.entry.end }
+}
