@@ -14,12 +14,12 @@ const ALL_FOUR: &str = "
     void *realloc(void *old, unsigned long size) { return (char *)old + size; }
     void free(void *block) { (void)block; }";
 
-fn of_file(path: &Path) -> (Verdict, Option<AllocatorCandidates>) {
+fn examine_file(path: &Path) -> (Verdict, Option<AllocatorCandidates>) {
     examine(&File::open(path).unwrap(), path, &UserHooks::default())
 }
 
-fn found(path: &str) -> AllocatorCandidates {
-    of_file(Path::new(path)).1.unwrap_or_else(|| panic!("{path} has no allocator"))
+fn candidates_in(path: &str) -> AllocatorCandidates {
+    examine_file(Path::new(path)).1.unwrap_or_else(|| panic!("{path} has no allocator"))
 }
 
 /// Returns versioned name, address and size of each hooked function that readelf prints as defined.
@@ -45,7 +45,7 @@ fn by_memtrace(found: &AllocatorCandidates) -> BTreeSet<(String, u64, u64)> {
 #[test]
 fn addresses_match_readelf() {
     for path in [GLIBC, MUSL, ASAN] {
-        let found = found(path);
+        let found = candidates_in(path);
         assert_eq!(by_memtrace(&found), by_readelf(path), "{path}");
         assert_eq!(found.skipped, [], "{path}");
     }
@@ -54,7 +54,7 @@ fn addresses_match_readelf() {
 #[test]
 fn c_libraries_have_their_documented_functions() {
     let names = |path| {
-        let functions = found(path).functions.into_iter().flat_map(|found| found.functions);
+        let functions = candidates_in(path).functions.into_iter().flat_map(|found| found.functions);
         functions.map(|function| function.name).collect::<BTreeSet<_>>()
     };
     let common = ["malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "aligned_alloc", "memalign"];
@@ -66,14 +66,17 @@ fn c_libraries_have_their_documented_functions() {
 
 #[test]
 fn kinds_are_identified_by_symbols() {
-    assert_eq!(found(GLIBC).kinds, Kinds::one(Kind::known("glibc")));
-    assert_eq!(found(MUSL).kinds, Kinds::one(Kind::known("musl")));
-    assert_eq!(found(ASAN).kinds, Kinds::one(Kind::Other("libasan.so.8".to_owned())));
+    assert_eq!(candidates_in(GLIBC).kinds, Kinds::one(Kind::known("glibc")));
+    assert_eq!(candidates_in(MUSL).kinds, Kinds::one(Kind::known("musl")));
+    assert_eq!(candidates_in(ASAN).kinds, Kinds::one(Kind::Other("libasan.so.8".to_owned())));
     let scratch = Scratch::new();
     // Under any file name: containers rename musl's library.
-    assert_eq!(found(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds, Kinds::one(Kind::known("musl")));
     assert_eq!(
-        found(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kinds,
+        candidates_in(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds,
+        Kinds::one(Kind::known("musl"))
+    );
+    assert_eq!(
+        candidates_in(scratch.copy(GLIBC, "libsomething.so.2").to_str().unwrap()).kinds,
         Kinds::one(Kind::known("glibc"))
     );
 }
@@ -103,15 +106,15 @@ fn found_functions_are_those_of_dlsym() {
 }
 
 #[test]
-fn every_mapped_object_is_looked_at_once_and_has_a_verdict() {
+fn every_mapped_object_is_examined_once() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
     let survey = survey(&image, &UserHooks::default());
-    let paths: Vec<_> = survey.examined.iter().map(|looked| looked.path.clone()).collect();
+    let paths: Vec<_> = survey.examined.iter().map(|object| object.path.clone()).collect();
     assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len());
     let verdict = |name: &str| {
-        let looked = survey.examined.iter().find(|looked| looked.path.to_string_lossy().contains(name));
-        &looked.unwrap_or_else(|| panic!("{name} was not examined")).verdict
+        let object = survey.examined.iter().find(|object| object.path.to_string_lossy().contains(name));
+        &object.unwrap_or_else(|| panic!("{name} was not examined")).verdict
     };
     assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kinds::one(Kind::known("glibc"))));
     assert_eq!(*verdict("libgcc_s"), Verdict::Lacks("malloc"));
@@ -123,7 +126,7 @@ fn the_allocator_of_an_old_dynamic_linker_is_ignored() {
     let scratch = Scratch::new();
     let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,ld-linux-x86-64.so.2"];
     let linker = scratch.compile("cc", "ld.so", ALL_FOUR, &options);
-    assert_eq!(of_file(&linker).0, Verdict::DynamicLinker);
+    assert_eq!(examine_file(&linker).0, Verdict::DynamicLinker);
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn an_unknown_allocator_is_traced_as_a_wrapper_with_libc() {
     };
     assert_eq!(free(&survey.allocators[0]), Signature::FreeAround { block: 0 });
     assert_eq!(free(&survey.allocators[1]), Signature::Free { block: 0 });
-    assert_eq!(by_memtrace(&of_file(&mine).1.unwrap()), by_readelf(mine.to_str().unwrap()));
+    assert_eq!(by_memtrace(&examine_file(&mine).1.unwrap()), by_readelf(mine.to_str().unwrap()));
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn an_indirect_malloc_is_not_probed() {
     let scratch = Scratch::new();
     let library = scratch.compile("cc", "lib.so", &source, &["-shared", "-nostdlib", "-fno-builtin"]);
     let skipped = Skipped { symbol: "malloc".to_owned(), reason: SkipReason::Indirect };
-    assert_eq!(of_file(&library).1.unwrap().skipped, [skipped]);
+    assert_eq!(examine_file(&library).1.unwrap().skipped, [skipped]);
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn a_function_that_only_calls_free_is_not_probed() {
     for (name, more) in [("stub.so", "-Wl,-z,lazy"), ("bound.so", "-Wl,-z,now"), ("direct.so", "-Wl,-Bsymbolic")] {
         let library =
             scratch.compile("cc", name, &source, &["-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin", more]);
-        let found = of_file(&library).1.unwrap();
+        let found = examine_file(&library).1.unwrap();
         assert_eq!(found.skipped, std::slice::from_ref(&skipped), "{name}");
         let names: Vec<_> = found.functions.iter().map(|found| found.functions[0].name).collect();
         assert_eq!(names, ["malloc", "calloc", "realloc", "free", "free_aligned_sized"], "{name}");
@@ -189,13 +192,13 @@ fn a_static_executable_needs_its_symbol_table() {
         ("musl-gcc", "-static", Kind::known("musl")),
     ] {
         let program = scratch.compile(compiler, "static", PROGRAM, &[option]);
-        let (verdict, found) = of_file(&program);
+        let (verdict, found) = examine_file(&program);
         assert_eq!(verdict, Verdict::Traced(Kinds::one(kind)), "{compiler} {option}");
         let names: Vec<_> = found.unwrap().functions.iter().map(|function| function.functions[0].name).collect();
         assert!(["malloc", "realloc", "free"].iter().all(|name| names.contains(name)), "{names:?}");
         let stripped = scratch.compile(compiler, "stripped", PROGRAM, &[option, "-s"]);
         let expected = if option == "-static" { Verdict::NoSymbols } else { Verdict::Lacks("malloc") };
-        assert_eq!(of_file(&stripped).0, expected);
+        assert_eq!(examine_file(&stripped).0, expected);
     }
 }
 
