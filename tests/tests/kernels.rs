@@ -6,7 +6,7 @@ use memtrace_tests::{Cgroup, Trace, Victim, breakpoints, doctor, victim};
 const KERNEL: i32 = 5;
 
 /// BPF cookies (`bpf_get_attach_cookie`, include/uapi/linux/bpf.h).
-const MARKS: (u32, u32) = (5, 15);
+const COOKIES: (u32, u32) = (5, 15);
 
 /// Cgroup IDs in uprobes (`bpf_get_current_ancestor_cgroup_id`).
 const GROUPS: (u32, u32) = (5, 16);
@@ -22,7 +22,7 @@ fn features_of_every_supported_kernel_are_found() {
 #[test]
 fn bpf_programs_load_and_probes_hit() {
     let output = doctor::run();
-    for subject in ["release", "kernel half", "probes"] {
+    for subject in ["release", "BPF programs", "probes"] {
         assert_eq!(output.findings_on(subject)[0].verdict, "ok", "{output:#?}");
     }
     assert_eq!(output.code, Some(0), "{output:#?}");
@@ -32,7 +32,7 @@ fn bpf_programs_load_and_probes_hit() {
 fn missing_features_name_the_release_that_adds_them() {
     let output = doctor::run();
     for (subject, since, named) in
-        [("mappings", FIND_VMA, "5.17"), ("marks of probes", MARKS, "5.15"), ("control groups", GROUPS, "5.16")]
+        [("VMA lookup", FIND_VMA, "5.17"), ("BPF cookies", COOKIES, "5.15"), ("control groups", GROUPS, "5.16")]
     {
         let finding = output.findings_on(subject)[0];
         if version() >= since {
@@ -71,7 +71,7 @@ fn assert_available_since(since: (u32, u32), trace: Trace, victim: &mut Victim, 
 fn by_allocator_requires_linux_5_15() {
     let mut victim = victim::start("exact");
     let trace = Trace::victim(&victim).options(&["--by", "allocator"]);
-    assert_available_since(MARKS, trace, &mut victim, "requires Linux 5.15");
+    assert_available_since(COOKIES, trace, &mut victim, "requires Linux 5.15");
     victim.finish();
 }
 
@@ -88,13 +88,13 @@ fn cgroup_selection_requires_linux_5_16() {
 #[test]
 fn mapped_files_are_identified_by_build_id_since_linux_5_12() {
     let output = doctor::run();
-    let notices = output.findings_on("mapping notices")[0];
+    let finding = output.findings_on("perf mmap events")[0];
     let expected = if version() >= BUILD_IDS {
-        ("ok", "files are told by their build-ids")
+        ("ok", "files are identified by build ID")
     } else {
-        ("warn", "files are told by device and inode: on overlayfs and btrfs some frames will have no name")
+        ("warn", "files are identified by device and inode: on overlayfs and btrfs some frames will have no name")
     };
-    assert_eq!((notices.verdict.as_str(), notices.detail.as_str()), expected);
+    assert_eq!((finding.verdict.as_str(), finding.detail.as_str()), expected);
 }
 
 /// Since Linux 7.0, a BPF program at a tracepoint can be preempted, and another task on the same CPU then skips it.
