@@ -26,6 +26,7 @@ pub(in crate::session) fn paths_of(ids: &BTreeSet<CgroupId>) -> BTreeMap<CgroupI
 pub(super) struct MemcgReader {
     /// `None` if no hierarchy with the memory controller is mounted.
     hierarchy: Option<MemoryGroups>,
+    /// Bounded by [`MAX_AT_START`] and the size of the BPF map of scanned pages.
     watched: BTreeMap<CgroupId, Watch>,
     /// Memcgs in which a process waited and that were not found: removed, or outside of the mounted hierarchy. Bounded
     /// by the size of the BPF map of scanned pages.
@@ -38,6 +39,8 @@ pub(super) struct MemcgReader {
 #[derive(Debug)]
 struct Watch {
     path: PathBuf,
+    /// The memcg had a limit when the run started.
+    is_from_start: bool,
     since: Instant,
     first: GroupReading,
     /// Reading of the last second.
@@ -57,7 +60,8 @@ impl MemcgReader {
         let Some(hierarchy) = &reader.hierarchy else { return reader };
         let now = Instant::now();
         let limited = hierarchy.all().into_iter().filter(|(_, path)| hierarchy.is_limited(path));
-        let read = limited.take(MAX_AT_START).filter_map(|(id, path)| Some((id, Watch::start(hierarchy, path, now)?)));
+        let read =
+            limited.take(MAX_AT_START).filter_map(|(id, path)| Some((id, Watch::start(hierarchy, path, true, now)?)));
         reader.watched = read.collect();
         reader
     }
@@ -66,6 +70,7 @@ impl MemcgReader {
     pub(super) fn add_new(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) {
         let Some(hierarchy) = &self.hierarchy else { return };
         retain_scanned(&mut self.missing, scanned);
+        self.watched.retain(|id, watch| watch.is_from_start || scanned.contains_key(id));
         let is_new = |id: &CgroupId| !self.watched.contains_key(id) && !self.missing.contains(id);
         let mut new: BTreeSet<CgroupId> = scanned.keys().copied().filter(is_new).collect();
         if new.is_empty() {
@@ -73,7 +78,7 @@ impl MemcgReader {
         }
         for (id, path) in hierarchy.all() {
             if new.contains(&id)
-                && let Some(watch) = Watch::start(hierarchy, path, now)
+                && let Some(watch) = Watch::start(hierarchy, path, false, now)
             {
                 self.watched.insert(id, watch);
                 new.remove(&id);
@@ -113,9 +118,9 @@ fn retain_scanned(ids: &mut BTreeSet<CgroupId>, scanned: &BTreeMap<CgroupId, u64
 }
 
 impl Watch {
-    fn start(hierarchy: &MemoryGroups, path: PathBuf, since: Instant) -> Option<Self> {
+    fn start(hierarchy: &MemoryGroups, path: PathBuf, is_from_start: bool, since: Instant) -> Option<Self> {
         let first = hierarchy.read(&path)?;
-        Some(Self { path, since, first, last: first, seconds: PerSecond::default() })
+        Some(Self { path, is_from_start, since, first, last: first, seconds: PerSecond::default() })
     }
 
     fn add_second(&mut self, scanned: u64, reading: Option<GroupReading>) {
@@ -160,7 +165,7 @@ mod tests {
 
     fn watch(first: GroupReading) -> Watch {
         let path = PathBuf::from("/jobs/small");
-        Watch { path, since: Instant::now(), first, last: first, seconds: PerSecond::default() }
+        Watch { path, is_from_start: false, since: Instant::now(), first, last: first, seconds: PerSecond::default() }
     }
 
     #[test]
