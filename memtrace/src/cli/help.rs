@@ -114,11 +114,11 @@ pub(super) fn functions() -> String {
     };
     let own = ALLOCATORS.iter().filter_map(|allocator| {
         let names = names(Naming::Own(allocator));
-        (!names.is_empty()).then(|| format!(" of {} {names};", allocator.name))
+        (!names.is_empty()).then(|| format!(" in {} {names};", allocator.name))
     });
     format!(
-        "{}; behind the prefixes {} too;{} of C++ every operator new and delete that does not call one of these; of Rust \
-         {}, likewise",
+        "{}, also with the prefixes {};{} in C++ every operator new and delete that does not call one of these; in Rust \
+         {}, under the same condition",
         names(Naming::Standard),
         Naming::Standard.prefixes().skip(1).collect::<Vec<_>>().join(", "),
         own.collect::<String>(),
