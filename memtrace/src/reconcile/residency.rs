@@ -142,22 +142,23 @@ impl Attribution<'_> {
     /// the stack touched.
     fn attribute(&mut self, key: StackKey, kind: MappingKind, bytes: u64, mapped_along: bool) {
         let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
+        if !mapped_along && let Some(stack) = self.usage.by_stack.get(&key) {
+            // A forked child may have inherited touched pages that its totals do not count: resident pages never exceed
+            // the touched ones.
+            pages.count = pages.count.min(stack.usage.free.count);
+            pages.bytes = pages.bytes.min(stack.usage.free.bytes);
+        }
         // The sample chooses touched pages one by one, those of a huge page all at once: these share the square of
         // their number.
-        let mut squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
+        let squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
         let resident = self.residency.0.entry(kind).or_default();
-        resident.with_stack.0 += bytes;
+        resident.with_stack.0 += pages.bytes.0;
         resident.variance = resident.variance.saturating_add(squares);
         let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
         if mapped_along {
             stack.usage.alloc += pages;
             stack.variance.alloc += squares;
         } else {
-            // A forked child may have inherited touched pages that its totals do not count: resident pages never exceed
-            // the touched ones.
-            pages.count = pages.count.min(stack.usage.free.count);
-            pages.bytes = pages.bytes.min(stack.usage.free.bytes);
-            squares = pages.count;
             stack.usage.free -= pages;
         }
         stack.usage.live += pages;

@@ -65,6 +65,7 @@ fn resident_pages_of_a_forked_child_do_not_exceed_its_totals() {
     usage.touched.push(Touched { begin: at(2), pages: 2, key: key(7) });
     reconcile_pages(&mut usage, counted(&[range(0, 4)], &[]), 1);
     assert_eq!(pages(&usage, 7), [2, 2, 0]);
+    assert_eq!(resident(&usage), [4, 2, 0, 2]);
     assert_eq!(usage.total.live.count, 2);
 }
 
