@@ -151,8 +151,8 @@ impl ReferenceModel {
             }
             EventKind::UndoFree { address } => {
                 if let Some(image) = self.running.get_mut(&pid)
-                    && let Some(&(parked, block)) = image.tentative.get(&tid)
-                    && parked == address
+                    && let Some(&(freed, block)) = image.tentative.get(&tid)
+                    && freed == address
                 {
                     image.tentative.remove(&tid);
                     match block {

@@ -39,7 +39,7 @@ pub enum EventKind {
         /// Where the old block lies.
         address: AbsAddr,
     },
-    /// A realloc has failed: the block that the same thread parked is live again.
+    /// A realloc has failed: the block that the same thread freed tentatively is live again.
     UndoFree {
         /// Where the old block lies.
         address: AbsAddr,

@@ -16,19 +16,19 @@ const READER: Pid = Pid(4712);
 
 /// Two processes: one that reads more than the limit of its control group, and one that is OOM-killed.
 pub(crate) fn waits() -> Profile {
-    let books = [
-        BTreeMap::from([(ReclaimKind::Memcg, book(ReclaimKind::Memcg, &[700, 9_000, 12_000, 12_000, 4_000_000]))]),
+    let stalls = [
+        BTreeMap::from([(ReclaimKind::Memcg, stats_of(ReclaimKind::Memcg, &[700, 9_000, 12_000, 12_000, 4_000_000]))]),
         BTreeMap::from([
-            (ReclaimKind::Direct, book(ReclaimKind::Direct, &[1_500_000_000])),
-            (ReclaimKind::Compaction, book(ReclaimKind::Compaction, &[250_000, 90_000])),
+            (ReclaimKind::Direct, stats_of(ReclaimKind::Direct, &[1_500_000_000])),
+            (ReclaimKind::Compaction, stats_of(ReclaimKind::Compaction, &[250_000, 90_000])),
         ]),
     ];
-    let [eater, reader] = books.map(|books| {
-        let total = books.values().fold(StallTotals::default(), |mut sum, book| {
-            sum += book.stalls;
+    let [eater, reader] = stalls.map(|stalls| {
+        let total = stalls.values().fold(StallTotals::default(), |mut sum, stats| {
+            sum += stats.stalls;
             sum
         });
-        (books, Usage { stalls: total, ..Usage::default() })
+        (stalls, Usage { stalls: total, ..Usage::default() })
     });
     let cgroup = |path: &str| Some(Arc::new(Cgroup { path: path.to_owned(), ..Cgroup::default() }));
     let processes = vec![
@@ -111,13 +111,13 @@ fn cgroups(processes: &[ProcessProfile]) -> Vec<MemcgProfile> {
             memory: Some(large),
             ..group(8, Some("/jobs/large"), BTreeMap::from([(ReclaimKind::Direct, direct)]))
         },
-        group(9, None, BTreeMap::from([(ReclaimKind::Memcg, book(ReclaimKind::Memcg, &[1000]))])),
+        group(9, None, BTreeMap::from([(ReclaimKind::Memcg, stats_of(ReclaimKind::Memcg, &[1000]))])),
     ]
 }
 
 /// Stalls: for single pages if for a control group, otherwise for contiguous pages.
-fn book(work: ReclaimKind, durations: &[u64]) -> StallStats {
-    let mut book = StallStats::default();
+fn stats_of(work: ReclaimKind, durations: &[u64]) -> StallStats {
+    let mut stats = StallStats::default();
     for (nth, &duration) in durations.iter().enumerate() {
         let order = match work {
             ReclaimKind::Memcg => Order::of(0),
@@ -125,7 +125,7 @@ fn book(work: ReclaimKind, durations: &[u64]) -> StallStats {
             ReclaimKind::Compaction => None,
             _ => Order::of(3),
         };
-        book.add(&Stall {
+        stats.add(&Stall {
             work,
             order,
             group: None,
@@ -136,7 +136,7 @@ fn book(work: ReclaimKind, durations: &[u64]) -> StallStats {
             reclaimed: 100,
         });
     }
-    book
+    stats
 }
 
 fn frame(name: &str) -> Frame {

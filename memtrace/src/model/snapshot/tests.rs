@@ -116,7 +116,7 @@ proptest! {
 #[test]
 fn a_difference_has_the_events_in_between() {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
-    let books = |live, alloc, free, unmatched_frees| {
+    let totals = |live, alloc, free, unmatched_frees| {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };
         let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() };
         let by_stack =
@@ -124,8 +124,8 @@ fn a_difference_has_the_events_in_between() {
         let image = ImageUsage { total: usage, unmatched_frees, by_stack, ..ImageUsage::default() };
         Snapshot { images: BTreeMap::from([(id, image)]), ..Snapshot::default() }
     };
-    let change = books(50, 90, 40, 3).diff(&books(20, 30, 10, 1));
-    let mut expected = books(30, 60, 30, 2);
+    let change = totals(50, 90, 40, 3).diff(&totals(20, 30, 10, 1));
+    let mut expected = totals(30, 60, 30, 2);
     expected.images.values_mut().flat_map(|image| image.by_stack.values_mut()).for_each(|s| s.at_peak = Bytes(0));
     assert_eq!(change, expected);
 }
