@@ -48,15 +48,15 @@ fn lines(fold: &Fold) -> Vec<String> {
 
 #[test]
 fn folded_lines_cannot_be_misparsed_by_inferno() {
-    let told = |comm, frames: &[&str]| {
+    let line_of = |comm, frames: &[&str]| {
         let stack = (0..frames.len()).collect();
         fold_of(&profile(comm, frames, &[(stack, 1)]), ';').lines().next().unwrap().0
     };
-    assert_eq!(told("# sh", &["main"]), "#_sh;main");
-    assert_eq!(told("sh", &["main 7"]), "sh;main_7");
-    assert_eq!(told("sh", &["main 7.5"]), "sh;main_7.5");
-    assert_eq!(told("sh 2", &["main (7)"]), "sh 2;main (7)");
-    assert_eq!(told("sh 2", &["7"]), "sh 2;7");
+    assert_eq!(line_of("# sh", &["main"]), "#_sh;main");
+    assert_eq!(line_of("sh", &["main 7"]), "sh;main_7");
+    assert_eq!(line_of("sh", &["main 7.5"]), "sh;main_7.5");
+    assert_eq!(line_of("sh 2", &["main (7)"]), "sh 2;main (7)");
+    assert_eq!(line_of("sh 2", &["7"]), "sh 2;7");
 }
 
 #[test]
