@@ -1,18 +1,21 @@
-//! Redundant tracepoint programs: three programs handle the same event, so that one of them does.
+//! Redundant tracepoint programs: three programs for one tracepoint, so that at least one runs for each event.
 //!
 //! Since Linux 7.0 a program at a tracepoint can be preempted ("tracing: Guard __DECLARE_TRACE() use of
 //! __DO_TRACE_CALL() with SRCU-fast"), and the kernel does not run a program while another run of it is in progress on
-//! the same CPU (`__bpf_trace_run`, kernel/trace/bpf_trace.c). An exec or exit would be missed whenever a thread was
-//! preempted in the middle of its own. So each event has three programs, which the kernel runs one after the other. The
-//! program that handles an event leaves a note. If there is no note, the second and the third stand in for the first,
-//! and count that they did. Missed events are then the misses of the first program without the stand-ins.
+//! the same CPU (`__bpf_trace_run`, kernel/trace/bpf_trace.c). An exec or exit would be missed whenever a
+//! thread was preempted inside the program for its own event. So each event has three programs, which the kernel runs
+//! one after the other. The program that handles an event leaves a note. If there is no note, the second or the third
+//! program handles the event in place of the first, and counts that. Missed events are the misses of the first program
+//! minus this count.
 //!
-//! Most system calls are irrelevant, and the first program leaves no note for these. But a call is missed by all three
-//! programs almost only while each of them is in progress on that CPU, in three preempted threads. So each program
-//! marks itself busy while it runs, and a program that finds all three busy counts this. The count omits two cases: a
-//! program that is preempted within its first or last few instructions; and a caller that is itself preempted twice,
-//! each time between two programs, while the busy program moves on to the next one. If all were busy, the missed calls
-//! are at most the misses of each program.
+//! Most system calls are irrelevant, and the first program leaves no note for these. All three programs miss a call
+//! almost only while each of them is in progress on that CPU, in three preempted threads. So each program marks itself
+//! busy while it runs, and a program that finds all three busy counts this. The count omits two cases:
+//!
+//! - a program is preempted within its first or last few instructions;
+//! - the caller is preempted twice, each time between two programs, while the busy program moves on to the next one.
+//!
+//! If all were busy, the smallest miss count of the three programs is an upper bound of the missed calls.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -155,7 +158,7 @@ impl Occurrence {
         Self { kind: kind as u64, detail }
     }
 
-    /// Leaves a note that this was handled. If the map is full, it is handled twice.
+    /// Leaves a note that this was handled. If the note is not stored or is evicted, the event is handled twice.
     #[inline(always)]
     fn note(&self) {
         let _ = NOTES.insert(&Thread::current().tid, self, 0);

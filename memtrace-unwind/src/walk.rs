@@ -13,8 +13,8 @@ const MAX_FRAME_BYTES: u64 = 8 << 20;
 /// Limit for the distance to the frame pointer in JIT code.
 const MAX_GENERATED_BYTES: u64 = 1 << 20;
 
-/// Offset of the saved registers from the stack pointer in a signal frame: `uc_mcontext` in `struct ucontext`
-/// (include/uapi/asm-generic/ucontext.h), to which the stack pointer points after the handler's return.
+/// Offset of the saved registers in a signal frame of x86-64: `uc_mcontext` in `struct ucontext`
+/// (include/uapi/asm-generic/ucontext.h). After the handler's return, the stack pointer points to this structure.
 const SIGNAL_CONTEXT: u64 = 40;
 /// Offsets of registers in it (`struct sigcontext_64`, arch/x86/include/uapi/asm/sigcontext.h).
 const CONTEXT_FP: u64 = 80;

@@ -112,7 +112,7 @@ fn cpp_operators_of_mimalloc() {
     assert_operators_exact("operators.mimalloc");
 }
 
-/// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognise its
+/// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognize its
 /// trampoline.
 #[test]
 fn exceptions_propagate_through_probed_operators() {

@@ -101,7 +101,7 @@ fn unparsed_allocators_are_named_and_have_one_total() {
         assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
         assert!(page.heap.not_told.is_some_and(|why| why.contains(allocator)), "{name}");
     }
-    // Without symbols the allocator is unknown, but glibc's heap structures are recognised.
+    // Without symbols the allocator is unknown, but glibc's heap structures are recognized.
     let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
     victim.wait_until_reading_stdin();
     assert_eq!(explain::explain_pid(victim.pid()).blocks().arenas, 1);

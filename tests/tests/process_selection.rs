@@ -163,6 +163,6 @@ fn all_processes_except_memtrace_are_traced_by_default() {
 #[test]
 fn unknown_user_executable_or_cgroup_is_refused() {
     Trace::system_wide().options(&["--user", "nobody-of-that-name"]).run().assert_refused(3, &["no user"]);
-    Trace::system_wide().options(&["--exe", "/no/such/program"]).run().assert_refused(3, &["no program"]);
+    Trace::system_wide().options(&["--exe", "/no/such/program"]).run().assert_refused(3, &["no executable"]);
     Trace::system_wide().options(&["--cgroup", "no-such.slice"]).run().assert_refused(3, &["no control group"]);
 }

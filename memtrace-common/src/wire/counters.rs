@@ -3,7 +3,7 @@
 /// Number of counters of allocation calls by size: one for each power of two.
 pub const SIZE_CLASSES: u32 = 64;
 
-/// Returns the index of the counter for calls of `size` bytes: the power of two at or below it.
+/// Returns the index of the counter for calls of `size` bytes: the binary logarithm, rounded down; 0 for size 0.
 #[inline(always)]
 #[must_use]
 pub const fn size_class(size: u64) -> u32 {
@@ -21,7 +21,7 @@ pub mod counter {
     pub const FILTERED_BYTES: u32 = FILTERED + 1;
     /// Allocator calls inside other allocator calls, which are not recorded.
     pub const NESTED: u32 = FILTERED + 2;
-    /// Process events that a redundant program has handled, because the kernel skipped the first one.
+    /// Process events that the second or third program has handled, because the kernel skipped the first one.
     pub const STOOD_IN: u32 = FILTERED + 3;
     /// Times that all programs at `sys_enter` were in progress on one CPU, so that a call there may have been missed;
     /// and at the next index, the same for `sys_exit`.
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn size_class_is_the_power_of_two_at_or_below_the_size() {
+    fn size_class_is_the_binary_logarithm_of_the_size() {
         let classes = [0, 1, 2, 3, 4, 4095, 4096, u64::MAX].map(size_class);
         assert_eq!(classes, [0, 0, 1, 1, 2, 11, 12, 63]);
     }

@@ -1,4 +1,4 @@
-//! Features of the running kernel and permissions of the caller, detected by trials.
+//! Features of the running kernel and permissions of the caller, detected by trial, from BTF, or by a file's presence.
 
 use std::path::Path;
 

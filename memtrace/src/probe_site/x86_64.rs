@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn emulated_instructions_are_recognised_by_their_bytes() {
+    fn emulated_instructions_are_recognized_by_their_bytes() {
         let emulated: &[&[u8]] = &[
             &[0x90],
             &[0xeb, 0x10],

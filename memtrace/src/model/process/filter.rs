@@ -34,7 +34,7 @@ impl fmt::Display for ProcessAttribute {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Comm(name) => write!(formatter, "command {name}"),
-            Self::Exe(path) => write!(formatter, "program {}", path.display()),
+            Self::Exe(path) => write!(formatter, "executable {}", path.display()),
             Self::Cgroup(path) => write!(formatter, "control group {}", path.display()),
             Self::User(user) => write!(formatter, "user {user}"),
             Self::Pid(pid) => write!(formatter, "pid {pid}"),

@@ -24,7 +24,7 @@ pub enum Assessment {
     Bursts,
     /// Pages were scanned in at least half of the seconds: the working set is near the available memory.
     Near,
-    /// Pages were brought back in at least half of the seconds: the working set exceeds the available memory.
+    /// Pages were read again in at least half of the seconds: the working set exceeds the available memory.
     Beyond,
 }
 

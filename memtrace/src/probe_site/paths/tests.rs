@@ -50,7 +50,7 @@ const RET: &[u8] = &[0xc3];
 const TEST_RDI: &[u8] = &[0x48, 0x85, 0xff];
 
 #[test]
-fn a_hooked_call_on_every_path_is_recognised() {
+fn a_hooked_call_on_every_path_is_recognized() {
     assert!(always_calls_hooked(&code(to(&[0xe9], 0x1000, FOLLOWED)), 0x1000, None));
     let called = [to(&[0xe8], 0x1000, FOLLOWED), RET.to_vec()].concat();
     assert!(always_calls_hooked(&code(called), 0x1000, None));

@@ -47,7 +47,7 @@ fn the_innermost_unit_with_processes_counts() {
 }
 
 #[test]
-fn containers_are_recognised_by_their_runtimes_names() {
+fn containers_are_recognized_by_their_runtimes_names() {
     let table = [
         (format!("/docker/{ID}"), Some("docker")),
         (format!("/kubepods/burstable/pod{POD}/{ID}"), None),
@@ -80,7 +80,7 @@ fn containers_are_recognised_by_their_runtimes_names() {
 }
 
 #[test]
-fn named_containers_are_recognised() {
+fn named_containers_are_recognized() {
     let table = [
         ("/machine.slice/machine-bookworm.scope/payload", Some(("nspawn", "bookworm"))),
         ("/machine.slice/machine-build\\x2dbox.scope", Some(("nspawn", "build-box"))),
@@ -103,7 +103,7 @@ fn named_containers_are_recognised() {
 }
 
 #[test]
-fn pods_are_recognised_with_both_cgroup_drivers() {
+fn pods_are_recognized_with_both_cgroup_drivers() {
     let scope = format!("cri-containerd-{ID}.scope");
     let containerd = Some((Some("containerd"), ID));
     for slice in ["kubepods-burstable-pod", "kubepods-besteffort-pod", "kubepods-pod", "kubelet-kubepods-burstable-pod"]

@@ -14,10 +14,10 @@ use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
 use crate::report::{escape, format};
 
-/// Width of a name, which the numbers leave.
+/// Maximum width of a cgroup name: the space that the numeric columns leave.
 const NAME: usize = 24;
 
-/// A group observed for all but this time counts as observed from the start.
+/// A group first observed within this time of the start counts as observed from the start.
 const SLACK: Duration = Duration::from_secs(1);
 const LATE: &str = "A group without a limit at the start of tracing was observed from its first stall.";
 
