@@ -7,7 +7,6 @@
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size, and the
 //! worst effect of its call frame information is that stacks through that object are cut or wrong.
 
-mod build;
 mod cache;
 mod code;
 mod contents;
@@ -17,6 +16,7 @@ mod intern;
 mod layout;
 mod machine;
 mod merge;
+mod parallel;
 mod read;
 mod row;
 mod rule;
@@ -27,11 +27,11 @@ mod damaged;
 #[cfg(test)]
 mod synthetic;
 
-pub use build::{BuildJob, Built, build_all};
 pub use cache::{Cache, CacheError, directory};
 pub use code::Code;
 pub use error::Error;
 pub use intern::Interner;
 pub use layout::{Chunk, Full, Layout, Limits, Plan};
+pub use parallel::{BuildJob, Built, build_all};
 pub use read::read;
 pub use table::Table;

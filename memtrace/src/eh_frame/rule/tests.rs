@@ -155,7 +155,7 @@ fn code_that_switches_stacks_has_no_rule() {
 }
 
 #[test]
-fn signal_frames_are_recognised_by_the_kernels_layout() {
+fn signal_frames_are_recognized_by_the_kernels_layout() {
     let saved = |register, offset: [u8; 2]| Instruction::Expression(register, expression(&[RSP, offset[0], offset[1]]));
     // In signed LEB128.
     let [at_112, at_120, at_168] = [[0xF0, 0x00], [0xF8, 0x00], [0xA8, 0x01]];
