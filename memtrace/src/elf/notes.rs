@@ -18,43 +18,40 @@ const MAX_BUILD_ID: usize = 64;
 impl<S: Source> Elf<S> {
     /// Returns the build ID, found by the program headers.
     pub(crate) fn build_id(&self) -> Result<Option<BuildId>, ElfError> {
-        for segment in self.segments().iter().filter(|segment| segment.kind == PT_NOTE) {
-            let data = self.bytes(segment.offset, segment.file_size.min(MAX_NOTES))?;
-            if let Some(id) = build_id(&data, segment.align) {
-                return Ok(Some(id));
-            }
-        }
-        Ok(None)
+        Ok(self.note(b"GNU", NT_GNU_BUILD_ID, has_valid_length)?.map(|content| BuildId(content.into())))
     }
 
     /// Returns the build ID, found by the section headers: the program headers of separate debug files are those of the
-    /// original object and lead nowhere.
-    pub(crate) fn build_id_of_sections(&self, sections: &Sections) -> Result<Option<BuildId>, ElfError> {
-        for section in sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE) {
-            let data = self.bytes(section.sh_offset.get(LE), section.sh_size.get(LE).min(MAX_NOTES))?;
-            if let Some(id) = build_id(&data, section.sh_addralign.get(LE)) {
-                return Ok(Some(id));
-            }
-        }
-        Ok(None)
+    /// original object and lead nowhere. Unreadable sections are skipped.
+    pub(crate) fn build_id_of_sections(&self, sections: &Sections) -> Option<BuildId> {
+        let mut notes = sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE);
+        notes.find_map(|section| {
+            let data = self.bytes(section.sh_offset.get(LE), section.sh_size.get(LE).min(MAX_NOTES)).ok()?;
+            let align = section.sh_addralign.get(LE);
+            find_note(&data, align, b"GNU", NT_GNU_BUILD_ID, has_valid_length).map(|content| BuildId(content.into()))
+        })
     }
 
     /// Returns true if Go's linker made the object: it leaves a note of this name and type (`ELF_NOTE_GOBUILDID_TAG`,
     /// cmd/link/internal/ld/elf.go), even if the C linker runs last.
     pub(crate) fn is_go(&self) -> Result<bool, ElfError> {
+        Ok(self.note(b"Go", NoteType(4), |_| true)?.is_some())
+    }
+
+    /// Returns the content of the first note of this owner and type in the note segments that `is_valid` accepts.
+    fn note(&self, owner: &[u8], kind: NoteType, is_valid: fn(&[u8]) -> bool) -> Result<Option<Vec<u8>>, ElfError> {
         for segment in self.segments().iter().filter(|segment| segment.kind == PT_NOTE) {
             let data = self.bytes(segment.offset, segment.file_size.min(MAX_NOTES))?;
-            if find_note(&data, segment.align, b"Go", NoteType(4), |_| true).is_some() {
-                return Ok(true);
+            if let Some(content) = find_note(&data, segment.align, owner, kind, is_valid) {
+                return Ok(Some(content.to_vec()));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 }
 
-fn build_id(notes: &[u8], align: u64) -> Option<BuildId> {
-    let has_valid_length = |content: &[u8]| (1..=MAX_BUILD_ID).contains(&content.len());
-    find_note(notes, align, b"GNU", NT_GNU_BUILD_ID, has_valid_length).map(|content| BuildId(content.into()))
+fn has_valid_length(build_id: &[u8]) -> bool {
+    (1..=MAX_BUILD_ID).contains(&build_id.len())
 }
 
 /// Returns the content of the first note of this owner and type that `is_valid` accepts.

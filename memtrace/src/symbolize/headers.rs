@@ -60,7 +60,7 @@ impl Headers {
 impl Sections {
     fn read(elf: &Elf<impl Source>) -> Result<Self, ElfError> {
         let Some(table) = elf.sections() else { return Ok(Self::default()) };
-        let mut sections = Self { build_id: elf.build_id_of_sections(&table)?, ..Self::default() };
+        let mut sections = Self { build_id: elf.build_id_of_sections(&table), ..Self::default() };
         for section in table.headers() {
             if let Some(claimed) = elf.uncompressed_size(section)?
                 && claimed > section.sh_size.get(LE).saturating_mul(MAX_COMPRESSION)
