@@ -42,17 +42,31 @@ pub(crate) fn is_kernel_code(name: &Path) -> bool {
     KERNEL_CODE.iter().any(|known| name.as_os_str() == *known)
 }
 
-/// Reads `/proc/PID/maps`. The lines are ordered by address and do not overlap, even if the process changes its
-/// mappings (Documentation/filesystems/proc.rst, `/proc/PID/maps`).
+/// Reads `/proc/PID/maps`. The entries are ordered by address and do not overlap.
 pub(crate) fn entries(pid: Pid) -> Result<Vec<MapsEntry>, ProcessError> {
     let path = proc_path(pid, "maps");
     let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
     let mut entries = Vec::new();
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(|error| failure(pid, &path, error))?;
-        entries.extend(MapsEntry::parse(&line));
+        if let Some(entry) = MapsEntry::parse(&line) {
+            push_in_order(&mut entries, entry, |entry| entry);
+        }
     }
     Ok(entries)
+}
+
+/// Adds the VMA `next` to a list, and removes the part of the list that it overlaps.
+///
+/// The kernel returns a few dozen VMAs per read, and continues with the first one that ends above the last address
+/// (`m_start`, fs/proc/task_mmu.c). A VMA that has grown in between is listed again, with its old pages.
+pub(super) fn push_in_order<T>(list: &mut Vec<T>, mut next: T, entry_of: impl Fn(&mut T) -> &mut MapsEntry) {
+    let start = entry_of(&mut next).start;
+    while list.pop_if(|last| entry_of(last).start >= start).is_some() {}
+    if let Some(last) = list.last_mut().map(&entry_of) {
+        last.end = last.end.min(start);
+    }
+    list.push(next);
 }
 
 impl MapsEntry {

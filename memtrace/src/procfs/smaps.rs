@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 
 use crate::model::{Bytes, MemorySizes, Pid};
 use crate::procfs::error::ProcessError;
-use crate::procfs::maps::MapsEntry;
+use crate::procfs::maps::{MapsEntry, push_in_order};
 use crate::procfs::process::{failure, proc_path};
 
 /// Sizes of a VMA, or of all VMAs (`__show_smap`, fs/proc/task_mmu.c).
@@ -64,10 +64,10 @@ impl Sizes {
     }
 }
 
-/// Reads the VMAs of a process, ordered by address.
+/// Reads the VMAs of a process, ordered by address, without overlaps.
 pub(crate) fn vmas(pid: Pid) -> Result<Vec<Vma>, ProcessError> {
     let mut vmas = Vec::new();
-    read_file(pid, "smaps", |vma| vmas.push(vma))?;
+    read_file(pid, "smaps", |vma| push_in_order(&mut vmas, vma, |vma| &mut vma.entry))?;
     // After the exit, `smaps` is empty (`proc_maps_open`, fs/proc/task_mmu.c).
     if vmas.is_empty() { Err(ProcessError::Exited(pid)) } else { Ok(vmas) }
 }

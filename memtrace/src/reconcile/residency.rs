@@ -143,8 +143,7 @@ impl Attribution<'_> {
     fn attribute(&mut self, key: StackKey, kind: MappingKind, bytes: u64, mapped_along: bool) {
         let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
         if !mapped_along && let Some(stack) = self.usage.by_stack.get(&key) {
-            // A forked child may have inherited touched pages that its totals do not count: resident pages never exceed
-            // the touched ones.
+            // The page tables are read while the process runs: resident pages never exceed the touched ones.
             pages.count = pages.count.min(stack.usage.free.count);
             pages.bytes = pages.bytes.min(stack.usage.free.bytes);
         }

@@ -1,4 +1,8 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
+use crate::model::PAGE;
+use crate::scratch::Anonymous;
 
 fn parse(line: &str) -> Option<MapsEntry> {
     MapsEntry::parse(line.as_bytes())
@@ -41,4 +45,51 @@ fn malformed_lines_are_skipped() {
     {
         assert_eq!(parse(line), None, "{line}");
     }
+}
+
+/// Adds the lines in order and returns the ranges, in hexadecimal.
+fn ordered(ranges: &[&str]) -> Vec<String> {
+    let mut entries = Vec::new();
+    for range in ranges {
+        push_in_order(&mut entries, parse(&format!("{range} rw-p 00000000 00:00 0 ")).unwrap(), |entry| entry);
+    }
+    entries.iter().map(|entry| format!("{:x}-{:x}", entry.start.0, entry.end.0)).collect()
+}
+
+#[test]
+fn a_vma_that_is_listed_again_replaces_its_first_entry() {
+    assert_eq!(ordered(&["1000-2000", "3000-4000", "3000-5000"]), ["1000-2000", "3000-5000"], "grown");
+    assert_eq!(ordered(&["1000-2000", "3000-4000", "2000-5000"]), ["1000-2000", "2000-5000"], "merged downwards");
+    assert_eq!(ordered(&["1000-2000", "3000-4000", "1000-5000"]), ["1000-5000"], "merged with two");
+    assert_eq!(ordered(&["1000-4000", "2000-5000"]), ["1000-2000", "2000-5000"], "shrunk before a new one");
+    assert_eq!(ordered(&["1000-2000", "2000-3000"]), ["1000-2000", "2000-3000"]);
+}
+
+#[test]
+fn entries_do_not_overlap_while_mappings_grow() {
+    const COUNT: u64 = 400;
+    let memory = Anonymous::new(4 * COUNT * PAGE.0);
+    let start = memory.start().0;
+    let protect = |number, protection| {
+        let page = (start + number * PAGE.0) as *mut libc::c_void;
+        // SAFETY: the page belongs to `memory`, which nothing reads.
+        assert_eq!(unsafe { libc::mprotect(page, PAGE.0 as usize, protection) }, 0);
+    };
+    (0..4 * COUNT).for_each(|number| protect(number, if number % 4 == 0 { libc::PROT_READ } else { libc::PROT_NONE }));
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (1..4 * COUNT).step_by(4).cycle().take_while(|_| !is_done.load(Ordering::Relaxed)) {
+                protect(number, libc::PROT_READ);
+                protect(number, libc::PROT_NONE);
+            }
+        });
+        let overlaps = (0..500).filter(|_| {
+            let entries = entries(Pid(std::process::id())).unwrap();
+            entries.windows(2).any(|pair| pair[0].end > pair[1].start)
+        });
+        let overlaps = overlaps.count();
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(overlaps, 0);
+    });
 }
