@@ -26,7 +26,7 @@ impl Memtrace {
 
     /// Traces all processes and waits until all probes are attached.
     pub(crate) fn trace_system(program: &Path, options: &[&str], report: PathBuf) -> Result<Self> {
-        Self::start(&mut Command::new(program), options, report)
+        Self::start(Command::new(program).arg("--all"), options, report)
     }
 
     fn start(command: &mut Command, options: &[&str], report: PathBuf) -> Result<Self> {

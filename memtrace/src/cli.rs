@@ -35,6 +35,11 @@ use crate::session::{self, Target};
 /// Runs memtrace with `arguments`, of which the first is its own name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let console = Console::stderr();
+    let arguments = arguments.into_iter().collect::<Vec<_>>();
+    if arguments.len() <= 1 {
+        console.line(help::INTRODUCTION);
+        return Exit::Usage.into();
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(refusal) => return refuse(refusal, &console).into(),

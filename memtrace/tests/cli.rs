@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// All options.
-const OPTIONS: [&str; 18] = [
+const OPTIONS: [&str; 19] = [
     "--pid",
+    "--all",
     "--duration",
     "--exit-code",
     "--output",
@@ -106,6 +107,25 @@ fn other_subcommands_have_help() {
         assert_eq!(output.status.code(), Some(0));
         assert!(stdout(&output).contains(says), "{}", stdout(&output));
     }
+}
+
+#[test]
+fn bare_command_prints_three_examples() {
+    let output = run(&[]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+    assert_eq!(stderr(&output).lines().filter(|line| line.starts_with("  sudo memtrace ")).count(), 3);
+    assert!(stderr(&output).lines().all(|line| line.chars().count() <= 80), "{}", stderr(&output));
+    assert!(stderr(&output).contains("`memtrace -h`"), "{}", stderr(&output));
+}
+
+#[test]
+fn trace_without_a_target_is_refused() {
+    for line in ["-d 1m", "-q", "faults", "maps -d 1m", "reclaim -d 1m", "--events heap,fault -o a.svg"] {
+        refused(line, &["no target is given", "--pid PID", "-- CMD ARGS", "--comm", "--all for the whole machine"]);
+    }
+    refused("--exclude comm=bash -d 1m", &["--exclude is given without a target", "add --all"]);
+    refused("--all --pid 1", &["--all is given together with --pid or a command"]);
+    refused("reclaim -a -- ls", &["--all is given together with --pid or a command"]);
 }
 
 #[test]

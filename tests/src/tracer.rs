@@ -54,7 +54,7 @@ impl Trace {
     /// Traces all processes that pass the filters in its options.
     #[must_use]
     pub fn system_wide() -> Self {
-        Self::new()
+        Self::new().option("--all")
     }
 
     /// Traces a command that memtrace starts.

@@ -142,7 +142,7 @@ fn exclude_overrides_other_selections() {
 }
 
 #[test]
-fn all_processes_except_memtrace_are_traced_by_default() {
+fn whole_machine_is_traced_except_for_memtrace() {
     let mut victims = [victim::start("exact"), victim::start("realloc")];
     let mut tracer = Trace::system_wide().start();
     let own = tracer.process().pid();

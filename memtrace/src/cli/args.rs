@@ -94,6 +94,13 @@ pub(super) struct TraceArgs {
     #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
     pub(super) pids: Vec<Pid>,
 
+    /// Trace the whole machine: every process, including those that start later
+    ///
+    /// With --comm, --exe, --cgroup or --user, only matching processes are traced, as without --all. --exclude leaves
+    /// out others.
+    #[arg(short, long, help_heading = TARGET)]
+    pub(super) all: bool,
+
     /// Trace processes with this name, as `ps -o comm` shows it
     ///
     /// This includes processes that start later. May be given more than once, and with --exe, --cgroup and --user: a

@@ -6,10 +6,10 @@ use super::exit::Exit;
 use crate::model::{ALLOCATORS, FUNCTIONS, Naming};
 
 /// Usage of memtrace.
-pub(super) const USAGE: &str = "memtrace [OPTIONS]\n       \
-                                memtrace [OPTIONS] --pid <PID>...\n       \
+pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
-                                memtrace faults|maps|reclaim [OPTIONS] [--pid <PID>...] [-- <CMD> [ARGS]...]\n       \
+                                memtrace [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>\n       \
+                                memtrace faults|maps|reclaim [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
                                 memtrace explain --pid <PID> [OPTIONS]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
@@ -21,11 +21,11 @@ macro_rules! usage_of {
         concat!(
             "memtrace ",
             $command,
-            " [OPTIONS]\n       memtrace ",
-            $command,
             " [OPTIONS] --pid <PID>...\n       memtrace ",
             $command,
-            " [OPTIONS] -- <CMD> [ARGS]..."
+            " [OPTIONS] -- <CMD> [ARGS]...\n       memtrace ",
+            $command,
+            " [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>"
         )
     };
 }
@@ -52,13 +52,24 @@ pub(super) const EXAMPLES: [(&str, &str); 10] = [
         "Write a flame graph, JSON, and folded stacks for other tools:",
         "sudo memtrace --pid 4711 -d 30s -o live.svg -o live.json -o live.folded",
     ),
-    ("Trace every process of this machine, including new ones:", "sudo memtrace -d 1m"),
+    ("Trace every process of this machine, including new ones:", "sudo memtrace --all -d 1m"),
     ("Trace a service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
     ("Find the code that keeps pages resident, with or without malloc:", "sudo memtrace faults --pid 4711 -d 1m"),
-    ("Find processes that stall on memory or are killed by the OOM killer:", "sudo memtrace reclaim -d 1m"),
+    ("Find processes that stall on memory or are killed by the OOM killer:", "sudo memtrace reclaim --all -d 1m"),
     ("Explain the memory of a service without tracing it:", "sudo memtrace explain --pid 4711"),
     ("Check this machine:", "memtrace doctor"),
 ];
+
+/// The answer to a command line without arguments.
+pub(super) const INTRODUCTION: &str = "\
+memtrace shows which code holds the memory of a running Linux system. Examples:
+
+  sudo memtrace --pid 4711 -d 30s       trace a running process for 30 seconds
+  sudo memtrace -- ./server --port 80   start a command, and trace it to its end
+  sudo memtrace --all -d 1m             trace the whole machine for a minute
+
+It writes the flame graph memtrace.svg, and a summary to the terminal.
+`memtrace -h` lists all options, `memtrace doctor` checks this machine.";
 
 /// Effect of `--exit-code`.
 pub(super) const PASSED_ON: &str = "With --exit-code, the command's exit code replaces 0 and 20.";

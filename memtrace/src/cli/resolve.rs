@@ -50,7 +50,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
 
 fn target(args: &TraceArgs) -> Result<Target, ArgConflict> {
     let rules = filter_rules(args);
-    let selects = !rules.is_empty();
+    let selects = rules.iter().any(|rule| !rule.exclude);
     if args.exit_code && args.command.is_empty() {
         return Err(ArgConflict::new(
             "--exit-code needs a command",
@@ -62,7 +62,11 @@ fn target(args: &TraceArgs) -> Result<Target, ArgConflict> {
             "both --pid and a command are given",
             "trace either running processes or a command; two instances of memtrace may run at the same time",
         )),
-        (false, true) | (true, false) if selects => Err(ArgConflict::new(
+        (false, true) | (true, false) if args.all => Err(ArgConflict::new(
+            "--all is given together with --pid or a command",
+            "remove one of them; --all traces every process until --duration is over, or until Ctrl-C",
+        )),
+        (false, true) | (true, false) if !rules.is_empty() => Err(ArgConflict::new(
             "--pid or a command is given together with a process filter",
             "give either --pid or a command, or --comm, --exe, --cgroup, --user and --exclude",
         )),
@@ -70,7 +74,16 @@ fn target(args: &TraceArgs) -> Result<Target, ArgConflict> {
             "--children and --no-children need --pid or a command",
             "remove it: every process that matches the filter is traced, whatever its parent",
         )),
-        (true, true) => Ok(Target::Selected(rules)),
+        (true, true) if args.all || selects => Ok(Target::Selected(rules)),
+        (true, true) if !rules.is_empty() => Err(ArgConflict::new(
+            "--exclude is given without a target",
+            "add --all to trace all other processes of the machine, or select some: --comm, --exe, --cgroup, --user",
+        )),
+        (true, true) => Err(ArgConflict::new(
+            "no target is given",
+            "give --pid PID for a running process, -- CMD ARGS for a command, --comm, --exe, --cgroup or --user for \
+             some processes, or --all for the whole machine",
+        )),
         (false, true) => {
             let mut pids = Vec::with_capacity(args.pids.len());
             for &pid in &args.pids {
@@ -253,20 +266,35 @@ mod tests {
     #[test]
     fn target_is_of_one_kind_or_all_processes() {
         let target = |line: &str| resolved(line).map(|config| config.target);
-        assert_eq!(target(""), Ok(Target::Selected(vec![])));
+        assert_eq!(target("-a"), Ok(Target::Selected(vec![])));
         let rule = |attribute, exclude| FilterRule { attribute, exclude };
         let rules = vec![
             rule(ProcessAttribute::Comm(String::from("nginx")), false),
             rule(ProcessAttribute::User(String::from("www-data")), false),
             rule(ProcessAttribute::Pid(Pid(9)), true),
         ];
-        assert_eq!(target("--user www-data --exclude pid=9 --comm nginx"), Ok(Target::Selected(rules)));
+        for line in ["--user www-data --exclude pid=9 --comm nginx", "-a --user www-data --exclude pid=9 --comm nginx"]
+        {
+            assert_eq!(target(line), Ok(Target::Selected(rules.clone())), "{line}");
+        }
+        let all_others = vec![rule(ProcessAttribute::Pid(Pid(9)), true)];
+        assert_eq!(target("--all --exclude pid=9"), Ok(Target::Selected(all_others)));
         assert!(refused("--exit-code").starts_with("--exit-code needs a command"));
         assert!(refused("--pid 1 --comm bash").starts_with("--pid or a command is given together"));
         assert!(refused("--exclude pid=1 -- ls").starts_with("--pid or a command is given together"));
         assert!(refused("--children").starts_with("--children and --no-children need"));
         assert_eq!(refused("--pid 1 -- ls"), "both --pid and a command are given");
         assert!(refused("--pid 1 --exit-code").starts_with("--exit-code needs a command"));
+        assert_eq!(refused("--pid 1 --all"), "--all is given together with --pid or a command");
+        assert_eq!(refused("--all -- ls"), "--all is given together with --pid or a command");
+    }
+
+    #[test]
+    fn whole_machine_is_traced_on_request_only() {
+        for line in ["", "-d 1m", "--events fault", "--events reclaim -q", "--by user -o a.svg"] {
+            assert_eq!(refused(line), "no target is given", "{line}");
+        }
+        assert_eq!(refused("--exclude pid=9 -d 1m"), "--exclude is given without a target");
     }
 
     #[test]
