@@ -9,6 +9,7 @@ mod call_address;
 mod call_paths;
 mod catch_panic;
 mod debug_file;
+mod demangle;
 mod headers;
 mod name_source;
 mod object_names;

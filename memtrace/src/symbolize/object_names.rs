@@ -7,6 +7,7 @@ use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
 
 use super::catch_panic::catch_panic;
 use super::debug_file;
+use super::demangle::demangle;
 use super::headers::{Headers, Sections};
 use crate::model::{FileOffset, Location, Name, Object, Unnamed, VirtOffset};
 
@@ -138,7 +139,8 @@ fn new_symbolizer(debug_directories: &[PathBuf]) -> Symbolizer {
         .enable_auto_reload(false)
         .enable_code_info(true)
         .enable_inlined_fns(true)
-        .enable_demangling(true)
+        // It would demangle C names too: the function `f` as the type `float`.
+        .enable_demangling(false)
         .set_debug_dirs(Some(debug_directories))
         .build()
 }
@@ -172,7 +174,7 @@ fn names_of(symbolized: Symbolized<'_>) -> Names {
 }
 
 fn functions(symbol: &Sym<'_>) -> Vec<Function> {
-    let name = |name: &str| (!name.is_empty()).then(|| Name(name.to_owned()));
+    let name = |name: &str| (!name.is_empty()).then(|| Name(demangle(name).into_owned()));
     let outer =
         Function { name: name(&symbol.name), location: symbol.code_info.as_deref().map(location), inlined: false };
     let inlined = symbol.inlined.iter().map(|function| Function {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use program::{Program, image_of_maps, line, run};
+use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
@@ -109,13 +109,37 @@ fn symbol_table_names_are_demangled() {
     let program = Program::new(&[]);
     let image = program.image(Some(program.path()), None);
     let symbolizer = symbolizer();
-    let names = program.returns.map(|address| {
+    let name_at = |&address: &AbsAddr| {
         let frames = frames_at(&symbolizer, &image, address);
         assert_eq!(frames.len(), 1);
         assert_eq!(frames[0].location, None);
         frames[0].name.clone().unwrap().0
-    });
+    };
+    let names: Vec<_> = program.returns.iter().map(name_at).collect();
     assert_eq!(names, ["outer", "plain", "store::add(unsigned long, int)", "mycrate::cache::insert"]);
+}
+
+/// C functions whose names are types, operators or substitutions in the C++ ABI.
+const C_NAMES: [&str; 12] = ["a", "b", "f", "h", "i", "j", "v", "w", "z", "St", "Sa", "Pf"];
+
+#[test]
+fn names_of_c_functions_are_not_demangled() {
+    let functions =
+        C_NAMES.map(|name| format!("__attribute__((noipa)) int {name}(int n) {{ return print_return(n) * 2; }}\n"));
+    let calls = C_NAMES.map(|name| format!("    n += {name}(n);\n"));
+    let (start, _) = SOURCE.split_once("INLINED int innermost").unwrap();
+    let (_, end) = SOURCE.split_once("rust(5);\n").unwrap();
+    let source = format!("{start}{}int main(void) {{\n    int n = 1;\n{}{end}", functions.concat(), calls.concat());
+    for flags in [[].as_slice(), &["-g"]] {
+        let program = Program::compile(&source, flags);
+        let image = program.image(Some(program.path()), None);
+        let names: Vec<_> = program
+            .returns
+            .iter()
+            .map(|&address| frames_at(&symbolizer(), &image, address)[0].name.clone().unwrap().0)
+            .collect();
+        assert_eq!(names, C_NAMES, "{flags:?}");
+    }
 }
 
 #[test]

@@ -123,6 +123,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "clap", users: Users::Only(&["cli"]) },
     Dependency { path: "clap_complete", users: Users::Only(&["cli"]) },
     Dependency { path: "clap_mangen", users: Users::Only(&["cli"]) },
+    Dependency { path: "cpp_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "env_logger", users: Users::Only(&["cli"]) },
     Dependency { path: "gimli", users: Users::Only(&["eh_frame"]) },
     Dependency { path: "hashbrown", users: Users::All },
@@ -138,6 +139,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     // The model's types have special values from the wire format, such as the id of an absent stack.
     Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
+    Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },
     Dependency { path: "serde", users: Users::Only(&["report"]) },
     Dependency { path: "serde_json", users: Users::Only(&["report", "cli"]) },

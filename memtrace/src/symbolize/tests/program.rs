@@ -100,24 +100,28 @@ int main(void) {
 /// A program that has run.
 pub(super) struct Program {
     pub(super) scratch: Scratch,
-    /// Return addresses: into `outer`, `plain`, the C++ and the Rust function.
-    pub(super) returns: [AbsAddr; 4],
+    /// Return addresses in the order of the calls: with [`SOURCE`], into `outer`, `plain`, the C++ and the Rust function.
+    pub(super) returns: Vec<AbsAddr>,
     maps: String,
 }
 
 impl Program {
     /// Compiles and runs [`SOURCE`].
     pub(super) fn new(flags: &[&str]) -> Self {
+        Self::compile(SOURCE, flags)
+    }
+
+    /// Compiles and runs a C program that prints return addresses as [`SOURCE`] does.
+    pub(super) fn compile(text: &str, flags: &[&str]) -> Self {
         let scratch = Scratch::new();
         let source = scratch.file("program.c");
-        fs::write(&source, SOURCE).unwrap();
+        fs::write(&source, text).unwrap();
         let program = scratch.file("program");
         let paths = ["-o", program.to_str().unwrap(), source.to_str().unwrap()];
         run("cc", &[&["-O2", "-Wl,--build-id"], flags, &paths].concat());
         let output = run(&program, &[]);
         let (returns, maps): (Vec<_>, Vec<_>) = output.lines().partition(|line| line.starts_with("return "));
-        let returns = returns.iter().map(|line| AbsAddr(hex(line.trim_start_matches("return 0x"))));
-        let returns = returns.collect::<Vec<_>>().try_into().unwrap();
+        let returns = returns.iter().map(|line| AbsAddr(hex(line.trim_start_matches("return 0x")))).collect();
         Self { scratch, returns, maps: maps.join("\n") }
     }
 
