@@ -55,6 +55,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Cost {
     pub cpu_s: f64,
+    pub tracing_cpu_s: f64,
     pub peak_rss_bytes: u64,
 }
 

@@ -1,5 +1,7 @@
 //! Estimation of the overhead, and `--max-overhead`.
 
+use std::fs;
+
 use memtrace_tests::{Trace, Victim, breakpoints, victim};
 
 const OVER_BUDGET: i32 = 11;
@@ -28,4 +30,30 @@ fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
     outcome.report().assert_equals(&expected);
     assert!(outcome.stderr.contains("allocations per second, tracing takes about"), "{}", outcome.stderr);
     victim.finish();
+}
+
+/// Returns the processor time of a process so far, in seconds: `utime` and `stime` of proc_pid_stat(5).
+fn processor_time(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
+    let ticks: u64 = fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("a number")).sum();
+    // The kernel reports hundredths of a second: USER_HZ (include/asm-generic/param.h).
+    ticks as f64 / 100.0
+}
+
+#[test]
+fn cost_of_tracing_excludes_setup_and_report() {
+    let mut victim = victim::start_with("steady", &["100"]);
+    let mut tracer = Trace::victim(&victim).start();
+    let pid = tracer.process().pid();
+    let attached = processor_time(pid);
+    victim.work();
+    let traced = processor_time(pid) - attached;
+    let cost = tracer.stop().report().cost;
+    victim.finish();
+    // Loading the BPF programs takes most of the time before `attached`. Two values are rounded down to hundredths.
+    assert!(attached > 0.1, "{attached} s before the trace");
+    assert!(cost.tracing_cpu_s > traced - 0.02, "{traced} s while tracing: {cost:?}");
+    assert!(cost.tracing_cpu_s < traced + 0.5 * attached, "{attached} s before, {traced} s while tracing: {cost:?}");
+    assert!(cost.cpu_s > attached + traced, "{attached} s before, {traced} s while tracing: {cost:?}");
 }

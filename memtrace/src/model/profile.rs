@@ -238,8 +238,10 @@ pub struct Cost {
     pub events: u64,
     /// Nested allocator calls, which are not counted as allocations.
     pub nested: u64,
-    /// Processor time of memtrace.
+    /// Processor time of memtrace, from its start to the report.
     pub cpu: Duration,
+    /// The part of it that was used while events were recorded.
+    pub cpu_tracing: Duration,
     /// High-water mark of memtrace's RSS.
     pub peak_rss: Bytes,
     /// Cost of the BPF programs in the targets; `None` if too few ran to measure.

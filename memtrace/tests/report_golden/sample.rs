@@ -39,7 +39,8 @@ pub(crate) fn sample() -> Profile {
         cost: Cost {
             events: 1_234_567,
             nested: 89,
-            cpu: Duration::from_millis(480),
+            cpu: Duration::from_millis(2_150),
+            cpu_tracing: Duration::from_millis(480),
             peak_rss: Bytes(18 << 20),
             programs: Some(ProgramCost { hits: 1_900_000, time: Duration::from_millis(779) }),
         },

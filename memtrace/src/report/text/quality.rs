@@ -59,11 +59,11 @@ fn left_out(profile: &Profile) -> Vec<String> {
 }
 
 fn cost(profile: &Profile) -> String {
-    let Cost { events, nested, cpu, peak_rss, programs } = profile.cost;
+    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = profile.cost;
     let share = if profile.duration.is_zero() {
         String::new()
     } else {
-        format!(" ({:.1}% of one processor)", 100.0 * cpu.as_secs_f64() / profile.duration.as_secs_f64())
+        format!(" ({:.1}% of one processor)", 100.0 * cpu_tracing.as_secs_f64() / profile.duration.as_secs_f64())
     };
     let nested = match nested {
         0 => String::new(),
@@ -75,8 +75,9 @@ fn cost(profile: &Profile) -> String {
         format!(" In the targets: about {hits}, each with {nanoseconds} ns in BPF programs and the cost of the trap.")
     });
     format!(
-        "Cost: {}{nested}; {} of processor time{share}, peak memory {peak_rss}.{programs}",
+        "Cost: {}{nested}; {} of processor time while tracing{share}, {} in all; peak memory {peak_rss}.{programs}",
         number::counted(events, "event", "events"),
+        number::duration(cpu_tracing),
         number::duration(cpu),
     )
 }

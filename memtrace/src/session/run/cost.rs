@@ -1,30 +1,38 @@
 //! Resources that memtrace and its BPF programs have used.
 
-use std::mem::MaybeUninit;
+use std::process;
 use std::time::Duration;
 
 use crate::kernel::ProgramTime;
 use crate::model::{Bytes, Cost, Pid, ProgramCost};
 use crate::procfs;
 
+/// Returns the processor time of memtrace so far.
+pub(super) fn processor_time() -> Duration {
+    procfs::processor_time(own_pid()).unwrap_or_default()
+}
+
 /// Returns the cost of the run so far.
-pub(super) fn cost_so_far(events: u64, nested: u64, programs: &ProgramTime, allocations: u64) -> Cost {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a whole rusage.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: all zeros is a valid rusage, whatever the call did.
-    let usage = unsafe { usage.assume_init() };
-    let time = |time: libc::timeval| {
-        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
-    };
+pub(super) fn cost_so_far(
+    events: u64,
+    nested: u64,
+    cpu_tracing: Duration,
+    programs: &ProgramTime,
+    allocations: u64,
+) -> Cost {
     Cost {
         events,
         nested,
-        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        cpu: processor_time(),
+        cpu_tracing,
         // `ru_maxrss` may be that of the process image before memtrace's exec (`setmax_mm_hiwater_rss`, fs/exec.c).
-        peak_rss: procfs::counted(Pid(std::process::id())).map_or(Bytes(0), |counted| counted.peak),
+        peak_rss: procfs::counted(own_pid()).map_or(Bytes(0), |counted| counted.peak),
         programs: extrapolate(programs, events, allocations),
     }
+}
+
+fn own_pid() -> Pid {
+    Pid(process::id())
 }
 
 /// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation another one, at its

@@ -31,6 +31,8 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) reclaim: Option<MeasuredReclaim>,
     /// Number of events.
     pub(super) events: u64,
+    /// Processor time of memtrace while events were recorded.
+    pub(super) cpu: Duration,
     pub(super) window: Range<Tick>,
     pub(super) duration: Duration,
 }
@@ -92,7 +94,7 @@ impl FinishedTrace<'_> {
             filtered: if probes_allocators { self.counters.filtered } else { Default::default() },
             older: config.older.filter(|_| probes_allocators),
             notes: self.notes.to_vec(),
-            cost: cost_so_far(self.events, self.counters.nested, self.programs, hits),
+            cost: cost_so_far(self.events, self.counters.nested, self.cpu, self.programs, hits),
         }
     }
 }

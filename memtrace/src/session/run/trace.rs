@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::cost::processor_time;
 use super::detach::Detach;
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
@@ -50,6 +51,8 @@ pub(super) struct Trace {
     clock_start: Duration,
     start: Instant,
     start_tick: Tick,
+    /// Processor time of memtrace at the start.
+    cpu_at_start: Duration,
     /// Time and number of events of the last progress report.
     shown: (Instant, u64),
     ticks: u32,
@@ -115,6 +118,7 @@ impl Trace {
             clock_start,
             start,
             start_tick: Tick::at(clock::monotonic().saturating_sub(clock_start)),
+            cpu_at_start: processor_time(),
             shown: (start, 0),
             ticks: 0,
             complete: true,
@@ -227,6 +231,7 @@ impl Trace {
             self.complete = false;
         }
         let duration = self.start.elapsed();
+        let cpu = processor_time().saturating_sub(self.cpu_at_start);
         let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
         self.update_mappings(observer);
         self.kernel.flush_log();
@@ -255,6 +260,7 @@ impl Trace {
             programs: &programs,
             reclaim,
             events,
+            cpu,
             window: self.start_tick..now,
             duration,
         };
