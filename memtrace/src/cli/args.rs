@@ -244,7 +244,7 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", help_heading = TUNING)]
     pub(super) max_overhead: Option<Percent>,
 
-    /// Record at most N frames of a stack; 0 records no stacks
+    /// Record at most N frames of a stack, 0 to 256; 0 records no stacks
     #[arg(
         long,
         value_name = "N",
@@ -254,9 +254,9 @@ pub(super) struct TraceArgs {
     )]
     pub(super) max_depth: u32,
 
-    /// Process events in N rings and threads [default: by processors]
+    /// Process events in N rings and threads, 1 to 16 [default: by processors]
     ///
-    /// 1 to 16. The report is the same for each number. The metric peak-bytes needs a single shard.
+    /// The report is the same for each number. The metric peak-bytes needs a single shard.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RINGS)), help_heading = TUNING)]
     pub(super) shards: Option<u32>,
 
@@ -308,6 +308,17 @@ mod tests {
     #[test]
     fn definition_is_valid() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_states_the_ranges_of_numbers() {
+        let command = Arguments::command();
+        let help = |id: &str| {
+            let argument = command.get_arguments().find(|argument| argument.get_id() == id).expect(id);
+            argument.get_help().expect("each argument has one").to_string()
+        };
+        assert!(help("max_depth").contains(&format!("0 to {MAX_FRAMES}")));
+        assert!(help("shards").contains(&format!("1 to {MAX_RINGS}")));
     }
 
     #[test]
