@@ -1,8 +1,12 @@
-//! Progress line of a run.
+//! Progress lines of a run.
 
 use std::time::Duration;
 
 use crate::model::{Bytes, format};
+use crate::session::Progress;
+
+/// Interval of the progress lines in a log.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Formats the progress in at most `width` columns.
 ///
@@ -18,9 +22,49 @@ pub(super) fn line(elapsed: Duration, live: Bytes, events_per_s: f64, lost: u64,
     fitting.cloned().unwrap_or_else(|| lines[2].chars().take(width).collect())
 }
 
+/// Progress in a log: one line in each [`LOG_INTERVAL`].
+#[derive(Default)]
+pub(super) struct LogLines {
+    /// Time and number of events at the last line.
+    last: (Duration, u64),
+}
+
+impl LogLines {
+    /// Returns a line if one is due. Its rate is that of the time since the last line.
+    pub(super) fn next(&mut self, progress: &Progress) -> Option<String> {
+        let (before, events_before) = self.last;
+        let intervals = |time: Duration| time.as_secs() / LOG_INTERVAL.as_secs();
+        if intervals(progress.elapsed) == intervals(before) {
+            return None;
+        }
+        self.last = (progress.elapsed, progress.events);
+        let seconds = progress.elapsed.saturating_sub(before).as_secs_f64();
+        let rate = progress.events.saturating_sub(events_before) as f64 / seconds;
+        Some(line(progress.elapsed, progress.live, rate, progress.lost, usize::MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn log_gets_a_line_each_minute() {
+        let mut log = LogLines::default();
+        let mut at = |milliseconds, events| {
+            let elapsed = Duration::from_millis(milliseconds);
+            log.next(&Progress { elapsed, live: Bytes(3 << 20), events, events_per_second: 0.0, lost: 2 })
+        };
+        assert_eq!(at(100, 7), None);
+        assert_eq!(at(59_999, 6_000), None);
+        assert_eq!(at(60_000, 6_000).as_deref(), Some("1:00  3.00 MiB live  100 events/s  2 lost"));
+        assert_eq!(at(60_100, 6_001), None);
+        assert_eq!(at(119_900, 9_000), None);
+        // The machine was suspended.
+        assert_eq!(at(300_000, 9_600).as_deref(), Some("5:00  3.00 MiB live  15 events/s  2 lost"));
+        assert_eq!(at(301_000, 9_600), None);
+        assert_eq!(at(360_050, 9_600).as_deref(), Some("6:00  3.00 MiB live  0 events/s  2 lost"));
+    }
 
     #[test]
     fn line_shows_time_live_bytes_rate_and_losses() {

@@ -1,21 +1,23 @@
 //! Display of a run on standard error.
 
 use super::console::{Console, Style, paint};
-use super::progress;
+use super::progress::{self, LogLines};
 use crate::session::{Observer, Progress};
 
 /// Width of a terminal of unknown width.
 const COLUMNS: usize = 80;
 
-/// Shows a run on standard error: progress only on a terminal, and only `attached` if quiet.
+/// Shows a run on standard error: only `attached` if quiet. Progress is a line that changes on a terminal, and lines in
+/// a log.
 pub(super) struct Terminal {
     console: Console,
     quiet: bool,
+    log: LogLines,
 }
 
 impl Terminal {
     pub(super) fn new(console: Console, quiet: bool) -> Self {
-        Self { console, quiet }
+        Self { console, quiet, log: LogLines::default() }
     }
 }
 
@@ -25,7 +27,13 @@ impl Observer for Terminal {
     }
 
     fn progress(&mut self, progress: &Progress) {
-        if self.quiet || !self.console.is_terminal() {
+        if self.quiet {
+            return;
+        }
+        if !self.console.is_terminal() {
+            if let Some(line) = self.log.next(progress) {
+                self.note(&line);
+            }
             return;
         }
         // A line that fills the last column would wrap on some terminals.
@@ -74,13 +82,11 @@ mod tests {
         let paper = Paper::default();
         let mut observer = Terminal::new(paper.console(terminal, false), quiet);
         observer.attached("to pid 7");
-        observer.progress(&Progress {
-            elapsed: Duration::from_secs(5),
-            live: Bytes(17),
-            events: 10,
-            events_per_second: 2.0,
-            lost: 0,
-        });
+        let mut progress = |elapsed| {
+            observer.progress(&Progress { elapsed, live: Bytes(17), events: 120, events_per_second: 2.0, lost: 0 })
+        };
+        progress(Duration::from_secs(5));
+        progress(Duration::from_secs(60));
         observer.note("wrote memtrace.svg");
         observer.summary("17 B live");
         observer.detaching(3, 12);
@@ -89,14 +95,17 @@ mod tests {
 
     #[test]
     fn terminal_shows_progress() {
-        let expected = "attached to pid 7\n\r0:05  17 B live  2 events/s  0 lost\x1b[K\r\x1b[Kmemtrace: wrote \
-                        memtrace.svg\n17 B live\n\rdetaching, 3 of 12; Ctrl-C to stop waiting\x1b[K";
+        let expected = "attached to pid 7\n\r0:05  17 B live  2 events/s  0 lost\x1b[K\r1:00  17 B live  2 events/s  0 \
+                        lost\x1b[K\r\x1b[Kmemtrace: wrote memtrace.svg\n17 B live\n\rdetaching, 3 of 12; Ctrl-C to \
+                        stop waiting\x1b[K";
         assert_eq!(shown(true, false), expected);
     }
 
     #[test]
-    fn file_gets_no_progress() {
-        assert_eq!(shown(false, false), "attached to pid 7\nmemtrace: wrote memtrace.svg\n17 B live\n");
+    fn log_gets_a_line_each_minute_without_control_characters() {
+        let expected = "attached to pid 7\nmemtrace: 1:00  17 B live  2 events/s  0 lost\nmemtrace: wrote \
+                        memtrace.svg\n17 B live\n";
+        assert_eq!(shown(false, false), expected);
     }
 
     #[test]
