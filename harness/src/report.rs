@@ -26,6 +26,8 @@ pub use stack::{Frame, Stack};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Report {
     pub schema_version: u32,
+    /// The metric by which stacks are sorted, and which pictures show.
+    pub metric: String,
     pub duration_s: f64,
     pub totals: Totals,
     pub unmatched_frees: u64,

@@ -10,6 +10,11 @@ use serde::Deserialize;
 pub struct Totals {
     pub live_bytes: u64,
     pub live_count: u64,
+    /// Live when the process ended. Victims run when they print their totals, and have none.
+    #[serde(default)]
+    pub exit_bytes: u64,
+    #[serde(default)]
+    pub exit_count: u64,
     pub alloc_bytes: u64,
     pub alloc_count: u64,
     pub free_bytes: u64,
@@ -23,10 +28,25 @@ impl Totals {
         Self {
             live_bytes: bytes,
             live_count: count,
+            exit_bytes: 0,
+            exit_count: 0,
             alloc_bytes: bytes,
             alloc_count: count,
             free_bytes: 0,
             free_count: 0,
+        }
+    }
+
+    /// Returns the totals after the end of the process: its live blocks are held at exit.
+    #[must_use]
+    pub const fn at_exit(self) -> Self {
+        let Self { live_bytes, live_count, exit_bytes, exit_count, .. } = self;
+        Self {
+            live_bytes: 0,
+            live_count: 0,
+            exit_bytes: live_bytes + exit_bytes,
+            exit_count: live_count + exit_count,
+            ..self
         }
     }
 }
@@ -35,6 +55,8 @@ impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.live_bytes += other.live_bytes;
         self.live_count += other.live_count;
+        self.exit_bytes += other.exit_bytes;
+        self.exit_count += other.exit_count;
         self.alloc_bytes += other.alloc_bytes;
         self.alloc_count += other.alloc_count;
         self.free_bytes += other.free_bytes;
@@ -58,6 +80,8 @@ impl Sub for Totals {
         Self {
             live_bytes: self.live_bytes - other.live_bytes,
             live_count: self.live_count - other.live_count,
+            exit_bytes: self.exit_bytes - other.exit_bytes,
+            exit_count: self.exit_count - other.exit_count,
             alloc_bytes: self.alloc_bytes - other.alloc_bytes,
             alloc_count: self.alloc_count - other.alloc_count,
             free_bytes: self.free_bytes - other.free_bytes,

@@ -29,7 +29,7 @@ mod waits;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use host::{by_allocators, by_threads, host};
+use host::{all_ended, by_allocators, by_threads, host};
 use languages::languages;
 use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options, write};
@@ -123,6 +123,14 @@ fn the_text_of_a_program_in_rust_and_cpp_is_as_it_was() {
 #[test]
 fn the_text_of_many_processes_is_as_it_was() {
     assert_golden("host.txt", &report(Format::Text, &host(), &options(Metric::LiveBytes)));
+}
+
+#[test]
+fn the_text_of_ended_processes_is_as_it_was() {
+    let profile = all_ended();
+    let metric = profile.metric(None);
+    assert_eq!(metric, Metric::ExitBytes);
+    assert_golden("ended.txt", &report(Format::Text, &profile, &Options { top: 3, ..options(metric) }));
 }
 
 #[test]

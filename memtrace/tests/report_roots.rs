@@ -12,7 +12,8 @@ use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
 use serde_json::Value;
 
-const SIX_NUMBERS: [&str; 6] = ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
+const MEMORY_NUMBERS: [&str; 8] =
+    ["live_bytes", "live_count", "exit_bytes", "exit_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
 
 fn report(format: Format, profile: &Profile, metric: Metric, by: GroupBy) -> String {
     let options = Options { metric, by, top: usize::MAX, subject: String::from("the host") };
@@ -45,9 +46,12 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
         (0..4u16).prop_map(|id| Partition::Allocator(AllocatorId(id))),
     ];
     let frames = prop::collection::vec((0..3usize).prop_map(FrameId::new), 0..3);
-    let usage = (any_amount(), any_amount()).prop_map(|(live, free)| {
-        let alloc = Amount { bytes: Bytes(live.bytes.0 + free.bytes.0), count: live.count + free.count };
-        Usage { live, alloc, free, ..Usage::default() }
+    let usage = (any_amount(), any_amount(), any_amount()).prop_map(|(live, exit, free)| Usage {
+        live,
+        exit,
+        alloc: live + exit + free,
+        free,
+        ..Usage::default()
     });
     let at_peak = prop::option::of((0..1000u64).prop_map(Bytes));
     (any::<prop::sample::Index>(), part, frames, usage, at_peak).prop_map(|(process, part, frames, usage, at_peak)| {
@@ -112,7 +116,7 @@ proptest! {
                 let roots = json["roots"].as_array().unwrap();
                 let stacks = json["stacks"].as_array().unwrap();
                 prop_assert_eq!(&json["by"], by.name());
-                for key in SIX_NUMBERS {
+                for key in MEMORY_NUMBERS {
                     let sum: u64 = roots.iter().map(|root| number(&root[key])).sum();
                     prop_assert_eq!(sum, number(&json["totals"][key]), "{} by {}", key, by.name());
                     for (index, root) in roots.iter().enumerate() {

@@ -70,6 +70,7 @@ impl CountShim {
             alloc_count,
             free_bytes,
             free_count,
+            ..Totals::default()
         };
         VictimTotals {
             totals,

@@ -126,14 +126,23 @@ fn sigkill_during_attach_leaves_the_target_unprobed() {
 }
 
 #[test]
-fn target_exit_ends_the_trace_and_keeps_its_live_blocks() {
+fn target_exit_ends_the_trace_and_its_live_blocks_are_held_at_exit() {
     let mut victim = victim::start("exact");
     let tracer = Trace::victim(&victim).start();
     let expected = victim.work();
     victim.finish();
-    let report = tracer.wait().report();
+    let outcome = tracer.wait();
+    let report = outcome.report();
     report.assert_equals(&expected);
     assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
+    assert_eq!(report.totals, expected.totals.at_exit());
+    assert!(expected.totals.live_bytes > 0);
+    // The default metric of a trace without running processes.
+    assert_eq!(report.metric, "exit-bytes");
+    assert_eq!(outcome.folded().iter().map(|(_, bytes)| bytes).sum::<u64>(), expected.totals.live_bytes);
+    let rows: Vec<_> = outcome.stderr.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    assert!(rows.iter().any(|row| row.starts_with("at exit ")), "{}", outcome.stderr);
+    assert!(!rows.iter().any(|row| row.starts_with("live ")), "{}", outcome.stderr);
     for site in &expected.sites {
         report.assert_site("exact.c", site);
     }
@@ -149,9 +158,17 @@ fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
     let expected_short = short.work();
     short.finish();
     let expected_long = long.work();
-    let report = tracer.stop().report();
+    let outcome = tracer.stop();
+    let report = outcome.report();
     report.assert_nothing_lost();
     report.assert_consistent();
+    let (exit, live) = (expected_short.totals.live_bytes, expected_long.totals.live_bytes);
+    assert!(exit > 0 && live > 0 && report.metric == "live-bytes", "{exit}, {live}, {}", report.metric);
+    assert_eq!((report.totals.exit_bytes, report.totals.live_bytes), (exit, live));
+    assert_eq!(outcome.folded().iter().map(|(_, bytes)| bytes).sum::<u64>(), live, "the picture shows live memory");
+    for row in ["live ", "at exit "] {
+        assert!(outcome.stderr.lines().any(|line| line.starts_with(&format!("  {row}"))), "{}", outcome.stderr);
+    }
     for process in &report.processes {
         let (expected, ended) =
             if process.pid == short_pid { (&expected_short, Some("exit")) } else { (&expected_long, None) };

@@ -70,7 +70,7 @@ fn children_of_a_command_are_traced_by_default() {
     let report = outcome.report();
     let is_short_lived = |process: &&memtrace_tests::report::ProcessReport| process.comm == "short_lived";
     let child = report.processes.iter().find(is_short_lived).expect("the child of the shell is reported");
-    assert_eq!(child.totals, expected.totals);
+    assert_eq!(child.totals, expected.totals.at_exit());
     let alone = Trace::command(&command).option("--no-children").run().report();
     assert!(!alone.processes.iter().any(|process| process.comm == "short_lived"));
 }

@@ -207,9 +207,7 @@ fn oom_killed_process_keeps_its_last_profile() {
         );
     }
     // The blocks that were live at the OOM kill are kept.
-    let (live_bytes, live_count) = (written * MIB, written);
-    let expected =
-        Totals { live_bytes, live_count, alloc_bytes: live_bytes, alloc_count: live_count, ..Totals::default() };
+    let expected = Totals::live(written * MIB, written).at_exit();
     assert_eq!(blocks.totals, expected);
     let allocated: Totals =
         blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.totals).sum();

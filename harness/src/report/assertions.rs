@@ -19,7 +19,8 @@ impl Report {
         self.assert_nothing_lost();
     }
 
-    /// Asserts that the sums agree: stacks, processes, groups and totals; allocated, freed, live and discarded.
+    /// Asserts that the sums agree: stacks, processes, groups and totals; allocated, freed, live, held at exit and
+    /// discarded. Only processes that run have live blocks, and only those that ended have blocks held at exit.
     pub fn assert_consistent(&self) {
         assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
         let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
@@ -31,9 +32,15 @@ impl Report {
             by_root[stack.root] += stack.totals;
         }
         for (process, stacks) in self.processes.iter().zip(by_process) {
-            let Totals { live_bytes, live_count, alloc_bytes, alloc_count, free_bytes, free_count } = process.totals;
-            assert_eq!(alloc_bytes, free_bytes + live_bytes + process.discarded.bytes, "bytes of {}", process.pid);
-            assert_eq!(alloc_count, free_count + live_count + process.discarded.count, "blocks of {}", process.pid);
+            let Totals { live_bytes, live_count, exit_bytes, exit_count, .. } = process.totals;
+            let Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. } = process.totals;
+            let (held_bytes, held_count) = match process.ended {
+                None => (live_bytes, live_count),
+                Some(_) => (exit_bytes, exit_count),
+            };
+            assert_eq!(alloc_bytes, free_bytes + held_bytes + process.discarded.bytes, "bytes of {}", process.pid);
+            assert_eq!(alloc_count, free_count + held_count + process.discarded.count, "blocks of {}", process.pid);
+            assert_eq!((held_bytes, held_count), (live_bytes + exit_bytes, live_count + exit_count), "{process:?}");
             assert_eq!(stacks, process.totals, "stacks of {}", process.pid);
         }
         assert_eq!(self.totals, self.roots.iter().map(|root| root.totals).sum(), "roots and totals");
@@ -63,7 +70,9 @@ impl Report {
     /// Asserts that the stacks with the victim's site as leaf have its totals, source file and line.
     pub fn assert_site(&self, source: &str, site: &SiteTotals) {
         let totals: Totals = self.stacks_with_leaf(&site.name).map(|stack| stack.totals).sum();
-        assert_eq!(totals, site.totals, "{}; leaves are {:?}", site.name, self.leaves());
+        let has_ended = self.stacks_with_leaf(&site.name).any(|stack| self.processes[stack.process].ended.is_some());
+        let expected = if has_ended { site.totals.at_exit() } else { site.totals };
+        assert_eq!(totals, expected, "{}; leaves are {:?}", site.name, self.leaves());
         for leaf in self.stacks_with_leaf(&site.name).filter_map(super::Stack::leaf) {
             let file = leaf.file.as_deref().unwrap_or_default();
             assert!(file == source || file.ends_with(&format!("/{source}")), "{leaf:?} is not in {source}");
@@ -81,9 +90,11 @@ impl Report {
 }
 
 impl ProcessReport {
-    /// Asserts that the totals and the unmatched frees equal those of the victim.
+    /// Asserts that the totals and the unmatched frees equal those of the victim. If the process has ended, it must
+    /// hold at exit what was live when the victim printed its totals.
     pub fn assert_equals(&self, expected: &VictimTotals) {
-        assert_eq!(self.totals, expected.totals, "the totals of {self:?}");
+        let totals = if self.ended.is_some() { expected.totals.at_exit() } else { expected.totals };
+        assert_eq!(self.totals, totals, "the totals of {self:?}");
         assert_eq!(self.unmatched_frees, expected.unmatched_frees, "the unmatched frees of {self:?}");
     }
 }

@@ -197,8 +197,8 @@ pub(super) struct TraceArgs {
 
     /// Draw this metric, and rank stacks by it [default: live-bytes]
     ///
-    /// The default is alloc-bytes for page faults of a command, which has no resident pages at its end, and stall-time
-    /// for reclaim.
+    /// If all traced processes have ended, nothing is live, and the default is exit-bytes; alloc-bytes for page faults
+    /// and mappings. For reclaim it is stall-time.
     #[arg(short, long, value_parser = possible_values::metrics(), help_heading = OUTPUT)]
     pub(super) metric: Option<Metric>,
 
@@ -233,7 +233,8 @@ pub(super) struct TraceArgs {
 
     /// Count as live only blocks that are at least this old
     ///
-    /// Only with the metrics live-bytes and live-count, and not longer than --duration.
+    /// Applies to blocks held at exit too. Only with the metrics live-bytes, live-count, exit-bytes and exit-count, and
+    /// not longer than --duration.
     #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
     pub(super) older: Option<Duration>,
 

@@ -53,14 +53,6 @@ pub(super) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> 
     Ok(events)
 }
 
-/// Returns the metric to draw.
-pub(super) fn metric(args: &TraceArgs, events: &[EventClass]) -> Metric {
-    // A command has no resident pages or mappings at its end.
-    let first = events.first().copied().unwrap_or_default().facts();
-    let default = if args.command.is_empty() { first.metrics[0] } else { first.command_metric };
-    args.metric.unwrap_or(default)
-}
-
 /// Returns N of one page in N.
 pub(super) fn page_sample(args: &TraceArgs) -> NonZeroU32 {
     args.sample.unwrap_or(NonZeroU32::MIN)
@@ -120,19 +112,5 @@ mod tests {
         );
         assert!(resolve(&parse("--events heap,reclaim -m stall-count")).is_ok());
         assert!(resolve(&parse("--events heap,fault --older 1s --sample 8")).is_ok());
-    }
-
-    #[test]
-    fn default_metric_depends_on_class_and_target() {
-        let drawn = |line: &str| {
-            let args = parse(line);
-            metric(&args, &resolve(&args).unwrap())
-        };
-        assert_eq!(drawn("--events fault -- ls"), Metric::AllocBytes);
-        assert_eq!(drawn("--events fault --pid 1"), Metric::LiveBytes);
-        assert_eq!(drawn("--events fault -m live-count -- ls"), Metric::LiveCount);
-        assert_eq!(drawn("--events reclaim -- ls"), Metric::StallTime);
-        assert_eq!(drawn("--events heap,reclaim -- ls"), Metric::LiveBytes);
-        assert_eq!(drawn("-- ls"), Metric::LiveBytes);
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     let target = target(&args)?;
     let events = events::resolve(&args)?;
     Ok(Config {
-        metric: events::metric(&args, &events),
+        metric: args.metric,
         page_sample: events::page_sample(&args),
         events,
         outputs: outputs::resolve(args.outputs, args.format)?,
@@ -131,11 +131,13 @@ fn ages(args: &TraceArgs) -> Result<(), ArgConflict> {
     }
     let Some(older) = args.older else { return Ok(()) };
     let shown = format::duration_argument(older);
-    let metric = args.metric.unwrap_or_default();
+    let applies = |metric: &Metric| {
+        matches!(metric, Metric::LiveBytes | Metric::LiveCount | Metric::ExitBytes | Metric::ExitCount)
+    };
     match args.duration {
-        _ if !matches!(metric, Metric::LiveBytes | Metric::LiveCount) => Err(ArgConflict::new(
+        _ if let Some(metric) = args.metric.filter(|metric| !applies(metric)) => Err(ArgConflict::new(
             format!("--older {shown} applies to live blocks, and --metric {} counts others too", metric.name()),
-            "remove --older, or use --metric live-bytes or live-count",
+            "remove --older, or use --metric live-bytes, live-count, exit-bytes or exit-count",
         )),
         Some(duration) if older > duration => Err(ArgConflict::new(
             format!(
@@ -210,7 +212,7 @@ mod tests {
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
             events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
-            metric: Metric::LiveBytes,
+            metric: None,
             by: GroupBy::Process,
             min_size: None,
             max_size: None,
@@ -243,7 +245,7 @@ mod tests {
             ],
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),
-            metric: Metric::LiveCount,
+            metric: Some(Metric::LiveCount),
             by: GroupBy::Thread,
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),

@@ -16,7 +16,7 @@ pub struct Settings {
     pub processes: u32,
     /// Records the high-water mark of each image's live bytes. Only correct if this ledger receives all events.
     pub track_peak: bool,
-    /// Live totals contain only blocks that are at least this old, at the snapshot or at the exit of their process.
+    /// Totals of live blocks, and of those held at exit, contain only blocks that are at least this old.
     pub older: Option<Duration>,
     /// Partition of each process' totals.
     pub parts: PartitionBy,

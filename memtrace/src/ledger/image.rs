@@ -92,13 +92,12 @@ impl Image {
         let live_of_age = settings.older.map(|older| self.live_allocated_until(latest_tick(now, older)));
         let mut by_stack = Vec::with_capacity(self.totals.len());
         for (index, totals) in self.totals.iter().enumerate() {
-            let mut stack_usage =
-                Usage { live: totals.live, alloc: totals.alloc, free: totals.alloc - totals.live, ..Usage::default() };
-            if ended == Some(ImageEnd::Exec) {
-                usage.discarded += totals.live;
-                stack_usage.live = Amount::default();
-            } else if let Some(live_of_age) = &live_of_age {
-                stack_usage.live = live_of_age[index];
+            let mut stack_usage = Usage { alloc: totals.alloc, free: totals.alloc - totals.live, ..Usage::default() };
+            let live = live_of_age.as_ref().map_or(totals.live, |live_of_age| live_of_age[index]);
+            match ended {
+                None => stack_usage.live = live,
+                Some(ImageEnd::Exit | ImageEnd::OomKill) => stack_usage.exit = live,
+                Some(ImageEnd::Exec) => usage.discarded += totals.live,
             }
             usage.total += stack_usage;
             let at_peak = if settings.track_peak { self.totals.at_peak(totals) } else { Bytes(0) };

@@ -63,11 +63,13 @@ impl ReferenceImage {
         let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
         let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
         let everything = self.live_by_stack(|_| true);
-        let live = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
+        let held = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
+        let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
         let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched, ..ImageUsage::default() };
         for (&id, &alloc) in &self.alloc {
             let numbers = Usage {
                 live: live.get(&id).copied().unwrap_or_default(),
+                exit: exit.get(&id).copied().unwrap_or_default(),
                 alloc,
                 free: self.free.get(&id).copied().unwrap_or_default(),
                 ..Usage::default()
@@ -295,14 +297,14 @@ proptest! {
     }
 
     #[test]
-    fn allocated_is_freed_plus_live_plus_discarded(
+    fn allocated_is_the_sum_of_its_parts(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
         let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, parts: PartitionBy::Whole };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
         for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {
-            prop_assert_eq!(image.total.alloc, image.total.free + image.total.live + image.discarded);
+            prop_assert_eq!(image.total.alloc, image.total.free + image.total.live + image.total.exit + image.discarded);
             let at_peak: u64 = image.by_stack.values().map(|stack| stack.at_peak.0).sum();
             prop_assert_eq!(image.peak, Some(Bytes(at_peak)));
         }

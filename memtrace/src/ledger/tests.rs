@@ -256,12 +256,13 @@ fn exec_discards_live_blocks_and_starts_a_new_image() {
 }
 
 #[test]
-fn exit_keeps_live_blocks_and_a_reused_pid_is_a_new_image() {
-    let story = Story::new().alloc(A, 10, S).exit(0).alloc(A, 20, S);
+fn live_blocks_are_held_at_exit_and_a_reused_pid_is_a_new_image() {
+    let story = Story::new().alloc(A, 10, S).alloc(B, 4, S).free(B).exit(0).alloc(A, 20, S);
     let first = story.image(0);
     assert_eq!(first.ended, Some(ImageEnd::Exit));
     assert_eq!(first.discarded, Amount::default());
-    assert_eq!(first.total, usage((10, 1), (10, 1), (0, 0)));
+    assert_eq!(first.total, Usage { exit: Amount::one(Bytes(10)), ..usage((0, 0), (14, 2), (4, 1)) });
+    assert_eq!(first.by_stack[&S.into()].usage, first.total);
     assert_eq!(story.image(1).total, usage((20, 1), (20, 1), (0, 0)));
     // The old block does not count as a lost free, and no longer towards the maximum.
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
@@ -339,7 +340,8 @@ fn live_totals_contain_only_blocks_of_the_minimum_age() {
     let story = story.alloc_at(700, A, 10, S).alloc_at(701, B, 20, S);
     assert_eq!(story.total(), usage((10, 1), (30, 2), (0, 0)));
     // Blocks do not age after the exit of their process.
-    assert_eq!(story.exit(1001).total().live, Amount { bytes: Bytes(30), count: 2 });
+    let ended = story.exit(1001).total();
+    assert_eq!((ended.live, ended.exit), (Amount::default(), Amount { bytes: Bytes(30), count: 2 }));
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub struct ClassFacts {
     pub help: &'static str,
     /// Metrics that its stacks have; the first is the default.
     pub metrics: &'static [Metric],
-    /// Default metric for a command: its live memory is gone when the report is made.
-    pub command_metric: Metric,
+    /// Default metric if all traced processes have ended, and nothing is live.
+    pub ended_metric: Metric,
     /// Columns of its tables.
     pub columns: ClassColumns,
     probes_allocators: bool,
@@ -65,8 +65,16 @@ pub struct ClassWords {
 const HEAP: ClassFacts = ClassFacts {
     name: "heap",
     help: "blocks that allocators return, and the code that holds them",
-    metrics: &[Metric::LiveBytes, Metric::LiveCount, Metric::AllocBytes, Metric::AllocCount, Metric::PeakBytes],
-    command_metric: Metric::LiveBytes,
+    metrics: &[
+        Metric::LiveBytes,
+        Metric::LiveCount,
+        Metric::ExitBytes,
+        Metric::ExitCount,
+        Metric::AllocBytes,
+        Metric::AllocCount,
+        Metric::PeakBytes,
+    ],
+    ended_metric: Metric::ExitBytes,
     columns: ClassColumns::Amounts,
     probes_allocators: true,
     holds_mappings: false,
@@ -84,7 +92,7 @@ const MAP: ClassFacts = ClassFacts {
     name: "map",
     help: "mappings, touched or not",
     metrics: &[Metric::LiveBytes, Metric::LiveCount, Metric::AllocBytes, Metric::AllocCount],
-    command_metric: Metric::AllocBytes,
+    ended_metric: Metric::AllocBytes,
     columns: ClassColumns::Amounts,
     probes_allocators: false,
     holds_mappings: true,
@@ -102,7 +110,7 @@ const FAULT: ClassFacts = ClassFacts {
     name: "fault",
     help: "pages that are touched, and the code that keeps them resident",
     metrics: &[Metric::LiveBytes, Metric::LiveCount, Metric::AllocBytes, Metric::AllocCount],
-    command_metric: Metric::AllocBytes,
+    ended_metric: Metric::AllocBytes,
     columns: ClassColumns::Pages,
     probes_allocators: false,
     holds_mappings: false,
@@ -120,7 +128,7 @@ const RECLAIM: ClassFacts = ClassFacts {
     name: "reclaim",
     help: "stalls on memory, and the reclaim activity of the kernel",
     metrics: &[Metric::StallTime, Metric::StallCount],
-    command_metric: Metric::StallTime,
+    ended_metric: Metric::StallTime,
     columns: ClassColumns::Stalls,
     probes_allocators: false,
     holds_mappings: false,
@@ -161,12 +169,6 @@ impl EventClass {
         self.facts().metrics.contains(&metric)
     }
 
-    /// Returns `metric`, or the default of this class if the class does not have it.
-    #[must_use]
-    pub fn metric_or_default(self, metric: Metric) -> Metric {
-        if self.has(metric) { metric } else { self.facts().metrics[0] }
-    }
-
     /// Returns true if probes in allocators provide its events.
     #[must_use]
     pub const fn probes_allocators(self) -> bool {
@@ -205,6 +207,8 @@ impl ClassWords {
         match metric {
             Metric::LiveBytes => format!("{} bytes", self.live),
             Metric::LiveCount => format!("{} {}", self.live, self.many),
+            Metric::ExitBytes => String::from("bytes held at exit"),
+            Metric::ExitCount => format!("{} held at exit", self.many),
             Metric::AllocBytes => format!("{} bytes", self.alloc),
             Metric::AllocCount => format!("{} {}", self.alloc, self.many),
             Metric::PeakBytes => format!("{} bytes at the peak", self.live),

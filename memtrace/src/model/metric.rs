@@ -5,11 +5,15 @@ use super::Usage;
 /// Metric of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Metric {
-    /// Bytes allocated and not freed.
+    /// Bytes allocated and not freed, by processes that run.
     #[default]
     LiveBytes,
-    /// Blocks allocated and not freed.
+    /// Blocks allocated and not freed, by processes that run.
     LiveCount,
+    /// Bytes that processes held when they ended.
+    ExitBytes,
+    /// Blocks that processes held when they ended.
+    ExitCount,
     /// Bytes allocated, freed or not.
     AllocBytes,
     /// Blocks allocated, freed or not.
@@ -38,6 +42,8 @@ impl Metric {
     pub const ALL: &[Self] = &[
         Self::LiveBytes,
         Self::LiveCount,
+        Self::ExitBytes,
+        Self::ExitCount,
         Self::AllocBytes,
         Self::AllocCount,
         Self::PeakBytes,
@@ -51,6 +57,8 @@ impl Metric {
         match self {
             Self::LiveBytes => "live-bytes",
             Self::LiveCount => "live-count",
+            Self::ExitBytes => "exit-bytes",
+            Self::ExitCount => "exit-count",
             Self::AllocBytes => "alloc-bytes",
             Self::AllocCount => "alloc-count",
             Self::PeakBytes => "peak-bytes",
@@ -63,8 +71,8 @@ impl Metric {
     #[must_use]
     pub const fn measure(self) -> Measure {
         match self {
-            Self::LiveBytes | Self::AllocBytes | Self::PeakBytes => Measure::Bytes,
-            Self::LiveCount | Self::AllocCount | Self::StallCount => Measure::Count,
+            Self::LiveBytes | Self::ExitBytes | Self::AllocBytes | Self::PeakBytes => Measure::Bytes,
+            Self::LiveCount | Self::ExitCount | Self::AllocCount | Self::StallCount => Measure::Count,
             Self::StallTime => Measure::Time,
         }
     }
@@ -81,6 +89,8 @@ impl Metric {
         match self {
             Self::LiveBytes => Some(usage.live.bytes.0),
             Self::LiveCount => Some(usage.live.count),
+            Self::ExitBytes => Some(usage.exit.bytes.0),
+            Self::ExitCount => Some(usage.exit.count),
             Self::AllocBytes => Some(usage.alloc.bytes.0),
             Self::AllocCount => Some(usage.alloc.count),
             Self::PeakBytes => None,

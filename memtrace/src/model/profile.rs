@@ -128,7 +128,7 @@ pub struct StackProfile {
     pub frames: Arc<[FrameId]>,
     /// End of the walk.
     pub end: StackEnd,
-    /// Live, allocated and freed.
+    /// Live, held at exit, allocated and freed.
     pub usage: Usage,
     /// Live bytes when those of the process were highest, if a peak was kept.
     pub at_peak: Option<Bytes>,
@@ -287,6 +287,20 @@ impl Profile {
             sum += process.total;
             sum
         })
+    }
+
+    /// Returns true if the profile has processes and all of them have ended, so that no memory is live.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !self.processes.is_empty() && self.processes.iter().all(|process| process.ended.is_some())
+    }
+
+    /// Returns the metric to draw: `chosen` if the event class has it, else the default.
+    #[must_use]
+    pub fn metric(&self, chosen: Option<Metric>) -> Metric {
+        let facts = self.class.facts();
+        let default = if self.has_ended() { facts.ended_metric } else { facts.metrics[0] };
+        chosen.filter(|metric| self.class.has(*metric)).unwrap_or(default)
     }
 
     /// The peak of the live bytes if the profile has one process only: peaks of several are of different moments.

@@ -10,9 +10,14 @@ const DEVIATIONS: f64 = 3.0;
 pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
     let pages = match metric {
         Metric::LiveBytes | Metric::LiveCount => pages_error(profile, usage.live.count, variance.live),
-        Metric::AllocBytes | Metric::AllocCount | Metric::PeakBytes | Metric::StallTime | Metric::StallCount => {
-            pages_error(profile, usage.alloc.count, variance.alloc)
-        }
+        // Blocks, which metrics of exits and peaks count, are not sampled.
+        Metric::ExitBytes
+        | Metric::ExitCount
+        | Metric::AllocBytes
+        | Metric::AllocCount
+        | Metric::PeakBytes
+        | Metric::StallTime
+        | Metric::StallCount => pages_error(profile, usage.alloc.count, variance.alloc),
     };
     in_unit(pages, metric)
 }

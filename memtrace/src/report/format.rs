@@ -42,9 +42,21 @@ pub(super) fn capitalised(text: &str) -> String {
 pub(super) fn metric_title(profile: &Profile, metric: Metric) -> String {
     let title = profile.class.words().title(metric);
     match (metric, profile.older) {
-        (Metric::LiveBytes | Metric::LiveCount, Some(age)) => format!("{title} at least {} old", duration(age)),
+        (Metric::LiveBytes | Metric::LiveCount | Metric::ExitBytes | Metric::ExitCount, Some(age)) => {
+            format!("{title} at least {} old", duration(age))
+        }
         _ => title,
     }
+}
+
+/// Returns true if tables show live memory: if a process runs, or if the class has no memory held at exit.
+pub(super) fn shows_live(profile: &Profile) -> bool {
+    !profile.has_ended() || !profile.class.has(Metric::ExitBytes)
+}
+
+/// Returns true if tables show memory held at exit: if there is any, or nothing else that is held.
+pub(super) fn shows_exit(profile: &Profile) -> bool {
+    profile.total().exit.count > 0 || !shows_live(profile)
 }
 
 /// Returns the reason for an empty report.

@@ -56,13 +56,17 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let variance = estimate::total_variance(profile);
     let live_error = kernel_reported::live_error(Some(KernelReported::of_all(profile)), profile, &total, variance)
         .map(|pages| estimate::size_of_pages(pages).0);
-    for (name, amount) in [(words.live, total.live), (words.alloc, total.alloc), (words.free, total.free)] {
+    let live = format::shows_live(profile).then_some((words.live, total.live));
+    let exit = format::shows_exit(profile).then_some(("at exit", total.exit));
+    let all = [(words.alloc, total.alloc), (words.free, total.free)];
+    for (name, amount) in live.into_iter().chain(exit).chain(all) {
+        let is_held = ![words.alloc, words.free].contains(&name);
         let age = match profile.older {
-            Some(age) if name == words.live => format!(", only blocks at least {} old", number::duration(age)),
+            Some(age) if is_held => format!(", only blocks at least {} old", number::duration(age)),
             _ => String::new(),
         };
         let error = match name {
-            _ if name == words.live => live_error,
+            _ if is_held => live_error,
             _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, variance),
             _ => estimate::released_error(profile, Metric::LiveBytes, &total, variance),
         };

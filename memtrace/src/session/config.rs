@@ -20,7 +20,8 @@ pub(crate) struct Config {
     pub(crate) events: Vec<EventClass>,
     /// One page in this number is traced.
     pub(crate) page_sample: NonZeroU32,
-    pub(crate) metric: Metric,
+    /// Metric to draw; `None` for the default, which depends on whether the processes have ended.
+    pub(crate) metric: Option<Metric>,
     /// Smaller allocations are filtered in the kernel.
     pub(crate) min_size: Option<Bytes>,
     /// Larger allocations are filtered in the kernel.

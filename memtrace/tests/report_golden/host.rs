@@ -92,13 +92,14 @@ fn process(
     }
 }
 
-/// Adds a process with `live` live bytes, half of them by its first stack.
-fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
+/// Adds a process with `held` bytes, which are live or held at exit, half of them by its first stack.
+fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
     let index = profile.processes.len();
-    for (stack, live) in [(vec![0, 1], live / 2), (vec![0, 1, 2], live - live / 2)] {
-        let live = Amount { bytes: Bytes(live), count: live.div_ceil(100) };
+    for (stack, held) in [(vec![0, 1], held / 2), (vec![0, 1, 2], held - held / 2)] {
+        let held = Amount { bytes: Bytes(held), count: held.div_ceil(100) };
+        let (live, exit) = if process.ended.is_none() { (held, Amount::default()) } else { (Amount::default(), held) };
         let free = Amount { bytes: Bytes(3000), count: 10 };
-        let usage = Usage { live, alloc: live + free, free, ..Usage::default() };
+        let usage = Usage { live, exit, alloc: held + free, free, ..Usage::default() };
         process.total += usage;
         profile.stacks.push(StackProfile {
             process: index,
@@ -113,6 +114,19 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, live: u64) {
         });
     }
     profile.processes.push(process);
+}
+
+/// The same after the end of every process.
+pub(crate) fn all_ended() -> Profile {
+    let mut profile = host();
+    for process in &mut profile.processes {
+        process.ended = process.ended.or(Some(ImageEnd::Exit));
+    }
+    let of_processes = profile.processes.iter_mut().map(|process| &mut process.total);
+    for usage in of_processes.chain(profile.stacks.iter_mut().map(|stack| &mut stack.usage)) {
+        usage.exit += std::mem::take(&mut usage.live);
+    }
+    profile
 }
 
 /// The same by thread: one with a name, and one without.

@@ -13,8 +13,8 @@ use super::sampled::by_memory;
 use super::waits::waits;
 use super::{options, report, sample_report};
 
-pub(super) const SIX_NUMBERS: [&str; 6] =
-    ["live_bytes", "live_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
+pub(super) const MEMORY_NUMBERS: [&str; 8] =
+    ["live_bytes", "live_count", "exit_bytes", "exit_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
 
 fn json() -> Value {
     serde_json::from_str(&sample_report(Format::Json)).expect("the report is JSON")
@@ -27,7 +27,7 @@ fn the_json_adds_up_from_stacks_to_processes_to_totals() {
     let processes = json["processes"].as_array().unwrap();
     let stacks = json["stacks"].as_array().unwrap();
     assert_eq!((processes.len(), stacks.len()), (3, 13));
-    for key in SIX_NUMBERS {
+    for key in MEMORY_NUMBERS {
         let sum: u64 = processes.iter().map(|process| number(&process["totals"][key])).sum();
         assert_eq!(number(&json["totals"][key]), sum, "{key}");
         for (index, process) in processes.iter().enumerate() {
@@ -36,9 +36,10 @@ fn the_json_adds_up_from_stacks_to_processes_to_totals() {
         }
     }
     for process in processes {
-        let [alloc, free, live] =
-            ["alloc_bytes", "free_bytes", "live_bytes"].map(|key| number(&process["totals"][key]));
-        assert_eq!(alloc, free + live + number(&process["discarded"]["bytes"]));
+        let [alloc, free, live, exit] =
+            ["alloc_bytes", "free_bytes", "live_bytes", "exit_bytes"].map(|key| number(&process["totals"][key]));
+        assert_eq!(alloc, free + live + exit + number(&process["discarded"]["bytes"]));
+        assert_eq!(if process["ended"].is_null() { exit } else { live }, 0);
     }
     let unmatched: u64 = processes.iter().map(|process| number(&process["unmatched_frees"])).sum();
     assert_eq!(number(&json["unmatched_frees"]), unmatched);

@@ -1,9 +1,10 @@
 //! Properties of the flame graph.
 
-use memtrace::model::{EventClass, Metric, Profile};
+use memtrace::model::{Metric, Profile};
 use memtrace::report::Format;
 use quick_xml::events::Event;
 
+use super::host::{all_ended, host};
 use super::sample::sample;
 use super::waits::waits;
 use super::{options, report, sample_report};
@@ -11,13 +12,27 @@ use super::{options, report, sample_report};
 #[test]
 fn every_flame_graph_is_well_formed_and_complete() {
     for &metric in Metric::ALL {
-        let profile = if EventClass::Reclaim.has(metric) { waits() } else { sample() };
+        let profile = match metric {
+            Metric::StallTime | Metric::StallCount => waits(),
+            Metric::ExitBytes | Metric::ExitCount => all_ended(),
+            _ => sample(),
+        };
         let svg = report(Format::Svg, &profile, &options(metric));
         let sum: u64 = profile.stacks.iter().map(|stack| stack.value(metric)).sum();
         assert_well_formed(&svg);
         assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{}", metric.name());
     }
     assert_well_formed(&report(Format::Svg, &Profile::default(), &options(Metric::PeakBytes)));
+}
+
+#[test]
+fn the_title_names_memory_held_at_exit() {
+    for (profile, title) in [(host(), "memtrace: live bytes of "), (all_ended(), "memtrace: bytes held at exit of ")] {
+        let svg = report(Format::Svg, &profile, &options(profile.metric(None)));
+        assert!(svg.contains(&format!(">{title}")), "{title} is not in {svg}");
+        let sum: u64 = profile.stacks.iter().map(|stack| stack.value(profile.metric(None))).sum();
+        assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{title}");
+    }
 }
 
 #[test]

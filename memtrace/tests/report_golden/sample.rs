@@ -75,7 +75,6 @@ fn processes() -> Vec<ProcessProfile> {
         ..ProcessProfile::new(Pid(4711), "redis-server")
     };
     let hostile = ProcessProfile {
-        ended: Some(ImageEnd::Exit),
         total: usage((442_368, 8), (458_752, 9), (16_384, 1)),
         inherited_frees: 3,
         user: Some(User { uid: 4_000_000_000, name: None }),

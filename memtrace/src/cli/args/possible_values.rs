@@ -29,8 +29,10 @@ pub(super) fn explain_formats() -> impl TypedValueParser<Value = Format> {
 pub(super) fn metrics() -> impl TypedValueParser<Value = Metric> {
     one_of(Metric::ALL, |metric| {
         let help = match metric {
-            Metric::LiveBytes => "bytes allocated and not freed; for page faults, resident bytes",
-            Metric::LiveCount => "blocks allocated and not freed; for page faults, resident pages",
+            Metric::LiveBytes => "bytes allocated and not freed by running processes; for page faults, resident bytes",
+            Metric::LiveCount => "blocks allocated and not freed by running processes; for page faults, resident pages",
+            Metric::ExitBytes => "bytes that processes had not freed when they ended",
+            Metric::ExitCount => "blocks that processes had not freed when they ended",
             Metric::AllocBytes => "bytes allocated, freed or not; for page faults, all bytes touched",
             Metric::AllocCount => "blocks allocated, freed or not; for page faults, all pages touched",
             Metric::PeakBytes => "live bytes at the process's high-water mark",

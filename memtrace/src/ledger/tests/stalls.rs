@@ -59,7 +59,7 @@ fn an_oom_kill_ends_the_image_in_all_classes() {
     };
     let stalled = EventKind::Stall(Box::new(stall(ReclaimKind::Memcg, 5000, S)));
     let story = Story::new().alloc(A, 10, S).event(PID, T1, 0, stalled).event(PID, T1, 5, kill()).exit(6);
-    assert_eq!((story.image(0).ended, story.total().live.bytes), (Some(ImageEnd::OomKill), Bytes(10)));
+    assert_eq!((story.image(0).ended, story.total().exit.bytes), (Some(ImageEnd::OomKill), Bytes(10)));
     assert_eq!(
         (usage_of_stalls(&story).ended, usage_of_stalls(&story).total.stalls.count),
         (Some(ImageEnd::OomKill), 1)

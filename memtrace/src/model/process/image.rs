@@ -57,9 +57,9 @@ impl ImageStart {
 /// End of a process image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ImageEnd {
-    /// The process exited. Its live blocks are reported as live.
+    /// The process exited. Its live blocks are reported as held at exit.
     Exit,
-    /// The OOM killer killed the process. Its live blocks are reported as live.
+    /// The OOM killer killed the process. Its live blocks are reported as held at exit.
     OomKill,
     /// The process called exec. Its live blocks are reported as discarded.
     Exec,

@@ -14,7 +14,7 @@ pub struct ImageUsage {
     pub ended: Option<ImageEnd>,
     /// Sum of all stacks.
     pub total: Usage,
-    /// Live amount at exec: allocated = freed + live + discarded.
+    /// Live amount at exec: allocated = freed + live + held at exit + discarded.
     pub discarded: Amount,
     /// Frees of unknown blocks: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
@@ -38,7 +38,7 @@ pub struct ImageUsage {
 /// Totals of one stack of an image, or of a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackUsage {
-    /// Live, allocated and freed.
+    /// Live, held at exit, allocated and freed.
     pub usage: Usage,
     /// Live bytes of the stack when those of the image were highest; 0 if no peak was kept.
     pub at_peak: Bytes,

@@ -14,8 +14,9 @@ fn any_amount() -> impl Strategy<Value = Amount> {
 }
 
 fn any_usage() -> impl Strategy<Value = Usage> {
-    (any_amount(), any_amount(), any_amount()).prop_map(|(live, alloc, free)| Usage {
+    (any_amount(), any_amount(), any_amount(), any_amount()).prop_map(|(live, exit, alloc, free)| Usage {
         live,
+        exit,
         alloc,
         free,
         ..Usage::default()

@@ -1,4 +1,4 @@
-//! Amounts of memory, and their totals of live, allocated and freed.
+//! Amounts of memory, and their totals of live, held at exit, allocated and freed.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -53,11 +53,13 @@ impl Sub for Amount {
     }
 }
 
-/// Totals of a site, a process or a trace: six of memory, or two of stalls. Additive.
+/// Totals of a site, a process or a trace: eight of memory, or two of stalls. Additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
-    /// Allocated and not freed.
+    /// Allocated and not freed, by processes that run.
     pub live: Amount,
+    /// Allocated and not freed when the process ended.
+    pub exit: Amount,
     /// Allocated since tracing began.
     pub alloc: Amount,
     /// Freed, among the blocks allocated since tracing began.
@@ -69,6 +71,7 @@ pub struct Usage {
 impl AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.live += other.live;
+        self.exit += other.exit;
         self.alloc += other.alloc;
         self.free += other.free;
         self.stalls += other.stalls;
@@ -78,6 +81,7 @@ impl AddAssign for Usage {
 impl SubAssign for Usage {
     fn sub_assign(&mut self, other: Self) {
         self.live -= other.live;
+        self.exit -= other.exit;
         self.alloc -= other.alloc;
         self.free -= other.free;
         self.stalls -= other.stalls;

@@ -12,6 +12,8 @@ use crate::report::kernel_reported::{self, KernelReported};
 pub(super) struct Numbers {
     live_bytes: u64,
     live_count: u64,
+    exit_bytes: u64,
+    exit_count: u64,
     alloc_bytes: u64,
     alloc_count: u64,
     free_bytes: u64,
@@ -31,6 +33,8 @@ impl Numbers {
         Self {
             live_bytes: usage.live.bytes.0,
             live_count: usage.live.count,
+            exit_bytes: usage.exit.bytes.0,
+            exit_count: usage.exit.count,
             alloc_bytes: usage.alloc.bytes.0,
             alloc_count: usage.alloc.count,
             free_bytes: usage.free.bytes.0,

@@ -17,7 +17,7 @@ use crate::report::options::Options;
 use crate::report::tool::Tool;
 use crate::report::{allocators, estimate, format};
 
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
@@ -134,7 +134,7 @@ impl<'a> Process<'a> {
         let user = process.user.as_ref();
         let cgroup = process.cgroup.as_deref();
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
-        let rates = format::rates(process.total.alloc, process.traced);
+        let rates = format::rates(process.total.alloc, profile.duration);
         Self {
             pid: process.pid.0,
             comm: &process.comm,

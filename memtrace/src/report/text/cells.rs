@@ -1,9 +1,9 @@
 //! Cells of tables: amounts, their errors, and stalls.
 
 use crate::model::format as number;
-use crate::model::{Amount, Bytes, Measure, Metric, StallTotals};
-use crate::report::estimate;
+use crate::model::{Amount, Bytes, Measure, Metric, Profile, StallTotals, Usage};
 use crate::report::table::Column;
+use crate::report::{estimate, format};
 
 /// Returns the cell for an amount in a table of `metric`.
 pub(super) fn amount(metric: Metric, amount: Amount) -> String {
@@ -17,6 +17,18 @@ pub(super) fn amount(metric: Metric, amount: Amount) -> String {
 pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
     let shown = |pages| amount(metric, Amount { bytes: estimate::size_of_pages(pages), count: pages });
     pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
+}
+
+/// Returns the columns for memory that is live, with the head `live`, and for memory held at exit, as far as the profile
+/// has them. `column` makes a column from a head and a number.
+pub(super) fn held(
+    profile: &Profile,
+    live: &'static str,
+    column: impl Fn(&'static str, fn(&Usage) -> Amount) -> Column,
+) -> impl Iterator<Item = Column> {
+    let live = format::shows_live(profile).then(|| column(live, |usage| usage.live));
+    let exit = format::shows_exit(profile).then(|| column("AT EXIT", |usage| usage.exit));
+    live.into_iter().chain(exit)
 }
 
 /// Columns for the time and the number of stalls.

@@ -35,7 +35,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
             let memory = |row: &&Group| Memory { known: row.known, usage: row.usage, variance: row.variance };
             page_columns::columns(&rows.iter().map(memory).collect::<Vec<_>>(), profile, metric)
         }
-        ClassColumns::Amounts => vec![sums(live, |usage| usage.live)],
+        ClassColumns::Amounts => cells::held(profile, live, sums).collect(),
     };
     if metric == Metric::PeakBytes {
         let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), Bytes::compact);

@@ -3,6 +3,7 @@
 use super::cells;
 use std::cmp::Reverse;
 use std::io;
+use std::time::Duration;
 
 use super::page_columns::{self, Memory};
 use crate::model::format as number;
@@ -54,7 +55,8 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     processes.sort_by_key(|(process, _)| Reverse((value(process, metric), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));
     let shown = processes;
-    let rows: Vec<_> = shown.iter().map(row).chain(rest(&others)).collect();
+    let duration = profile.duration;
+    let rows: Vec<_> = shown.iter().map(|process| row(process, duration)).chain(rest(&others, duration)).collect();
 
     writeln!(out, "\nProcesses by {}\n", format::metric_title(profile, metric))?;
     table::write(&columns(&rows, profile, metric), out)
@@ -64,12 +66,12 @@ fn value(process: &ProcessProfile, metric: Metric) -> u64 {
     metric.of_usage(&process.total).unwrap_or_else(|| process.peak.map_or(0, |peak| peak.0))
 }
 
-fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
+fn row((process, variance): &(&ProcessProfile, Variance), duration: Duration) -> Row {
     Row {
         pid: process.pid.to_string(),
         command: format::shortened(&escape::visible(&process.comm), COMMAND_COLUMNS),
         user: process.user.as_ref().map(|user| format::shortened(&escape::visible(&user.to_string()), USER_COLUMNS)),
-        sums: Sums::of(process, *variance),
+        sums: Sums::of(process, *variance, duration),
         peak: process.peak,
         threads: process.threads,
         ended: process.ended,
@@ -78,14 +80,14 @@ fn row((process, variance): &(&ProcessProfile, Variance)) -> Row {
 }
 
 /// Returns the row of the processes that are not shown.
-fn rest(others: &[(&ProcessProfile, Variance)]) -> Option<Row> {
+fn rest(others: &[(&ProcessProfile, Variance)], duration: Duration) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
         command: number::counted(others.len() as u64, "other", "others"),
         user: Some(String::new()),
         sums: others
             .iter()
-            .map(|(process, variance)| Sums::of(process, *variance))
+            .map(|(process, variance)| Sums::of(process, *variance, duration))
             .reduce(Sums::and)
             .unwrap_or_default(),
         peak: None,
@@ -120,7 +122,7 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
             let memory: Vec<_> = rows.iter().map(|row| row.sums.memory).collect();
             columns.extend(page_columns::columns(&memory, profile, metric));
         }
-        ClassColumns::Amounts => columns.push(sums(live, |usage| usage.live)),
+        ClassColumns::Amounts => columns.extend(cells::held(profile, live, sums)),
     }
     if rows.iter().any(|row| row.peak.is_some()) {
         let peak = |row: &Row| row.peak.map_or_else(dash, Bytes::compact);
@@ -128,7 +130,10 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     }
     if layout == ClassColumns::Amounts {
         columns.push(sums(alloc, |usage| usage.alloc));
-        columns.push(sums(free, |usage| usage.free));
+        // There is no room for both amounts that were not freed and the difference of the others.
+        if !(format::shows_live(profile) && format::shows_exit(profile)) {
+            columns.push(sums(free, |usage| usage.free));
+        }
         columns.push(Column::numbers(rate, rows.iter().map(|row| number::compact_rate(row.sums.blocks_a_second))));
         let bytes = |row: &Row| number::compact_bytes(row.sums.bytes_a_second);
         columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
@@ -179,8 +184,9 @@ fn place(cgroup: &Cgroup) -> String {
 }
 
 impl Sums {
-    fn of(process: &ProcessProfile, variance: Variance) -> Self {
-        let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc, process.traced).unwrap_or_default();
+    /// Rates are those of the whole trace of `duration`, even if the process ran for a part of it.
+    fn of(process: &ProcessProfile, variance: Variance, duration: Duration) -> Self {
+        let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc, duration).unwrap_or_default();
         let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total, variance };
         Self { memory, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
     }

@@ -120,11 +120,14 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
     let live = class.words().live;
     let aside = match metric {
         Metric::LiveBytes => format!(" in {}", format::blocks(class, usage.live.count)),
+        Metric::ExitBytes => format!(" in {}", format::blocks(class, usage.exit.count)),
         Metric::AllocBytes => format!(" in {}", format::blocks(class, usage.alloc.count)),
         Metric::LiveCount => format!(" of {}", usage.live.bytes),
+        Metric::ExitCount => format!(" of {}", usage.exit.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
         Metric::StallTime => format!(" in {}", format::blocks(class, usage.stalls.count)),
         Metric::StallCount => format!(" of {}", usage.stalls.time),
+        Metric::PeakBytes if usage.exit.bytes != Bytes(0) => format!(", {} held at exit", usage.exit.bytes),
         Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", none of it {live} at the end"),
         Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
     };

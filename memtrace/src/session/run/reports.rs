@@ -129,7 +129,7 @@ fn write(
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
     let options = report::Options {
-        metric: profile.class.metric_or_default(config.metric),
+        metric: profile.metric(config.metric),
         by: config.by,
         top: config.top,
         subject: name.to_owned(),

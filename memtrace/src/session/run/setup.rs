@@ -80,7 +80,7 @@ fn options(config: &Config, clock_start: Duration, filter: ProcessFilter) -> ker
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
     kernel::Options {
         // A peak needs the order of all events, which only a single ring keeps.
-        rings: if config.metric == Metric::PeakBytes { 1 } else { config.shards.map_or(default, u32::from) },
+        rings: if config.metric == Some(Metric::PeakBytes) { 1 } else { config.shards.map_or(default, u32::from) },
         ring_size: config.ring_size,
         max_depth: config.max_depth,
         min_size: config.min_size.unwrap_or(Bytes(0)),

@@ -80,7 +80,7 @@ impl Trace {
             blocks: config.max_live,
             stacks: MAX_STACKS,
             processes: MAX_PROCESSES,
-            track_peak: config.metric == Metric::PeakBytes,
+            track_peak: config.metric == Some(Metric::PeakBytes),
             older: config.older,
             parts: config.by.parts(),
         };

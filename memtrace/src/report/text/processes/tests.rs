@@ -12,15 +12,19 @@ fn written(profile: &Profile, top: usize, metric: Metric) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// Duration of the traces, of which rates are a part.
+const DURATION: Duration = Duration::from_secs(4);
+
 fn process(pid: u32, live: u64) -> ProcessProfile {
     let live = Amount { bytes: Bytes(live), count: 2 };
     let total = Usage { live, alloc: live, free: Amount::default(), ..Usage::default() };
-    ProcessProfile { total, traced: Duration::from_secs(4), ..ProcessProfile::new(Pid(pid), "sh") }
+    ProcessProfile { total, ..ProcessProfile::new(Pid(pid), "sh") }
 }
 
 #[test]
 fn columns_without_values_are_left_out() {
-    let profile = Profile { processes: vec![process(1, 2048), process(20, 4096)], ..Profile::default() };
+    let profile =
+        Profile { processes: vec![process(1, 2048), process(20, 4096)], duration: DURATION, ..Profile::default() };
     assert_eq!(
         written(&profile, 10, Metric::LiveBytes),
         "\nProcesses by live bytes\n\n  \
@@ -34,7 +38,7 @@ fn columns_without_values_are_left_out() {
 fn hidden_processes_are_summed() {
     let mut processes: Vec<_> = (1..=4).map(|pid| process(pid, u64::from(pid) * 1000)).collect();
     processes[0].user = Some(User { uid: 0, name: None });
-    let profile = Profile { processes, ..Profile::default() };
+    let profile = Profile { processes, duration: DURATION, ..Profile::default() };
     let text = written(&profile, 2, Metric::AllocBytes);
     // Nothing is known of the users of those that are shown.
     assert!(!text.contains("USER"), "{text}");
@@ -44,8 +48,30 @@ fn hidden_processes_are_summed() {
 }
 
 #[test]
+fn memory_held_at_exit_has_a_column_of_its_own() {
+    let ended = |pid, exit| {
+        let process = process(pid, exit);
+        let total = Usage { live: Amount::default(), exit: process.total.live, ..process.total };
+        ProcessProfile { ended: Some(ImageEnd::Exit), total, ..process }
+    };
+    let heads = |processes: &[ProcessProfile]| {
+        let profile = Profile { processes: processes.to_vec(), duration: DURATION, ..Profile::default() };
+        let text = written(&profile, 10, profile.metric(None));
+        let rows =
+            text.lines().skip(3).map(|line| line.split_whitespace().skip(2).take(3).collect::<Vec<_>>().join(" "));
+        rows.collect::<Vec<_>>()
+    };
+    let clean = ProcessProfile { total: Usage::default(), ..ended(2, 0) };
+    assert_eq!(heads(&[process(1, 2048), clean]), ["LIVE ALLOC FREED", "2.00K 2.00K 0B", "0B 0B 0B"]);
+    let both = heads(&[process(1, 2048), ended(2, 512)]);
+    assert_eq!(both, ["LIVE AT EXIT", "2.00K 0B 2.00K", "0B 512B 512B"]);
+    let last = heads(&[ended(1, 2048), ended(2, 4096)]);
+    assert_eq!(last, ["AT EXIT ALLOC", "4.00K 4.00K 0B", "2.00K 2.00K 0B"]);
+}
+
+#[test]
 fn a_count_metric_shows_blocks() {
-    let profile = Profile { processes: vec![process(1, 2048)], ..Profile::default() };
+    let profile = Profile { processes: vec![process(1, 2048)], duration: DURATION, ..Profile::default() };
     let text = written(&profile, 10, Metric::AllocCount);
     let row = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
     assert_eq!(row, ["1", "sh", "2", "2", "0", "0.50", "512B"]);
