@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -67,6 +68,30 @@ fn commands(directory: &Path) -> Vec<Vec<OsString>> {
         [words(&["git", "-C"]), vec![repository.into()], words(&["status", "--short"])].concat(),
         words(&["/usr/bin/sqlite3", ":memory:", sql]),
     ]
+}
+
+/// Runs a compiler driver, which starts the compiler and the assembler, with its own cache of unwind tables.
+fn trace_driver(cache: &Path, source: &Path) -> Ends {
+    let command = ["g++".as_ref(), "-c".as_ref(), source.as_os_str(), "-o".as_ref(), "/dev/null".as_ref()];
+    let trace = Trace::command(command).options(&["--max-depth", "256", "--ring-size", "64MiB"]);
+    let report = trace.environment("XDG_CACHE_HOME", cache).run().report();
+    report.assert_nothing_lost();
+    let comms: Vec<_> = report.processes.iter().map(|process| process.comm.as_str()).collect();
+    assert!(["g++", "cc1plus", "as"].iter().all(|comm| comms.contains(comm)), "{comms:?}");
+    ends(&report)
+}
+
+#[test]
+fn second_run_of_a_compiler_driver_has_complete_stacks() {
+    let scratch = Scratch::new();
+    // memtrace uses no cache that other users can change.
+    fs::set_permissions(&*scratch, fs::Permissions::from_mode(0o755)).unwrap();
+    let source = scratch.join("program.cpp");
+    fs::write(&source, "#include <map>\nint main() { return std::map<int, int>{{1, 2}}.size(); }\n").unwrap();
+    trace_driver(&scratch.join("cache"), &source);
+    let ends = trace_driver(&scratch.join("cache"), &source);
+    println!("second run: {:.3} % complete  {ends:?}", complete(&ends) * 100.0);
+    assert!(complete(&ends) >= 0.999, "{ends:?}");
 }
 
 #[test]

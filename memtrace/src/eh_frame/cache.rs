@@ -6,6 +6,7 @@
 
 mod encoding;
 mod folder;
+mod used_objects;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};

@@ -248,6 +248,40 @@ fn the_least_recently_used_entries_are_removed() {
 }
 
 #[test]
+fn used_objects_of_a_command_are_listed_by_last_use() {
+    let scratch = Scratch::new();
+    let cache = scratch.cache();
+    let open = |path: &Path| File::open(path).unwrap();
+    let (one, other) = (scratch.object("one", 16), scratch.object("other", 16));
+    let used = |command: &Path| cache.used_objects(&open(command));
+    assert!(used(&one).is_empty());
+    cache.record_used_objects(&open(&one), ["/a", "/b"].map(Path::new));
+    cache.record_used_objects(&open(&one), ["/b", "relative", "/c", ""].map(Path::new));
+    assert_eq!(used(&one), ["/b", "/c", "/a"].map(PathBuf::from));
+    assert!(used(&other).is_empty(), "each command has its own list");
+
+    let many: Vec<_> = (0..1000).map(|number| PathBuf::from(format!("/{number}"))).collect();
+    cache.record_used_objects(&open(&one), many.iter().map(PathBuf::as_path));
+    let listed = used(&one);
+    assert!(listed.len() < many.len() && listed == many[..listed.len()]);
+
+    scratch.object("one", 24);
+    File::open(&one).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(used(&one).is_empty(), "another file at the same path");
+}
+
+#[test]
+fn size_of_a_stored_table_is_that_of_its_entry() {
+    let scratch = Scratch::new();
+    let (cache, path) = (scratch.cache(), scratch.object("a", 16));
+    let stored = || cache.stored_bytes(&File::open(&path).unwrap(), None);
+    assert_eq!(stored(), None);
+    table(&cache, &path, None);
+    let [entry] = &scratch.entries()[..] else { panic!("one entry") };
+    assert_eq!(stored(), Some(fs::metadata(entry).unwrap().len()));
+}
+
+#[test]
 fn the_directory_follows_the_environment() {
     let from = |variables: &[(&str, &str)]| {
         directory(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))

@@ -86,7 +86,7 @@ impl Trace {
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events)
             .map_err(|error| Error::Failed(error.to_string()))?;
-        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &tracker)?;
+        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
@@ -234,6 +234,7 @@ impl Trace {
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
         self.update_mappings(observer);
+        self.tables.finish(&mut self.kernel, &self.tracker);
         self.kernel.flush_log();
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -204,6 +204,12 @@ impl ProcessTracker {
             let mappings = &self.image(pid)?.mappings;
             mappings.iter().find(|mapping| mapping.start <= start && start < mapping.end)?.object.clone()
         })
+    }
+
+    /// Opens the objects with these paths that exist in memtrace's mount namespace.
+    pub(in crate::session) fn open_objects(&mut self, paths: &[PathBuf]) -> Vec<Arc<Object>> {
+        let open = |path: &PathBuf| Some(self.objects.opened(Path::new("/"), path, procfs::regular(path).ok()?));
+        paths.iter().filter_map(open).collect()
     }
 
     /// Returns the libraries that `executable` may load at its start.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -59,6 +60,11 @@ impl Builder {
     /// Returns the next finished table.
     pub(super) fn next(&self) -> Option<Built> {
         self.built.try_recv().ok()
+    }
+
+    /// Waits for the next finished table; `None` after `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Option<Built> {
+        self.built.recv_timeout(timeout).ok()
     }
 
     /// Returns the notification that a table is finished.

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
@@ -27,6 +28,10 @@ const THREADS: usize = 2;
 
 /// Name of the vDSO in the mappings of every process.
 const VDSO: &str = "[vdso]";
+
+/// Limit of the stored tables that are loaded before a command runs: a tenth of a second, and 16 MiB of the BPF maps,
+/// which take half as much as a file. Twenty compilers have that much code.
+const MAX_PRELOADED_BYTES: u64 = 32 << 20;
 
 /// The most rejected requests that are remembered. After that, an object may be rejected twice.
 const MAX_REJECTED: usize = 1 << 16;
@@ -111,6 +116,34 @@ impl TablePublisher {
         }
     }
 
+    /// Publishes the tables of `objects` that the cache has, up to its limit. No table is built, unless a stored one is
+    /// stale.
+    pub(super) fn preload(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
+        let Some(cache) = self.cache.clone() else { return };
+        let mut left = MAX_PRELOADED_BYTES;
+        let stored = objects.iter().filter(|object| {
+            let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
+            let bytes = file.and_then(|file| cache.stored_bytes(&file, object.build_id.as_ref()));
+            let rest = bytes.and_then(|bytes| left.checked_sub(bytes));
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        });
+        let stored: Vec<_> = stored.collect();
+        self.build_now(kernel, stored.into_iter());
+    }
+
+    /// Returns the objects that `command` has used in earlier runs.
+    pub(super) fn used_objects(&self, command: &File) -> Vec<PathBuf> {
+        self.cache.as_ref().map_or_else(Vec::new, |cache| cache.used_objects(command))
+    }
+
+    /// Records the objects that `command` has used in this run.
+    pub(super) fn record_used_objects<'a>(&self, command: &File, objects: impl IntoIterator<Item = &'a Path>) {
+        if let Some(cache) = &self.cache {
+            cache.record_used_objects(command, objects);
+        }
+    }
+
     /// Answers a request of the BPF programs for the object `key`. `object` is the file that is there now.
     pub(super) fn request(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
         let Some(object) = object else {
@@ -171,11 +204,29 @@ impl TablePublisher {
     /// Publishes the tables that the background thread has finished.
     pub(super) fn publish_built(&mut self, kernel: &mut Kernel) {
         while let Some(built) = self.builder.next() {
-            let handle = built.object.handle.clone().unwrap_or_default();
-            self.insert_built(kernel, built);
-            for key in self.waiting.remove(&handle).unwrap_or_default() {
-                self.publish(kernel, &handle, key);
+            self.publish_one(kernel, built);
+        }
+    }
+
+    /// Waits until no table of `objects` is in construction, or until `deadline`.
+    pub(super) fn wait_for(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>], deadline: Instant) {
+        let is_waiting = |waiting: &HashMap<PathBuf, Vec<ObjectKey>>| {
+            objects.iter().any(|object| object.handle.as_ref().is_some_and(|handle| waiting.contains_key(handle)))
+        };
+        while is_waiting(&self.waiting) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.builder.wait(left) {
+                Some(built) => self.publish_one(kernel, built),
+                None => return,
             }
+        }
+    }
+
+    fn publish_one(&mut self, kernel: &mut Kernel, built: Built) {
+        let handle = built.object.handle.clone().unwrap_or_default();
+        self.insert_built(kernel, built);
+        for key in self.waiting.remove(&handle).unwrap_or_default() {
+            self.publish(kernel, &handle, key);
         }
     }
 

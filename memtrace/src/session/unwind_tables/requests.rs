@@ -1,8 +1,10 @@
 //! Unwind tables during a run: prepared before events count, and built on request.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -11,6 +13,7 @@ use crate::eh_frame;
 use crate::eh_frame::Cache;
 use crate::kernel::Kernel;
 use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
+use crate::launch;
 use crate::model::Pid;
 use crate::session::config::{Config, Target};
 use crate::session::error::{Error, from_engines};
@@ -21,12 +24,17 @@ use crate::session::track::ProcessTracker;
 /// thread builds the others.
 const PREPARED: usize = 48;
 
+/// Limit of the time for tables that are in construction at the end of a run.
+const FINISH_TIME: Duration = Duration::from_secs(10);
+
 /// The unwind tables of a run.
 pub(in crate::session) struct UnwindTables {
     publisher: TablePublisher,
     /// `None` if the BPF programs do not request tables.
     requests: Option<TableRequestReader>,
     takes_stacks: bool,
+    /// File of the command; `None` if there is none.
+    command: Option<File>,
 }
 
 impl UnwindTables {
@@ -35,13 +43,18 @@ impl UnwindTables {
         config: &Config,
         kernel: &mut Kernel,
         targets: &Targets,
-        tracker: &ProcessTracker,
+        tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
         let mut publisher = TablePublisher::new(open_cache());
         let takes_stacks = config.max_depth > 0;
+        let command = if takes_stacks { open_command(&config.target) } else { None };
         if takes_stacks {
             publisher.publish_vdso(kernel);
             publisher.build_now(kernel, targets.objects.iter());
+            if let Some(command) = &command {
+                let used = tracker.open_objects(&publisher.used_objects(command));
+                publisher.preload(kernel, &used);
+            }
             for pid in targets.pids() {
                 if let Some(image) = tracker.image(pid) {
                     publisher.publish_process(kernel, pid, image);
@@ -55,7 +68,18 @@ impl UnwindTables {
             }
         }
         let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
-        Ok(Self { publisher, requests, takes_stacks })
+        Ok(Self { publisher, requests, takes_stacks, command })
+    }
+
+    /// Prepares the cache for the next run of the command: finishes the tables of the objects that the command and its
+    /// child processes have mapped, and records these objects.
+    pub(in crate::session) fn finish(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker) {
+        let Some(command) = &self.command else { return };
+        let mappings = tracker.images().values().flat_map(|image| &image.mappings);
+        let objects: BTreeSet<_> = mappings.filter_map(|mapping| mapping.object.clone()).collect();
+        let objects: Vec<_> = objects.into_iter().collect();
+        self.publisher.wait_for(kernel, &objects, Instant::now() + FINISH_TIME);
+        self.publisher.record_used_objects(command, objects.iter().map(|object| object.path.as_path()));
     }
 
     /// Returns the descriptor that becomes readable with each request.
@@ -75,13 +99,12 @@ impl UnwindTables {
             reader.drain(|request| requests.push(request));
             for TableRequest { object, pid, range } in requests {
                 let mapped = tracker.mapped_object(pid, range);
-                // An executable loads its libraries next.
-                let libraries = match &mapped {
-                    Some(executable) if range.is_none() => tracker.libraries(executable),
-                    _ => Vec::new(),
-                };
-                self.publisher.request(kernel, object, mapped);
-                self.publisher.prefetch(kernel, &libraries);
+                // Its table is built during the search for the libraries, which it loads next.
+                self.publisher.request(kernel, object, mapped.clone());
+                if let Some(executable) = mapped.filter(|_| range.is_none()) {
+                    let libraries = tracker.libraries(&executable);
+                    self.publisher.prefetch(kernel, &libraries);
+                }
             }
         }
         self.publisher.publish_built(kernel);
@@ -105,6 +128,13 @@ impl UnwindTables {
             }
         }
     }
+}
+
+/// Opens the file of the command to trace, which identifies it in the cache.
+fn open_command(target: &Target) -> Option<File> {
+    let Target::Command { argv, .. } = target else { return None };
+    let path = launch::path::find(argv.first()?, std::env::var_os("PATH").as_deref())?;
+    File::open(path).ok()
 }
 
 /// Opens the cache of unwind tables on disk. Without it, each run builds its own tables.
