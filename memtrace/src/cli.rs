@@ -113,7 +113,7 @@ fn refuse(refusal: clap::Error, console: &Console) -> Exit {
     }
     let text = help::with_tip(refusal).render();
     let text = if console.has_colour() { text.ansi().to_string() } else { text.to_string() };
-    console.line(&format!("memtrace: {text}"));
+    console.styled_line(&format!("memtrace: {text}"));
     Exit::Usage
 }
 

@@ -3,6 +3,8 @@
 //! `ARCHITECTURE.md` describes the modules and the data flow between them. The import rules are checked by `cargo xtask
 //! tidy`. [`model`] contains the types that all modules share.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod allocators;
 pub mod cli;
 pub(crate) mod doctor;

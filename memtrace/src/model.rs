@@ -3,6 +3,7 @@
 //! Three types connect the stages, and a test can construct each by hand: [`Event`] (decoded, owned), [`Snapshot`]
 //! (raw addresses; supports merge and subtraction) and [`Profile`] (with names; the input of report writers).
 
+mod escape;
 mod event;
 mod event_class;
 mod explanation;
@@ -19,6 +20,8 @@ mod stack;
 mod totals;
 mod units;
 
+pub use escape::Comm;
+pub(crate) use escape::{is_not_plain, plain, plain_lines, printable};
 pub use event::{Event, EventKind, OutOfMemory, Touch};
 pub use event_class::{ClassColumns, ClassFacts, ClassWords, EventClass};
 pub use explanation::{

@@ -104,7 +104,7 @@ impl Registry {
                 self.end(pid, at);
                 let id = self.next(pid);
                 self.with_image(id, |image| {
-                    image.comm = comm;
+                    image.comm = comm.into();
                     image.user = user;
                     image.cgroup = cgroup;
                     image.start = ImageStart::Exec(at);
@@ -112,7 +112,7 @@ impl Registry {
             }
             ProcessEventKind::Comm { comm } => {
                 let id = self.current(pid);
-                self.with_image(id, |image| image.comm = comm);
+                self.with_image(id, |image| image.comm = comm.into());
             }
             ProcessEventKind::Exe { exe } => {
                 let id = self.current(pid);

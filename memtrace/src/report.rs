@@ -19,7 +19,6 @@ mod text;
 mod tool;
 mod wrap;
 
-pub(crate) use escape::plain;
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub use options::Options;
 

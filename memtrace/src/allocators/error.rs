@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::verdict::ExaminedObject;
+use crate::model::printable;
 
 /// Reason why no allocator of a process can be traced.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +15,7 @@ pub enum AllocatorError {
         examined: Vec<ExaminedObject>,
     },
     /// A file that may be the allocator is damaged.
-    #[error("{}: {reason}; no other allocator was found", path.display())]
+    #[error("{}: {reason}; no other allocator was found", printable(path))]
     BadObject {
         /// The file, as the target sees it.
         path: PathBuf,

@@ -232,5 +232,5 @@ fn image_of(paths: &[&Path]) -> (Objects, ProcessImage) {
         object: Some(objects.opened(Path::new("/"), path, crate::procfs::regular(path).unwrap())),
     };
     let mappings = paths.iter().map(&mut mapping).collect();
-    (objects, ProcessImage { comm: "test".to_owned(), mappings, ..ProcessImage::default() })
+    (objects, ProcessImage { comm: "test".into(), mappings, ..ProcessImage::default() })
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::kind::Kinds;
+use crate::model::printable;
 
 /// Result of the examination of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +59,6 @@ pub struct ExaminedObject {
 
 impl fmt::Display for ExaminedObject {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.path.display(), self.verdict)
+        write!(out, "{}: {}", printable(&self.path), self.verdict)
     }
 }

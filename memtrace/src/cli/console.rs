@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::model::plain_lines;
+
 /// Text styles of a terminal (ECMA-48, SGR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
@@ -66,8 +68,13 @@ impl Console {
         self.colour
     }
 
-    /// Writes whole lines.
+    /// Writes whole lines. Control characters other than line ends do not reach the terminal.
     pub(super) fn line(&self, text: &str) {
+        self.styled_line(&plain_lines(text));
+    }
+
+    /// Writes whole lines that may contain styles; all other text in them has to be plain.
+    pub(super) fn styled_line(&self, text: &str) {
         let end = if text.ends_with('\n') { "" } else { "\n" };
         self.screen().put(&format!("{text}{end}"));
     }
@@ -87,11 +94,11 @@ impl Console {
 
     /// Writes an error with its remedy.
     pub(super) fn error(&self, message: &str, remedy: Option<&str>) {
-        let mut text = format!("memtrace: {} {message}\n", paint("error:", Style::Bad, self.colour));
+        let mut text = format!("memtrace: {} {}\n", paint("error:", Style::Bad, self.colour), plain_lines(message));
         if let Some(remedy) = remedy {
-            text += &format!("  {} {remedy}\n", paint("tip:", Style::Good, self.colour));
+            text += &format!("  {} {}\n", paint("tip:", Style::Good, self.colour), plain_lines(remedy));
         }
-        self.line(&text);
+        self.styled_line(&text);
     }
 
     fn screen(&self) -> MutexGuard<'_, Screen> {
@@ -153,6 +160,17 @@ pub(super) mod tests {
         assert_eq!(
             paper.text(),
             "memtrace: error: no such thing\n  tip: take another\nmemtrace: \x1b[1;31merror:\x1b[0m no such thing\n"
+        );
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let paper = Paper::default();
+        paper.console(true, false).line("a\x1b]0;b\x07c\u{9b}2J\u{202e}\nd");
+        paper.console(true, false).error("a\x1b[2J", Some("b\r\x7f"));
+        assert_eq!(
+            paper.text(),
+            "a\u{fffd}]0;b\u{fffd}c\u{fffd}2J\u{fffd}\nd\nmemtrace: error: a\u{fffd}[2J\n  tip: b\u{fffd}\u{fffd}\n"
         );
     }
 

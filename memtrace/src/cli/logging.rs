@@ -5,6 +5,7 @@ use std::io::Write;
 use log::{Level, LevelFilter};
 
 use super::console::{Console, Style, paint};
+use crate::model::plain_lines;
 
 /// Returns the log level for a number of `-v`.
 fn filter(quiet: bool, verbose: u8) -> LevelFilter {
@@ -22,7 +23,10 @@ pub(super) fn start(console: &Console, quiet: bool, verbose: u8) {
     let outcome = env_logger::Builder::new()
         .filter_level(filter(quiet, verbose))
         .target(env_logger::Target::Pipe(Box::new(console.clone())))
-        .format(move |out, record| writeln!(out, "memtrace: {} {}", level_label(record.level(), colour), record.args()))
+        .format(move |out, record| {
+            let text = record.args().to_string();
+            writeln!(out, "memtrace: {} {}", level_label(record.level(), colour), plain_lines(&text))
+        })
         .try_init();
     // A process has one log, which an embedding application may have set up before.
     drop(outcome);

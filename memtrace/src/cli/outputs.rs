@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::conflict::ArgConflict;
+use crate::model::printable;
 use crate::report::Format;
 use crate::session::{Destination, Output};
 
@@ -57,7 +58,7 @@ fn is_same(one: &Destination, other: &Destination) -> bool {
 
 fn extension_differs(path: &Path, own: Format, format: Format) -> ArgConflict {
     ArgConflict::new(
-        format!("--format {} contradicts the extension of {}", format.name(), path.display()),
+        format!("--format {} contradicts the extension of {}", format.name(), printable(path)),
         format!("remove --format to write {}, or name the file *.{}", own.name(), format.name()),
     )
 }
@@ -68,7 +69,7 @@ fn no_format(path: &Path) -> ArgConflict {
         ArgConflict::new("no format is given for standard output", format!("add --format with one of {names}"))
     } else {
         ArgConflict::new(
-            format!("the extension of {} is no known format", path.display()),
+            format!("the extension of {} is no known format", printable(path)),
             format!("add --format with one of {names}, or use one of these extensions"),
         )
     }
@@ -78,7 +79,7 @@ fn duplicate(destination: &Destination) -> ArgConflict {
     let remedy = "give each --output another file";
     match destination {
         Destination::Stdout => ArgConflict::new("two outputs go to standard output", remedy),
-        Destination::File(path) => ArgConflict::new(format!("two outputs go to {}", path.display()), remedy),
+        Destination::File(path) => ArgConflict::new(format!("two outputs go to {}", printable(path)), remedy),
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
     fn resolved(paths: &[&str], format: Option<Format>) -> Result<Vec<(String, Format)>, String> {
         let show = |output: Output| match output.destination {
             Destination::Stdout => ("-".to_owned(), output.format),
-            Destination::File(path) => (path.display().to_string(), output.format),
+            Destination::File(path) => (printable(&path).into_owned(), output.format),
         };
         resolve(paths.iter().map(PathBuf::from).collect(), format)
             .map(|outputs| outputs.into_iter().map(show).collect())

@@ -2,6 +2,7 @@
 
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
+use crate::model::plain;
 use crate::session::{Observer, Progress};
 
 /// Width of a terminal of unknown width.
@@ -23,7 +24,7 @@ impl Terminal {
 
 impl Observer for Terminal {
     fn attached(&mut self, description: &str) {
-        self.console.line(&format!("attached {description}"));
+        self.console.line(&format!("attached {}", plain(description)));
     }
 
     fn progress(&mut self, progress: &Progress) {
@@ -51,7 +52,7 @@ impl Observer for Terminal {
     fn note(&mut self, text: &str) {
         if !self.quiet {
             let head = paint("memtrace:", Style::Faint, self.console.has_colour());
-            self.console.line(&format!("{head} {text}"));
+            self.console.styled_line(&format!("{head} {}", plain(text)));
         }
     }
 
@@ -106,6 +107,18 @@ mod tests {
         let expected = "attached to pid 7\nmemtrace: 1:00  17 B live  2 events/s  0 lost\nmemtrace: wrote \
                         memtrace.svg\n17 B live\n";
         assert_eq!(shown(false, false), expected);
+    }
+
+    #[test]
+    fn notes_are_one_line_each() {
+        let paper = Paper::default();
+        let mut observer = Terminal::new(paper.console(true, true), false);
+        observer.attached("to pid 7 (a\nattached to pid 1\x1b[2J)");
+        observer.note("wrote a\r\nb\u{85}");
+        assert_eq!(
+            paper.text(),
+            "attached to pid 7 (a\u{fffd}attached to pid 1\u{fffd}[2J)\n\x1b[2mmemtrace:\x1b[0m wrote a\u{fffd}\u{fffd}b\u{fffd}\n"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::finding::{Area, Finding};
 use super::kernel::microseconds;
 use crate::allocators::{Allocator, HookedFunction, SkipReason, Survey, Verdict};
-use crate::model::{FUNCTIONS, Naming};
+use crate::model::{FUNCTIONS, Naming, printable};
 use crate::session::overhead::probe_cost::ProbeCost;
 
 /// Reports the survey of a process that runs `executable`.
@@ -24,7 +24,7 @@ const AREA: Area = Area::Allocator;
 
 fn examine_one(allocator: &Allocator, any_supported: bool) -> Vec<Finding> {
     let subject = format!("allocator {}", allocator.kinds);
-    let path = allocator.object.path.display();
+    let path = printable(&allocator.object.path);
     if !allocator.is_supported() {
         let detail = format!(
             "{path}: has no probeable function that allocates, or none that frees; its blocks are not in the report"

@@ -5,6 +5,7 @@ use std::env;
 use super::finding::{Area, Finding};
 use super::release;
 use super::release::Release;
+use crate::model::printable;
 use crate::procfs;
 
 /// A capability, with its number in include/uapi/linux/capability.h.
@@ -125,7 +126,7 @@ pub(super) fn remedy() -> String {
 }
 
 fn remedy_on(release: Option<Release>) -> String {
-    let path = env::current_exe().map_or_else(|_| "$(which memtrace)".into(), |path| path.display().to_string());
+    let path = env::current_exe().map_or_else(|_| "$(which memtrace)".into(), |path| printable(&path).into_owned());
     // CAP_SYS_ADMIN includes the others.
     let capabilities = needed_on(release).filter(|&capability| *capability == SYS_ADMIN || !capability.admin_has_it);
     let names: Vec<_> = capabilities.map(|capability| capability.name.to_lowercase()).collect();

@@ -4,7 +4,7 @@ use super::finding::{Area, Finding};
 use super::{allocators, symbols};
 use crate::allocators::{AllocatorError, UserHooks};
 use crate::elf;
-use crate::model::{Object, Pid, ProcessImage};
+use crate::model::{Object, Pid, ProcessImage, printable};
 use crate::procfs;
 use crate::procfs::{Objects, Process, ProcessError};
 use crate::session::overhead::probe_cost::ProbeCost;
@@ -24,7 +24,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     findings.push(Finding::ok(
         Area::Process,
         &subject(pid),
-        format!("{}, running {}", process.comm, process.exe.display()),
+        format!("{}, running {}", process.comm, printable(&process.exe)),
     ));
     findings.extend(container(&process));
     // Keeps the files of the image's objects open.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::finding::{Area, Finding};
 use crate::allocators::{Allocator, Kind, Survey};
-use crate::model::Object;
+use crate::model::{Object, printable};
 use crate::symbolize::{NameSource, Symbolizer};
 
 /// Examines the executable and the traced allocators.
@@ -29,7 +29,7 @@ fn package(kind: &Kind) -> Option<&'static str> {
 
 fn judge(object: &Object, source: &NameSource, package: Option<&str>) -> Finding {
     const SUBJECT: &str = "debug information";
-    let path = object.path.display();
+    let path = printable(&object.path);
     let remedy = || {
         package.map_or_else(
             || {
@@ -51,7 +51,7 @@ fn judge(object: &Object, source: &NameSource, package: Option<&str>) -> Finding
                 .as_ref()
                 .and_then(|root| file.strip_prefix(root).ok())
                 .map_or_else(|| file.clone(), |below| Path::new("/").join(below));
-            let detail = format!("{path}: in {}", file.display());
+            let detail = format!("{path}: in {}", printable(&file));
             Finding::ok(Area::Traceable, SUBJECT, detail)
         }
         NameSource::DebugLink => {

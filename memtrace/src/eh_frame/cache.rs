@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use super::error::Error;
 use super::read;
 use super::table::Table;
-use crate::model::BuildId;
+use crate::model::{BuildId, printable};
 
 pub use folder::{CacheError, directory};
 
@@ -59,13 +59,13 @@ impl Cache {
         let fingerprint = encoding::fingerprint(&contents);
         match load(&path, fingerprint) {
             Ok(Some(table)) => return Ok(table),
-            Ok(None) => log::debug!("{} is damaged or of another object", path.display()),
+            Ok(None) => log::debug!("{} is damaged or of another object", printable(&path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => log::debug!("cannot read {}: {error}", path.display()),
+            Err(error) => log::debug!("cannot read {}: {error}", printable(&path)),
         }
         let table = Table::build(&contents)?;
         if let Err(error) = self.store(&path, &encoding::encode(&table, fingerprint)) {
-            log::debug!("cannot write {}: {error}", path.display());
+            log::debug!("cannot write {}: {error}", printable(&path));
         }
         Ok(table)
     }

@@ -16,7 +16,7 @@ fn explain_process(pid: Pid) -> Result<Explanation, ProcessError> {
 fn memory_of_a_waiting_process_adds_up() {
     let running = Running::start("cat");
     let page = explain_process(running.pid()).unwrap();
-    assert_eq!((page.pid, page.comm.as_str(), page.threads), (running.pid(), "cat", 1));
+    assert_eq!((page.pid, page.comm.raw(), page.threads), (running.pid(), "cat", 1));
     assert!(page.explained() >= 0.97, "{page:#?}");
     assert_eq!(page.held().resident, crate::procfs::rollup(running.pid()).unwrap().resident);
     assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));

@@ -12,7 +12,7 @@ use super::bpf::Bpf;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
 use super::uprobe_multi::UprobeMulti;
-use crate::model::FUNCTIONS;
+use crate::model::{FUNCTIONS, printable};
 
 /// Interface that attaches uprobes.
 pub(super) enum AttachBackend<'kernel> {
@@ -58,7 +58,7 @@ impl AttachBackend<'_> {
                     let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset.0), cookie };
                     let link = program.attach(point, path, scope).and_then(|id| program.take_link(id));
                     let link = link.map_err(|error| {
-                        KernelError::from_error(&format!("attach a probe to {} + {offset}", path.display()), &error)
+                        KernelError::from_error(&format!("attach a probe to {} + {offset}", printable(path)), &error)
                     })?;
                     links.push(AttachedProbes::by_perf_event(link));
                 }

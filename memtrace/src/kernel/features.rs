@@ -9,7 +9,7 @@ use super::load::Kernel;
 use super::process_filter::ProcessFilter;
 use super::rings::RingReader;
 use super::settings::{self, Options};
-use crate::model::{Bytes, MAX_FRAMES};
+use crate::model::{Bytes, MAX_FRAMES, printable};
 use crate::procfs;
 
 /// Options that enable all code that the verifier could refuse.
@@ -114,6 +114,6 @@ fn present(path: &Path, action: &str, reason: &str) -> Result<(), KernelError> {
     }
     Err(KernelError::Unsupported {
         action: action.to_owned(),
-        reason: format!("{} is missing; {reason}", path.display()),
+        reason: format!("{} is missing; {reason}", printable(path)),
     })
 }

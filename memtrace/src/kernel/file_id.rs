@@ -16,7 +16,7 @@ use super::bpf::Bpf;
 use super::error::KernelError;
 use super::own_mapping::OwnMapping;
 use super::wire_type::MapEntry;
-use crate::model::AbsAddr;
+use crate::model::{AbsAddr, printable};
 
 /// Program that looks up an address of the calling process.
 const MAPPED: &str = "file_id_mapped";
@@ -37,7 +37,7 @@ pub(super) fn load(bpf: &mut Bpf) -> Result<(), KernelError> {
 
 /// Returns the id of the file at `path`; `None` if it cannot be mapped, or the kernel cannot look up VMAs.
 pub(super) fn of_path(bpf: &mut Bpf, path: &Path) -> Option<ObjectKey> {
-    let mapping = OwnMapping::new(path).inspect_err(|error| log::debug!("{}: {error}", path.display())).ok()?;
+    let mapping = OwnMapping::new(path).inspect_err(|error| log::debug!("{}: {error}", printable(path))).ok()?;
     of_mapping(bpf, mapping.start())
 }
 

@@ -11,7 +11,7 @@ use super::btf::Btf;
 use super::error::KernelError;
 use super::process_filter::ProcessFilter;
 use super::tracepoints;
-use crate::model::Bytes;
+use crate::model::{Bytes, printable};
 use crate::procfs;
 
 /// Share of a ring that may fill up before its reader is woken: one in this number.
@@ -58,7 +58,7 @@ impl Options {
 pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let missing = |subject: &str| KernelError::Unsupported {
         action: String::from("describe its own types"),
-        reason: format!("{subject} cannot be found in {}", procfs::kernel_btf().display()),
+        reason: format!("{subject} cannot be found in {}", printable(procfs::kernel_btf())),
     };
     let types = std::fs::read(procfs::kernel_btf())
         .map_err(|error| KernelError::from_error("read the kernel's type information", &error))?;

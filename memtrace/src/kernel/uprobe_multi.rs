@@ -20,6 +20,7 @@ use super::attach_point::{AttachPoint, Scope};
 use super::bpf_features;
 use super::bpf_syscall::{self, LinkPoints};
 use super::error::KernelError;
+use crate::model::printable;
 
 /// Loader and attacher of the programs for probes.
 pub(super) struct UprobeMulti {
@@ -61,7 +62,7 @@ impl UprobeMulti {
         points: &[AttachPoint],
     ) -> Result<Link, KernelError> {
         self.load(name)?;
-        let action = || format!("attach {} probes to {}", points.len(), path.display());
+        let action = || format!("attach {} probes to {}", points.len(), printable(path));
         let no_file = || KernelError::Failed { action: action(), reason: String::from("there is no such file") };
         let LoadedProgram { program, at_return } = self.programs.get(name).ok_or_else(|| KernelError::missing(name))?;
         let file = CString::new(path.as_os_str().as_bytes()).map_err(|_| no_file())?;

@@ -3,19 +3,19 @@
 use std::ffi::OsString;
 use std::io;
 
-use crate::model::Pid;
+use crate::model::{Pid, printable};
 
 /// Reason why a command cannot be started. Every message says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchError {
     /// There is no executable of this name.
-    #[error("{}: command not found", command.display())]
+    #[error("{}: command not found", printable(command))]
     NotFound {
         /// The name as given.
         command: OsString,
     },
     /// The file exists but cannot be executed.
-    #[error("{}: cannot be run: {source}", command.display())]
+    #[error("{}: cannot be run: {source}", printable(command))]
     NotRunnable {
         /// The name as given.
         command: OsString,
@@ -34,7 +34,7 @@ pub(crate) enum LaunchError {
     #[error("process {0} exited before it became the command")]
     Exited(Pid),
     /// `SUDO_UID` or `SUDO_GID` is not a number.
-    #[error("{variable} is {}, which is not an id; unset it to run the command as root", value.display())]
+    #[error("{variable} is {}, which is not an id; unset it to run the command as root", printable(value))]
     BadIdentity {
         /// Name of the variable.
         variable: &'static str,

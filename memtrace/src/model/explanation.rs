@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::path::PathBuf;
 
-use crate::model::{Bytes, MappingKind, Pid, Pressure, Tid};
+use crate::model::{Bytes, Comm, MappingKind, Pid, Pressure, Tid};
 
 /// Memory of a process by purpose. The sum, [`held`](Self::held), equals the RSS in `/proc/PID/smaps`.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Explanation {
     /// The process.
     pub pid: Pid,
     /// Short name.
-    pub comm: String,
+    pub comm: Comm,
     /// Path of the executable in the mount namespace of the process.
     pub exe: PathBuf,
     /// Number of threads.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, EventClass, ImageEnd, Losses, MachineReclaim,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Comm, EventClass, ImageEnd, Losses, MachineReclaim,
     MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid,
     Usage, User, Variance, VirtOffset,
 };
@@ -54,7 +54,7 @@ pub struct ProcessProfile {
     /// The process.
     pub pid: Pid,
     /// Short name.
-    pub comm: String,
+    pub comm: Comm,
     /// Path of the executable in the mount namespace of the process.
     pub exe: Option<PathBuf>,
     /// End of the image, if it has ended.
@@ -92,7 +92,7 @@ pub struct ProcessProfile {
 impl ProcessProfile {
     /// Returns a process with nothing but a PID and a short name.
     #[must_use]
-    pub fn new(pid: Pid, comm: impl Into<String>) -> Self {
+    pub fn new(pid: Pid, comm: impl Into<Comm>) -> Self {
         Self {
             pid,
             comm: comm.into(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::model::Pid;
+use crate::model::{Comm, Pid, printable};
 
 /// Reason why a process cannot be read. Every message says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub(crate) enum ProcessError {
         /// The requested pid.
         pid: Pid,
         /// Name of the kernel thread.
-        comm: String,
+        comm: Comm,
     },
     /// The number is the tid of a thread, not a pid.
     #[error("{pid} is a thread of process {of}; use --pid {of}")]
@@ -37,7 +37,7 @@ pub(crate) enum ProcessError {
     #[error("no permission to read process {0}: run as root (sudo), or with the capability CAP_SYS_PTRACE")]
     Permission(Pid),
     /// A file of `/proc` could not be read or parsed.
-    #[error("cannot read {}: {source}; is /proc mounted?", path.display())]
+    #[error("cannot read {}: {source}; is /proc mounted?", printable(path))]
     Proc {
         /// The file.
         path: PathBuf,

@@ -32,7 +32,7 @@ pub(crate) fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage
         object: object(pid, entry, objects),
     });
     Ok(ProcessImage {
-        comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned(),
+        comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into(),
         exe: program(pid).ok(),
         mappings: mappings.collect(),
         ..ProcessImage::default()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::error::ProcessError;
 use super::pidfd;
-use crate::model::Pid;
+use crate::model::{Comm, Pid};
 
 /// `PF_KTHREAD`: the task is a kernel thread (include/linux/sched.h).
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -20,7 +20,7 @@ const EXIT_GRACE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Process {
     pub pid: Pid,
-    pub comm: String,
+    pub comm: Comm,
     /// Path of its executable in its root directory.
     pub exe: PathBuf,
     /// True in another mount namespace than memtrace's.
@@ -61,7 +61,7 @@ pub(crate) fn inspect(pid: Pid) -> Result<Process, ProcessError> {
     let (stat, exe) = read?;
     Ok(Process {
         pid,
-        comm: stat.comm,
+        comm: stat.comm.into(),
         exe,
         foreign_mounts: foreign_namespace(pid, "mnt")?,
         foreign_pids: foreign_namespace(pid, "pid")?,
@@ -86,7 +86,7 @@ fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
     let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
     let stat = Stat::parse(&text).ok_or_else(|| failure(pid, &path, io::ErrorKind::InvalidData.into()))?;
     if stat.flags & PF_KTHREAD != 0 {
-        return Err(ProcessError::KernelThread { pid, comm: stat.comm });
+        return Err(ProcessError::KernelThread { pid, comm: stat.comm.into() });
     }
     // The caller checks that some thread is alive, so only the main thread is a zombie.
     if matches!(stat.state, b'Z' | b'X') {

@@ -87,7 +87,7 @@ fn a_mapping_over_several_removes_or_clips_them() {
 #[test]
 fn exec_starts_an_image_without_mappings_and_keeps_the_old() {
     let seen = ProcessImage {
-        comm: String::from("sh"),
+        comm: "sh".into(),
         exe: Some(PathBuf::from("/bin/sh")),
         mappings: vec![mapping(0x1000, 0x2000, 0, "/bin/sh")],
         ..ProcessImage::default()

@@ -1,23 +1,6 @@
-//! Escaping of names from the target, which can contain anything: they must not break a format, control a terminal or
-//! imitate another line.
+//! Names from the target as entries of tables, lines and folded stacks.
 
-use std::borrow::Cow;
-
-use crate::model::{ProcessProfile, StackEnd};
-
-/// Replaces every character that is not plain text: control characters, line separators, direction marks, and
-/// characters that XML 1.0 does not allow (section 2.2, production 2).
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    if text.contains(is_not_plain) { Cow::Owned(text.replace(is_not_plain, "\u{fffd}")) } else { Cow::Borrowed(text) }
-}
-
-fn is_not_plain(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
-        )
-}
+use crate::model::{ProcessProfile, StackEnd, plain};
 
 /// Returns a visible name: white space becomes blanks, and an empty name is marked.
 pub(super) fn visible(text: &str) -> String {
@@ -35,7 +18,7 @@ pub(super) fn folded_entry(text: &str) -> String {
 
 /// Returns a process as titles and flame graphs show it.
 pub(super) fn process_title(process: &ProcessProfile) -> String {
-    format!("{} ({})", process.comm, process.pid)
+    format!("{} ({})", process.comm.raw(), process.pid)
 }
 
 /// Returns the text for a stack without frames.
@@ -64,13 +47,6 @@ pub(super) const fn missing_frames(end: StackEnd) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn plain_text_has_no_terminal_control_characters() {
-        assert_eq!(plain("größe<T>"), "größe<T>");
-        assert_eq!(plain("\u{1b}[31mred\r\n"), "\u{fffd}[31mred\u{fffd}\u{fffd}");
-        assert_eq!(plain("a\u{202e}b\u{2028}c\u{ffff}"), "a\u{fffd}b\u{fffd}c\u{fffd}");
-    }
 
     #[test]
     fn folded_entries_have_no_separators_and_are_not_empty() {

@@ -13,7 +13,7 @@ use serde::Serialize as _;
 
 use self::painter::Painter;
 use crate::model::format as number;
-use crate::model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory};
+use crate::model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory, plain};
 use crate::report::json_lines::Lines;
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
@@ -41,7 +41,7 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
         out,
         "memtrace: pid {} ({}), {}, {threads}\n",
         page.pid,
-        escape::visible(&page.comm),
+        escape::visible(page.comm.raw()),
         escape::visible(&exe)
     )?;
     writeln!(out, "{}\n", painter.strong(&headline(page)))?;
@@ -50,7 +50,7 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
     out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
     writeln!(out, "\n{}", painter.strong("Assessment"))?;
     for advice in advice::conclusions(page) {
-        let text = wrapped(&escape::plain(&advice.text), 4);
+        let text = wrapped(&plain(&advice.text), 4);
         writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
         if let Some(command) = advice.command {
             writeln!(out, "      {}", painter.strong(&command))?;

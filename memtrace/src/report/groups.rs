@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{AllocatorId, Bytes, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, Variance};
+use crate::model::{
+    AllocatorId, Bytes, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, User, Variance,
+};
 use crate::report::escape;
 use crate::report::kernel_reported::KernelReported;
 
@@ -105,8 +107,8 @@ fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> Stri
     let process = &profile.processes[process];
     match by {
         GroupBy::Process => escape::process_title(process),
-        GroupBy::Comm => process.comm.clone(),
-        GroupBy::User => process.user.as_ref().map_or_else(|| unknown("user"), ToString::to_string),
+        GroupBy::Comm => process.comm.raw().to_owned(),
+        GroupBy::User => process.user.as_ref().map_or_else(|| unknown("user"), user),
         GroupBy::Cgroup => {
             process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone())
         }
@@ -138,11 +140,16 @@ fn allocator(profile: &Profile, id: AllocatorId) -> String {
     }
 }
 
+/// Returns the name of a user, or the number if there is no name.
+fn user(user: &User) -> String {
+    user.name.clone().unwrap_or_else(|| user.to_string())
+}
+
 fn thread(process: &ProcessProfile, tid: Tid) -> String {
     match process.thread_names.get(&tid) {
         Some(name) => format!("{name} ({})", tid.0),
         // The first thread has the name of the process.
-        None if tid.0 == process.pid.0 => format!("{} ({})", process.comm, tid.0),
+        None if tid.0 == process.pid.0 => format!("{} ({})", process.comm.raw(), tid.0),
         None => format!("thread {}", tid.0),
     }
 }

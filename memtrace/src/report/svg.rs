@@ -9,10 +9,10 @@ use inferno::flamegraph::color::BackgroundColor;
 
 use self::entry::{INLINED, SEPARATOR};
 use crate::model::format as number;
-use crate::model::{Frame, LossReason, Metric, Profile, Variance};
+use crate::model::{Frame, LossReason, Metric, Profile, Variance, plain};
 use crate::report::fold::{Spelling, fold};
 use crate::report::options::Options;
-use crate::report::{escape, estimate, format};
+use crate::report::{estimate, format};
 
 /// Characters of the title line at the initial width of 1200 pixels, between the buttons in the corners.
 const TITLE_CHARACTERS: usize = 96;
@@ -67,8 +67,7 @@ fn excess_bits(stacks: &[(String, u64)]) -> u32 {
 }
 
 fn title(profile: &Profile, options: &Options) -> String {
-    let title =
-        format!("memtrace: {} of {}", format::metric_title(profile, options.metric), escape::plain(&options.subject));
+    let title = format!("memtrace: {} of {}", format::metric_title(profile, options.metric), plain(&options.subject));
     format::shortened(&title, TITLE_CHARACTERS)
 }
 

@@ -19,20 +19,15 @@ mod stall_columns;
 use std::io;
 
 use crate::model::format as number;
-use crate::model::{Bytes, Metric, Profile};
+use crate::model::{Bytes, Metric, Profile, plain};
 use crate::report::groups::Groups;
 use crate::report::kernel_reported::{self, KernelReported};
 use crate::report::options::Options;
-use crate::report::{allocators, escape, estimate, format};
+use crate::report::{allocators, estimate, format};
 
 /// Writes the text report without colours, and with no control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "memtrace: {}, traced for {}\n",
-        escape::plain(&options.subject),
-        number::duration(profile.duration)
-    )?;
+    writeln!(out, "memtrace: {}, traced for {}\n", plain(&options.subject), number::duration(profile.duration))?;
     totals(profile, out)?;
     oom_kills::write(profile, out)?;
     residency::write(profile, out)?;

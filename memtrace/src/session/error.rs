@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use crate::model::Pid;
+use crate::model::{Pid, printable};
 
 pub(crate) mod from_engines;
 
@@ -35,7 +35,7 @@ pub(crate) enum Error {
     #[error("process {pid} has no allocator that memtrace knows; examined: {}", paths(examined))]
     NoAllocator { pid: Pid, examined: Vec<PathBuf> },
     /// An output cannot be opened. Found before the first probe is attached.
-    #[error("cannot write to {}: {source}", path.display())]
+    #[error("cannot write to {}: {source}", printable(path))]
     Output {
         /// The output; `-` for standard output.
         path: PathBuf,
@@ -51,14 +51,14 @@ pub(crate) enum Error {
         remedy: String,
     },
     /// A file that the target has mapped is truncated or inconsistent.
-    #[error("{} is damaged: {reason}", path.display())]
+    #[error("{} is damaged: {reason}", printable(path))]
     BadObject {
         /// The file, as the target sees it.
         path: PathBuf,
         reason: String,
     },
     /// The command could not be started.
-    #[error("cannot start {}: {source}", program.display())]
+    #[error("cannot start {}: {source}", printable(program))]
     Command {
         /// The first word of the command.
         program: OsString,
@@ -124,7 +124,7 @@ fn paths(paths: &[PathBuf]) -> String {
     if paths.is_empty() {
         return "none, since no file with code is mapped".into();
     }
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    paths.iter().map(|path| printable(path)).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

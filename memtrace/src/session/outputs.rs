@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::config::{Destination, Output};
 use super::error::Error;
-use crate::model::Profile;
+use crate::model::{Profile, printable};
 use crate::procfs;
 use crate::report;
 
@@ -86,7 +86,7 @@ impl Outputs {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
-    format!("cannot write the report to {}: {error}", path.display())
+    format!("cannot write the report to {}: {error}", printable(path))
 }
 
 fn open(output: &Output) -> Result<OpenOutput, Error> {

@@ -124,7 +124,7 @@ struct StackGroup {
 }
 
 fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range<Tick>) -> ProcessProfile {
-    let comm = if image.comm.is_empty() { "?" } else { &image.comm };
+    let comm = if image.comm.raw().is_empty() { "?".into() } else { image.comm.clone() };
     // A process that was forked during tracing has no untraced blocks of its own.
     let (unmatched_frees, inherited_frees) = match image.start {
         ImageStart::Fork(tick) if tick >= window.start => (0, usage.unmatched_frees),

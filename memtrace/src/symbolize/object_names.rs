@@ -9,7 +9,7 @@ use super::catch_panic::catch_panic;
 use super::debug_file;
 use super::demangle::demangle;
 use super::headers::{Headers, Sections};
-use crate::model::{FileOffset, Location, Name, Object, Unnamed, VirtOffset};
+use crate::model::{FileOffset, Location, Name, Object, Unnamed, VirtOffset, printable};
 
 /// A function with code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,9 +76,9 @@ impl ObjectNames {
                     }
                     open.retain(|&index| !is_named(&names[index]));
                 }
-                Some(Err(error)) => log::debug!("{}: {error:#}", source.path.display()),
+                Some(Err(error)) => log::debug!("{}: {error:#}", printable(&source.path)),
                 None => {
-                    log::warn!("{}: contradictory debug information; using other sources", source.path.display());
+                    log::warn!("{}: contradictory debug information; using other sources", printable(&source.path));
                     self.symbolizer = new_symbolizer(&self.debug_directories);
                 }
             }
@@ -95,13 +95,13 @@ fn read_headers(object: &Object, handle: &Path) -> Option<Headers> {
             if let (Some(build_id), Some(mapped)) = (build_id, &object.build_id)
                 && build_id != mapped
             {
-                log::warn!("{}: the file was replaced since it was mapped", object.path.display());
+                log::warn!("{}: the file was replaced since it was mapped", printable(&object.path));
                 return None;
             }
             Some(headers)
         }
         Err(error) => {
-            log::debug!("{}: {error}", object.path.display());
+            log::debug!("{}: {error}", printable(&object.path));
             None
         }
     }

@@ -49,7 +49,7 @@ pub(super) const MODULES: &[Module] = &[
     },
     Module {
         name: "doctor",
-        imports: &["model", "elf", "procfs", "kernel", "mmap_events", "allocators", "symbolize", "session", "report"],
+        imports: &["model", "elf", "procfs", "kernel", "mmap_events", "allocators", "symbolize", "session"],
     },
     Module { name: "cli", imports: &["model", "session", "doctor", "report::Format"] },
 ];

@@ -1,5 +1,6 @@
 //! Location and permissions of the cache directory.
 
+use crate::model::printable;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -18,7 +19,7 @@ pub enum CacheError {
     #[error("cannot use the cache directory: {0}")]
     Io(#[from] io::Error),
     /// Another user could change it.
-    #[error("other users could change the cache: {} is not safe", .0.display())]
+    #[error("other users could change the cache: {} is not safe", printable(.0))]
     Unsafe(PathBuf),
 }
 

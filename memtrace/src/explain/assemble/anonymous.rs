@@ -160,7 +160,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
             return name;
         }
         if let Some(path) = self.variables_of(index, piece) {
-            return format!("{} (variables, .bss)", path.display());
+            return format!("{} (variables, .bss)", path.to_string_lossy());
         }
         if vma.entry.executable {
             return String::from("code made at run time");

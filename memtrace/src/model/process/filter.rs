@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::id::Pid;
+use crate::model::{plain, printable};
 
 /// Includes processes with an attribute, or excludes them. Exclusion takes precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +34,10 @@ pub enum ProcessAttribute {
 impl fmt::Display for ProcessAttribute {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Comm(name) => write!(formatter, "command {name}"),
-            Self::Exe(path) => write!(formatter, "executable {}", path.display()),
-            Self::Cgroup(path) => write!(formatter, "control group {}", path.display()),
-            Self::User(user) => write!(formatter, "user {user}"),
+            Self::Comm(name) => write!(formatter, "command {}", plain(name)),
+            Self::Exe(path) => write!(formatter, "executable {}", printable(path)),
+            Self::Cgroup(path) => write!(formatter, "control group {}", printable(path)),
+            Self::User(user) => write!(formatter, "user {}", plain(user)),
             Self::Pid(pid) => write!(formatter, "pid {pid}"),
         }
     }

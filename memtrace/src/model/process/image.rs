@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::model::{AbsAddr, Cgroup, Mapping, Replaced, Tick, Tid, User, Version};
+use crate::model::{AbsAddr, Cgroup, Comm, Mapping, Replaced, Tick, Tid, User, Version};
 
 /// One program run by one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessImage {
     /// Short name (`/proc/PID/comm`).
-    pub comm: String,
+    pub comm: Comm,
     /// Path of the executable in the target's mount namespace, if known.
     pub exe: Option<PathBuf>,
     /// Executable mappings, ordered by address, without overlaps.

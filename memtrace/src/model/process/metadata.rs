@@ -1,5 +1,6 @@
 //! Owner and placement of processes: user, control group, container.
 
+use crate::model::plain;
 use std::fmt;
 
 /// A user.
@@ -15,7 +16,7 @@ impl fmt::Display for User {
     /// Writes the name, or the number if there is no name.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
-            Some(name) => out.pad(name),
+            Some(name) => out.pad(&plain(name)),
             None => out.pad(&self.uid.to_string()),
         }
     }

@@ -5,8 +5,7 @@ use std::io;
 use super::painter::Painter;
 use super::rss_parts::share;
 use crate::model::format as number;
-use crate::model::{Bytes, CgroupMemory, Explanation, HeapSource, Pressure};
-use crate::report::escape;
+use crate::model::{Bytes, CgroupMemory, Explanation, HeapSource, Pressure, plain};
 use crate::report::wrap::wrapped;
 
 pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
@@ -24,7 +23,7 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
     lines.extend(waits);
     lines.extend(page.pressure.map(|found| ("machine", pressure(found))));
     for (name, text) in lines {
-        let text = wrapped(&escape::plain(&text), 18);
+        let text = wrapped(&plain(&text), 18);
         writeln!(out, "  {name:<15} {}", text.trim_start())?;
     }
     Ok(())

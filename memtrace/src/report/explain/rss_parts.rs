@@ -1,6 +1,6 @@
 //! Parts of the RSS, in the order of the page.
 
-use crate::model::{Bytes, Explanation, HeapSource, MemorySizes};
+use crate::model::{Bytes, Explanation, HeapSource, MemorySizes, plain};
 
 /// A line of the chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,8 +72,11 @@ pub(super) fn share(bytes: Bytes, rss: Bytes) -> f64 {
 
 fn heap(page: &Explanation) -> Vec<Part> {
     let sizes = page.heap.held;
-    let name =
-        page.heap.allocator.as_ref().map_or_else(|| String::from("heap (brk)"), |name| format!("heap of {name}"));
+    let name = page
+        .heap
+        .allocator
+        .as_ref()
+        .map_or_else(|| String::from("heap (brk)"), |name| format!("heap of {}", plain(name)));
     let mut parts = vec![Part { kind: PartKind::Heap, name, resident: sizes.resident, beyond: Some(sizes) }];
     if let HeapSource::Known(stats) = &page.heap.source {
         let in_use = stats.in_use_resident.0.min(sizes.resident.0);

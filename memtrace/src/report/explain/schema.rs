@@ -50,7 +50,7 @@ impl<'a> Page<'a> {
             schema_version: SCHEMA_VERSION,
             tool: Tool::THIS,
             pid: page.pid.0,
-            comm: &page.comm,
+            comm: page.comm.raw(),
             exe: page.exe.to_string_lossy(),
             threads: page.threads,
             rss_bytes: counted.rss.0,

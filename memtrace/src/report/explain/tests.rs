@@ -12,7 +12,7 @@ fn page() -> Explanation {
     let stats = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
     Explanation {
         pid: Pid(7),
-        comm: String::from("a"),
+        comm: "a".into(),
         exe: "/bin/a".into(),
         threads: 1,
         counted: StatusCounters { rss: Bytes(100 * MIB), ..StatusCounters::default() },

@@ -137,7 +137,7 @@ impl<'a> Process<'a> {
         let rates = format::rates(process.total.alloc, profile.duration);
         Self {
             pid: process.pid.0,
-            comm: &process.comm,
+            comm: process.comm.raw(),
             exe: process.exe.as_ref().map(|path| path.to_string_lossy().into_owned()),
             ended: process.ended.map(|ending| match ending {
                 ImageEnd::Exit => "exit",

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::library::{self, Library};
-use crate::model::{Frame, FrameId, Location, Profile};
+use crate::model::{Frame, FrameId, Location, Profile, plain};
 use crate::report::{escape, format};
 
 const NAME_CHARACTERS: usize = 100;
@@ -82,7 +82,7 @@ fn place(frame: &Frame) -> String {
         (Ok(_), None, None) => String::new(),
     };
     let inlined = if frame.inlined { " (inlined)" } else { "" };
-    format!("{}{inlined}", escape::plain(&place))
+    format!("{}{inlined}", plain(&place))
 }
 
 /// Shortens a path from the left, since its last components distinguish files.

@@ -23,7 +23,7 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
     let pid = kill.victim.pid;
     let victim =
         profile.processes.iter().find(|process| process.pid == pid && process.ended == Some(ImageEnd::OomKill));
-    let comm = victim.map(|victim| victim.comm.as_str()).filter(|comm| *comm != "?");
+    let comm = victim.map(|victim| victim.comm.raw()).filter(|comm| *comm != "?");
     let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
     let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| escape::visible(path));
     // The recorded group of a process is its group at the first event.

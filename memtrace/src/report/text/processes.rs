@@ -69,7 +69,7 @@ fn value(process: &ProcessProfile, metric: Metric) -> u64 {
 fn row((process, variance): &(&ProcessProfile, Variance), duration: Duration) -> Row {
     Row {
         pid: process.pid.to_string(),
-        command: format::shortened(&escape::visible(&process.comm), COMMAND_COLUMNS),
+        command: format::shortened(&escape::visible(process.comm.raw()), COMMAND_COLUMNS),
         user: process.user.as_ref().map(|user| format::shortened(&escape::visible(&user.to_string()), USER_COLUMNS)),
         sums: Sums::of(process, *variance, duration),
         peak: process.peak,

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::model::format as number;
-use crate::model::{Amount, Cost, Profile, StackEnd};
+use crate::model::{Amount, Cost, Profile, StackEnd, plain};
 use crate::report::format;
 use crate::report::wrap::wrapped;
 
@@ -54,7 +54,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
     if discarded != Amount::default() {
         sentences.push(format!("Discarded: {}, live at exec.", format::amount(profile.class, discarded)));
     }
-    sentences.extend(profile.notes.iter().map(|note| format!("Note: {note}.")));
+    sentences.extend(profile.notes.iter().map(|note| format!("Note: {}.", plain(note))));
     sentences
 }
 

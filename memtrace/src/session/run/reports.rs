@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cost::cost_so_far;
 use crate::kernel::{Counters, ProgramTime};
-use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick};
+use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, printable};
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::Error;
@@ -140,7 +140,7 @@ fn write(
         .map_err(|error| Error::Failed(format!("cannot write the summary: {error}")))?;
     observer.summary(&String::from_utf8_lossy(&summary));
     for path in written {
-        observer.note(&format!("wrote {}", path.display()));
+        observer.note(&format!("wrote {}", printable(&path)));
     }
     failure.map_or(Ok(()), Err)
 }

@@ -12,7 +12,7 @@ use super::wait::{Due, WakeupSources};
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
-use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick};
+use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick, printable};
 use crate::pipeline::{RunTotals, Shards};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
@@ -207,7 +207,7 @@ impl Trace {
         let scope = self.targets.scope(pid);
         let id = self.tracker.allocators.id(allocator);
         let Some(new) = AllocatorProbes::new(pid, scope, allocator, id, probe_site) else { return };
-        let path = allocator.object.path.display();
+        let path = printable(&allocator.object.path);
         let placed = new.place(&mut self.kernel, &mut self.probes);
         self.complete &= placed.is_ok() || !is_selected;
         self.tracker.allocators.set_probed(allocator);
@@ -273,6 +273,6 @@ impl Trace {
 
 /// Returns true if the BPF programs trace `pid`, as far as its attributes are known.
 fn is_selected(filter: &ProcessFilter, tracker: &ProcessTracker, pid: Pid) -> bool {
-    let comm = tracker.image(pid).map(|image| image.comm.as_str());
+    let comm = tracker.image(pid).map(|image| image.comm.raw());
     filter.selects(pid, comm)
 }

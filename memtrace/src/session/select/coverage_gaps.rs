@@ -1,13 +1,13 @@
 //! Allocators of a process that memtrace does not trace.
 
 use crate::allocators::{SkipReason, Survey, Verdict};
-use crate::model::Pid;
+use crate::model::{Pid, printable};
 
 /// Describes the allocations of a process that tracing will miss.
 pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
     let mut gaps = Vec::new();
     for allocator in &survey.allocators {
-        let path = allocator.object.path.display();
+        let path = printable(&allocator.object.path);
         if !allocator.is_supported() {
             gaps.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
         }

@@ -12,7 +12,7 @@ use super::probes::AllocatorProbes;
 use crate::kernel::Scope;
 use crate::launch::{Child, Identity, Launch};
 use crate::loader::Candidates;
-use crate::model::{FilterRule, Object, Pid};
+use crate::model::{FilterRule, Object, Pid, printable};
 use crate::procfs;
 use crate::procfs::Process;
 use crate::session::config::{ProbeSite, Target};
@@ -156,7 +156,7 @@ impl Targets {
                 probes.extend(AllocatorProbes::new(pid, scope(pid, children), &allocator, id, probe_site));
             }
         }
-        let words: Vec<_> = argv.iter().map(|word| word.to_string_lossy()).collect();
+        let words: Vec<_> = argv.iter().map(printable).collect();
         let name = format!("{} (pid {pid})", words.join(" "));
         let command = Command::Stopped(launch);
         Ok((Self { command, objects, ..Self::new(name, probe_site, children) }, probes))

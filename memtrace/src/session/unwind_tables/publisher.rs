@@ -18,7 +18,7 @@ use super::placement::{Placement, without_table};
 use crate::eh_frame::{BuildJob, Built, Cache, Full, Layout, Limits, Plan, Table, build_all};
 use crate::kernel::unwind_maps::{self, MAX_BLOBS, MAX_PAGES, ObjectKey, mapping};
 use crate::kernel::{Kernel, KernelError};
-use crate::model::{Mapping, Object, Pid, ProcessImage};
+use crate::model::{Mapping, Object, Pid, ProcessImage, printable};
 use crate::procfs;
 use crate::session::bounded_set::BoundedSet;
 
@@ -239,7 +239,7 @@ impl TablePublisher {
         let placement = self.placements.get(handle).and_then(Option::as_ref);
         let table = placement.map_or_else(without_table, Placement::object_table);
         if let Err(error) = kernel.unwind_maps().set_object(key, table) {
-            log::debug!("{}: {error}", handle.display());
+            log::debug!("{}: {error}", printable(&handle));
         }
     }
 
@@ -255,15 +255,15 @@ impl TablePublisher {
     fn insert_built(&mut self, kernel: &mut Kernel, Built { object, table }: Built) {
         let placed = table.map_err(Error::from).and_then(|table| self.place(kernel, &table));
         if let Some(handle) = object.handle.clone() {
-            log::debug!("{} is {}", object.path.display(), handle.display());
+            log::debug!("{} is {}", printable(&object.path), printable(&handle));
             self.insert(handle, placed);
         }
     }
 
     fn insert(&mut self, handle: PathBuf, placed: Result<Placement, Error>) {
         match &placed {
-            Ok(placement) => log::debug!("{}: unwind table of {} pages", handle.display(), placement.pages),
-            Err(error) => log::debug!("{}: no unwind table: {error}", handle.display()),
+            Ok(placement) => log::debug!("{}: unwind table of {} pages", printable(&handle), placement.pages),
+            Err(error) => log::debug!("{}: no unwind table: {error}", printable(&handle)),
         }
         self.placements.insert(handle, placed.ok());
     }

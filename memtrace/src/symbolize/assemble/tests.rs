@@ -337,7 +337,7 @@ fn processes_are_sorted_by_image_with_their_data() {
     first.discarded = Amount::one(Bytes(50));
     first.unmatched_frees = 2;
     let images = BTreeMap::from([
-        (id(4, 0), ProcessImage { comm: String::from("sh"), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
+        (id(4, 0), ProcessImage { comm: "sh".into(), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
         (id(9, 0), ProcessImage::default()),
     ]);
     let profile = Symbolizer::new().symbolize(snapshot.clone(), &images, &(Tick(0)..Tick(1)));
@@ -353,7 +353,7 @@ fn processes_are_sorted_by_image_with_their_data() {
         ..ProcessProfile::new(Pid(4), "sh")
     };
     assert_eq!(profile.processes[0], expected);
-    let rest: Vec<_> = profile.processes[1..].iter().map(|process| (process.pid.0, process.comm.as_str())).collect();
+    let rest: Vec<_> = profile.processes[1..].iter().map(|process| (process.pid.0, process.comm.raw())).collect();
     assert_eq!(rest, [(4, "?"), (9, "?")]);
     assert_eq!(profile.losses, snapshot.losses);
 }

@@ -165,5 +165,5 @@ pub(super) fn image_of_maps(maps: &str) -> ProcessImage {
             });
         }
     }
-    ProcessImage { comm: String::from("program"), mappings, ..ProcessImage::default() }
+    ProcessImage { comm: "program".into(), mappings, ..ProcessImage::default() }
 }
