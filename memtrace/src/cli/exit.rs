@@ -84,7 +84,7 @@ impl From<&Error> for Exit {
             Error::BadObject { .. } => Self::BadObject,
             Error::Command { .. } => Self::Command,
             Error::OverBudget { .. } => Self::OverBudget,
-            Error::Failed(_) => Self::Failed,
+            Error::NotWritten(_) | Error::Failed(_) => Self::Failed,
         }
     }
 }
@@ -132,6 +132,7 @@ mod tests {
         let text = String::new;
         let errors = [
             (Error::Failed(text()), 1),
+            (Error::NotWritten(Vec::new()), 1),
             (Error::NoSuchProcess { pid }, 3),
             (Error::Ended { pid }, 3),
             (Error::Permission { action: text(), capability: text() }, 4),

@@ -80,9 +80,22 @@ pub(crate) enum Error {
         /// The limit, with its unit.
         allowed: String,
     },
+    /// Reports that could not be written at the end.
+    #[error("{}", failures(.0))]
+    NotWritten(Vec<NotWritten>),
     /// Any other failure; the text is the whole message.
     #[error("{0}")]
     Failed(String),
+}
+
+/// A report that could not be written to its output.
+#[derive(Debug)]
+pub(crate) struct NotWritten {
+    /// The output; `-` for standard output.
+    pub(crate) path: PathBuf,
+    pub(crate) source: io::Error,
+    /// The file that contains the report instead.
+    pub(crate) rescue: Option<PathBuf>,
 }
 
 impl Error {
@@ -115,9 +128,22 @@ impl Error {
             Self::OverBudget { .. } => {
                 "nothing was traced; raise --max-overhead, or trace at a time with fewer allocations".into()
             }
+            Self::NotWritten(failures) => return rescued(failures),
             Self::Command { .. } | Self::Failed(_) => return None,
         })
     }
+}
+
+fn failures(failures: &[NotWritten]) -> String {
+    let list = failures.iter().map(|NotWritten { path, source, .. }| format!("{}: {source}", printable(path)));
+    format!("cannot write the report to {}", list.collect::<Vec<_>>().join("; and to "))
+}
+
+/// Returns the location of the reports that could not be written to their outputs.
+fn rescued(failures: &[NotWritten]) -> Option<String> {
+    let paths = failures.iter().filter_map(|failure| failure.rescue.as_deref());
+    let paths = paths.map(printable).collect::<Vec<_>>();
+    (!paths.is_empty()).then(|| format!("the report was written to {} instead", paths.join(" and ")))
 }
 
 fn paths(paths: &[PathBuf]) -> String {
@@ -130,6 +156,24 @@ fn paths(paths: &[PathBuf]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rescue_files_are_named() {
+        let full = |path: &str, rescue: Option<&str>| NotWritten {
+            path: path.into(),
+            source: io::Error::from_raw_os_error(libc::ENOSPC),
+            rescue: rescue.map(PathBuf::from),
+        };
+        let one = Error::NotWritten(vec![full("a.svg", Some("/var/tmp/memtrace-1-a.svg"))]);
+        assert_eq!(one.to_string(), "cannot write the report to a.svg: No space left on device (os error 28)");
+        assert_eq!(one.remedy().unwrap(), "the report was written to /var/tmp/memtrace-1-a.svg instead");
+        let two = Error::NotWritten(vec![full("a.svg", Some("/x/a")), full("-", None), full("b.json", Some("/x/b"))]);
+        let space = "No space left on device (os error 28)";
+        let expected = format!("cannot write the report to a.svg: {space}; and to -: {space}; and to b.json: {space}");
+        assert_eq!(two.to_string(), expected);
+        assert_eq!(two.remedy().unwrap(), "the report was written to /x/a and /x/b instead");
+        assert_eq!(Error::NotWritten(vec![full("a.svg", None)]).remedy(), None);
+    }
 
     #[test]
     fn message_lists_the_examined_objects() {

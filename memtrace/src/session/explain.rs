@@ -2,7 +2,7 @@
 
 use super::config::Output;
 use super::error::{Error, from_engines};
-use super::outputs::Outputs;
+use super::outputs::{Content, Outputs};
 use crate::allocators;
 use crate::allocators::UserHooks;
 use crate::explain;
@@ -31,14 +31,16 @@ pub(crate) struct Config {
 pub(crate) fn run(config: &Config) -> Result<(), Error> {
     let outputs = Outputs::open(&config.outputs)?;
     let explanation = analyse(config.pid).map_err(|error| user_error(config.pid, error))?;
-    let (_, failure) = outputs.fill(&|format, to_stdout, out| match format {
+    let content: &Content<'_> = &|format, to_stdout, out| match format {
         Format::Json => report::write_explanation_json(&explanation, out),
         _ => {
             let options = PageOptions { top: config.top, colour: to_stdout && config.colour };
             report::write_explanation_text(&explanation, options, out)
         }
-    });
-    failure.map_or(Ok(()), Err)
+    };
+    // An explanation can be made again, so it needs no rescue file.
+    let (_, failures) = outputs.fill(content, &[]);
+    if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
 }
 
 fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {

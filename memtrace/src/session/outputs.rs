@@ -2,17 +2,23 @@
 //!
 //! A file is written without a name and linked in one step at the end: a reader never sees half a report, an earlier
 //! report survives a failed run, and a killed run leaves no file.
+//!
+//! If a report cannot be written, it goes to a rescue file: what a trace has recorded cannot be recorded again.
+
+mod content;
+mod rescue;
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use self::content::fill;
 use super::config::{Destination, Output};
-use super::error::Error;
-use crate::model::{Profile, printable};
+use super::error::{Error, NotWritten};
+use crate::model::Profile;
 use crate::procfs;
 use crate::report;
 
@@ -63,30 +69,41 @@ impl Outputs {
         outputs.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Writes the profile to every output. Returns the paths of the written files and the first error; after an error
-    /// the other outputs are still written.
-    pub(super) fn write(self, profile: &Profile, options: &report::Options) -> (Vec<PathBuf>, Option<Error>) {
-        self.fill(&|format, _, out| report::write(format, profile, options, out))
+    /// Writes the profile to every output, or to a rescue file in one of `rescue_directories` if that fails. Returns
+    /// the paths of the written outputs, and the failures.
+    pub(super) fn write(
+        self,
+        profile: &Profile,
+        options: &report::Options,
+        rescue_directories: &[PathBuf],
+    ) -> (Vec<PathBuf>, Vec<NotWritten>) {
+        self.fill(&|format, _, out| report::write(format, profile, options, out), rescue_directories)
     }
 
     /// Writes `content` to every output; see [`Self::write`].
-    pub(super) fn fill(self, content: &Content<'_>) -> (Vec<PathBuf>, Option<Error>) {
+    pub(super) fn fill(self, content: &Content<'_>, rescue_directories: &[PathBuf]) -> (Vec<PathBuf>, Vec<NotWritten>) {
         let mut written = Vec::new();
-        let mut failure = None;
+        let mut failures = Vec::new();
         for output in self.0 {
             let path = output.sink.path().to_owned();
+            let format = output.format;
             match output.write(content) {
                 Ok(()) if path.as_os_str() == "-" => {}
                 Ok(()) => written.push(path),
-                Err(source) => failure = failure.or(Some(Error::Failed(cannot_write(&path, &source)))),
+                Err(source) => {
+                    let rescue =
+                        rescue::write(rescue_directories, &path, format.name(), |out| content(format, false, out));
+                    failures.push(NotWritten { path, source, rescue });
+                }
             }
         }
-        (written, failure)
+        (written, failures)
     }
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> String {
-    format!("cannot write the report to {}: {error}", printable(path))
+/// Returns the directories for rescue files, the first choice first.
+pub(super) fn rescue_directories() -> Vec<PathBuf> {
+    rescue::directories()
 }
 
 fn open(output: &Output) -> Result<OpenOutput, Error> {
@@ -173,23 +190,6 @@ impl OpenOutput {
     }
 }
 
-fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: File) -> io::Result<File> {
-    let mut out = BufWriter::new(file);
-    content(&mut out)?;
-    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    give_to_user(&file);
-    Ok(file)
-}
-
-/// Under sudo, makes the calling user the owner of the report.
-fn give_to_user(file: &File) {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    if let (Some(user), Some(group)) = (number("SUDO_UID"), number("SUDO_GID")) {
-        // If that fails, the report belongs to root.
-        let _ = fchown(file, Some(user), Some(group));
-    }
-}
-
 /// Links a file without a name to `path`; see O_TMPFILE in open(2).
 fn link(file: &File, path: &Path) -> io::Result<()> {
     let from = CString::new(procfs::descriptor_path(file).into_os_string().into_vec())?;
@@ -234,8 +234,8 @@ mod tests {
         let path = directory.join("report.folded");
         let outputs = Outputs::open(&to_file(&path)).unwrap();
         assert_eq!(names(&directory), [""; 0]);
-        let (written, failure) = outputs.write(&Profile::default(), &options());
-        assert!(failure.is_none());
+        let (written, failures) = outputs.write(&Profile::default(), &options(), &[]);
+        assert!(failures.is_empty());
         assert_eq!(written, [path]);
         assert_eq!(names(&directory), ["report.folded"]);
         fs::remove_dir_all(&directory).unwrap();
@@ -249,6 +249,29 @@ mod tests {
         drop(Outputs::open(&to_file(&path)).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "earlier");
         assert_eq!(names(&directory), ["report.folded"]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn report_without_its_directory_goes_to_a_rescue_file() {
+        let removed = make_directory("removed");
+        let directory = make_directory("rescue");
+        let mut targets = to_file(&removed.join("live.folded"));
+        targets.extend(to_file(Path::new("/dev/full")));
+        targets.extend(to_file(&directory.join("kept.folded")));
+        let outputs = Outputs::open(&targets).unwrap();
+        fs::remove_dir(&removed).unwrap();
+        let content: &Content<'_> = &|_, _, out| out.write_all(b"main 1\n");
+        let (written, failures) = outputs.fill(content, &[removed, directory.clone()]);
+        assert_eq!(written, [directory.join("kept.folded")]);
+        let rescued = failures.iter().map(|failure| failure.rescue.clone().unwrap()).collect::<Vec<_>>();
+        let pid = std::process::id();
+        let expected = ["live", "full"].map(|stem| directory.join(format!("memtrace-{pid}-{stem}.folded")));
+        assert_eq!(rescued, expected);
+        for path in rescued {
+            assert_eq!(fs::read_to_string(path).unwrap(), "main 1\n");
+        }
+        assert_eq!(names(&directory).len(), 3);
         fs::remove_dir_all(&directory).unwrap();
     }
 

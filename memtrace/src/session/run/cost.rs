@@ -38,11 +38,9 @@ fn own_pid() -> Pid {
 /// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation another one, at its
 /// return; failed calls are not counted.
 fn extrapolate(programs: &ProgramTime, events: u64, allocations: u64) -> Option<ProgramCost> {
-    if programs.runs == 0 {
-        return None;
-    }
     let hits = events.saturating_add(allocations);
-    Some(ProgramCost { hits, time: programs.time.mul_f64(hits as f64 / programs.runs as f64) })
+    (programs.runs > 0 && hits > 0)
+        .then(|| ProgramCost { hits, time: programs.time.mul_f64(hits as f64 / programs.runs as f64) })
 }
 
 #[cfg(test)]
@@ -55,5 +53,6 @@ mod tests {
         let cost = extrapolate(&timed, 6000, 4000);
         assert_eq!(cost, Some(ProgramCost { hits: 10_000, time: Duration::from_millis(4) }));
         assert_eq!(extrapolate(&ProgramTime::default(), 10, 5), None);
+        assert_eq!(extrapolate(&timed, 0, 0), None);
     }
 }

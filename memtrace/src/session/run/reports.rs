@@ -9,10 +9,10 @@ use crate::kernel::{Counters, ProgramTime};
 use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, printable};
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
-use crate::session::error::Error;
+use crate::session::error::{Error, NotWritten};
 use crate::session::malloc_trim;
 use crate::session::observer::Observer;
-use crate::session::outputs::Outputs;
+use crate::session::outputs::{self, Outputs};
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::ProcessTracker;
 use crate::symbolize::{Symbolized, Symbolizer};
@@ -54,6 +54,7 @@ impl Reports {
     ) -> Result<Losses, Error> {
         let symbolizer = Symbolizer::new();
         let mut losses = Losses::default();
+        let mut failures = Vec::new();
         for (class, outputs) in self.0 {
             let snapshot = snapshots.0.remove(&class).unwrap_or_default();
             let killed = killed_cgroups(&snapshot);
@@ -61,13 +62,13 @@ impl Reports {
             malloc_trim::trim();
             let facts = finished.facts(config, class, &killed, &symbolized);
             let profile = symbolized.into_profile(facts);
-            write(config, finished.name, outputs, &profile, observer)?;
+            failures.extend(write(config, finished.name, outputs, &profile, observer)?);
             // Each class contains the losses of all; only lost frames belong to one class.
             if profile.losses.total() > losses.total() {
                 losses = profile.losses;
             }
         }
-        Ok(losses)
+        if failures.is_empty() { Ok(losses) } else { Err(Error::NotWritten(failures)) }
     }
 }
 
@@ -120,21 +121,21 @@ fn outputs_of_class(config: &Config, class: EventClass) -> Vec<Output> {
     outputs
 }
 
-/// Writes `profile` to its outputs, and shows its summary.
+/// Writes `profile` to its outputs, and shows its summary. Returns the outputs that could not be written.
 fn write(
     config: &Config,
     name: &str,
     outputs: Outputs,
     profile: &Profile,
     observer: &mut dyn Observer,
-) -> Result<(), Error> {
+) -> Result<Vec<NotWritten>, Error> {
     let options = report::Options {
         metric: profile.metric(config.metric),
         by: config.by,
         top: config.top,
         subject: name.to_owned(),
     };
-    let (written, failure) = outputs.write(profile, &options);
+    let (written, failures) = outputs.write(profile, &options, &outputs::rescue_directories());
     let mut summary = Vec::new();
     report::write(report::Format::Text, profile, &options, &mut summary)
         .map_err(|error| Error::Failed(format!("cannot write the summary: {error}")))?;
@@ -142,5 +143,5 @@ fn write(
     for path in written {
         observer.note(&format!("wrote {}", printable(&path)));
     }
-    failure.map_or(Ok(()), Err)
+    Ok(failures)
 }

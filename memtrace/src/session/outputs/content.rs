@@ -1,0 +1,23 @@
+//! Content and owner of a report file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::fchown;
+
+/// Writes the content of a report to its file, and returns the file.
+pub(super) fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: File) -> io::Result<File> {
+    let mut out = BufWriter::new(file);
+    content(&mut out)?;
+    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    give_to_user(&file);
+    Ok(file)
+}
+
+/// Under sudo, makes the calling user the owner of the report.
+fn give_to_user(file: &File) {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    if let (Some(user), Some(group)) = (number("SUDO_UID"), number("SUDO_GID")) {
+        // If that fails, the report belongs to root.
+        let _ = fchown(file, Some(user), Some(group));
+    }
+}
