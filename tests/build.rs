@@ -68,6 +68,9 @@ fn main() {
     let weak = ["-std=c11", "-Wl,-z,dynamic-undefined-weak"];
     let old = ["-std=c11", "-Wl,-z,dynamic-undefined-weak", "-nostartfiles"];
     compile("gcc", &old, &["calls.c", "ledger.c", "old_start.c"], &[], &out.join("calls"));
+    let any = [&old[..], &["-DANY_GLIBC"]].concat();
+    compile("gcc", &any, &["thread_exits.c", "ledger.c", "old_start.c"], &[], &out.join("thread_exits"));
+    compile("gcc", &["-std=c11", "-static"], &["thread_exits.c", "ledger.c"], &[], &out.join("thread_exits.static"));
     compile("musl-gcc", &weak, &["calls.c", "ledger.c"], &[], &out.join("calls.musl"));
     for name in MUSL {
         compile("musl-gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(format!("{name}.musl")));

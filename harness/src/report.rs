@@ -31,6 +31,7 @@ pub struct Report {
     pub duration_s: f64,
     pub totals: Totals,
     pub unmatched_frees: u64,
+    pub repeated_frees: u64,
     /// Blocks that the size filter excludes.
     pub filtered: Amount,
     pub processes: Vec<ProcessReport>,

@@ -7,7 +7,7 @@ mod functions;
 mod signature;
 
 pub use allocators::{ALLOCATORS, KnownAllocator};
-pub use functions::{FUNCTIONS, Function, Naming};
+pub use functions::{FUNCTIONS, Function, Naming, REPEATS_FREES};
 pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature};
 
 /// Number of a function's argument, from 0.

@@ -83,6 +83,8 @@ record_kinds! {
     OomKill = 16;
     /// Rusage of a process, before the record of its exec or exit: [`RusageRecord`].
     Rusage = 17;
+    /// An allocator frees a block again that was freed before: [`BlockRecord`].
+    RepeatedFree = 18;
 }
 
 impl RecordKind {
@@ -237,7 +239,7 @@ mod tests {
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 17);
+        assert_eq!(kinds.clone().count(), 18);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));

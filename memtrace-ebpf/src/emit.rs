@@ -97,6 +97,12 @@ pub fn free(context: &impl EbpfContext, thread: Thread, address: u64) {
     block(context, thread, RecordKind::Free, address, LossReason::RingFullFree);
 }
 
+/// Records that a block is freed that was freed before.
+#[inline(always)]
+pub fn repeated_free(context: &impl EbpfContext, thread: Thread, address: u64) {
+    block(context, thread, RecordKind::RepeatedFree, address, LossReason::RingFullFree);
+}
+
 /// Records that a realloc has started: its old block is free unless the call fails.
 #[inline(always)]
 pub fn tentative_free(context: &impl EbpfContext, thread: Thread, address: u64) {

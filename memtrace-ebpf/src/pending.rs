@@ -34,6 +34,8 @@ pub enum Call {
     Resize = 3,
     /// Returns nothing.
     Free = 4,
+    /// Calls functions that free blocks, for blocks that were freed before. Returns nothing.
+    RepeatFrees = 5,
 }
 
 impl Call {
@@ -84,6 +86,8 @@ pub enum Entry {
     TailCall,
     /// The new call is inside the pending one, which alone is recorded.
     Nested,
+    /// The new call frees a block again, inside a pending [`Call::RepeatFrees`].
+    Repeated,
 }
 
 #[inline(always)]
@@ -148,6 +152,9 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
 #[inline(always)]
 pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Entry {
     let Some(slot) = find(thread.tid) else { return Entry::Outermost };
+    if stack_pointer <= slot.stack_pointer && slot.call == Call::RepeatFrees as u64 {
+        return Entry::Repeated;
+    }
     match classify(context, slot, stack_pointer) {
         // The pending call frees its own block by the jump.
         Entry::TailCall if slot.call == Call::Free as u64 && slot.aux == block => Entry::Nested,
@@ -210,7 +217,8 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
         1 => Call::AllocOut,
         2 => Call::Realloc,
         3 => Call::Resize,
-        _ => Call::Free,
+        4 => Call::Free,
+        _ => Call::RepeatFrees,
     };
     Some((Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra }, slot.allocator as u16))
 }

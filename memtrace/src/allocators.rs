@@ -8,6 +8,7 @@ mod functions;
 mod kind;
 mod names;
 mod object_code;
+mod repeated_frees;
 mod sites;
 mod user_hooks;
 mod verdict;
@@ -205,6 +206,7 @@ fn find_candidates<S: Source>(
         functions::follow_returns_of_frees(&mut functions);
     }
     skipped.extend(wrappers::remove(&elf, &mut functions));
+    functions.extend(repeated_frees::find(&elf, &kinds, soname.as_deref(), &functions)?);
     if active.is_empty() && functions.is_empty() {
         return Ok(Err(Verdict::Lacks("malloc")));
     }
@@ -230,6 +232,7 @@ fn active_prefixes(symbols: &ObjectSymbols, user_prefixes: &[String]) -> Vec<Str
 
 /// Returns the standard function (malloc, free) that nothing with these signatures replaces.
 fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option<&'static str> {
+    let signatures = signatures.filter(|signature| *signature != Signature::RepeatFrees);
     let (frees, others): (Vec<_>, Vec<_>) = signatures.partition(|signature| signature.is_free());
     if kinds.all().contains(&Kind::Hooked) && !(frees.is_empty() && others.is_empty()) {
         return None;

@@ -100,6 +100,11 @@ impl Ledger {
                     image.free(address, budget);
                 }
             }
+            EventKind::RepeatedFree { address } => {
+                if let Some((image, budget)) = self.image_of(pid) {
+                    image.free_again(address, budget);
+                }
+            }
             EventKind::TentativeFree { address } => {
                 if let Some((image, budget)) = self.image_of(pid) {
                     image.free_tentatively(tid, address, budget);

@@ -52,7 +52,9 @@ pub use totals::{AllocatorId, Amount, GroupBy, Partition, PartitionBy, Usage, Va
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 
 /// The table of hooked functions, shared with the BPF programs.
-pub use memtrace_common::vocabulary::{ALLOCATORS, FUNCTIONS, Function, KnownAllocator, Naming, Signature};
+pub use memtrace_common::vocabulary::{
+    ALLOCATORS, FUNCTIONS, Function, KnownAllocator, Naming, REPEATS_FREES, Signature,
+};
 
 /// Limits of the wire format.
 pub use memtrace_common::wire::{DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS};

@@ -1,5 +1,5 @@
-//! The C libraries of several Debian releases: probed calls return the same results as unprobed ones, and the trace
-//! matches the victim's totals.
+//! The C libraries of several Debian releases: probed calls return the same results as unprobed ones, the trace matches
+//! the victim's totals, and frees that the library repeats are recognized.
 //!
 //! A misplaced probe would change a function's behaviour, miss calls, record them twice or read a wrong argument.
 //! `MEMTRACE_ROUNDS` sets the number of rounds, each with other arguments; the default is 1. With 20, each function is
@@ -26,6 +26,15 @@ struct Work {
     totals: VictimTotals,
 }
 
+/// Output of the victim with threads that exit.
+#[derive(Debug, PartialEq, Deserialize)]
+struct ThreadExits {
+    /// Number of frees that the library repeats.
+    repeated_frees: u64,
+    #[serde(flatten)]
+    totals: VictimTotals,
+}
+
 /// Path of the dynamic linker in the same directory as an unpacked C library.
 fn linker(library: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(library);
@@ -35,12 +44,18 @@ fn linker(library: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no dynamic linker in {}; run `cargo xtask setup`", root.display()))
 }
 
-/// Command that runs the victim with the library.
-fn command(library: &str, round: u32) -> Command {
+/// Command of the library's dynamic linker, without the executable.
+fn with_library(library: &str) -> Command {
     let linker = linker(library);
-    let name = if library == "musl" { "calls.musl" } else { "calls" };
     let mut command = Command::new(&linker);
     command.arg("--library-path").arg(linker.parent().expect("the linker has a parent directory"));
+    command
+}
+
+/// Command that runs the victim with the library.
+fn command(library: &str, round: u32) -> Command {
+    let name = if library == "musl" { "calls.musl" } else { "calls" };
+    let mut command = with_library(library);
     command.arg(victim::path(name)).args([CALLS, &round.to_string()]);
     command
 }
@@ -70,6 +85,50 @@ fn assert_same_when_probed(library: &str) {
         assert_eq!(probed.totals, unprobed.totals, "round {round}");
         outcome.report().assert_equals(&probed.totals);
     }
+}
+
+fn assert_repeated_frees_are_recognized(command: &mut Command) {
+    let mut victim = Victim::start(command);
+    let tracer = Trace::victim(&victim).start();
+    victim.process().write_line("");
+    let exits: ThreadExits = victim.read_json();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_equals(&exits.totals);
+    assert_eq!(report.repeated_frees, exits.repeated_frees, "repeated frees");
+}
+
+/// Command that runs threads that exit, with the library.
+fn thread_exits(library: &str) -> Command {
+    let mut command = with_library(library);
+    // Before 2.34, threads are in a library of their own, to which the victim is not linked.
+    command.args(["--preload", "libpthread.so.0"]).arg(victim::path("thread_exits"));
+    command
+}
+
+#[test]
+fn repeated_frees_of_debian_11_are_recognized() {
+    assert_repeated_frees_are_recognized(&mut thread_exits("bullseye"));
+}
+
+#[test]
+fn repeated_frees_of_debian_12_are_recognized() {
+    assert_repeated_frees_are_recognized(&mut thread_exits("bookworm"));
+}
+
+#[test]
+fn repeated_frees_of_debian_13_are_recognized() {
+    assert_repeated_frees_are_recognized(&mut thread_exits("trixie"));
+}
+
+#[test]
+fn repeated_frees_of_debian_sid_are_recognized() {
+    assert_repeated_frees_are_recognized(&mut thread_exits("sid"));
+}
+
+#[test]
+fn repeated_frees_in_a_static_executable_are_recognized() {
+    assert_repeated_frees_are_recognized(&mut Command::new(victim::path("thread_exits.static")));
 }
 
 #[test]

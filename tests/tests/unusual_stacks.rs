@@ -78,7 +78,7 @@ fn stacks_during_exceptions_match_libgcc() {
 fn stacks_of_threads_on_one_cpu_do_not_mix() {
     let Traced { report, expected: totals } = Traced::victim("affinity");
     report.assert_nothing_lost();
-    // Unmatched frees are not compared: threads free their tcache at exit.
+    // Unmatched frees are not compared: the C library frees blocks that belong to the stacks of exited threads.
     assert_eq!(report.totals, totals.totals);
     let functions = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg", "hhhhhhhh"];
     let names = functions.map(|name| ["run_", "chain_", "leaf_"].map(|prefix| format!("{prefix}{name}")));

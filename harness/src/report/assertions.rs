@@ -25,6 +25,8 @@ impl Report {
         assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
         let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
         assert_eq!(self.unmatched_frees, unmatched, "unmatched frees");
+        let repeated: u64 = self.processes.iter().map(|process| process.repeated_frees).sum();
+        assert_eq!(self.repeated_frees, repeated, "repeated frees");
         let mut by_process = vec![Totals::default(); self.processes.len()];
         let mut by_root = vec![Totals::default(); self.roots.len()];
         for stack in &self.stacks {

@@ -23,6 +23,8 @@ pub struct ProcessReport {
     pub peak_bytes: Option<u64>,
     /// Frees of blocks that the parent allocated before the fork.
     pub inherited_frees: u64,
+    /// Frees by the C library of blocks that were freed before.
+    pub repeated_frees: u64,
     pub uid: Option<u32>,
     pub user: Option<String>,
     pub cgroup: Option<String>,

@@ -16,6 +16,8 @@ pub enum Naming {
     Rust,
     /// A name that the user has given.
     Hook,
+    /// No name: a local function of a stripped library, which is found by its code.
+    Code,
 }
 
 impl Naming {
@@ -24,9 +26,9 @@ impl Naming {
         let allocators = match self {
             Self::Standard => ALLOCATORS,
             Self::Own(allocator) => core::slice::from_ref(allocator),
-            Self::Cpp | Self::Rust | Self::Hook => &[],
+            Self::Cpp | Self::Rust | Self::Hook | Self::Code => &[],
         };
-        let unprefixed = !matches!(self, Self::Own(allocator) if !allocator.any_prefix);
+        let unprefixed = !matches!(self, Self::Code) && !matches!(self, Self::Own(allocator) if !allocator.any_prefix);
         unprefixed.then_some("").into_iter().chain(allocators.iter().flat_map(|allocator| allocator.prefixes).copied())
     }
 
@@ -42,7 +44,7 @@ impl Naming {
         match self {
             Self::Standard => true,
             Self::Own(allocator) => allocator.any_prefix,
-            Self::Cpp | Self::Rust | Self::Hook => false,
+            Self::Cpp | Self::Rust | Self::Hook | Self::Code => false,
         }
     }
 }
@@ -94,6 +96,9 @@ const REALLOC12: Signature = Signature::Realloc { old: 1, size: 2 };
 const REALLOC_PRODUCT: Signature = Signature::ReallocProduct { old: 0, count: 1, size: 2 };
 const FREE: Signature = Signature::Free { block: 0 };
 const FREE_AROUND: Signature = Signature::FreeAround { block: 0 };
+
+/// A function of the C library that frees blocks again. It may have no symbol.
+pub const REPEATS_FREES: Function = row("repeated free", Signature::RepeatFrees, Naming::Code);
 
 /// All hooked functions, in the order of the help text and `doctor`.
 pub const FUNCTIONS: &[Function] = &[
@@ -183,6 +188,7 @@ pub const FUNCTIONS: &[Function] = &[
     row("__rust_alloc_zeroed", SIZE0, Naming::Rust),
     row("__rust_realloc", Signature::Realloc { old: 0, size: 3 }, Naming::Rust),
     row("__rust_dealloc", FREE_AROUND, Naming::Rust),
+    REPEATS_FREES,
 ];
 
 /// Demangled names of C++ operators.

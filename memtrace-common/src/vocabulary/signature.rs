@@ -64,6 +64,8 @@ pub enum Signature {
         /// Argument with the block's address.
         block: Argument,
     },
+    /// Calls functions that free blocks, for blocks that were freed before.
+    RepeatFrees,
 }
 
 /// Name of the BPF program that runs when a hooked function returns.
@@ -143,6 +145,7 @@ impl Signature {
             Self::Resize { block: 0, size: 1, extra: 2 } => ("resize_block0_size1_extra2", None),
             Self::Free { block: 0 } => ("free_block0", None),
             Self::FreeAround { block: 0 } => ("free_around_block0", None),
+            Self::RepeatFrees => ("repeat_frees", None),
             Self::Alloc { size } => ("alloc_any", Some(Cookie::new(Some(size), None, None))),
             Self::AllocProduct { count, size } => ("alloc_any", Some(Cookie::new(Some(size), Some(count), None))),
             Self::AllocOut { out, size } => ("alloc_any", Some(Cookie::new(Some(size), None, Some(out)))),

@@ -14,8 +14,10 @@ fn enter(context: &ProbeContext, address: u64) {
     }
     let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
-    if pending::enter_free(context, thread, stack_pointer, address) != Entry::Nested {
-        emit::free(context, thread, address);
+    match pending::enter_free(context, thread, stack_pointer, address) {
+        Entry::Outermost | Entry::TailCall => emit::free(context, thread, address),
+        Entry::Repeated => emit::repeated_free(context, thread, address),
+        Entry::Nested => {}
     }
 }
 
@@ -30,10 +32,23 @@ fn enter_around(context: &ProbeContext, address: u64) {
     let pending = Pending { call: Call::Free, size: 0, aux: address, extra: 0 };
     match pending::begin(context, thread, stack_pointer, pending) {
         Some(Entry::Outermost) => emit::free(context, thread, address),
-        Some(Entry::TailCall | Entry::Nested) => {}
+        Some(Entry::TailCall | Entry::Nested | Entry::Repeated) => {}
         // The free is recorded anyway; nested calls will be recorded too.
         None => emit::free(context, thread, address),
     }
+}
+
+/// A function that frees blocks again, such as those that glibc's `free` kept in the cache of an exiting thread
+/// (malloc/malloc.c, `tcache_thread_shutdown`). Until it returns, frees are recorded as repeated.
+#[uprobe]
+fn repeat_frees(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_open_for_current() {
+        let stack_pointer = registers::stack_pointer(registers::of(&context));
+        let pending = Pending { call: Call::RepeatFrees, size: 0, aux: 0, extra: 0 };
+        let _ = pending::begin(&context, Thread::current(), stack_pointer, pending);
+    }
+    0
 }
 
 #[uprobe]

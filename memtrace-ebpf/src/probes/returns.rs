@@ -60,7 +60,7 @@ fn returned_block(
     let mut size = pending.size;
     let address = match pending.call {
         Call::Alloc => result,
-        Call::Free => 0,
+        Call::Free | Call::RepeatFrees => 0,
         Call::Realloc => {
             // With size 0, null means that the old block was freed, as in glibc (malloc/malloc.c, realloc).
             if result == 0 && pending.size != 0 && pending.aux != 0 {

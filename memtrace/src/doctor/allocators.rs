@@ -34,7 +34,8 @@ fn examine_one(allocator: &Allocator, any_supported: bool) -> Vec<Finding> {
         let judge = if any_supported { Finding::warn } else { Finding::fail };
         return vec![judge(AREA, &subject, &detail, remedy)];
     }
-    let hooked: Vec<_> = allocator.functions.iter().map(|found| found.names().join(" = ")).collect();
+    let named = allocator.functions.iter().filter(|found| found.function().naming != Naming::Code);
+    let hooked: Vec<_> = named.map(|found| found.names().join(" = ")).collect();
     let mut findings = vec![Finding::ok(AREA, &subject, format!("{path}: {}", hooked.join(", ")))];
     let lacking = lacking(allocator);
     if !lacking.is_empty() {

@@ -41,6 +41,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
             }
         }
         RecordKind::Free => EventKind::Free { address: address(record)? },
+        RecordKind::RepeatedFree => EventKind::RepeatedFree { address: address(record)? },
         RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)? },
         RecordKind::UndoFree => EventKind::UndoFree { address: address(record)? },
         RecordKind::Stack => stack(record)?,

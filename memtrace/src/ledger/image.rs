@@ -19,6 +19,7 @@ pub(super) struct Image {
     tentative_frees: TentativeFrees,
     totals: ImageTotals,
     unmatched_frees: u64,
+    repeated_frees: u64,
     pub(super) pages: Option<Box<Pages>>,
     pub(super) stalls: Option<Box<ImageStalls>>,
     /// Parent, if the fork was recorded.
@@ -60,6 +61,13 @@ impl Image {
         }
     }
 
+    /// If the block is still live, its first free was lost.
+    pub(super) fn free_again(&mut self, address: AbsAddr, budget: &mut Budget) {
+        if self.remove_live(address, budget).is_none() {
+            self.repeated_frees += 1;
+        }
+    }
+
     pub(super) fn free_tentatively(&mut self, tid: Tid, address: AbsAddr, budget: &mut Budget) {
         let block = self.remove_live(address, budget);
         if block.is_none() {
@@ -87,7 +95,8 @@ impl Image {
 
     /// Usage at the end of the image or, while it runs, at `now`.
     pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
-        let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched_frees, ..ImageUsage::default() };
+        let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
+        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, ..ImageUsage::default() };
         usage.peak = settings.track_peak.then_some(self.totals.peak());
         let live_of_age = settings.older.map(|older| self.live_allocated_until(latest_tick(now, older)));
         let mut by_stack = Vec::with_capacity(self.totals.len());
@@ -136,5 +145,6 @@ fn latest_tick(now: Tick, older: std::time::Duration) -> Option<Tick> {
 
 /// Returns true if the image has any usage. A forked child that execs at once has none.
 pub(super) fn has_usage(usage: &ImageUsage) -> bool {
-    !usage.total.is_zero() || usage.unmatched_frees != 0 || usage.counts != ImageRusage::default()
+    let frees = usage.unmatched_frees != 0 || usage.repeated_frees != 0;
+    !usage.total.is_zero() || frees || usage.counts != ImageRusage::default()
 }

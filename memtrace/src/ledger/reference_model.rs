@@ -23,6 +23,7 @@ struct ReferenceImage {
     alloc: BTreeMap<StackKey, Amount>,
     free: BTreeMap<StackKey, Amount>,
     unmatched: u64,
+    repeated: u64,
     peak: u64,
     at_peak: BTreeMap<StackKey, u64>,
 }
@@ -65,7 +66,8 @@ impl ReferenceImage {
         let everything = self.live_by_stack(|_| true);
         let held = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
         let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
-        let mut usage = ImageUsage { ended, unmatched_frees: self.unmatched, ..ImageUsage::default() };
+        let (unmatched_frees, repeated_frees) = (self.unmatched, self.repeated);
+        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, ..ImageUsage::default() };
         for (&id, &alloc) in &self.alloc {
             let numbers = Usage {
                 live: live.get(&id).copied().unwrap_or_default(),
@@ -86,7 +88,7 @@ impl ReferenceImage {
     }
 
     fn has_usage(&self) -> bool {
-        !self.alloc.is_empty() || self.unmatched > 0
+        !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0
     }
 }
 
@@ -143,6 +145,12 @@ impl ReferenceModel {
                     image.unmatched += 1;
                 }
             }
+            EventKind::RepeatedFree { address } if self.open(pid) => {
+                let image = self.running.get_mut(&pid).unwrap();
+                if image.remove(address).is_none() {
+                    image.repeated += 1;
+                }
+            }
             EventKind::TentativeFree { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
                 let block = image.remove(address);
@@ -183,6 +191,7 @@ impl ReferenceModel {
             // The budget was exceeded, or the event concerns pages, mappings or stalls.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
+            | EventKind::RepeatedFree { .. }
             | EventKind::TentativeFree { .. }
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
@@ -258,6 +267,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator) }
         }),
         6 => address.clone().prop_map(|address| EventKind::Free { address }),
+        2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),
         5 => address.clone().prop_map(|address| EventKind::TentativeFree { address }),
         5 => address.prop_map(|address| EventKind::UndoFree { address }),
         2 => (stack, 0..3u64, 0..3u64).prop_map(|(id, frame, taken)| EventKind::Stack {

@@ -133,6 +133,16 @@ fn a_free_of_an_unknown_block_is_unmatched() {
 }
 
 #[test]
+fn a_repeated_free_of_a_live_block_frees_it() {
+    let again = || EventKind::RepeatedFree { address: AbsAddr(A) };
+    let story = Story::new().event(PID, T1, 0, again()).alloc(A, 10, S).event(PID, T1, 0, again());
+    assert_eq!((story.image(0).repeated_frees, story.image(0).unmatched_frees), (1, 0));
+    assert_eq!(story.total(), usage((0, 0), (10, 1), (10, 1)));
+    let story = story.event(PID, T1, 0, again());
+    assert_eq!((story.image(0).repeated_frees, story.image(0).unmatched_frees), (2, 0));
+}
+
+#[test]
 fn a_reused_address_reveals_a_lost_free() {
     let story = Story::new().alloc(A, 10, S).alloc(A, 20, R);
     assert_eq!(story.lost(LossReason::FreeUnseen), 1);

@@ -34,6 +34,11 @@ pub enum EventKind {
         /// Address of the block.
         address: AbsAddr,
     },
+    /// The allocator frees a block again that was freed before, such as one in the cache of an exiting thread.
+    RepeatedFree {
+        /// Address of the block.
+        address: AbsAddr,
+    },
     /// A realloc has begun: its old block is given up, unless [`EventKind::UndoFree`] takes it back.
     TentativeFree {
         /// Where the old block lies.

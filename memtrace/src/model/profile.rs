@@ -67,6 +67,8 @@ pub struct ProcessProfile {
     pub unmatched_frees: u64,
     /// Frees of unknown blocks in a process with a recorded fork: blocks of the parent, or filtered.
     pub inherited_frees: u64,
+    /// Frees of blocks that were freed before, by the allocator itself.
+    pub repeated_frees: u64,
     /// High-water mark of the live bytes, if it was kept.
     pub peak: Option<Bytes>,
     /// User, if known.
@@ -102,6 +104,7 @@ impl ProcessProfile {
             discarded: Amount::default(),
             unmatched_frees: 0,
             inherited_frees: 0,
+            repeated_frees: 0,
             peak: None,
             user: None,
             cgroup: None,
@@ -322,6 +325,12 @@ impl Profile {
     #[must_use]
     pub fn inherited_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.inherited_frees).sum()
+    }
+
+    /// Returns the repeated frees of all processes.
+    #[must_use]
+    pub fn repeated_frees(&self) -> u64 {
+        self.processes.iter().map(|process| process.repeated_frees).sum()
     }
 
     /// Returns the distribution of stack ends over all allocations, touches or stalls.

@@ -95,6 +95,7 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
         match event.kind {
             EventKind::Alloc { address, .. }
             | EventKind::Free { address }
+            | EventKind::RepeatedFree { address }
             | EventKind::TentativeFree { address }
             | EventKind::UndoFree { address } => {
                 rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());

@@ -31,7 +31,7 @@ impl Machine {
 
     /// Calls `on_branch` with the address and the target of every byte sequence in `code` that could be a direct branch with
     /// a 32-bit distance, at any byte offset.
-    pub(super) fn branches(self, code: &[u8], address: u64, on_branch: impl FnMut(u64, u64)) {
+    pub(crate) fn branches(self, code: &[u8], address: u64, on_branch: impl FnMut(u64, u64)) {
         match self {
             Self::X86_64 => x86_64::branches(code, address, on_branch),
             Self::Aarch64 => aarch64::branches(code, address, on_branch),

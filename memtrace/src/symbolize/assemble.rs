@@ -137,6 +137,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range
         discarded: usage.discarded,
         unmatched_frees,
         inherited_frees,
+        repeated_frees: usage.repeated_frees,
         peak: usage.peak,
         user: image.user.clone(),
         cgroup: image.cgroup.clone(),

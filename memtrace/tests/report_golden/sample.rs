@@ -77,6 +77,7 @@ fn processes() -> Vec<ProcessProfile> {
     let hostile = ProcessProfile {
         total: usage((442_368, 8), (458_752, 9), (16_384, 1)),
         inherited_frees: 3,
+        repeated_frees: 7,
         user: Some(User { uid: 4_000_000_000, name: None }),
         cgroup: Some(Arc::new(Cgroup {
             path: format!("/kubepods/pod2f3c9a1b-7d4e-4c55-9b8a-0123456789ab/{}\u{1b};", "3f4b8e1c9d7a6520".repeat(4)),

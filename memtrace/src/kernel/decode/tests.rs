@@ -38,6 +38,7 @@ fn free_contains_the_address() {
 
 #[test]
 fn tentative_free_and_its_undo_contain_the_address() {
+    assert_eq!(decoded(&record(18, &[ADDRESS.0])), EventKind::RepeatedFree { address: ADDRESS });
     assert_eq!(decoded(&record(3, &[ADDRESS.0])), EventKind::TentativeFree { address: ADDRESS });
     assert_eq!(decoded(&record(4, &[ADDRESS.0])), EventKind::UndoFree { address: ADDRESS });
 }

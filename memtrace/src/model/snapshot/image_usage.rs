@@ -18,6 +18,8 @@ pub struct ImageUsage {
     pub discarded: Amount,
     /// Frees of unknown blocks: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
+    /// Frees of blocks that were freed before, by the allocator itself.
+    pub repeated_frees: u64,
     /// High-water mark of the live bytes; `None` if it was not kept. Only a single shard keeps it, since the peaks of
     /// parts do not add up.
     pub peak: Option<Bytes>,
@@ -56,6 +58,7 @@ impl ImageUsage {
         self.total += other.total;
         self.discarded += other.discarded;
         self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
+        self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
         // A single shard sees all events of an image and keeps its peak; the others have none.
         self.peak = self.peak.max(other.peak);
         for (id, theirs) in other.by_stack {
@@ -87,6 +90,7 @@ impl ImageUsage {
         change.total -= earlier.total;
         change.discarded -= earlier.discarded;
         change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
+        change.repeated_frees = change.repeated_frees.wrapping_sub(earlier.repeated_frees);
         // The peak of an interval is not the difference of two peaks.
         change.peak = None;
         for (id, then) in &earlier.by_stack {
@@ -117,6 +121,7 @@ impl ImageUsage {
         self.total.is_zero()
             && self.discarded == Amount::default()
             && self.unmatched_frees == 0
+            && self.repeated_frees == 0
             && self.by_stack.is_empty()
     }
 }

@@ -42,13 +42,19 @@ fn left_out(profile: &Profile) -> Vec<String> {
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {
         let frees = number::counted(unmatched, "free", "frees");
-        sentences.push(format!("Unmatched: {frees} of unknown blocks, allocated before tracing began or filtered."));
+        let or = if profile.filtered == Amount::default() { "" } else { " or filtered" };
+        sentences.push(format!("Unmatched: {frees} of unknown blocks, allocated before tracing began{or}."));
     }
     let inherited = profile.inherited_frees();
     if inherited > 0 {
         let frees = number::counted(inherited, "free", "frees");
         let or = if profile.filtered == Amount::default() { "" } else { " or were filtered" };
         sentences.push(format!("Inherited: {frees} of blocks that were allocated before a fork{or}."));
+    }
+    let repeated = profile.repeated_frees();
+    if repeated > 0 {
+        let frees = number::counted(repeated, "free", "frees");
+        sentences.push(format!("Repeated: {frees} by the C library, of blocks that were freed before."));
     }
     let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
     if discarded != Amount::default() {
