@@ -171,8 +171,8 @@ stack_ends! {
     of a walk: {
         /// The walk reached the outermost frame: no caller is missing.
         Complete = 1, "complete", "complete";
-        /// The walk reached the outermost frame, in part through frame pointers of code generated at run time.
-        Generated = 2, "generated", "complete through generated code";
+        /// The walk reached the outermost frame, in part through frame pointers of code without unwind information.
+        Generated = 2, "generated", "complete, in part by frame pointers";
         /// The chain of frame pointers ended: callers may be missing.
         FramePointers = 3, "frame_pointers", "by frame pointers";
         /// The stack has more frames than the limit.

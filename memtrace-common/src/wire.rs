@@ -156,7 +156,8 @@ pub struct ProcessRecord {
     pub header: Header,
 }
 
-/// A stack. Its `frames` follow, 8 bytes each, leaf first.
+/// A stack. Its `frames` follow, 8 bytes each, leaf first; one that was found by frame pointer has the bit
+/// [`FRAME_BY_FP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackRecord {
@@ -197,6 +198,10 @@ pub const STACK_FIRST: u64 = 2;
 
 /// Maximum number of frames of a stack. A power of two, so that BPF programs can bound an index by a mask.
 pub const MAX_FRAMES: usize = 256;
+
+/// Bit of a frame that was found by frame pointer. User addresses have at most 56 bits
+/// (Documentation/arch/x86/x86_64/mm.rst).
+pub const FRAME_BY_FP: u64 = 1 << 63;
 
 /// Default for the maximum number of frames.
 pub const DEFAULT_FRAMES: u32 = 128;

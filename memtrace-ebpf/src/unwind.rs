@@ -13,7 +13,7 @@ use core::ops::ControlFlow;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use memtrace_common::unwind::Process;
 use memtrace_common::wire::{End, MAX_FRAMES};
-use memtrace_unwind::{InitialRegisters, ReadMemory, WindowedMemory};
+use memtrace_unwind::{InitialRegisters, Machine, ReadMemory, WindowedMemory};
 
 pub use self::exec_vmas::{add as add_exec_vma, next_instruction, prefetch};
 pub use self::processes::{get as process, seed, seed_without_mappings};
@@ -21,7 +21,7 @@ pub use self::vma::prefetch_executable;
 use crate::limits::MAX_URETPROBE_DEPTH;
 use crate::origin::Origin;
 use crate::scratch::{Scratch, WalkState};
-use crate::settings;
+use crate::{registers, settings};
 
 struct UserMemory;
 
@@ -31,6 +31,11 @@ impl ReadMemory for UserMemory {
         let bytes = size_of_val(into) as u32;
         // SAFETY: the helper writes as many bytes as `into` has, and checks the address.
         unsafe { bpf_probe_read_user(into.as_mut_ptr().cast(), bytes, address as *const c_void) == 0 }
+    }
+
+    #[inline(always)]
+    fn machine(&self) -> Machine {
+        registers::MACHINE
     }
 }
 

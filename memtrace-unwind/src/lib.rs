@@ -13,10 +13,12 @@
 extern crate std;
 
 pub mod cache;
+mod call_site;
 pub mod lookup;
 mod walk;
 mod window;
 
+pub use call_site::Machine;
 pub use walk::{InitialRegisters, Registers, Walk, mix};
 pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
 
@@ -27,6 +29,16 @@ use memtrace_common::wire::End;
 pub trait Memory {
     /// Returns the word at `address`; `None` if it is unreadable.
     fn word(&mut self, address: u64) -> Option<u64>;
+
+    /// Returns eight bytes of code at `address`; `None` if they are unreadable.
+    fn code(&mut self, address: u64) -> Option<u64> {
+        self.word(address)
+    }
+
+    /// Returns the processor of the code.
+    fn machine(&self) -> Machine {
+        Machine::X86_64
+    }
 }
 
 /// Unwind rules and replaced return addresses of the process that is unwound.

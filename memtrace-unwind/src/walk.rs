@@ -4,14 +4,15 @@ use core::hint::black_box;
 use core::ops::ControlFlow;
 
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
-use memtrace_common::wire::{End, MAX_FRAMES};
+use memtrace_common::wire::{End, FRAME_BY_FP, MAX_FRAMES};
 
+use crate::call_site::{self, INDIRECT, NO_CALL};
 use crate::{Kind, Memory, Table};
 
 /// Limit for the size of a frame: the default stack size (`_STK_LIM`, include/uapi/linux/resource.h).
 const MAX_FRAME_BYTES: u64 = 8 << 20;
-/// Limit for the distance to the frame pointer in JIT code.
-const MAX_GENERATED_BYTES: u64 = 1 << 20;
+/// Limit for the distance to the frame pointer in code without rows.
+const MAX_FRAME_POINTER_BYTES: u64 = 1 << 20;
 
 /// Offset of the saved registers in a signal frame of x86-64: `uc_mcontext` in `struct ucontext`
 /// (include/uapi/asm-generic/ucontext.h). After the handler's return, the stack pointer points to this structure.
@@ -30,12 +31,14 @@ const NUMBERED: usize = 16;
 const RETURN: u32 = 1 << 0;
 /// The frame pointer is known.
 const FP_KNOWN: u32 = 1 << 1;
-/// The frame was found with the frame pointer of JIT code and is not confirmed yet.
-const GUESSED: u32 = 1 << 2;
-/// A frame was found with the frame pointer of JIT code.
-const GENERATED: u32 = 1 << 3;
+/// The current frame was found by frame pointer.
+const BY_FP: u32 = 1 << 2;
+/// A frame of the stack was found by frame pointer.
+const ANY_BY_FP: u32 = 1 << 3;
 /// The current frame is the leaf, whose registers are all known.
 const LEAF: u32 = 1 << 4;
+/// The frame pointer was followed in an object whose table has no row there, not in JIT code.
+const FROM_GAP: u32 = 1 << 5;
 
 /// Registers at the start of a walk.
 pub trait InitialRegisters {
@@ -151,15 +154,16 @@ impl Walk {
         if is_return && found.kind != Kind::Rule && self.restore_original_return(table) {
             return ControlFlow::Continue(());
         }
-        if found.kind == Kind::End {
+        if found.kind == Kind::End && found.end as u32 != End::NoRow as u32 {
             return self.dead_end(frames, found.end);
         }
         // A signal handler's return address is set by the kernel, not by a call.
         let is_signal = found.rule.cfa_kind == cfa::SIGNAL;
         self.push(frames, is_return && !is_signal);
-        let caller = match found.kind {
-            Kind::Generated => self.by_frame_pointer(memory),
-            Kind::Rule | Kind::End => self.by_rule(&found.rule, memory),
+        let caller = if found.kind == Kind::Generated || found.rule.cfa_kind == cfa::NONE {
+            self.by_frame_pointer(memory, table, found.kind)
+        } else {
+            self.by_rule(&found.rule, memory)
         };
         match caller {
             Ok(Caller::Call { return_address: 0, .. }) => ControlFlow::Break(self.complete()),
@@ -172,7 +176,7 @@ impl Walk {
             Ok(Caller::Interrupted { ip, sp }) => {
                 self.sp = sp;
                 self.ip = ip;
-                self.flags &= !(LEAF | RETURN | GUESSED);
+                self.flags &= !(LEAF | RETURN | BY_FP);
                 ControlFlow::Continue(())
             }
             Err(end) => ControlFlow::Break(end),
@@ -194,8 +198,13 @@ impl Walk {
     /// Ends the walk at an address without a rule.
     #[inline(always)]
     fn dead_end(&mut self, frames: &mut [u64; MAX_FRAMES], end: End) -> ControlFlow<End> {
-        if self.flags & GUESSED != 0 {
-            return ControlFlow::Break(End::GeneratedCut);
+        // The frame is dropped unless its address is known to be code.
+        if self.flags & BY_FP != 0 {
+            match end {
+                End::NoMapping => return ControlFlow::Break(self.cut_without_row()),
+                End::MappingsBusy => return ControlFlow::Break(end),
+                _ => {}
+            }
         }
         self.push(frames, self.flags & RETURN != 0);
         ControlFlow::Break(end)
@@ -203,7 +212,8 @@ impl Walk {
 
     #[inline(always)]
     fn push(&mut self, frames: &mut [u64; MAX_FRAMES], is_return: bool) {
-        let frame = if is_return { self.ip } else { self.ip.wrapping_add(1) };
+        let address = if is_return { self.ip } else { self.ip.wrapping_add(1) };
+        let frame = if self.flags & BY_FP != 0 { address | FRAME_BY_FP } else { address };
         // The mask changes nothing, but shows the bound to the verifier.
         frames[self.count as usize & (MAX_FRAMES - 1)] = frame;
         self.count += 1;
@@ -212,12 +222,12 @@ impl Walk {
 
     #[inline(always)]
     const fn complete(&self) -> End {
-        if self.flags & GENERATED != 0 { End::Generated } else { End::Complete }
+        if self.flags & ANY_BY_FP != 0 { End::Generated } else { End::Complete }
     }
 
     #[inline(always)]
     fn by_rule(&mut self, rule: &Rule, memory: &mut impl Memory) -> Result<Caller, End> {
-        self.flags &= !GUESSED;
+        self.flags &= !BY_FP;
         let cfa = match rule.cfa_kind {
             cfa::SP => plus(self.sp, rule.cfa_offset),
             cfa::FP => plus(self.known_fp()?, rule.cfa_offset),
@@ -227,7 +237,6 @@ impl Walk {
             cfa::SIGNAL => return self.interrupted(memory),
             cfa::END => return Err(self.complete()),
             cfa::REGISTER => plus(self.register(rule.extra)?, rule.cfa_offset),
-            cfa::NONE => return Err(End::NoRow),
             _ => return Err(End::Untabled),
         };
         check_cfa(self.sp, cfa, MAX_FRAME_BYTES)?;
@@ -280,19 +289,46 @@ impl Walk {
         Ok(())
     }
 
-    /// Finds the caller with the frame pointer: it points to the caller's frame pointer, with the return address above.
+    /// Returns the reason for which the walk ends in code without rows.
     #[inline(always)]
-    fn by_frame_pointer(&mut self, memory: &mut impl Memory) -> Result<Caller, End> {
-        self.flags |= GUESSED | GENERATED;
-        let pointer = self.known_fp().map_err(|_| End::GeneratedCut)?;
-        let cfa = pointer.wrapping_add(16);
-        check_cfa(self.sp, cfa, MAX_GENERATED_BYTES).map_err(|_| End::GeneratedCut)?;
-        if pointer < self.sp {
-            return Err(End::GeneratedCut);
+    const fn cut_without_row(&self) -> End {
+        if self.flags & FROM_GAP != 0 { End::NoRow } else { End::GeneratedCut }
+    }
+
+    /// Finds the caller in code without rows: the frame pointer points to the caller's, with the return address above.
+    ///
+    /// The register may have any other value, or still be the frame pointer of an outer function. The frame is rejected
+    /// unless a call precedes the return address, and unless that call can have led to code without rows.
+    #[inline(always)]
+    fn by_frame_pointer(
+        &mut self,
+        memory: &mut impl Memory,
+        table: &mut impl Table,
+        kind: Kind,
+    ) -> Result<Caller, End> {
+        self.flags &= !(BY_FP | FROM_GAP);
+        if kind != Kind::Generated {
+            self.flags |= FROM_GAP;
         }
-        self.fp = word(memory, pointer)?;
-        let return_address = word(memory, pointer.wrapping_add(8))?;
-        if return_address == 0 { Err(End::GeneratedCut) } else { Ok(Caller::Call { cfa, return_address }) }
+        let cut = self.cut_without_row();
+        let pointer = self.known_fp().map_err(|_| cut)?;
+        let cfa = pointer.wrapping_add(16);
+        check_cfa(self.sp, cfa, MAX_FRAME_POINTER_BYTES).map_err(|_| cut)?;
+        if pointer < self.sp {
+            return Err(cut);
+        }
+        self.fp = memory.word(pointer).ok_or(cut)?;
+        let return_address = memory.word(pointer.wrapping_add(8)).filter(|&address| address != 0).ok_or(cut)?;
+        // The chain of frame pointers goes up. Another value may be that of a register.
+        if self.fp >= self.sp && self.fp < cfa {
+            return Err(cut);
+        }
+        // A return address that a uretprobe has replaced is restored by the next step.
+        if !can_return_to(return_address, memory, table) && table.original_return(pointer.wrapping_add(8)).is_none() {
+            return Err(cut);
+        }
+        self.flags |= BY_FP | ANY_BY_FP;
+        Ok(Caller::Call { cfa, return_address })
     }
 
     #[inline(always)]
@@ -311,6 +347,23 @@ impl Walk {
                 Ok(self.leaf[black_box(number as usize) & (NUMBERED - 1)])
             }
             _ => Err(End::RegisterLost),
+        }
+    }
+}
+
+/// Returns true if the instruction before `address` is a call that can have called code without rows.
+#[inline(always)]
+fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
+    let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };
+    match call_site::target(memory.machine(), before, address) {
+        NO_CALL => false,
+        INDIRECT => true,
+        target => {
+            let called = table.lookup(target);
+            // An entry of a PLT has a rule, but only jumps to the function.
+            called.kind != Kind::Rule
+                || matches!(called.rule.cfa_kind, cfa::NONE | cfa::PLT)
+                || memory.code(target).is_some_and(call_site::is_jump_through_memory)
         }
     }
 }

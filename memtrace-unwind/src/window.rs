@@ -1,6 +1,6 @@
 //! Buffered stack reads: a read of 256 bytes costs hardly more than one of 8 and serves about three frames.
 
-use crate::Memory;
+use crate::{Machine, Memory};
 
 /// Number of words per read.
 pub const WINDOW_WORDS: usize = 32;
@@ -20,6 +20,11 @@ pub struct Window {
 pub trait ReadMemory {
     /// Fills `into` with the words from `address` on. Returns true if all of them were read.
     fn read(&mut self, address: u64, into: &mut [u64]) -> bool;
+
+    /// Returns the processor of the code.
+    fn machine(&self) -> Machine {
+        Machine::X86_64
+    }
 }
 
 /// Memory read through a window.
@@ -64,8 +69,19 @@ impl<R: ReadMemory> Memory for WindowedMemory<'_, R> {
             // readable.
             window.bytes = 0;
         }
+        self.code(address)
+    }
+
+    /// The words of the stack stay in the window.
+    #[inline(always)]
+    fn code(&mut self, address: u64) -> Option<u64> {
         let mut word = [0];
         self.source.read(address, &mut word).then_some(word[0])
+    }
+
+    #[inline(always)]
+    fn machine(&self) -> Machine {
+        self.source.machine()
     }
 }
 

@@ -25,6 +25,7 @@ fn profile() -> Profile {
         address: None,
         location: Some(Location { file: PathBuf::from(format!("src/module_{}.rs", index % 100)), line: Some(1) }),
         inlined: index % 10 == 0,
+        by_frame_pointer: false,
     });
     let mut random = 1_u64;
     let stacks = (0..STACKS).map(|index| {

@@ -78,13 +78,16 @@ impl Symbolizer {
         for (object, calls) in paths.in_objects() {
             // Debug information is large: that of an object is released before that of the next one is read.
             for (offset, frames_of_call) in self.frames_of(object, calls.keys().copied().collect()) {
-                if let Some(&call) = calls.get(&offset) {
-                    frames[call] = frames_of_call;
+                for &call in calls.get(&offset).into_iter().flatten() {
+                    frames[call] = frames_of_call.clone();
                 }
             }
         }
         for (address, reason, call) in paths.outside_objects() {
             frames[call] = [frame_outside_objects(address, reason)].into();
+        }
+        for call in paths.by_frame_pointer() {
+            frames[call].iter_mut().for_each(|frame| frame.by_frame_pointer = true);
         }
         let stacks = assemble::name_stacks(usages, images, &paths, frames, window);
         Symbolized::new(stacks, oom_kills.into_iter().collect(), losses)
@@ -116,7 +119,15 @@ impl Symbolizer {
 }
 
 fn frame_outside_objects(address: AbsAddr, reason: Unnamed) -> Frame {
-    Frame { name: Err(reason), object: None, offset: None, address: Some(address), location: None, inlined: false }
+    Frame {
+        name: Err(reason),
+        object: None,
+        offset: None,
+        address: Some(address),
+        location: None,
+        inlined: false,
+        by_frame_pointer: false,
+    }
 }
 
 /// Returns the frames at one address of an object, outermost first.
@@ -128,6 +139,7 @@ fn frames(object: &ObjectName, offset: VirtOffset, names: Names) -> Box<[Frame]>
         address: None,
         location,
         inlined,
+        by_frame_pointer: false,
     };
     match names {
         Ok(functions) => functions

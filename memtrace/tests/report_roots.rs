@@ -89,6 +89,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             address: None,
             location: None,
             inlined: false,
+            by_frame_pointer: false,
         };
         Profile {
             duration: Duration::from_secs(1),

@@ -99,8 +99,8 @@ fn parent_stacks_stay_correct_while_children_allocate() {
     equals_the_oracle("deep_fork");
 }
 
-/// Stacks through the `kind`th generated function: its blocks have `kind` thousand bytes and a few.
-fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
+/// Stacks through the `kind`th function of a victim: its blocks have `kind` thousand bytes and a few.
+fn through_function(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
     let kinds = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes / stack.totals.alloc_count / 1000 == kind);
     kinds.map(|stack| (stack.end.as_str(), stack.names(), stack.totals.alloc_count)).collect()
 }
@@ -109,7 +109,7 @@ fn through_generated(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> 
 fn generated_code_is_crossed_only_by_frame_pointer() {
     let Traced { report, expected: totals } = Traced::victim("generated");
     report.assert_equals(&totals);
-    let [(end, names, count)] = &through_generated(&report, 1)[..] else {
+    let [(end, names, count)] = &through_function(&report, 1)[..] else {
         panic!("not one stack: {:#?}", report.stacks)
     };
     assert_eq!((*end, *count), ("generated", 30));
@@ -117,10 +117,30 @@ fn generated_code_is_crossed_only_by_frame_pointer() {
     assert_eq!(names[0], "_start");
     for kind in 2..=4 {
         let expected = [("generated_cut", vec!["?", "called_back", "allocate"], 30)];
-        assert_eq!(through_generated(&report, kind), expected);
+        assert_eq!(through_function(&report, kind), expected);
     }
     for (end, share) in [("generated", 0.25), ("generated_cut", 0.75), ("complete", 0.0)] {
         assert!((report.stack_quality[end] - share).abs() < 1e-9, "{:?}", report.stack_quality);
     }
     assert_eq!(equals_the_oracle("generated"), 120);
+}
+
+#[test]
+fn code_without_rows_is_crossed_only_by_frame_pointer() {
+    let Traced { report, expected: totals } = Traced::victim("no_rows");
+    report.assert_equals(&totals);
+    let complete = vec!["_start", "main", "outer", "through", "by_hand", "called_back", "allocate"];
+    let [(end, names, count)] = &through_function(&report, 1)[..] else { panic!("{:#?}", report.stacks) };
+    let of_libc = names.len() - (complete.len() - 1);
+    assert_eq!(([&names[..1], &names[of_libc..]].concat(), *end, *count), (complete, "generated", 30));
+    let by_frame_pointer: Vec<_> = report.stacks.iter().filter(|stack| stack.end == "generated").collect();
+    let frames = by_frame_pointer.iter().flat_map(|stack| &stack.frames);
+    let marked: Vec<_> =
+        frames.filter(|frame| frame.by_frame_pointer).filter_map(|frame| frame.name.as_deref()).collect();
+    assert_eq!(marked, ["through"]);
+    for (kind, function) in (2..).zip(["without_frame", "with_data", "with_code", "with_cycle", "unaligned"]) {
+        let expected = [("no_row", vec![function, "called_back", "allocate"], 30)];
+        assert_eq!(through_function(&report, kind), expected);
+    }
+    assert_eq!(equals_the_oracle("no_rows"), 0);
 }

@@ -61,6 +61,9 @@ pub struct Frame {
     /// True if the compiler inlined the function into its caller.
     #[serde(default)]
     pub inlined: bool,
+    /// True if the frame was found by frame pointer.
+    #[serde(default)]
+    pub by_frame_pointer: bool,
 }
 
 impl Stack {

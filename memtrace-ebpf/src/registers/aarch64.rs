@@ -2,7 +2,12 @@
 
 use core::ptr::read_volatile;
 
+use memtrace_unwind::Machine;
+
 pub use aya_ebpf::bindings::user_pt_regs as Registers;
+
+/// This processor, for stack walks.
+pub const MACHINE: Machine = Machine::Aarch64;
 
 /// Number of bytes by which the stack pointer is higher after a return than at the function's entry: none, because the
 /// return address is in a register.

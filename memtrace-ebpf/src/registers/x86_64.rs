@@ -3,8 +3,12 @@
 use core::ptr::read_volatile;
 
 use aya_ebpf::helpers::bpf_probe_read_user;
+use memtrace_unwind::Machine;
 
 pub use aya_ebpf::bindings::pt_regs as Registers;
+
+/// This processor, for stack walks.
+pub const MACHINE: Machine = Machine::X86_64;
 
 /// Number of bytes by which the stack pointer is higher after a return than at the function's entry: the return
 /// address.

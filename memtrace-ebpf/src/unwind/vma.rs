@@ -83,7 +83,7 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
     if result == FOUND
         && let Some(scratch) = Scratch::get(slot)
         // A table that is pending may be there at the next look-up.
-        && (scratch.walk.mapping.pages_and_kind >> 24) as u8 == mapping::TABLE
+        && matches!((scratch.walk.mapping.pages_and_kind >> 24) as u8, mapping::TABLE | mapping::GENERATED)
     {
         for bits in RANGE_BITS {
             cache(slot, &RangeKey::containing(pc, bits, generation));

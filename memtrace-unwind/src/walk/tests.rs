@@ -8,6 +8,7 @@ use crate::Lookup;
 
 mod arbitrary;
 mod ends;
+mod frame_pointers;
 mod rule_kinds;
 
 /// Words by address.
@@ -17,6 +18,24 @@ impl Memory for &Stack {
     fn word(&mut self, address: u64) -> Option<u64> {
         self.get(&address).copied()
     }
+
+    /// Addresses without a word have code that makes calls through registers.
+    fn code(&mut self, address: u64) -> Option<u64> {
+        Some(self.word(address).unwrap_or(INDIRECT_CALL))
+    }
+}
+
+/// Eight bytes that end with `call *%rax`.
+const INDIRECT_CALL: u64 = 0xd0ff_9090_9090_9090;
+
+/// Eight bytes before the return address `from` that end with a direct call of `target`.
+fn call(target: u64, from: u64) -> u64 {
+    (target.wrapping_sub(from) & 0xffff_ffff) << 32 | 0xe8_9090_90
+}
+
+/// A frame that was found by frame pointer.
+const fn by_fp(frame: u64) -> u64 {
+    frame | FRAME_BY_FP
 }
 
 /// Rules by range of addresses; other addresses are unmapped.

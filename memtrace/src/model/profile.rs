@@ -184,6 +184,8 @@ pub struct Frame {
     pub location: Option<Location>,
     /// True if the compiler inlined the function into its caller.
     pub inlined: bool,
+    /// True if the frame was found by frame pointer, because the code that it calls has no unwind information.
+    pub by_frame_pointer: bool,
 }
 
 /// Demangled name of a function.

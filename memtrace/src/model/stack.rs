@@ -5,7 +5,7 @@ mod id;
 mod stacks;
 mod tree;
 
-pub use call_stack::{Stack, StackEnd};
+pub use call_stack::{Stack, StackEnd, split_frame};
 pub use id::{StackId, StackKey};
 pub use stacks::Stacks;
 pub use tree::{Merged, Node, Tree};

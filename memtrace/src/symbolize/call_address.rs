@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{AbsAddr, Mapping, ProcessImage, Version};
+use crate::model::{AbsAddr, Mapping, ProcessImage, Version, split_frame};
 
 /// Address of a call, and the version of the mappings that applies to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -10,14 +10,17 @@ pub(super) struct CallAddress {
     pub(super) address: AbsAddr,
     /// The mapping, if another one has replaced it since.
     version: Option<Version>,
+    /// The frame was found by frame pointer.
+    pub(super) by_frame_pointer: bool,
 }
 
 impl CallAddress {
     /// Returns the call before the return address `frame` of a stack that was taken at `taken`: the byte before the
     /// return address belongs to the call.
     pub(super) fn new(image: &ProcessImage, frame: AbsAddr, taken: Duration) -> Self {
+        let (frame, by_frame_pointer) = split_frame(frame);
         let address = AbsAddr(frame.0.saturating_sub(1));
-        Self { address, version: image.replaced.holding(address, taken) }
+        Self { address, version: image.replaced.holding(address, taken), by_frame_pointer }
     }
 
     /// Returns the mapping that contained the call.

@@ -23,11 +23,19 @@ enum CallLocation {
     OutsideObjects(AbsAddr, Unnamed),
 }
 
+/// A call in stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Call {
+    location: CallLocation,
+    /// The frame was found by frame pointer.
+    by_frame_pointer: bool,
+}
+
 /// Distinct calls in the stacks of a snapshot, and the stacks as paths of calls.
 #[derive(Debug, Default)]
 pub(super) struct CallPaths<'a> {
     objects: FxHashMap<&'a Arc<Object>, u32>,
-    calls: FxHashMap<CallLocation, CallId>,
+    calls: FxHashMap<Call, CallId>,
     /// Root first. Processes of the same program share paths, independently of load addresses.
     tree: Tree<CallId>,
     stacks: Vec<(Node, StackEnd)>,
@@ -69,12 +77,12 @@ impl<'a> CallPaths<'a> {
         self.calls.len()
     }
 
-    /// Returns the calls in objects, by object, each with its index.
-    pub(super) fn in_objects(&self) -> Vec<(&'a Arc<Object>, BTreeMap<FileOffset, usize>)> {
-        let mut by_object: BTreeMap<u32, BTreeMap<FileOffset, usize>> = BTreeMap::new();
-        for (location, id) in &self.calls {
-            if let CallLocation::InObject(object, offset) = *location {
-                by_object.entry(object).or_default().insert(offset, id.0 as usize);
+    /// Returns the calls in objects, by object, each with its indices.
+    pub(super) fn in_objects(&self) -> Vec<(&'a Arc<Object>, BTreeMap<FileOffset, Vec<usize>>)> {
+        let mut by_object: BTreeMap<u32, BTreeMap<FileOffset, Vec<usize>>> = BTreeMap::new();
+        for (call, id) in &self.calls {
+            if let CallLocation::InObject(object, offset) = call.location {
+                by_object.entry(object).or_default().entry(offset).or_default().push(id.0 as usize);
             }
         }
         let mut objects: Vec<_> = self.objects.iter().map(|(&object, &index)| (index, object)).collect();
@@ -84,10 +92,15 @@ impl<'a> CallPaths<'a> {
 
     /// Returns the calls outside of all files, each with its index.
     pub(super) fn outside_objects(&self) -> impl Iterator<Item = (AbsAddr, Unnamed, usize)> + '_ {
-        self.calls.iter().filter_map(|(location, id)| match *location {
+        self.calls.iter().filter_map(|(call, id)| match call.location {
             CallLocation::OutsideObjects(address, reason) => Some((address, reason, id.0 as usize)),
             CallLocation::InObject(..) => None,
         })
+    }
+
+    /// Returns the indices of the calls whose frames were found by frame pointer.
+    pub(super) fn by_frame_pointer(&self) -> impl Iterator<Item = usize> + '_ {
+        self.calls.iter().filter(|(call, _)| call.by_frame_pointer).map(|(_, id)| id.0 as usize)
     }
 
     /// Returns the index of a call in `image`.
@@ -106,7 +119,7 @@ impl<'a> CallPaths<'a> {
             },
         };
         let next = CallId(self.calls.len() as u32);
-        *self.calls.entry(location).or_insert(next)
+        *self.calls.entry(Call { location, by_frame_pointer: call.by_frame_pointer }).or_insert(next)
     }
 }
 

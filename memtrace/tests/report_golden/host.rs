@@ -71,6 +71,7 @@ fn frame(name: &str) -> Frame {
         address: None,
         location: None,
         inlined: false,
+        by_frame_pointer: false,
     }
 }
 

@@ -81,6 +81,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
         address: None,
         location: source.map(|(file, line)| Location { file: PathBuf::from(file), line: Some(line) }),
         inlined: false,
+        by_frame_pointer: false,
     });
     let first = profile.frames.len();
     profile.frames.extend(frames);

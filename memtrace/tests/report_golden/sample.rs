@@ -164,6 +164,7 @@ fn frames() -> Vec<Frame> {
         address: None,
         location: location.map(|(file, line)| Location { file: PathBuf::from(file), line }),
         inlined: false,
+        by_frame_pointer: false,
     };
     let unnamed = |reason, object: Option<&ObjectName>, offset: Option<u64>, address: Option<u64>| Frame {
         name: Err(reason),
@@ -172,6 +173,7 @@ fn frames() -> Vec<Frame> {
         address: address.map(AbsAddr),
         location: None,
         inlined: false,
+        by_frame_pointer: false,
     };
     let template = format!("std::map<{}>::insert", "std::pair<unsigned long, std::string>, ".repeat(4));
     vec![

@@ -140,7 +140,15 @@ fn stats_of(work: ReclaimKind, durations: &[u64]) -> StallStats {
 }
 
 fn frame(name: &str) -> Frame {
-    Frame { name: Ok(Name(name.to_owned())), object: None, offset: None, address: None, location: None, inlined: false }
+    Frame {
+        name: Ok(Name(name.to_owned())),
+        object: None,
+        offset: None,
+        address: None,
+        location: None,
+        inlined: false,
+        by_frame_pointer: false,
+    }
 }
 
 fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {

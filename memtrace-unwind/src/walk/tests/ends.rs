@@ -146,35 +146,3 @@ fn stack_exactly_as_deep_as_requested_is_complete() {
     assert_eq!(walk_to(3, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020, OUTERMOST], End::Complete));
     assert_eq!(walk_to(2, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020], End::Truncated));
 }
-
-fn in_generated_code(fp: u64, stack: &Stack) -> WalkResult {
-    let code = Code { ranges: vec![(0x1000..0x2000, Lookup::GENERATED)], replaced_returns: BTreeMap::new() };
-    walk(&after_call(0x1010, SP, fp), stack, &code)
-}
-
-#[test]
-fn invalid_frame_pointers_of_generated_code_are_rejected() {
-    let stack: Stack = [SP - 16, SP - 8, SP, SP + 8, SP + (1 << 20), SP + (1 << 20) + 8]
-        .into_iter()
-        .map(|address| (address, 0x1020))
-        .collect();
-    for fp in [0, SP - 8, SP + 1, SP + 4, SP + (1 << 20), u64::MAX, u64::MAX - 15] {
-        assert_eq!(in_generated_code(fp, &stack), ended_at_leaf(End::GeneratedCut), "{fp:#x}");
-    }
-    assert_eq!(in_generated_code(SP, &Stack::from([(SP, 0), (SP + 8, 0)])), ended_at_leaf(End::GeneratedCut));
-    assert_eq!(in_generated_code(SP, &Stack::new()), ended_at_leaf(End::Unreadable));
-}
-
-#[test]
-fn guessed_frame_outside_code_is_dropped() {
-    let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x1020), (SP + 16, 0), (SP + 24, 0xdead_0000)]);
-    assert_eq!(in_generated_code(SP, &stack), (vec![0x1010, 0x1020], End::GeneratedCut));
-}
-
-#[test]
-fn generated_code_needs_a_known_frame_pointer() {
-    let mut code = code(Rule { fp_kind: fp::UNDEFINED, ..sp(8) });
-    code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
-    let found = walk(&after_call(0x1010, SP, SP), &Stack::from([(SP, 0x5010)]), &code);
-    assert_eq!(found, (vec![0x1010, 0x5010], End::GeneratedCut));
-}

@@ -141,16 +141,6 @@ fn zero_return_address_ends_the_walk() {
 }
 
 #[test]
-fn generated_code_is_walked_by_frame_pointers() {
-    let mut code = code(sp(8));
-    code.ranges.push((0x5000..0x6000, Lookup::GENERATED));
-    let fp = SP + 0x40;
-    let stack = Stack::from([(SP, 0x5010), (fp, fp + 0x40), (fp + 8, 0x5020), (fp + 0x40, 0), (fp + 0x48, OUTERMOST)]);
-    let found = walk(&after_call(0x1010, SP, fp), &stack, &code);
-    assert_eq!(found, (vec![0x1010, 0x5010, 0x5020, OUTERMOST], End::Generated));
-}
-
-#[test]
 fn uretprobe_trampoline_is_replaced_by_the_return_address() {
     const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
     let mut code = code_with_rules(&[(0x1000, sp(8)), (0x2000, sp(16))]);

@@ -268,7 +268,10 @@ fn privileged_generated_code_is_walked_by_frame_pointers() {
     ];
     // The order is arbitrary.
     trace.set(&chain_rows(), &[parts[2], parts[0], parts[1]]);
-    assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Generated));
+    let mut expected = in_third();
+    // The caller of the generated function.
+    expected[2] |= memtrace_common::wire::FRAME_BY_FP;
+    assert_eq!(trace.stack_of(chain::first, 0), (expected, StackEnd::Generated));
 }
 
 #[test]

@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 pub use memtrace_common::vocabulary::StackEnd;
+use memtrace_common::wire::FRAME_BY_FP;
 
 use crate::model::AbsAddr;
 
 /// Frames of a stack with the end and the time of the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// Innermost frame first. All are return addresses: the call is in the byte before.
+    /// Innermost frame first. All are return addresses: the call is in the byte before. [`split_frame`] decodes them.
     pub frames: Box<[AbsAddr]>,
     /// End of the walk.
     pub end: StackEnd,
     /// Time of the first transmission, since tracing began. The mappings of that time give the frames their names.
     pub taken: Duration,
+}
+
+/// Returns the address of a frame of [`Stack::frames`], and true if the frame was found by frame pointer.
+#[must_use]
+pub const fn split_frame(frame: AbsAddr) -> (AbsAddr, bool) {
+    (AbsAddr(frame.0 & !FRAME_BY_FP), frame.0 & FRAME_BY_FP != 0)
 }

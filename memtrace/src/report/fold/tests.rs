@@ -17,6 +17,7 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
         address: None,
         location: None,
         inlined: false,
+        by_frame_pointer: false,
     };
     let stack = |(frames, bytes): &(Vec<usize>, u64)| StackProfile {
         process: 0,

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Not;
 
 use serde::{Serialize, Serializer};
 
@@ -301,6 +302,8 @@ struct FrameFields<'a> {
     file: Option<String>,
     line: Option<u32>,
     inlined: bool,
+    #[serde(skip_serializing_if = "Not::not")]
+    by_frame_pointer: bool,
 }
 
 impl<'a> From<&'a Frame> for FrameFields<'a> {
@@ -317,6 +320,7 @@ impl<'a> From<&'a Frame> for FrameFields<'a> {
             file: location.map(|location| location.file.to_string_lossy().into_owned()),
             line: location.and_then(|location| location.line),
             inlined: frame.inlined,
+            by_frame_pointer: frame.by_frame_pointer,
         }
     }
 }

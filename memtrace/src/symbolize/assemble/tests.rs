@@ -17,6 +17,7 @@ fn frame(name: &str) -> Frame {
         address: None,
         location: None,
         inlined: name.starts_with("inlined"),
+        by_frame_pointer: false,
     }
 }
 
@@ -68,7 +69,9 @@ fn profile_by(
         frames[call] = outside(address).into();
     }
     for (object, calls) in paths.in_objects() {
-        for (offset, call) in calls {
+        for (offset, call) in
+            calls.into_iter().flat_map(|(offset, calls)| calls.into_iter().map(move |call| (offset, call)))
+        {
             frames[call] = in_object(object.path.to_str().unwrap(), offset).into();
         }
     }

@@ -11,6 +11,7 @@ fn frame(name: &str, object: &str, source: Option<&str>) -> Frame {
         address: None,
         location: source.map(|file| Location { file: PathBuf::from(file), line: None }),
         inlined: false,
+        by_frame_pointer: false,
     }
 }
 

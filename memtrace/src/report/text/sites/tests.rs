@@ -15,6 +15,7 @@ fn frame(name: &str, offset: u64, line: u32) -> Frame {
         address: None,
         location: Some(Location { file: PathBuf::from("src/serve.c"), line: Some(line) }),
         inlined: false,
+        by_frame_pointer: false,
     }
 }
 

@@ -10,6 +10,7 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
         address: None,
         location: None,
         inlined: false,
+        by_frame_pointer: false,
     };
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
     let ids = (0..names.len()).map(FrameId::new).collect();

@@ -1,0 +1,165 @@
+//! Frames that are found by frame pointer: in JIT code, and in objects where the table has no row.
+
+use super::*;
+
+/// Lookups of code without rows, and the end of a walk that cannot leave it.
+const WITHOUT_ROWS: [(Lookup, End); 3] =
+    [(Lookup::GENERATED, End::GeneratedCut), (Lookup::end(End::NoRow), End::NoRow), (Lookup::rule(NO_ROW), End::NoRow)];
+
+const NO_ROW: Rule =
+    Rule { cfa_kind: cfa::NONE, fp_kind: 0, ra_kind: 0, reserved: 0, cfa_offset: 0, fp_offset: 0, extra: 0 };
+
+/// Code without rows from 0x5000 to 0x5fff, code with a frame of eight bytes from 0x1000, and the outermost frame.
+fn with_code(found: Lookup) -> Code {
+    let mut code = code(sp(8));
+    code.ranges.push((0x5000..0x6000, found));
+    code
+}
+
+#[test]
+fn frame_pointers_lead_through_code_without_rows() {
+    let fp = SP + 0x40;
+    let stack = Stack::from([(SP, 0x5010), (fp, fp + 0x40), (fp + 8, 0x5020), (fp + 0x40, 0), (fp + 0x48, OUTERMOST)]);
+    for (found, _) in WITHOUT_ROWS {
+        let result = walk(&after_call(0x1010, SP, fp), &stack, &with_code(found));
+        assert_eq!(result, (vec![0x1010, 0x5010, by_fp(0x5020), by_fp(OUTERMOST)], End::Generated));
+    }
+}
+
+#[test]
+fn tables_apply_again_after_a_frame_found_by_frame_pointer() {
+    // The caller's frame pointer is restored; its rule is relative to it.
+    let relative = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
+    let fp = SP + 0x40;
+    let outer = fp + 0x80;
+    let stack = Stack::from([(fp, outer), (fp + 8, 0x2010), (outer, 0), (outer + 8, 0x1010), (outer + 16, OUTERMOST)]);
+    for (found, _) in WITHOUT_ROWS {
+        let mut code = with_code(found);
+        code.ranges.push((0x2000..0x3000, Lookup::rule(relative)));
+        let result = walk(&after_call(0x5010, SP, fp), &stack, &code);
+        assert_eq!(result, (vec![0x5010, by_fp(0x2010), 0x1010, OUTERMOST], End::Generated));
+    }
+}
+
+#[test]
+fn other_registers_are_unknown_after_a_frame_pointer_step() {
+    let by_register = Rule { cfa_kind: cfa::REGISTER, extra: 3, cfa_offset: 8, ..Rule::default() };
+    let mut code = with_code(Lookup::GENERATED);
+    code.ranges.push((0x2000..0x3000, Lookup::rule(by_register)));
+    let mut registers = after_call(0x5010, SP, SP);
+    registers.numbered[3] = SP + 0x40;
+    let stack = Stack::from([(SP, SP + 0x20), (SP + 8, 0x2010), (SP + 0x40, OUTERMOST)]);
+    assert_eq!(walk(&registers, &stack, &code), (vec![0x5010, by_fp(0x2010)], End::RegisterLost));
+}
+
+fn walk_from_code_without_rows(found: Lookup, fp: u64, stack: &Stack) -> WalkResult {
+    walk(&after_call(0x5010, SP, fp), stack, &with_code(found))
+}
+
+#[test]
+fn implausible_frame_pointers_end_the_walk() {
+    let stack: Stack = [SP - 16, SP - 8, SP, SP + 8, SP + (1 << 20), SP + (1 << 20) + 8]
+        .into_iter()
+        .map(|address| (address, 0x5020))
+        .collect();
+    for (found, end) in WITHOUT_ROWS {
+        for fp in [0, SP - 8, SP + 1, SP + 4, SP + (1 << 20), u64::MAX, u64::MAX - 15] {
+            assert_eq!(walk_from_code_without_rows(found, fp, &stack), (vec![0x5010], end), "{fp:#x}");
+        }
+    }
+}
+
+#[test]
+fn frame_pointer_to_no_frame_ends_the_walk() {
+    let no_stacks = [
+        Stack::new(),
+        Stack::from([(SP, 0)]),
+        Stack::from([(SP, 0), (SP + 8, 0)]),
+        // The value above the frame pointer is no address of code, or the instruction there is no call.
+        Stack::from([(SP, SP + 16), (SP + 8, 0xdead_0000), (0xdead_0000 - 8, INDIRECT_CALL)]),
+        Stack::from([(SP, SP + 16), (SP + 8, 0x1010), (0x1008, 0x9090_9090_9090_9090)]),
+    ];
+    for (found, end) in WITHOUT_ROWS {
+        for stack in &no_stacks {
+            assert_eq!(walk_from_code_without_rows(found, SP, stack), (vec![0x5010], end), "{stack:x?}");
+        }
+    }
+}
+
+#[test]
+fn chain_of_frame_pointers_must_go_up() {
+    for (found, end) in WITHOUT_ROWS {
+        for next in [SP, SP - 0x40, SP + 8] {
+            let stack =
+                Stack::from([(SP, next), (SP + 8, 0x5020), (SP - 0x40, SP), (SP - 0x38, 0x5020), (SP + 16, 0x5020)]);
+            let expected = (vec![0x5010, by_fp(0x5020)], end);
+            assert_eq!(walk_from_code_without_rows(found, SP, &stack), expected, "{next:#x}");
+        }
+    }
+}
+
+#[test]
+fn frame_pointer_of_an_outer_function_is_rejected() {
+    // 0x2000 keeps a frame pointer and calls 0x1000, which calls the code without rows, which keeps none. The frame
+    // pointer leads to the caller of 0x2000, whose direct call shows what it called.
+    let outer = SP + 0x40;
+    let mut stack = Stack::from([(outer, 0), (outer + 8, OUTERMOST)]);
+    for (found, end) in WITHOUT_ROWS {
+        let mut code = with_code(found);
+        code.ranges.push((0x2000..0x3000, Lookup::rule(sp(8))));
+        stack.insert(OUTERMOST - 8, call(0x2000, OUTERMOST));
+        assert_eq!(walk(&after_call(0x5010, SP, outer), &stack, &code), (vec![0x5010], end));
+        stack.insert(OUTERMOST - 8, call(0x5000, OUTERMOST));
+        let complete = (vec![0x5010, by_fp(OUTERMOST)], End::Generated);
+        assert_eq!(walk(&after_call(0x5010, SP, outer), &stack, &code), complete);
+    }
+}
+
+#[test]
+fn code_without_rows_is_called_through_a_plt() {
+    let stack =
+        |entry| Stack::from([(SP, 0), (SP + 8, OUTERMOST), (OUTERMOST - 8, call(0x2000, OUTERMOST)), (0x2000, entry)]);
+    let plt = Rule { cfa_kind: cfa::PLT, cfa_offset: 11, ..Rule::default() };
+    // endbr64; bnd jmp *(%rip), as in .plt.sec
+    const JUMP: u64 = 0x0025_fff2_fa1e_0ff3;
+    for (entry, rule) in [(0, plt), (JUMP, sp(8))] {
+        let mut code = with_code(Lookup::GENERATED);
+        code.ranges.push((0x2000..0x3000, Lookup::rule(rule)));
+        let found = walk(&after_call(0x5010, SP, SP), &stack(entry), &code);
+        assert_eq!(found, (vec![0x5010, by_fp(OUTERMOST)], End::Generated));
+    }
+}
+
+#[test]
+fn missing_table_ends_the_walk_at_the_frame_found() {
+    for end in [End::TablePending, End::NoTable] {
+        let mut code = with_code(Lookup::GENERATED);
+        code.ranges.push((0x2000..0x3000, Lookup::end(end)));
+        let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x2010)]);
+        assert_eq!(walk(&after_call(0x5010, SP, SP), &stack, &code), (vec![0x5010, by_fp(0x2010)], end));
+    }
+    let mut code = with_code(Lookup::GENERATED);
+    code.ranges.push((0x2000..0x3000, Lookup::end(End::MappingsBusy)));
+    let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x2010)]);
+    assert_eq!(walk(&after_call(0x5010, SP, SP), &stack, &code), (vec![0x5010], End::MappingsBusy));
+}
+
+#[test]
+fn replaced_return_address_above_the_frame_pointer_is_restored() {
+    const TRAMPOLINE: u64 = 0x7fff_ffff_e000;
+    let mut code = with_code(Lookup::GENERATED);
+    code.replaced_returns = BTreeMap::from([(SP + 8, OUTERMOST)]);
+    let stack = Stack::from([(SP, 0), (SP + 8, TRAMPOLINE), (TRAMPOLINE - 8, 0)]);
+    let found = walk(&after_call(0x5010, SP, SP), &stack, &code);
+    assert_eq!(found, (vec![0x5010, by_fp(OUTERMOST)], End::Generated));
+}
+
+#[test]
+fn code_without_rows_needs_a_known_frame_pointer() {
+    for (found, end) in WITHOUT_ROWS {
+        let mut code = code(Rule { fp_kind: fp::UNDEFINED, ..sp(8) });
+        code.ranges.push((0x5000..0x6000, found));
+        let result = walk(&after_call(0x1010, SP, SP), &Stack::from([(SP, 0x5010)]), &code);
+        assert_eq!(result, (vec![0x1010, 0x5010], end));
+    }
+}
