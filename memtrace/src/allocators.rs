@@ -117,6 +117,9 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
     let mut survey = Survey::default();
     let mut seen: Vec<&Arc<Object>> = Vec::new();
     for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+        if Object::is_kernel_code(&object.path) {
+            continue;
+        }
         if !seen.iter().any(|other| Arc::ptr_eq(other, object)) {
             seen.push(object);
             survey.examine(object, user_hooks);

@@ -107,7 +107,9 @@ impl Symbolizer {
                 // Without headers, the file offset stands in for the address. They are equal in most code, and always
                 // in the kernel's `[vdso]`, which has no file.
                 let address = VirtOffset(offset.0);
-                result.push((offset, frames(&name, address, Err(Unnamed::ObjectUnreadable))));
+                let is_kernel_code = Object::is_kernel_code(&object.path);
+                let reason = if is_kernel_code { Unnamed::KernelCode } else { Unnamed::ObjectUnreadable };
+                result.push((offset, frames(&name, address, Err(reason))));
             }
         }
         let functions = names.find(&addresses);

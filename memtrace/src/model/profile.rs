@@ -199,6 +199,8 @@ pub enum Unnamed {
     NoMapping,
     /// The code has no file: it was generated at run time.
     Anonymous,
+    /// The kernel maps the code, which has no file.
+    KernelCode,
     /// The object's file could not be opened or read.
     ObjectUnreadable,
     /// The object has no symbol there.
@@ -212,6 +214,7 @@ impl Unnamed {
         match self {
             Self::NoMapping => "no mapping known at this address",
             Self::Anonymous => "code generated at run time",
+            Self::KernelCode => "code of the kernel",
             Self::ObjectUnreadable => "the object could not be read",
             Self::NoSymbol => "the object has no symbol here",
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::ProcessError;
-use super::maps::{MapsEntry, entries, is_kernel_code};
+use super::maps::{MapsEntry, entries};
 use super::objects::{Objects, regular};
 use super::process::{failure, proc_path, program};
 use crate::model::{AbsAddr, Mapping, Object, Pid, ProcessImage};
@@ -72,7 +72,7 @@ pub(crate) fn vdso() -> io::Result<Vec<u8>> {
 fn object(pid: Pid, entry: &MapsEntry, objects: &mut Objects) -> Option<Arc<Object>> {
     match entry.file {
         Some(inode) => Some(objects.mapped(pid, entry, inode)),
-        None if is_kernel_code(&entry.path) => Some(objects.nameless(&entry.path)),
+        None if Object::is_kernel_code(&entry.path) => Some(objects.nameless(&entry.path)),
         None => None,
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::error::ProcessError;
 use super::process::{failure, proc_path};
@@ -31,15 +31,6 @@ pub(crate) struct MapsEntry {
     /// Mapped file; `None` for anonymous memory.
     pub(crate) file: Option<Inode>,
     pub(crate) path: PathBuf,
-}
-
-/// Names of code that the kernel maps (`show_map_vma`, fs/proc/task_mmu.c, and `vm_ops->name` of the VMAs). Other names
-/// without a file come from user space.
-const KERNEL_CODE: &[&str] = &["[vdso]", "[vsyscall]", "[uprobes]"];
-
-/// Returns true for the name of code that the kernel maps.
-pub(crate) fn is_kernel_code(name: &Path) -> bool {
-    KERNEL_CODE.iter().any(|known| name.as_os_str() == *known)
 }
 
 /// Reads `/proc/PID/maps`. The entries are ordered by address and do not overlap.

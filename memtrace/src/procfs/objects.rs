@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::maps::{self, Inode, MapsEntry};
+use super::maps::{Inode, MapsEntry};
 use super::own_process::descriptor_path;
 use super::process::inside_root;
 use crate::elf::Elf;
@@ -74,7 +74,7 @@ impl Objects {
         build_id: Option<BuildId>,
         device_inode: Option<(u64, u64)>,
     ) -> Arc<Object> {
-        if maps::is_kernel_code(path) {
+        if Object::is_kernel_code(path) {
             return self.nameless(path);
         }
         let inode = device_inode.map(|(device, inode)| Inode { device, inode });

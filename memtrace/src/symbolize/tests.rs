@@ -220,7 +220,7 @@ fn a_stack_is_symbolized_by_the_mappings_of_its_time() {
 fn vdso_frames_are_labeled_by_object_and_offset() {
     let image = image_of_maps("7ffc0a000000-7ffc0a002000 r-xp 00000000 00:00 0 [vdso]\n");
     let frame = &frames_at(&symbolizer(), &image, AbsAddr(0x7ffc_0a00_0a11))[0];
-    assert_eq!(frame.name, Err(Unnamed::ObjectUnreadable));
+    assert_eq!(frame.name, Err(Unnamed::KernelCode));
     assert_eq!(frame.label(), "[vdso]+0xa10");
 }
 

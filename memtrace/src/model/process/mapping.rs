@@ -1,6 +1,6 @@
 //! Objects and their mappings, recorded so that addresses can be symbolized after the process has exited.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::model::{AbsAddr, FileOffset};
@@ -27,6 +27,18 @@ pub struct Object {
     pub build_id: Option<BuildId>,
     /// Root directory of the target's mount namespace, as memtrace reaches it, to find debug information.
     pub root: Option<PathBuf>,
+}
+
+/// Names of code that the kernel maps (`show_map_vma`, fs/proc/task_mmu.c, and `vm_ops->name` of the VMAs). Other names
+/// without a file come from user space.
+const KERNEL_CODE: [&str; 3] = ["[vdso]", "[vsyscall]", "[uprobes]"];
+
+impl Object {
+    /// Returns true for the name of code that the kernel maps. It has no file.
+    #[must_use]
+    pub fn is_kernel_code(name: &Path) -> bool {
+        KERNEL_CODE.iter().any(|known| name.as_os_str() == *known)
+    }
 }
 
 /// An executable mapping of an object.
