@@ -49,6 +49,30 @@ fn rust_names_are_demangled() {
 }
 
 #[test]
+fn hard_links_to_one_executable_keep_their_names() {
+    let scratch = Scratch::new();
+    let server = scratch.copy(victim::path("exact"), "server");
+    let check = scratch.join("check");
+    fs::hard_link(&server, &check).expect("the file system has hard links");
+    let mut victims = [&check, &server].map(|path| Victim::start(&mut Command::new(path)));
+    let pids = victims.each_ref().map(Victim::pid);
+    let tracer = Trace::pids(&pids).start();
+    let expected = victims.each_mut().map(Victim::work);
+    let report = tracer.stop().report();
+    victims.into_iter().for_each(Victim::finish);
+    for (path, pid) in [&check, &server].into_iter().zip(pids) {
+        let stacks: Vec<_> = report.stacks.iter().filter(|stack| stack.pid == pid).collect();
+        for site in &expected[0].sites {
+            let mut objects =
+                stacks.iter().filter_map(|stack| stack.leaf().filter(|leaf| leaf.name.as_deref() == Some(&site.name)));
+            assert_eq!(objects.next().and_then(|leaf| leaf.object.as_deref()), path.to_str(), "{}", site.name);
+        }
+        let process = report.processes.iter().find(|process| process.pid == pid).expect("the process is listed");
+        assert_eq!(process.exe.as_deref(), path.to_str());
+    }
+}
+
+#[test]
 fn symbols_resolve_in_another_mount_namespace() {
     let scratch = Scratch::new();
     let stage = Stage::of(&scratch, "exact");

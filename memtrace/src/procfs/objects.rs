@@ -5,6 +5,7 @@ mod open;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ const MAX_OBJECTS: usize = 1 << 16;
 /// Limit of open root directories.
 const MAX_ROOTS: usize = 64;
 
-/// Object files, one [`Object`] per inode, with the open files of [`Object::handle`].
+/// Object files, one [`Object`] per inode and path, with the open files of [`Object::handle`].
 ///
 /// The handles are valid as long as the store lives.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Objects {
     by_mapping: HashMap<Inode, Arc<Object>>,
     /// By the inode of `stat`.
     by_stat: HashMap<Inode, Arc<Object>>,
+    /// By handle and path: one file can have several names, such as hard links and bind mounts.
+    by_name: HashMap<(PathBuf, PathBuf), Arc<Object>>,
     /// Code without a file, by name.
     nameless: HashMap<PathBuf, Arc<Object>>,
     files: Vec<File>,
@@ -55,6 +58,7 @@ impl Objects {
         Self {
             by_mapping: HashMap::new(),
             by_stat: HashMap::new(),
+            by_name: HashMap::new(),
             nameless: HashMap::new(),
             files: Vec::new(),
             roots: HashMap::new(),
@@ -79,7 +83,7 @@ impl Objects {
         }
         let inode = device_inode.map(|(device, inode)| Inode { device, inode });
         if let Some(known) = inode.and_then(|inode| self.known(inode, path)) {
-            return known;
+            return self.named(known, RootOf::Process(pid), path);
         }
         let opened = open::by_path(pid, path, |opened| {
             inode == Some(opened.inode) || build_id.is_some() && build_id == read_build_id(&opened.file)
@@ -94,7 +98,10 @@ impl Objects {
     /// Returns the object of a line of `maps`.
     pub(crate) fn mapped(&mut self, pid: Pid, entry: &MapsEntry, inode: Inode) -> Arc<Object> {
         if let Some(known) = self.known(inode, &entry.path) {
-            return known;
+            if known.path == entry.path {
+                return known;
+            }
+            return self.named(known, RootOf::Process(pid), &inside_root(pid, &entry.path));
         }
         let opened = open::by_mapping(pid, entry)
             .or_else(|| open::by_path(pid, &open::without_deleted(&entry.path), |opened| opened.inode == inode));
@@ -140,13 +147,10 @@ impl Objects {
         build_id: Option<BuildId>,
     ) -> Arc<Object> {
         let known = opened.as_ref().and_then(|opened| self.by_stat.get(&opened.inode));
-        if let Some(known) = known {
-            return Arc::clone(known);
+        if let Some(known) = known.cloned() {
+            return self.named(known, root, path);
         }
-        let root = match root {
-            RootOf::Process(pid) => self.root(pid),
-            RootOf::Directory(root) => Some(root.to_owned()),
-        };
+        let root = self.root_directory(root);
         let Some(opened) = opened else {
             return Arc::new(Object { path: path.to_owned(), handle: None, build_id, root });
         };
@@ -157,10 +161,35 @@ impl Objects {
             root,
         });
         // The inode of a file that is not kept open can be reused.
-        if object.handle.is_some() {
+        if let Some(handle) = &object.handle {
             remember(&mut self.by_stat, opened.inode, &object);
+            remember(&mut self.by_name, (handle.clone(), object.path.clone()), &object);
         }
         object
+    }
+
+    /// Returns the object of the same file as `known` with the name `path`: processes can map it by several hard links.
+    fn named(&mut self, known: Arc<Object>, root: RootOf<'_>, path: &Path) -> Arc<Object> {
+        let is_named = |path: &Path| known.path == path;
+        let Some(handle) = known.handle.clone().filter(|_| !is_named(path) && !is_named(&open::without_deleted(path)))
+        else {
+            return known;
+        };
+        let key = (handle, path.to_owned());
+        if let Some(named) = self.by_name.get(&key) {
+            return Arc::clone(named);
+        }
+        let root = self.root_directory(root);
+        let named = Arc::new(Object { path: path.to_owned(), root, ..(*known).clone() });
+        remember(&mut self.by_name, key, &named);
+        named
+    }
+
+    fn root_directory(&mut self, root: RootOf<'_>) -> Option<PathBuf> {
+        match root {
+            RootOf::Process(pid) => self.root(pid),
+            RootOf::Directory(root) => Some(root.to_owned()),
+        }
     }
 
     fn keep(&mut self, file: File) -> Option<PathBuf> {
@@ -189,9 +218,9 @@ enum RootOf<'a> {
     Directory(&'a Path),
 }
 
-fn remember(index: &mut HashMap<Inode, Arc<Object>>, inode: Inode, object: &Arc<Object>) {
+fn remember<K: Eq + Hash>(index: &mut HashMap<K, Arc<Object>>, key: K, object: &Arc<Object>) {
     if index.len() < MAX_OBJECTS {
-        index.insert(inode, Arc::clone(object));
+        index.insert(key, Arc::clone(object));
     }
 }
 

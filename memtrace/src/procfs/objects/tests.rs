@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::*;
 use crate::model::ProcessImage;
-use crate::procfs::read_image;
+use crate::procfs::{program_of, read_image};
 use crate::scratch::{GLIBC, Running, Scratch, assert_root, readelf_build_id};
 
 fn object_named(image: &ProcessImage, name: &str) -> Arc<Object> {
@@ -58,6 +58,27 @@ fn a_file_mapped_by_two_processes_is_one_object() {
         let [one, other] = [0, 1].map(|place| object_named(&images[place], name));
         assert!(Arc::ptr_eq(&one, &other), "{name}");
     }
+}
+
+#[test]
+fn hard_links_to_one_file_keep_their_names() {
+    let scratch = Scratch::new();
+    let paths = [scratch.copy("/bin/cat", "server"), scratch.path("check")];
+    fs::hard_link(&paths[0], &paths[1]).unwrap();
+    let mut objects = Objects::new();
+    let processes = paths.each_ref().map(Running::start);
+    let images = processes.each_ref().map(|running| read_image(running.pid(), &mut objects).unwrap());
+    let mapped = [object_named(&images[0], "server"), object_named(&images[1], "check")];
+    assert_eq!(mapped.each_ref().map(|object| &object.path), [&paths[0], &paths[1]]);
+    assert!(mapped[0].handle.is_some());
+    assert_eq!(mapped[0].handle, mapped[1].handle);
+    for (path, mapped) in paths.iter().zip(&mapped) {
+        let announced = objects.resolve(own_pid(), path, None, Some(identity(path)));
+        assert!(Arc::ptr_eq(&announced, mapped), "{}", path.display());
+    }
+    let executables = processes.each_ref().map(|running| program_of(running.pid(), &mut objects).unwrap());
+    processes.into_iter().for_each(Running::end);
+    assert!(executables.iter().zip(&mapped).all(|(executable, mapped)| Arc::ptr_eq(executable, mapped)));
 }
 
 #[test]
