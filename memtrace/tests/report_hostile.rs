@@ -55,6 +55,7 @@ fn profile(class: EventClass, part: Partition, text: &str) -> Profile {
         address: None,
         location: Some(Location { file: PathBuf::from(format!("/src/{text}")), line: Some(7) }),
         inlined: false,
+        by_frame_pointer: false,
     };
     let (full, group) = (CgroupId::of(3), CgroupId::of(4));
     let victim = ImageId { pid: Pid(9), ordinal: 0 };
