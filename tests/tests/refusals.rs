@@ -101,7 +101,9 @@ fn unwritable_output_is_refused_before_probing() {
 #[test]
 fn full_output_is_reported_and_the_target_survives() {
     let mut victim = victim::start_with("steady", &["100"]);
-    let tracer = Trace::victim(&victim).options(&["--format", "json", "-o", "/dev/full"]).start();
+    let state = Scratch::new();
+    let trace = Trace::victim(&victim).options(&["--format", "json", "-o", "/dev/full"]);
+    let tracer = trace.environment("XDG_STATE_HOME", &*state).start();
     victim.work();
     let outcome = tracer.stop();
     outcome.assert_code(FAILED);
@@ -153,6 +155,55 @@ fn process_of_another_user_is_refused() {
     let scratch = Scratch::new();
     let victim = victim::start_with("steady", &["100"]);
     as_nobody(&scratch, Trace::victim(&victim)).assert_refused(NOT_PERMITTED, &["CAP_"]);
+}
+
+/// Starts a victim of user nobody, with a C library that only this user may open.
+fn private_victim(scratch: &Scratch) -> Victim {
+    let directory = scratch.subdirectory("private");
+    fs::copy(libc_of(victim::start("exact").pid()), directory.join("libc.so.6")).expect("the C library can be copied");
+    fs::copy(victim::path("steady"), directory.join("steady")).expect("the victim can be copied");
+    let chown = process::run(Command::new("chown").args(["-R", "65534:65534"]).arg(&directory));
+    assert_eq!(chown, "");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).expect("root may change the mode");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(directory.join("steady")).arg("100");
+    Victim::start(command.env("LD_LIBRARY_PATH", &directory))
+}
+
+#[test]
+fn unopened_files_name_the_missing_capability() {
+    let scratch = Scratch::new();
+    let victim = private_victim(&scratch);
+    let dropped = "-dac_override,-dac_read_search";
+    let setpriv = ["setpriv", "--bounding-set", dropped, "--inh-caps", dropped];
+    let outcome = Trace::victim(&victim).wrapped_in(&setpriv).run();
+    outcome.assert_refused(NOT_PERMITTED, &["private/steady", "it needs CAP_DAC_READ_SEARCH\n"]);
+    let pid = victim.pid().to_string();
+    let doctor =
+        Command::new("setpriv").args(&setpriv[1..]).arg(tracer::binary()).args(["doctor", "--pid", &pid]).output();
+    let doctor = doctor.expect("setpriv is installed");
+    let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert_eq!(doctor.status.code(), Some(NOT_PERMITTED), "{text}");
+    assert!(text.contains("it needs CAP_DAC_READ_SEARCH\n") && !text.contains("none that memtrace knows"), "{text}");
+}
+
+#[test]
+fn hidden_process_names_the_missing_capability() {
+    let scratch = Scratch::new();
+    let victim = private_victim(&scratch);
+    let script = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
+                  \"$@\"";
+    let outcome = Trace::victim(&victim).wrapped_in(&["unshare", "--mount", "sh", "-c", script, "sh"]).run();
+    outcome.assert_refused(NOT_PERMITTED, &["reading process", "CAP_SYS_PTRACE"]);
+}
+
+#[test]
+fn capabilities_in_a_user_namespace_are_not_named_as_missing() {
+    let scratch = Scratch::new();
+    let victim = private_victim(&scratch);
+    let outcome = Trace::victim(&victim).wrapped_in(&["unshare", "--user", "--map-root-user"]).run();
+    outcome.assert_refused(NOT_PERMITTED, &["user namespace"]);
+    assert!(outcome.stderr.contains("on the host") || outcome.stderr.contains("of the host"), "{}", outcome.stderr);
 }
 
 /// Path of the C library that a victim has mapped.

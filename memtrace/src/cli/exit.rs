@@ -76,7 +76,7 @@ impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
         match error {
             Error::NoSuchProcess { .. } | Error::Ended { .. } | Error::NothingSelected { .. } => Self::NoProcess,
-            Error::Permission { .. } => Self::NotPermitted,
+            Error::Permission { .. } | Error::Refused { .. } => Self::NotPermitted,
             Error::Kernel { .. } => Self::Kernel,
             Error::NoAllocator { .. } => Self::NoAllocator,
             Error::Output { .. } => Self::Output,

@@ -96,8 +96,7 @@ pub(super) struct Capabilities(u64);
 impl Capabilities {
     /// Reads them from proc_pid_status(5).
     pub(super) fn from_status(status: Option<&str>) -> Self {
-        let effective = status.and_then(|status| status.lines().find_map(|line| line.strip_prefix("CapEff:")));
-        Self(effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+        Self(status.and_then(procfs::effective_capabilities).unwrap_or(0))
     }
 
     fn has(&self, capability: &Capability) -> bool {

@@ -32,7 +32,10 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     let image = procfs::read_image(pid, &mut objects)?;
     let survey = crate::allocators::survey(&image, &UserHooks::default());
     let executable = executable(&image, &process);
-    findings.extend(allocators::examine(&survey, executable.map(|object| object.path.as_path())));
+    match survey.supported().map_err(|error| from_engines::allocators(pid, error)) {
+        Err(error @ Error::Permission { .. }) => findings.push(failure(pid, &error)),
+        _ => findings.extend(allocators::examine(&survey, executable.map(|object| object.path.as_path()))),
+    }
     findings.extend(survey.allocators.iter().flat_map(|allocator| allocators::probes(allocator, probe_cost)));
     findings.extend(executable.and_then(go));
     findings.extend(executable.and_then(stripped));
@@ -55,7 +58,7 @@ fn subject(pid: Pid) -> String {
 
 fn failure(pid: Pid, error: &Error) -> Finding {
     let area = match error {
-        Error::Permission { .. } => Area::Permissions,
+        Error::Permission { .. } | Error::Refused { .. } => Area::Permissions,
         Error::Untraceable { .. } => Area::Traceable,
         Error::NoAllocator { .. } | Error::BadObject { .. } => Area::Allocator,
         _ => Area::Process,
@@ -109,6 +112,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::Verdict;
+    use crate::procfs::ReadRefusal;
 
     #[test]
     fn failure_has_the_area_of_the_exit_code() {
@@ -119,7 +123,7 @@ mod tests {
             (ProcessError::NoSuchProcess(pid), Area::Process),
             (ProcessError::Exited(pid), Area::Process),
             (proc(), Area::Process),
-            (ProcessError::Permission(pid), Area::Permissions),
+            (ProcessError::Permission { pid, refusal: ReadRefusal::Capability }, Area::Permissions),
             (ProcessError::KernelThread { pid, comm: "kswapd0".into() }, Area::Traceable),
             (ProcessError::Thread { pid, of: Pid(10) }, Area::Traceable),
             (ProcessError::MainThreadExited(pid), Area::Traceable),

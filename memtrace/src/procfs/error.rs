@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::refusal::ReadRefusal;
 use crate::model::{Comm, Pid, printable};
 
 /// Reason why a process cannot be read. Every message says what to do about it.
@@ -34,8 +35,13 @@ pub(crate) enum ProcessError {
     #[error("the main thread of process {0} has exited while others run; such a process cannot be traced")]
     MainThreadExited(Pid),
     /// memtrace has no permission to read the process.
-    #[error("no permission to read process {0}: run as root (sudo), or with the capability CAP_SYS_PTRACE")]
-    Permission(Pid),
+    #[error("no permission to read process {pid}: {refusal}")]
+    Permission {
+        /// The process.
+        pid: Pid,
+        /// The reason.
+        refusal: ReadRefusal,
+    },
     /// A file of `/proc` could not be read or parsed.
     #[error("cannot read {}: {source}; is /proc mounted?", printable(path))]
     Proc {

@@ -9,6 +9,12 @@ pub(crate) fn own_status() -> Option<String> {
     fs::read_to_string("/proc/self/status").ok()
 }
 
+/// Returns the effective capabilities of a process, one bit each, from its status.
+pub(crate) fn effective_capabilities(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
 /// Returns the uid map of memtrace's user namespace.
 pub(crate) fn own_uid_map() -> Option<String> {
     fs::read_to_string("/proc/self/uid_map").ok()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::error::ProcessError;
 use super::pidfd;
+use super::refusal::ReadRefusal;
 use crate::model::{Comm, Pid};
 
 /// `PF_KTHREAD`: the task is a kernel thread (include/linux/sched.h).
@@ -58,7 +59,10 @@ pub(crate) fn inspect(pid: Pid) -> Result<Process, ProcessError> {
     if pidfd::exits_within(pidfd.as_fd(), patience) {
         return Err(ProcessError::Exited(pid));
     }
-    let (stat, exe) = read?;
+    let (stat, exe) = read.map_err(|error| match error {
+        ProcessError::Exited(pid) => hidden(pid),
+        error => error,
+    })?;
     Ok(Process {
         pid,
         comm: stat.comm.into(),
@@ -67,6 +71,19 @@ pub(crate) fn inspect(pid: Pid) -> Result<Process, ProcessError> {
         foreign_pids: foreign_namespace(pid, "pid")?,
         pidfd,
     })
+}
+
+/// Returns the error for a running process that `/proc` does not show: with the mount option `hidepid`, it shows other
+/// processes only to those that may read them (`proc_pid_permission`, fs/proc/base.c).
+fn hidden(pid: Pid) -> ProcessError {
+    let path = Path::new("/proc/self").to_owned();
+    match fs::read_link(&path) {
+        Ok(own) if own == Path::new(&std::process::id().to_string()) => {
+            ProcessError::Permission { pid, refusal: ReadRefusal::find() }
+        }
+        Ok(_) => ProcessError::Proc { path, source: io::Error::other("it shows another pid namespace") },
+        Err(source) => ProcessError::Proc { path, source },
+    }
 }
 
 fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
@@ -117,7 +134,7 @@ pub(crate) fn proc_path(pid: Pid, name: &str) -> PathBuf {
 /// Converts an error of reading a file in `/proc/PID`.
 pub(crate) fn failure(pid: Pid, path: &Path, error: io::Error) -> ProcessError {
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => ProcessError::Permission(pid),
+        Some(libc::EACCES | libc::EPERM) => ProcessError::Permission { pid, refusal: ReadRefusal::find() },
         Some(libc::ENOENT | libc::ESRCH) => ProcessError::Exited(pid),
         _ => ProcessError::Proc { path: path.to_owned(), source: error },
     }

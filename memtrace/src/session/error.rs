@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::model::{Pid, printable};
+use crate::procfs::ReadRefusal;
 
 pub(crate) mod from_engines;
 
@@ -23,6 +24,9 @@ pub(crate) enum Error {
         /// The missing capability: `CAP_BPF`.
         capability: String,
     },
+    /// Reading a process is refused although memtrace has the capability for it.
+    #[error("reading process {pid} is not permitted: {refusal}")]
+    Refused { pid: Pid, refusal: ReadRefusal },
     /// The kernel lacks a required feature.
     #[error("this kernel lacks {missing}")]
     Kernel {
@@ -107,7 +111,8 @@ impl Error {
                                            container, give its pid on the host"
                 .into(),
             Self::Ended { .. } => "to trace a command from its start, let memtrace start it: `memtrace -- CMD`".into(),
-            Self::Permission { .. } => {
+            Self::Refused { refusal, .. } if let Some(remedy) = refusal.remedy() => remedy.into(),
+            Self::Permission { .. } | Self::Refused { .. } => {
                 "run memtrace with sudo; `memtrace doctor` lists the capabilities that it needs".into()
             }
             Self::Kernel { remedy, .. } | Self::Untraceable { remedy, .. } | Self::NothingSelected { remedy, .. } => {

@@ -8,7 +8,7 @@ use crate::allocators::UserHooks;
 use crate::explain;
 use crate::model::{Explanation, Pid};
 use crate::procfs;
-use crate::procfs::{Objects, ProcessError};
+use crate::procfs::{Objects, ProcessError, ReadRefusal};
 use crate::report::{self, Format, PageOptions};
 
 /// Configuration of `memtrace explain`.
@@ -57,8 +57,8 @@ fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {
 /// Converts an error; reading a process needs fewer capabilities than tracing it.
 fn user_error(pid: Pid, error: ProcessError) -> Error {
     match error {
-        ProcessError::Permission(pid) => Error::Permission {
-            action: format!("to read process {pid}"),
+        ProcessError::Permission { pid, refusal: ReadRefusal::Capability } => Error::Permission {
+            action: format!("reading process {pid}"),
             capability: String::from("CAP_SYS_PTRACE, or the process's own user with at least its capabilities"),
         },
         ProcessError::Exited(pid) => Error::NothingSelected {

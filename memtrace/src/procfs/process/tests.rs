@@ -6,8 +6,8 @@ use std::thread;
 
 use super::{Stat, inspect};
 use crate::model::Pid;
-use crate::procfs::ProcessError;
-use crate::scratch::assert_root;
+use crate::procfs::{ProcessError, ReadRefusal};
+use crate::scratch::{Running, assert_root};
 
 fn own_pid() -> Pid {
     Pid(std::process::id())
@@ -114,8 +114,37 @@ fn privileged_another_users_process_needs_a_capability() {
     drop(child.stdin.take());
     child.wait().unwrap();
     let error = result.unwrap().unwrap_err();
-    assert!(matches!(error, ProcessError::Permission(refused) if refused == pid), "{error}");
+    assert!(matches!(error, ProcessError::Permission { pid: refused, .. } if refused == pid), "{error}");
     assert!(error.to_string().contains("CAP_SYS_PTRACE"));
+}
+
+/// Puts this thread into a Landlock domain, which may not read processes outside of it (landlock(7)).
+fn enter_landlock() {
+    /// `LANDLOCK_ACCESS_FS_MAKE_BLOCK`, which no test needs.
+    const HANDLED: u64 = 1 << 11;
+    let attributes = [HANDLED];
+    // SAFETY: the pointer is to a landlock_ruleset_attr of 8 bytes, its first version.
+    let ruleset = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, attributes.as_ptr(), 8usize, 0u32) };
+    assert!(ruleset >= 0, "this test needs Landlock: {}", io::Error::last_os_error());
+    // SAFETY: the system call takes integers. Root needs no `no_new_privs`.
+    let restricted = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0u32) };
+    assert_eq!(restricted, 0, "{}", io::Error::last_os_error());
+}
+
+#[test]
+fn privileged_refusal_of_a_security_module_names_no_held_capability() {
+    assert_root();
+    let child = Running::start("cat");
+    let pid = child.pid();
+    let result = thread::spawn(move || {
+        enter_landlock();
+        inspect(pid)
+    })
+    .join();
+    child.end();
+    let error = result.unwrap().unwrap_err();
+    let expected = matches!(error, ProcessError::Permission { refusal: ReadRefusal::SecurityModule, .. });
+    assert!(expected, "{error}");
 }
 
 #[test]

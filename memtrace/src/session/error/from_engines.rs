@@ -3,19 +3,20 @@
 use std::io;
 
 use super::Error;
-use crate::allocators::AllocatorError;
+use crate::allocators::{AllocatorError, Verdict};
 use crate::kernel::KernelError;
 use crate::launch::LaunchError;
-use crate::model::Pid;
-use crate::procfs::ProcessError;
+use crate::model::{Pid, printable};
+use crate::procfs::{self, ProcessError, ReadRefusal};
 
 /// Converts an error of the kernel, about the process `pid` if there is one.
 pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
     match (error, pid) {
         (KernelError::Permission { action, .. }, _) => Error::Permission {
             action: format!("to {action}"),
-            capability: String::from(
-                "CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON if the kernel accepts these for probes",
+            capability: format!(
+                "CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON if the kernel accepts these for probes{}",
+                if procfs::in_root_user_namespace() { "" } else { ", in the root user namespace: on the host" }
             ),
         },
         (KernelError::Unsupported { action, reason }, _) => Error::Kernel {
@@ -46,10 +47,11 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
             "its main thread has exited while others run",
             String::from("such a process cannot be traced"),
         ),
-        ProcessError::Permission(_) => Error::Permission {
-            action: format!("to read process {pid}"),
+        ProcessError::Permission { refusal: ReadRefusal::Capability, .. } => Error::Permission {
+            action: format!("reading process {pid}"),
             capability: String::from("CAP_SYS_PTRACE, in addition to CAP_BPF and CAP_PERFMON"),
         },
+        ProcessError::Permission { refusal, .. } => Error::Refused { pid, refusal },
         error @ (ProcessError::Proc { .. } | ProcessError::Pidfd { .. }) => Error::Failed(error.to_string()),
     }
 }
@@ -58,6 +60,16 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
 pub(crate) fn allocators(pid: Pid, error: AllocatorError) -> Error {
     match error {
         AllocatorError::NotFound { examined } => {
+            // Code without a file, as in [vdso], has a name in brackets.
+            let unopened =
+                examined.iter().find(|object| object.verdict == Verdict::NotOpened && object.path.is_absolute());
+            let missing = procfs::missing_for_mapped_files();
+            if let Some(object) = unopened.filter(|_| !missing.is_empty()) {
+                return Error::Permission {
+                    action: format!("opening {}, which process {pid} has mapped,", printable(&object.path)),
+                    capability: missing.join(" and "),
+                };
+            }
             Error::NoAllocator { pid, examined: examined.iter().map(|object| object.to_string().into()).collect() }
         }
         AllocatorError::BadObject { path, reason } => Error::BadObject { path, reason },
