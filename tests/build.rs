@@ -33,6 +33,7 @@ const GLIBC: &[&str] = &[
     "heaps",
     "hostile",
     "inlined",
+    "interrupted",
     "memcg_limit",
     "pages",
     "peak",

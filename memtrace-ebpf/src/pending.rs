@@ -3,22 +3,23 @@
 //! Each thread that allocates owns one slot, from its first call until it exits. The slot remembers the outermost
 //! allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A
 //! return is matched to its call by the stack pointer. So there is no nesting depth that a missed return could corrupt.
+//! Calls that a signal interrupts are kept apart.
+
+mod interrupted;
+mod slot;
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::btf_maps::Array;
-use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::{Cookie, LossReason};
 
-use crate::atomic::{self, LockId};
-use crate::limits::PENDING_SLOTS;
 use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
 use crate::{arguments, loss, settings};
+use slot::{Slot, claim, find};
 
-/// Number of slots that a thread tries.
-const TRIES: u32 = 8;
+pub use interrupted::interrupt;
+
 /// A call is dropped after this many nested calls: its return was missed.
-const MAX_NESTED: u64 = 64;
+const MAX_NESTED: u32 = 64;
 
 /// Kind of a call, which determines how its return is handled.
 #[derive(Clone, Copy, PartialEq)]
@@ -58,26 +59,6 @@ pub struct Pending {
     pub extra: u64,
 }
 
-/// 64 bytes, so that no two threads share a cache line.
-#[repr(C, align(64))]
-struct Slot {
-    /// Thread id; 0: free. Claimed atomically, and then used by its owner only.
-    owner: u64,
-    /// Stack pointer at the entry of the outermost call; 0: no call.
-    stack_pointer: u64,
-    call: u64,
-    size: u64,
-    aux: u64,
-    /// Number of nested calls.
-    nested: u64,
-    extra: u64,
-    /// Number that user space gave the allocator; 0 if records do not name allocators.
-    allocator: u64,
-}
-
-#[btf_map]
-static PENDING: Array<Slot, PENDING_SLOTS> = Array::new();
-
 /// Relation of a new call to the pending one.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Entry {
@@ -88,44 +69,6 @@ pub enum Entry {
     Nested,
     /// The new call frees a block again, inside a pending [`Call::RepeatFrees`].
     Repeated,
-}
-
-#[inline(always)]
-fn index(tid: u32, attempt: u32) -> u32 {
-    tid.wrapping_add(attempt) & (PENDING_SLOTS as u32 - 1)
-}
-
-#[inline(always)]
-fn slot_at(tid: u32, attempt: u32) -> Option<&'static mut Slot> {
-    let slot = PENDING.get_ptr_mut(index(tid, attempt))?;
-    // SAFETY: the pointer is a map value's. Fields except `owner` are used by the slot's owner only, and `owner` is
-    // read as one word.
-    Some(unsafe { &mut *slot })
-}
-
-/// Finds the thread's slot.
-#[inline(always)]
-fn find(tid: u32) -> Option<&'static mut Slot> {
-    for attempt in 0..TRIES {
-        let slot = slot_at(tid, attempt)?;
-        if slot.owner == tid as u64 {
-            return Some(slot);
-        }
-    }
-    None
-}
-
-#[inline(always)]
-fn claim(tid: u32) -> Option<&'static mut Slot> {
-    for attempt in 0..TRIES {
-        let slot = slot_at(tid, attempt)?;
-        // SAFETY: `owner` is the slot's first word, aligned.
-        if unsafe { atomic::lock(&raw mut slot.owner, LockId::pending(index(tid, attempt)), tid as u64) } {
-            slot.stack_pointer = 0;
-            return Some(slot);
-        }
-    }
-    None
 }
 
 #[inline(always)]
@@ -142,7 +85,7 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
         return Entry::Nested;
     }
     // The frame of the pending call is gone, or has too many nested calls: its return was missed.
-    loss::count(context, LossReason::PendingStale, 1 + slot.nested);
+    loss::count(context, LossReason::PendingStale, 1 + slot.nested as u64);
     slot.stack_pointer = 0;
     Entry::Outermost
 }
@@ -152,6 +95,7 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
 #[inline(always)]
 pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Entry {
     let Some(slot) = find(thread.tid) else { return Entry::Outermost };
+    interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     if stack_pointer <= slot.stack_pointer && slot.call == Call::RepeatFrees as u64 {
         return Entry::Repeated;
     }
@@ -177,6 +121,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
             }
         },
     };
+    interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     let entry = classify(context, slot, stack_pointer);
     if entry == Entry::Nested {
         return Some(entry);
@@ -200,6 +145,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<(Pending, u16)> {
     let slot = find(thread.tid)?;
+    interrupted::resume_at_return(slot, thread.tid, stack_pointer);
     if slot.stack_pointer == 0 {
         return None;
     }
@@ -209,7 +155,7 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
     }
     slot.stack_pointer = 0;
     if stack_pointer > popped {
-        loss::count(context, LossReason::PendingStale, 1 + slot.nested);
+        loss::count(context, LossReason::PendingStale, 1 + slot.nested as u64);
         return None;
     }
     let call = match slot.call {
@@ -226,13 +172,5 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
 /// Releases the slot of a thread that has exited or called exec.
 #[inline(always)]
 pub fn forget(tid: u32) {
-    for attempt in 0..TRIES {
-        let Some(slot) = slot_at(tid, attempt) else { return };
-        if slot.owner == tid as u64 {
-            slot.stack_pointer = 0;
-            // SAFETY: `owner` is the slot's first word, aligned.
-            unsafe { atomic::unlock(&raw mut slot.owner, LockId::pending(index(tid, attempt))) };
-            return;
-        }
-    }
+    slot::release(tid, |slot| interrupted::forget(slot, tid));
 }

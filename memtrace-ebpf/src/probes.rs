@@ -8,3 +8,4 @@ mod process;
 mod realloc;
 mod reclaim;
 mod returns;
+mod signal;

@@ -85,6 +85,12 @@ fn cross_thread_frees_on_musl_match() {
     assert_matches("threads.musl");
 }
 
+/// Blocks that signal handlers allocate while they interrupt an allocator call are recorded, and nested calls are not.
+#[test]
+fn allocations_of_signal_handlers_that_interrupt_malloc_match() {
+    assert_matches("interrupted");
+}
+
 #[test]
 fn heap_of_a_forked_child_is_not_counted_for_its_parent() {
     assert_matches("fork");

@@ -75,6 +75,9 @@ impl Kernel {
         if let Err(error) = bpf.attach_tracepoint("mark_victim", "mark_victim") {
             log::info!("OOM kills are not recorded: {error}");
         }
+        if let Err(error) = bpf.attach_tracepoint("signal_deliver", "signal_deliver") {
+            log::info!("allocations in signal handlers may count as nested calls: {error}");
+        }
         tracepoints::attach_syscalls(&mut bpf, settings.syscall_programs, unwind_maps.finds_vmas())?;
         options.filter.write(&mut bpf, Pid(std::process::id()))?;
         let timer = ProgramTimer::default();

@@ -1,0 +1,162 @@
+//! Calls that a signal has interrupted.
+//!
+//! A signal can be delivered inside an allocator call. If its handler calls the allocator, that is a call of its own, not
+//! a nested one. So the pending call is moved to a stack when a handler is about to run. It becomes the pending call again
+//! when it returns, or at a call that it makes itself: one that is so close below it that no handler fits between them.
+
+use core::mem::zeroed;
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::btf_maps::HashMap;
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::macros::btf_map;
+use memtrace_common::vocabulary::LossReason;
+
+use super::slot::{Slot, find};
+use crate::loss;
+use crate::registers::POPPED_BY_RETURN;
+
+/// Number of interrupted calls of one thread.
+const DEPTH: usize = 4;
+
+/// Number of threads with interrupted calls.
+const THREADS: usize = 4096;
+
+/// A signal frame takes more bytes of stack. The smallest one of x86-64 has 1080: the red zone, `struct rt_sigframe` and
+/// the floating point state (arch/x86/include/asm/sigframe.h).
+const SIGNAL_FRAME: u64 = 1024;
+
+/// The stack pointers of a call and its return are equal, except for the bytes that the return pops.
+const AT_RETURN: u64 = 1;
+
+/// An interrupted call: the fields of a [`Slot`].
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Interrupted {
+    stack_pointer: u64,
+    call: u64,
+    size: u64,
+    aux: u64,
+    extra: u64,
+    allocator: u64,
+    nested: u64,
+    /// Word at the stack pointer: the return address, or the address of the uretprobe's trampoline.
+    return_address: u64,
+    /// 1 if the handler may run on an alternate stack, which may be anywhere.
+    alternate_stack: u64,
+}
+
+/// Interrupted calls by thread, the latest last. [`Slot::interrupted`] is their number.
+#[btf_map]
+static INTERRUPTED: HashMap<u32, [Interrupted; DEPTH], THREADS> = HashMap::new();
+
+/// Moves the thread's pending call to its interrupted calls: a signal handler is about to run, perhaps on the alternate
+/// stack.
+#[inline(always)]
+pub fn interrupt(context: &impl EbpfContext, tid: u32, alternate_stack: bool) {
+    let Some(slot) = find(tid) else { return };
+    if slot.stack_pointer == 0 {
+        return;
+    }
+    if !save(slot, tid, alternate_stack) {
+        loss::count(context, LossReason::PendingStale, 1 + slot.nested as u64);
+    }
+    slot.stack_pointer = 0;
+}
+
+/// Returns false if there are too many interrupted calls.
+#[inline(always)]
+fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
+    let depth = slot.interrupted as usize;
+    if depth == 0 {
+        // SAFETY: any bits are integers.
+        let none: [Interrupted; DEPTH] = unsafe { zeroed() };
+        let _ = INTERRUPTED.insert(&tid, &none, 0);
+    }
+    let Some(calls) = INTERRUPTED.get_ptr_mut(&tid) else { return false };
+    // SAFETY: a map value's pointer; only its thread uses it.
+    let Some(call) = (unsafe { &mut *calls }).get_mut(depth) else { return false };
+    call.stack_pointer = slot.stack_pointer;
+    call.call = slot.call;
+    call.size = slot.size;
+    call.aux = slot.aux;
+    call.extra = slot.extra;
+    call.allocator = slot.allocator;
+    call.nested = slot.nested as u64;
+    call.return_address = word_at(slot.stack_pointer);
+    call.alternate_stack = alternate_stack as u64;
+    slot.interrupted = depth as u32 + 1;
+    true
+}
+
+/// Makes an interrupted call the pending one again if it makes the call that is entered at `stack_pointer`.
+#[inline(always)]
+pub fn resume_at_entry(slot: &Slot, tid: u32, stack_pointer: u64) {
+    if slot.interrupted != 0 {
+        resume_interrupted(tid, stack_pointer, SIGNAL_FRAME);
+    }
+}
+
+/// Makes an interrupted call the pending one again if it returns with `stack_pointer`.
+#[inline(always)]
+pub fn resume_at_return(slot: &Slot, tid: u32, stack_pointer: u64) {
+    if slot.interrupted != 0 {
+        resume_interrupted(tid, stack_pointer.wrapping_sub(POPPED_BY_RETURN), AT_RETURN);
+    }
+}
+
+/// Forgets the interrupted calls of a thread.
+#[inline(always)]
+pub fn forget(slot: &mut Slot, tid: u32) {
+    if slot.interrupted != 0 {
+        slot.interrupted = 0;
+        let _ = INTERRUPTED.remove(&tid);
+    }
+}
+
+/// Returns a word of the stack; 0 if it cannot be read.
+#[inline(always)]
+fn word_at(stack_pointer: u64) -> u64 {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_user(stack_pointer as *const u64) }.unwrap_or(0)
+}
+
+/// Makes an interrupted call the pending one again if its stack pointer is less than `distance` bytes above
+/// `stack_pointer`. Forgets calls that a jump has left: the stack pointer is above them, or their return address has been
+/// overwritten. A global function, so that it is not verified for each probe.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn resume_interrupted(tid: u32, stack_pointer: u64, distance: u64) -> u64 {
+    let Some(slot) = find(tid) else { return 0 };
+    let Some(calls) = INTERRUPTED.get_ptr_mut(&tid) else { return 0 };
+    // SAFETY: a map value's pointer; only its thread uses it.
+    let calls = unsafe { &*calls };
+    for depth in (0..DEPTH).rev() {
+        let call = &calls[depth];
+        if depth as u32 >= slot.interrupted {
+            continue;
+        }
+        if distance != AT_RETURN && stack_pointer > call.stack_pointer && call.alternate_stack == 0 {
+            slot.interrupted = depth as u32;
+            slot.stack_pointer = 0;
+            continue;
+        }
+        if call.stack_pointer.wrapping_sub(stack_pointer) >= distance {
+            continue;
+        }
+        let is_left = distance != AT_RETURN && word_at(call.stack_pointer) != call.return_address;
+        slot.stack_pointer = if is_left { 0 } else { call.stack_pointer };
+        slot.call = call.call;
+        slot.size = call.size;
+        slot.aux = call.aux;
+        slot.extra = call.extra;
+        slot.allocator = call.allocator;
+        slot.nested = call.nested as u32;
+        slot.interrupted = depth as u32;
+        if depth == 0 {
+            let _ = INTERRUPTED.remove(&tid);
+        }
+        return 1;
+    }
+    0
+}

@@ -1,0 +1,86 @@
+//! Slots of threads with a pending call.
+
+use aya_ebpf::btf_maps::Array;
+use aya_ebpf::macros::btf_map;
+
+use crate::atomic::{self, LockId};
+use crate::limits::PENDING_SLOTS;
+
+/// Number of slots that a thread tries.
+const TRIES: u32 = 8;
+
+/// 64 bytes, so that no two threads share a cache line.
+#[repr(C, align(64))]
+pub struct Slot {
+    /// Thread id; 0: free. Claimed atomically, and then used by its owner only.
+    owner: u64,
+    /// Stack pointer at the entry of the outermost call; 0: no call.
+    pub stack_pointer: u64,
+    pub call: u64,
+    pub size: u64,
+    pub aux: u64,
+    /// Number of nested calls.
+    pub nested: u32,
+    /// Number of calls that signals have interrupted.
+    pub interrupted: u32,
+    pub extra: u64,
+    /// Number that user space gave the allocator; 0 if records do not name allocators.
+    pub allocator: u64,
+}
+
+#[btf_map]
+static PENDING: Array<Slot, PENDING_SLOTS> = Array::new();
+
+#[inline(always)]
+fn index(tid: u32, attempt: u32) -> u32 {
+    tid.wrapping_add(attempt) & (PENDING_SLOTS as u32 - 1)
+}
+
+#[inline(always)]
+fn slot_at(tid: u32, attempt: u32) -> Option<&'static mut Slot> {
+    let slot = PENDING.get_ptr_mut(index(tid, attempt))?;
+    // SAFETY: the pointer is a map value's. Fields except `owner` are used by the slot's owner only, and `owner` is
+    // read as one word.
+    Some(unsafe { &mut *slot })
+}
+
+/// Finds the thread's slot.
+#[inline(always)]
+pub fn find(tid: u32) -> Option<&'static mut Slot> {
+    for attempt in 0..TRIES {
+        let slot = slot_at(tid, attempt)?;
+        if slot.owner == tid as u64 {
+            return Some(slot);
+        }
+    }
+    None
+}
+
+#[inline(always)]
+pub fn claim(tid: u32) -> Option<&'static mut Slot> {
+    for attempt in 0..TRIES {
+        let slot = slot_at(tid, attempt)?;
+        // SAFETY: `owner` is the slot's first word, aligned.
+        if unsafe { atomic::lock(&raw mut slot.owner, LockId::pending(index(tid, attempt)), tid as u64) } {
+            slot.stack_pointer = 0;
+            slot.interrupted = 0;
+            return Some(slot);
+        }
+    }
+    None
+}
+
+/// Releases the thread's slot. Calls `on_release` with it before.
+#[inline(always)]
+pub fn release(tid: u32, on_release: impl FnOnce(&mut Slot)) {
+    for attempt in 0..TRIES {
+        let Some(slot) = slot_at(tid, attempt) else { return };
+        if slot.owner == tid as u64 {
+            slot.stack_pointer = 0;
+            on_release(slot);
+            // SAFETY: `owner` is the slot's first word, aligned.
+            unsafe { atomic::unlock(&raw mut slot.owner, LockId::pending(index(tid, attempt))) };
+            return;
+        }
+    }
+}
