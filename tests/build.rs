@@ -77,7 +77,10 @@ fn main() {
         compile("musl-gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(format!("{name}.musl")));
     }
     compile("g++", &["-std=c++17"], &["widgets.cpp"], &[&ledger], &out.join("widgets"));
-    compile("gcc", &["-std=c11", "-nostdlib", "-static", "-fno-stack-protector"], &["bare.c"], &[], &out.join("bare"));
+    let bare = ["-std=gnu11", "-nostdlib", "-static", "-fno-stack-protector"];
+    for (name, flags) in [("bare", &[][..]), ("bare.go", &["-DGO"]), ("bare.32", &["-m32"])] {
+        compile("gcc", &[&bare[..], flags].concat(), &["bare.c"], &[], &out.join(name));
+    }
     let library = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden"];
     compile("gcc", &library, &["count_shim.c", "ledger.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
     // The unwinder is linked statically, so that unwinding never loads a library.
@@ -138,6 +141,7 @@ fn compile_allocator_victims(out: &Path, ledger: &Path) {
         ("family.static", &["-static"], &[]),
         ("family.static_pie", &["-static-pie"], &[]),
         ("family.stripped", &["-static", "-s"], &[]),
+        ("family.stripped_pie", &["-static-pie", "-s"], &[]),
         ("family.jemalloc", &["-DJEMALLOC"], &["-ljemalloc"]),
         ("family.jemalloc_in", &["-DJEMALLOC"], JEMALLOC),
         ("family.jemalloc_static", &["-DJEMALLOC", "-static"], JEMALLOC),

@@ -7,6 +7,7 @@ pub mod explain;
 mod process;
 mod reclaim;
 mod stack;
+mod untraced;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +22,7 @@ pub use explain::Explanation;
 pub use process::{Amount, ProcessReport, Resident};
 pub use reclaim::{CgroupMemory, CgroupStalls, MachineReclaim, OomKill, OrderCount, StallTotals};
 pub use stack::{Frame, Stack};
+pub use untraced::{ProcessMemory, Untraced, UntracedProcess};
 
 /// The report of one event class.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -44,6 +46,8 @@ pub struct Report {
     pub oom_kills: Vec<OomKill>,
     /// Number of lost events by loss reason.
     pub losses: BTreeMap<String, u64>,
+    /// Processes in scope that are not traced.
+    pub untraced: Untraced,
     pub notes: Vec<String>,
     /// Share of the stacks by stack end.
     pub stack_quality: BTreeMap<String, f64>,

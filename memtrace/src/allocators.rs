@@ -197,7 +197,9 @@ fn find_candidates<S: Source>(
     let active = active_prefixes(&symbols, &user_names.prefixes);
     symbols.hooked.retain(|hooked| !hooked.function.naming.has_prefix() || active.contains(&hooked.prefix));
     if symbols.hooked.is_empty() {
-        return Ok(Err(Verdict::Lacks("malloc")));
+        // A static executable that is position-independent has an empty table of dynamic symbols.
+        let is_stripped = !symbols.has_symbol_table && elf.is_static()?;
+        return Ok(Err(if is_stripped { Verdict::NoSymbols } else { Verdict::Lacks("malloc") }));
     }
     if soname.as_deref().is_some_and(is_dynamic_linker) {
         return Ok(Err(Verdict::DynamicLinker));

@@ -30,7 +30,7 @@ use self::console::Console;
 use self::exit::Exit;
 use self::terminal::Terminal;
 use crate::model::EventClass;
-use crate::session::{self, Target};
+use crate::session::{self, Error, Target};
 
 /// Runs memtrace with `arguments`, of which the first is its own name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -90,12 +90,21 @@ fn trace(args: TraceArgs, console: &Console) -> ExitCode {
     let outcome = session::run(&config, &mut Terminal::new(console.clone(), quiet));
     console.clear();
     match outcome {
-        Ok(outcome) => exit::code_of(&outcome, pass).into(),
+        Ok(outcome) => {
+            if let Some(process) = &outcome.none_traced {
+                show(&Error::NoneTraced(process.clone()), console);
+            }
+            exit::code_of(&outcome, pass).into()
+        }
         Err(error) => {
-            console.error(&error.to_string(), error.remedy().as_deref());
+            show(&error, console);
             Exit::from(&error).into()
         }
     }
+}
+
+fn show(error: &Error, console: &Console) {
+    console.error(&error.to_string(), error.remedy().as_deref());
 }
 
 fn refuse_conflict(conflict: &ArgConflict, console: &Console) -> ExitCode {

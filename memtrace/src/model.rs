@@ -33,8 +33,8 @@ pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRa
 pub use metric::{Measure, Metric};
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, ImageEnd, ImageId, ImageRusage, ImageStart, Mapping, Object,
-    PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage, Replaced, Rusage, Tid, User,
-    Version,
+    PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage, ProcessMemory, Replaced, Rusage,
+    Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
 };
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,

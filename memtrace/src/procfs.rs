@@ -41,7 +41,7 @@ pub(crate) use pagemap::page_size;
 pub(crate) use pidfd::exits_within;
 pub(crate) use pidfd::open_pidfd;
 pub(crate) use pressure::machine_pressure;
-pub(crate) use process::{Process, inspect, proc_path};
+pub(crate) use process::{Process, comm, inspect, proc_path};
 pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names};
 pub(crate) use refusal::{ReadRefusal, in_root_user_namespace, missing_for_mapped_files};
 pub(crate) use resident::resident;

@@ -20,8 +20,8 @@ mod track;
 mod unwind_tables;
 
 pub(crate) use config::{Config, Destination, Output, Percent, ProbeSite, Target};
-pub(crate) use error::Error;
 pub(crate) use error::from_engines;
+pub(crate) use error::{AllocatorUser, Error};
 pub(crate) use observer::{Observer, Progress};
 pub(crate) use outcome::{CommandEnd, Outcome};
 pub(crate) use run::run;

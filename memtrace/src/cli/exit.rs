@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::doctor::{Area, Finding, Verdict};
+use crate::model::UntracedReason;
 use crate::session::{CommandEnd, Error, Outcome};
 
 /// Exit of memtrace. The discriminant is the exit code.
@@ -55,9 +56,11 @@ impl Exit {
             Self::NoProcess => "the target does not exist, or ended while memtrace was attaching",
             Self::NotPermitted => "not permitted; the message names the missing capability",
             Self::Kernel => "the kernel lacks BPF, BTF, ring buffers or uprobes",
-            Self::NoAllocator => "the target has no allocator that memtrace knows",
+            Self::NoAllocator => "the target, or every selected process, lacks an allocator that memtrace knows",
             Self::Output => "an output file cannot be opened; nothing was traced",
-            Self::Untraceable => "the target cannot be traced: a kernel thread, or the id of a thread",
+            Self::Untraceable => {
+                "the target cannot be traced (kernel thread, id of a thread), or no selected process can"
+            }
             Self::BadObject => "a file that the target has mapped is damaged",
             Self::Command => "the command could not be started",
             Self::OverBudget => "tracing would cost the target more than --max-overhead allows; nothing was traced",
@@ -79,6 +82,7 @@ impl From<&Error> for Exit {
             Error::Permission { .. } | Error::Refused { .. } => Self::NotPermitted,
             Error::Kernel { .. } => Self::Kernel,
             Error::NoAllocator { .. } => Self::NoAllocator,
+            Error::NoneTraced(process) => Self::from(process.reason),
             Error::Output { .. } => Self::Output,
             Error::Untraceable { .. } => Self::Untraceable,
             Error::BadObject { .. } => Self::BadObject,
@@ -89,9 +93,26 @@ impl From<&Error> for Exit {
     }
 }
 
+impl From<UntracedReason> for Exit {
+    fn from(reason: UntracedReason) -> Self {
+        match reason {
+            UntracedReason::Architecture
+            | UntracedReason::Stripped
+            | UntracedReason::Go
+            | UntracedReason::NoAllocator
+            | UntracedReason::UnsupportedAllocator => Self::NoAllocator,
+            UntracedReason::Damaged
+            | UntracedReason::NotAttached
+            | UntracedReason::Unreadable
+            | UntracedReason::Ended => Self::Untraceable,
+        }
+    }
+}
+
 /// Returns the exit code of a run that wrote its report. With `pass`, the command's own exit code is passed on.
 pub(super) fn code_of(outcome: &Outcome, pass: bool) -> u8 {
     match outcome.command {
+        _ if let Some(process) = &outcome.none_traced => Exit::from(process.reason).code(),
         // 128 plus the signal, as in shells: bash(1), EXIT STATUS. A code has 8 bits (wait(2)).
         Some(CommandEnd::Signal(signal)) if pass => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Some(CommandEnd::Code(code)) if pass => u8::try_from(code).unwrap_or(u8::MAX),
@@ -118,7 +139,8 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::model::{LossReason, Losses, Pid};
+    use crate::model::{Comm, LossReason, Losses, Pid, UntracedProcess};
+    use crate::session::AllocatorUser;
 
     #[test]
     fn codes_are_unique_and_ascending() {
@@ -128,6 +150,8 @@ mod tests {
     #[test]
     fn every_error_has_its_code() {
         let pid = Pid(1);
+        let none_traced =
+            |reason| Error::NoneTraced(UntracedProcess { pid, comm: Comm::default(), exe: None, reason, rss: None });
         let source = || io::Error::from(io::ErrorKind::NotFound);
         let text = String::new;
         let errors = [
@@ -137,7 +161,9 @@ mod tests {
             (Error::Ended { pid }, 3),
             (Error::Permission { action: text(), capability: text() }, 4),
             (Error::Kernel { missing: text(), remedy: text() }, 5),
-            (Error::NoAllocator { pid, examined: Vec::new() }, 6),
+            (Error::NoAllocator { target: AllocatorUser::Process(pid), examined: Vec::new() }, 6),
+            (none_traced(UntracedReason::Go), 6),
+            (none_traced(UntracedReason::Unreadable), 8),
             (Error::Output { path: "x".into(), source: source() }, 7),
             (Error::Untraceable { pid, reason: text(), remedy: text() }, 8),
             (Error::BadObject { path: "x".into(), reason: text() }, 9),
@@ -151,7 +177,7 @@ mod tests {
 
     #[test]
     fn losses_determine_the_exit_code() {
-        let mut outcome = Outcome { losses: Losses::default(), command: None, complete: true };
+        let mut outcome = Outcome { losses: Losses::default(), command: None, complete: true, none_traced: None };
         assert_eq!(code_of(&outcome, false), 0);
         outcome.complete = false;
         assert_eq!(code_of(&outcome, false), 20);
@@ -162,7 +188,7 @@ mod tests {
 
     #[test]
     fn commands_exit_code_is_passed_on_request() {
-        let ended = |command| Outcome { losses: Losses::default(), command, complete: true };
+        let ended = |command| Outcome { losses: Losses::default(), command, complete: true, none_traced: None };
         assert_eq!(code_of(&ended(Some(CommandEnd::Code(3))), false), 0);
         assert_eq!(code_of(&ended(Some(CommandEnd::Code(3))), true), 3);
         assert_eq!(code_of(&ended(Some(CommandEnd::Signal(9))), false), 0);

@@ -8,7 +8,7 @@ use crate::model::{Object, Pid, ProcessImage, printable};
 use crate::procfs;
 use crate::procfs::{Objects, Process, ProcessError};
 use crate::session::overhead::probe_cost::ProbeCost;
-use crate::session::{Error, from_engines};
+use crate::session::{AllocatorUser, Error, from_engines};
 
 /// Examines the process `pid`, and reports the errors that a run would end with.
 pub(super) fn examine(pid: Pid, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
@@ -32,7 +32,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     let image = procfs::read_image(pid, &mut objects)?;
     let survey = crate::allocators::survey(&image, &UserHooks::default());
     let executable = executable(&image, &process);
-    match survey.supported().map_err(|error| from_engines::allocators(pid, error)) {
+    match survey.supported().map_err(|error| from_engines::allocators(AllocatorUser::Process(pid), error)) {
         Err(error @ Error::Permission { .. }) => findings.push(failure(pid, &error)),
         _ => findings.extend(allocators::examine(&survey, executable.map(|object| object.path.as_path()))),
     }
@@ -47,7 +47,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     ));
     // A run ends with an exit code of its own for damaged files.
     if let Err(error @ AllocatorError::BadObject { .. }) = survey.supported() {
-        findings.push(failure(pid, &from_engines::allocators(pid, error)));
+        findings.push(failure(pid, &from_engines::allocators(AllocatorUser::Process(pid), error)));
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ mod tests {
             assert!(finding.remedy.is_some(), "{message}");
         }
         let damaged = AllocatorError::BadObject { path: "/lib/libc.so.6".into(), reason: "damaged".into() };
-        let finding = failure(pid, &from_engines::allocators(pid, damaged));
+        let finding = failure(pid, &from_engines::allocators(AllocatorUser::Process(pid), damaged));
         assert_eq!((finding.area, finding.verdict), (Area::Allocator, Verdict::Fail));
         assert!(finding.remedy.is_some());
         let thread = failure(pid, &from_engines::process(pid, ProcessError::Thread { pid, of: Pid(10) }));

@@ -4,8 +4,9 @@ use std::io;
 
 use object::LittleEndian;
 use object::elf::{
-    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, Dyn64, DynamicTag, ELFCLASS64,
-    ELFDATA2LSB, ELFMAG, EM_AARCH64, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_DYNAMIC, PT_INTERP, PT_LOAD,
+    DF_1_PIE, DT_FLAGS_1, DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, Dyn64, DynamicTag,
+    ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_AARCH64, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_DYNAMIC, PT_INTERP,
+    PT_LOAD,
 };
 use object::pod::Pod;
 
@@ -150,6 +151,14 @@ impl<S: Source> Elf<S> {
         };
         let path = self.bytes(segment.offset, segment.file_size.min(MAX_STRING))?;
         Ok(Some(until_nul(&path)?))
+    }
+
+    /// Returns true for a statically linked executable, to which no dynamic linker is added. The dynamic linker itself
+    /// has no interpreter either, but is no position-independent executable.
+    pub(crate) fn is_static(&self) -> Result<bool, ElfError> {
+        let flags = self.dynamic_value(DT_FLAGS_1).unwrap_or(0);
+        let is_executable = self.header.e_type.get(LE) == ET_EXEC || flags & u64::from(DF_1_PIE.0) != 0;
+        Ok(is_executable && self.interpreter()?.is_none())
     }
 
     pub(super) fn loaded(&self) -> impl Iterator<Item = &Segment> {

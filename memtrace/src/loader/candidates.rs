@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::ld_cache;
 use super::root::Root;
-use crate::allocators::{Survey, UserHooks, Verdict, examine};
-use crate::elf::{Elf, Source};
+use crate::allocators::{Allocator, AllocatorError, Survey, UserHooks, Verdict, examine};
+use crate::elf::{Elf, ElfError, Source};
 use crate::launch::path;
 use crate::model::Object;
 use crate::procfs::Inode;
@@ -39,12 +39,14 @@ const DIRECTORIES: &[&str] = &["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr
 const CAPABILITIES: &[&str] = &["glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v3", "glibc-hwcaps/x86-64-v2"];
 
 /// Objects that a command may map when it starts.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Candidates {
     /// The allocators among them, each once, and the verdict on each examined file.
     pub survey: Survey,
     /// The executables and libraries.
     pub objects: Vec<Arc<Object>>,
+    /// Reason why the command cannot be traced whichever libraries it loads later.
+    pub untraceable: Option<AllocatorError>,
 }
 
 /// Predicts the objects that `command` maps when it starts.
@@ -54,20 +56,44 @@ pub(crate) struct Candidates {
 #[must_use]
 pub(crate) fn candidates(command: &OsStr, objects: &mut Objects, hooks: &UserHooks) -> Candidates {
     let search = Search::from_environment();
+    let executables = executables(command, search.path.as_deref());
     let mut queue = preloaded(&search);
-    queue.extend(executables(command, search.path.as_deref()));
+    queue.extend(executables.iter().cloned());
     let mut candidates = Candidates::default();
+    let mut alone = HashSet::new();
     Walk::new(&search).visit_all(queue, |path, opened| {
         let (verdict, allocator) = examine(&opened.file, path, hooks);
         // Scripts, and linker scripts among the libraries, are not objects.
         if verdict != Verdict::NotElf {
+            if loads_no_library(&opened) {
+                alone.insert(path.to_owned());
+            }
             let probed = allocator.map(|allocator| allocator.choose_sites(&opened.file));
             let object = objects.opened(Path::new("/"), path, opened);
             candidates.objects.push(Arc::clone(&object));
             candidates.survey.add(path, verdict, probed, || object);
         }
     });
+    candidates.untraceable = untraceable(&candidates.survey, &executables, &alone);
     candidates
+}
+
+/// Returns true for an executable that is statically linked, or that is for another architecture.
+fn loads_no_library(opened: &Opened) -> bool {
+    match Elf::parse(&opened.file) {
+        Ok(elf) => elf.is_static().unwrap_or(false),
+        Err(error) => matches!(error, ElfError::Foreign(_)),
+    }
+}
+
+/// Returns the reason why the first of `executables` that is no script, which is the one that the kernel starts, has no
+/// traced allocator. Only one that loads no library is judged: others can load any at run time.
+fn untraceable(survey: &Survey, executables: &[PathBuf], alone: &HashSet<PathBuf>) -> Option<AllocatorError> {
+    let is_of = |path: &PathBuf| survey.examined.iter().find(|examined| examined.path == *path);
+    let first = executables.iter().find_map(is_of).filter(|first| alone.contains(&first.path))?;
+    let is_first = |allocator: &&Allocator| allocator.object.path == first.path;
+    let allocators = survey.allocators.iter().filter(is_first).cloned().collect();
+    Survey { allocators, examined: vec![first.clone()] }.supported().err()
 }
 
 /// Predicts the libraries that a process maps in its mount namespace, given the executable that it has just started.

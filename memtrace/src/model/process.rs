@@ -8,6 +8,7 @@ mod mapping;
 mod metadata;
 mod replaced;
 mod rusage;
+mod untraced;
 
 pub use event::{ProcessEvent, ProcessEventKind};
 pub use filter::{FilterRule, ProcessAttribute};
@@ -17,3 +18,4 @@ pub use mapping::{BuildId, Mapping, Object};
 pub use metadata::{Cgroup, Container, User};
 pub use replaced::{Replaced, Version};
 pub use rusage::{ImageRusage, PageFaults, Rusage};
+pub use untraced::{ProcessMemory, Untraced, UntracedProcess, UntracedReason};

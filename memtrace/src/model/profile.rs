@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Comm, EventClass, ImageEnd, Losses, MachineReclaim,
     MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid,
-    Usage, User, Variance, VirtOffset,
+    Untraced, Usage, User, Variance, VirtOffset,
 };
 
 /// Everything that a report can show.
@@ -42,7 +42,9 @@ pub struct Profile {
     pub filtered: Amount,
     /// Minimum age of blocks in live numbers.
     pub older: Option<Duration>,
-    /// Notes for the reader, such as processes that were not traced.
+    /// Processes in scope that are not traced.
+    pub untraced: Untraced,
+    /// Notes for the reader, such as allocators that were not traced.
     pub notes: Vec<String>,
     /// Cost of tracing.
     pub cost: Cost,

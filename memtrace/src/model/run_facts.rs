@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AllocatorId, Amount, CgroupId, Cost, EventClass, MachineReclaim, MemcgMemory};
+use super::{AllocatorId, Amount, CgroupId, Cost, EventClass, MachineReclaim, MemcgMemory, Untraced};
 
 /// Facts of a run for the profile of one event class.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +27,8 @@ pub struct RunFacts {
     pub filtered: Amount,
     /// Minimum age of blocks that count as live.
     pub older: Option<Duration>,
+    /// Processes in scope that are not traced.
+    pub untraced: Untraced,
     /// Notes for the reader, such as allocators that were not traced.
     pub notes: Vec<String>,
     /// Cost of tracing.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::maps::{Inode, MapsEntry};
 use super::own_process::descriptor_path;
 use super::process::inside_root;
-use crate::elf::Elf;
+use crate::elf::{Elf, ElfError};
 use crate::model::{BuildId, Object, Pid};
 pub(crate) use open::{Opened, regular};
 
@@ -86,7 +86,8 @@ impl Objects {
             return self.named(known, RootOf::Process(pid), path);
         }
         let opened = open::by_path(pid, path, |opened| {
-            inode == Some(opened.inode) || build_id.is_some() && build_id == read_build_id(&opened.file)
+            inode == Some(opened.inode)
+                || build_id.as_ref().is_some_and(|build_id| has_build_id(&opened.file, build_id))
         });
         let object = self.intern(RootOf::Process(pid), path, opened, build_id);
         if let Some(inode) = inode {
@@ -221,6 +222,15 @@ enum RootOf<'a> {
 fn remember<K: Eq + Hash>(index: &mut HashMap<K, Arc<Object>>, key: K, object: &Arc<Object>) {
     if index.len() < MAX_OBJECTS {
         index.insert(key, Arc::clone(object));
+    }
+}
+
+/// Returns true if the file has this build ID, or if it is for another architecture: its build ID is not read, and as it
+/// is not symbolized either, another version of the file does no harm.
+fn has_build_id(file: &File, expected: &BuildId) -> bool {
+    match Elf::parse(file) {
+        Ok(elf) => elf.build_id().ok().flatten().as_ref() == Some(expected),
+        Err(error) => matches!(error, ElfError::Foreign(_)),
     }
 }
 

@@ -112,6 +112,17 @@ fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
     Ok((stat, program(pid)?))
 }
 
+/// Returns true if the pid belongs to a kernel thread.
+pub(crate) fn is_kernel_thread(pid: Pid) -> bool {
+    let stat = fs::read(proc_path(pid, "stat")).ok().and_then(|text| Stat::parse(&text));
+    stat.is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
+}
+
+/// Returns the name of a process; `None` if it has exited.
+pub(crate) fn comm(pid: Pid) -> Option<String> {
+    Stat::parse(&fs::read(proc_path(pid, "stat")).ok()?).map(|stat| stat.comm)
+}
+
 /// Returns the path of a process's executable in its root directory.
 pub(crate) fn program(pid: Pid) -> Result<PathBuf, ProcessError> {
     let path = proc_path(pid, "exe");

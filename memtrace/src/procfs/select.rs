@@ -7,13 +7,14 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::process::proc_path;
+use super::process::{is_kernel_thread, proc_path};
 use crate::model::Pid;
 
 /// File system type of cgroup version 2 (`CGROUP2_SUPER_MAGIC`, include/uapi/linux/magic.h).
 const CGROUP2: libc::c_long = 0x6367_7270;
 
-/// Lists all processes with an executable, that is, without kernel threads.
+/// Lists all processes with an executable, that is, without kernel threads. They include those that memtrace may not
+/// read.
 ///
 /// # Errors
 ///
@@ -23,13 +24,21 @@ pub(crate) fn all_processes() -> io::Result<Vec<Pid>> {
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
-            && fs::read_link(entry.path().join("exe")).is_ok()
+            && has_executable(Pid(pid))
         {
             pids.push(Pid(pid));
         }
     }
     pids.sort_unstable();
     Ok(pids)
+}
+
+fn has_executable(pid: Pid) -> bool {
+    match fs::read_link(proc_path(pid, "exe")) {
+        Ok(_) => true,
+        // The kernel checks the permission before the existence (`proc_pid_readlink`, fs/proc/base.c).
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && !is_kernel_thread(pid),
+    }
 }
 
 /// Properties of a process that filters compare.
@@ -156,6 +165,12 @@ mod tests {
     #[test]
     fn this_process_is_among_all_processes() {
         assert!(all_processes().unwrap().contains(&Pid(std::process::id())));
+    }
+
+    #[test]
+    fn kernel_threads_have_no_executable() {
+        assert!(!all_processes().unwrap().contains(&Pid(2)), "kthreadd");
+        assert!(is_kernel_thread(Pid(2)) && !is_kernel_thread(Pid(std::process::id())));
     }
 
     #[test]

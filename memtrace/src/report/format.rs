@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::format::{counted, duration, percent};
-use crate::model::{Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, Profile, StackEnd};
+use crate::model::{Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd};
 use crate::report::options::Options;
 
 /// Returns a number with the noun of the class: `1 block`, `1,600 pages`.
@@ -57,6 +57,14 @@ pub(super) fn shows_live(profile: &Profile) -> bool {
 /// Returns true if tables show memory held at exit: if there is any, or nothing else that is held.
 pub(super) fn shows_exit(profile: &Profile) -> bool {
     profile.total().exit.count > 0 || !shows_live(profile)
+}
+
+/// Returns the number of processes in scope that are not traced, with the RSS of those that run: `not traced: 3
+/// processes, 412.00 MiB of RSS`; `None` if all are traced.
+pub(super) fn untraced(profile: &Profile) -> Option<String> {
+    let ProcessMemory { processes, rss } = profile.untraced.total();
+    let rss = if rss == Bytes(0) { String::new() } else { format!(", {rss} of RSS") };
+    (processes > 0).then(|| format!("not traced: {}{rss}", counted(processes, "process", "processes")))
 }
 
 /// Returns the reason for an empty report.

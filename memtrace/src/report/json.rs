@@ -5,6 +5,7 @@ mod memcg;
 mod numbers;
 mod reclaim;
 mod schema;
+mod untraced;
 
 use std::io;
 

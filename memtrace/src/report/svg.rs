@@ -37,7 +37,8 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
     drawing.count_name = String::from(profile.class.words().unit(options.metric));
-    drawing.notes = format!("lost: {}", losses(profile, usize::MAX));
+    let untraced = format::untraced(profile).map_or_else(String::new, |untraced| format!("; {untraced}"));
+    drawing.notes = format!("lost: {}{untraced}", losses(profile, usize::MAX));
     // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
     drawing.flame_chart = true;
 
@@ -71,7 +72,7 @@ fn title(profile: &Profile, options: &Options) -> String {
     format::shortened(&title, TITLE_CHARACTERS)
 }
 
-/// Returns the total, the duration, the losses and the quality of the stacks.
+/// Returns the total, the duration, the losses, the processes that are not traced, and the quality of the stacks.
 fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
     let mut before =
@@ -86,7 +87,9 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
         before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
     }
     let before = before.join(" ");
-    let after = format::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
+    let untraced = format::untraced(profile).map(|untraced| format!(" · {untraced}")).unwrap_or_default();
+    let quality = format::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
+    let after = untraced + &quality;
     let room = SUBTITLE_CHARACTERS.saturating_sub(before.chars().count() + after.chars().count());
     let losses = if profile.losses.total() == 0 {
         String::from("nothing lost")

@@ -15,6 +15,7 @@ mod residency;
 mod sites;
 mod stack;
 mod stall_columns;
+mod untraced;
 
 use std::io;
 
@@ -35,6 +36,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     if profile.processes.len() > 1 {
         processes::write(profile, options, out)?;
     }
+    untraced::write(profile, options, out)?;
     let roots = Groups::of(profile, options.by);
     groups::write(profile, options, &roots, out)?;
     sites::write(profile, options, &roots, out)?;

@@ -1,10 +1,11 @@
 //! Errors of a run. Each variant has an exit code of its own.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::model::{Pid, printable};
+use crate::model::{Pid, UntracedProcess, printable};
 use crate::procfs::ReadRefusal;
 
 pub(crate) mod from_engines;
@@ -36,8 +37,16 @@ pub(crate) enum Error {
         remedy: String,
     },
     /// No mapped object of the process contains an allocator that memtrace knows.
-    #[error("process {pid} has no allocator that memtrace knows; examined: {}", paths(examined))]
-    NoAllocator { pid: Pid, examined: Vec<PathBuf> },
+    #[error("{target} has no allocator that memtrace knows; examined: {}", paths(examined))]
+    NoAllocator { target: AllocatorUser, examined: Vec<PathBuf> },
+    /// No process in scope could be traced. Found at the end of the run.
+    #[error(
+        "no process in scope can be traced; the largest is {} ({}): {}",
+        .0.comm,
+        .0.pid,
+        .0.reason.explanation()
+    )]
+    NoneTraced(UntracedProcess),
     /// An output cannot be opened. Found before the first probe is attached.
     #[error("cannot write to {}: {source}", printable(path))]
     Output {
@@ -118,10 +127,20 @@ impl Error {
             Self::Kernel { remedy, .. } | Self::Untraceable { remedy, .. } | Self::NothingSelected { remedy, .. } => {
                 remedy.clone()
             }
-            Self::NoAllocator { pid, .. } => {
+            Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(
                     "memtrace finds every object that defines malloc and free; `memtrace doctor --pid {pid}` lists the allocators, and --hook adds others"
                 )
+            }
+            Self::NoAllocator { target: AllocatorUser::Command(_), .. } => {
+                "memtrace finds every object that defines malloc and free; the command was not started; if other \
+                 processes that it starts are to be traced, start it in a shell: `memtrace -- sh -c CMD`"
+                    .into()
+            }
+            Self::NoneTraced(_) => {
+                "the report lists the processes that are not traced with their reasons; page faults \
+                                    need no allocator: `memtrace faults`"
+                    .into()
             }
             Self::Output { .. } => "nothing was traced; give another file with --output".into(),
             Self::BadObject { .. } => "the file may have been replaced since the process started; compare it with \
@@ -149,6 +168,23 @@ fn rescued(failures: &[NotWritten]) -> Option<String> {
     let paths = failures.iter().filter_map(|failure| failure.rescue.as_deref());
     let paths = paths.map(printable).collect::<Vec<_>>();
     (!paths.is_empty()).then(|| format!("the report was written to {} instead", paths.join(" and ")))
+}
+
+/// A process or command whose allocator is to be traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AllocatorUser {
+    Process(Pid),
+    /// The first word of a command that was not started.
+    Command(OsString),
+}
+
+impl fmt::Display for AllocatorUser {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(pid) => write!(out, "process {pid}"),
+            Self::Command(command) => write!(out, "{}", printable(command)),
+        }
+    }
 }
 
 fn paths(paths: &[PathBuf]) -> String {
@@ -183,7 +219,8 @@ mod tests {
     #[test]
     fn message_lists_the_examined_objects() {
         let error = |examined: &[&str]| {
-            Error::NoAllocator { pid: Pid(7), examined: examined.iter().map(PathBuf::from).collect() }.to_string()
+            let target = AllocatorUser::Process(Pid(7));
+            Error::NoAllocator { target, examined: examined.iter().map(PathBuf::from).collect() }.to_string()
         };
         assert_eq!(
             error(&["/usr/bin/hugo", "/lib/libm.so"]),

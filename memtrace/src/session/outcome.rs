@@ -1,6 +1,6 @@
 //! Outcome of a run that wrote its report.
 
-use crate::model::Losses;
+use crate::model::{Losses, UntracedProcess};
 
 /// Outcome of a run that wrote its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub(crate) struct Outcome {
     /// False if events are missing that no loss counts, such as after a probe that could not be placed in a library
     /// loaded during the run.
     pub(crate) complete: bool,
+    /// The largest process in scope, if none of them could be traced.
+    pub(crate) none_traced: Option<UntracedProcess>,
 }
 
 /// End of a command.

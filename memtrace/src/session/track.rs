@@ -2,9 +2,12 @@
 
 mod allocator_ids;
 mod allocators;
+mod coverage;
 mod late_probes;
 mod poll;
 mod tracker;
+mod verdicts;
 
+pub(super) use coverage::Coverage;
 pub(super) use poll::Changes;
 pub(super) use tracker::ProcessTracker;

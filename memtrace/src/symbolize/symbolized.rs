@@ -36,6 +36,7 @@ impl Symbolized {
             cgroups,
             filtered,
             older,
+            untraced,
             notes,
             cost,
         } = run;
@@ -58,6 +59,7 @@ impl Symbolized {
             losses,
             filtered,
             older,
+            untraced,
             notes,
             cost,
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, Name, Partition, Pid, ProcessProfile,
-    Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
+    Profile, StackEnd, StackProfile, Tid, Untraced, UntracedProcess, UntracedReason, Usage, User, Variance,
 };
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
@@ -34,6 +34,7 @@ pub(crate) fn host() -> Profile {
         allocators: [(1, "glibc (libc.so.6)"), (2, "jemalloc (libjemalloc.so.2)")]
             .map(|(id, name)| (AllocatorId(id), String::from(name)))
             .into(),
+        untraced: untraced(),
         ..Profile::default()
     };
     add(&mut profile, process(812, "redis-server", Some((107, "redis")), Some(redis.clone()), Some(5)), 1_288_490_189);
@@ -57,6 +58,22 @@ pub(crate) fn host() -> Profile {
     add(&mut profile, grep, 2_048);
     add(&mut profile, process(77, "agetty", None, None, None), 16);
     profile
+}
+
+/// Three processes, one of which has ended, with names that try to break the table.
+fn untraced() -> Untraced {
+    let process = |pid, comm: &str, reason, rss: Option<u64>| UntracedProcess {
+        pid: Pid(pid),
+        comm: comm.into(),
+        exe: rss.map(|_| format!("/usr/bin/{comm}").into()),
+        reason,
+        rss: rss.map(Bytes),
+    };
+    Untraced::new(vec![
+        process(2001, "steam", UntracedReason::Architecture, Some(150 << 20)),
+        process(2002, "bad\n\u{1b}[2J", UntracedReason::Stripped, None),
+        process(2000, "esbuild", UntracedReason::Go, Some(412 << 20)),
+    ])
 }
 
 fn service(unit: &str) -> Cgroup {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use memtrace::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd, Location,
     LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile,
-    Unnamed, Usage, User, Variance, VirtOffset,
+    Unnamed, Untraced, Usage, User, Variance, VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -33,6 +33,7 @@ pub(crate) fn sample() -> Profile {
         filtered: Amount { bytes: Bytes(4096), count: 17 },
         allocators: BTreeMap::new(),
         older: None,
+        untraced: Untraced::default(),
         notes: vec![String::from(
             "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
         )],

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use memtrace::model::{
-    Amount, Bytes, EventClass, MappingKind, PageFaults, Partition, Profile, Residency, ResidentKind, Usage, Variance,
+    Amount, Bytes, EventClass, MappingKind, PageFaults, Partition, Profile, Residency, ResidentKind, Untraced, Usage,
+    Variance,
 };
 
 use super::host::host;
@@ -28,7 +29,8 @@ const fn faults(minor: u64, major: u64) -> Option<PageFaults> {
 }
 
 pub(crate) fn sampled() -> Profile {
-    let mut profile = Profile { class: EventClass::Fault, page_sample: ONE_IN as u32, ..host() };
+    let mut profile =
+        Profile { class: EventClass::Fault, page_sample: ONE_IN as u32, untraced: Untraced::default(), ..host() };
     for process in &mut profile.processes {
         process.total = Usage::default();
     }

@@ -1,8 +1,8 @@
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::scratch::{ASAN, GLIBC, MUSL, output, readelf_build_id};
+use crate::scratch::{ASAN, GLIBC, MUSL, Scratch, output, readelf_build_id};
 
 #[test]
 fn build_ids_match_readelf() {
@@ -33,4 +33,21 @@ fn interpreter_needed_and_soname_match_readelf() {
         let expected = printed.split("interpreter: ").nth(1).and_then(|rest| rest.split(']').next());
         assert_eq!(interpreter.as_deref(), expected, "{path}");
     }
+}
+
+#[test]
+fn executables_without_an_interpreter_are_static() {
+    let scratch = Scratch::new();
+    let is_static = |path: &Path| Elf::parse(&File::open(path).unwrap()).unwrap().is_static().unwrap();
+    let built =
+        |name: &str, flags: &[&str]| is_static(&scratch.compile("gcc", name, "int main(void) { return 0; }", flags));
+    assert!(built("static", &["-static"]) && built("static-pie", &["-static-pie", "-s"]));
+    assert!(!built("pie", &["-pie"]) && !built("fixed", &["-no-pie"]) && !built("library.so", &["-shared", "-fPIC"]));
+    // The dynamic linkers.
+    let linker = |path| {
+        PathBuf::from(
+            String::from_utf8(Elf::parse(&File::open(path).unwrap()).unwrap().interpreter().unwrap().unwrap()).unwrap(),
+        )
+    };
+    assert!(!is_static(&linker("/bin/bash")) && !is_static(Path::new(MUSL)));
 }

@@ -7,6 +7,7 @@ use std::ops::Not;
 use serde::{Serialize, Serializer};
 
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
+use super::untraced::UntracedFields;
 use super::{memcg, reclaim};
 use crate::model::{
     Amount, Cost, Frame, FrameId, ImageEnd, Losses, Metric, Partition, ProcessProfile, Profile, StackEnd, StackProfile,
@@ -48,6 +49,7 @@ pub(super) struct Report<'a> {
     oom_kills: Vec<reclaim::Kill<'a>>,
     #[serde(serialize_with = "losses")]
     losses: &'a Losses,
+    untraced: UntracedFields<'a>,
     notes: &'a [String],
     #[serde(serialize_with = "stack_quality")]
     stack_quality: StackQuality,
@@ -89,6 +91,7 @@ impl<'a> Report<'a> {
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
             oom_kills: profile.oom_kills.iter().map(|kill| reclaim::Kill::new(profile, kill)).collect(),
             losses: &profile.losses,
+            untraced: UntracedFields::from(&profile.untraced),
             notes: &profile.notes,
             stack_quality: profile.quality(),
             frames: Frames(&profile.frames),

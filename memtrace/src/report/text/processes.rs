@@ -16,7 +16,7 @@ use crate::report::table::{self, Column};
 use crate::report::{escape, estimate, format, stalls};
 
 /// Length of the longest short name (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
-const COMMAND_COLUMNS: usize = 15;
+pub(super) const COMMAND_COLUMNS: usize = 15;
 const USER_COLUMNS: usize = 10;
 /// Characters of a container ID and of a pod UID, as in `docker ps` and in names of pods.
 const ID_CHARACTERS: usize = 12;

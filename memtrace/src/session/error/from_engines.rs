@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Error;
+use super::{AllocatorUser, Error};
 use crate::allocators::{AllocatorError, Verdict};
 use crate::kernel::KernelError;
 use crate::launch::LaunchError;
@@ -56,8 +56,8 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
     }
 }
 
-/// Converts an error about the allocators of the process `pid`.
-pub(crate) fn allocators(pid: Pid, error: AllocatorError) -> Error {
+/// Converts an error about the allocators of a process or a command.
+pub(crate) fn allocators(target: AllocatorUser, error: AllocatorError) -> Error {
     match error {
         AllocatorError::NotFound { examined } => {
             // Code without a file, as in [vdso], has a name in brackets.
@@ -66,11 +66,11 @@ pub(crate) fn allocators(pid: Pid, error: AllocatorError) -> Error {
             let missing = procfs::missing_for_mapped_files();
             if let Some(object) = unopened.filter(|_| !missing.is_empty()) {
                 return Error::Permission {
-                    action: format!("opening {}, which process {pid} has mapped,", printable(&object.path)),
+                    action: format!("opening {}, which {target} has mapped,", printable(&object.path)),
                     capability: missing.join(" and "),
                 };
             }
-            Error::NoAllocator { pid, examined: examined.iter().map(|object| object.to_string().into()).collect() }
+            Error::NoAllocator { target, examined: examined.iter().map(|object| object.to_string().into()).collect() }
         }
         AllocatorError::BadObject { path, reason } => Error::BadObject { path, reason },
     }

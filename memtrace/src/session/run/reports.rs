@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cost::cost_so_far;
 use crate::kernel::{Counters, ProgramTime};
-use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, printable};
+use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, Untraced, printable};
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::{Error, NotWritten};
@@ -14,7 +14,7 @@ use crate::session::malloc_trim;
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
 use crate::session::sample::{self, MeasuredReclaim};
-use crate::session::track::ProcessTracker;
+use crate::session::track::{Coverage, ProcessTracker};
 use crate::symbolize::{Symbolized, Symbolizer};
 
 /// Open outputs of each event class.
@@ -26,6 +26,7 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) name: &'run str,
     pub(super) notes: &'run [String],
     pub(super) tracker: &'run ProcessTracker,
+    pub(super) coverage: &'run Coverage,
     pub(super) counters: &'run Counters,
     pub(super) programs: &'run ProgramTime,
     pub(super) reclaim: Option<MeasuredReclaim>,
@@ -56,11 +57,12 @@ impl Reports {
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         for (class, outputs) in self.0 {
+            let untraced = finished.coverage.untraced(class, &snapshots);
             let snapshot = snapshots.0.remove(&class).unwrap_or_default();
             let killed = killed_cgroups(&snapshot);
             let symbolized = symbolizer.symbolize(snapshot, finished.tracker.images(), &finished.window);
             malloc_trim::trim();
-            let facts = finished.facts(config, class, &killed, &symbolized);
+            let facts = finished.facts(config, class, &killed, untraced, &symbolized);
             let profile = symbolized.into_profile(facts);
             failures.extend(write(config, finished.name, outputs, &profile, observer)?);
             // Each class contains the losses of all; only lost frames belong to one class.
@@ -79,6 +81,7 @@ impl FinishedTrace<'_> {
         config: &Config,
         class: EventClass,
         killed: &BTreeSet<CgroupId>,
+        untraced: Untraced,
         symbolized: &Symbolized,
     ) -> RunFacts {
         let probes_allocators = class.probes_allocators();
@@ -94,6 +97,7 @@ impl FinishedTrace<'_> {
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
             filtered: if probes_allocators { self.counters.filtered } else { Default::default() },
             older: config.older.filter(|_| probes_allocators),
+            untraced,
             notes: self.notes.to_vec(),
             cost: cost_so_far(self.events, self.counters.nested, self.cpu, self.programs, hits),
         }

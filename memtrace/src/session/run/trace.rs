@@ -12,6 +12,7 @@ use super::wait::{Due, WakeupSources};
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
+use crate::model::format;
 use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick, printable};
 use crate::pipeline::{RunTotals, Shards};
 use crate::session::config::Config;
@@ -20,7 +21,7 @@ use crate::session::observer::{Observer, Progress};
 use crate::session::outcome::Outcome;
 use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::{AllocatorProbes, Targets};
-use crate::session::track::{Changes, ProcessTracker};
+use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, malloc_trim};
 
@@ -57,6 +58,8 @@ pub(super) struct Trace {
     shown: (Instant, u64),
     ticks: u32,
     complete: bool,
+    /// Number of untraced processes in scope when the probes were in place.
+    untraced: usize,
     /// Processes that mapped an allocator before it was probed.
     late: Losses,
 }
@@ -103,6 +106,10 @@ impl Trace {
         for line in &estimate {
             observer.note(line);
         }
+        let untraced = match targets.ran_before() {
+            true => coverage(&filter, &mut tracker).count(&config.events),
+            false => 0,
+        };
         let start = Instant::now();
         Ok(Self {
             kernel,
@@ -122,6 +129,7 @@ impl Trace {
             shown: (start, 0),
             ticks: 0,
             complete: true,
+            untraced,
             late: Losses::default(),
         })
     }
@@ -144,9 +152,13 @@ impl Trace {
         self.targets.release()
     }
 
-    /// Describes the targets and probes: `to pid 4711 (redis-server), 12 probes`.
+    /// Describes the targets and probes, and the number of untraced processes: `to pid 4711 (redis-server), 12 probes`.
     pub(super) fn description(&self) -> String {
-        format!("to {}, {} probes", self.targets.name, self.probes.len())
+        let untraced = match self.untraced {
+            0 => String::new(),
+            some => format!(", {} not traced", format::counted(some as u64, "process", "processes")),
+        };
+        format!("to {}, {} probes{untraced}", self.targets.name, self.probes.len())
     }
 
     pub(super) fn notes(&self) -> &[String] {
@@ -210,6 +222,9 @@ impl Trace {
         let path = printable(&allocator.object.path);
         let placed = new.place(&mut self.kernel, &mut self.probes);
         self.complete &= placed.is_ok() || !is_selected;
+        if placed.is_err() {
+            self.tracker.allocators.set_unattached(allocator);
+        }
         self.tracker.allocators.set_probed(allocator);
         let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
         let note = format!("process {pid} has mapped another allocator, {path}: {result}");
@@ -235,6 +250,10 @@ impl Trace {
         let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
         self.update_mappings(observer);
         self.tables.finish(&mut self.kernel, &self.tracker);
+        let coverage = coverage(&self.filter, &mut self.tracker);
+        if coverage.has_no_process() {
+            self.targets.notes.push(String::from("no process matched the selection"));
+        }
         self.kernel.flush_log();
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
@@ -257,6 +276,7 @@ impl Trace {
             name: &self.targets.name,
             notes: &self.targets.notes,
             tracker: &self.tracker,
+            coverage: &coverage,
             counters: &counters,
             programs: &programs,
             reclaim,
@@ -265,10 +285,16 @@ impl Trace {
             window: self.start_tick..now,
             duration,
         };
+        let none_traced = coverage.largest_if_none_is_traced(&snapshots);
         let losses = reports.write(config, snapshots, &finished, observer)?;
         let command = self.targets.command_end();
-        Ok((Outcome { losses, command, complete: self.complete }, detach))
+        Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))
     }
+}
+
+/// Returns the coverage of the processes that the BPF programs select.
+fn coverage(filter: &ProcessFilter, tracker: &mut ProcessTracker) -> Coverage {
+    tracker.coverage(&|tracker, pid| is_selected(filter, tracker, pid))
 }
 
 /// Returns true if the BPF programs trace `pid`, as far as its attributes are known.

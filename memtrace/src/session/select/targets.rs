@@ -16,7 +16,7 @@ use crate::model::{FilterRule, Object, Pid, printable};
 use crate::procfs;
 use crate::procfs::Process;
 use crate::session::config::{ProbeSite, Target};
-use crate::session::error::{Error, from_engines};
+use crate::session::error::{AllocatorUser, Error, from_engines};
 use crate::session::outcome::CommandEnd;
 use crate::session::track::ProcessTracker;
 
@@ -100,7 +100,11 @@ impl Targets {
             notes.extend(coverage_gaps(pid, &survey));
             // If the process exited during the survey, its files could not be opened: report the exit instead.
             let missing = |error| {
-                if process.has_exited() { Error::Ended { pid } } else { from_engines::allocators(pid, error) }
+                if process.has_exited() {
+                    Error::Ended { pid }
+                } else {
+                    from_engines::allocators(AllocatorUser::Process(pid), error)
+                }
             };
             for allocator in survey.supported().map_err(missing)? {
                 if tracker.allocators.insert(pid, allocator) {
@@ -139,14 +143,19 @@ impl Targets {
         if children {
             tracker.allocators.share_probes();
         }
+        let executable = argv.first().map(OsString::as_os_str).unwrap_or_default();
+        let Candidates { survey, objects, untraceable } = tracker.candidates(executable);
+        if probe_site.is_some()
+            && let Some(error) = untraceable
+        {
+            return Err(from_engines::allocators(AllocatorUser::Command(executable.to_owned()), error));
+        }
         let identity = Identity::of_sudo().map_err(from_engines::launch)?;
         let launch = Launch::prepare(argv, identity.as_ref()).map_err(from_engines::launch)?;
         let pid = launch.pid();
         tracker.track(pid);
         let mut probes = Vec::new();
         // Probe every allocator that the command may load: a probe in a library that it does not load costs nothing.
-        let executable = argv.first().map(OsString::as_os_str).unwrap_or_default();
-        let Candidates { survey, objects } = tracker.candidates(executable);
         for allocator in survey.allocators {
             if let Some(probe_site) = probe_site
                 && allocator.is_supported()

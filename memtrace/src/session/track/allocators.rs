@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use super::allocator_ids::AllocatorIds;
 use super::late_probes::LateProbes;
+use super::verdicts::{self, Verdicts};
 use crate::allocators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
-use crate::model::{AllocatorId, FileOffset, Mapping, Object, Pid, ProcessImage};
+use crate::model::{AllocatorId, FileOffset, Mapping, Object, Pid, ProcessImage, UntracedReason};
 use crate::procfs::Objects;
 use crate::session::bounded_set::BoundedSet;
 use crate::session::clock;
@@ -32,6 +33,7 @@ pub(in crate::session) struct Allocators {
     found: BoundedSet<(Option<Pid>, PathBuf)>,
     /// Handles of the objects surveyed, if probes are shared.
     surveyed: BoundedSet<PathBuf>,
+    verdicts: Verdicts,
     ids: AllocatorIds,
     late: LateProbes,
     /// Events count, so an allocator found now is probed late.
@@ -46,6 +48,7 @@ impl Allocators {
             shares_probes: false,
             found: BoundedSet::new(MAX_REMEMBERED),
             surveyed: BoundedSet::new(MAX_REMEMBERED),
+            verdicts: Verdicts::default(),
             ids: AllocatorIds::default(),
             late: LateProbes::default(),
             has_started: false,
@@ -85,14 +88,7 @@ impl Allocators {
         if self.found.contains(&(Some(pid), handle)) {
             return Vec::new();
         }
-        let mapping = Mapping {
-            start: Default::default(),
-            end: Default::default(),
-            offset: FileOffset(0),
-            object: Some(object.clone()),
-        };
-        let mut allocators =
-            self.survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }).allocators;
+        let mut allocators = self.survey_object(object).allocators;
         allocators.retain(|allocator| allocator.is_supported() && self.insert(pid, allocator));
         for handle in allocators.iter().filter_map(|new| new.object.handle.as_deref()).filter(|_| self.has_started) {
             self.late.add(handle);
@@ -100,12 +96,59 @@ impl Allocators {
         allocators
     }
 
+    /// Surveys one object, and remembers the result.
+    fn survey_object(&mut self, object: &Arc<Object>) -> Survey {
+        let mapping = Mapping {
+            start: Default::default(),
+            end: Default::default(),
+            offset: FileOffset(0),
+            object: Some(Arc::clone(object)),
+        };
+        let survey = self.survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() });
+        if let (Some(handle), Some(examined)) = (&object.handle, survey.examined.first()) {
+            self.verdicts.insert(handle.clone(), verdicts::obstacle(&examined.verdict));
+        }
+        survey
+    }
+
+    /// Returns true if the allocator in a mapped object of `pid` is known to have probes.
+    pub(super) fn has_probes(&self, pid: Pid, image: &ProcessImage) -> bool {
+        let owner = self.owner(pid);
+        let handles = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()?.handle.as_ref());
+        let mut found = handles.filter(|handle| self.found.contains(&(owner, (*handle).clone())));
+        found.any(|handle| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached)))
+    }
+
+    /// Returns the reason why `object` has no allocator with probes; `None` if it has one.
+    pub(super) fn obstacle(&mut self, pid: Pid, object: &Arc<Object>) -> Option<UntracedReason> {
+        let Some(handle) = &object.handle else { return Some(UntracedReason::Unreadable) };
+        if self.verdicts.get(handle).is_none() {
+            self.survey_object(object);
+        }
+        match self.verdicts.get(handle)? {
+            Some(reason) => Some(reason),
+            None if self.found.contains(&(self.owner(pid), handle.clone())) => None,
+            None => Some(UntracedReason::NotAttached),
+        }
+    }
+
+    /// Records that the probes of an allocator could not be attached.
+    pub(in crate::session) fn set_unattached(&mut self, allocator: &Allocator) {
+        if let Some(handle) = &allocator.object.handle {
+            self.verdicts.insert(handle.clone(), Some(UntracedReason::NotAttached));
+        }
+    }
+
+    /// Returns the process that has an allocator for itself; `None` if probes are shared.
+    fn owner(&self, pid: Pid) -> Option<Pid> {
+        if self.shares_probes { None } else { Some(pid) }
+    }
+
     /// Adds an allocator of `pid`. Returns true if it is new.
     pub(in crate::session) fn insert(&mut self, pid: Pid, allocator: &Allocator) -> bool {
         let Some(handle) = allocator.object.handle.clone() else { return false };
         self.ids.assign(&handle, &allocator.kinds.to_string(), &allocator.object.path);
-        let owner = if self.shares_probes { None } else { Some(pid) };
-        self.found.insert((owner, handle))
+        self.found.insert((self.owner(pid), handle))
     }
 
     /// Records that the probes of an allocator are in place from now on.

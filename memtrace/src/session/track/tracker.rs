@@ -93,15 +93,20 @@ impl ProcessTracker {
         }
         let mut allocators = Vec::new();
         for &pid in pids {
-            // Skip processes that have exited.
-            if let Ok(image) = procfs::read_image(pid, &mut self.objects) {
-                for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
-                    self.add_new_allocators(pid, object, &mut allocators);
+            let image = match procfs::read_image(pid, &mut self.objects) {
+                Ok(image) => image,
+                Err(ProcessError::Permission { .. }) => {
+                    ProcessImage { comm: procfs::comm(pid).unwrap_or_default().into(), ..ProcessImage::default() }
                 }
-                let at = self.now();
-                self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
-                self.read_metadata(pid);
+                // It has exited.
+                Err(_) => continue,
+            };
+            for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+                self.add_new_allocators(pid, object, &mut allocators);
             }
+            let at = self.now();
+            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+            self.read_metadata(pid);
         }
         allocators
     }

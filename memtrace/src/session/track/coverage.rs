@@ -1,0 +1,169 @@
+//! The processes in scope without an allocator that is probed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tracker::ProcessTracker;
+use crate::model::{
+    EventClass, ImageId, ImageStart, ImageUsage, Object, Pid, ProcessImage, Snapshot, Snapshots, Untraced,
+    UntracedProcess, UntracedReason, Usage,
+};
+use crate::procfs;
+use crate::procfs::ProcessError;
+
+/// The reasons that objects give, the most specific first: a process has the first of those of its objects.
+const PRECEDENCE: [UntracedReason; 8] = [
+    UntracedReason::NotAttached,
+    UntracedReason::UnsupportedAllocator,
+    UntracedReason::Architecture,
+    UntracedReason::Go,
+    UntracedReason::Stripped,
+    UntracedReason::Damaged,
+    UntracedReason::Unreadable,
+    UntracedReason::NoAllocator,
+];
+
+/// Time that the dynamic loader may take to map the C library. Until then, a new process has no allocator yet.
+const LOADING: Duration = Duration::from_millis(100);
+
+/// Coverage of the processes in scope by probes in allocators.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Coverage {
+    /// A process in scope has an allocator with probes.
+    has_probed: bool,
+    /// The processes in scope without one.
+    without: Vec<(ImageId, UntracedProcess)>,
+}
+
+impl Coverage {
+    /// Returns the processes of which `class` records nothing.
+    pub(in crate::session) fn untraced(&self, class: EventClass, snapshots: &Snapshots) -> Untraced {
+        let snapshot = snapshots.0.get(&class);
+        // An event proves that the allocator has probes, although its file could not be opened for this process.
+        let is_recorded = |id: &ImageId| snapshot.and_then(|snapshot| snapshot.images.get(id)).is_some_and(has_events);
+        let untraced = self.without.iter().filter(|(id, process)| process.reason.applies_to(class) && !is_recorded(id));
+        Untraced::new(untraced.map(|(_, process)| process.clone()).collect())
+    }
+
+    /// Returns the largest process in scope if no class of `snapshots` traces any of them.
+    pub(in crate::session) fn largest_if_none_is_traced(&self, snapshots: &Snapshots) -> Option<UntracedProcess> {
+        let is_traced = |(&class, snapshot): (&EventClass, &Snapshot)| {
+            snapshot.images.values().any(has_events)
+                || self.without.iter().any(|(_, process)| !process.reason.applies_to(class))
+        };
+        if self.has_probed || snapshots.0.iter().any(is_traced) {
+            return None;
+        }
+        Untraced::new(self.without.iter().map(|(_, process)| process.clone()).collect()).listed().first().cloned()
+    }
+
+    /// Returns the number of processes of which one of `classes` records nothing.
+    pub(in crate::session) fn count(&self, classes: &[EventClass]) -> usize {
+        let applies = |process: &UntracedProcess| classes.iter().any(|&class| process.reason.applies_to(class));
+        self.without.iter().filter(|(_, process)| applies(process)).count()
+    }
+
+    /// Returns true if no process was in scope.
+    pub(in crate::session) fn has_no_process(&self) -> bool {
+        !self.has_probed && self.without.is_empty()
+    }
+}
+
+fn has_events(usage: &ImageUsage) -> bool {
+    usage.total != Usage::default() || usage.unmatched_frees > 0
+}
+
+impl ProcessTracker {
+    /// Returns the coverage of the processes that `is_selected` returns true for. The last image of a process counts:
+    /// after an exec, nothing of the earlier ones is left.
+    pub(in crate::session) fn coverage(&mut self, is_selected: &dyn Fn(&Self, Pid) -> bool) -> Coverage {
+        let mut coverage = Coverage::default();
+        let mut unclear = Vec::new();
+        let mut images = self.images().iter().peekable();
+        while let Some((&id, image)) = images.next() {
+            if !self.is_traced(id.pid) || id.pid.0 == std::process::id() {
+                continue;
+            }
+            let is_next = |&(next, image): &(&ImageId, &ProcessImage)| {
+                next.pid == id.pid && matches!(image.start, ImageStart::Exec(_))
+            };
+            if images.peek().is_some_and(is_next) {
+                continue;
+            }
+            if !self.allocators.has_probes(id.pid, image) {
+                if is_selected(self, id.pid) {
+                    unclear.push(id);
+                }
+            } else if !coverage.has_probed {
+                coverage.has_probed = is_selected(self, id.pid);
+            }
+        }
+        for id in unclear {
+            match self.examine(id) {
+                Examination::Probed => coverage.has_probed = true,
+                Examination::Untraced(process) => coverage.without.push((id, process)),
+                Examination::NoProcess => {}
+            }
+        }
+        coverage
+    }
+
+    /// Examines an image of which no allocator is known.
+    fn examine(&mut self, id: ImageId) -> Examination {
+        let Some(image) = self.images().get(&id) else { return Examination::NoProcess };
+        let (comm, exe, start) = (image.comm.clone(), image.exe.clone(), image.start);
+        let mut runs = image.ended.is_none();
+        let mut objects = mapped_files(image);
+        let mut is_readable = true;
+        if runs {
+            // Mmap events can be lost, and a file that is mapped can be opened although its path leads elsewhere.
+            match procfs::read_image(id.pid, &mut self.objects) {
+                Ok(image) => objects = mapped_files(&image),
+                Err(ProcessError::Permission { .. }) => is_readable = false,
+                Err(_) => runs = false,
+            }
+        }
+        // A kernel thread, or the child of an unknown process, which shared its memory.
+        if objects.is_empty() && is_readable && !matches!(start, ImageStart::Exec(_)) {
+            return Examination::NoProcess;
+        }
+        let reasons: Option<Vec<_>> = objects.iter().map(|object| self.allocators.obstacle(id.pid, object)).collect();
+        let Some(reasons) = reasons else { return Examination::Probed };
+        let reason = PRECEDENCE.into_iter().find(|reason| reasons.contains(reason));
+        let reason = match reason.filter(|reason| is_readable && *reason != UntracedReason::Unreadable) {
+            Some(reason) => reason,
+            None if runs => UntracedReason::Unreadable,
+            None => UntracedReason::Ended,
+        };
+        let age = start.tick().map(|start| self.now().saturating_sub(start.since_start()));
+        if reason == UntracedReason::NoAllocator && age.is_some_and(|age| age < LOADING) {
+            return Examination::NoProcess;
+        }
+        let rss = if runs { procfs::counted(id.pid).ok().map(|counted| counted.rss) } else { None };
+        Examination::Untraced(UntracedProcess { pid: id.pid, comm, exe, reason, rss })
+    }
+}
+
+/// Result of the examination of an image.
+enum Examination {
+    /// One of its allocators has probes.
+    Probed,
+    Untraced(UntracedProcess),
+    /// Nothing that could allocate.
+    NoProcess,
+}
+
+/// Returns the mapped files.
+fn mapped_files(image: &ProcessImage) -> Vec<Arc<Object>> {
+    let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+    let mut files: Vec<Arc<Object>> = Vec::new();
+    for object in objects.filter(|object| object.path.is_absolute()) {
+        if !files.iter().any(|file| Arc::ptr_eq(file, object)) {
+            files.push(Arc::clone(object));
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests;

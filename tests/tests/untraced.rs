@@ -1,0 +1,211 @@
+//! Processes that cannot be traced are refused or listed with the reason.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memtrace_tests::report::UntracedProcess;
+use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, victim};
+
+const NO_ALLOCATOR: i32 = 6;
+
+/// Victims that cannot be traced, the text of the reason in errors, and its name in reports.
+const UNTRACED: [(&str, &str, &str); 4] = [
+    ("bare", "does not define malloc", "no_allocator"),
+    ("bare.32", "32 bits", "architecture"),
+    ("bare.go", "made by Go", "go"),
+    ("family.stripped_pie", "statically linked and stripped", "stripped"),
+];
+
+/// Copies a victim to a file of this name, which selects it by `--comm`, in a directory of its own.
+fn copy(scratch: &Scratch, name: &str, comm: &str) -> PathBuf {
+    let directory = scratch.join(format!("of-{name}"));
+    fs::create_dir(&directory).expect("the scratch directory is writable");
+    let path = directory.join(comm);
+    fs::copy(victim::path(name), &path).expect("a victim can be copied");
+    path
+}
+
+fn start(path: &Path) -> Victim {
+    Victim::start(Command::new(path).arg("100"))
+}
+
+/// Starts a victim without arguments, which `bare` would execute.
+fn start_alone(path: &Path) -> Victim {
+    Victim::start(&mut Command::new(path))
+}
+
+/// RSS of a process that waits at its barrier, as the kernel reports it.
+fn rss(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the victim runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has an RSS");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
+/// The entry of a running victim.
+fn entry(victim: &Victim, path: &Path, reason: &str) -> UntracedProcess {
+    UntracedProcess {
+        pid: victim.pid(),
+        comm: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        exe: Some(path.to_string_lossy().into_owned()),
+        reason: reason.to_owned(),
+        rss_bytes: Some(rss(victim.pid())),
+    }
+}
+
+/// Asserts that the sums of the report are those of its list.
+fn assert_sums(report: &Report) {
+    let untraced = &report.untraced;
+    assert_eq!(untraced.count, untraced.processes.len() as u64);
+    assert_eq!(untraced.rss_bytes, untraced.processes.iter().filter_map(|process| process.rss_bytes).sum::<u64>());
+    for (name, memory) in &untraced.reasons {
+        let with_reason = || untraced.processes.iter().filter(|process| process.reason == *name);
+        assert_eq!(memory.count, with_reason().count() as u64, "{name}");
+        assert_eq!(memory.rss_bytes, with_reason().filter_map(|process| process.rss_bytes).sum::<u64>(), "{name}");
+    }
+}
+
+/// Returns true if a process runs this executable.
+fn runs(path: &Path) -> bool {
+    let file = fs::metadata(path).expect("the executable exists");
+    let processes = fs::read_dir("/proc").expect("/proc can be read");
+    let mut executables = processes.filter_map(|entry| fs::metadata(entry.ok()?.path().join("exe")).ok());
+    executables.any(|exe| (exe.dev(), exe.ino()) == (file.dev(), file.ino()))
+}
+
+#[test]
+fn untraceable_command_is_refused_like_its_pid() {
+    let scratch = Scratch::new();
+    for (name, reason, _) in UNTRACED {
+        let path = copy(&scratch, name, name);
+        let shown = format!("{}: ", path.display());
+        let outcome = Trace::command([path.as_os_str(), OsStr::new("1")]).run();
+        outcome.assert_refused(NO_ALLOCATOR, &["has no allocator that memtrace knows; examined: ", &shown, reason]);
+        assert_eq!(outcome.stdout, "", "the command ran");
+        assert!(!runs(&path), "{name} was left behind");
+        let victim = start(&path);
+        let outcome = Trace::victim(&victim).run();
+        outcome.assert_refused(NO_ALLOCATOR, &["has no allocator that memtrace knows; examined: ", &shown, reason]);
+    }
+}
+
+#[test]
+fn untraceable_command_is_traced_if_no_allocator_is_needed() {
+    let path = victim::path("bare.go");
+    let mut tracer = Trace::command([path]).options(&["--events", "fault"]).start();
+    tracer.process().read_line();
+    tracer.process().write_line("");
+    let report = tracer.wait().report();
+    let process = report.processes.last().expect("a process is reported");
+    assert_eq!(process.comm, "bare.go");
+    assert!(process.totals.alloc_count > 0, "it touches pages");
+    assert_eq!(report.untraced.count, 0);
+}
+
+#[test]
+fn script_with_an_untraceable_child_is_traced() {
+    let scratch = Scratch::new();
+    let script = scratch.join("script");
+    let lines = ["#!/bin/sh", "echo | \"$1\" >&2", "\"$2\"", "exit 0"];
+    fs::write(&script, lines.join("\n")).expect("the scratch directory is writable");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the script is ours");
+    let (bare, short_lived) = (victim::path("bare.32"), victim::path("short_lived"));
+    let outcome = Trace::command([script.as_os_str(), bare.as_os_str(), short_lived.as_os_str()]).run();
+    let report = outcome.report();
+    let expected: VictimTotals = serde_json::from_str(outcome.stdout.trim()).expect("the totals are valid JSON");
+    let traced =
+        report.processes.iter().find(|process| process.comm == "short_lived" && process.totals.alloc_count > 0);
+    traced.expect("the other child is traced").assert_equals(&expected);
+    assert_sums(&report);
+    let [child] = report.untraced.processes.as_slice() else { panic!("{:?}", report.untraced) };
+    assert_eq!((child.comm.as_str(), child.reason.as_str(), child.rss_bytes), ("bare.32", "architecture", None));
+}
+
+#[test]
+fn untraced_processes_of_a_selection_are_listed() {
+    const COMM: &str = "mt-mixed";
+    let scratch = Scratch::new();
+    let mut traced = start(&copy(&scratch, "steady", COMM));
+    let mut expected = Vec::new();
+    let mut victims = Vec::new();
+    for (name, _, reason) in UNTRACED {
+        let path = copy(&scratch, name, COMM);
+        let victim = start(&path);
+        expected.push(entry(&victim, &path, reason));
+        victims.push(victim);
+    }
+    let mut tracer = Trace::system_wide().options(&["--comm", COMM]).start_without_waiting();
+    let is_attached = |line: &str| line.starts_with("attached") && line.ends_with(" probes, 4 processes not traced");
+    assert!(tracer.process().wait_for_stderr(is_attached), "the number of untraced processes is not shown");
+    let totals = traced.work();
+    let outcome = tracer.stop();
+    let report = outcome.report();
+    report.entries_of(traced.pid())[0].assert_equals(&totals);
+    assert_sums(&report);
+    expected.sort_by_key(|process| (std::cmp::Reverse(process.rss_bytes), process.pid));
+    assert_eq!(report.untraced.processes, expected);
+    assert!(outcome.stderr.contains("Not traced: 4 processes, "), "{}", outcome.stderr);
+}
+
+#[test]
+fn process_that_starts_during_the_trace_is_listed() {
+    const COMM: &str = "mt-later";
+    let scratch = Scratch::new();
+    let (short, long) = (copy(&scratch, "bare.32", COMM), copy(&scratch, "bare.go", COMM));
+    let tracer = Trace::system_wide().options(&["--comm", COMM]).start();
+    let mut ended = start_alone(&short);
+    let expected = UntracedProcess { rss_bytes: None, ..entry(&ended, &short, "architecture") };
+    ended.process().write_line("");
+    assert!(ended.process().wait().success());
+    let victim = start(&long);
+    let outcome = tracer.stop();
+    let report = outcome.report_with_code(NO_ALLOCATOR);
+    assert_eq!(report.untraced.processes, [entry(&victim, &long, "go"), expected]);
+    assert!(outcome.stderr.contains(&format!("the largest is {COMM} ({})", victim.pid())), "{}", outcome.stderr);
+}
+
+#[test]
+fn process_is_traced_after_exec_of_a_traceable_file() {
+    const COMM: &str = "mt-becomes";
+    let scratch = Scratch::new();
+    let (bare, steady) = (copy(&scratch, "bare.32", COMM), copy(&scratch, "short_lived", COMM));
+    let mut victim = Victim::start(Command::new(bare).arg(steady));
+    let tracer = Trace::system_wide().options(&["--comm", COMM]).start();
+    let totals = victim.work();
+    assert!(victim.process().wait().success());
+    let report = tracer.stop().report();
+    report.entries_of(victim.pid()).last().expect("it is traced").assert_equals(&totals);
+    assert_eq!(report.untraced.processes, []);
+}
+
+#[test]
+fn process_is_listed_after_exec_of_an_untraceable_file() {
+    let bare = victim::path("bare.go");
+    let mut tracer = Trace::command(["env".as_ref(), bare.as_os_str()]).start();
+    tracer.process().read_line();
+    tracer.process().write_line("");
+    let report = tracer.wait().report();
+    assert_eq!(report.processes[0].comm, "env");
+    let [listed] = report.untraced.processes.as_slice() else { panic!("{:?}", report.untraced) };
+    assert_eq!((listed.comm.as_str(), listed.reason.as_str()), ("bare.go", "go"));
+}
+
+#[test]
+fn selection_without_a_process_has_a_note() {
+    let outcome = Trace::system_wide().options(&["--comm", "mt-no-such", "-d", "1ms"]).run();
+    let report = outcome.report();
+    assert_eq!(report.notes, ["no process matched the selection"]);
+    assert_eq!(report.untraced.count, 0);
+}
+
+#[test]
+fn mappings_of_a_32_bit_process_are_not_traced() {
+    for (name, untraced) in [("bare.32", 1), ("bare.go", 0)] {
+        let victim = start(&victim::path(name));
+        let outcome = Trace::victim(&victim).options(&["--events", "map"]).start().stop();
+        let report = outcome.report_with_code(if untraced > 0 { NO_ALLOCATOR } else { 0 });
+        assert_eq!(report.untraced.count, untraced, "{name}");
+    }
+}
