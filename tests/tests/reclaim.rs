@@ -255,7 +255,7 @@ fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     );
     let groups = report.cgroups.expect("it is a reclaim report");
     let memory = groups.iter().find(|entry| entry.id == Some(group.id())).and_then(|entry| entry.memory.as_ref());
-    let reading = if group.refaults().is_some() { "beyond" } else { "near" };
-    assert_eq!(memory.map(|memory| memory.reading.as_str()), Some(reading), "{memory:#?}");
-    assert_eq!(machine.reading, "beyond", "{machine:#?}");
+    let assessment = if group.refaults().is_some() { "beyond" } else { "near" };
+    assert_eq!(memory.map(|memory| memory.assessment.as_str()), Some(assessment), "{memory:#?}");
+    assert_eq!(machine.assessment, "beyond", "{machine:#?}");
 }

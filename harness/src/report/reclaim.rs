@@ -51,7 +51,7 @@ pub struct CgroupMemory {
     pub refaulted_pages: Option<u64>,
     pub pressure: Option<Pressure>,
     /// memtrace's assessment.
-    pub reading: String,
+    pub assessment: String,
 }
 
 /// PSI of a cgroup.
@@ -67,7 +67,7 @@ pub struct MachineReclaim {
     pub efforts: BTreeMap<String, ReclaimActivity>,
     pub vmstat: Vmstat,
     /// memtrace's assessment.
-    pub reading: String,
+    pub assessment: String,
     /// Tracepoints that this kernel lacks.
     pub missing_tracepoints: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! The text report: totals, tables, sites, and the quality of the numbers.
 
+mod assessment;
 mod cells;
 mod frames;
 mod groups;

@@ -36,7 +36,7 @@ struct MemoryFields {
     seconds: u64,
     scanning_seconds: u64,
     paging_seconds: Option<u64>,
-    reading: &'static str,
+    assessment: &'static str,
 }
 
 impl From<&MemcgMemory> for MemoryFields {
@@ -52,7 +52,7 @@ impl From<&MemcgMemory> for MemoryFields {
             seconds: memory.seconds.all,
             scanning_seconds: memory.seconds.scanning,
             paging_seconds: memory.refaults.map(|_| memory.seconds.paging),
-            reading: assessment(memory.seconds),
+            assessment: assessment(memory.seconds),
         }
     }
 }

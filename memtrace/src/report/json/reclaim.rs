@@ -75,7 +75,7 @@ pub(super) struct Machine<'a> {
     seconds: u64,
     scanning_seconds: u64,
     paging_seconds: u64,
-    reading: &'static str,
+    assessment: &'static str,
     pressure: Option<PressureFields>,
     missing_tracepoints: &'a [&'static str],
 }
@@ -89,7 +89,7 @@ impl<'a> From<&'a MachineReclaim> for Machine<'a> {
             seconds: machine.seconds.all,
             scanning_seconds: machine.seconds.scanning,
             paging_seconds: machine.seconds.paging,
-            reading: assessment(machine.seconds),
+            assessment: assessment(machine.seconds),
             pressure: machine.pressure.map(PressureFields::from),
             missing_tracepoints: &machine.missing,
         }

@@ -4,11 +4,10 @@ use std::cmp::Reverse;
 use std::io;
 use std::time::Duration;
 
+use super::assessment;
 use super::stall_columns::{pressure_time, quantile, times};
 use crate::model::format as number;
-use crate::model::{
-    Assessment, MemcgMemory, MemcgProfile, Metric, Nanoseconds, PerSecond, Profile, ReclaimKind, StallStats,
-};
+use crate::model::{MemcgMemory, MemcgProfile, Metric, Nanoseconds, Profile, ReclaimKind, StallStats};
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
@@ -113,7 +112,7 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
     let missing = missing_values(memories());
     let late = memories().any(|memory| memory.watched + SLACK < duration);
     let late = late.then(|| String::from(LATE));
-    let assessments = known.iter().filter_map(|(row, memory)| assessment(&row.name, memory));
+    let assessments = known.iter().filter_map(|(row, memory)| assessment::of_group(&row.name, memory));
     for (nth, text) in missing.into_iter().chain(late).chain(assessments).enumerate() {
         let gap = if nth == 0 { "\n" } else { "" };
         writeln!(out, "{gap}{}", wrapped(&text, 0))?;
@@ -144,37 +143,4 @@ fn missing_values<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option
         (false, true) => Some(format!("Not reported by {by}: refaults of a group.")),
         (false, false) => None,
     }
-}
-
-/// Returns the assessment of a group; `None` if it was observed for too few seconds, or was quiet.
-fn assessment(name: &str, memory: &MemcgMemory) -> Option<String> {
-    let PerSecond { all, scanning, paging } = memory.seconds;
-    let limit =
-        memory.effective_limit().map_or_else(|| String::from("its limit"), |limit| format!("its limit of {limit}"));
-    let scans = format!("pages were scanned for its limit in {scanning} of {all} seconds");
-    let pages = format!("1 MiB or more was brought back in {paging} of {all} seconds");
-    let is_scanned = scanning * 2 >= all;
-    let text = match memory.seconds.assessment() {
-        Assessment::TooShort | Assessment::Quiet => return None,
-        Assessment::Bursts => {
-            format!("{scans}, less than half of them: it reached {limit} at times, but not for long.")
-        }
-        Assessment::Near if memory.refaults.is_none() => format!(
-            "{scans}, at least half of them: its working set is near {limit}, or beyond it; refaults are not reported."
-        ),
-        Assessment::Near => format!(
-            "{scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is not, so its \
-             working set is near {limit}."
-        ),
-        Assessment::Beyond if is_scanned => {
-            format!(
-                "{scans}, and {pages}, at least half of them: paging is sustained, so its working set is beyond {limit}."
-            )
-        }
-        Assessment::Beyond => format!(
-            "{pages}, at least half of them, and {scans}, less than half: paging is sustained, and not for its own limit; \
-             memory of the machine, or of a group above, is short."
-        ),
-    };
-    Some(format!("Assessment of {name}: {text}"))
 }

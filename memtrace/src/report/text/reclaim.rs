@@ -4,13 +4,10 @@ use super::cells;
 use std::io;
 use std::time::Duration;
 
-use super::memcg;
 use super::stall_columns::{microseconds, pressure_time, quantile, times};
+use super::{assessment, memcg};
 use crate::model::format as number;
-use crate::model::{
-    Assessment, KernelThread, Latencies, MachineReclaim, PerSecond, PressureTime, Profile, ReclaimActivity,
-    ReclaimKind, StallStats,
-};
+use crate::model::{KernelThread, Latencies, MachineReclaim, PressureTime, Profile, ReclaimActivity, StallStats};
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
@@ -147,7 +144,7 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
     if let Some(pressure) = &machine.pressure {
         writeln!(out, "{}", wrapped(&of_pressure(pressure, duration), 0))?;
     }
-    writeln!(out, "{}", wrapped(&assessment(machine), 0))?;
+    writeln!(out, "{}", wrapped(&assessment::of_machine(machine), 0))?;
     if !machine.missing.is_empty() {
         let missing = format!("Tracepoints that this kernel lacks: {}.", machine.missing.join(", "));
         writeln!(out, "{}", wrapped(&missing, 0))?;
@@ -191,36 +188,4 @@ fn threads(threads: &[KernelThread]) -> Vec<Column> {
         Column::text("KIND", threads.iter().map(|thread| thread.work.words().to_owned())),
         Column::text("THREAD", threads.iter().map(|thread| escape::visible(&thread.name))),
     ]
-}
-
-/// Returns the assessment with its numbers and thresholds.
-fn assessment(machine: &MachineReclaim) -> String {
-    let PerSecond { all, scanning, paging } = machine.seconds;
-    let scanned = |kind: ReclaimKind| machine.efforts.get(&kind).map_or(0, |effort| effort.scanned);
-    let everybody: u64 = machine.efforts.values().map(|effort| effort.scanned).sum();
-    // Memcg reclaim occurs even if the machine has free memory.
-    let limit = if scanned(ReclaimKind::Memcg) * 2 > everybody { "the limits of control groups" } else { "memory" };
-    let (scans, pages) = (
-        format!("pages were scanned in {scanning} of {all} seconds"),
-        format!("1 MiB or more was brought back into memory in {paging} of {all} seconds"),
-    );
-    match machine.seconds.assessment() {
-        Assessment::TooShort => format!(
-            "Assessment: none; {} of tracing are too few, it takes {}.",
-            number::counted(all, "second", "seconds"),
-            PerSecond::LEAST
-        ),
-        Assessment::Quiet => format!("Assessment: {scans}; memory was not short."),
-        Assessment::Bursts => {
-            format!("Assessment: {scans}, less than half of them; memory was short at times, but not for long.")
-        }
-        Assessment::Near => format!(
-            "Assessment: {scans}, at least half of them, and {pages}, less than half: scanning is sustained and paging is \
-             not, so the working set is near the size of {limit}."
-        ),
-        Assessment::Beyond => format!(
-            "Assessment: {scans}, and {pages}, at least half of them: paging is sustained, so the working set is beyond the \
-             size of {limit}."
-        ),
-    }
 }
