@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use memtrace_tests::{Trace, Victim, breakpoints, victim};
+use memtrace_tests::{Outcome, Trace, Victim, breakpoints, victim};
 
 const OVER_BUDGET: i32 = 11;
 
@@ -29,7 +29,32 @@ fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
     let outcome = tracer.stop();
     outcome.report().assert_equals(&expected);
     assert!(outcome.stderr.contains("allocations per second, tracing takes about"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("warning"), "{}", outcome.stderr);
     victim.finish();
+}
+
+/// Returns the estimated share of the target's time, in percent, that follows `words`.
+fn percent_after(outcome: &Outcome, words: &str) -> u64 {
+    let (_, rest) = outcome.stderr.split_once(words).unwrap_or_else(|| panic!("no {words}: {}", outcome.stderr));
+    let (number, _) = rest.split_once(" %").expect("a share in percent");
+    number.parse().expect("a whole number")
+}
+
+#[test]
+fn high_overhead_is_warned_of_with_options_that_lower_it() {
+    let victim = flooding();
+    let pid = victim.pid().to_string();
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).expect("the victim runs");
+    let warned = Trace::victim(&victim).options(&["--duration", "100ms"]).run();
+    let expected = percent_after(&warned, "of one processor, ");
+    let without_stacks = percent_after(&warned, "--max-depth 0 lowers it to about ");
+    assert!(without_stacks < expected, "{}", warned.stderr);
+    // The same warning for a selection: the target is each process of that name.
+    let selected = Trace::system_wide().options(&["--comm", name.trim(), "--duration", "100ms"]).run();
+    percent_after(&selected, "--max-depth 0 lowers it to about ");
+    // An option that is in use is not recommended.
+    let without = Trace::victim(&victim).options(&["--duration", "100ms", "--max-depth", "0"]).run();
+    assert!(!without.stderr.contains("--max-depth"), "{}", without.stderr);
 }
 
 /// Returns the processor time of a process so far, in seconds: `utime` and `stime` of proc_pid_stat(5).

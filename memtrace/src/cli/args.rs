@@ -241,7 +241,7 @@ pub(super) struct TraceArgs {
     /// Limit the additional processor time of the target, as in 10%
     ///
     /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
-    /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Only with --pid.
+    /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Not with a command.
     #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", help_heading = TUNING)]
     pub(super) max_overhead: Option<Percent>,
 

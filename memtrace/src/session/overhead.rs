@@ -3,5 +3,6 @@
 mod estimate;
 mod measure;
 pub(crate) mod probe_cost;
+mod warning;
 
-pub(super) use measure::{Overhead, call_costs, describe};
+pub(super) use measure::{Overhead, call_costs};

@@ -12,8 +12,10 @@ pub(in crate::session) struct CallCosts {
     pub(super) count: Duration,
     /// The traps of an allocation and its free, of any size.
     pub(super) traps: Duration,
-    /// The BPF programs for a recorded allocation, its stack and its free.
+    /// The BPF programs for a recorded allocation and its free.
     pub(super) record: Duration,
+    /// The stack of a recorded allocation.
+    pub(super) stack: Duration,
 }
 
 /// Estimated overhead of tracing.
@@ -39,7 +41,7 @@ pub(super) fn estimate(calls: &CallRate, busy: Duration, costs: CallCosts, min_s
     // Subtract the cost of the count itself.
     let own = busy.as_secs_f64() - all as f64 * costs.count.as_secs_f64();
     let own = own.max(busy.as_secs_f64() * LEAST_OWN);
-    let cost = all as f64 * costs.traps.as_secs_f64() + recorded as f64 * costs.record.as_secs_f64();
+    let cost = all as f64 * costs.traps.as_secs_f64() + recorded as f64 * (costs.record + costs.stack).as_secs_f64();
     Estimate {
         calls_per_second: all as f64 / seconds,
         processors: cost / seconds,
@@ -64,8 +66,12 @@ fn classes_from(size: Bytes) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    const COSTS: CallCosts =
-        CallCosts { count: Duration::ZERO, traps: Duration::from_micros(2), record: Duration::from_micros(1) };
+    const COSTS: CallCosts = CallCosts {
+        count: Duration::ZERO,
+        traps: Duration::from_micros(2),
+        record: Duration::from_nanos(250),
+        stack: Duration::from_nanos(750),
+    };
     const SECOND: Duration = Duration::from_secs(1);
 
     fn calls(counts: &[(usize, u64)]) -> CallRate {

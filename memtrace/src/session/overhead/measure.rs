@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::estimate::{self, CallCosts, Estimate};
-use super::probe_cost;
+use super::{probe_cost, warning};
 use crate::kernel::{CallRate, Kernel, Probes};
 use crate::model::{Bytes, Pid, Signature, format};
 use crate::probe_site::Cost as SiteCost;
@@ -48,16 +48,27 @@ impl Overhead {
                     .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
             }
         }
-        let processor_time = || pids.iter().filter_map(|&pid| procfs::processor_time(pid)).sum::<Duration>();
-        let before = processor_time();
+        let processor_time = |&pid: &Pid| Some((pid, procfs::processor_time(pid)?));
+        let before = pids.iter().filter_map(processor_time).collect::<Vec<_>>();
         let calls = kernel.count_calls(COUNT_TIME).map_err(|error| from_engines::kernel(None, error))?;
-        let busy = processor_time().saturating_sub(before);
+        let since = |(pid, before)| Some(procfs::processor_time(pid)?.saturating_sub(before));
+        let busy = before.into_iter().filter_map(since).sum();
         Ok(Self { calls, busy, costs })
     }
 
     /// Estimates the overhead of tracing allocations of at least `min_size`.
-    pub(in crate::session) fn estimate(&self, min_size: Bytes) -> Estimate {
+    fn estimate(&self, min_size: Bytes) -> Estimate {
         estimate::estimate(&self.calls, self.busy, self.costs, min_size)
+    }
+
+    /// Describes the estimate in a sentence.
+    pub(in crate::session) fn describe(&self, min_size: Bytes) -> String {
+        describe(self.estimate(min_size))
+    }
+
+    /// Returns a warning if tracing takes much of the target's time.
+    pub(in crate::session) fn warning(&self, min_size: Bytes) -> Option<String> {
+        warning::warning(&self.calls, self.busy, self.costs, min_size)
     }
 
     /// Returns the smallest minimum size, at least `min_size`, that keeps the slowdown within `limit`.
@@ -71,11 +82,10 @@ impl Overhead {
     }
 }
 
-/// Describes an estimate in a sentence.
-pub(in crate::session) fn describe(estimate: Estimate) -> String {
+fn describe(estimate: Estimate) -> String {
     let calls = estimate.calls_per_second;
     let slowdown = match estimate.slowdown {
-        Some(slowdown) => format!(", {} more than the target uses now", format::rough_percent(slowdown)),
+        Some(slowdown) => format!(", {} of the target's time", format::rough_percent(slowdown)),
         None => String::new(),
     };
     format!(
@@ -106,8 +116,8 @@ pub(in crate::session) fn call_costs(
     let at_return = probe_cost.emulated.mul_f64(1.0 - ENTRY_PART);
     let alloc = cost_of(|signature| matches!(signature, Signature::Alloc { .. }));
     let free = cost_of(|signature| matches!(signature, Signature::Free { .. })).saturating_sub(at_return);
-    let record = if takes_stacks { RECORD + STACK } else { RECORD };
-    Ok(CallCosts { count: alloc.saturating_sub(at_return), traps: alloc + free, record })
+    let stack = if takes_stacks { STACK } else { Duration::ZERO };
+    Ok(CallCosts { count: alloc.saturating_sub(at_return), traps: alloc + free, record: RECORD, stack })
 }
 
 #[cfg(test)]
@@ -119,8 +129,8 @@ mod tests {
         let estimate = Estimate { calls_per_second: 12_345.6, processors: 0.025, slowdown: Some(0.137) };
         assert_eq!(
             describe(estimate),
-            "at 12346 allocations per second, tracing takes about 2.5 % of one processor, 14 % more than the target uses now"
+            "at 12346 allocations per second, tracing takes about 2.5 % of one processor, 14 % of the target's time"
         );
-        assert!(!describe(Estimate { slowdown: None, ..estimate }).contains("more than"));
+        assert!(!describe(Estimate { slowdown: None, ..estimate }).contains("target"));
     }
 }

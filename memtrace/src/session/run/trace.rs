@@ -6,7 +6,7 @@ use super::cost::processor_time;
 use super::detach::Detach;
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
-use super::setup::Setup;
+use super::setup::{Setup, is_selected};
 use super::snapshots::complete_snapshots;
 use super::wait::{Due, WakeupSources};
 use crate::allocators::Allocator;
@@ -295,10 +295,4 @@ impl Trace {
 /// Returns the coverage of the processes that the BPF programs select.
 fn coverage(filter: &ProcessFilter, tracker: &mut ProcessTracker) -> Coverage {
     tracker.coverage(&|tracker, pid| is_selected(filter, tracker, pid))
-}
-
-/// Returns true if the BPF programs trace `pid`, as far as its attributes are known.
-fn is_selected(filter: &ProcessFilter, tracker: &ProcessTracker, pid: Pid) -> bool {
-    let comm = tracker.image(pid).map(|image| image.comm.raw());
-    filter.selects(pid, comm)
 }
