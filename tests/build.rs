@@ -55,7 +55,8 @@ const MUSL: &[&str] = &["aligned", "exact", "realloc", "threads"];
 const RELEASED: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
 
 /// Victims in C, for glibc, that test stacks.
-const STACKS: &[&str] = &["affinity", "deep", "deep_fork", "generated", "jumps", "no_rows", "plugins", "signals"];
+const STACKS: &[&str] =
+    &["affinity", "deep", "deep_fork", "generated", "jit", "jumps", "no_rows", "plugins", "signals"];
 
 fn main() {
     println!("cargo::rerun-if-changed=victims");

@@ -351,21 +351,24 @@ impl Walk {
     }
 }
 
-/// Returns true if the instruction before `address` is a call that can have called code without rows.
+/// Returns true if `address` can be a return address of code without rows: the instruction before it is a call that can
+/// lead to such code. In JIT code any address can be one: HotSpot's interpreter pushes return addresses and jumps
+/// (`prepare_invoke`, src/hotspot/cpu/x86/templateTable_x86.cpp).
 #[inline(always)]
 fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
     let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };
-    match call_site::target(memory.machine(), before, address) {
-        NO_CALL => false,
-        INDIRECT => true,
-        target => {
-            let called = table.lookup(target);
-            // An entry of a PLT has a rule, but only jumps to the function.
-            called.kind != Kind::Rule
-                || matches!(called.rule.cfa_kind, cfa::NONE | cfa::PLT)
-                || memory.code(target).is_some_and(call_site::is_jump_through_memory)
-        }
+    let target = call_site::target(memory.machine(), before, address);
+    if target == INDIRECT {
+        return true;
     }
+    let found = table.lookup(if target == NO_CALL { address.wrapping_sub(1) } else { target });
+    if target == NO_CALL {
+        return found.kind == Kind::Generated;
+    }
+    // An entry of a PLT has a rule, but only jumps to the function.
+    found.kind != Kind::Rule
+        || matches!(found.rule.cfa_kind, cfa::NONE | cfa::PLT)
+        || memory.code(target).is_some_and(call_site::is_jump_through_memory)
 }
 
 #[inline(always)]

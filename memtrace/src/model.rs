@@ -32,9 +32,9 @@ pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use metric::{Measure, Metric};
 pub use process::{
-    BuildId, Cgroup, CgroupId, Container, FilterRule, ImageEnd, ImageId, ImageRusage, ImageStart, Mapping, Object,
-    PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage, ProcessMemory, Replaced, Rusage,
-    Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
+    BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
+    Mapping, NoPerfMap, Object, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage,
+    ProcessMemory, Replaced, Rusage, Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
 };
 pub use profile::{
     Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,

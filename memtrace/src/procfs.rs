@@ -3,6 +3,7 @@
 mod cgroup;
 mod cpu_clock;
 mod error;
+mod generated_code;
 mod image;
 mod maps;
 mod mem;
@@ -28,6 +29,7 @@ mod vmstat;
 
 pub(crate) use cpu_clock::processor_time;
 pub(crate) use error::ProcessError;
+pub(crate) use generated_code::{CodeGenerator, belongs_to, code_generator, perf_map, perf_map_of};
 pub(crate) use image::{object_at, program_of, read_image, vdso};
 pub(crate) use maps::Inode;
 pub(crate) use mem::{MemoryReader, MemoryView, WordReader};

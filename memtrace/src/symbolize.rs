@@ -10,6 +10,7 @@ mod call_paths;
 mod catch_panic;
 mod debug_file;
 mod demangle;
+mod generated_code;
 mod headers;
 mod name_source;
 mod object_names;
@@ -20,10 +21,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use call_paths::CallPaths;
+use generated_code::GeneratedNames;
 use object_names::{Names, ObjectNames};
 
 use crate::model::{
-    AbsAddr, FileOffset, Frame, ImageId, Name, Object, ObjectName, ProcessImage, Snapshot, Tick, Unnamed, VirtOffset,
+    AbsAddr, FileOffset, Frame, GeneratedCode, ImageId, Name, Object, ObjectName, ProcessImage, Snapshot, Tick,
+    Unnamed, VirtOffset,
 };
 
 pub use name_source::NameSource;
@@ -33,6 +36,7 @@ pub use symbolized::Symbolized;
 #[derive(Debug)]
 pub struct Symbolizer {
     debug_directories: Vec<PathBuf>,
+    generated_code: BTreeMap<ImageId, GeneratedCode>,
 }
 
 impl Default for Symbolizer {
@@ -51,7 +55,13 @@ impl Symbolizer {
     /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's.
     #[must_use]
     pub const fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
-        Self { debug_directories: directories }
+        Self { debug_directories: directories, generated_code: BTreeMap::new() }
+    }
+
+    /// Names code that was generated at run time with these files.
+    #[must_use]
+    pub fn with_generated_code(self, generated_code: BTreeMap<ImageId, GeneratedCode>) -> Self {
+        Self { generated_code, ..self }
     }
 
     /// Returns the best source of function names of `object`.
@@ -71,7 +81,8 @@ impl Symbolizer {
         images: &BTreeMap<ImageId, ProcessImage>,
         window: &Range<Tick>,
     ) -> Symbolized {
-        let paths = CallPaths::new(&snapshot, images);
+        let mut generated = GeneratedNames::new(&self.generated_code);
+        let paths = CallPaths::new(&snapshot, images, &mut generated);
         let Snapshot { images: usages, stacks, losses, oom_kills } = snapshot;
         drop(stacks);
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.len()];
@@ -86,11 +97,14 @@ impl Symbolizer {
         for (address, reason, call) in paths.outside_objects() {
             frames[call] = [frame_outside_objects(address, reason)].into();
         }
+        for (name, call) in paths.generated() {
+            frames[call] = [generated.frame(name)].into();
+        }
         for call in paths.by_frame_pointer() {
             frames[call].iter_mut().for_each(|frame| frame.by_frame_pointer = true);
         }
         let stacks = assemble::name_stacks(usages, images, &paths, frames, window);
-        Symbolized::new(stacks, oom_kills.into_iter().collect(), losses)
+        Symbolized::new(stacks, oom_kills.into_iter().collect(), losses, generated.advice(images))
     }
 
     /// Returns the frames at each of `offsets` of `object`.

@@ -49,6 +49,8 @@ pub struct Stack {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Frame {
     pub name: Option<String>,
+    /// The reason for a missing name.
+    pub unnamed: Option<String>,
     /// Path of the object.
     pub object: Option<String>,
     /// Offset of the call in the object.

@@ -30,7 +30,7 @@ const INDIRECT_CALL: u64 = 0xd0ff_9090_9090_9090;
 
 /// Eight bytes before the return address `from` that end with a direct call of `target`.
 fn call(target: u64, from: u64) -> u64 {
-    (target.wrapping_sub(from) & 0xffff_ffff) << 32 | 0xe8_9090_90
+    (target.wrapping_sub(from) & 0xffff_ffff) << 32 | 0xe890_9090
 }
 
 /// A frame that was found by frame pointer.

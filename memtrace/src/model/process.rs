@@ -2,6 +2,7 @@
 
 mod event;
 mod filter;
+mod generated_code;
 mod id;
 mod image;
 mod mapping;
@@ -12,6 +13,7 @@ mod untraced;
 
 pub use event::{ProcessEvent, ProcessEventKind};
 pub use filter::{FilterRule, ProcessAttribute};
+pub use generated_code::{GeneratedCode, NoPerfMap};
 pub use id::{CgroupId, ImageId, Pid, Tid};
 pub use image::{ImageEnd, ImageStart, ProcessImage};
 pub use mapping::{BuildId, Mapping, Object};

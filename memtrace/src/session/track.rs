@@ -2,7 +2,9 @@
 
 mod allocator_ids;
 mod allocators;
+mod code_generators;
 mod coverage;
+mod generated_code;
 mod late_probes;
 mod poll;
 mod tracker;

@@ -9,11 +9,13 @@ pub struct Symbolized {
     named: NamedStacks,
     oom_kills: Vec<OomKill>,
     losses: Losses,
+    /// Notes about missing names.
+    notes: Vec<String>,
 }
 
 impl Symbolized {
-    pub(super) const fn new(named: NamedStacks, oom_kills: Vec<OomKill>, losses: Losses) -> Self {
-        Self { named, oom_kills, losses }
+    pub(super) const fn new(named: NamedStacks, oom_kills: Vec<OomKill>, losses: Losses, notes: Vec<String>) -> Self {
+        Self { named, oom_kills, losses, notes }
     }
 
     /// Returns the number of allocations of all processes.
@@ -25,7 +27,7 @@ impl Symbolized {
     /// Returns the complete profile.
     #[must_use]
     pub fn into_profile(self, run: RunFacts) -> Profile {
-        let Self { named: NamedStacks { processes, stacks, frames, stalls }, oom_kills, losses } = self;
+        let Self { named: NamedStacks { processes, stacks, frames, stalls }, oom_kills, losses, notes: advice } = self;
         let RunFacts {
             class,
             page_sample,
@@ -60,7 +62,7 @@ impl Symbolized {
             filtered,
             older,
             untraced,
-            notes,
+            notes: notes.into_iter().chain(advice).collect(),
             cost,
         }
     }

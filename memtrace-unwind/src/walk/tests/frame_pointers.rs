@@ -89,12 +89,14 @@ fn frame_pointer_to_no_frame_ends_the_walk() {
 #[test]
 fn chain_of_frame_pointers_must_go_up() {
     for (found, end) in WITHOUT_ROWS {
-        for next in [SP, SP - 0x40, SP + 8] {
-            let stack =
-                Stack::from([(SP, next), (SP + 8, 0x5020), (SP - 0x40, SP), (SP - 0x38, 0x5020), (SP + 16, 0x5020)]);
-            let expected = (vec![0x5010, by_fp(0x5020)], end);
-            assert_eq!(walk_from_code_without_rows(found, SP, &stack), expected, "{next:#x}");
+        let saved = |next| Stack::from([(SP, next), (SP + 8, 0x5020), (SP - 0x40, SP), (SP - 0x38, 0x5020)]);
+        // Into the frame itself: this was no frame pointer.
+        for next in [SP, SP + 8] {
+            assert_eq!(walk_from_code_without_rows(found, SP, &saved(next)), (vec![0x5010], end), "{next:#x}");
         }
+        // The register of a caller that has rows can have any other value.
+        let one_step = (vec![0x5010, by_fp(0x5020)], end);
+        assert_eq!(walk_from_code_without_rows(found, SP, &saved(SP - 0x40)), one_step);
     }
 }
 
@@ -116,12 +118,24 @@ fn frame_pointer_of_an_outer_function_is_rejected() {
 }
 
 #[test]
+fn return_address_in_jit_code_needs_no_call() {
+    // As those of HotSpot's interpreter.
+    let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x5020), (0x5018, 0), (SP + 16, 0), (SP + 24, OUTERMOST)]);
+    let complete = (vec![0x5010, by_fp(0x5020), by_fp(OUTERMOST)], End::Generated);
+    assert_eq!(walk_from_code_without_rows(Lookup::GENERATED, SP, &stack), complete);
+    for (found, end) in &WITHOUT_ROWS[1..] {
+        assert_eq!(walk_from_code_without_rows(*found, SP, &stack), (vec![0x5010], *end));
+    }
+}
+
+/// `endbr64; bnd jmp *(%rip)`, as in `.plt.sec`.
+const JUMP: u64 = 0x0025_fff2_fa1e_0ff3;
+
+#[test]
 fn code_without_rows_is_called_through_a_plt() {
     let stack =
         |entry| Stack::from([(SP, 0), (SP + 8, OUTERMOST), (OUTERMOST - 8, call(0x2000, OUTERMOST)), (0x2000, entry)]);
     let plt = Rule { cfa_kind: cfa::PLT, cfa_offset: 11, ..Rule::default() };
-    // endbr64; bnd jmp *(%rip), as in .plt.sec
-    const JUMP: u64 = 0x0025_fff2_fa1e_0ff3;
     for (entry, rule) in [(0, plt), (JUMP, sp(8))] {
         let mut code = with_code(Lookup::GENERATED);
         code.ranges.push((0x2000..0x3000, Lookup::rule(rule)));

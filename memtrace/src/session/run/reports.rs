@@ -1,12 +1,15 @@
 //! The reports of a run, one for each event class: opened before it, written after it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
 use super::cost::cost_so_far;
 use crate::kernel::{Counters, ProgramTime};
-use crate::model::{CgroupId, EventClass, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, Untraced, printable};
+use crate::model::{
+    CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, Untraced,
+    printable,
+};
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::{Error, NotWritten};
@@ -27,6 +30,8 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) notes: &'run [String],
     pub(super) tracker: &'run ProcessTracker,
     pub(super) coverage: &'run Coverage,
+    /// Files with the names of generated code.
+    pub(super) generated_code: BTreeMap<ImageId, GeneratedCode>,
     pub(super) counters: &'run Counters,
     pub(super) programs: &'run ProgramTime,
     pub(super) reclaim: Option<MeasuredReclaim>,
@@ -53,7 +58,7 @@ impl Reports {
         finished: &FinishedTrace<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Losses, Error> {
-        let symbolizer = Symbolizer::new();
+        let symbolizer = Symbolizer::new().with_generated_code(finished.generated_code.clone());
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         for (class, outputs) in self.0 {

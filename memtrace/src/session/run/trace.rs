@@ -32,6 +32,9 @@ const MAX_PROCESSES: u32 = 1 << 18;
 /// BPF programs are timed in one tick of this number, since timing costs time itself.
 const TIMED_EVERY: u32 = 10;
 
+/// Perf maps are opened in one tick of this number: a program in a container can take its map along when it exits.
+const OPENED_EVERY: u32 = 5;
+
 /// A run in progress. Dropping it removes its probes.
 pub(super) struct Trace {
     kernel: Kernel,
@@ -96,6 +99,7 @@ impl Trace {
         }
         kernel.open().map_err(|error| from_engines::kernel(None, error))?;
         tracker.start_at(clock::monotonic());
+        tracker.add_running_code_generators();
         // A command's pages from before its exec belong to memtrace.
         let running = targets.ran_before().then(|| tracker.running()).into_iter().flatten();
         let pages = PageReader::start(config, running);
@@ -176,6 +180,9 @@ impl Trace {
         self.ticks = self.ticks.wrapping_add(1);
         self.kernel.time_programs(self.ticks % TIMED_EVERY == 1);
         self.update_mappings(observer);
+        if self.ticks.is_multiple_of(OPENED_EVERY) {
+            self.tracker.open_perf_maps();
+        }
         self.kernel.flush_log();
         let now = Instant::now();
         if let Some(reclaim) = &mut self.reclaim {
@@ -205,6 +212,7 @@ impl Trace {
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
         }
+        self.tracker.add_code_generators(&remapped);
         self.tables.update(&mut self.kernel, &self.tracker, remapped);
     }
 
@@ -272,11 +280,13 @@ impl Trace {
         self.probes.merge(self.own_probes);
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = Detach::start(self.probes);
+        let generated_code = self.tracker.generated_code();
         let finished = FinishedTrace {
             name: &self.targets.name,
             notes: &self.targets.notes,
             tracker: &self.tracker,
             coverage: &coverage,
+            generated_code,
             counters: &counters,
             programs: &programs,
             reclaim,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::allocators::Allocators;
+use super::code_generators::CodeGenerators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
@@ -39,6 +40,7 @@ pub(in crate::session) struct ProcessTracker {
     pub(super) lost: u64,
     /// Time on the monotonic clock since which events count; `None` before.
     pub(super) start: Option<Duration>,
+    pub(super) code_generators: CodeGenerators,
 }
 
 impl ProcessTracker {
@@ -60,6 +62,7 @@ impl ProcessTracker {
             records_thread_names: partition == PartitionBy::Threads,
             lost: 0,
             start: None,
+            code_generators: CodeGenerators::default(),
         }
     }
 

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use std::collections::BTreeSet;
 
+use super::super::generated_code::GeneratedNames;
 use super::super::{Symbolized, Symbolizer};
 use super::*;
 use crate::model::{
@@ -63,7 +64,8 @@ fn profile_by(
     in_object: impl Fn(&str, FileOffset) -> Vec<Frame>,
     window: &Range<Tick>,
 ) -> Profile {
-    let paths = CallPaths::new(snapshot, images);
+    let code = BTreeMap::new();
+    let paths = CallPaths::new(snapshot, images, &mut GeneratedNames::new(&code));
     let mut frames = vec![Box::default(); paths.len()];
     for (address, _, call) in paths.outside_objects() {
         frames[call] = outside(address).into();
@@ -76,7 +78,7 @@ fn profile_by(
         }
     }
     let named = name_stacks(snapshot.images.clone(), images, &paths, frames, window);
-    Symbolized::new(named, Vec::new(), Losses::default()).into_profile(RunFacts::default())
+    Symbolized::new(named, Vec::new(), Losses::default(), Vec::new()).into_profile(RunFacts::default())
 }
 
 /// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions
