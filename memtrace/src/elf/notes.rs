@@ -15,6 +15,9 @@ const MAX_NOTES: u64 = 65536;
 /// Bound on the length of a build ID; linkers write 8 to 32 bytes.
 const MAX_BUILD_ID: usize = 64;
 
+/// Sections with Go's table of functions, in a fixed and in a position-independent executable.
+const GO_FUNCTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+
 impl<S: Source> Elf<S> {
     /// Returns the build ID, found by the program headers.
     pub(crate) fn build_id(&self) -> Result<Option<BuildId>, ElfError> {
@@ -33,9 +36,15 @@ impl<S: Source> Elf<S> {
     }
 
     /// Returns true if Go's linker made the object: it leaves a note of this name and type (`ELF_NOTE_GOBUILDID_TAG`,
-    /// cmd/link/internal/ld/elf.go), even if the C linker runs last.
+    /// cmd/link/internal/ld/elf.go), even if the C linker runs last. Without a build ID (`-buildid=`, as in many
+    /// releases) there is no note, but the table of functions remains (cmd/link/internal/ld/pcln.go).
     pub(crate) fn is_go(&self) -> Result<bool, ElfError> {
-        Ok(self.note(b"Go", NoteType(4), |_| true)?.is_some())
+        if self.note(b"Go", NoteType(4), |_| true)?.is_some() {
+            return Ok(true);
+        }
+        let has_section =
+            |sections: &Sections| GO_FUNCTIONS.iter().any(|name| self.section_named(sections, name).is_some());
+        Ok(self.sections().as_ref().is_some_and(has_section))
     }
 
     /// Returns the content of the first note of this owner and type in the note segments that `is_valid` accepts.

@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn go_is_recognized_by_the_note_of_its_linker() {
+    fn go_is_recognized_by_its_note_or_function_table() {
         // As printed by `readelf -n` for a Go program: owner "Go", type 4, the toolchain's own id.
         let source = r#"
             __asm__(".section .note.go.buildid, \"a\", @note\n"
@@ -41,6 +41,8 @@ mod tests {
         let scratch = Scratch::new();
         assert!(is_go(&object(&scratch.compile("gcc", "with", source, &[]))));
         assert!(is_go(&object(&scratch.compile("gcc", "stripped", source, &["-s"]))));
+        let table = r#"__asm__(".section .gopclntab, \"a\"\n.long 1\n.text"); int main(void) { return 0; }"#;
+        assert!(is_go(&object(&scratch.compile("gcc", "without-build-id", table, &["-s"]))));
         assert!(!is_go(&object(Path::new(GLIBC))));
         assert!(!is_go(&object(Path::new("/etc/passwd"))));
         assert!(!is_go(&Object { handle: None, ..object(Path::new(GLIBC)) }));
