@@ -45,6 +45,8 @@ pub struct Ledger {
     last: usize,
     /// Number of processes with an image.
     running: usize,
+    /// Ends of images, as [`Snapshot::ends`] has them.
+    ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
     /// Usage of images that have ended.
     ended: BTreeMap<EventClass, Vec<(ImageId, ImageUsage)>>,
     oom_kills: BTreeSet<OomKill>,
@@ -75,6 +77,7 @@ impl Ledger {
             by_pid: FxHashMap::default(),
             last: 0,
             running: 0,
+            ends: BTreeMap::new(),
             ended: BTreeMap::new(),
             oom_kills: BTreeSet::new(),
             stacks: Stacks::default(),
@@ -203,6 +206,7 @@ impl Ledger {
             images: self.running(class, now).chain(ended.cloned()).collect(),
             // Other shards may have the events of some of these stacks.
             stacks: self.stacks.clone(),
+            ends: self.ends.clone(),
             oom_kills: self.oom_kills.clone(),
             losses: self.budget.losses.clone(),
         }
@@ -215,6 +219,7 @@ impl Ledger {
         Snapshot {
             images: self.running(class, now).chain(ended).collect(),
             stacks: std::mem::take(&mut self.stacks),
+            ends: std::mem::take(&mut self.ends),
             oom_kills: std::mem::take(&mut self.oom_kills),
             losses: self.budget.losses,
         }
@@ -344,7 +349,16 @@ impl Ledger {
         let was_killed = std::mem::take(&mut process.is_killed);
         let ending = if was_killed && ending == ImageEnd::Exit { ImageEnd::OomKill } else { ending };
         let counts = process.rusage.end_image(ending);
-        if let Some(image) = process.image.take() {
+        let image = process.image.take();
+        // An image that is replaced before its first event, as in a child that calls exec at once, is not reported.
+        if ending != ImageEnd::Exec || image.is_some() {
+            if self.ends.len() < self.settings.processes as usize {
+                self.ends.insert(id, (ending, tick));
+            } else {
+                self.budget.losses.add(LossReason::ProcessesFull, 1);
+            }
+        }
+        if let Some(image) = image {
             let mut keep = |class, usage| self.ended.entry(class).or_default().push((id, usage));
             self.running -= 1;
             self.budget.live -= image.live();

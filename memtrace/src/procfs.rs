@@ -41,7 +41,7 @@ pub(crate) use own_process::{descriptor_path, effective_capabilities, own_pid_na
 pub(crate) use pagemap::page_size;
 #[cfg(test)]
 pub(crate) use pidfd::exits_within;
-pub(crate) use pidfd::open_pidfd;
+pub(crate) use pidfd::{has_ended, open_pidfd};
 pub(crate) use pressure::machine_pressure;
 pub(crate) use process::{Process, comm, inspect, proc_path};
 pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, Cgroup, FileOffset, ImageId, ImageStart, LossReason, Losses, Mapping, Pid, ProcessEvent, ProcessEventKind,
-    ProcessImage, Tick, Tid, User,
+    AbsAddr, Cgroup, FileOffset, ImageEnd, ImageId, ImageStart, LossReason, Losses, Mapping, Pid, ProcessEvent,
+    ProcessEventKind, ProcessImage, Tick, Tid, User,
 };
 
 /// Default limit of images.
@@ -101,7 +101,7 @@ impl Registry {
             ProcessEventKind::Exec { comm, at } => {
                 let before = self.latest_image(pid).filter(|image| image.ended.is_none());
                 let (user, cgroup) = before.map(|image| (image.user.clone(), image.cgroup.clone())).unwrap_or_default();
-                self.end(pid, at);
+                self.end(pid, ImageEnd::Exec, at);
                 let id = self.next(pid);
                 self.with_image(id, |image| {
                     image.comm = comm.into();
@@ -127,7 +127,7 @@ impl Registry {
                 self.name_threads(id, [(tid, name)]);
             }
             ProcessEventKind::Exited { at } => {
-                self.end(pid, at);
+                self.end(pid, ImageEnd::Exit, at);
                 if let Some(latest) = self.latest.get_mut(&pid) {
                     latest.exited = true;
                 }
@@ -158,6 +158,12 @@ impl Registry {
         &self.losses
     }
 
+    /// Returns true if the process with this pid runs no later image than `id`.
+    #[must_use]
+    pub(crate) fn is_latest(&self, id: ImageId) -> bool {
+        self.latest.get(&id.pid).is_none_or(|latest| latest.ordinal <= id.ordinal)
+    }
+
     fn latest_image(&self, pid: Pid) -> Option<&ProcessImage> {
         let latest = self.latest.get(&pid)?;
         self.images.get(&ImageId { pid, ordinal: latest.ordinal })
@@ -180,10 +186,10 @@ impl Registry {
         ImageId { ordinal: current.ordinal.saturating_add(1), ..current }
     }
 
-    fn end(&mut self, pid: Pid, at: Tick) {
+    fn end(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
         let id = self.current(pid);
         if let Some(image) = self.images.get_mut(&id) {
-            image.ended = Some(at);
+            image.ended = Some((end, at));
         }
     }
 

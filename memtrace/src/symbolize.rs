@@ -83,7 +83,7 @@ impl Symbolizer {
     ) -> Symbolized {
         let mut generated = GeneratedNames::new(&self.generated_code);
         let paths = CallPaths::new(&snapshot, images, &mut generated);
-        let Snapshot { images: usages, stacks, losses, oom_kills } = snapshot;
+        let Snapshot { images: usages, stacks, ends, losses, oom_kills } = snapshot;
         drop(stacks);
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.len()];
         for (object, calls) in paths.in_objects() {
@@ -103,7 +103,7 @@ impl Symbolizer {
         for call in paths.by_frame_pointer() {
             frames[call].iter_mut().for_each(|frame| frame.by_frame_pointer = true);
         }
-        let stacks = assemble::name_stacks(usages, images, &paths, frames, window);
+        let stacks = assemble::name_stacks(usages, &ends, images, &paths, frames, window);
         Symbolized::new(stacks, oom_kills.into_iter().collect(), losses, generated.advice(images))
     }
 

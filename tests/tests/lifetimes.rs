@@ -1,8 +1,11 @@
 //! Start and end of traces and targets.
 
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Totals, Trace, Victim, breakpoints, victim};
 
 #[test]
@@ -179,6 +182,69 @@ fn exit_of_one_target_keeps_the_trace_and_its_symbols() {
         report.assert_site("exact.c", site);
     }
     long.finish();
+}
+
+#[test]
+fn process_that_never_allocates_has_an_end_with_its_time() {
+    let outcome = Trace::command(["sh", "-c", "/bin/true; exec /bin/true"]).run();
+    let report = outcome.report();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    let idle: Vec<_> = report.processes.iter().filter(|process| process.comm == "true").collect();
+    assert_eq!(idle.len(), 2, "{:#?}", report.processes);
+    for process in &report.processes {
+        assert_eq!(process.totals == Totals::default(), process.comm == "true", "{process:#?}");
+        let ended_s = process.ended_s.expect("every process has ended");
+        // A tick is a millisecond.
+        assert!((0.0..=report.duration_s + 0.002).contains(&ended_s), "{ended_s} of {}", report.duration_s);
+    }
+    assert!(idle.iter().all(|process| process.ended.as_deref() == Some("exit")), "{idle:#?}");
+}
+
+#[test]
+fn processes_have_ended_even_if_the_records_of_their_exits_are_lost() {
+    // Each fills the rings while others exit.
+    let one = format!("yes | {} 10000 >/dev/null", victim::path("flood").display());
+    let script = format!("for run in $(seq 20); do {one} & done; wait");
+    let outcome = Trace::command(["sh", "-c", &script]).options(&["--ring-size", "4KiB", "--max-depth", "0"]).run();
+    let report = outcome.report_with_code(20);
+    assert!(report.loss_count(LossReason::RingFullProcess) > 0, "{:?}", report.losses);
+    assert!(report.processes.len() > 20, "{}", report.processes.len());
+    assert!(report.processes.iter().all(|process| process.ended.is_some()), "{:#?}", report.processes);
+    assert_eq!((report.totals.live_bytes, report.totals.live_count), (0, 0));
+    assert_eq!(report.metric, "exit-bytes");
+}
+
+/// Number of processes of each command.
+const STORM: usize = 1000;
+
+#[test]
+fn every_process_of_a_storm_is_recorded_with_its_end() {
+    // Stacks of the other processes would take longer than the storm.
+    let tracer = Trace::system_wide().options(&["--max-depth", "0"]).start();
+    let mut expected = BTreeMap::new();
+    for (command, comm) in [("/bin/true", "true"), ("/bin/echo", "echo")] {
+        for _ in 0..STORM {
+            let mut child = Command::new(command).stdout(Stdio::null()).spawn().expect("the command exists");
+            expected.insert(child.id(), (comm, Some("exit")));
+            assert!(child.wait().expect("the command ends").success());
+        }
+    }
+    let outcome = tracer.stop();
+    assert_eq!(expected.len(), 2 * STORM, "a pid was used twice");
+    // Other processes of a busy machine can fill the rings, which must not lose an end.
+    let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
+    for reason in [LossReason::RingFullProcess, LossReason::ProcessesFull, LossReason::MappingsLost] {
+        assert_eq!(report.loss_count(reason), 0, "{:?}", report.losses);
+    }
+    report.assert_consistent();
+    let mut found = BTreeMap::new();
+    for process in report.processes.iter().filter(|process| expected.contains_key(&process.pid)) {
+        assert!(process.ended.is_some() && process.ended_s.is_some(), "{process:?}");
+        // The last entry of a pid is the one after the exec.
+        found.insert(process.pid, (process.comm.as_str(), process.ended.as_deref()));
+    }
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -15,6 +15,8 @@ pub struct ProcessReport {
     pub exe: Option<String>,
     /// `exit`, `exec` or `oom_kill`; `None` if it was running when the trace ended.
     pub ended: Option<String>,
+    /// Time from the start of tracing to that end.
+    pub ended_s: Option<f64>,
     pub totals: Totals,
     pub unmatched_frees: u64,
     /// Blocks that were live when the process executed another program.

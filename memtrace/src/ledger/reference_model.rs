@@ -232,7 +232,15 @@ impl ReferenceModel {
         if self.add_process(pid) {
             let id = self.id(pid);
             *self.ordinals.get_mut(&pid).unwrap() += 1;
-            if let Some(image) = self.running.remove(&pid)
+            let image = self.running.remove(&pid);
+            if ending != ImageEnd::Exec || image.is_some() {
+                if self.out.ends.len() < self.settings.processes as usize {
+                    self.out.ends.insert(id, (ending, tick));
+                } else {
+                    self.lose(LossReason::ProcessesFull);
+                }
+            }
+            if let Some(image) = image
                 && image.has_usage()
             {
                 self.out.images.insert(id, image.usage(Some(ending), tick, &self.settings));

@@ -293,6 +293,24 @@ fn images_without_usage_advance_the_ordinal() {
 }
 
 #[test]
+fn the_end_of_every_process_is_recorded_with_its_time() {
+    let story = Story::new().exec().exit(3).alloc(A, 10, S).exec().exit(5);
+    let id = |ordinal| ImageId { pid: PID, ordinal };
+    // The first exec replaced an image without events.
+    let expected =
+        [(id(1), (ImageEnd::Exit, Tick(3))), (id(2), (ImageEnd::Exec, Tick(0))), (id(3), (ImageEnd::Exit, Tick(5)))];
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).ends, expected.into());
+    assert_eq!(story.0.finish(EventClass::Map, NOW).ends, expected.into());
+}
+
+#[test]
+fn ends_beyond_the_maximum_are_lost() {
+    let exits = |story: Story| story.exit(1).exit(2).exit(3);
+    let story = exits(Story::with(Settings { processes: 2, ..WIDE }));
+    assert_eq!((story.0.snapshot(EventClass::Heap, NOW).ends.len(), story.lost(LossReason::ProcessesFull)), (2, 1));
+}
+
+#[test]
 fn processes_have_separate_totals() {
     let story = Story::new().alloc_in(1, A, 10).alloc_in(2, A, 20).alloc_in(1, B, 30);
     let live = |pid| story.0.snapshot(EventClass::Heap, NOW).images[&ImageId { pid: Pid(pid), ordinal: 0 }].total.live;

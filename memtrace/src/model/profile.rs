@@ -61,6 +61,8 @@ pub struct ProcessProfile {
     pub exe: Option<PathBuf>,
     /// End of the image, if it has ended.
     pub ended: Option<ImageEnd>,
+    /// Time from the start of tracing to that end, if known.
+    pub ended_after: Option<Duration>,
     /// Sum of all stacks.
     pub total: Usage,
     /// Live amount at exec.
@@ -102,6 +104,7 @@ impl ProcessProfile {
             comm: comm.into(),
             exe: None,
             ended: None,
+            ended_after: None,
             total: Usage::default(),
             discarded: Amount::default(),
             unmatched_frees: 0,

@@ -7,7 +7,7 @@ pub use image_usage::{ImageUsage, StackUsage};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{EventClass, ImageId, Losses, OomKill, StackEnd, StackId, Stacks, Usage};
+use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, StackEnd, StackId, Stacks, Tick, Usage};
 
 /// Totals of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub struct Snapshot {
     pub images: BTreeMap<ImageId, ImageUsage>,
     /// Frames of every stack that arrived.
     pub stacks: Stacks,
+    /// Ends of images and their times: of those that ended with their process, and of others with totals. Every shard has
+    /// all of them.
+    pub ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
     /// OOM kills, of traced processes and others. Every shard has all of them.
     pub oom_kills: BTreeSet<OomKill>,
     /// Losses.
@@ -46,6 +49,11 @@ impl Snapshot {
                 }
             }
         }
+        for (id, (end, at)) in other.ends {
+            let ours = self.ends.entry(id).or_insert((end, at));
+            // A record can be lost in one ring, and each ring gets its own at a slightly different time.
+            *ours = (ours.0.max(end), ours.1.min(at));
+        }
         self.oom_kills.extend(other.oom_kills);
         self.stacks.merge(other.stacks);
         self.losses.merge(&other.losses);
@@ -65,8 +73,19 @@ impl Snapshot {
                 images.insert(id, change);
             }
         }
+        let is_new = |(id, _): &(&ImageId, _)| !earlier.ends.contains_key(id);
+        let ends = self.ends.iter().filter(is_new).map(|(&id, &end)| (id, end)).collect();
         let oom_kills = self.oom_kills.difference(&earlier.oom_kills).cloned().collect();
-        Self { images, stacks: self.stacks.clone(), oom_kills, losses: self.losses.since(&earlier.losses) }
+        Self { images, stacks: self.stacks.clone(), ends, oom_kills, losses: self.losses.since(&earlier.losses) }
+    }
+
+    /// Ends the images whose end a shard did not receive, because its ring was full. `class` is that of the snapshot.
+    pub fn end_images(&mut self, class: EventClass) {
+        for (id, &(end, _)) in &self.ends {
+            if let Some(image) = self.images.get_mut(id) {
+                image.end(end, class);
+            }
+        }
     }
 
     /// Returns the sum of all images.

@@ -1,7 +1,7 @@
 //! pidfds, which refer to one process even if its pid is reused.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::model::Pid;
@@ -16,6 +16,14 @@ pub(crate) fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     }
     // SAFETY: the call returned a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Returns true if there is no process `pid`, or none of its threads runs.
+pub(crate) fn has_ended(pid: Pid) -> bool {
+    match open_pidfd(pid) {
+        Ok(pidfd) => has_exited(pidfd.as_fd()),
+        Err(error) => error.raw_os_error() == Some(libc::ESRCH),
+    }
 }
 
 /// Returns true if the process has exited, with or without having been waited for.

@@ -88,7 +88,7 @@ mod tests {
     }
 
     fn image(start: ImageStart, ended: Option<Tick>) -> ProcessImage {
-        ProcessImage { start, ended, ..ProcessImage::default() }
+        ProcessImage { start, ended: ended.map(|at| (ImageEnd::Exit, at)), ..ProcessImage::default() }
     }
 
     /// Returns the minor faults of each image; all running processes have had 100.

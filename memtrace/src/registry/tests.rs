@@ -98,7 +98,7 @@ fn exec_starts_an_image_without_mappings_and_keeps_the_old() {
         mapped(7, 0x5000, 0x6000, 0, "/bin/true"),
         event(7, ProcessEventKind::Exe { exe: PathBuf::from("/bin/true") }),
     ]);
-    assert_eq!(registry.images()[&id(7, 0)], ProcessImage { ended: Some(Tick(2)), ..seen });
+    assert_eq!(registry.images()[&id(7, 0)], ProcessImage { ended: Some((ImageEnd::Exec, Tick(2))), ..seen });
     let after = &registry.images()[&id(7, 1)];
     assert_eq!(after.comm, "true");
     assert_eq!(after.exe, Some(PathBuf::from("/bin/true")));
@@ -196,8 +196,8 @@ fn start_and_end_of_each_image_are_recorded() {
     let lives: Vec<_> = registry.images().values().map(|image| (image.start, image.ended)).collect();
     let expected = [
         (ImageStart::Unseen, None),
-        (ImageStart::Fork(Tick(5)), Some(Tick(6))),
-        (ImageStart::Exec(Tick(6)), Some(Tick(9))),
+        (ImageStart::Fork(Tick(5)), Some((ImageEnd::Exec, Tick(6)))),
+        (ImageStart::Exec(Tick(6)), Some((ImageEnd::Exit, Tick(9)))),
         (ImageStart::Fork(Tick(20)), None),
     ];
     assert_eq!(lives, expected);

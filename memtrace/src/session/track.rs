@@ -6,6 +6,7 @@ mod code_generators;
 mod coverage;
 mod generated_code;
 mod late_probes;
+mod lifetimes;
 mod poll;
 mod tracker;
 mod verdicts;

@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use super::call_paths::CallPaths;
 use crate::model::{
-    Bytes, CgroupId, Frame, FrameId, ImageId, ImageStart, ImageUsage, Node, Partition, ProcessImage, ProcessProfile,
-    ReclaimKind, StackEnd, StackProfile, StackUsage, StallStats, Tick,
+    Bytes, CgroupId, Frame, FrameId, ImageEnd, ImageId, ImageStart, ImageUsage, Node, Partition, ProcessImage,
+    ProcessProfile, ReclaimKind, StackEnd, StackProfile, StackUsage, StallStats, Tick,
 };
 
 /// Symbolized stacks and their processes.
@@ -27,6 +27,7 @@ pub(super) struct NamedStacks {
 /// outermost first.
 pub(super) fn name_stacks(
     usages: BTreeMap<ImageId, ImageUsage>,
+    ends: &BTreeMap<ImageId, (ImageEnd, Tick)>,
     images: &BTreeMap<ImageId, ProcessImage>,
     paths: &CallPaths<'_>,
     frames: Vec<Box<[Frame]>>,
@@ -34,17 +35,19 @@ pub(super) fn name_stacks(
 ) -> NamedStacks {
     let (frames, frames_of_calls) = number_frames(frames);
     let mut sequences = FrameSequences { paths, frames_of_calls, by_path: FxHashMap::default() };
-    let mut ends = paths.stacks().iter();
+    let mut ends_of_walks = paths.stacks().iter();
     let mut processes = Vec::with_capacity(usages.len());
     // Reserved for all of them: growth would hold them twice, and untouched capacity costs nothing.
     let mut stacks = Vec::with_capacity(paths.stacks().len());
     let unknown = ProcessImage::default();
     let stalls = stalls_by_cgroup(&usages);
     for (number, (id, usage)) in usages.into_iter().enumerate() {
-        processes.push(process(id, &usage, images.get(&id).unwrap_or(&unknown), window));
+        let end = ends.get(&id).map(|&(_, at)| at.since_start().saturating_sub(window.start.since_start()));
+        let process = process(id, &usage, images.get(&id).unwrap_or(&unknown), window);
+        processes.push(ProcessProfile { ended_after: end.filter(|_| usage.ended.is_some()), ..process });
         // Stacks of one process with the same frames are merged: they differ only in load addresses.
         let mut merged: BTreeMap<StackGroup, (StackUsage, Option<Bytes>)> = BTreeMap::new();
-        for ((key, stack_usage), &(path, end)) in usage.by_stack.iter().zip(ends.by_ref()) {
+        for ((key, stack_usage), &(path, end)) in usage.by_stack.iter().zip(ends_of_walks.by_ref()) {
             let group = StackGroup { frames: sequences.get(path), end, part: key.part };
             let (sum, at_peak) = merged.entry(group).or_default();
             sum.usage += stack_usage.usage;
@@ -156,7 +159,7 @@ fn process(id: ImageId, usage: &ImageUsage, image: &ProcessImage, window: &Range
 /// Returns the time that the image ran during `window`.
 fn traced(image: &ProcessImage, window: &Range<Tick>) -> Duration {
     let start = image.start.tick().map_or(window.start, |tick| tick.max(window.start));
-    let end = image.ended.map_or(window.end, |tick| tick.min(window.end));
+    let end = image.ended.map_or(window.end, |(_, tick)| tick.min(window.end));
     end.since_start().saturating_sub(start.since_start())
 }
 

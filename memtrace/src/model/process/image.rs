@@ -27,8 +27,8 @@ pub struct ProcessImage {
     pub thread_names: BTreeMap<Tid, String>,
     /// Start of the image.
     pub start: ImageStart,
-    /// Time of the exit event.
-    pub ended: Option<Tick>,
+    /// End and its time. The exit is that of the first thread; others may still run.
+    pub ended: Option<(ImageEnd, Tick)>,
 }
 
 /// Start of a process image.

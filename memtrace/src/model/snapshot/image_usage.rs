@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Amount, Bytes, ImageEnd, ImageRusage, Pid, Residency, StackKey, StallKey, StallStats, StallTotals, Touched, Usage,
-    Variance,
+    Amount, Bytes, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackKey, StallKey, StallStats, StallTotals,
+    Touched, Usage, Variance,
 };
 
 /// Totals of one process image.
@@ -83,6 +83,29 @@ impl ImageUsage {
         self.resident = self.resident.take().or(other.resident);
         self.counts.begin = self.counts.begin.or(other.counts.begin);
         self.counts.end = self.counts.end.or(other.counts.end);
+    }
+
+    /// Ends the image: its live amounts count as they would if every shard had received the end.
+    pub(super) fn end(&mut self, end: ImageEnd, class: EventClass) {
+        self.ended = self.ended.max(Some(end));
+        self.touched.clear();
+        for stack in self.by_stack.values_mut() {
+            let live = std::mem::take(&mut stack.usage.live);
+            self.total.live -= live;
+            let (of_stack, of_image) = match (class, end) {
+                (EventClass::Heap, ImageEnd::Exec) => {
+                    self.discarded += live;
+                    continue;
+                }
+                (EventClass::Heap, ImageEnd::Exit | ImageEnd::OomKill) => (&mut stack.usage.exit, &mut self.total.exit),
+                // Mappings and pages do not outlive their image.
+                (EventClass::Map | EventClass::Fault | EventClass::Reclaim, _) => {
+                    (&mut stack.usage.free, &mut self.total.free)
+                }
+            };
+            *of_stack += live;
+            *of_image += live;
+        }
     }
 
     pub(super) fn diff(&self, earlier: &Self) -> Self {

@@ -76,10 +76,13 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
         full: None,
     });
     let oom_kills = prop::collection::btree_set(kill, 0..4);
-    (images, stacks, oom_kills, losses).prop_map(|(images, stacks, oom_kills, lost)| {
+    let end = (prop::sample::select(vec![ImageEnd::Exit, ImageEnd::OomKill, ImageEnd::Exec]), (0..4u32).prop_map(Tick));
+    let id = (1..3u32, 0..2u32).prop_map(|(pid, ordinal)| ImageId { pid: Pid(pid), ordinal });
+    let ends = prop::collection::btree_map(id, end, 0..4);
+    (images, stacks, ends, oom_kills, losses).prop_map(|(images, stacks, ends, oom_kills, lost)| {
         let mut losses = Losses::default();
         lost.into_iter().for_each(|(reason, count)| losses.add(reason, count));
-        Snapshot { images, stacks, oom_kills, losses }
+        Snapshot { images, stacks, ends, oom_kills, losses }
     })
 }
 
@@ -108,10 +111,41 @@ proptest! {
     #[test]
     fn nothing_has_changed_since_the_same_snapshot(a in any_snapshot()) {
         let change = a.diff(&a);
-        prop_assert!(change.images.is_empty());
+        prop_assert!(change.images.is_empty() && change.ends.is_empty());
         prop_assert_eq!(change.losses, Losses::default());
         prop_assert_eq!(change.stacks, a.stacks);
     }
+}
+
+#[test]
+fn an_end_that_one_shard_missed_ends_its_part_of_the_image() {
+    let id = ImageId { pid: Pid(1), ordinal: 0 };
+    let shard = |ended: Option<ImageEnd>, held: u64| {
+        let held = Amount::one(Bytes(held));
+        let (live, exit) = if ended.is_none() { (held, Amount::default()) } else { (Amount::default(), held) };
+        let usage = Usage { live, exit, alloc: held, ..Usage::default() };
+        let by_stack = BTreeMap::from([(StackId(2).into(), StackUsage { usage, ..StackUsage::default() })]);
+        let image = ImageUsage { ended, total: usage, by_stack, ..ImageUsage::default() };
+        let ends = ended.map(|end| (id, (end, Tick(7)))).into_iter().collect();
+        Snapshot { images: BTreeMap::from([(id, image)]), ends, ..Snapshot::default() }
+    };
+    let ended_as = |class| {
+        let mut snapshot = merged(shard(Some(ImageEnd::Exit), 10), &shard(None, 20));
+        snapshot.end_images(class);
+        let image = snapshot.images.remove(&id).unwrap();
+        assert_eq!((image.ended, image.by_stack[&StackId(2).into()].usage), (Some(ImageEnd::Exit), image.total));
+        [image.total.live, image.total.exit, image.total.free].map(|amount| amount.bytes.0)
+    };
+    assert_eq!(ended_as(EventClass::Heap), [0, 30, 0]);
+    assert_eq!(ended_as(EventClass::Map), [0, 10, 20]);
+    let mut before_exec =
+        merged(shard(None, 20), &Snapshot { ends: [(id, (ImageEnd::Exec, Tick(7)))].into(), ..Snapshot::default() });
+    before_exec.end_images(EventClass::Heap);
+    let image = &before_exec.images[&id];
+    assert_eq!(
+        (image.ended, image.discarded, image.total.live),
+        (Some(ImageEnd::Exec), Amount::one(Bytes(20)), Amount::default())
+    );
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Completion of the merged snapshots with losses, idle processes, page tables and rusage.
 
+use std::ops::Range;
+
 use crate::model::{Losses, Pid, Snapshots, Tick};
 use crate::session::sample::PageReader;
-use crate::session::track::ProcessTracker;
+use crate::session::track::{Coverage, ProcessTracker};
 
 /// Completes the snapshots of all shards: nothing modifies them after this.
 ///
@@ -13,20 +15,23 @@ pub(super) fn complete_snapshots(
     losses: &[&Losses],
     tracker: &mut ProcessTracker,
     pages: Option<&PageReader>,
-    start: Tick,
+    window: &Range<Tick>,
+    coverage: &Coverage,
     is_selected: &dyn Fn(&ProcessTracker, Pid) -> bool,
 ) -> Snapshots {
     let untracked = tracker.losses();
-    for snapshot in snapshots.0.values_mut() {
+    for (&class, snapshot) in &mut snapshots.0 {
+        tracker.add_missed_ends(snapshot, window.end);
+        snapshot.end_images(class);
         for losses in losses.iter().copied().chain([&untracked]) {
             snapshot.losses.merge(losses);
         }
-        tracker.add_idle(snapshot);
+        tracker.add_idle(snapshot, class, coverage, is_selected);
         tracker.refresh_metadata(snapshot);
     }
     if let Some(pages) = pages {
         let tracker = &*tracker;
-        pages.reconcile(&mut snapshots, tracker, start, &|pid| is_selected(tracker, pid));
+        pages.reconcile(&mut snapshots, tracker, window.start, &|pid| is_selected(tracker, pid));
     }
     snapshots
 }

@@ -275,8 +275,9 @@ impl Trace {
         let losses = [&counters.losses, &self.late];
         let is_selected = |tracker: &ProcessTracker, pid| is_selected(&self.filter, tracker, pid);
         let tracker = &mut self.tracker;
+        let window = self.start_tick..now;
         let snapshots =
-            complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), self.start_tick, &is_selected);
+            complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
         self.probes.merge(self.own_probes);
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = Detach::start(self.probes);
@@ -292,7 +293,7 @@ impl Trace {
             reclaim,
             events,
             cpu,
-            window: self.start_tick..now,
+            window,
             duration,
         };
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);

@@ -1,5 +1,6 @@
 //! The processes in scope without an allocator that is probed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,12 @@ impl Coverage {
         let is_recorded = |id: &ImageId| snapshot.and_then(|snapshot| snapshot.images.get(id)).is_some_and(has_events);
         let untraced = self.without.iter().filter(|(id, process)| process.reason.applies_to(class) && !is_recorded(id));
         Untraced::new(untraced.map(|(_, process)| process.clone()).collect())
+    }
+
+    /// Returns the images of which `class` records nothing for a reason that is certain.
+    pub(super) fn untraced_images(&self, class: EventClass) -> BTreeSet<ImageId> {
+        let is_certain = |reason: UntracedReason| reason != UntracedReason::Ended && reason.applies_to(class);
+        self.without.iter().filter(|(_, process)| is_certain(process.reason)).map(|(id, _)| *id).collect()
     }
 
     /// Returns the largest process in scope if no class of `snapshots` traces any of them.

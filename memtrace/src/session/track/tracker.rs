@@ -13,8 +13,8 @@ use crate::loader;
 use crate::loader::Candidates;
 use crate::mmap_events::MmapEvents;
 use crate::model::{
-    AbsAddr, ImageId, ImageUsage, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind,
-    ProcessImage, Snapshot,
+    AbsAddr, ImageId, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind, ProcessImage,
+    Snapshot,
 };
 use crate::procfs;
 use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
@@ -223,18 +223,6 @@ impl ProcessTracker {
     /// Returns the libraries that `executable` may load at its start.
     pub(in crate::session) fn libraries(&mut self, executable: &Object) -> Vec<Arc<Object>> {
         loader::libraries(executable, &mut self.objects)
-    }
-
-    /// Adds the traced processes that allocated nothing to `snapshot`, so that the report lists them.
-    pub(in crate::session) fn add_idle(&self, snapshot: &mut Snapshot) {
-        for &pid in self.traced.iter().flatten() {
-            let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
-            if snapshot.images.range(all.clone()).next().is_none()
-                && let Some((&id, _)) = self.registry.images().range(all).next_back()
-            {
-                snapshot.images.insert(id, ImageUsage::default());
-            }
-        }
     }
 
     /// Returns the latest image of `pid`.

@@ -77,7 +77,7 @@ fn profile_by(
             frames[call] = in_object(object.path.to_str().unwrap(), offset).into();
         }
     }
-    let named = name_stacks(snapshot.images.clone(), images, &paths, frames, window);
+    let named = name_stacks(snapshot.images.clone(), &snapshot.ends, images, &paths, frames, window);
     Symbolized::new(named, Vec::new(), Losses::default(), Vec::new()).into_profile(RunFacts::default())
 }
 
@@ -295,7 +295,8 @@ fn unmatched_frees_after_fork_are_inherited_until_exec() {
 #[test]
 fn traced_time_is_the_overlap_of_process_and_window() {
     let of = |start, ended: Option<u32>| {
-        let image = ProcessImage { start, ended: ended.map(Tick), ..ProcessImage::default() };
+        let image =
+            ProcessImage { start, ended: ended.map(|at| (ImageEnd::Exit, Tick(at))), ..ProcessImage::default() };
         traced(&image, &(Tick(100)..Tick(300)))
     };
     let ticks = |ticks| Tick(ticks).since_start();
