@@ -35,6 +35,7 @@ const GLIBC: &[&str] = &[
     "inlined",
     "interrupted",
     "memcg_limit",
+    "named_threads",
     "pages",
     "peak",
     "process_tree",

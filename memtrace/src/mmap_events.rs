@@ -69,6 +69,11 @@ impl MmapEvents {
         self.queue.follows_all = true;
     }
 
+    /// Delivers the starts and names of threads too. Few runs need them, and servers start many threads.
+    pub(crate) fn follow_threads(&mut self) {
+        self.queue.follows_threads = true;
+    }
+
     /// Passes the events of followed processes since the last call to `sink`, those of one process in their order. Returns
     /// the number of records that the kernel dropped because a ring was full.
     ///
@@ -95,6 +100,7 @@ struct Queue {
     /// Followed processes; true if the main thread has exited.
     followed: BTreeMap<Pid, bool>,
     follows_all: bool,
+    follows_threads: bool,
     waiting: Vec<MmapEvent>,
     lost: u64,
 }
@@ -107,6 +113,7 @@ impl Queue {
     /// Parses a record and adds its event.
     fn push(&mut self, bytes: &[u8]) {
         match record::parse(bytes) {
+            Some(Record::Event(event)) if event.is_of_thread() && !self.follows_threads => {}
             Some(Record::Event(event)) => self.waiting.push(event),
             Some(Record::Lost(count)) => self.lost = self.lost.saturating_add(count),
             Some(Record::Other) => {}

@@ -122,6 +122,14 @@ impl Registry {
                 let id = self.current(pid);
                 self.with_image(id, |image| update_metadata(image, user, cgroup, threads));
             }
+            ProcessEventKind::ThreadStarted { tid, creator } => {
+                let id = self.current(pid);
+                let name = self.images.get(&id).and_then(|image| match image.thread_names.get(&creator) {
+                    None if creator.0 == pid.0 => Some(image.comm.raw().to_owned()),
+                    name => name.cloned(),
+                });
+                self.name_threads(id, name.map(|name| (tid, name)));
+            }
             ProcessEventKind::Thread { tid, name } => {
                 let id = self.current(pid);
                 self.name_threads(id, [(tid, name)]);

@@ -88,6 +88,28 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
 }
 
 #[test]
+fn ended_threads_keep_their_last_names() {
+    let mut victim = victim::start("named_threads");
+    let tracer = Trace::victim(&victim).options(&["--by", "thread"]).start();
+    victim.process().write_line("");
+    let expected: Vec<(String, u64)> = victim.read_json();
+    assert!(expected.iter().all(|(name, _)| !name.ends_with("(0)")) && expected.len() == 4, "{expected:?}");
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    // Without the blocks that the C library allocates to start a thread.
+    let mut found: Vec<_> = report
+        .stacks_with_leaf("run")
+        .map(|stack| (report.roots[stack.root].name.clone(), stack.totals.live_bytes))
+        .collect();
+    found.sort_by_key(|(_, bytes)| *bytes);
+    let mut expected = expected;
+    expected.sort_by_key(|(_, bytes)| *bytes);
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn threads_are_not_separated_by_default() {
     let mut victim = victim::start("threads");
     let tracer = Trace::victim(&victim).start();

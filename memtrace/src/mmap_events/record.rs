@@ -39,6 +39,8 @@ pub(crate) enum MmapEventKind {
     Comm { comm: String },
     /// The process was forked and has its parent's mappings.
     Fork { parent: Pid },
+    /// The thread was started and has the name of its creator.
+    ThreadStart { creator: Tid },
     /// The process' main thread exited.
     Exit,
 }
@@ -105,14 +107,26 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
         PERF_RECORD_FORK | PERF_RECORD_EXIT => {
             let parent = Pid(fields.u32()?);
             let tid = fields.u32()?;
-            let is_fork = kind == PERF_RECORD_FORK;
-            (tid, if is_fork { MmapEventKind::Fork { parent } } else { MmapEventKind::Exit })
+            let creator = Tid(fields.u32()?);
+            match (kind == PERF_RECORD_FORK, tid == pid.0) {
+                (true, true) => (tid, MmapEventKind::Fork { parent }),
+                (true, false) => (tid, MmapEventKind::ThreadStart { creator }),
+                (false, true) => (tid, MmapEventKind::Exit),
+                // The exit of another thread than the main thread does not concern the process.
+                (false, false) => return Some(Record::Other),
+            }
         }
         _ => return Some(Record::Other),
     };
-    // Fork, exit and comm of other threads than the main thread do not concern the process.
-    let is_of_thread = tid != pid.0 && !matches!(kind, MmapEventKind::Mapped { .. } | MmapEventKind::Exec { .. });
-    Some(if is_of_thread { Record::Other } else { Record::Event(MmapEvent { pid, tid: Tid(tid), time_ns, kind }) })
+    Some(Record::Event(MmapEvent { pid, tid: Tid(tid), time_ns, kind }))
+}
+
+impl MmapEvent {
+    /// Returns true for the start and the name of another thread than the main thread, which do not concern the process.
+    pub(super) fn is_of_thread(&self) -> bool {
+        let is_of_thread = matches!(self.kind, MmapEventKind::Comm { .. } | MmapEventKind::ThreadStart { .. });
+        is_of_thread && self.tid.0 != self.pid.0
+    }
 }
 
 fn mapped(fields: &mut Fields<'_>, has_build_id: bool) -> Option<MmapEventKind> {
@@ -201,6 +215,10 @@ pub(super) mod tests {
         record(PERF_RECORD_COMM, MISC_COMM_EXEC, &[&pair(pid, pid), comm.as_bytes(), b"\0"], pid, time)
     }
 
+    pub(in super::super) fn comm(pid: u32, tid: u32, comm: &str, time: u64) -> Vec<u8> {
+        record(PERF_RECORD_COMM, 0, &[&pair(pid, tid), comm.as_bytes(), b"\0"], pid, time)
+    }
+
     pub(in super::super) fn lost(count: u64) -> Vec<u8> {
         record(PERF_RECORD_LOST, 0, &[&words(&[77, count])], 0, 0)
     }
@@ -261,14 +279,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn exec_comm_fork_and_exit_of_processes_are_parsed() {
+    fn exec_comm_fork_and_exit_are_parsed() {
         assert_eq!(event(&exec(5, "true", 3)).kind, MmapEventKind::Exec { comm: String::from("true") });
-        let comm = |tid| record(PERF_RECORD_COMM, 0, &[&pair(5, tid), b"worker\0"], 5, 1);
+        let comm = |tid| comm(5, tid, "worker", 1);
         assert_eq!(event(&comm(5)).kind, MmapEventKind::Comm { comm: String::from("worker") });
-        assert_eq!(parse(&comm(6)), Some(Record::Other));
+        assert_eq!(event(&comm(6)).kind, MmapEventKind::Comm { comm: String::from("worker") });
+        assert!(event(&comm(6)).is_of_thread() && !event(&comm(5)).is_of_thread());
         assert_eq!(event(&fork(6, 5, 1)).kind, MmapEventKind::Fork { parent: Pid(5) });
-        let thread = record(PERF_RECORD_FORK, 0, &[&pair(5, 5), &pair(9, 5), &words(&[1])], 5, 1);
-        assert_eq!(parse(&thread), Some(Record::Other));
+        let thread = |kind| record(kind, 0, &[&pair(5, 5), &pair(9, 7), &words(&[1])], 5, 1);
+        let start = event(&thread(PERF_RECORD_FORK));
+        assert_eq!((start.tid, &start.kind), (Tid(9), &MmapEventKind::ThreadStart { creator: Tid(7) }));
+        assert!(start.is_of_thread());
+        assert_eq!(parse(&thread(PERF_RECORD_EXIT)), Some(Record::Other));
         assert_eq!(event(&exit(5, 1)).kind, MmapEventKind::Exit);
         assert_eq!(parse(&lost(12)), Some(Record::Lost(12)));
     }

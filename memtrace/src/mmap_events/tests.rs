@@ -3,7 +3,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::record::tests::{exec, exit, fork, lost};
+use super::record::tests::{comm, exec, exit, fork, lost};
 use super::*;
 use crate::model::{AbsAddr, FileOffset};
 
@@ -54,6 +54,19 @@ fn a_pid_is_followed_until_it_is_reused() {
         (2, exec_of("thread")),
     ];
     assert_eq!(deliver(&mut queue, 10).0, expected);
+}
+
+#[test]
+fn names_of_threads_are_delivered_on_request() {
+    let name = |comm: &str| MmapEventKind::Comm { comm: String::from(comm) };
+    for (follows, expected) in [(false, vec![(1, name("main"))]), (true, vec![(1, name("main")), (1, name("worker"))])]
+    {
+        let mut queue = Queue { follows_threads: follows, ..Queue::default() };
+        queue.follow(Pid(1));
+        queue.push(&comm(1, 1, "main", 1));
+        queue.push(&comm(1, 7, "worker", 2));
+        assert_eq!(deliver(&mut queue, 10).0, expected);
+    }
 }
 
 #[test]

@@ -218,6 +218,21 @@ fn the_last_thread_name_counts_and_children_inherit_none() {
 }
 
 #[test]
+fn a_thread_starts_with_the_name_of_its_creator() {
+    let started = |tid, creator| event(3, ProcessEventKind::ThreadStarted { tid: Tid(tid), creator: Tid(creator) });
+    let registry = registry_of([
+        event(3, ProcessEventKind::Comm { comm: String::from("process") }),
+        started(4, 3),
+        event(3, ProcessEventKind::Comm { comm: String::from("renamed") }),
+        event(3, ProcessEventKind::Thread { tid: Tid(5), name: String::from("worker") }),
+        started(6, 5),
+        started(7, 99),
+    ]);
+    let names: Vec<_> = registry.images()[&id(3, 0)].thread_names.iter().map(|(tid, name)| (tid.0, &**name)).collect();
+    assert_eq!(names, [(4, "process"), (5, "worker"), (6, "worker")]);
+}
+
+#[test]
 fn thread_names_beyond_the_limit_are_dropped() {
     let mut registry = Registry::new();
     for tid in 0..=u32::try_from(MAX_THREAD_NAMES).unwrap() {

@@ -67,6 +67,13 @@ pub enum ProcessEventKind {
         /// Number of threads.
         threads: Option<u32>,
     },
+    /// A thread of the process was started, with the name of its creator.
+    ThreadStarted {
+        /// The thread.
+        tid: Tid,
+        /// The thread that started it.
+        creator: Tid,
+    },
     /// A thread of the process has a name.
     Thread {
         /// The thread.

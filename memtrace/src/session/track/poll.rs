@@ -73,10 +73,10 @@ impl ProcessTracker {
                 }
             }
             // Only the main thread's name is the name of the process.
-            MmapEventKind::Comm { .. } if event.tid.0 != pid.0 && !self.records_thread_names => return,
             MmapEventKind::Comm { comm } if event.tid.0 != pid.0 => {
                 ProcessEventKind::Thread { tid: event.tid, name: comm }
             }
+            MmapEventKind::ThreadStart { creator } => ProcessEventKind::ThreadStarted { tid: event.tid, creator },
             MmapEventKind::Comm { comm } => ProcessEventKind::Comm { comm },
             MmapEventKind::Fork { parent } => {
                 if let Some(traced) =

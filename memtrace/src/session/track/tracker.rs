@@ -46,10 +46,14 @@ pub(in crate::session) struct ProcessTracker {
 impl ProcessTracker {
     /// Opens the mmap events. Ticks count from `clock_start` of the monotonic clock.
     pub(in crate::session) fn new(clock_start: Duration, partition: PartitionBy, user_hooks: UserHooks) -> Self {
-        let events = procfs::online_cpus()
+        let mut events = procfs::online_cpus()
             .and_then(|cpus| MmapEvents::open(&cpus))
             .inspect_err(|error| log::warn!("perf mmap events are not available, new mappings are missed: {error}"))
             .ok();
+        let records_thread_names = partition == PartitionBy::Threads;
+        if let Some(events) = events.as_mut().filter(|_| records_thread_names) {
+            events.follow_threads();
+        }
         Self {
             events,
             objects: Objects::new(),
@@ -59,7 +63,7 @@ impl ProcessTracker {
             metadata: MetadataReader::new(),
             awaiting_exe: HashSet::new(),
             clock_start,
-            records_thread_names: partition == PartitionBy::Threads,
+            records_thread_names,
             lost: 0,
             start: None,
             code_generators: CodeGenerators::default(),
