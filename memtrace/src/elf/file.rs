@@ -157,7 +157,7 @@ impl<S: Source> Elf<S> {
     /// has no interpreter either, but is no position-independent executable.
     pub(crate) fn is_static(&self) -> Result<bool, ElfError> {
         let flags = self.dynamic_value(DT_FLAGS_1).unwrap_or(0);
-        let is_executable = self.header.e_type.get(LE) == ET_EXEC || flags & u64::from(DF_1_PIE.0) != 0;
+        let is_executable = self.header.e_type.get(LE) == ET_EXEC || flags & DF_1_PIE.0 != 0;
         Ok(is_executable && self.interpreter()?.is_none())
     }
 
