@@ -1,4 +1,5 @@
 mod hostile;
+mod hotspot;
 mod program;
 mod split;
 
