@@ -151,6 +151,8 @@ fn forgotten_pid_or_dash_has_a_tip() {
     refused("--durtion 5s", &["tip: a similar argument exists: '--duration'"]);
     refused("--port 80", &["unexpected argument '--port'", "memtrace -- CMD --port"]);
     refused("doctor now", &["unexpected argument 'now'", "Usage: memtrace doctor"]);
+    refused("explain 4711", &["tip: to name a process, write: --pid 4711", "Usage: memtrace explain"]);
+    refused("doctor 1", &["tip: to name a process, write: --pid 1"]);
 }
 
 #[test]

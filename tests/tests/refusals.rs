@@ -194,7 +194,7 @@ fn hidden_process_names_the_missing_capability() {
     let script = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
                   \"$@\"";
     let outcome = Trace::victim(&victim).wrapped_in(&["unshare", "--mount", "sh", "-c", script, "sh"]).run();
-    outcome.assert_refused(NOT_PERMITTED, &["reading process", "CAP_SYS_PTRACE"]);
+    outcome.assert_refused(NOT_PERMITTED, &["not permitted to read process", "CAP_SYS_PTRACE"]);
 }
 
 #[test]

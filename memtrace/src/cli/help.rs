@@ -87,6 +87,9 @@ pub(super) fn long_end() -> String {
         + examples(EXAMPLES.len()).trim_end()
 }
 
+/// Subcommands that do not trace and have the option `--pid`, as in their usage.
+const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
+
 /// Adds a tip to the error for an unexpected argument: a command to trace, a pid, or a subcommand.
 pub(super) fn with_tip(mut refusal: clap::Error) -> clap::Error {
     let tip = match (refusal.kind(), refusal.get(ContextKind::InvalidArg), refusal.get(ContextKind::Usage)) {
@@ -95,6 +98,11 @@ pub(super) fn with_tip(mut refusal: clap::Error) -> clap::Error {
             if usage.to_string().contains(USAGE) =>
         {
             tip(word)
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(pid)), Some(ContextValue::StyledStr(usage)))
+            if pid.parse::<u32>().is_ok() && NAME_A_PROCESS.iter().any(|name| usage.to_string().contains(name)) =>
+        {
+            format!("to name a process, write: --pid {pid}")
         }
         _ => return refusal,
     };

@@ -18,15 +18,15 @@ pub(crate) enum Error {
     /// The process exited before every probe was in place.
     #[error("process {pid} ended while memtrace was attaching to it")]
     Ended { pid: Pid },
-    #[error("{action} is not permitted: it needs {capability}")]
+    #[error("not permitted to {action}: it needs {capability}")]
     Permission {
-        /// The refused action, as a noun: `loading a BPF program`.
+        /// The refused action, as a verb: `load a BPF program`.
         action: String,
         /// The missing capability: `CAP_BPF`.
         capability: String,
     },
     /// Reading a process is refused although memtrace has the capability for it.
-    #[error("reading process {pid} is not permitted: {refusal}")]
+    #[error("not permitted to read process {pid}: {refusal}")]
     Refused { pid: Pid, refusal: ReadRefusal },
     /// The kernel lacks a required feature.
     #[error("this kernel lacks {missing}")]

@@ -58,7 +58,7 @@ fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {
 fn user_error(pid: Pid, error: ProcessError) -> Error {
     match error {
         ProcessError::Permission { pid, refusal: ReadRefusal::Capability } => Error::Permission {
-            action: format!("reading process {pid}"),
+            action: format!("read process {pid}"),
             capability: String::from("CAP_SYS_PTRACE, or the process's own user with at least its capabilities"),
         },
         ProcessError::Exited(pid) => Error::NothingSelected {

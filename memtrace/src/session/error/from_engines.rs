@@ -13,7 +13,7 @@ use crate::procfs::{self, ProcessError, ReadRefusal};
 pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
     match (error, pid) {
         (KernelError::Permission { action, .. }, _) => Error::Permission {
-            action: format!("to {action}"),
+            action,
             capability: format!(
                 "CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON if the kernel accepts these for probes{}",
                 if procfs::in_root_user_namespace() { "" } else { ", in the root user namespace: on the host" }
@@ -48,7 +48,7 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
             String::from("such a process cannot be traced"),
         ),
         ProcessError::Permission { refusal: ReadRefusal::Capability, .. } => Error::Permission {
-            action: format!("reading process {pid}"),
+            action: format!("read process {pid}"),
             capability: String::from("CAP_SYS_PTRACE, in addition to CAP_BPF and CAP_PERFMON"),
         },
         ProcessError::Permission { refusal, .. } => Error::Refused { pid, refusal },
@@ -66,7 +66,7 @@ pub(crate) fn allocators(target: AllocatorUser, error: AllocatorError) -> Error 
             let missing = procfs::missing_for_mapped_files();
             if let Some(object) = unopened.filter(|_| !missing.is_empty()) {
                 return Error::Permission {
-                    action: format!("opening {}, which {target} has mapped,", printable(&object.path)),
+                    action: format!("open {}, which {target} has mapped", printable(&object.path)),
                     capability: missing.join(" and "),
                 };
             }
