@@ -35,7 +35,8 @@ fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
 
 /// Returns the estimated share of the target's time, in percent, that follows `words`.
 fn percent_after(outcome: &Outcome, words: &str) -> u64 {
-    let (_, rest) = outcome.stderr.split_once(words).unwrap_or_else(|| panic!("no {words}: {}", outcome.stderr));
+    assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
+    let (_, rest) = outcome.stderr.split_once(words).expect("the message contains the words");
     let (number, _) = rest.split_once(" %").expect("a share in percent");
     number.parse().expect("a whole number")
 }

@@ -84,7 +84,7 @@ mod tests {
         let mut observer = Terminal::new(paper.console(terminal, false), quiet);
         observer.attached("to pid 7");
         let mut progress = |elapsed| {
-            observer.progress(&Progress { elapsed, live: Bytes(17), events: 120, events_per_second: 2.0, lost: 0 })
+            observer.progress(&Progress { elapsed, live: Bytes(17), events: 120, events_per_second: 2.0, lost: 0 });
         };
         progress(Duration::from_secs(5));
         progress(Duration::from_secs(60));
