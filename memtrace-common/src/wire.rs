@@ -12,6 +12,7 @@ mod process_filter;
 mod reclaim;
 mod rusage;
 mod settings;
+mod stack_copy;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
@@ -25,6 +26,7 @@ pub use reclaim::{
 };
 pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
+pub use stack_copy::{CopyEnd, CopyPiece, LEAF_REGISTERS, MAX_PIECES, PIECE_BYTES, PIECE_WORDS, copy_kind};
 
 macro_rules! record_kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal;)*) => {

@@ -3,17 +3,19 @@
 //! Records are submitted without waking the reader, which polls: a wake-up costs more than everything else here. The
 //! reader is woken only when the backlog of its ring passes a mark.
 
+use core::ffi::c_void;
 use core::ptr::{from_mut, from_ref};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{ArrayOfMaps, RingBuf};
-use aya_ebpf::helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_query};
+use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord, ProcessRecord,
-    RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TableRequestRecord, ring_of, ring_of_memory,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord, PIECE_BYTES, ProcessRecord,
+    RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of, ring_of_memory,
 };
+use memtrace_unwind::{Position, Walk};
 
 use crate::scratch::Scratch;
 use crate::thread::Thread;
@@ -29,6 +31,13 @@ static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new()
 /// Requests for unwind tables, which user space answers.
 #[btf_map]
 static TABLE_REQUESTS: RingBuf<TableRequestRecord, 65536> = RingBuf::new();
+
+/// Copies of stacks, whose walks user space finishes.
+#[btf_map]
+static STACK_COPIES: RingBuf<u64, { 4 << 20 }> = RingBuf::new();
+
+/// Backlog of [`STACK_COPIES`] in bytes at which its reader is woken.
+const COPIES_WAKE_MARK: u64 = 1 << 20;
 
 // include/uapi/linux/bpf.h
 const AVAILABLE_DATA: u64 = 0;
@@ -244,6 +253,67 @@ pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, fram
         loss::count(context, LossReason::RingFullStack, 1);
     }
     sent
+}
+
+/// Sends the frames of a stack copy. Returns false if the ring is full.
+#[inline(always)]
+pub fn copied_frames(scratch: &mut Scratch, frames: u32) -> bool {
+    let frames = verifier::clamp::<{ MAX_FRAMES as u64 }>(frames as u64);
+    let length = size_of::<StackRecord>() as u64 + frames * 8;
+    let ring = from_ref(&STACK_COPIES).cast_mut().cast();
+    // SAFETY: as in `stack`.
+    unsafe { bpf_ringbuf_output(ring, from_mut(&mut scratch.record).cast(), length, NO_WAKEUP) == 0 }
+}
+
+/// Sends a piece of a stack copy: [`PIECE_BYTES`] from `address` on, or zeros if they cannot be read. Returns false if the
+/// ring is full.
+#[inline(always)]
+pub fn copied_piece(stack: u64, address: u64) -> bool {
+    let Some(mut entry) = STACK_COPIES.reserve_untyped::<CopyPiece>(0) else { return false };
+    let piece = entry.as_mut_ptr();
+    // SAFETY: the entry is a piece's memory, and every field is written: the helper writes zeros if it fails.
+    unsafe {
+        (*piece).kind = copy_kind::PIECE;
+        (*piece).reserved = 0;
+        (*piece).stack = stack;
+        (*piece).address = address;
+        let words = (&raw mut (*piece).words).cast();
+        bpf_probe_read_user(words, PIECE_BYTES as u32, address as *const c_void);
+    }
+    entry.submit(NO_WAKEUP);
+    true
+}
+
+/// Sends the end of a stack copy, with the state of `walk`. Returns false if the ring is full.
+#[inline(always)]
+pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) -> bool {
+    let ring = from_ref(&STACK_COPIES).cast_mut().cast();
+    // SAFETY: the pointer is a ring's, as the helper requires.
+    let backlog = unsafe { bpf_ringbuf_query(ring, AVAILABLE_DATA) };
+    let wakes = backlog >= COPIES_WAKE_MARK && backlog < COPIES_WAKE_MARK + 16 * PIECE_BYTES;
+    let Some(mut entry) = STACK_COPIES.reserve_untyped::<CopyEnd>(0) else { return false };
+    let end = entry.as_mut_ptr();
+    let Position { ip, sp, fp, flags, depth } = walk.position();
+    // SAFETY: the entry is a record's memory, and every field is written.
+    unsafe {
+        (*end).kind = copy_kind::END;
+        (*end).depth = depth;
+        (*end).stack = stack;
+        (*end).cut = cut;
+        (*end).seed = seed;
+        (*end).ip = ip;
+        (*end).sp = sp;
+        (*end).fp = fp;
+        (*end).flags = flags;
+        (*end).pid = thread.pid;
+        // One at a time, as in `Walk::begin`.
+        macro_rules! keep {
+            ($($number:literal)*) => { $((*end).leaf[$number] = walk.leaf($number);)* };
+        }
+        keep!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    }
+    entry.submit(if wakes { FORCE_WAKEUP } else { NO_WAKEUP });
+    true
 }
 
 /// Records an exec or exit in every ring, so that each shard sees it in order with the records about blocks.

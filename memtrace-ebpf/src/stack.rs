@@ -7,7 +7,9 @@ use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::{End, RecordKind, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord};
+use memtrace_common::wire::{
+    End, MAX_PIECES, PIECE_BYTES, RecordKind, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord,
+};
 use memtrace_unwind::{InitialRegisters, mix};
 
 use crate::origin::Origin;
@@ -21,6 +23,9 @@ const USER_STACK: u64 = 1 << 8;
 
 /// Default maximum of frames of the kernel's walk (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
 const KERNEL_FRAMES: u32 = 127;
+
+/// Offset of an address in its page.
+const PAGE_MASK: u64 = (1 << 12) - 1;
 
 /// Ids of the stacks that have been sent. A stack that falls out of it is sent again.
 #[btf_map]
@@ -69,7 +74,64 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
             let _ = SENT.insert(&id, 1u32, 0);
         }
     }
+    if end == End::TablePending as u32 && settings::can_find_vmas() {
+        let copy = stack_copy(slot, id);
+        if copy != 0 {
+            return copy;
+        }
+    }
     id
+}
+
+/// Copies the stack of the walk in the scratch memory of `slot`, which is cut under the id `cut`, for user space.
+/// Returns the id of the copy, or 0 if the ring of copies is full. It is a global function, as the step is.
+///
+/// Each cut stack is copied: equal frames so far can have different callers.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stack_copy(slot: u32, cut: u64) -> u64 {
+    let Some(scratch) = Scratch::get(slot) else { return 0 };
+    let thread = Thread::current();
+    let taken = since_start();
+    let id = mix(mix(cut, taken), thread.tid as u64);
+    if id < STACK_FIRST {
+        return 0;
+    }
+    let frames = scratch.walk.walk.count();
+    let end = End::TablePending as u32;
+    scratch.record = StackRecord { header: thread.header(RecordKind::Stack), stack: id, frames, end, taken };
+    if !emit::copied_frames(scratch, frames) {
+        return 0;
+    }
+    let sp = scratch.walk.walk.position().sp;
+    let mut address = sp & !(PIECE_BYTES - 1);
+    let limit = unwind::stack_limit(sp);
+    for _ in 0..MAX_PIECES {
+        if address >= limit {
+            break;
+        }
+        address = stack_copy_piece(id, address);
+        if address == RING_FULL {
+            return 0;
+        }
+    }
+    let Some(scratch) = Scratch::get(slot) else { return 0 };
+    let seed = unwind::seed(thread.pid, &scratch.walk.process);
+    if emit::copied_end(thread, id, cut, seed, &scratch.walk.walk) { id } else { 0 }
+}
+
+/// Returned by [`stack_copy_piece`].
+const RING_FULL: u64 = 0;
+
+/// Copies the piece at `address`, and returns the address of the next one. A page that cannot be read is left out: it
+/// was never written, or the stack ends before it. It is a global function, as the step is.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stack_copy_piece(id: u64, address: u64) -> u64 {
+    if !unwind::is_readable(address) {
+        return (address | PAGE_MASK).wrapping_add(1);
+    }
+    if emit::copied_piece(id, address) { address.wrapping_add(PIECE_BYTES) } else { RING_FULL }
 }
 
 /// Returns the first frame of a walk: the address after the last executed instruction.

@@ -17,7 +17,7 @@ use memtrace_unwind::{InitialRegisters, Machine, ReadMemory, WindowedMemory};
 
 pub use self::exec_vmas::{add as add_exec_vma, next_instruction, prefetch};
 pub use self::processes::{get as process, seed, seed_without_mappings};
-pub use self::vma::prefetch_executable;
+pub use self::vma::{prefetch_executable, stack_limit};
 use crate::limits::MAX_URETPROBE_DEPTH;
 use crate::origin::Origin;
 use crate::scratch::{Scratch, WalkState};
@@ -37,6 +37,12 @@ impl ReadMemory for UserMemory {
     fn machine(&self) -> Machine {
         registers::MACHINE
     }
+}
+
+/// Returns true if the word at `address` of the current process can be read.
+#[inline(always)]
+pub fn is_readable(address: u64) -> bool {
+    UserMemory.read(address, &mut [0])
 }
 
 /// Result of a walk.

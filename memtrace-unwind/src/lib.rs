@@ -1,9 +1,9 @@
 //! Stack unwinding with tables made from `.eh_frame`.
 //!
-//! The same code runs in BPF programs and in user-space tests: it reads the stack through [`Memory`] and finds the rule
-//! of an address through [`Table`]. [`Walk::step`] goes from one frame to its caller; [`lookup`] finds the rule of an
-//! address in tables as stored in BPF maps, [`cache`] keeps found rules in two words each, and [`Window`] reads the
-//! stack in chunks.
+//! The same code runs in BPF programs and, for copied stacks, in user space: it reads the stack through [`Memory`] and
+//! finds the rule of an address through [`Table`]. [`Walk::step`] goes from one frame to its caller; [`lookup`] finds
+//! the rule of an address in tables as stored in BPF maps, [`cache`] keeps found rules in two words each, and [`Window`]
+//! reads the stack in chunks.
 //!
 //! Nothing here allocates, panics or loops without a bound, for any stack and any table.
 
@@ -19,7 +19,7 @@ mod walk;
 mod window;
 
 pub use call_site::Machine;
-pub use walk::{InitialRegisters, Registers, Walk, mix};
+pub use walk::{InitialRegisters, Position, Registers, Walk, mix};
 pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
 
 use memtrace_common::unwind::Rule;

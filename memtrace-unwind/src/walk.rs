@@ -75,6 +75,21 @@ impl InitialRegisters for Registers {
     }
 }
 
+/// Position of a walk: registers of the current frame, and what the walk knows about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The instruction pointer.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer.
+    pub fp: u64,
+    /// Flags of the walk.
+    pub flags: u32,
+    /// The maximum number of frames.
+    pub depth: u32,
+}
+
 /// A walk in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -114,6 +129,31 @@ impl Walk {
         self.count = 0;
         self.depth = depth;
         self.flags = FP_KNOWN | LEAF | if from.ip_is_return() { RETURN } else { 0 };
+    }
+
+    /// Returns the state of a walk that has ended at its last frame, from which [`Self::resume`] continues.
+    #[inline(always)]
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        Position { ip: self.ip, sp: self.sp, fp: self.fp, flags: self.flags, depth: self.depth }
+    }
+
+    /// Returns a register of the leaf frame by its DWARF number, which is below 16.
+    #[inline(always)]
+    #[must_use]
+    pub const fn leaf(&self, number: usize) -> u64 {
+        self.leaf[number & (NUMBERED - 1)]
+    }
+
+    /// Returns a walk in the state before its last frame: at `position`, after all of `frames` but the last, with the
+    /// registers `leaf` of the leaf frame. Its hash began with `seed`.
+    #[must_use]
+    pub fn resume(position: Position, seed: u64, frames: &[u64], leaf: [u64; NUMBERED]) -> Self {
+        let Position { ip, sp, fp, flags, depth } = position;
+        let walked = frames.split_last().map_or(frames, |(_, walked)| walked);
+        let hash = walked.iter().fold(mix(0, seed), |hash, frame| mix(hash, *frame));
+        // At most MAX_FRAMES.
+        Self { ip, sp, fp, hash, count: walked.len() as u32, depth, flags, reserved: 0, leaf }
     }
 
     /// Returns the number of frames found.

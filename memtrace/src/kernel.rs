@@ -27,6 +27,7 @@ mod program_time;
 mod reclaim;
 mod rings;
 mod settings;
+pub mod stack_copies;
 mod tracepoints;
 pub mod unwind_maps;
 mod uprobe_multi;

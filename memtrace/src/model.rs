@@ -47,7 +47,7 @@ pub use reclaim::{
 };
 pub use run_facts::RunFacts;
 pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackUsage};
-pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
+pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use totals::{AllocatorId, Amount, GroupBy, Partition, PartitionBy, Usage, Variance};
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 

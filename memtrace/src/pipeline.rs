@@ -121,13 +121,12 @@ impl Shards {
             }
             all.events += events;
         }
-        all.snapshots.0.values_mut().for_each(count_missing_frames);
         all
     }
 }
 
-/// Counts [`LossReason::StackFramesLost`]. The snapshot must contain all shards: the frames of a stack may be in another
-/// shard than its events.
+/// Counts [`LossReason::StackFramesLost`]. The snapshot must contain all shards, since the frames of a stack may be in
+/// another shard than its events, and the stacks that were finished in user space.
 pub fn count_missing_frames(snapshot: &mut Snapshot) {
     let lost = snapshot
         .images

@@ -172,6 +172,21 @@ impl Tracer {
         }
     }
 
+    /// Stops memtrace until [`Self::resume`]: nothing but its BPF programs runs.
+    pub fn suspend(&self) {
+        self.process.signal(libc::SIGSTOP);
+        let path = format!("/proc/{}/stat", self.process.pid());
+        let deadline = Instant::now() + TIMEOUT;
+        while !fs::read_to_string(&path).expect("memtrace runs and the test runs as root").contains(") T ") {
+            assert!(Instant::now() < deadline, "memtrace does not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn resume(&self) {
+        self.process.signal(libc::SIGCONT);
+    }
+
     /// Ends the trace as Ctrl-C does, and waits for its reports.
     #[must_use]
     pub fn stop(self) -> Outcome {

@@ -41,6 +41,29 @@ fn load(arguments: &[&str]) -> Report {
     report
 }
 
+/// memtrace stands still from before the library is mapped until after its last call, so no table can exist by then.
+#[test]
+fn stacks_from_before_the_table_exists_are_complete() {
+    let libraries = ["libone.so", "libother.so"].map(victim::path);
+    let mut victim = Victim::start(Command::new(victim::path("plugins")).args(&libraries));
+    let tracer = Trace::victim(&victim).start();
+    tracer.suspend();
+    for _ in &libraries {
+        victim.process().write_line("");
+        assert_eq!(victim.process().read_line(), "loaded");
+    }
+    victim.process().write_line("");
+    // The totals: all calls have returned.
+    victim.process().read_line();
+    tracer.resume();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    assert_eq!(chains(&report, 1001), complete("one_descend", 4, "one_leaf"));
+    assert_eq!(chains(&report, 2002), complete("other_descend", 7, "other_leaf"));
+}
+
 #[test]
 fn dlopened_library_has_complete_stacks() {
     let report = load(&[]);

@@ -76,10 +76,13 @@ kernel_layouts! {
     /// 5.17).
     VmaLayout {
         task_mm: "task_struct", "mm";
+        // x86-64, or aarch64.
+        task_thread_pointer: "task_struct", "thread.fsbase" | "thread.uw.tp_value";
         mm_exec_vm: "mm_struct", "exec_vm";
         mm_vdso: "mm_struct", "context.vdso";
         mm_start_code: "mm_struct", "start_code";
         mm_end_code: "mm_struct", "end_code";
+        mm_start_stack: "mm_struct", "start_stack";
         vm_start: "vm_area_struct", "vm_start";
         vm_end: "vm_area_struct", "vm_end";
         vm_pgoff: "vm_area_struct", "vm_pgoff";
@@ -135,7 +138,7 @@ kernel_layouts! {
 const _: () = {
     assert!(size_of::<TaskLayout>() == 36);
     assert!(size_of::<ReturnInstanceLayout>() == 24);
-    assert!(size_of::<VmaLayout>() == 88);
+    assert!(size_of::<VmaLayout>() == 96);
     assert!(size_of::<MemcgLayout>() == 64);
     assert!(size_of::<RusageLayout>() == 36);
 };

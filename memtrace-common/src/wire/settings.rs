@@ -66,4 +66,4 @@ pub mod gate {
     pub const CALL_RATE: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 336);
+const _: () = assert!(size_of::<Settings>() == 344);

@@ -23,6 +23,10 @@ const VM_EXEC: u64 = 1 << 2;
 
 const PAGE_SHIFT: u64 = 12;
 
+/// Distance to the end of a stack; all others are further away from that of the main thread (`mmap_base`,
+/// arch/x86/mm/mmap.c).
+const MAX_STACK: u64 = 128 << 20;
+
 /// Sizes of the address ranges for which a mapping is cached, as powers of two. The small one caches every mapping that
 /// was hit. The larger ones hold the last mapping in their range: the kernel is asked about a large mapping a few times
 /// only, and a mapping is known while the kernel cannot be asked.
@@ -172,6 +176,24 @@ pub fn exec_pages() -> Option<u32> {
 pub fn executable_range() -> Option<(u64, u64)> {
     let mm = read(kernel::current_task(), field!(vma.task_mm))?;
     Some((read(mm, field!(vma.mm_start_code))?, read(mm, field!(vma.mm_end_code))?))
+}
+
+/// Returns the address at which the frames of the stack around `sp` end; the highest address if it is not known. Above
+/// the frames of a main thread is the environment (`create_elf_tables`, fs/binfmt_elf.c). C libraries place the memory
+/// of another thread, to which its thread pointer points, above its frames.
+#[inline(always)]
+pub fn stack_limit(sp: u64) -> u64 {
+    let task = kernel::current_task();
+    let main = kernel::read_word(kernel::read_word(task, field!(vma.task_mm)), field!(vma.mm_start_stack));
+    let thread = kernel::read_word(task, field!(vma.task_thread_pointer));
+    let is_above = |limit: u64| limit.wrapping_sub(sp) < MAX_STACK;
+    if is_above(main) {
+        main
+    } else if is_above(thread) {
+        thread
+    } else {
+        u64::MAX
+    }
 }
 
 /// Callback of `bpf_find_vma`, which holds the lock of the mappings.

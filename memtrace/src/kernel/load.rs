@@ -23,6 +23,7 @@ use super::program_time::{ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
 use super::rings::RingReader;
 use super::settings::{Options, settings};
+use super::stack_copies::StackCopyReader;
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
@@ -106,6 +107,15 @@ impl Kernel {
     /// [`KernelError::Failed`] if the reader was taken before.
     pub fn take_table_requests(&mut self) -> Result<Option<TableRequestReader>, KernelError> {
         if self.unwind_maps.finds_vmas() { TableRequestReader::take(&mut self.bpf).map(Some) } else { Ok(None) }
+    }
+
+    /// Copies of stacks whose tables were missing; `None` if the programs make none.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the reader was taken before.
+    pub fn take_stack_copies(&mut self) -> Result<Option<StackCopyReader>, KernelError> {
+        if self.unwind_maps.finds_vmas() { StackCopyReader::take(&mut self.bpf).map(Some) } else { Ok(None) }
     }
 
     /// Maps with the unwind tables. The stacks of processes without mappings there are walked by frame pointers.

@@ -20,6 +20,8 @@ pub use memtrace_common::unwind::{
     MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, Rule, Segment, mapping,
 };
 
+use memtrace_unwind::lookup::Store;
+
 use self::blocks::{Block, FreeBlocks};
 use self::region::Region;
 pub use self::table_request::{TableRequest, TableRequestReader};
@@ -122,10 +124,16 @@ impl UnwindMaps {
     ///
     /// [`KernelError::Failed`] if the blob is full or there are too many; errors of its creation.
     pub fn write_rows(&mut self, blob: u32, offset: u32, rows: &[u32]) -> Result<(), KernelError> {
-        self.blob(blob)?.write(offset, rows).ok_or_else(|| full("unwind rows"))
+        self.writable_blob(blob)?.write(offset, rows).ok_or_else(|| full("unwind rows"))
     }
 
-    fn blob(&mut self, number: u32) -> Result<&mut Region<u32>, KernelError> {
+    /// Returns the rule with this number.
+    #[must_use]
+    pub fn rule(&self, number: u32) -> Option<Rule> {
+        self.rules.get(number)
+    }
+
+    fn writable_blob(&mut self, number: u32) -> Result<&mut Region<u32>, KernelError> {
         if number as usize >= MAX_BLOBS {
             return Err(full("unwind rows"));
         }
@@ -182,7 +190,7 @@ impl UnwindMaps {
     ///
     /// Errors of the map update.
     pub fn wait(&mut self) -> Result<(), KernelError> {
-        self.blob(0)?;
+        self.writable_blob(0)?;
         let Some(blob) = self.blobs.get(&0) else { return Ok(()) };
         // An update of a map of maps, even without a change, returns after all running programs have ended
         // (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
@@ -214,6 +222,17 @@ impl UnwindMaps {
         let released: Vec<Block> = released;
         released.into_iter().for_each(|block| self.free.release(block));
         Ok(())
+    }
+}
+
+/// Tables as the BPF programs read them.
+impl Store for UnwindMaps {
+    fn page(&self, index: u32) -> Option<u64> {
+        self.pages.get(index)
+    }
+
+    fn blob(&self, index: u32) -> Option<&[u32; BLOB_ROWS]> {
+        self.blobs.get(&index)?.as_array()
     }
 }
 

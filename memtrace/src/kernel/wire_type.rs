@@ -2,8 +2,9 @@
 
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MoveRecord,
-    OomRecord, RangeRecord, RusageRecord, Settings, StackRecord, StallRecord, TableRequestRecord,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, FilterKey, ForkRecord, Header, KernelThread,
+    KernelThreadTotals, MoveRecord, OomRecord, RangeRecord, RusageRecord, Settings, StackRecord, StallRecord,
+    TableRequestRecord,
 };
 
 /// Type for which any bytes are a valid value, and which has no padding.
@@ -23,6 +24,8 @@ macro_rules! wire_types {
 wire_types!(
     AllocRecord,
     BlockRecord,
+    CopyEnd,
+    CopyPiece,
     FaultRecord,
     FileIdReply,
     FilterKey,
@@ -41,6 +44,7 @@ wire_types!(
     StackRecord,
     StallRecord,
     TableRequestRecord,
+    u32,
 );
 
 /// Key or value of a BPF map.

@@ -315,7 +315,9 @@ fn missing_frames_are_counted_for_each_allocation() {
     let event = |kind| Event { kind, ..alloc(16, 1) };
     let events = [alloc(16, 1), alloc(32, 1), frames, event(other.clone()), event(other), event(none)];
     // Of three shards, the one that receives the frames of stack 7 has none of its events.
-    assert_eq!(run(&events, 3, SETTINGS).losses.get(LossReason::StackFramesLost), 2);
+    let mut snapshot = run(&events, 3, SETTINGS);
+    count_missing_frames(&mut snapshot);
+    assert_eq!(snapshot.losses.get(LossReason::StackFramesLost), 2);
 }
 
 #[test]

@@ -138,6 +138,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "memtrace_common::unwind", users: Users::Only(&["kernel", "eh_frame"]) },
     // The model's types have special values from the wire format, such as the id of an absent stack.
     Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
+    Dependency { path: "memtrace_unwind", users: Users::Only(&["kernel"]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
     Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },

@@ -63,6 +63,46 @@ fn arbitrary() -> impl Strategy<Value = Arbitrary> {
         .prop_map(|(words, found, originals)| Arbitrary { words, found, originals })
 }
 
+/// Code whose table is missing at one look-up.
+struct WithoutTable<'a> {
+    code: &'a Arbitrary,
+    /// Number of look-ups before it.
+    before: usize,
+    /// Number of look-ups without a table.
+    missed: usize,
+}
+
+impl Table for WithoutTable<'_> {
+    fn lookup(&mut self, pc: u64) -> Lookup {
+        match self.before.checked_sub(1) {
+            Some(before) => {
+                self.before = before;
+                (&*self.code).lookup(pc)
+            }
+            None => {
+                self.missed += 1;
+                Lookup::end(End::TablePending)
+            }
+        }
+    }
+
+    fn original_return(&mut self, _slot: u64) -> Option<u64> {
+        None
+    }
+}
+
+/// Takes steps to the end of the walk. Returns its frames, end and hash.
+fn finish(
+    walk: &mut Walk,
+    frames: &mut [u64; MAX_FRAMES],
+    world: &Arbitrary,
+    table: &mut impl Table,
+) -> (Vec<u64>, End, u64) {
+    let end = (0..2 * MAX_FRAMES).find_map(|_| walk.step(frames, &mut &*world, table).break_value());
+    let end = end.expect("the walk terminates");
+    (frames[..walk.count() as usize].to_vec(), end, walk.hash(end as u32))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -88,5 +128,30 @@ proptest! {
         }
         let hash = frames[..count as usize].iter().fold(mix(0, 7), |hash, &frame| mix(hash, frame));
         prop_assert_eq!(walk.hash(End::Complete as u32), mix(hash, End::Complete as u64));
+    }
+    #[test]
+    fn resumed_walk_finds_the_frames_of_an_uninterrupted_one(
+        world in arbitrary(),
+        ip in words(),
+        numbered in prop::array::uniform16(words()),
+        ip_is_return: bool,
+        depth in 1u32..300,
+        before in 0usize..20,
+    ) {
+        let world = Arbitrary { originals: vec![None], ..world };
+        let registers = Registers { ip, ip_is_return, numbered };
+        let mut walk = Walk::default();
+        let mut frames = [0; MAX_FRAMES];
+        walk.begin(&registers, depth, 7);
+        let whole = finish(&mut walk, &mut frames, &world, &mut &world);
+
+        walk.begin(&registers, depth, 7);
+        let mut code = WithoutTable { code: &world, before, missed: 0 };
+        let (cut, end, _) = finish(&mut walk, &mut frames, &world, &mut code);
+        // A call into code without a table is plausible, so the walk goes on.
+        if end == End::TablePending && code.missed == 1 {
+            let mut resumed = Walk::resume(walk.position(), 7, &cut, core::array::from_fn(|number| walk.leaf(number)));
+            prop_assert_eq!(finish(&mut resumed, &mut frames, &world, &mut &world), whole);
+        }
     }
 }

@@ -37,6 +37,24 @@ impl<T: Copy> Region<T> {
         &self.map
     }
 
+    /// Returns the value at `index`.
+    pub(super) fn get(&self, index: u32) -> Option<T> {
+        let index = index as usize;
+        if index >= self.entries {
+            return None;
+        }
+        // SAFETY: `index` is within the mapping.
+        let value = unsafe { self.first.add(index) };
+        // SAFETY: the value is initialized, and only this value writes to it.
+        Some(unsafe { value.read() })
+    }
+
+    /// Returns all values if there are `N`.
+    pub(super) fn as_array<const N: usize>(&self) -> Option<&[T; N]> {
+        // SAFETY: the mapping has as many entries, lives as long as the reference, and only this value writes to it.
+        (self.entries == N).then(|| unsafe { self.first.cast().as_ref() })
+    }
+
     /// Writes `values` from index `start` on; `None` if they do not fit.
     pub(super) fn write(&mut self, start: u32, values: &[T]) -> Option<()> {
         let start = start as usize;

@@ -7,10 +7,11 @@ use memtrace_common::unwind::{cfa, fp, mapping, page, row};
 
 use super::super::{Kernel, Options, Probe, Probes, ProcessFilter, RingReader, Scope};
 use super::*;
-use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Signature, StackEnd};
+use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Signature, Stack, StackEnd, StackId};
 use chain::{Function, address, here};
 
 mod chain;
+mod copies;
 
 /// First address of the chain to which a rule applies, and the rule.
 type Row = (u64, Rule);
@@ -136,6 +137,15 @@ impl Trace {
 
     /// Runs the function and returns the stack of its allocation.
     fn stack_of(&mut self, function: Function, argument: u64) -> (Vec<u64>, StackEnd) {
+        let (id, mut stacks) = self.run(function, argument);
+        // If the stack was copied, the frames so far have another id.
+        let frames = stacks.remove(&id).or_else(|| stacks.pop_first().map(|(_, cut)| cut));
+        let stack = frames.expect("the frames of a new stack");
+        (stack.frames.iter().map(|frame| frame.0).collect(), stack.end)
+    }
+
+    /// Runs the function and returns the id of its allocation's stack, and the stacks that were sent.
+    fn run(&mut self, function: Function, argument: u64) -> (StackId, BTreeMap<StackId, Stack>) {
         chain::run(function, argument);
         let mut allocated = None;
         let mut stacks = BTreeMap::new();
@@ -149,8 +159,7 @@ impl Trace {
             }
             other => panic!("{other:?}"),
         });
-        let stack = stacks.remove(&allocated.expect("an allocation")).expect("the frames of a new stack");
-        (stack.frames.iter().map(|frame| frame.0).collect(), stack.end)
+        (allocated.expect("an allocation"), stacks)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Amount, Bytes, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackKey, StallKey, StallStats, StallTotals,
-    Touched, Usage, Variance,
+    Amount, Bytes, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackId, StackKey, StallKey, StallStats,
+    StallTotals, Touched, Usage, Variance,
 };
 
 /// Totals of one process image.
@@ -52,7 +52,38 @@ pub struct StackUsage {
     pub resident: Bytes,
 }
 
+impl StackUsage {
+    fn add(&mut self, other: Self) {
+        self.usage += other.usage;
+        self.at_peak.0 = self.at_peak.0.wrapping_add(other.at_peak.0);
+        self.major_faults = self.major_faults.wrapping_add(other.major_faults);
+        self.variance += other.variance;
+        self.resident.0 = self.resident.0.wrapping_add(other.resident.0);
+    }
+}
+
 impl ImageUsage {
+    /// Gives each stack the id that `rename` returns, and adds the totals of stacks with the same id.
+    pub(in crate::model) fn rename_stacks(&mut self, mut rename: impl FnMut(StackId) -> Option<StackId>) {
+        for (mut key, usage) in std::mem::take(&mut self.by_stack) {
+            key.stack = rename(key.stack).unwrap_or(key.stack);
+            self.by_stack.entry(key).or_default().add(usage);
+        }
+        for touched in &mut self.touched {
+            touched.key.stack = rename(touched.key.stack).unwrap_or(touched.key.stack);
+        }
+        self.join_touched();
+    }
+
+    /// Joins adjacent ranges that one stack touched.
+    fn join_touched(&mut self) {
+        self.touched.dedup_by(|next, last| {
+            let joins = last.end() == next.begin && last.key == next.key;
+            last.pages += if joins { next.pages } else { 0 };
+            joins
+        });
+    }
+
     pub(super) fn merge(&mut self, other: Self) {
         self.ended = self.ended.max(other.ended);
         self.total += other.total;
@@ -62,23 +93,14 @@ impl ImageUsage {
         // A single shard sees all events of an image and keeps its peak; the others have none.
         self.peak = self.peak.max(other.peak);
         for (id, theirs) in other.by_stack {
-            let ours = self.by_stack.entry(id).or_default();
-            ours.usage += theirs.usage;
-            ours.at_peak.0 = ours.at_peak.0.wrapping_add(theirs.at_peak.0);
-            ours.major_faults = ours.major_faults.wrapping_add(theirs.major_faults);
-            ours.variance += theirs.variance;
-            ours.resident.0 = ours.resident.0.wrapping_add(theirs.resident.0);
+            self.by_stack.entry(id).or_default().add(theirs);
         }
         for (key, theirs) in &other.stalls {
             self.stalls.entry(*key).or_default().merge(theirs);
         }
         self.touched.extend(other.touched);
         self.touched.sort_unstable_by_key(|touched| touched.begin);
-        self.touched.dedup_by(|next, last| {
-            let joins = last.end() == next.begin && last.key == next.key;
-            last.pages += if joins { next.pages } else { 0 };
-            joins
-        });
+        self.join_touched();
         self.copy_of = self.copy_of.or(other.copy_of);
         self.resident = self.resident.take().or(other.resident);
         self.counts.begin = self.counts.begin.or(other.counts.begin);

@@ -14,7 +14,7 @@ use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
 use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick, printable};
-use crate::pipeline::{RunTotals, Shards};
+use crate::pipeline::{RunTotals, Shards, count_missing_frames};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::{Observer, Progress};
@@ -204,6 +204,7 @@ impl Trace {
     /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
     fn update_mappings(&mut self, observer: &mut dyn Observer) {
         self.tables.serve(&mut self.kernel, &mut self.tracker);
+        let copies = self.tables.stack_copies();
         let Changes { allocators, late, remapped } = self.tracker.poll();
         if self.targets.probe_site.is_some() {
             let late = late.into_iter().filter(|&pid| self.is_selected(pid)).count();
@@ -214,6 +215,7 @@ impl Trace {
         }
         self.tracker.add_code_generators(&remapped);
         self.tables.update(&mut self.kernel, &self.tracker, remapped);
+        self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
     }
 
     fn is_selected(&self, pid: Pid) -> bool {
@@ -256,8 +258,8 @@ impl Trace {
         let duration = self.start.elapsed();
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
+        self.tables.stop();
         self.update_mappings(observer);
-        self.tables.finish(&mut self.kernel, &self.tracker);
         let coverage = coverage(&self.filter, &mut self.tracker);
         if coverage.has_no_process() {
             self.targets.notes.push(String::from("no process matched the selection"));
@@ -276,12 +278,17 @@ impl Trace {
         let is_selected = |tracker: &ProcessTracker, pid| is_selected(&self.filter, tracker, pid);
         let tracker = &mut self.tracker;
         let window = self.start_tick..now;
-        let snapshots =
+        let mut snapshots =
             complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
         self.probes.merge(self.own_probes);
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = Detach::start(self.probes);
         let generated_code = self.tracker.generated_code();
+        let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
+        for snapshot in snapshots.0.values_mut() {
+            finished_stacks.apply(snapshot);
+            count_missing_frames(snapshot);
+        }
         let finished = FinishedTrace {
             name: &self.targets.name,
             notes: &self.targets.notes,

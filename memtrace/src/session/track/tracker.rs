@@ -14,7 +14,7 @@ use crate::loader::Candidates;
 use crate::mmap_events::MmapEvents;
 use crate::model::{
     AbsAddr, ImageId, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind, ProcessImage,
-    Snapshot,
+    Snapshot, Tick,
 };
 use crate::procfs;
 use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
@@ -233,6 +233,13 @@ impl ProcessTracker {
     pub(in crate::session) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         self.registry.images().range(all).next_back().map(|(_, image)| image)
+    }
+
+    /// Returns the image that `pid` ran at the time `at` since ticks began.
+    pub(in crate::session) fn image_at(&self, pid: Pid, at: Duration) -> Option<&ProcessImage> {
+        let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
+        let mut images = self.registry.images().range(all).rev().map(|(_, image)| image);
+        images.find(|image| image.start.tick().is_none_or(|start| start <= Tick::at(at)))
     }
 
     pub(in crate::session) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {

@@ -51,6 +51,16 @@ pub(super) struct TablePublisher {
     rejected: BoundedSet<ObjectKey>,
 }
 
+/// Code at an address, for walks in user space.
+pub(super) enum PlacedCode {
+    /// The mapping, with the position of its table.
+    Mapping(unwind_maps::Mapping),
+    /// The table of this object is not published yet.
+    Waiting(Arc<Object>),
+    /// The file of the code is not known.
+    Unknown,
+}
+
 /// Reason why a table was not placed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -208,18 +218,19 @@ impl TablePublisher {
         }
     }
 
+    /// Waits for the next table until `deadline`, and publishes it. Returns false if there was none.
+    pub(super) fn wait_for_one(&mut self, kernel: &mut Kernel, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let built = if self.waiting.is_empty() { None } else { self.builder.wait(left) };
+        built.map(|built| self.publish_one(kernel, built)).is_some()
+    }
+
     /// Waits until no table of `objects` is in construction, or until `deadline`.
     pub(super) fn wait_for(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>], deadline: Instant) {
         let is_waiting = |waiting: &HashMap<PathBuf, Vec<ObjectKey>>| {
             objects.iter().any(|object| object.handle.as_ref().is_some_and(|handle| waiting.contains_key(handle)))
         };
-        while is_waiting(&self.waiting) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.builder.wait(left) {
-                Some(built) => self.publish_one(kernel, built),
-                None => return,
-            }
-        }
+        while is_waiting(&self.waiting) && self.wait_for_one(kernel, deadline) {}
     }
 
     fn publish_one(&mut self, kernel: &mut Kernel, built: Built) {
@@ -298,6 +309,22 @@ impl TablePublisher {
                 pages_and_kind: placement.pages | kind(mapping::TABLE),
             },
             None => without(kind(mapping::UNUSABLE)),
+        }
+    }
+
+    /// Returns true if a table is published for the object `handle`, or if it has none.
+    pub(super) fn is_placed(&self, handle: &Path) -> bool {
+        self.placements.contains_key(handle)
+    }
+
+    /// Returns the code of `mapping` with its table.
+    pub(super) fn placed_code(&self, mapping: &Mapping) -> PlacedCode {
+        match &mapping.object {
+            Some(object) if object.handle.as_ref().is_some_and(|handle| !self.is_placed(handle)) => {
+                PlacedCode::Waiting(Arc::clone(object))
+            }
+            Some(object) if object.handle.is_none() && object.path != Path::new(VDSO) => PlacedCode::Unknown,
+            _ => PlacedCode::Mapping(self.convert(mapping)),
         }
     }
 

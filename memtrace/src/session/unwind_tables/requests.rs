@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use super::cut_stacks::CutStacks;
 use super::publisher::TablePublisher;
 use crate::eh_frame;
 use crate::eh_frame::Cache;
 use crate::kernel::Kernel;
+use crate::kernel::stack_copies::StackCopy;
 use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use crate::launch;
-use crate::model::Pid;
+use crate::model::{FinishedStacks, Pid};
 use crate::session::config::{Config, Target};
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
@@ -32,6 +34,8 @@ pub(in crate::session) struct UnwindTables {
     publisher: TablePublisher,
     /// `None` if the BPF programs do not request tables.
     requests: Option<TableRequestReader>,
+    /// `None` if the BPF programs copy no stacks.
+    cut_stacks: Option<CutStacks>,
     takes_stacks: bool,
     /// File of the command; `None` if there is none.
     command: Option<File>,
@@ -68,18 +72,36 @@ impl UnwindTables {
             }
         }
         let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
-        Ok(Self { publisher, requests, takes_stacks, command })
+        let copies = kernel.take_stack_copies().map_err(|error| from_engines::kernel(None, error))?;
+        let cut_stacks = copies.filter(|_| takes_stacks).map(CutStacks::start);
+        Ok(Self { publisher, requests, cut_stacks, takes_stacks, command })
     }
 
-    /// Prepares the cache for the next run of the command: finishes the tables of the objects that the command and its
-    /// child processes have mapped, and records these objects.
-    pub(in crate::session) fn finish(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker) {
-        let Some(command) = &self.command else { return };
-        let mappings = tracker.images().values().flat_map(|image| &image.mappings);
-        let objects: BTreeSet<_> = mappings.filter_map(|mapping| mapping.object.clone()).collect();
-        let objects: Vec<_> = objects.into_iter().collect();
-        self.publisher.wait_for(kernel, &objects, Instant::now() + FINISH_TIME);
-        self.publisher.record_used_objects(command, objects.iter().map(|object| object.path.as_path()));
+    /// Reads the last stack copies. No BPF program may be running.
+    pub(in crate::session) fn stop(&mut self) {
+        if let Some(stacks) = &mut self.cut_stacks {
+            stacks.stop();
+        }
+    }
+
+    /// Waits for the tables that are in construction and needed, and returns the stacks that were finished in user
+    /// space. Prepares the cache for the next run of the command: stores the tables of the objects that the command and
+    /// its child processes have mapped, and records these objects.
+    pub(in crate::session) fn finish(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker) -> FinishedStacks {
+        let deadline = Instant::now() + FINISH_TIME;
+        while self.cut_stacks.as_ref().is_some_and(CutStacks::is_waiting)
+            && self.publisher.wait_for_one(kernel, deadline)
+        {
+            self.finish_walks(kernel, tracker, Vec::new());
+        }
+        if let Some(command) = &self.command {
+            let mappings = tracker.images().values().flat_map(|image| &image.mappings);
+            let objects: BTreeSet<_> = mappings.filter_map(|mapping| mapping.object.clone()).collect();
+            let objects: Vec<_> = objects.into_iter().collect();
+            self.publisher.wait_for(kernel, &objects, deadline);
+            self.publisher.record_used_objects(command, objects.iter().map(|object| object.path.as_path()));
+        }
+        self.cut_stacks.take().map_or_else(FinishedStacks::default, CutStacks::into_finished)
     }
 
     /// Returns the descriptor that becomes readable with each request.
@@ -90,6 +112,25 @@ impl UnwindTables {
     /// Returns the notification that a table was built.
     pub(in crate::session) fn ready(&self) -> Arc<Notify> {
         self.publisher.ready()
+    }
+
+    /// Returns the stack copies since the last call, to be passed to [`Self::finish_walks`] after a poll of the mmap
+    /// events.
+    pub(in crate::session) fn stack_copies(&mut self) -> Vec<StackCopy> {
+        self.cut_stacks.as_ref().map_or_else(Vec::new, CutStacks::take)
+    }
+
+    /// Finishes the walks of stacks that were cut because a table was missing, as far as the tables are there by now.
+    pub(in crate::session) fn finish_walks(
+        &mut self,
+        kernel: &mut Kernel,
+        tracker: &ProcessTracker,
+        copies: Vec<StackCopy>,
+    ) {
+        if let Some(stacks) = &mut self.cut_stacks {
+            let missing = stacks.finish_walks(copies, kernel, &self.publisher, tracker);
+            self.publisher.prefetch(kernel, &missing);
+        }
     }
 
     /// Answers the requests of the BPF programs, and publishes the tables that were built since.

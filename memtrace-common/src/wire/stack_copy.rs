@@ -1,0 +1,76 @@
+//! Copies of user stacks whose walk ended at an object without an unwind table. User space finishes these walks.
+//!
+//! A copy is a [`super::StackRecord`] with the frames so far and the id of the copy, then pieces of the stack from the
+//! lowest address on, then a [`CopyEnd`]. The copies of different threads are interleaved.
+
+use core::mem::{offset_of, size_of};
+
+/// Kinds of records in the ring of stack copies, in addition to [`super::RecordKind::Stack`].
+pub mod copy_kind {
+    /// A [`super::CopyPiece`].
+    pub const PIECE: u32 = 0x100;
+    /// A [`super::CopyEnd`].
+    pub const END: u32 = 0x101;
+}
+
+/// Number of words of a piece: 1 KiB. Pieces are aligned to their size, so that each is readable as a whole or not at
+/// all.
+pub const PIECE_WORDS: usize = 128;
+/// Size of a piece in bytes.
+pub const PIECE_BYTES: u64 = PIECE_WORDS as u64 * 8;
+/// Maximum number of pieces of a stack: 32 KiB.
+pub const MAX_PIECES: u32 = 32;
+
+/// Number of registers with a DWARF number in a [`CopyEnd`].
+pub const LEAF_REGISTERS: usize = 16;
+
+/// A piece of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct CopyPiece {
+    /// [`copy_kind::PIECE`].
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Id of the copy.
+    pub stack: u64,
+    /// Address of the first word.
+    pub address: u64,
+    /// Contents of the stack.
+    pub words: [u64; PIECE_WORDS],
+}
+
+/// End of a copy, with the state of the walk before its last frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct CopyEnd {
+    /// [`copy_kind::END`].
+    pub kind: u32,
+    /// Maximum number of frames.
+    pub depth: u32,
+    /// Id of the copy, under which events are recorded.
+    pub stack: u64,
+    /// Id of the cut stack.
+    pub cut: u64,
+    /// Seed of the ids of the process's stacks.
+    pub seed: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer.
+    pub fp: u64,
+    /// Flags of the walk.
+    pub flags: u32,
+    /// Process, in the root pid namespace.
+    pub pid: u32,
+    /// Registers of the leaf frame, by DWARF number.
+    pub leaf: [u64; LEAF_REGISTERS],
+}
+
+const _: () = {
+    assert!(size_of::<CopyPiece>() == 24 + PIECE_BYTES as usize);
+    assert!(offset_of!(CopyPiece, words) == 24);
+    assert!(size_of::<CopyEnd>() == 64 + LEAF_REGISTERS * 8);
+    assert!(offset_of!(CopyEnd, leaf) == 64);
+};

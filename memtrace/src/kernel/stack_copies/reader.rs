@@ -1,0 +1,40 @@
+//! Reader of the ring of stack copies.
+
+use std::os::fd::{AsRawFd as _, RawFd};
+
+use aya::maps::{MapData, RingBuf};
+
+use super::assembly::{Assembly, StackCopy};
+use crate::kernel::bpf::Bpf;
+use crate::kernel::error::KernelError;
+
+/// Reader of stack copies.
+pub struct StackCopyReader {
+    ring: RingBuf<MapData>,
+    assembly: Assembly,
+}
+
+impl StackCopyReader {
+    pub(in crate::kernel) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
+        let ring = bpf.take_map("STACK_COPIES")?.try_into();
+        let ring = ring.map_err(|error| KernelError::from_error("read copies of stacks", &error))?;
+        Ok(Self { ring, assembly: Assembly::default() })
+    }
+
+    /// Reads up to `limit` records, and passes the complete copies to `sink`. Returns the number of records.
+    pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(StackCopy)) -> usize {
+        for read in 0..limit {
+            let Some(record) = self.ring.next() else { return read };
+            if let Some(copy) = self.assembly.add(&record) {
+                sink(copy);
+            }
+        }
+        limit
+    }
+
+    /// Descriptor that becomes readable when the ring fills.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+}

@@ -1,0 +1,40 @@
+//! Copies of stacks: the walk in user space finds the stack that the BPF programs find.
+
+use super::*;
+use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy};
+
+/// Copies of the stacks of a function that is called `calls` times without a table, and the id of each.
+fn copies_of(trace: &mut Trace, function: Function, calls: usize) -> Option<Vec<StackCopy>> {
+    let mut reader = trace.kernel.take_stack_copies().unwrap()?;
+    let ids: Vec<_> = (0..calls).map(|_| trace.run(function, 30).0).collect();
+    let mut copies = Vec::new();
+    reader.drain(usize::MAX, |copy| copies.push(copy));
+    assert_eq!(copies.iter().map(StackCopy::id).collect::<Vec<_>>(), ids, "each stack has its own copy");
+    Some(copies)
+}
+
+#[test]
+fn privileged_walks_in_copies_find_the_stacks_of_bpf() {
+    let _lock = lock();
+    for function in [chain::first, chain::deep] {
+        let mut trace = Trace::of_chain(128);
+        let Some(copies) = copies_of(&mut trace, function, 3) else { return };
+        for copy in &copies {
+            let walk = copy.finish_walk(trace.kernel.unwind_maps(), |_| CodeLookup::Pending, |_| None);
+            assert_eq!(walk, FinishedWalk::Pending);
+            let walk = copy.finish_walk(trace.kernel.unwind_maps(), |_| CodeLookup::Unknown, |_| None);
+            assert_eq!(walk, FinishedWalk::Unknown);
+        }
+        trace.write_table(&chain_rows());
+        trace.kernel.unwind_maps().set_object(own_object(), chain_table()).unwrap();
+        let (id, stacks) = trace.run(function, 30);
+        let found = &stacks[&id];
+        assert_eq!(found.end, StackEnd::Complete);
+        for copy in &copies {
+            let code = CodeLookup::Mapping(whole(mapping::TABLE));
+            let walk = copy.finish_walk(trace.kernel.unwind_maps(), |_| code, |_| None);
+            let expected = Stack { taken: copy.taken, ..found.clone() };
+            assert_eq!(walk, FinishedWalk::Stack(id, Box::new(expected)));
+        }
+    }
+}

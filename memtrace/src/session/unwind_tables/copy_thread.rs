@@ -1,0 +1,118 @@
+//! Background thread that reads stack copies, so that their ring does not overflow while the run waits or builds tables.
+
+use std::fmt;
+use std::mem;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::kernel::RingReader;
+use crate::kernel::stack_copies::{StackCopy, StackCopyReader};
+
+/// Limit of the memory of unfinished copies in bytes. A full ring comes on top.
+const MAX_BYTES: usize = 64 << 20;
+/// Limit of the copies of a run, so that their ids leave space for other stacks in the ledgers.
+const MAX_COPIES: usize = 1 << 18;
+/// Records read between two checks of the limits.
+const BATCH: usize = 256;
+/// Pause between polls of the ring.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Copies that have been read, and the limits.
+#[derive(Default)]
+pub(super) struct Shared {
+    copies: Mutex<Vec<StackCopy>>,
+    /// Memory of the copies that are not finished.
+    bytes: AtomicUsize,
+    /// Number of copies so far.
+    count: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+/// Thread that reads stack copies. If a limit is reached, it stops to read: the ring fills up, and further stacks are
+/// cut.
+pub(super) struct CopyThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CopyThread {
+    /// Starts the thread.
+    pub(super) fn start(reader: StackCopyReader) -> Self {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = thread::Builder::new().name(String::from("stack copies")).spawn(move || theirs.read(reader));
+        let thread = thread.inspect_err(|error| log::warn!("cannot start a thread for stack copies: {error}")).ok();
+        Self { shared, thread }
+    }
+
+    /// Returns the copies that were read since the last call.
+    pub(super) fn take(&self) -> Vec<StackCopy> {
+        mem::take(&mut *self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Releases the memory of a finished copy.
+    pub(super) fn release(&self, copy: &StackCopy) {
+        self.shared.bytes.fetch_sub(copy.size(), Ordering::Relaxed);
+    }
+
+    /// Reads what is in the ring, and ends the thread. No program may be running.
+    pub(super) fn stop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // The panic hook has reported a panic of the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for CopyThread {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn read(&self, mut reader: StackCopyReader) {
+        RingReader::raise_priority();
+        loop {
+            // In this order: after the stop, the ring is read once more.
+            let stopped = self.stopped.load(Ordering::Relaxed);
+            let is_full =
+                self.bytes.load(Ordering::Relaxed) >= MAX_BYTES || self.count.load(Ordering::Relaxed) >= MAX_COPIES;
+            let read = if is_full && !stopped { 0 } else { self.read_batch(&mut reader) };
+            if read == BATCH {
+                continue;
+            }
+            if stopped {
+                return;
+            }
+            if is_full { thread::sleep(PAUSE) } else { wait(reader.descriptor()) }
+        }
+    }
+
+    fn read_batch(&self, reader: &mut StackCopyReader) -> usize {
+        let mut copies = Vec::new();
+        let read = reader.drain(BATCH, |copy| copies.push(copy));
+        self.bytes.fetch_add(copies.iter().map(StackCopy::size).sum(), Ordering::Relaxed);
+        self.count.fetch_add(copies.len(), Ordering::Relaxed);
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).append(&mut copies);
+        read
+    }
+}
+
+impl fmt::Debug for CopyThread {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("CopyThread").finish_non_exhaustive()
+    }
+}
+
+/// Waits until the programs wake the reader, or for [`PAUSE`].
+fn wait(ring: RawFd) {
+    let mut ready = libc::pollfd { fd: ring, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one initialized pollfd is passed, whose descriptor lives as long as the reader. The ring is read after any
+    // outcome.
+    let _ = unsafe { libc::poll(&raw mut ready, 1, PAUSE.as_millis() as libc::c_int) };
+}
