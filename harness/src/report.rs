@@ -49,6 +49,8 @@ pub struct Report {
     /// Processes in scope that are not traced.
     pub untraced: Untraced,
     pub notes: Vec<String>,
+    /// Number of objects without debug information, by outcome of the search for it, and the downloaded bytes.
+    pub debug_files: Option<BTreeMap<String, u64>>,
     /// Share of the stacks by stack end.
     pub stack_quality: BTreeMap<String, f64>,
     pub stacks: Vec<Stack>,

@@ -6,7 +6,9 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod allocators;
+pub(crate) mod cache_directory;
 pub mod cli;
+pub(crate) mod debuginfod;
 pub(crate) mod doctor;
 pub mod eh_frame;
 pub(crate) mod elf;

@@ -3,6 +3,7 @@
 //! Three types connect the stages, and a test can construct each by hand: [`Event`] (decoded, owned), [`Snapshot`]
 //! (raw addresses; supports merge and subtraction) and [`Profile`] (with names; the input of report writers).
 
+mod debug_files;
 mod escape;
 mod event;
 mod event_class;
@@ -20,6 +21,7 @@ mod stack;
 mod totals;
 mod units;
 
+pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;
 pub(crate) use escape::{is_not_plain, plain, plain_lines, printable};
 pub use event::{Event, EventKind, OutOfMemory, Touch};

@@ -26,4 +26,6 @@ pub(crate) use observer::{Observer, Progress};
 pub(crate) use outcome::{CommandEnd, Outcome};
 pub(crate) use run::run;
 
+pub(crate) use crate::debuginfod::Servers;
+
 pub(crate) use crate::allocators::{Hooks, NamedAllocator, UserHooks};

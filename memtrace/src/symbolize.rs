@@ -25,8 +25,8 @@ use generated_code::GeneratedNames;
 use object_names::{Names, ObjectNames};
 
 use crate::model::{
-    AbsAddr, FileOffset, Frame, GeneratedCode, ImageId, Name, Object, ObjectName, ProcessImage, Snapshot, Tick,
-    Unnamed, VirtOffset,
+    AbsAddr, BuildId, FileOffset, Frame, GeneratedCode, ImageId, Name, Object, ObjectName, ProcessImage, Snapshot,
+    Tick, Unnamed, VirtOffset,
 };
 
 pub use name_source::NameSource;
@@ -37,6 +37,8 @@ pub use symbolized::Symbolized;
 pub struct Symbolizer {
     debug_directories: Vec<PathBuf>,
     generated_code: BTreeMap<ImageId, GeneratedCode>,
+    /// Debug files from elsewhere.
+    debug_files: BTreeMap<BuildId, PathBuf>,
 }
 
 impl Default for Symbolizer {
@@ -55,7 +57,7 @@ impl Symbolizer {
     /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's.
     #[must_use]
     pub const fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
-        Self { debug_directories: directories, generated_code: BTreeMap::new() }
+        Self { debug_directories: directories, debug_files: BTreeMap::new(), generated_code: BTreeMap::new() }
     }
 
     /// Names code that was generated at run time with these files.
@@ -68,6 +70,29 @@ impl Symbolizer {
     #[must_use]
     pub fn name_source(&self, object: &Object) -> NameSource {
         name_source::find(object, &debug_file::directories(object.root.as_deref(), &self.debug_directories))
+    }
+
+    /// Adds the debug file of the objects with this build ID. It is used if the directories have none.
+    pub fn add_debug_file(&mut self, build_id: BuildId, path: PathBuf) {
+        self.debug_files.insert(build_id, path);
+    }
+
+    /// Returns the objects in the stacks of `snapshot` that have a build ID, but no debug information on this machine.
+    #[must_use]
+    pub fn objects_without_debug_info(
+        &self,
+        snapshot: &Snapshot,
+        images: &BTreeMap<ImageId, ProcessImage>,
+    ) -> BTreeMap<BuildId, PathBuf> {
+        // Generated code is in no object, so its names are not needed.
+        let generated_code = BTreeMap::new();
+        let paths = CallPaths::new(snapshot, images, &mut GeneratedNames::new(&generated_code));
+        let objects = paths.in_objects().into_iter().filter_map(|(object, calls)| {
+            let build_id = object.build_id.clone().filter(|_| !calls.is_empty())?;
+            let source = self.name_source(object);
+            matches!(source, NameSource::Symbols | NameSource::Exported).then(|| (build_id, object.path.clone()))
+        });
+        objects.collect()
     }
 
     /// Symbolizes the stacks of a snapshot that was traced during `window`.
@@ -110,7 +135,7 @@ impl Symbolizer {
     /// Returns the frames at each of `offsets` of `object`.
     fn frames_of(&self, object: &Object, offsets: Vec<FileOffset>) -> Vec<(FileOffset, Box<[Frame]>)> {
         let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
-        let mut names = ObjectNames::new(object, &self.debug_directories);
+        let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files);
         let mut result = Vec::with_capacity(offsets.len());
         let (mut loaded, mut addresses) = (Vec::new(), Vec::new());
         for offset in offsets {

@@ -10,6 +10,7 @@
 pub mod breakpoints;
 pub mod cgroup;
 pub mod count_shim;
+pub mod debuginfod;
 pub mod doctor;
 pub mod explain;
 pub mod kernel;

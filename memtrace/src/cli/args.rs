@@ -195,6 +195,14 @@ pub(super) struct TraceArgs {
     #[arg(long, value_parser = possible_values::formats(), help_heading = OUTPUT)]
     pub(super) format: Option<Format>,
 
+    /// Download debug files of stripped objects after the trace [default: as DEBUGINFOD_URLS]
+    ///
+    /// From debuginfod servers at these URLs, separated by blanks, or else at those in DEBUGINFOD_URLS or in
+    /// /etc/debuginfod. Build IDs are sent to the servers. 'off' contacts none. Files are stored in
+    /// DEBUGINFOD_CACHE_PATH or ~/.cache/debuginfod_client. DEBUGINFOD_TIMEOUT and DEBUGINFOD_MAXSIZE apply.
+    #[arg(long, value_name = "URLS", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = OUTPUT)]
+    pub(super) debuginfod: Option<String>,
+
     /// Draw this metric, and rank stacks by it [default: live-bytes]
     ///
     /// If all traced processes have ended, nothing is live, and the default is exit-bytes; alloc-bytes for page faults

@@ -7,7 +7,7 @@ use super::conflict::ArgConflict;
 use super::{events, outputs};
 use crate::model::format;
 use crate::model::{Bytes, FilterRule, Metric, ProcessAttribute};
-use crate::session::{Config, Target, UserHooks};
+use crate::session::{Config, Servers, Target, UserHooks};
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -43,9 +43,19 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         probe_site: args.probe_site,
         user_hooks: UserHooks { allocators: args.allocators, hooks: args.hooks },
         max_live: args.max_live,
+        debuginfod: debuginfod(args.debuginfod.as_deref()),
         max_overhead: args.max_overhead,
         quiet: args.quiet,
     })
+}
+
+fn debuginfod(urls: Option<&str>) -> Servers {
+    match urls.map(str::trim) {
+        None => Servers::Environment,
+        Some("") => Servers::Known,
+        Some("off") => Servers::None,
+        Some(urls) => Servers::Urls(urls.to_owned()),
+    }
 }
 
 fn target(args: &TraceArgs) -> Result<Target, ArgConflict> {
@@ -223,6 +233,7 @@ mod tests {
             ring_size: Bytes(16 << 20),
             probe_site: ProbeSite::Best,
             max_live: 32_000_000,
+            debuginfod: Servers::Environment,
             max_overhead: None,
             quiet: false,
         };
@@ -256,12 +267,13 @@ mod tests {
             ring_size: Bytes(4096),
             probe_site: ProbeSite::Entry,
             max_live: 500_000,
+            debuginfod: Servers::Urls("http://a".into()),
             max_overhead: None,
             quiet: true,
         };
         let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
-                    500k -q --exit-code -- ls -l --pid";
+                    500k --debuginfod=http://a -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));
     }
 

@@ -1,8 +1,10 @@
 //! Display of a run on standard error.
 
+use std::path::Path;
+
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
-use crate::model::plain;
+use crate::model::{Bytes, plain, printable};
 use crate::session::{Observer, Progress};
 
 /// Width of a terminal of unknown width.
@@ -41,6 +43,16 @@ impl Observer for Terminal {
         let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
         let Progress { elapsed, live, events_per_second, lost, .. } = *progress;
         self.console.status(&progress::line(elapsed, live, events_per_second, lost, width));
+    }
+
+    fn downloading(&mut self, object: &Path, number: usize, total: usize, received: Bytes, size: Option<Bytes>) {
+        if !self.quiet && self.console.is_terminal() {
+            let of = size.map_or_else(String::new, |size| format!(" of {size}"));
+            let name = object.file_name().map(printable).unwrap_or_default();
+            let text = format!("debug file {number} of {total}: {name}, {received}{of}; Ctrl-C to go on without");
+            let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
+            self.console.status(&text.chars().take(width).collect::<String>());
+        }
     }
 
     fn detaching(&mut self, removed: usize, total: usize) {

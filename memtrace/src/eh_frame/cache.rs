@@ -5,9 +5,9 @@
 //! that another user could change is refused: a wrong table would give wrong stacks.
 
 mod encoding;
-mod folder;
 mod used_objects;
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -18,14 +18,21 @@ use std::time::SystemTime;
 use super::error::Error;
 use super::read;
 use super::table::Table;
+use crate::cache_directory;
 use crate::model::{BuildId, printable};
 
-pub use folder::{CacheError, directory};
+pub use crate::cache_directory::CacheError;
 
 /// The longest build ID that names an entry, in bytes; linkers write 8 to 32.
 const MAX_BUILD_ID: usize = 64;
 /// Size limit of the cache in bytes. All programs and libraries of a machine take about 200 MiB.
 const MAX_BYTES: u64 = 1 << 30;
+
+/// Returns the directory of the tables for the environment that `variable` reads; `None` if it names no directory of
+/// caches.
+pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    Some(cache_directory::base_directory(variable)?.join("memtrace"))
+}
 
 /// Tables on disk.
 #[derive(Debug)]
@@ -43,7 +50,7 @@ impl Cache {
     ///
     /// If the directory cannot be created, or if another user could change its contents.
     pub fn open(folder: &Path, user: u32) -> Result<Self, CacheError> {
-        let folder = folder::prepare(folder, user)?;
+        let folder = cache_directory::prepare(folder, user)?;
         prune(&folder, MAX_BYTES)?;
         Ok(Self { folder, written: AtomicU64::new(0) })
     }

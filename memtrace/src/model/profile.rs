@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Comm, EventClass, ImageEnd, Losses, MachineReclaim,
-    MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency, StackEnd, StallStats, Tid,
-    Untraced, Usage, User, Variance, VirtOffset,
+    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts, EventClass, ImageEnd,
+    Losses, MachineReclaim, MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency,
+    StackEnd, StallStats, Tid, Untraced, Usage, User, Variance, VirtOffset,
 };
 
 /// Everything that a report can show.
@@ -46,6 +46,8 @@ pub struct Profile {
     pub untraced: Untraced,
     /// Notes for the reader, such as allocators that were not traced.
     pub notes: Vec<String>,
+    /// Outcome of the search for debug files, if servers were allowed.
+    pub debug_files: Option<DebugFileCounts>,
     /// Cost of tracing.
     pub cost: Cost,
 }

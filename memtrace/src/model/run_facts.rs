@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AllocatorId, Amount, CgroupId, Cost, EventClass, MachineReclaim, MemcgMemory, Untraced};
+use super::{AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory, Untraced};
 
 /// Facts of a run for the profile of one event class.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +31,8 @@ pub struct RunFacts {
     pub untraced: Untraced,
     /// Notes for the reader, such as allocators that were not traced.
     pub notes: Vec<String>,
+    /// Outcome of the search for debug files, if servers were allowed.
+    pub debug_files: Option<DebugFileCounts>,
     /// Cost of tracing.
     pub cost: Cost,
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::allocators::UserHooks;
+use crate::debuginfod::Servers;
 use crate::model::{Bytes, EventClass, FilterRule, GroupBy, Metric, Pid};
 use crate::report::Format;
 
@@ -43,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) user_hooks: UserHooks,
     /// The most live blocks in the ledgers of all shards.
     pub(crate) max_live: u64,
+    /// Servers of debug files, which are contacted after the trace.
+    pub(crate) debuginfod: Servers,
     /// The most additional processor time of the target; `None` for no limit.
     pub(crate) max_overhead: Option<Percent>,
     /// Neither progress nor summary on standard error, only the `attached` line and errors.

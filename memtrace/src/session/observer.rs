@@ -1,5 +1,6 @@
 //! Observer of a run, which displays its messages.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::model::Bytes;
@@ -26,6 +27,10 @@ pub(crate) trait Observer {
 
     /// Called a few times a second at most.
     fn progress(&mut self, progress: &Progress);
+
+    /// The debug file of `object`, which is number `number` of `total`, is being downloaded. Called a few times a second
+    /// at most. A signal stops the download.
+    fn downloading(&mut self, object: &Path, number: usize, total: usize, received: Bytes, size: Option<Bytes>);
 
     /// The report is written, and `removed` of `total` probes are removed. Called a few times a second at most, and
     /// only if the removal takes longer than a moment. A second signal stops the wait.

@@ -1,6 +1,7 @@
 //! One run, from its configuration to its report.
 
 mod cost;
+mod debug_files;
 mod detach;
 mod reports;
 mod ring_source;
@@ -48,7 +49,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
             Stop::Duration => "the duration is over",
             Stop::TargetsExited => "all traced processes have ended",
         });
-        let (outcome, detach) = trace.finish(config, reports, observer)?;
+        let (outcome, detach) = trace.finish(config, reports, &mut signals, observer).await?;
         detach.wait(&mut signals, observer).await;
         Ok(outcome)
     })

@@ -1,5 +1,6 @@
 //! Functions at the addresses of one object. Only this file uses blazesym.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf, Source};
@@ -9,7 +10,7 @@ use super::catch_panic::catch_panic;
 use super::debug_file;
 use super::demangle::demangle;
 use super::headers::{Headers, Sections};
-use crate::model::{FileOffset, Location, Name, Object, Unnamed, VirtOffset, printable};
+use crate::model::{BuildId, FileOffset, Location, Name, Object, Unnamed, VirtOffset, printable};
 
 /// A function with code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +38,16 @@ pub(super) struct ObjectNames {
 }
 
 impl ObjectNames {
-    /// Finds the sources of names of `object`. `directories` contain debug files, relative to a root.
-    pub(super) fn new(object: &Object, directories: &[PathBuf]) -> Self {
+    /// Finds the sources of names of `object`. `directories` contain debug files, relative to a root; `debug_files` are
+    /// others.
+    pub(super) fn new(object: &Object, directories: &[PathBuf], debug_files: &BTreeMap<BuildId, PathBuf>) -> Self {
         let debug_directories = debug_file::directories(object.root.as_deref(), directories);
         let mut sources = Vec::new();
         let headers = object.handle.as_deref().and_then(|handle| {
             let headers = read_headers(object, handle)?;
-            sources = sources_of(object, handle, headers.sections.as_ref(), &debug_directories);
+            let find =
+                |id: &BuildId| debug_file::by_build_id(&debug_directories, id).or_else(|| debug_files.get(id).cloned());
+            sources = sources_of(object, handle, headers.sections.as_ref(), find);
             Some(headers)
         });
         let symbolizer = new_symbolizer(&debug_directories);
@@ -108,7 +112,12 @@ fn read_headers(object: &Object, handle: &Path) -> Option<Headers> {
 }
 
 /// Returns the sources of names of the file at `handle`, the richest first.
-fn sources_of(object: &Object, handle: &Path, sections: Option<&Sections>, directories: &[PathBuf]) -> Vec<Elf> {
+fn sources_of(
+    object: &Object,
+    handle: &Path,
+    sections: Option<&Sections>,
+    find: impl Fn(&BuildId) -> Option<PathBuf>,
+) -> Vec<Elf> {
     let symbols_of = |path: &Path| {
         let mut elf = Elf::new(path);
         elf.debug_syms = false;
@@ -119,7 +128,7 @@ fn sources_of(object: &Object, handle: &Path, sections: Option<&Sections>, direc
     }
     let mut sources = Vec::new();
     let build_id = sections.and_then(|sections| sections.build_id.as_ref()).or(object.build_id.as_ref());
-    if let Some(path) = build_id.and_then(|id| debug_file::by_build_id(directories, id)) {
+    if let Some(path) = build_id.and_then(find) {
         sources.push(Elf::new(&path));
         // Its symbol table may be readable if its debug information is not.
         sources.push(symbols_of(&path));

@@ -40,6 +40,7 @@ impl Symbolized {
             older,
             untraced,
             notes,
+            debug_files,
             cost,
         } = run;
         let cgroup = |(id, stalls)| {
@@ -63,6 +64,7 @@ impl Symbolized {
             older,
             untraced,
             notes: notes.into_iter().chain(advice).collect(),
+            debug_files,
             cost,
         }
     }

@@ -37,6 +37,7 @@ pub(crate) fn sample() -> Profile {
         notes: vec![String::from(
             "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
         )],
+        debug_files: None,
         cost: Cost {
             events: 1_234_567,
             nested: 89,

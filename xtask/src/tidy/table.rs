@@ -10,7 +10,9 @@ pub(super) struct Module {
 /// The modules in dependency order: each may import only modules above it.
 pub(super) const MODULES: &[Module] = &[
     Module { name: "model", imports: &[] },
+    Module { name: "cache_directory", imports: &["model"] },
     Module { name: "elf", imports: &["model"] },
+    Module { name: "debuginfod", imports: &["model", "cache_directory", "elf"] },
     Module { name: "procfs", imports: &["model", "elf"] },
     Module { name: "kernel", imports: &["model", "procfs"] },
     Module { name: "mmap_events", imports: &["model"] },
@@ -18,7 +20,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "allocators", imports: &["model", "elf", "probe_site"] },
     Module { name: "launch", imports: &["model", "procfs"] },
     Module { name: "loader", imports: &["model", "elf", "procfs", "allocators", "launch"] },
-    Module { name: "eh_frame", imports: &["model", "elf"] },
+    Module { name: "eh_frame", imports: &["model", "cache_directory", "elf"] },
     Module { name: "explain", imports: &["model", "procfs", "elf", "allocators"] },
     Module { name: "ledger", imports: &["model"] },
     Module { name: "pipeline", imports: &["model", "ledger"] },
@@ -38,6 +40,7 @@ pub(super) const MODULES: &[Module] = &[
             "launch",
             "loader",
             "eh_frame",
+            "debuginfod",
             "explain",
             "ledger",
             "pipeline",
@@ -142,10 +145,12 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
     Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },
+    Dependency { path: "rustls", users: Users::Only(&["debuginfod"]) },
     Dependency { path: "serde", users: Users::Only(&["report"]) },
     Dependency { path: "serde_json", users: Users::Only(&["report", "cli"]) },
     Dependency { path: "thiserror", users: Users::All },
     Dependency { path: "tokio", users: Users::Only(&["session"]) },
+    Dependency { path: "ureq", users: Users::Only(&["debuginfod"]) },
 ];
 
 /// Returns the row of a top-level module.

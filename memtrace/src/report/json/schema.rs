@@ -10,8 +10,8 @@ use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::untraced::UntracedFields;
 use super::{memcg, reclaim};
 use crate::model::{
-    Amount, Cost, Frame, FrameId, ImageEnd, Losses, Metric, Partition, ProcessProfile, Profile, StackEnd, StackProfile,
-    StackQuality, Variance,
+    Amount, Cost, DebugFileCounts, DebugFileOutcome, Frame, FrameId, ImageEnd, Losses, Metric, Partition,
+    ProcessProfile, Profile, StackEnd, StackProfile, StackQuality, Variance,
 };
 use crate::report::groups::{Group, Groups};
 use crate::report::kernel_reported::KernelReported;
@@ -51,6 +51,8 @@ pub(super) struct Report<'a> {
     losses: &'a Losses,
     untraced: UntracedFields<'a>,
     notes: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    debug_files: Option<BTreeMap<&'static str, u64>>,
     #[serde(serialize_with = "stack_quality")]
     stack_quality: StackQuality,
     frames: Frames<'a>,
@@ -93,6 +95,7 @@ impl<'a> Report<'a> {
             losses: &profile.losses,
             untraced: UntracedFields::from(&profile.untraced),
             notes: &profile.notes,
+            debug_files: profile.debug_files.as_ref().map(debug_files),
             stack_quality: profile.quality(),
             frames: Frames(&profile.frames),
             stacks: Stacks { profile, metric: options.metric, roots },
@@ -176,6 +179,11 @@ impl<'a> Process<'a> {
             alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
         }
     }
+}
+
+fn debug_files(counts: &DebugFileCounts) -> BTreeMap<&'static str, u64> {
+    let by_name = DebugFileOutcome::ALL.map(|outcome| (outcome.name(), counts.count(outcome)));
+    by_name.into_iter().chain([("downloaded_bytes", counts.downloaded.0)]).collect()
 }
 
 fn losses<S: Serializer>(losses: &Losses, serializer: S) -> Result<S::Ok, S::Error> {

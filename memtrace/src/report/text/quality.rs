@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::model::format as number;
-use crate::model::{Amount, Cost, Profile, StackEnd, plain};
+use crate::model::{Amount, Cost, DebugFileCounts, DebugFileOutcome, Profile, StackEnd, plain};
 use crate::report::format;
 use crate::report::wrap::wrapped;
 
@@ -13,6 +13,9 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     losses(profile, out)?;
     if let Some(quality) = format::quality(profile, StackEnd::ALL.len()) {
         writeln!(out, "{}", wrapped(&format!("Stacks: {quality}."), 0))?;
+    }
+    if let Some(counts) = &profile.debug_files {
+        writeln!(out, "{}", wrapped(&debug_files(counts), 0))?;
     }
     for sentence in left_out(profile) {
         writeln!(out, "{}", wrapped(&sentence, 0))?;
@@ -62,6 +65,20 @@ fn left_out(profile: &Profile) -> Vec<String> {
     }
     sentences.extend(profile.notes.iter().map(|note| format!("Note: {}.", plain(note))));
     sentences
+}
+
+/// Describes the search for debug files: `Debug files: 3 downloaded (12.1 MiB), 1 not found.`
+fn debug_files(counts: &DebugFileCounts) -> String {
+    let part = |outcome: DebugFileOutcome| {
+        let size = match outcome {
+            DebugFileOutcome::Downloaded => format!(" ({})", counts.downloaded),
+            _ => String::new(),
+        };
+        let count = Some(counts.count(outcome)).filter(|&count| count > 0)?;
+        Some(format!("{} {}{size}", number::grouped(count), outcome.name().replace('_', " ")))
+    };
+    let parts: Vec<_> = DebugFileOutcome::ALL.into_iter().filter_map(part).collect();
+    format!("Debug files: {}.", if parts.is_empty() { String::from("none needed") } else { parts.join(", ") })
 }
 
 fn cost(profile: &Profile) -> String {

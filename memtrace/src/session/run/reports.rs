@@ -5,6 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::cost::cost_so_far;
+use super::debug_files;
+use super::wait::Signals;
+use crate::debuginfod;
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
     CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, Untraced,
@@ -20,8 +23,11 @@ use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::symbolize::{Symbolized, Symbolizer};
 
-/// Open outputs of each event class.
-pub(super) struct Reports(Vec<(EventClass, Outputs)>);
+/// Open outputs of each event class, and the servers of debug files.
+pub(super) struct Reports {
+    outputs: Vec<(EventClass, Outputs)>,
+    debuginfod: Option<debuginfod::Settings>,
+}
 
 /// Results of a finished run except for its snapshots.
 pub(super) struct FinishedTrace<'run> {
@@ -47,27 +53,37 @@ impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let open = |&class: &EventClass| Ok((class, Outputs::open(&outputs_of_class(config, class))?));
-        config.events.iter().map(open).collect::<Result<_, _>>().map(Self)
+        let outputs = config.events.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { outputs, debuginfod: debug_files::settings(&config.debuginfod)? })
     }
 
     /// Writes every report, and returns the losses.
-    pub(super) fn write(
+    pub(super) async fn write(
         self,
         config: &Config,
         mut snapshots: Snapshots,
         finished: &FinishedTrace<'_>,
+        signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<Losses, Error> {
-        let symbolizer = Symbolizer::new().with_generated_code(finished.generated_code.clone());
+        let mut symbolizer = Symbolizer::new().with_generated_code(finished.generated_code.clone());
+        let debug_files = match &self.debuginfod {
+            Some(settings) => {
+                let images = finished.tracker.images();
+                Some(debug_files::find(settings, &mut symbolizer, &snapshots, images, signals, observer).await)
+            }
+            None => None,
+        };
         let mut losses = Losses::default();
         let mut failures = Vec::new();
-        for (class, outputs) in self.0 {
+        for (class, outputs) in self.outputs {
             let untraced = finished.coverage.untraced(class, &snapshots);
             let snapshot = snapshots.0.remove(&class).unwrap_or_default();
             let killed = killed_cgroups(&snapshot);
             let symbolized = symbolizer.symbolize(snapshot, finished.tracker.images(), &finished.window);
             malloc_trim::trim();
-            let facts = finished.facts(config, class, &killed, untraced, &symbolized);
+            let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
+            facts.debug_files.clone_from(&debug_files);
             let profile = symbolized.into_profile(facts);
             failures.extend(write(config, finished.name, outputs, &profile, observer)?);
             // Each class contains the losses of all; only lost frames belong to one class.
@@ -104,6 +120,7 @@ impl FinishedTrace<'_> {
             older: config.older.filter(|_| probes_allocators),
             untraced,
             notes: self.notes.to_vec(),
+            debug_files: None,
             cost: cost_so_far(self.events, self.counters.nested, self.cpu, self.programs, hits),
         }
     }

@@ -8,7 +8,7 @@ use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
 use super::setup::{Setup, is_selected};
 use super::snapshots::complete_snapshots;
-use super::wait::{Due, WakeupSources};
+use super::wait::{Due, Signals, WakeupSources};
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
@@ -245,10 +245,11 @@ impl Trace {
     }
 
     /// Stops counting events, writes the reports and starts to remove the probes.
-    pub(super) fn finish(
+    pub(super) async fn finish(
         mut self,
         config: &Config,
         reports: Reports,
+        signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<(Outcome, Detach), Error> {
         if let Err(error) = self.kernel.close() {
@@ -304,7 +305,7 @@ impl Trace {
             duration,
         };
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let losses = reports.write(config, snapshots, &finished, observer)?;
+        let losses = reports.write(config, snapshots, &finished, signals, observer).await?;
         let command = self.targets.command_end();
         Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))
     }

@@ -139,7 +139,7 @@ impl Signals {
         })
     }
 
-    async fn any(&mut self) {
+    pub(super) async fn any(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
