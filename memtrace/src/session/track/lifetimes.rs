@@ -45,7 +45,7 @@ impl ProcessTracker {
             }
         }
         let mut last: BTreeMap<Pid, ImageId> = BTreeMap::new();
-        for (&id, _) in self.registry.images() {
+        for &id in self.registry.images().keys() {
             // Ordinals ascend, so the last one wins.
             last.insert(id.pid, id);
         }
