@@ -8,6 +8,7 @@ use core::mem::{offset_of, size_of};
 mod counters;
 mod kernel_fields;
 mod memory;
+mod owner;
 mod process_filter;
 mod reclaim;
 mod rusage;
@@ -17,9 +18,14 @@ mod stack_copy;
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use counters::{SIZE_CLASSES, counter, size_class};
-pub use kernel_fields::{KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout};
+pub use kernel_fields::{
+    CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout,
+};
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
-pub use process_filter::{FilterKey, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode};
+pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};
+pub use process_filter::{
+    Decision, FilterKey, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode,
+};
 pub use reclaim::{
     COMM, KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS, MAX_MEMCGS, NO_ORDER, OomRecord, RECLAIM_COUNTERS,
     ReclaimArguments, StallRecord, reclaim_counter, reclaim_kind,
@@ -87,6 +93,8 @@ record_kinds! {
     Rusage = 17;
     /// An allocator frees a block again that was freed before: [`BlockRecord`].
     RepeatedFree = 18;
+    /// User and cgroups of a process, before the record of its exec or exit: [`OwnerRecord`].
+    Owner = 19;
 }
 
 impl RecordKind {
@@ -246,7 +254,7 @@ mod tests {
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 18);
+        assert_eq!(kinds.clone().count(), 19);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));

@@ -8,12 +8,12 @@ use core::ptr::{from_mut, from_ref};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{ArrayOfMaps, RingBuf};
-use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_ringbuf_output, bpf_ringbuf_query};
+use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_ringbuf_output, bpf_ringbuf_query};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord, PIECE_BYTES, ProcessRecord,
-    RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of, ring_of_memory,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH,
+    RangeRecord, RecordKind, RemovedCgroupRecord, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of, ring_of_memory,
 };
 use memtrace_unwind::{Position, Walk};
 
@@ -38,6 +38,10 @@ static STACK_COPIES: RingBuf<u64, { 4 << 20 }> = RingBuf::new();
 
 /// Backlog of [`STACK_COPIES`] in bytes at which its reader is woken.
 const COPIES_WAKE_MARK: u64 = 1 << 20;
+
+/// Paths of removed cgroups, which user space reads from time to time.
+#[btf_map]
+static REMOVED_CGROUPS: RingBuf<RemovedCgroupRecord, 262_144> = RingBuf::new();
 
 // include/uapi/linux/bpf.h
 const AVAILABLE_DATA: u64 = 0;
@@ -211,6 +215,19 @@ pub fn rusage(context: &impl EbpfContext, thread: Thread, record: RusageRecord) 
     }
 }
 
+/// Records the owner of a process in every ring, so that each shard knows the owner of its images.
+#[inline(always)]
+pub fn owner(context: &impl EbpfContext, record: OwnerRecord) {
+    for ring in 0..MAX_RINGS {
+        if ring >= settings::rings() {
+            break;
+        }
+        if !send(ring, record) {
+            loss::count(context, LossReason::RingFullProcess, 1);
+        }
+    }
+}
+
 /// Returns the ring for records about a thread.
 #[inline(always)]
 pub fn ring_for_thread(thread: Thread) -> u32 {
@@ -340,4 +357,23 @@ pub fn table_request(record: TableRequestRecord) -> bool {
         }
         None => false,
     }
+}
+
+/// Records the path of a removed cgroup: the string at the address `path`, in the kernel. If the ring is full, the
+/// cgroup has no name in the report.
+#[inline(always)]
+pub fn removed_cgroup(id: u64, hierarchy: u32, path: u64) {
+    let Some(mut entry) = REMOVED_CGROUPS.reserve(0) else { return };
+    let record = entry.as_mut_ptr();
+    // SAFETY: the pointer is that of the reserved record.
+    let into = unsafe { &raw mut (*record).path };
+    // SAFETY: the helper checks the address, and writes at most as many bytes as the path has.
+    let length = unsafe { bpf_probe_read_kernel_str(into.cast(), REMOVED_PATH as u32, path as *const _) };
+    // SAFETY: as above.
+    unsafe { (&raw mut (*record).id).write(id) };
+    // SAFETY: as above.
+    unsafe { (&raw mut (*record).hierarchy).write(hierarchy) };
+    // SAFETY: as above.
+    unsafe { (&raw mut (*record).length).write(if length < 0 { 0 } else { length as u32 }) };
+    entry.submit(NO_WAKEUP);
 }

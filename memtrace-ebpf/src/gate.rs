@@ -2,7 +2,7 @@
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
-use memtrace_common::wire::gate as values;
+use memtrace_common::wire::{decision, gate as values};
 
 use crate::process_filter;
 use crate::thread::Thread;
@@ -23,6 +23,32 @@ pub fn for_current() -> u64 {
 #[inline(always)]
 pub fn is_open_for_current() -> bool {
     for_current() == values::OPEN
+}
+
+/// Events of the current process that are recorded now.
+#[derive(Clone, Copy)]
+pub struct Recorded {
+    flags: u32,
+}
+
+impl Recorded {
+    /// Returns true for allocations and new mappings.
+    #[inline(always)]
+    pub fn allocations(self) -> bool {
+        self.flags & decision::TRACED != 0
+    }
+
+    /// Returns true for frees and unmaps. A process that is no longer traced may free what was recorded before.
+    #[inline(always)]
+    pub fn frees(self) -> bool {
+        self.flags & (decision::TRACED | decision::RECORDED) != 0
+    }
+}
+
+/// Returns the events of the current process that are recorded now.
+#[inline(always)]
+pub fn recorded() -> Recorded {
+    Recorded { flags: if is_open() { process_filter::flags(Thread::current().pid) } else { 0 } }
 }
 
 /// Returns true if events are recorded now, whether or not the current process is traced.

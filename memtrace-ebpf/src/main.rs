@@ -13,6 +13,7 @@
 mod arguments;
 mod atomic;
 mod call_rate;
+mod cgroup;
 mod emit;
 mod file_id;
 mod gate;
@@ -21,6 +22,7 @@ mod limits;
 mod loss;
 mod memcg;
 mod origin;
+mod owner;
 mod pending;
 mod private_stack;
 mod probes;

@@ -143,6 +143,7 @@ pub enum Kind {
     Exec,
     Exit,
     Fork,
+    Rename,
     SyscallEnter,
     SyscallExit,
 }

@@ -2,7 +2,7 @@
 //! exclude.
 
 use memtrace_common::wire::{
-    MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings,
+    CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings,
     TaskLayout, VmaLayout, filter_mode,
 };
 
@@ -21,8 +21,11 @@ pub static SETTINGS: Settings = Settings {
     max_depth: MAX_FRAMES as u32,
     filter_mode: filter_mode::MATCHING,
     traced_by_default: 1,
-    // Kernels that need the legacy object have neither.
-    filters_by_cgroup: !IS_LEGACY as u32,
+    filters_by_user: 1,
+    filters_by_comm: 1,
+    filters_by_cgroup: 1,
+    hierarchies: [0; HIERARCHIES],
+    // Kernels that need the legacy object have no cookies.
     records_allocators: !IS_LEGACY as u32,
     page_sample: 1,
     records_forks: 1,
@@ -31,6 +34,7 @@ pub static SETTINGS: Settings = Settings {
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
+    cgroup: CgroupLayout::UNRESOLVED,
     memcg: MemcgLayout::UNRESOLVED,
     rusage: RusageLayout::UNRESOLVED,
     reclaim: ReclaimArguments { order: 0, lru: 6, has_memcg: 0, compaction_order: 0 },
@@ -39,8 +43,8 @@ pub static SETTINGS: Settings = Settings {
 /// Reads a field of the settings by its path, such as `field!(vma.vm_start)`.
 macro_rules! field {
     // SAFETY: a read of an initialised static. Volatile, because the compiler would use the initial value otherwise.
-    ($($field:ident).+) => {
-        unsafe { core::ptr::read_volatile(&raw const $crate::settings::SETTINGS.$($field).+) }
+    ($($field:ident).+ $([$index:literal])?) => {
+        unsafe { core::ptr::read_volatile(&raw const $crate::settings::SETTINGS.$($field).+ $([$index])?) }
     };
 }
 pub(crate) use field;
@@ -89,6 +93,16 @@ pub fn is_traced_by_default() -> bool {
 }
 
 #[inline(always)]
+pub fn filters_by_user() -> bool {
+    field!(filters_by_user) != 0
+}
+
+#[inline(always)]
+pub fn filters_by_comm() -> bool {
+    field!(filters_by_comm) != 0
+}
+
+#[inline(always)]
 pub fn filters_by_cgroup() -> bool {
     field!(filters_by_cgroup) != 0
 }
@@ -130,6 +144,11 @@ pub fn has_redundant_syscall_programs() -> bool {
 #[inline(always)]
 pub fn can_find_vmas() -> bool {
     !IS_LEGACY && field!(vma.known) != 0
+}
+
+#[inline(always)]
+pub fn has_cgroups() -> bool {
+    field!(cgroup.known) != 0
 }
 
 #[inline(always)]

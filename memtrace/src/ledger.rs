@@ -25,8 +25,8 @@ use rustc_hash::FxHashMap;
 
 use crate::model::{
     AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, ImageId, ImageRusage, ImageUsage, LossReason,
-    Losses, OomKill, OutOfMemory, Partition, PartitionBy, Pid, Rusage, Snapshot, Stack, StackId, StackKey, Stacks,
-    Tick, Tid,
+    Losses, OomKill, OutOfMemory, Owner, Partition, PartitionBy, Pid, Rusage, Snapshot, Stack, StackId, StackKey,
+    Stacks, Tick, Tid,
 };
 pub use budget::Settings;
 
@@ -63,6 +63,8 @@ struct Process {
     /// The OOM killer has selected the process.
     is_killed: bool,
     rusage: RusageBounds,
+    /// User and control groups, just before the image ends.
+    owner: Option<Owner>,
     /// Current image, from its first event on.
     image: Option<Box<Image>>,
 }
@@ -170,6 +172,11 @@ impl Ledger {
             }
             EventKind::OomKill(kill) => self.oom_kill(pid, *kill, tick),
             EventKind::Rusage { counts, is_traced } => self.set_rusage(pid, counts, is_traced),
+            EventKind::Owner(owner) => {
+                if let Some(process) = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index)) {
+                    process.owner = Some(*owner);
+                }
+            }
             EventKind::Exec => self.end_image(pid, ImageEnd::Exec, tick),
             EventKind::Exit => self.end_image(pid, ImageEnd::Exit, tick),
         }
@@ -334,6 +341,7 @@ impl Ledger {
             ordinal: 0,
             is_killed: false,
             rusage: RusageBounds::default(),
+            owner: None,
             image: None,
         });
         self.by_pid.insert(pid, index);
@@ -349,6 +357,7 @@ impl Ledger {
         let was_killed = std::mem::take(&mut process.is_killed);
         let ending = if was_killed && ending == ImageEnd::Exit { ImageEnd::OomKill } else { ending };
         let counts = process.rusage.end_image(ending);
+        let owner = process.owner.take();
         let image = process.image.take();
         // An image that is replaced before its first event, as in a child that calls exec at once, is not reported.
         if ending != ImageEnd::Exec || image.is_some() {
@@ -359,7 +368,9 @@ impl Ledger {
             }
         }
         if let Some(image) = image {
-            let mut keep = |class, usage| self.ended.entry(class).or_default().push((id, usage));
+            let mut keep = |class, usage| {
+                self.ended.entry(class).or_default().push((id, ImageUsage { owner, ..usage }));
+            };
             self.running -= 1;
             self.budget.live -= image.live();
             if let Some(pages) = &image.pages {

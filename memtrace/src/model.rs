@@ -35,7 +35,7 @@ pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRa
 pub use metric::{Measure, Metric};
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
-    Mapping, NoPerfMap, Object, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage,
+    Mapping, NoPerfMap, Object, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage,
     ProcessMemory, Replaced, Rusage, Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
 };
 pub use profile::{
@@ -59,4 +59,4 @@ pub use memtrace_common::vocabulary::{
 };
 
 /// Limits of the wire format.
-pub use memtrace_common::wire::{DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS};
+pub use memtrace_common::wire::{DEFAULT_FRAMES, HIERARCHIES, MAX_FRAMES, MAX_RINGS};

@@ -1,6 +1,7 @@
 //! Reader of `/proc`, cgroupfs, PSI and the page map.
 
 mod cgroup;
+mod cgroup_hierarchies;
 mod cpu_clock;
 mod error;
 mod generated_code;
@@ -27,6 +28,7 @@ mod status;
 mod system;
 mod vmstat;
 
+pub(crate) use cgroup_hierarchies::Hierarchies;
 pub(crate) use cpu_clock::processor_time;
 pub(crate) use error::ProcessError;
 pub(crate) use generated_code::{CodeGenerator, belongs_to, code_generator, perf_map, perf_map_of};
@@ -48,7 +50,7 @@ pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names}
 pub(crate) use refusal::{ReadRefusal, in_root_user_namespace, missing_for_mapped_files};
 pub(crate) use resident::resident;
 pub(crate) use rusage::kernel_counts;
-pub(crate) use select::{Traits, all_processes, cgroup_id, is_in_cgroup, traits, user_id};
+pub(crate) use select::{Traits, all_processes, traits, user_id};
 pub(crate) use smaps::{Sizes, Vma, vmas};
 #[cfg(test)]
 pub(crate) use smaps::{read_vmas, rollup};

@@ -143,6 +143,13 @@ impl Registry {
         }
     }
 
+    /// Sets the user of an image and, if it is known, its control group.
+    pub(crate) fn set_owner(&mut self, id: ImageId, user: User, cgroup: Option<Arc<Cgroup>>) {
+        if let Some(image) = self.images.get_mut(&id) {
+            update_metadata(image, Some(user), cgroup, None);
+        }
+    }
+
     /// Removes all images of `pid`, as long as the totals do not refer to any.
     pub(crate) fn forget(&mut self, pid: Pid) {
         self.latest.remove(&pid);

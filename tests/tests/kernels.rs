@@ -1,20 +1,17 @@
 //! Features that depend on the kernel. These tests pass on every supported release.
 
 use memtrace_tests::kernel::{BUILD_IDS, FIND_VMA, version};
-use memtrace_tests::{Cgroup, Trace, Victim, breakpoints, doctor, victim};
+use memtrace_tests::{Trace, Victim, breakpoints, doctor, victim};
 
 const KERNEL: i32 = 5;
 
 /// BPF cookies (`bpf_get_attach_cookie`, include/uapi/linux/bpf.h).
 const COOKIES: (u32, u32) = (5, 15);
 
-/// Cgroup IDs in uprobes (`bpf_get_current_ancestor_cgroup_id`).
-const GROUPS: (u32, u32) = (5, 16);
-
 #[test]
 fn features_of_every_supported_kernel_are_found() {
     let output = doctor::run();
-    for subject in ["type information", "uprobes", "ring buffers"] {
+    for subject in ["type information", "uprobes", "ring buffers", "control groups"] {
         assert_eq!(output.findings_on(subject)[0].verdict, "ok", "{output:#?}");
     }
 }
@@ -31,9 +28,7 @@ fn bpf_programs_load_and_probes_hit() {
 #[test]
 fn missing_features_name_the_release_that_adds_them() {
     let output = doctor::run();
-    for (subject, since, named) in
-        [("VMA lookup", FIND_VMA, "5.17"), ("BPF cookies", COOKIES, "5.15"), ("control groups", GROUPS, "5.16")]
-    {
+    for (subject, since, named) in [("VMA lookup", FIND_VMA, "5.17"), ("BPF cookies", COOKIES, "5.15")] {
         let finding = output.findings_on(subject)[0];
         if version() >= since {
             assert_eq!((finding.verdict.as_str(), finding.remedy.as_deref()), ("ok", None), "{finding:#?}");
@@ -72,16 +67,6 @@ fn by_allocator_requires_linux_5_15() {
     let mut victim = victim::start("exact");
     let trace = Trace::victim(&victim).options(&["--by", "allocator"]);
     assert_available_since(COOKIES, trace, &mut victim, "requires Linux 5.15");
-    victim.finish();
-}
-
-#[test]
-fn cgroup_selection_requires_linux_5_16() {
-    let group = Cgroup::new();
-    let mut victim = victim::start("exact");
-    group.add_process(victim.pid());
-    let trace = Trace::system_wide().option("--cgroup").option(group.path());
-    assert_available_since(GROUPS, trace, &mut victim, "requires Linux 5.16");
     victim.finish();
 }
 

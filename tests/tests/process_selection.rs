@@ -123,8 +123,17 @@ fn cgroup_selects_processes_of_nested_cgroups() {
     let mut command = Command::new("sh");
     let script = format!("echo $$ > {} && exec {}", procs.display(), victim::path("short_lived").display());
     command.args(["-c", &script]);
-    assert_only_command_traced(Trace::system_wide().option("--cgroup").option(group.path()), &mut command);
+    let tracer = Trace::system_wide().option("--cgroup").option(group.path()).start();
+    let output = process::run(&mut command);
+    let report = tracer.stop().report();
     fs::remove_dir(&inner).unwrap();
+    report.assert_consistent();
+    report.assert_nothing_lost();
+    // The shell is in the group too, from its move to its exec.
+    let (program, shells): (Vec<_>, Vec<_>) = report.processes.iter().partition(|entry| entry.comm == "short_lived");
+    let [program] = program[..] else { panic!("one process: {report:#?}") };
+    program.assert_equals(&serde_json::from_str(output.trim()).expect("the totals are valid JSON"));
+    assert!(shells.iter().all(|shell| (shell.pid, shell.ended.as_deref()) == (program.pid, Some("exec"))));
 }
 
 #[test]

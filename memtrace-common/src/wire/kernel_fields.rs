@@ -58,6 +58,8 @@ kernel_layouts! {
         task_group_leader: "task_struct", "group_leader";
         task_comm: "task_struct", "comm";
         task_signal: "task_struct", "signal";
+        task_cred: "task_struct", "cred";
+        cred_euid: "cred", "euid";
         signal_live: "signal_struct", "live";
         mm_exe_file: "mm_struct", "exe_file";
         mm_brk: "mm_struct", "brk";
@@ -101,6 +103,20 @@ kernel_layouts! {
         fdt_fd: "fdtable", "fd";
     }
 
+    /// Control groups of a process, one in each hierarchy. A `css_set` has a list of links to them.
+    CgroupLayout {
+        task_cgroups: "task_struct", "cgroups";
+        css_set_links: "css_set", "cgrp_links";
+        link_node: "cgrp_cset_link", "cgrp_link";
+        link_cgroup: "cgrp_cset_link", "cgrp";
+        cgroup_kn: "cgroup", "kn";
+        cgroup_root: "cgroup", "root";
+        cgroup_parent: "cgroup", "self.parent";
+        css_cgroup: "cgroup_subsys_state", "cgroup";
+        kernfs_id: "kernfs_node", "id";
+        root_hierarchy_id: "cgroup_root", "hierarchy_id";
+    }
+
     /// Control groups of the memory controller.
     MemcgLayout {
         task_mm: "task_struct", "mm";
@@ -136,7 +152,8 @@ kernel_layouts! {
 }
 
 const _: () = {
-    assert!(size_of::<TaskLayout>() == 36);
+    assert!(size_of::<TaskLayout>() == 44);
+    assert!(size_of::<CgroupLayout>() == 44);
     assert!(size_of::<ReturnInstanceLayout>() == 24);
     assert!(size_of::<VmaLayout>() == 96);
     assert!(size_of::<MemcgLayout>() == 64);

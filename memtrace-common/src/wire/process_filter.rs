@@ -14,12 +14,28 @@ pub mod filter_mode {
     pub const MATCHING: u32 = 3;
 }
 
+/// Decision on a process. If a stored number differs from the current one, the process is decided again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Decision {
+    /// Flags of [`decision`].
+    pub flags: u32,
+    /// Real user id of the thread that was decided on.
+    pub user: u32,
+    /// Number of changes of cgroups and names, by any process, before the decision.
+    pub changes: u64,
+}
+
 /// Flags of the decision on a process.
 pub mod decision {
     /// The process is traced; otherwise it is not.
     pub const TRACED: u32 = 1;
-    /// User space has decided: an exec changes nothing.
+    /// User space has decided: nothing changes the decision.
     pub const FIXED: u32 = 2;
+    /// The process may have recorded memory: frees and unmaps are recorded, even if it is no longer traced.
+    pub const RECORDED: u32 = 4;
+    /// The next event decides.
+    pub const UNDECIDED: u32 = 8;
 }
 
 /// A filter: a property of processes and its value. The map's value is a [`filter_action`].
@@ -36,11 +52,11 @@ pub struct FilterKey {
 pub mod filter_key {
     /// Name of the first thread: up to 15 bytes, the rest zero (`TASK_COMM_LEN`, include/linux/sched.h).
     pub const COMM: u64 = 1;
-    /// Real user id; the second word is zero.
+    /// Real user id of the current thread; the second word is zero.
     pub const USER: u64 = 2;
     /// The executable: inode, then device in the kernel's encoding.
     pub const EXE: u64 = 3;
-    /// Id of a cgroup (version 2) that the process is in or below; the second word is zero.
+    /// A cgroup that the first thread is in or below: its id, then the number of its hierarchy.
     pub const CGROUP: u64 = 4;
 }
 
@@ -58,4 +74,7 @@ pub const MAX_FILTERS: usize = 1024;
 /// Maximum number of decisions.
 pub const MAX_DECISIONS: usize = 1 << 16;
 
-const _: () = assert!(size_of::<FilterKey>() == 24);
+const _: () = {
+    assert!(size_of::<FilterKey>() == 24);
+    assert!(size_of::<Decision>() == 16);
+};

@@ -2,7 +2,9 @@
 
 use core::mem::size_of;
 
-use super::{MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout};
+use super::{
+    CgroupLayout, HIERARCHIES, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout,
+};
 
 /// Settings of a run. The verifier treats them as constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +26,14 @@ pub struct Settings {
     pub filter_mode: u32,
     /// 1 if a process is traced although no filter matches it, else 0.
     pub traced_by_default: u32,
+    /// 1 if a filter names a user, else 0.
+    pub filters_by_user: u32,
+    /// 1 if a filter names a comm, else 0.
+    pub filters_by_comm: u32,
     /// 1 if a filter names a cgroup, else 0.
     pub filters_by_cgroup: u32,
+    /// Numbers of the cgroup hierarchies that are recorded; [`super::NO_HIERARCHY`] if there are fewer.
+    pub hierarchies: [u32; HIERARCHIES],
     /// 1 if allocation records name the allocator, else 0.
     pub records_allocators: u32,
     /// One page in this number is recorded: 1 or more.
@@ -42,6 +50,8 @@ pub struct Settings {
     pub return_instances: ReturnInstanceLayout,
     /// Members for VMA look-ups.
     pub vma: VmaLayout,
+    /// Members for the cgroups of a process.
+    pub cgroup: CgroupLayout,
     /// Members for memory cgroups.
     pub memcg: MemcgLayout,
     /// Members for page faults and peak RSS.
@@ -66,4 +76,4 @@ pub mod gate {
     pub const CALL_RATE: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 344);
+const _: () = assert!(size_of::<Settings>() == 416);

@@ -9,7 +9,7 @@ use crate::{arguments, emit, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, address: u64) {
-    if address == 0 || !gate::is_open_for_current() {
+    if address == 0 || !gate::recorded().frees() {
         return;
     }
     let thread = Thread::current();
@@ -24,7 +24,7 @@ fn enter(context: &ProbeContext, address: u64) {
 /// As [`enter`], for a function that may call other frees. Its return is probed, so that those count as nested.
 #[inline(always)]
 fn enter_around(context: &ProbeContext, address: u64) {
-    if address == 0 || !gate::is_open_for_current() {
+    if address == 0 || !gate::recorded().frees() {
         return;
     }
     let thread = Thread::current();
@@ -43,7 +43,7 @@ fn enter_around(context: &ProbeContext, address: u64) {
 #[uprobe]
 fn repeat_frees(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
-    if gate::is_open_for_current() {
+    if gate::recorded().frees() {
         let stack_pointer = registers::stack_pointer(registers::of(&context));
         let pending = Pending { call: Call::RepeatFrees, size: 0, aux: 0, extra: 0 };
         let _ = pending::begin(&context, Thread::current(), stack_pointer, pending);

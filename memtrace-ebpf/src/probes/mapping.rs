@@ -45,7 +45,7 @@ impl Event for SyscallEnter {
     fn is_relevant(context: &RawTracePointContext) -> bool {
         let number: u64 = context.arg(1);
         let is_relevant = unmaps(number) || number == number::BRK && settings::records_mappings();
-        is_relevant && gate::is_open_for_current() && is_native(read_word(context.arg(0), offset::MODE))
+        is_relevant && gate::recorded().frees() && is_native(read_word(context.arg(0), offset::MODE))
     }
 
     #[inline(always)]
@@ -85,7 +85,7 @@ impl Event for SyscallExit {
             number::BRK => settings::records_mappings(),
             _ => false,
         };
-        is_relevant && gate::is_open_for_current() && is_native(read_word(registers, offset::MODE))
+        is_relevant && gate::recorded().frees() && is_native(read_word(registers, offset::MODE))
     }
 
     #[inline(always)]
@@ -144,6 +144,10 @@ fn record_result(context: &RawTracePointContext) {
     };
     // With an old size of 0, mremap maps a shared mapping a second time.
     if bytes == 0 || number == number::MREMAP && read_word(registers, offset::SECOND) == 0 {
+        return;
+    }
+    // What a process that is no longer traced moves counts as unmapped.
+    if !gate::recorded().allocations() {
         return;
     }
     let ring = emit::ring_for_memory(thread);

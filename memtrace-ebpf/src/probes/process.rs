@@ -7,7 +7,7 @@ use memtrace_common::wire::RecordKind;
 use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
-use crate::{emit, gate, kernel, pending, process_filter, rusage, settings, unwind};
+use crate::{cgroup, emit, gate, kernel, owner, pending, process_filter, rusage, settings, unwind};
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
 redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
@@ -33,6 +33,7 @@ impl Event for Exec {
         if gate::is_open() && process_filter::records_lifetime(thread.pid) {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
             rusage::emit(context, thread, context.arg(0), was_traced);
+            owner::emit(context, thread, context.arg(0), RecordKind::Exec);
             emit::process(context, thread, RecordKind::Exec);
         }
         process_filter::exec(thread.pid);
@@ -69,6 +70,7 @@ impl Event for Exit {
             unwind::forget_process(thread.pid);
             if gate::is_open() && process_filter::records_lifetime(thread.pid) {
                 rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
+                owner::emit(context, thread, context.arg(0), RecordKind::Exit);
                 emit::process(context, thread, RecordKind::Exit);
             }
             process_filter::exit(thread.pid);
@@ -103,6 +105,58 @@ impl Event for Fork {
             _ => {}
         }
     }
+}
+
+redundant::programs!(Rename at "task_rename": task_rename task_rename_2 task_rename_3);
+
+/// `TP_PROTO(struct task_struct *task, const char *comm)`, include/trace/events/task.h: runs before the name changes.
+struct Rename;
+
+impl Event for Rename {
+    #[inline(always)]
+    fn is_relevant(context: &RawTracePointContext) -> bool {
+        // The name of the first thread is the name of the process.
+        kernel::read(context.arg(0), field!(task.task_group_leader)) == Some(context.arg::<u64>(0))
+    }
+
+    #[inline(always)]
+    fn occurrence(context: &RawTracePointContext) -> Occurrence {
+        Occurrence::new(redundant::Kind::Rename, context.arg(1))
+    }
+
+    #[inline(always)]
+    fn handle(context: &RawTracePointContext) {
+        if let Some(pid) = kernel::read(context.arg(0), field!(task.task_tgid)) {
+            process_filter::rename(pid, context.arg(1));
+        }
+    }
+}
+
+/// `TP_PROTO(struct cgroup *dst_cgrp, const char *path, struct task_struct *task, bool threadgroup)`,
+/// include/trace/events/cgroup.h: runs after the task or process has moved, under a mutex (`cgroup_attach_task`,
+/// kernel/cgroup/cgroup.c), so that no move is missed.
+#[raw_tracepoint(tracepoint = "cgroup_attach_task")]
+fn cgroup_attach_task(_context: RawTracePointContext) -> i32 {
+    process_filter::change();
+    0
+}
+
+/// As above, for tasks that the kernel moves out of an empty cpuset.
+#[raw_tracepoint(tracepoint = "cgroup_transfer_tasks")]
+fn cgroup_transfer_tasks(_context: RawTracePointContext) -> i32 {
+    process_filter::change();
+    0
+}
+
+/// `TP_PROTO(struct cgroup *cgrp, const char *path)`, include/trace/events/cgroup.h; under the same mutex.
+#[raw_tracepoint(tracepoint = "cgroup_rmdir")]
+fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
+    let group: u64 = context.arg(0);
+    let hierarchy = cgroup::hierarchy_of(group);
+    if cgroup::is_recorded(hierarchy) {
+        emit::removed_cgroup(cgroup::id(group), hierarchy, context.arg(1));
+    }
+    0
 }
 
 /// Returns true if the child uses its parent's memory until it calls exec, as after vfork.

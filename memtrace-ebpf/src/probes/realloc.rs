@@ -17,7 +17,7 @@ fn enter(context: &ProbeContext, old: u64, size: u64) {
 
 #[inline(always)]
 fn begin(context: &ProbeContext, pending: Pending) {
-    if !gate::is_open_for_current() {
+    if !gate::recorded().frees() {
         return;
     }
     let thread = Thread::current();

@@ -35,12 +35,14 @@ fn call_return_site(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
-    if !gate::is_open_for_current() {
+    let recorded = gate::recorded();
+    if !recorded.frees() {
         return;
     }
     let thread = Thread::current();
     if let Some((pending, allocator)) = pending::finish(context, thread, caller.stack_pointer)
         && let Some((address, size)) = returned_block(context, registers, thread, pending)
+        && recorded.allocations()
     {
         let ring = emit::ring_for(thread, address);
         let stack = stack::take(context, &Returning { registers, caller }, thread, ring);

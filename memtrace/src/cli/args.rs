@@ -114,7 +114,7 @@ pub(super) struct TraceArgs {
 
     /// Trace processes in or below this control group: a container, a service
     ///
-    /// Its directory, or its path below the root cgroup (version 2), as in system.slice/nginx.service.
+    /// Its directory, or its path below the root cgroup, as in system.slice/nginx.service.
     #[arg(long = "cgroup", value_name = "PATH", help_heading = TARGET)]
     pub(super) cgroups: Vec<PathBuf>,
 

@@ -104,10 +104,10 @@ fn optional_features() -> [OptionalFeature; 3] {
         },
         OptionalFeature {
             subject: "control groups",
-            is_supported: features::has_ancestor_cgroup(),
+            is_supported: features::has_cgroups(),
             with: "--cgroup is available",
             without: "--cgroup is not available",
-            remedy: "boot Linux 5.16 or newer",
+            remedy: "boot a kernel with CONFIG_CGROUPS=y",
         },
     ]
 }

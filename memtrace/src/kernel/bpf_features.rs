@@ -33,11 +33,6 @@ pub(super) fn has_attach_cookie() -> bool {
     has_helper(bpf_func_id::BPF_FUNC_get_attach_cookie)
 }
 
-/// Returns true if programs can read the ancestors of a cgroup (`bpf_get_current_ancestor_cgroup_id`, Linux 5.16).
-pub(super) fn has_ancestor_cgroup() -> bool {
-    has_helper(bpf_func_id::BPF_FUNC_get_current_ancestor_cgroup_id)
-}
-
 /// Returns true if programs at probes may call `helper`, which must accept a context as its only argument.
 fn has_helper(helper: bpf_func_id) -> bool {
     let mut call = instruction(BPF_JMP | BPF_CALL);
@@ -81,7 +76,7 @@ mod tests {
     /// Every kernel on which the tests run has these features.
     #[test]
     fn privileged_features_of_the_running_kernel_are_detected() {
-        assert!(has_atomic_exchange() && has_attach_cookie() && has_ancestor_cgroup());
+        assert!(has_atomic_exchange() && has_attach_cookie());
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, MAX_FRAMES, MoveRecord, OomRecord, PAGE_SHIFT,
-    RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, UNKNOWN_COUNT, fault, reclaim_kind,
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, MAX_FRAMES, MoveRecord, OomRecord, OwnerRecord,
+    PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, UNKNOWN_COUNT, fault, reclaim_kind,
 };
 
 use super::wire_type::{self, WireType};
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PageFaults, Pid,
-    ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, Tick, Tid, Touch,
+    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Owner, PAGE, PageFaults,
+    Pid, ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, Tick, Tid, Touch,
 };
 
 /// Record that is truncated, of an unknown kind or contradictory.
@@ -75,6 +75,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         RecordKind::Stall => stall(&read(record)?)?,
         RecordKind::OomKill => oom_kill(&read(record)?),
         RecordKind::Rusage => rusage(&read(record)?)?,
+        RecordKind::Owner => owner(&read(record)?),
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
     };
@@ -133,6 +134,10 @@ fn rusage(record: &RusageRecord) -> Result<EventKind, BadRecord> {
     let is_known = minor != UNKNOWN_COUNT && major != UNKNOWN_COUNT;
     let counts = is_known.then_some(Rusage { faults: PageFaults { minor, major }, peak_rss });
     Ok(EventKind::Rusage { counts, is_traced: record.traced != 0 })
+}
+
+fn owner(record: &OwnerRecord) -> EventKind {
+    EventKind::Owner(Box::new(Owner { uid: record.user, cgroups: record.cgroups.map(CgroupId::of) }))
 }
 
 /// Converts a kind of reclaim from its number in records and maps.

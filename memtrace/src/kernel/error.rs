@@ -105,7 +105,6 @@ fn verifier_reason(log: &str) -> Option<&str> {
 /// its end.
 fn required_kernel(reason: &str) -> Option<&'static str> {
     match reason.rsplit_once('#')?.1 {
-        "123" => Some("filtering processes by control group requires Linux 5.16"),
         "174" => Some("separating allocators, and functions with an unusual order of arguments, requires Linux 5.15"),
         // `bpf_get_current_task_btf` and `bpf_task_pt_regs`, which are used together.
         "158" | "175" => Some("user stacks at system calls require Linux 5.15"),
@@ -141,9 +140,8 @@ mod tests {
     #[test]
     fn an_unknown_helper_names_the_required_kernel() {
         let reason = |log| refused(libc::EINVAL, log).to_string();
-        let groups = reason("unknown func bpf_get_current_ancestor_cgroup_id#123\n");
-        assert!(groups.contains("by control group requires Linux 5.16; the verifier refuses it"), "{groups}");
-        assert!(reason("invalid func unknown#174\n").contains("separating allocators"));
+        let cookies = reason("invalid func unknown#174\n");
+        assert!(cookies.contains("of arguments, requires Linux 5.15; the verifier refuses it"), "{cookies}");
         assert!(reason("invalid func unknown#158\n").contains("at system calls require Linux 5.15"));
         assert!(!reason("invalid func unknown#1740\n").contains("Linux 5"));
     }

@@ -98,10 +98,10 @@ pub fn has_attach_cookie() -> bool {
     bpf_features::has_attach_cookie()
 }
 
-/// Returns true if the BPF programs can read the cgroups of a process (`bpf_get_current_ancestor_cgroup_id`, Linux 5.16).
+/// Returns true if the BPF programs can read the cgroups of a process.
 #[must_use]
-pub fn has_ancestor_cgroup() -> bool {
-    bpf_features::has_ancestor_cgroup()
+pub fn has_cgroups() -> bool {
+    settings::settings(&TRIAL).is_ok_and(|settings| settings.cgroup.known != 0)
 }
 
 fn btf() -> Result<(), KernelError> {

@@ -21,6 +21,7 @@ use super::gate::{CallRate, Gate};
 use super::process_filter;
 use super::program_time::{ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
+use super::removed_cgroups::RemovedCgroupReader;
 use super::rings::RingReader;
 use super::settings::{Options, settings};
 use super::stack_copies::StackCopyReader;
@@ -68,6 +69,10 @@ impl Kernel {
         let gate = Gate::new()?;
         let readers = make_rings(&mut bpf, options)?;
         tracepoints::attach_process(&mut bpf, unwind_maps.finds_vmas())?;
+        tracepoints::attach_filter(&mut bpf, &options.filter)?;
+        if let Err(error) = tracepoints::attach_cgroup_removal(&mut bpf) {
+            log::info!("cgroups that are removed have no name: {error}");
+        }
         file_id::load(&mut bpf)?;
         if options.page_sample.is_some() {
             faults::attach(&mut bpf)?;
@@ -116,6 +121,15 @@ impl Kernel {
     /// [`KernelError::Failed`] if the reader was taken before.
     pub fn take_stack_copies(&mut self) -> Result<Option<StackCopyReader>, KernelError> {
         if self.unwind_maps.finds_vmas() { StackCopyReader::take(&mut self.bpf).map(Some) } else { Ok(None) }
+    }
+
+    /// Returns the reader of the cgroups that are removed.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the reader was taken before.
+    pub fn take_removed_cgroups(&mut self) -> Result<RemovedCgroupReader, KernelError> {
+        RemovedCgroupReader::take(&mut self.bpf)
     }
 
     /// Maps with the unwind tables. The stacks of processes without mappings there are walked by frame pointers.

@@ -8,14 +8,14 @@ use std::path::Path;
 
 use aya::maps::{HashMap, MapData};
 use memtrace_common::unwind::ObjectKey;
-use memtrace_common::wire::{self, decision, filter_action, filter_key, filter_mode};
+use memtrace_common::wire::{self, Decision, decision, filter_action, filter_key, filter_mode};
 
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
 use super::wire_type::MapEntry;
 use crate::model::{FilterRule, Pid, ProcessAttribute};
-use crate::procfs::{self, Traits};
+use crate::procfs::{self, Hierarchies, Traits};
 
 /// Selects the processes to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,8 @@ impl Condition {
                 by_exe(file.ino(), encoded(file.dev()))
             }
             ProcessAttribute::Cgroup(path) => {
-                wire::FilterKey { property: filter_key::CGROUP, value: [procfs::cgroup_id(path)?, 0] }
+                let (hierarchy, id) = Hierarchies::read()?.find(path)?;
+                wire::FilterKey { property: filter_key::CGROUP, value: [id.number(), u64::from(hierarchy)] }
             }
             ProcessAttribute::User(user) => {
                 by_user(procfs::user_id(user)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
@@ -76,7 +77,11 @@ impl Condition {
                 let (device, inode) = process.exe;
                 by_exe(inode, encoded(device)) == self.key
             }),
-            ProcessAttribute::Cgroup(_) => procfs::is_in_cgroup(pid, self.key.value[0]).unwrap_or(false),
+            ProcessAttribute::Cgroup(_) => {
+                let [id, hierarchy] = self.key.value;
+                let hierarchies = Hierarchies::read();
+                hierarchies.is_ok_and(|all| all.contains(pid, hierarchy as u32, id).unwrap_or(false))
+            }
         }
     }
 }
@@ -97,9 +102,9 @@ impl ProcessFilter {
         self.conditions().iter().all(|condition| condition.rule.exclude)
     }
 
-    /// Returns true if a condition is about control groups.
-    pub(super) fn by_cgroup(&self) -> bool {
-        self.conditions().iter().any(|condition| condition.key.property == filter_key::CGROUP)
+    /// Returns true if a condition is about this property: a constant of [`filter_key`].
+    pub(super) fn is_by(&self, property: u64) -> bool {
+        self.conditions().iter().any(|condition| condition.key.property == property)
     }
 
     /// Returns true if the BPF programs select `pid`, judged by its present attributes. A process that has ended is judged by
@@ -176,12 +181,15 @@ fn encoded(device: u64) -> u32 {
 
 /// Decides for one process whether it is traced, whichever executable it runs.
 pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
-    let mut decisions: HashMap<&mut MapData, u32, u32> = map(bpf, "DECISIONS")?;
-    let value = decision::FIXED | if traced { decision::TRACED } else { 0 };
-    decisions.insert(pid.0, value, 0).map_err(|error| failed(&error))
+    let mut decisions: HashMap<&mut MapData, u32, MapEntry<Decision>> = map(bpf, "DECISIONS")?;
+    let flags = decision::FIXED | if traced { decision::TRACED } else { 0 };
+    decisions.insert(pid.0, MapEntry(Decision { flags, user: 0, changes: 0 }), 0).map_err(|error| failed(&error))
 }
 
-fn map<'bpf, K: aya::Pod>(bpf: &'bpf mut Bpf, name: &str) -> Result<HashMap<&'bpf mut MapData, K, u32>, KernelError> {
+fn map<'bpf, K: aya::Pod, V: aya::Pod>(
+    bpf: &'bpf mut Bpf,
+    name: &str,
+) -> Result<HashMap<&'bpf mut MapData, K, V>, KernelError> {
     bpf.map_mut(name)?.try_into().map_err(|error| failed(&error))
 }
 
@@ -246,7 +254,7 @@ mod tests {
         let excluded = vec![condition(ProcessAttribute::Pid(Pid(7)), true), condition(user(0), true)];
         assert_eq!(excluded.iter().map(|condition| condition.key.property).collect::<Vec<_>>(), [0, filter_key::USER]);
         let filter = ProcessFilter::Matching(excluded);
-        assert!(filter.by_default() && !filter.by_cgroup() && !filter.selects(Pid(7), None));
+        assert!(filter.by_default() && !filter.is_by(filter_key::CGROUP) && !filter.selects(Pid(7), None));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use memtrace_common::wire::{
-    KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings,
-    TaskLayout, VmaLayout,
+    CgroupLayout, HIERARCHIES, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, NO_HIERARCHY, ReclaimArguments,
+    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, VmaLayout, filter_key,
 };
 
 use super::btf::Btf;
@@ -13,6 +13,7 @@ use super::process_filter::ProcessFilter;
 use super::tracepoints;
 use crate::model::{Bytes, printable};
 use crate::procfs;
+use crate::procfs::Hierarchies;
 
 /// Share of a ring that may fill up before its reader is woken: one in this number.
 const WAKE_PART: u64 = 4;
@@ -77,6 +78,10 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         log::debug!("VMAs cannot be looked up by BPF programs: {error}");
         VmaLayout::default()
     });
+    let cgroup = CgroupLayout::resolve(offset_of).or_else(|error| {
+        log::debug!("cgroups are not recorded: {error}");
+        if options.filter.is_by(filter_key::CGROUP) { Err(error) } else { Ok(CgroupLayout::default()) }
+    })?;
     let mut rusage = RusageLayout::default();
     if options.page_sample.is_some() {
         rusage = RusageLayout::resolve(offset_of).unwrap_or_else(|error| {
@@ -93,7 +98,13 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         max_depth: options.max_depth.min(MAX_FRAMES as u32),
         filter_mode: options.filter.mode(),
         traced_by_default: options.filter.by_default().into(),
-        filters_by_cgroup: options.filter.by_cgroup().into(),
+        filters_by_user: options.filter.is_by(filter_key::USER).into(),
+        filters_by_comm: options.filter.is_by(filter_key::COMM).into(),
+        filters_by_cgroup: options.filter.is_by(filter_key::CGROUP).into(),
+        hierarchies: Hierarchies::read().map_or([NO_HIERARCHY; HIERARCHIES], |hierarchies| {
+            let mut numbers = hierarchies.numbers();
+            [(); HIERARCHIES].map(|()| numbers.next().unwrap_or(NO_HIERARCHY))
+        }),
         records_allocators: options.records_allocators.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
         // A sample of a parent's pages cannot be combined with a sample of its child's.
@@ -104,6 +115,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },
+        cgroup,
         memcg: memcg(&types, offset_of),
         rusage,
         reclaim: reclaim(&types),

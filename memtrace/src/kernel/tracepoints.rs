@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::iter;
 
-use memtrace_common::wire::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS};
+use memtrace_common::wire::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, filter_key};
 
 use super::bpf::Bpf;
 use super::counters::RedundantRuns;
 use super::error::KernelError;
+use super::process_filter::ProcessFilter;
 use crate::procfs;
 
 /// Tracepoint and its programs, in the order in which they run.
@@ -42,6 +43,21 @@ const PROCESS: &[Tracepoint] = &[
     },
 ];
 
+/// The tracepoint of new names, which is needed if processes are selected by name.
+const RENAME: Tracepoint = Tracepoint {
+    name: "task_rename",
+    first: "task_rename",
+    redundant: ["task_rename_2", "task_rename_3"],
+    prefetch: None,
+};
+
+/// Tracepoints of cgroups, each with a program of the same name: moves of processes, which are needed if processes are
+/// selected by cgroup.
+const CGROUP_MOVES: [&str; 2] = ["cgroup_attach_task", "cgroup_transfer_tasks"];
+
+/// The tracepoint of the removal of a cgroup, and its program.
+const CGROUP_REMOVAL: &str = "cgroup_rmdir";
+
 /// Tracepoints of system calls. Most calls are not relevant: the number of missed calls is at most the number of skipped runs
 /// of any of the programs. If only `first` is attached, it prefetches too.
 const SYSCALLS: [Tracepoint; SYSCALL_TRACEPOINTS as usize] = [
@@ -74,6 +90,22 @@ pub(super) fn attach_process(bpf: &mut Bpf, finds_vmas: bool) -> Result<(), Kern
     PROCESS.iter().try_for_each(|tracepoint| tracepoint.attach(bpf, finds_vmas))
 }
 
+/// Attaches the programs of the changes after which `filter` may select other processes.
+pub(super) fn attach_filter(bpf: &mut Bpf, filter: &ProcessFilter) -> Result<(), KernelError> {
+    if filter.is_by(filter_key::COMM) {
+        RENAME.attach(bpf, false)?;
+    }
+    if filter.is_by(filter_key::CGROUP) {
+        CGROUP_MOVES.iter().try_for_each(|name| bpf.attach_tracepoint(name, name))?;
+    }
+    Ok(())
+}
+
+/// Attaches the program of removed cgroups.
+pub(super) fn attach_cgroup_removal(bpf: &mut Bpf) -> Result<(), KernelError> {
+    bpf.attach_tracepoint(CGROUP_REMOVAL, CGROUP_REMOVAL)
+}
+
 /// Attaches `count` programs to each tracepoint of system calls.
 pub(super) fn attach_syscalls(bpf: &mut Bpf, count: u32, finds_vmas: bool) -> Result<(), KernelError> {
     SYSCALLS.iter().try_for_each(|tracepoint| match count {
@@ -103,10 +135,10 @@ pub(super) fn missed(by_program: &BTreeMap<&str, u64>, redundant_runs: Redundant
     let syscalls = SYSCALLS.iter().zip(redundant_runs.all_busy);
     let in_syscalls: u64 =
         syscalls.map(|(tracepoint, all_busy)| missed_syscalls(tracepoint, by_program, all_busy)).sum();
-    let in_processes: u64 = PROCESS.iter().filter_map(|tracepoint| by_program.get(tracepoint.first)).sum();
+    let processes = || PROCESS.iter().chain([&RENAME]);
+    let in_processes: u64 = processes().filter_map(|tracepoint| by_program.get(tracepoint.first)).sum();
     let is_at_tracepoint = |name: &str| {
-        PROCESS
-            .iter()
+        processes()
             .chain(&SYSCALLS)
             .any(|tracepoint| tracepoint.programs().chain(tracepoint.prefetch).any(|program| program == name))
     };

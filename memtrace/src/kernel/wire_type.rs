@@ -2,9 +2,9 @@
 
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, FilterKey, ForkRecord, Header, KernelThread,
-    KernelThreadTotals, MoveRecord, OomRecord, RangeRecord, RusageRecord, Settings, StackRecord, StallRecord,
-    TableRequestRecord,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header, KernelThread,
+    KernelThreadTotals, MoveRecord, OomRecord, OwnerRecord, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings,
+    StackRecord, StallRecord, TableRequestRecord,
 };
 
 /// Type for which any bytes are a valid value, and which has no padding.
@@ -26,6 +26,7 @@ wire_types!(
     BlockRecord,
     CopyEnd,
     CopyPiece,
+    Decision,
     FaultRecord,
     FileIdReply,
     FilterKey,
@@ -37,8 +38,10 @@ wire_types!(
     ObjectKey,
     ObjectTable,
     OomRecord,
+    OwnerRecord,
     Process,
     RangeRecord,
+    RemovedCgroupRecord,
     RusageRecord,
     Settings,
     StackRecord,

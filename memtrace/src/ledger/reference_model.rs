@@ -196,6 +196,7 @@ impl ReferenceModel {
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Rusage { .. }
+            | EventKind::Owner(_)
             | EventKind::Map { .. }
             | EventKind::TentativeUnmap { .. }
             | EventKind::UndoUnmap

@@ -1,5 +1,6 @@
 //! One test for each rule of the ledger.
 
+mod owners;
 mod stalls;
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Decoded events of the BPF programs.
 
-use crate::model::{AbsAddr, AllocatorId, Bytes, CgroupId, Pid, Rusage, Stack, StackId, Stall, Tick, Tid};
+use crate::model::{AbsAddr, AllocatorId, Bytes, CgroupId, Owner, Pid, Rusage, Stack, StackId, Stall, Tick, Tid};
 
 /// An event in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +119,8 @@ pub enum EventKind {
         /// True if the process is traced.
         is_traced: bool,
     },
+    /// User and control groups of a process that is about to exec or to exit. Boxed like stacks.
+    Owner(Box<Owner>),
     /// The process called exec; its old memory is gone.
     Exec,
     /// The process exited.

@@ -17,7 +17,7 @@ pub use generated_code::{GeneratedCode, NoPerfMap};
 pub use id::{CgroupId, ImageId, Pid, Tid};
 pub use image::{ImageEnd, ImageStart, ProcessImage};
 pub use mapping::{BuildId, Mapping, Object};
-pub use metadata::{Cgroup, Container, User};
+pub use metadata::{Cgroup, Container, Owner, User};
 pub use replaced::{Replaced, Version};
 pub use rusage::{ImageRusage, PageFaults, Rusage};
 pub use untraced::{ProcessMemory, Untraced, UntracedProcess, UntracedReason};

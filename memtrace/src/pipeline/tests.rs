@@ -114,7 +114,7 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
             | EventKind::Move { .. } => {
                 rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
             }
-            EventKind::Exec | EventKind::Exit | EventKind::OomKill(_) => {
+            EventKind::Owner(_) | EventKind::Exec | EventKind::Exit | EventKind::OomKill(_) => {
                 rings.iter_mut().for_each(|ring| ring.push_back(event.clone()));
             }
         }

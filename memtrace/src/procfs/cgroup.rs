@@ -33,6 +33,14 @@ pub(crate) fn parse(text: &str) -> Option<Cgroup> {
         .map(|(_, cgroup)| cgroup)
 }
 
+/// As [`parse`], for a process that is exiting. The kernel shows it in the root of each hierarchy of version 1
+/// (`proc_cgroup_show`, kernel/cgroup/cgroup.c), so these lines say nothing.
+pub(crate) fn parse_exiting(text: &str) -> Option<Cgroup> {
+    let (version_2, version_1): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("0::"));
+    let cgroup = parse(&version_2.join("\n"))?;
+    (version_1.is_empty() || cgroup.path != "/").then_some(cgroup)
+}
+
 /// Parses a line; returns its cgroup with the rank of its hierarchy, which decides between equally specific cgroups.
 fn line(line: &str) -> Option<(u32, Cgroup)> {
     let mut fields = line.splitn(3, ':');

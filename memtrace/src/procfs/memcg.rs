@@ -60,7 +60,7 @@ impl MemoryGroups {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let path = entry.path();
                     // The kernel's id of a cgroup is the inode of its directory (`kernfs_ino`, include/linux/kernfs.h).
-                    groups.extend(CgroupId::of(entry.ino()).zip(self.name(&path)));
+                    groups.extend(CgroupId::of(entry.ino()).zip(self.mount.name(&path)));
                     queue.push(path);
                 }
             }
@@ -71,14 +71,14 @@ impl MemoryGroups {
     /// Returns true if the cgroup itself has a limit.
     #[must_use]
     pub(crate) fn is_limited(&self, path: &Path) -> bool {
-        let Some(directory) = self.directory(path) else { return false };
+        let Some(directory) = self.mount.directory(path) else { return false };
         limits::limit(&directory.join(self.files.limit)).is_some() || self.high(&directory).is_some()
     }
 
     /// Reads the counters of a cgroup; returns `None` if it does not exist.
     #[must_use]
     pub(crate) fn read(&self, path: &Path) -> Option<GroupReading> {
-        let directory = self.directory(path).filter(|directory| directory.is_dir())?;
+        let directory = self.mount.directory(path).filter(|directory| directory.is_dir())?;
         let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
         Some(GroupReading {
             limit: limits::limit(&directory.join(self.files.limit)),
@@ -91,15 +91,6 @@ impl MemoryGroups {
 
     fn high(&self, directory: &Path) -> Option<Bytes> {
         limits::limit(&directory.join(self.files.high?))
-    }
-
-    /// Returns the cgroup path of a directory.
-    fn name(&self, directory: &Path) -> Option<PathBuf> {
-        Some(self.mount.root.join(directory.strip_prefix(&self.mount.point).ok()?))
-    }
-
-    fn directory(&self, path: &Path) -> Option<PathBuf> {
-        Some(self.mount.point.join(path.strip_prefix(&self.mount.root).ok()?))
     }
 }
 

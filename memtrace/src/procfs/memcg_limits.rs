@@ -74,10 +74,15 @@ pub(crate) fn controller(groups: &str) -> Option<(&'static Files, &str)> {
     Some((files, path.strip_suffix(" (deleted)").unwrap_or(path)))
 }
 
-/// Finds the mount of the hierarchy: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE SOURCE SUPER_OPTIONS`
-/// (proc_pid_mountinfo(5)).
+/// Finds the mount of the hierarchy with the memory controller.
 pub(crate) fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
     let (kind, option) = files.mounted_as;
+    find_mount(mounts, kind, option)
+}
+
+/// Finds the mount of a file system type with a super option: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE SOURCE SUPER_OPTIONS`
+/// (proc_pid_mountinfo(5)).
+pub(crate) fn find_mount(mounts: &[u8], kind: &str, option: Option<&str>) -> Option<Mount> {
     mounts.split(|&byte| byte == b'\n').find_map(|line| {
         let words: Vec<_> = line.split(|&byte| byte == b' ').collect();
         let separator = words.iter().position(|word| *word == b"-")?;
@@ -97,18 +102,29 @@ pub(crate) struct Mount {
     pub(crate) point: PathBuf,
 }
 
+impl Mount {
+    /// Returns the directory of the cgroup at `path`; `None` if it is outside of the mount.
+    pub(crate) fn directory(&self, path: &Path) -> Option<PathBuf> {
+        // The path of a cgroup outside of the mount's root, as of a process outside of the container, leaves it by `..`.
+        let below = path.strip_prefix(&self.root).ok().filter(|below| !below.starts_with(".."))?;
+        Some(self.point.join(below))
+    }
+
+    /// Returns the cgroup path of a directory.
+    pub(crate) fn name(&self, directory: &Path) -> Option<PathBuf> {
+        Some(self.root.join(directory.strip_prefix(&self.point).ok()?))
+    }
+}
+
 fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
-    // The path of a cgroup outside of the mount's root, as of a process outside of the container, leaves it by `..`.
-    let below = Path::new(path).strip_prefix(&mount.root).ok().filter(|below| !below.starts_with(".."))?;
-    let directory = mount.point.join(below);
+    let directory = mount.directory(Path::new(path))?;
     let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
     // The root of version 2 has no `memory.current` and no limits.
     let current = bytes(&directory.join(files.current))?;
     let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
     let limits = groups.filter_map(|group| {
         let most = limit(&group.join(files.limit))?;
-        let name = group.strip_prefix(&mount.point).ok()?;
-        let path = mount.root.join(name).to_string_lossy().into_owned();
+        let path = mount.name(group)?.to_string_lossy().into_owned();
         Some(CgroupLimit { path, most, current: bytes(&group.join(files.current))? })
     });
     Some(CgroupMemory {

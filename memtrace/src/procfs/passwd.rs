@@ -17,6 +17,11 @@ impl Users {
         Self(read(Path::new("/etc/passwd")))
     }
 
+    /// Returns a user with its name on the host.
+    pub(crate) fn of_host(&self, uid: u32) -> User {
+        User { uid, name: self.0.get(&uid).cloned() }
+    }
+
     /// Returns a user with its name on the host, else its name in the root directory of process `pid`, such as a
     /// container's.
     pub(crate) fn user(&self, pid: Pid, uid: u32) -> User {

@@ -55,6 +55,21 @@ fn a_mapping_inside_another_splits_it_at_the_right_offsets() {
 }
 
 #[test]
+fn owner_replaces_the_user_and_keeps_an_unknown_cgroup() {
+    let user = |uid| User { uid, name: None };
+    let cgroup = |path: &str| Some(Arc::new(Cgroup { path: path.to_owned(), ..Cgroup::default() }));
+    let read = ProcessEventKind::Belongs { user: Some(user(0)), cgroup: cgroup("/a"), threads: Some(3) };
+    let mut registry = registry_of([event(1, read)]);
+    registry.set_owner(id(1, 0), user(33), None);
+    let image = &registry.images()[&id(1, 0)];
+    assert_eq!((&image.user, &image.cgroup, image.threads), (&Some(user(33)), &cgroup("/a"), Some(3)));
+    registry.set_owner(id(1, 0), user(33), cgroup("/b"));
+    assert_eq!(registry.images()[&id(1, 0)].cgroup, cgroup("/b"));
+    registry.set_owner(id(2, 0), user(33), None);
+    assert_eq!(registry.images().len(), 1, "an unknown image is not added");
+}
+
+#[test]
 fn forget_removes_all_images_of_a_pid() {
     let mut registry = registry_of([
         mapped(1, 0x1000, 0x9000, 0, "/old"),

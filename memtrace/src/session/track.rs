@@ -2,11 +2,13 @@
 
 mod allocator_ids;
 mod allocators;
+mod cgroup_names;
 mod code_generators;
 mod coverage;
 mod generated_code;
 mod late_probes;
 mod lifetimes;
+mod owners;
 mod poll;
 mod tracker;
 mod verdicts;

@@ -96,6 +96,13 @@ pub(super) const FILES: &[TestFile] = &[
     },
     TestFile { name: "mappings", omitted: &[] },
     TestFile { name: "refusals", omitted: &[] },
+    TestFile {
+        name: "selection_changes",
+        omitted: &[OmittedTest {
+            test: "private_allocator_is_traced_after_a_move_into_the_cgroup",
+            reason: NOT_THE_KERNEL,
+        }],
+    },
 ];
 
 /// Number of guests that share the tests of a kernel, so that no processor is idle at the end.

@@ -151,6 +151,14 @@ fn rusage_contains_faults_and_peak_rss() {
 }
 
 #[test]
+fn owner_contains_user_and_cgroups() {
+    let owner = Owner { uid: 33, cgroups: [CgroupId::of(77), None, CgroupId::of(9)] };
+    let words = [33, 77, 0, 9];
+    assert_eq!(decoded(&record(19, &words)), EventKind::Owner(Box::new(owner)));
+    assert_eq!(decode(&record(19, &words[..3])), Err(BadRecord));
+}
+
+#[test]
 fn unknown_kinds_are_refused() {
     assert_eq!(decode(&[]), Err(BadRecord));
     assert_eq!(decode(&header(0)), Err(BadRecord));
@@ -158,7 +166,7 @@ fn unknown_kinds_are_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_decoded_without_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..19) {
+    fn any_bytes_are_decoded_without_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..21) {
         let _ = decode(&record);
         let mut known = record;
         if known.len() >= 4 {

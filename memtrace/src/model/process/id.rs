@@ -26,7 +26,7 @@ pub struct ImageId {
     pub ordinal: u32,
 }
 
-/// ID of a control group of the memory controller: the inode number of its directory.
+/// ID of a control group in its hierarchy: the inode number of its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(u64);
 

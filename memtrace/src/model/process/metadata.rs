@@ -3,6 +3,8 @@
 use crate::model::plain;
 use std::fmt;
 
+use crate::model::{CgroupId, HIERARCHIES};
+
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct User {
@@ -33,6 +35,15 @@ pub struct Cgroup {
     pub container: Option<Container>,
     /// UID of the Kubernetes pod, with dashes as Kubernetes writes it.
     pub pod: Option<String>,
+}
+
+/// User and control groups of a process when one of its images ended, as the kernel reports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// User ID in the root user namespace.
+    pub uid: u32,
+    /// Control group in each of the recorded hierarchies, if known.
+    pub cgroups: [Option<CgroupId>; HIERARCHIES],
 }
 
 /// A container.

@@ -182,3 +182,12 @@ proptest! {
         let _ = parse(&format!("0::/machine-{path}.scope"));
     }
 }
+
+#[test]
+fn exiting_process_has_no_cgroup_of_version_1() {
+    let path = |text| parse_exiting(text).map(|cgroup| cgroup.path);
+    assert_eq!(path("4:memory:/\n1:name=systemd:/\n"), None);
+    assert_eq!(path("4:memory:/\n0::/\n"), None, "the other hierarchy may be the meaningful one");
+    assert_eq!(path("4:memory:/\n0::/system.slice/cron.service\n").as_deref(), Some("/system.slice/cron.service"));
+    assert_eq!(path("0::/\n").as_deref(), Some("/"));
+}

@@ -29,6 +29,7 @@ pub(super) fn complete_snapshots(
         tracker.add_idle(snapshot, class, coverage, is_selected);
         tracker.refresh_metadata(snapshot);
     }
+    tracker.set_owners(&snapshots);
     if let Some(pages) = pages {
         let tracker = &*tracker;
         pages.reconcile(&mut snapshots, tracker, window.start, &|pid| is_selected(tracker, pid));

@@ -92,6 +92,8 @@ impl Trace {
         };
         let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events)
             .map_err(|error| Error::Failed(error.to_string()))?;
+        let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
+        tracker.name_cgroups(removed);
         let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);

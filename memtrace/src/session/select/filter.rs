@@ -30,7 +30,7 @@ fn unknown(attribute: &ProcessAttribute, error: &io::Error) -> Error {
     let remedy = match attribute {
         ProcessAttribute::Exe(_) => "give the executable's absolute path, as `readlink /proc/PID/exe` shows it",
         ProcessAttribute::Cgroup(_) => {
-            "give a group's directory, or its path as `cat /proc/PID/cgroup` shows it after `0::`"
+            "give a group's directory, or its path as `cat /proc/PID/cgroup` shows it after the second colon"
         }
         ProcessAttribute::User(_) => "give a name from /etc/passwd, or a user id",
         ProcessAttribute::Comm(_) | ProcessAttribute::Pid(_) => "`ps -e` lists all processes",

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::allocators::Allocators;
+use super::cgroup_names::CgroupNames;
 use super::code_generators::CodeGenerators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
@@ -30,7 +31,8 @@ pub(in crate::session) struct ProcessTracker {
     /// The traced processes; `None` for all. At most one entry for each pid of the system.
     pub(super) traced: Option<HashSet<Pid>>,
     pub(in crate::session) allocators: Allocators,
-    metadata: MetadataReader,
+    pub(super) metadata: MetadataReader,
+    pub(super) cgroups: CgroupNames,
     /// Processes after an exec: the next file that they map is their executable.
     pub(super) awaiting_exe: HashSet<Pid>,
     /// Origin of ticks on the monotonic clock.
@@ -61,6 +63,7 @@ impl ProcessTracker {
             traced: Some(HashSet::new()),
             allocators: Allocators::new(user_hooks, partition == PartitionBy::Allocators),
             metadata: MetadataReader::new(),
+            cgroups: CgroupNames::default(),
             awaiting_exe: HashSet::new(),
             clock_start,
             records_thread_names,

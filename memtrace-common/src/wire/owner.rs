@@ -1,0 +1,50 @@
+//! User and cgroups of a process, and the paths of cgroups that were removed.
+
+use core::mem::{offset_of, size_of};
+
+use super::Header;
+
+/// Maximum number of cgroup hierarchies that are recorded: version 2, and `name=systemd` and `memory` of version 1.
+pub const HIERARCHIES: usize = 3;
+
+/// Stands for a missing hierarchy in [`super::Settings::hierarchies`].
+pub const NO_HIERARCHY: u32 = u32::MAX;
+
+/// User and cgroups of a process whose image is about to end. It precedes the record of the exec or exit, in every ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct OwnerRecord {
+    /// Header.
+    pub header: Header,
+    /// Effective user id at an exit. An exec can change that, so it is the real user id then.
+    pub user: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Id of the cgroup in each of [`super::Settings::hierarchies`]; 0 if it is not known.
+    pub cgroups: [u64; HIERARCHIES],
+}
+
+/// Maximum length of a path in the tracepoints of cgroups (`TRACE_CGROUP_PATH_LEN`, kernel/cgroup/cgroup-internal.h).
+pub const REMOVED_PATH: usize = 1024;
+
+/// A cgroup that was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RemovedCgroupRecord {
+    /// Its id.
+    pub id: u64,
+    /// Number of its hierarchy.
+    pub hierarchy: u32,
+    /// Length of the path, with the null that ends it.
+    pub length: u32,
+    /// Path from the root of the hierarchy. Bytes after the null are arbitrary.
+    pub path: [u8; REMOVED_PATH],
+}
+
+const _: () = {
+    assert!(size_of::<OwnerRecord>() == 48);
+    assert!(offset_of!(OwnerRecord, user) == 16);
+    assert!(offset_of!(OwnerRecord, cgroups) == 24);
+    assert!(size_of::<RemovedCgroupRecord>() == 16 + REMOVED_PATH);
+    assert!(offset_of!(RemovedCgroupRecord, path) == 16);
+};

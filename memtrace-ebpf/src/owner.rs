@@ -1,0 +1,24 @@
+//! User and cgroups of a process.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::generated::bpf_get_current_uid_gid;
+use memtrace_common::wire::{OwnerRecord, RecordKind};
+
+use crate::kernel::read_word;
+use crate::settings::field;
+use crate::thread::Thread;
+use crate::{cgroup, emit};
+
+/// Records the owner of the current process, whose image ends by an `end` of its `task`. At an exec it has its new
+/// credentials already, which can differ in the effective user.
+#[inline(always)]
+pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, end: RecordKind) {
+    let user = if end == RecordKind::Exec {
+        // SAFETY: the helper takes nothing.
+        (unsafe { bpf_get_current_uid_gid() }) as u32
+    } else {
+        read_word(read_word(task, field!(task.task_cred)), field!(task.cred_euid)) as u32
+    };
+    let cgroups = cgroup::ids(read_word(task, field!(task.task_group_leader)));
+    emit::owner(context, OwnerRecord { header: thread.header(RecordKind::Owner), user, reserved: 0, cgroups });
+}
