@@ -8,6 +8,9 @@ use crate::model::{FilterRule, ProcessAttribute};
 use crate::session::config::Target;
 use crate::session::error::Error;
 
+/// Short name of memtrace's processes.
+const OWN_NAME: &str = env!("CARGO_PKG_NAME");
+
 /// Returns the filter of the BPF programs for `target`.
 ///
 /// With `only_probes`, a single process needs none: each probe is attached to it alone.
@@ -19,9 +22,12 @@ pub(in crate::session) fn resolve(target: &Target, only_probes: bool) -> Result<
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => ProcessFilter::Listed,
         Target::Pids { .. } | Target::Command { .. } => ProcessFilter::Families,
         Target::Selected(rules) => {
+            // The allocations of tracers say nothing about the machine. --pid selects them.
+            let own = FilterRule { attribute: ProcessAttribute::Comm(String::from(OWN_NAME)), exclude: true };
             let condition =
                 |rule: &FilterRule| Condition::resolve(rule.clone()).map_err(|error| unknown(&rule.attribute, &error));
-            ProcessFilter::Matching(rules.iter().map(condition).collect::<Result<_, _>>()?)
+            let rules = rules.iter().chain([&own]);
+            ProcessFilter::Matching(rules.map(condition).collect::<Result<_, _>>()?)
         }
     })
 }
