@@ -11,6 +11,7 @@ use memtrace_unwind::{Walk, Window};
 use crate::atomic::{self, LockId};
 use crate::limits::SCRATCH_SLOTS;
 use crate::registers::Registers;
+use crate::settings;
 use crate::thread::Thread;
 
 /// Number of slots that a thread tries.
@@ -82,7 +83,7 @@ impl Scratch {
 #[inline(always)]
 pub fn claim(thread: Thread) -> u32 {
     for attempt in 0..TRIES {
-        let slot = thread.tid.wrapping_add(attempt) & (SCRATCH_SLOTS as u32 - 1);
+        let slot = thread.tid.wrapping_add(attempt) & (settings::scratch_slots() - 1);
         let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { break };
         // SAFETY: a map value's pointer; `busy` is its first word.
         if unsafe { atomic::lock(busy, LockId::scratch(slot), 1) } {

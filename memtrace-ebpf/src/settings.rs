@@ -7,6 +7,7 @@ use memtrace_common::wire::{
 };
 
 use crate::atomic::IS_LEGACY;
+use crate::limits::{PENDING_SLOTS, SCRATCH_SLOTS};
 
 /// The loader overwrites these values. They enable all code, so that a verifier that gets the object as it is checks
 /// all of it, with two exceptions: most kernels run one program at each system call tracepoint, and return instances
@@ -31,6 +32,8 @@ pub static SETTINGS: Settings = Settings {
     records_forks: 1,
     records_mappings: 1,
     syscall_programs: 1,
+    pending_slots: PENDING_SLOTS as u32,
+    scratch_slots: SCRATCH_SLOTS as u32,
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
@@ -58,6 +61,18 @@ pub fn start_ns() -> u64 {
 #[inline(always)]
 pub fn is_size_recorded(size: u64) -> bool {
     size >= field!(min_size) && size <= field!(max_size)
+}
+
+/// Returns the number of slots for pending calls, a power of two.
+#[inline(always)]
+pub fn pending_slots() -> u32 {
+    field!(pending_slots)
+}
+
+/// Returns the number of slots of scratch memory, a power of two.
+#[inline(always)]
+pub fn scratch_slots() -> u32 {
+    field!(scratch_slots)
 }
 
 #[inline(always)]

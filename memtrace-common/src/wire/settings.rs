@@ -44,6 +44,10 @@ pub struct Settings {
     pub records_mappings: u32,
     /// Number of programs at each system call tracepoint: 0, 1, or [`REDUNDANT_PROGRAMS`] if programs can be preempted.
     pub syscall_programs: u32,
+    /// Number of slots for pending calls: a power of two.
+    pub pending_slots: u32,
+    /// Number of slots of scratch memory: a power of two.
+    pub scratch_slots: u32,
     /// Members that every run needs.
     pub task: TaskLayout,
     /// Members for pending uretprobes.
@@ -76,4 +80,4 @@ pub mod gate {
     pub const CALL_RATE: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 416);
+const _: () = assert!(size_of::<Settings>() == 424);

@@ -5,6 +5,7 @@ use aya_ebpf::macros::btf_map;
 
 use crate::atomic::{self, LockId};
 use crate::limits::PENDING_SLOTS;
+use crate::settings;
 
 /// Number of slots that a thread tries.
 const TRIES: u32 = 8;
@@ -33,7 +34,7 @@ static PENDING: Array<Slot, PENDING_SLOTS> = Array::new();
 
 #[inline(always)]
 fn index(tid: u32, attempt: u32) -> u32 {
-    tid.wrapping_add(attempt) & (PENDING_SLOTS as u32 - 1)
+    tid.wrapping_add(attempt) & (settings::pending_slots() - 1)
 }
 
 #[inline(always)]

@@ -88,7 +88,11 @@ impl From<&Error> for Exit {
             Error::BadObject { .. } => Self::BadObject,
             Error::Command { .. } => Self::Command,
             Error::OverBudget { .. } => Self::OverBudget,
-            Error::NotWritten(_) | Error::Failed(_) => Self::Failed,
+            Error::Memory { .. }
+            | Error::OutOfMemory { .. }
+            | Error::OutOfDescriptors { .. }
+            | Error::NotWritten(_)
+            | Error::Failed(_) => Self::Failed,
         }
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         user_hooks: UserHooks { allocators: args.allocators, hooks: args.hooks },
         max_live: args.max_live,
         debuginfod: debuginfod(args.debuginfod.as_deref()),
+        memory_limit: args.memory_limit,
         max_overhead: args.max_overhead,
         quiet: args.quiet,
     })
@@ -234,6 +235,7 @@ mod tests {
             probe_site: ProbeSite::Best,
             max_live: 32_000_000,
             debuginfod: Servers::Environment,
+            memory_limit: None,
             max_overhead: None,
             quiet: false,
         };
@@ -268,12 +270,13 @@ mod tests {
             probe_site: ProbeSite::Entry,
             max_live: 500_000,
             debuginfod: Servers::Urls("http://a".into()),
+            memory_limit: Some(Bytes(64 << 20)),
             max_overhead: None,
             quiet: true,
         };
         let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
-                    500k --debuginfod=http://a -q --exit-code -- ls -l --pid";
+                    500k --memory-limit 64MiB --debuginfod=http://a -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));
     }
 

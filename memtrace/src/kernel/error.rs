@@ -24,6 +24,18 @@ pub enum KernelError {
         /// The kernel's error, or the missing feature.
         reason: String,
     },
+    /// The kernel finds no memory within the limits of memtrace's cgroup.
+    #[error("cannot {action}: out of memory")]
+    OutOfMemory {
+        /// The failed operation.
+        action: String,
+    },
+    /// memtrace may open no more file descriptors.
+    #[error("cannot {action}: too many open files")]
+    OutOfDescriptors {
+        /// The failed operation.
+        action: String,
+    },
     /// The process has exited.
     #[error("the process exited during attach")]
     TargetEnded,
@@ -50,6 +62,8 @@ impl KernelError {
             Some(libc::EPERM | libc::EACCES) => Self::Permission { action, source },
             Some(libc::ENOSYS | libc::EOPNOTSUPP) => Self::Unsupported { action, reason },
             Some(libc::ESRCH) => Self::TargetEnded,
+            Some(libc::ENOMEM) => Self::OutOfMemory { action },
+            Some(libc::EMFILE) => Self::OutOfDescriptors { action },
             _ => Self::Failed { action, reason },
         }
     }

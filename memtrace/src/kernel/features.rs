@@ -6,6 +6,7 @@ use super::bpf_features;
 use super::bpf_variant::BpfVariant;
 use super::error::KernelError;
 use super::load::Kernel;
+use super::map_sizes::MapSizes;
 use super::process_filter::ProcessFilter;
 use super::rings::RingReader;
 use super::settings::{self, Options};
@@ -16,6 +17,7 @@ use crate::procfs;
 const TRIAL: Options = Options {
     rings: 2,
     ring_size: Bytes(4096),
+    map_sizes: MapSizes::SMALLEST,
     max_depth: MAX_FRAMES as u32,
     min_size: Bytes(1),
     max_size: Bytes(u64::MAX - 1),

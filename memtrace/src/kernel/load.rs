@@ -55,17 +55,19 @@ impl Kernel {
         if variant == BpfVariant::Legacy {
             log::info!("the BPF programs use spin locks, and user space supplies the mappings of processes");
         }
-        let mut ebpf = EbpfLoader::new()
-            .override_global("SETTINGS", &MapEntry(settings), true)
-            .load(variant.object())
-            .map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
+        let settings_entry = MapEntry(settings);
+        let mut loader = EbpfLoader::new();
+        loader.override_global("SETTINGS", &settings_entry, true);
+        options.map_sizes.apply(&mut loader);
+        let mut ebpf =
+            loader.load(variant.object()).map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
         // Requires that no map is taken out yet.
         let multi = UprobeMulti::new(variant.object(), &ebpf)?;
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("cannot read the log of the BPF programs: {error}"))
             .ok();
         let mut bpf = Bpf::new(ebpf);
-        let unwind_maps = UnwindMaps::take(&mut bpf, variant == BpfVariant::Atomics)?;
+        let unwind_maps = UnwindMaps::take(&mut bpf, variant == BpfVariant::Atomics, options.map_sizes)?;
         let gate = Gate::new()?;
         let readers = make_rings(&mut bpf, options)?;
         tracepoints::attach_process(&mut bpf, unwind_maps.finds_vmas())?;

@@ -9,6 +9,7 @@ use memtrace_common::wire::{
 
 use super::btf::Btf;
 use super::error::KernelError;
+use super::map_sizes::MapSizes;
 use super::process_filter::ProcessFilter;
 use super::tracepoints;
 use crate::model::{Bytes, printable};
@@ -25,6 +26,8 @@ pub struct Options {
     pub rings: u32,
     /// Size of each ring.
     pub ring_size: Bytes,
+    /// Sizes of the maps.
+    pub map_sizes: MapSizes,
     /// Maximum number of frames of a stack; 0: no stacks.
     pub max_depth: u32,
     /// Size of the smallest recorded allocation.
@@ -112,6 +115,8 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
             .into(),
         records_mappings: options.records_mappings.into(),
         syscall_programs: if options.follows_syscalls() { tracepoints::programs_per_syscall() } else { 0 },
+        pending_slots: options.map_sizes.entries("PENDING"),
+        scratch_slots: options.map_sizes.entries("SCRATCH"),
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },

@@ -15,10 +15,8 @@ use std::collections::BTreeMap;
 
 use aya::maps::{ArrayOfMaps, HashMap, Map, MapData};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
-use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_MAPPINGS, MAX_RULES, Process};
-pub use memtrace_common::unwind::{
-    MAX_BLOBS, MAX_PAGES, MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, Rule, Segment, mapping,
-};
+use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_RULES, Process};
+pub use memtrace_common::unwind::{MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, Rule, Segment, mapping};
 
 use memtrace_unwind::lookup::Store;
 
@@ -27,6 +25,7 @@ use self::region::Region;
 pub use self::table_request::{TableRequest, TableRequestReader};
 use super::bpf::Bpf;
 use super::error::KernelError;
+use super::map_sizes::MapSizes;
 use super::wire_type::MapEntry;
 use crate::model::Pid;
 
@@ -46,6 +45,7 @@ pub struct UnwindMaps {
     processes: HashMap<MapData, u32, MapEntry<Process>>,
     objects: HashMap<MapData, MapEntry<ObjectKey>, MapEntry<ObjectTable>>,
     finds_vmas: bool,
+    sizes: MapSizes,
     free: FreeBlocks,
     /// Blocks in use.
     by_process: BTreeMap<Pid, Block>,
@@ -59,18 +59,19 @@ const BY_USER_SPACE: u32 = 1 << 31;
 
 impl UnwindMaps {
     /// Takes the maps out of the loaded object.
-    pub(super) fn take(bpf: &mut Bpf, finds_vmas: bool) -> Result<Self, KernelError> {
+    pub(super) fn take(bpf: &mut Bpf, finds_vmas: bool, sizes: MapSizes) -> Result<Self, KernelError> {
         let failed = |error: aya::maps::MapError| KernelError::from_error("use the unwind tables", &error);
         Ok(Self {
             rules: array(bpf, "RULES", MAX_RULES)?,
-            pages: array(bpf, "PAGES", MAX_PAGES)?,
-            mappings: array(bpf, "MAPPINGS", MAX_MAPPINGS)?,
+            pages: array(bpf, "PAGES", sizes.entries("PAGES") as usize)?,
+            mappings: array(bpf, "MAPPINGS", sizes.entries("MAPPINGS") as usize)?,
             rows: bpf.take_map("ROWS")?.try_into().map_err(failed)?,
             blobs: BTreeMap::new(),
             processes: bpf.take_map("PROCS")?.try_into().map_err(failed)?,
             objects: bpf.take_map("OBJECTS")?.try_into().map_err(failed)?,
             finds_vmas,
-            free: FreeBlocks::new(MAX_MAPPINGS as u32),
+            sizes,
+            free: FreeBlocks::new(sizes.entries("MAPPINGS")),
             by_process: BTreeMap::new(),
             retired: Vec::new(),
             generation: 0,
@@ -81,6 +82,18 @@ impl UnwindMaps {
     #[must_use]
     pub const fn finds_vmas(&self) -> bool {
         self.finds_vmas
+    }
+
+    /// Returns the maximum number of code pages.
+    #[must_use]
+    pub fn max_pages(&self) -> u32 {
+        self.sizes.entries("PAGES")
+    }
+
+    /// Returns the maximum number of blobs of rows.
+    #[must_use]
+    pub const fn max_blobs(&self) -> u32 {
+        self.sizes.rows
     }
 
     /// Sets the table of an object, for all processes.
@@ -134,7 +147,7 @@ impl UnwindMaps {
     }
 
     fn writable_blob(&mut self, number: u32) -> Result<&mut Region<u32>, KernelError> {
-        if number as usize >= MAX_BLOBS {
+        if number >= self.sizes.rows {
             return Err(full("unwind rows"));
         }
         if !self.blobs.contains_key(&number) {

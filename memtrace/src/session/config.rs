@@ -46,6 +46,8 @@ pub(crate) struct Config {
     pub(crate) max_live: u64,
     /// Servers of debug files, which are contacted after the trace.
     pub(crate) debuginfod: Servers,
+    /// The most memory of memtrace and its maps; `None` to adapt to the limits of its cgroup.
+    pub(crate) memory_limit: Option<Bytes>,
     /// The most additional processor time of the target; `None` for no limit.
     pub(crate) max_overhead: Option<Percent>,
     /// Neither progress nor summary on standard error, only the `attached` line and errors.

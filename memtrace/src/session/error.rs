@@ -5,10 +5,14 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::model::{Pid, UntracedProcess, printable};
+use crate::model::{Bytes, Pid, UntracedProcess, format, printable};
 use crate::procfs::ReadRefusal;
 
 pub(crate) mod from_engines;
+
+/// Number of descriptors of a run: one for each BPF program, map and link, with a margin. Without uprobe_multi links, each
+/// probe takes one more.
+const NEEDED_DESCRIPTORS: u64 = 512;
 
 /// Error of a run. [`Error::remedy`] returns the advice for the user.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +100,26 @@ pub(crate) enum Error {
     /// Reports that could not be written at the end.
     #[error("{}", failures(.0))]
     NotWritten(Vec<NotWritten>),
+    /// The smallest maps, rings and ledgers exceed the limit.
+    #[error("memtrace needs {required} of memory, and {} {limit}", if *is_option { "--memory-limit allows" } else { "its memory cgroup leaves" })]
+    Memory {
+        limit: Bytes,
+        required: Bytes,
+        /// The limit is that of the option, not that of a cgroup.
+        is_option: bool,
+    },
+    /// The kernel refuses memory.
+    #[error("cannot {action}: out of memory")]
+    OutOfMemory {
+        /// The failed operation.
+        action: String,
+    },
+    /// The limit of open files is too low.
+    #[error("cannot {action}: memtrace may not open more files")]
+    OutOfDescriptors {
+        /// The failed operation.
+        action: String,
+    },
     /// Any other failure; the text is the whole message.
     #[error("{0}")]
     Failed(String),
@@ -153,6 +177,20 @@ impl Error {
                 "nothing was traced; raise --max-overhead, or trace at a time with fewer allocations".into()
             }
             Self::NotWritten(failures) => return rescued(failures),
+            Self::Memory { required, is_option: true, .. } => {
+                format!("nothing was traced; give --memory-limit {} or more", format::size_argument(required.0))
+            }
+            Self::Memory { .. } => {
+                "nothing was traced; raise the limit of the cgroup, run memtrace in another one, or \
+                                    lower the need with --shards 1"
+                    .into()
+            }
+            Self::OutOfMemory { .. } => "BPF maps count towards the memory cgroup of memtrace; give a lower \
+                                         --memory-limit, or run it in a cgroup with more memory"
+                .into(),
+            Self::OutOfDescriptors { .. } => format!(
+                "memtrace needs about {NEEDED_DESCRIPTORS} open files; raise the hard limit: `ulimit -Hn {NEEDED_DESCRIPTORS}`"
+            ),
             Self::Command { .. } | Self::Failed(_) => return None,
         })
     }

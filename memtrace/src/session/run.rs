@@ -2,7 +2,9 @@
 
 mod cost;
 mod debug_files;
+mod descriptors;
 mod detach;
+mod memory;
 mod reports;
 mod ring_source;
 mod setup;

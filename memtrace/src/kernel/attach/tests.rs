@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::kernel::{Kernel, Options, ProcessFilter};
+use crate::kernel::{Kernel, MapSizes, Options, ProcessFilter};
 use crate::model::{AllocatorId, Bytes, Pid};
 
 /// Function that only these tests probe, and that is never called.
@@ -58,6 +58,7 @@ fn kernel() -> Kernel {
     let (min_size, max_size) = (Bytes(0), Bytes(1));
     let options = Options {
         rings: 1,
+        map_sizes: MapSizes::FULL,
         ring_size,
         max_depth: 1,
         min_size,

@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::kernel::{ProcessFilter, bpf_syscall};
+use crate::kernel::{MapSizes, ProcessFilter, bpf_syscall};
 use crate::model::Bytes;
 
 /// Limit of this test. The kernel's is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); verifiers of other
@@ -13,6 +13,7 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
     let options = Options {
         rings: 16,
         ring_size: Bytes(1 << 16),
+        map_sizes: MapSizes::FULL,
         max_depth: memtrace_common::wire::MAX_FRAMES as u32,
         min_size: Bytes(1),
         max_size: Bytes(1 << 40),

@@ -3,9 +3,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memtrace_common::unwind::{cfa, fp, mapping, page, row};
+use memtrace_common::unwind::{MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, cfa, fp, mapping, page, row};
 
-use super::super::{Kernel, Options, Probe, Probes, ProcessFilter, RingReader, Scope};
+use super::super::{Kernel, MapSizes, Options, Probe, Probes, ProcessFilter, RingReader, Scope};
 use super::*;
 use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Signature, Stack, StackEnd, StackId};
 use chain::{Function, address, here};
@@ -89,6 +89,7 @@ impl Trace {
         let options = Options {
             rings: 1,
             ring_size: Bytes(1 << 16),
+            map_sizes: MapSizes::FULL,
             max_depth,
             min_size: Bytes(0),
             max_size: Bytes(u64::MAX),

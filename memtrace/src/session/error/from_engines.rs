@@ -23,6 +23,8 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
             missing: format!("support to {action}: {reason}"),
             remedy: String::from("`memtrace doctor` lists the features of this kernel"),
         },
+        (KernelError::OutOfMemory { action }, _) => Error::OutOfMemory { action },
+        (KernelError::OutOfDescriptors { action }, _) => Error::OutOfDescriptors { action },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },
         (error @ (KernelError::TargetEnded | KernelError::Failed { .. }), _) => Error::Failed(error.to_string()),
     }

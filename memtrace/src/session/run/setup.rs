@@ -4,6 +4,8 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
+use super::descriptors;
+use super::memory::{self, MemorySizes};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
@@ -27,6 +29,7 @@ pub(super) struct Setup {
     pub(super) own_probes: Probes,
     /// The expected overhead, for the user.
     pub(super) estimate: Vec<String>,
+    pub(super) sizes: MemorySizes,
 }
 
 impl Setup {
@@ -39,11 +42,14 @@ impl Setup {
         allocators: &[AllocatorProbes],
         tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
+        descriptors::raise_limit();
         let filter = filter::resolve(&config.target, config.events.iter().all(|class| class.probes_allocators()))?;
-        let mut options = options(config, clock_start, filter);
+        let rings = rings(config);
+        let (sizes, note) = memory::sizes(config, rings)?;
+        let mut options = options(config, clock_start, filter, rings, sizes);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
-        let mut estimate = Vec::new();
+        let mut estimate: Vec<String> = note.into_iter().collect();
         let pids: Vec<_> = targets.pids().collect();
         let (mut kernel, mut readers) = load(&options, &pids)?;
         if targets.ran_before() && config.follows(EventClass::probes_allocators) {
@@ -65,7 +71,7 @@ impl Setup {
             }
             estimate.extend(overhead.warning(options.min_size));
         }
-        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate })
+        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate, sizes })
     }
 }
 
@@ -90,13 +96,24 @@ fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingRead
     Ok((kernel, readers))
 }
 
-fn options(config: &Config, clock_start: Duration, filter: ProcessFilter) -> kernel::Options {
+fn rings(config: &Config) -> u32 {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
+    // A peak needs the order of all events, which only a single ring keeps.
+    if config.metric == Some(Metric::PeakBytes) { 1 } else { config.shards.map_or(default, u32::from) }
+}
+
+fn options(
+    config: &Config,
+    clock_start: Duration,
+    filter: ProcessFilter,
+    rings: u32,
+    sizes: MemorySizes,
+) -> kernel::Options {
     kernel::Options {
-        // A peak needs the order of all events, which only a single ring keeps.
-        rings: if config.metric == Some(Metric::PeakBytes) { 1 } else { config.shards.map_or(default, u32::from) },
-        ring_size: config.ring_size,
+        rings,
+        ring_size: sizes.ring_size,
+        map_sizes: sizes.maps,
         max_depth: config.max_depth,
         min_size: config.min_size.unwrap_or(Bytes(0)),
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),

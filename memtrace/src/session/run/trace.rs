@@ -25,8 +25,7 @@ use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, malloc_trim};
 
-/// The most stacks, and the most processes, in each shard.
-const MAX_STACKS: u32 = 1 << 20;
+/// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
 
 /// BPF programs are timed in one tick of this number, since timing costs time itself.
@@ -81,10 +80,10 @@ impl Trace {
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
         let setup = Setup::load(config, clock_start, &targets, &allocators, &mut tracker)?;
-        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate } = setup;
+        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate, sizes } = setup;
         let settings = ledger::Settings {
-            blocks: config.max_live,
-            stacks: MAX_STACKS,
+            blocks: sizes.live,
+            stacks: sizes.stacks,
             processes: MAX_PROCESSES,
             track_peak: config.metric == Some(Metric::PeakBytes),
             older: config.older,

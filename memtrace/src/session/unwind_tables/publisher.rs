@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::builder::Builder;
 use super::placement::{Placement, without_table};
 use crate::eh_frame::{BuildJob, Built, Cache, Full, Layout, Limits, Plan, Table, build_all};
-use crate::kernel::unwind_maps::{self, MAX_BLOBS, MAX_PAGES, ObjectKey, mapping};
+use crate::kernel::unwind_maps::{self, ObjectKey, mapping};
 use crate::kernel::{Kernel, KernelError};
 use crate::model::{Mapping, Object, Pid, ProcessImage, printable};
 use crate::procfs;
@@ -73,9 +73,7 @@ enum Error {
 }
 
 impl TablePublisher {
-    pub(super) fn new(cache: Option<Cache>) -> Self {
-        // Both limits are far below 2^32.
-        let limits = Limits { blobs: MAX_BLOBS as u32, pages: MAX_PAGES as u32 };
+    pub(super) fn new(cache: Option<Cache>, limits: Limits) -> Self {
         let cache = cache.map(Arc::new);
         Self {
             layout: Layout::new(limits),
@@ -350,7 +348,7 @@ mod tests {
     fn code_without_a_file_is_generated_and_of_an_unread_file_unusable() {
         let object = Object { path: PathBuf::from("/lib/libx.so"), handle: None, build_id: None, root: None };
         let mapping = |object| Mapping { start: AbsAddr(0x1000), end: AbsAddr(0x2000), offset: FileOffset(0), object };
-        let kind = |one| TablePublisher::new(None).convert(&one).pages_and_kind >> 24;
+        let kind = |one| TablePublisher::new(None, Limits { blobs: 1, pages: 1 }).convert(&one).pages_and_kind >> 24;
         assert_eq!(kind(mapping(None)), u32::from(mapping::GENERATED));
         assert_eq!(kind(mapping(Some(Arc::new(object)))), u32::from(mapping::UNUSABLE));
     }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::cut_stacks::CutStacks;
 use super::publisher::TablePublisher;
 use crate::eh_frame;
-use crate::eh_frame::Cache;
+use crate::eh_frame::{Cache, Limits};
 use crate::kernel::Kernel;
 use crate::kernel::stack_copies::StackCopy;
 use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
@@ -49,7 +49,9 @@ impl UnwindTables {
         targets: &Targets,
         tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
-        let mut publisher = TablePublisher::new(open_cache());
+        let maps = kernel.unwind_maps();
+        let limits = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
+        let mut publisher = TablePublisher::new(open_cache(), limits);
         let takes_stacks = config.max_depth > 0;
         let command = if takes_stacks { open_command(&config.target) } else { None };
         if takes_stacks {

@@ -1,0 +1,114 @@
+//! Sizes of the BPF maps. Each map of the table can have fewer entries, so that the maps fit into less memory.
+
+use aya::EbpfLoader;
+
+use crate::model::Bytes;
+
+/// Map that can have fewer entries.
+struct SizedMap {
+    name: &'static str,
+    /// Its entries without a limit: a power of two.
+    entries: u32,
+    /// Memory of an entry, with the kernel's links and keys.
+    entry_bytes: u32,
+}
+
+const fn map(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
+    SizedMap { name, entries, entry_bytes }
+}
+
+/// The large maps. The others take about a mebibyte.
+const MAPS: &[SizedMap] = &[
+    map("PAGES", 1 << 20, 8),
+    map("MAPPINGS", 1 << 18, 32),
+    map("SCRATCH", 1 << 11, 2824),
+    map("DECISIONS", 1 << 16, 80),
+    map("SENT", 1 << 16, 80),
+    map("PENDING", 1 << 16, 64),
+    map("INTERRUPTED", 1 << 12, 408),
+    map("VMA_CACHE", 1 << 14, 136),
+    map("EXEC_VMAS", 1 << 14, 112),
+    map("OBJECTS", 1 << 13, 192),
+    map("PROCS", 1 << 14, 88),
+    map("SEARCHES", 1 << 14, 88),
+    map("BREAKS", 1 << 13, 80),
+    map("NOTES", 1 << 12, 88),
+    map("MEMCG_SCANNED", 1 << 12, 80),
+];
+
+/// Memory of all other maps.
+const OTHERS: u64 = 2 << 20;
+
+/// Sizes of the BPF maps of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapSizes {
+    /// The maps have one in 2^`shift` of their entries.
+    shift: u32,
+    /// Maximum number of maps of unwind rows, with a mebibyte each.
+    pub rows: u32,
+}
+
+impl MapSizes {
+    /// Sizes without a limit.
+    pub const FULL: Self = Self { shift: 0, rows: memtrace_common::unwind::MAX_BLOBS as u32 };
+
+    /// Smallest sizes: with fewer entries, a thread would often find no free slot.
+    pub const SMALLEST: Self = Self { shift: 4, rows: 1 };
+
+    /// Returns the largest sizes with which the maps take at most `maps`, and `rows` maps of unwind rows; `None` if the
+    /// smallest take more.
+    #[must_use]
+    pub fn within(maps: Bytes, rows: u32) -> Option<Self> {
+        let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows) });
+        sizes.into_iter().find(|sizes| sizes.memory() <= maps)
+    }
+
+    /// Returns the memory of the maps without unwind rows.
+    #[must_use]
+    pub fn memory(self) -> Bytes {
+        let scaled = MAPS.iter().map(|map| u64::from(map.entries >> self.shift) * u64::from(map.entry_bytes));
+        Bytes(OTHERS + scaled.sum::<u64>())
+    }
+
+    /// Returns the number of entries of the map `name`, which is in the table.
+    pub(super) fn entries(self, name: &str) -> u32 {
+        MAPS.iter().find(|map| map.name == name).map_or(0, |map| map.entries >> self.shift)
+    }
+
+    /// Sets the sizes of the maps that `loader` creates.
+    pub(super) fn apply(self, loader: &mut EbpfLoader<'_>) {
+        if self.shift > 0 {
+            for map in MAPS {
+                loader.map_max_entries(map.name, map.entries >> self.shift);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::bpf_variant::BpfVariant;
+
+    #[test]
+    fn the_table_has_the_entries_of_the_object() {
+        let object = aya_obj::Object::parse(BpfVariant::Atomics.object()).unwrap();
+        for map in MAPS {
+            let max_entries = object.maps.get(map.name).unwrap().max_entries();
+            assert_eq!((max_entries, map.entries.is_power_of_two()), (map.entries, true), "{}", map.name);
+        }
+    }
+
+    #[test]
+    fn maps_shrink_until_they_fit() {
+        let full = MapSizes::FULL.memory();
+        assert_eq!(MapSizes::within(full, 1000), Some(MapSizes::FULL));
+        let half = MapSizes::within(Bytes(full.0 - 1), 3).unwrap();
+        assert_eq!((half.entries("PAGES"), half.rows), (1 << 19, 3));
+        assert!(half.memory() < full);
+        let smallest = MapSizes::SMALLEST.memory();
+        assert_eq!(MapSizes::within(smallest, 0), Some(MapSizes::SMALLEST));
+        assert_eq!(MapSizes::within(Bytes(smallest.0 - 1), 1), None);
+        assert!(smallest < Bytes(6 << 20));
+    }
+}

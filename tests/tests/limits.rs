@@ -1,0 +1,79 @@
+//! memtrace within limits of its own: a memory cgroup, `--memory-limit`, open files. The trace matches the victim's totals.
+
+use memtrace_tests::{MemoryCgroup, Trace, victim};
+
+const FAILED: i32 = 1;
+const MIB: u64 = 1 << 20;
+
+/// Command line that runs a command in the cgroup.
+fn inside(cgroup: &MemoryCgroup) -> Vec<String> {
+    let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", cgroup.path().display());
+    vec!["sh".into(), "-c".into(), script]
+}
+
+fn assert_traced(wrapper: &[&str], options: &[&str], note: &str) {
+    let mut victim = victim::start("exact");
+    let tracer = Trace::victim(&victim).wrapped_in(wrapper).options(options).start();
+    let expected = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    assert!(outcome.stderr.contains(note), "`{note}` is not in: {}", outcome.stderr);
+    outcome.report().assert_equals(&expected);
+}
+
+#[test]
+fn trace_in_a_low_memory_cgroup_matches() {
+    let cgroup = MemoryCgroup::with_memory(64 * MIB);
+    let wrapper = inside(&cgroup);
+    let wrapper: Vec<_> = wrapper.iter().map(String::as_str).collect();
+    assert_traced(&wrapper, &[], "this memory cgroup leaves");
+}
+
+#[test]
+fn trace_with_a_memory_limit_matches() {
+    assert_traced(&[], &["--memory-limit", "64MiB"], "--memory-limit allows 64.00 MiB");
+    assert_traced(&[], &["--memory-limit", "40MiB", "--shards", "2"], "the rings have 2.00 MiB each");
+}
+
+#[test]
+fn required_memory_is_named() {
+    let victim = victim::start("exact");
+    let trace = Trace::victim(&victim).options(&["--memory-limit", "39MiB", "--shards", "2"]);
+    trace.run().assert_refused(FAILED, &["needs 40.00 MiB", "--memory-limit allows 39.00 MiB", "--memory-limit 40MiB"]);
+    let cgroup = MemoryCgroup::with_memory(32 * MIB);
+    let wrapper = inside(&cgroup);
+    let wrapper: Vec<_> = wrapper.iter().map(String::as_str).collect();
+    let trace = Trace::victim(&victim).wrapped_in(&wrapper).options(&["--shards", "2"]);
+    trace.run().assert_refused(FAILED, &["needs 40.00 MiB", "its memory cgroup leaves", "--shards 1"]);
+    let trace = Trace::victim(&victim).wrapped_in(&wrapper).options(&["--memory-limit", "1GiB"]);
+    trace.run().assert_refused(FAILED, &["out of memory", "--memory-limit"]);
+}
+
+#[test]
+fn limit_of_open_files_is_raised_or_named() {
+    assert_traced(&["prlimit", "--nofile=64:4096"], &[], "");
+    let victim = victim::start("exact");
+    let trace = Trace::victim(&victim).wrapped_in(&["prlimit", "--nofile=64:64"]);
+    trace.run().assert_refused(FAILED, &["may not open more files", "about 512 open files", "ulimit"]);
+}
+
+/// The command has the limit of its own, not the one that memtrace has raised.
+#[test]
+fn command_keeps_its_limit_of_open_files() {
+    let outcome = Trace::command(["sh", "-c", "ulimit -Sn"]).wrapped_in(&["prlimit", "--nofile=64:4096"]).run();
+    outcome.assert_code(0);
+    assert_eq!(outcome.stdout, "64");
+}
+
+#[test]
+fn other_memtrace_processes_are_traced_only_by_pid() {
+    let mut victim = victim::start("exact");
+    let other = Trace::victim(&victim).start();
+    let tracer = Trace::pids(&[]).options(&["--comm", "memtrace", "--comm", "exact"]).start();
+    victim.work();
+    other.stop().assert_code(0);
+    let report = tracer.stop().report();
+    victim.finish();
+    let names: Vec<_> = report.processes.iter().map(|process| process.comm.as_str()).collect();
+    assert_eq!(names, ["exact"]);
+}
