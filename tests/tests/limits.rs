@@ -73,7 +73,9 @@ fn other_memtrace_processes_are_traced_only_by_pid() {
     victim.work();
     other.stop().assert_code(0);
     let report = tracer.stop().report();
+    let pid = victim.pid();
     victim.finish();
-    let names: Vec<_> = report.processes.iter().map(|process| process.comm.as_str()).collect();
-    assert_eq!(names, ["exact"]);
+    // Victims of other tests may run at the same time.
+    assert!(report.processes.iter().any(|process| process.pid == pid));
+    assert!(report.processes.iter().all(|process| process.comm == "exact"), "{:#?}", report.processes);
 }
