@@ -8,12 +8,15 @@ use core::ptr::{from_mut, from_ref};
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{ArrayOfMaps, RingBuf};
-use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_ringbuf_output, bpf_ringbuf_query};
+use aya_ebpf::helpers::generated::{
+    bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_ringbuf_output, bpf_ringbuf_query,
+};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH,
-    RangeRecord, RecordKind, RemovedCgroupRecord, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of, ring_of_memory,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord,
+    OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind, RemovedCgroupRecord,
+    RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of, ring_of_memory,
 };
 use memtrace_unwind::{Position, Walk};
 

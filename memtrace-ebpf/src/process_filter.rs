@@ -87,9 +87,7 @@ pub fn fork(parent: u32, child: u32, task: u64) {
         return;
     }
     // The child has copies of the recorded memory.
-    if settings::records_forks()
-        && decision(parent).is_some_and(|known| known.flags & decision::RECORDED != 0)
-    {
+    if settings::records_forks() && decision(parent).is_some_and(|known| known.flags & decision::RECORDED != 0) {
         let flags = decision::RECORDED | decision::UNDECIDED;
         let _ = DECISIONS.insert(&child, &Decision { flags, user: 0, changes: 0 }, 0);
     }

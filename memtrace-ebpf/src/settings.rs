@@ -2,8 +2,8 @@
 //! exclude.
 
 use memtrace_common::wire::{
-    CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings,
-    TaskLayout, VmaLayout, filter_mode,
+    CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout,
+    RusageLayout, Settings, TaskLayout, VmaLayout, filter_mode,
 };
 
 use crate::atomic::IS_LEGACY;
