@@ -74,8 +74,9 @@ impl UnwindTables {
             }
         }
         let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
-        let copies = kernel.take_stack_copies().map_err(|error| from_engines::kernel(None, error))?;
-        let cut_stacks = copies.filter(|_| takes_stacks).map(CutStacks::start);
+        // Without stacks, the map has to stay open for programs that are loaded later.
+        let copies = if takes_stacks { kernel.take_stack_copies() } else { Ok(None) };
+        let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?.map(CutStacks::start);
         Ok(Self { publisher, requests, cut_stacks, takes_stacks, command })
     }
 
