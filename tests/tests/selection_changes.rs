@@ -124,12 +124,18 @@ fn private_allocator_is_traced_after_a_move_into_the_cgroup() {
     report.assert_equals(&expected);
 }
 
+/// A worker prints its ledger before it exits. The victim reads its next command after that.
+fn wait_for_exit_of_worker(victim: &mut Victim) {
+    command(victim, "b");
+}
+
 #[test]
 fn forked_worker_is_selected_after_its_setuid() {
     const USER: u32 = FIRST_USER + 3;
     let mut victim = start_for(USER);
     let tracer = Trace::system_wide().options(&["--user", &USER.to_string()]).start();
     let worker = command(&mut victim, "f");
+    wait_for_exit_of_worker(&mut victim);
     let report = tracer.stop().report();
     finish(victim);
     report.assert_nothing_lost();
@@ -146,6 +152,7 @@ fn short_lived_worker_has_the_user_at_its_exit() {
     let mut victim = start_for(USER);
     let tracer = Trace::victim(&victim).option("--children").start();
     let workers = [command(&mut victim, "f"), command(&mut victim, "f")];
+    wait_for_exit_of_worker(&mut victim);
     let report = tracer.stop().report();
     let parent = victim.pid();
     finish(victim);
