@@ -30,11 +30,17 @@ pub fn page_faults(pid: u32) -> [u64; 2] {
 
 /// Waits until the process is blocked in a read of its standard input.
 pub fn wait_until_reading_stdin(pid: u32) {
-    let path = format!("/proc/{pid}/syscall");
-    let deadline = Instant::now() + TIMEOUT;
     // The number of the system call, then its first argument. On x86-64 read is 0; standard input is 0.
-    while !fs::read_to_string(&path).expect("the process runs and the test runs as root").starts_with("0 0x0 ") {
-        assert!(Instant::now() < deadline, "process {pid} does not read its standard input");
+    wait_for_file(pid, "syscall", |call| call.starts_with("0 0x0 "), "read its standard input");
+}
+
+/// Waits until `file` below `/proc/PID` has a content for which `is_reached` returns true. `action` completes the message
+/// "process PID does not".
+pub fn wait_for_file(pid: u32, file: &str, is_reached: impl Fn(&str) -> bool, action: &str) {
+    let path = format!("/proc/{pid}/{file}");
+    let deadline = Instant::now() + TIMEOUT;
+    while !is_reached(&fs::read_to_string(&path).expect("the process runs and the test runs as root")) {
+        assert!(Instant::now() < deadline, "process {pid} does not {action}");
         thread::sleep(Duration::from_millis(1));
     }
 }

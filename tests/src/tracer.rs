@@ -2,14 +2,11 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::outcome::Outcome;
-use crate::process::{Process, TIMEOUT};
+use crate::process::{self, Process};
 use crate::scratch::Scratch;
 use crate::{Victim, root, victim};
 
@@ -167,23 +164,13 @@ impl Tracer {
         let line = format!("memtrace: debug: {} is ", object.display());
         assert!(self.process.wait_for_stderr_line(&line), "memtrace exited without a table of {}", object.display());
         // memtrace logs the table before it writes it to the BPF maps; it has done so when it waits for events again.
-        let path = format!("/proc/{}/syscall", self.process.pid());
-        let deadline = Instant::now() + TIMEOUT;
-        while !fs::read_to_string(&path).expect("memtrace runs and the test runs as root").starts_with(EPOLL_WAIT) {
-            assert!(Instant::now() < deadline, "memtrace does not wait for events");
-            thread::sleep(Duration::from_millis(1));
-        }
+        process::wait_for_file(self.process.pid(), "syscall", |call| call.starts_with(EPOLL_WAIT), "wait for events");
     }
 
     /// Stops memtrace until [`Self::resume`]: nothing but its BPF programs runs.
     pub fn suspend(&self) {
         self.process.signal(libc::SIGSTOP);
-        let path = format!("/proc/{}/stat", self.process.pid());
-        let deadline = Instant::now() + TIMEOUT;
-        while !fs::read_to_string(&path).expect("memtrace runs and the test runs as root").contains(") T ") {
-            assert!(Instant::now() < deadline, "memtrace does not stop");
-            thread::sleep(Duration::from_millis(1));
-        }
+        process::wait_for_file(self.process.pid(), "stat", |stat| stat.contains(") T "), "stop");
     }
 
     pub fn resume(&self) {
