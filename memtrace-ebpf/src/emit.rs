@@ -35,7 +35,7 @@ static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new()
 #[btf_map]
 static TABLE_REQUESTS: RingBuf<TableRequestRecord, 65536> = RingBuf::new();
 
-/// Copies of stacks, whose walks user space finishes.
+/// Copies of stacks. User space finishes their walks.
 #[btf_map]
 static STACK_COPIES: RingBuf<u64, { 4 << 20 }> = RingBuf::new();
 

@@ -37,7 +37,7 @@ const BY_FP: u32 = 1 << 2;
 const ANY_BY_FP: u32 = 1 << 3;
 /// The current frame is the leaf, whose registers are all known.
 const LEAF: u32 = 1 << 4;
-/// The frame pointer was followed in an object whose table has no row there, not in JIT code.
+/// The frame pointer was followed in an object without a row there, not in JIT code.
 const FROM_GAP: u32 = 1 << 5;
 
 /// Registers at the start of a walk.

@@ -10,7 +10,7 @@ pub const HIERARCHIES: usize = 3;
 /// Stands for a missing hierarchy in [`super::Settings::hierarchies`].
 pub const NO_HIERARCHY: u32 = u32::MAX;
 
-/// User and cgroups of a process whose image is about to end. It precedes the record of the exec or exit, in every ring.
+/// User and cgroups of a process before its image ends. It precedes the record of the exec or exit, in every ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct OwnerRecord {

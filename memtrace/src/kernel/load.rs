@@ -116,7 +116,7 @@ impl Kernel {
         if self.unwind_maps.finds_vmas() { TableRequestReader::take(&mut self.bpf).map(Some) } else { Ok(None) }
     }
 
-    /// Copies of stacks whose tables were missing; `None` if the programs make none.
+    /// Copies of stacks that were cut for lack of a table; `None` if the programs make none.
     ///
     /// # Errors
     ///

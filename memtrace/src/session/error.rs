@@ -208,7 +208,7 @@ fn rescued(failures: &[NotWritten]) -> Option<String> {
     (!paths.is_empty()).then(|| format!("the report was written to {} instead", paths.join(" and ")))
 }
 
-/// A process or command whose allocator is to be traced.
+/// A process or command with an allocator to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllocatorUser {
     Process(Pid),

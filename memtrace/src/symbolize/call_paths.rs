@@ -119,7 +119,7 @@ impl<'a> CallPaths<'a> {
         })
     }
 
-    /// Returns the indices of the calls whose frames were found by frame pointer.
+    /// Returns the indices of the calls with frames that were found by frame pointer.
     pub(super) fn by_frame_pointer(&self) -> impl Iterator<Item = usize> + '_ {
         self.calls.iter().filter(|(call, _)| call.by_frame_pointer).map(|(_, id)| id.0 as usize)
     }

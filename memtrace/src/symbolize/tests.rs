@@ -120,7 +120,7 @@ fn symbol_table_names_are_demangled() {
     assert_eq!(names, ["outer", "plain", "store::add(unsigned long, int)", "mycrate::cache::insert"]);
 }
 
-/// C functions whose names are types, operators or substitutions in the C++ ABI.
+/// C functions with names that are types, operators or substitutions in the C++ ABI.
 const C_NAMES: [&str; 12] = ["a", "b", "f", "h", "i", "j", "v", "w", "z", "St", "Sa", "Pf"];
 
 #[test]

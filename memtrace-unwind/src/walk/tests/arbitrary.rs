@@ -63,7 +63,7 @@ fn arbitrary() -> impl Strategy<Value = Arbitrary> {
         .prop_map(|(words, found, originals)| Arbitrary { words, found, originals })
 }
 
-/// Code whose table is missing at one look-up.
+/// Code without a table at one look-up.
 struct WithoutTable<'a> {
     code: &'a Arbitrary,
     /// Number of look-ups before it.

@@ -11,14 +11,14 @@ use memtrace_common::wire::{
 use crate::kernel::wire_type;
 use crate::model::{Pid, StackId};
 
-/// Limit of the copies whose end has not arrived. There is one for each thread that is copying, and those whose end did
-/// not fit into the ring: they are removed when the limit is reached.
+/// Limit of incomplete copies. There is one for each thread that is copying. Copies stay incomplete if their end did not
+/// fit into the ring: they are removed when the limit is reached.
 const MAX_OPEN: usize = 1024;
 
 /// Limit of the length of a copy: the pieces, and a page of 4 KiB before each that was left out.
 const MAX_BYTES: usize = MAX_PIECES as usize * (PIECE_BYTES as usize + (4 << 10));
 
-/// A user stack whose walk was cut, with the state of the walk.
+/// A user stack with the state of its walk, which was cut.
 #[derive(Clone, Debug)]
 pub struct StackCopy {
     /// Time of the walk, since tracing began.
@@ -58,7 +58,7 @@ impl StackCopy {
     }
 }
 
-/// A copy whose end has not arrived.
+/// An incomplete copy.
 #[derive(Debug)]
 struct Open {
     taken: Duration,
@@ -67,7 +67,7 @@ struct Open {
     bytes: Vec<u8>,
 }
 
-/// Copies whose end has not arrived, by id.
+/// Incomplete copies, by id.
 #[derive(Debug, Default)]
 pub(super) struct Assembly(HashMap<u64, Open>);
 

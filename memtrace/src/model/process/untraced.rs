@@ -1,4 +1,4 @@
-//! Processes in scope whose events an event class does not record.
+//! Processes in scope without recorded events of an event class.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub enum UntracedReason {
     Architecture,
     /// Its executable is statically linked and stripped.
     Stripped,
-    /// Its executable is written in Go, whose runtime has no malloc.
+    /// Its executable is written in Go. The runtime of Go has no malloc.
     Go,
     /// None of its objects defines malloc and free.
     NoAllocator,

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::{Snapshot, Stack, StackId, Stacks};
 
-/// Stacks whose walks were finished in user space, by the id under which events refer to them.
+/// Stacks that were finished in user space, by the id under which events refer to them.
 ///
 /// The BPF programs give each stack that they copy an id of its own. Here it has the id that they would have given to
 /// the finished stack, so that both have common totals.

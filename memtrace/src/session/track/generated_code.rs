@@ -7,7 +7,7 @@ use super::tracker::ProcessTracker;
 use crate::model::{GeneratedCode, ImageId, NoPerfMap, Object, Pid, ProcessImage};
 use crate::procfs;
 
-/// Most processes whose perf map is read. Generated code of others has no names.
+/// Maximum number of perf maps that are read. Generated code of other processes has no names.
 const MAX_GENERATORS: usize = 1024;
 
 impl ProcessTracker {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::allocators::Verdict;
 use crate::model::UntracedReason;
 
-/// The most objects whose verdict is remembered. After that, they are examined again.
+/// Maximum number of remembered verdicts. After that, objects are examined again.
 const MAX_VERDICTS: usize = 1 << 16;
 
 /// Reason why an object has no traced allocator, by its handle; `None` if it has one.

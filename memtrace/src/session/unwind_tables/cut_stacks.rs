@@ -60,7 +60,7 @@ impl CutStacks {
         missing
     }
 
-    /// Finishes a walk. Returns an object whose table it needs.
+    /// Finishes a walk. Returns an object if it needs the table of that.
     fn finish_walk(
         &mut self,
         copy: &StackCopy,
