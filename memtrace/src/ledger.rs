@@ -1,7 +1,7 @@
 //! Ledger of one shard: live blocks, pages, mappings, stalls and losses, by process image and stack. Pure.
 //!
 //! [`Ledger::apply`] never panics and never fails; events that it cannot use are counted by [`LossReason`]. The events of a
-//! process may be split by address over any number of ledgers whose [`Snapshot`]s are merged: the effect of an event depends
+//! process may be split by address over any number of ledgers whose snapshots are merged: the effect of an event depends
 //! only on earlier events of the same address and of the whole process.
 
 mod address_table;
@@ -10,9 +10,11 @@ mod budget;
 mod image;
 mod mappings;
 mod pages;
+mod process;
 #[cfg(test)]
 mod reference_model;
 mod rusage;
+mod snapshots;
 mod stack_totals;
 mod stalls;
 mod tentative_free;
@@ -24,15 +26,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, ImageId, ImageRusage, ImageUsage, LossReason,
-    Losses, OomKill, OutOfMemory, Owner, Partition, PartitionBy, Pid, Rusage, Snapshot, Stack, StackId, StackKey,
-    Stacks, Tick, Tid,
+    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, ImageId, ImageUsage, LossReason, Losses,
+    OomKill, OutOfMemory, Partition, PartitionBy, Pid, Rusage, Stack, StackId, StackKey, Stacks, Tick, Tid,
 };
 pub use budget::Settings;
 
 use budget::Budget;
 use image::Image;
-use rusage::RusageBounds;
+use process::Process;
 
 /// State of one shard.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ pub struct Ledger {
     last: usize,
     /// Number of processes with an image.
     running: usize,
-    /// Ends of images, as [`Snapshot::ends`] has them.
+    /// Ends of images, as in a snapshot.
     ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
     /// Usage of images that have ended.
     ended: BTreeMap<EventClass, Vec<(ImageId, ImageUsage)>>,
@@ -53,20 +54,6 @@ pub struct Ledger {
     stacks: Stacks,
     budget: Budget,
     events: u64,
-}
-
-/// State of one pid.
-#[derive(Debug)]
-struct Process {
-    pid: Pid,
-    ordinal: u32,
-    /// The OOM killer has selected the process.
-    is_killed: bool,
-    rusage: RusageBounds,
-    /// User and control groups, just before the image ends.
-    owner: Option<Owner>,
-    /// Current image, from its first event on.
-    image: Option<Box<Image>>,
 }
 
 impl Ledger {
@@ -205,50 +192,6 @@ impl Ledger {
         &self.budget.losses
     }
 
-    /// Snapshot of `class` at `now`, without images that have no usage.
-    #[must_use]
-    pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
-        let ended = self.ended.get(&class).into_iter().flatten();
-        Snapshot {
-            images: self.running(class, now).chain(ended.cloned()).collect(),
-            // Other shards may have the events of some of these stacks.
-            stacks: self.stacks.clone(),
-            ends: self.ends.clone(),
-            oom_kills: self.oom_kills.clone(),
-            losses: self.budget.losses.clone(),
-        }
-    }
-
-    /// Last snapshot, which reuses the memory of the ledger.
-    #[must_use]
-    pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
-        let ended = self.ended.remove(&class).unwrap_or_default();
-        Snapshot {
-            images: self.running(class, now).chain(ended).collect(),
-            stacks: std::mem::take(&mut self.stacks),
-            ends: std::mem::take(&mut self.ends),
-            oom_kills: std::mem::take(&mut self.oom_kills),
-            losses: self.budget.losses,
-        }
-    }
-
-    /// Usage of `class` by running images.
-    fn running(&self, class: EventClass, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
-        let usage = move |process: &Process| {
-            let image = process.image.as_ref();
-            match class {
-                EventClass::Heap => Some(image?.usage(None, now, &self.settings)),
-                EventClass::Map => Some(image?.mappings.as_ref()?.usage(None)),
-                EventClass::Fault => process.page_usage(),
-                EventClass::Reclaim => Some(image?.stalls.as_ref()?.usage(None)),
-            }
-        };
-        self.processes.iter().filter_map(move |process| {
-            let usage = usage(process)?;
-            image::has_usage(&usage).then_some((process.image_id(), usage))
-        })
-    }
-
     const fn part(&self, tid: Tid, allocator: AllocatorId) -> Partition {
         match self.settings.parts {
             // The kind of memory is looked up at the end.
@@ -336,14 +279,7 @@ impl Ledger {
             self.budget.losses.add(LossReason::ProcessesFull, 1);
             return None;
         }
-        self.processes.push(Process {
-            pid,
-            ordinal: 0,
-            is_killed: false,
-            rusage: RusageBounds::default(),
-            owner: None,
-            image: None,
-        });
+        self.processes.push(Process::new(pid));
         self.by_pid.insert(pid, index);
         Some(index)
     }
@@ -409,22 +345,5 @@ impl Ledger {
         } else {
             self.budget.losses.add(LossReason::StacksFull, 1);
         }
-    }
-}
-
-impl Process {
-    const fn image_id(&self) -> ImageId {
-        ImageId { pid: self.pid, ordinal: self.ordinal }
-    }
-
-    /// Page usage of the running image; `None` if nothing is known about it.
-    fn page_usage(&self) -> Option<ImageUsage> {
-        let image = self.image.as_ref();
-        let pages = image.and_then(|image| image.pages.as_ref()).map(|pages| pages.usage(None));
-        if pages.is_none() && self.rusage.begin.is_none() {
-            return None;
-        }
-        let counts = ImageRusage { begin: self.rusage.begin, end: None };
-        Some(ImageUsage { copy_of: image.and_then(|image| image.copy_of), counts, ..pages.unwrap_or_default() })
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::model::{AbsAddr, AllocatorId, Bytes, StackEnd, StackUsage, Tid, Usage};
+use crate::model::{AbsAddr, AllocatorId, Bytes, Snapshot, StackEnd, StackUsage, Tid, Usage};
 
 #[derive(Clone, Copy)]
 struct ReferenceBlock {

@@ -6,7 +6,7 @@ mod stalls;
 use std::time::Duration;
 
 use super::*;
-use crate::model::{AbsAddr, AllocatorId, Bytes, StackEnd, StackUsage, Tid, Usage};
+use crate::model::{AbsAddr, AllocatorId, Bytes, Snapshot, StackEnd, StackUsage, Tid, Usage};
 
 const PID: Pid = Pid(100);
 const T1: Tid = Tid(101);

@@ -1,7 +1,7 @@
 //! Owners of images.
 
 use super::*;
-use crate::model::CgroupId;
+use crate::model::{CgroupId, Owner};
 
 fn owner(uid: u32) -> Owner {
     Owner { uid, cgroups: [CgroupId::of(u64::from(uid) + 1), None, None] }

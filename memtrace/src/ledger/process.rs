@@ -1,0 +1,41 @@
+//! Processes of a ledger.
+
+use super::image::Image;
+use super::rusage::RusageBounds;
+use crate::model::{ImageId, ImageRusage, ImageUsage, Owner, Pid};
+
+/// State of one pid.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) ordinal: u32,
+    /// The OOM killer has selected the process.
+    pub(super) is_killed: bool,
+    pub(super) rusage: RusageBounds,
+    /// User and control groups, just before the image ends.
+    pub(super) owner: Option<Owner>,
+    /// Current image, from its first event on.
+    pub(super) image: Option<Box<Image>>,
+}
+
+impl Process {
+    /// Creates the state of a pid whose first image has no event yet.
+    pub(super) fn new(pid: Pid) -> Self {
+        Self { pid, ordinal: 0, is_killed: false, rusage: RusageBounds::default(), owner: None, image: None }
+    }
+
+    pub(super) const fn image_id(&self) -> ImageId {
+        ImageId { pid: self.pid, ordinal: self.ordinal }
+    }
+
+    /// Page usage of the running image; `None` if nothing is known about it.
+    pub(super) fn page_usage(&self) -> Option<ImageUsage> {
+        let image = self.image.as_ref();
+        let pages = image.and_then(|image| image.pages.as_ref()).map(|pages| pages.usage(None));
+        if pages.is_none() && self.rusage.begin.is_none() {
+            return None;
+        }
+        let counts = ImageRusage { begin: self.rusage.begin, end: None };
+        Some(ImageUsage { copy_of: image.and_then(|image| image.copy_of), counts, ..pages.unwrap_or_default() })
+    }
+}
