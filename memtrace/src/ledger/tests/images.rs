@@ -1,0 +1,59 @@
+//! Ends of process images, and processes.
+
+use super::*;
+
+#[test]
+fn exec_discards_live_blocks_and_starts_a_new_image() {
+    let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).free(B).exec().free(A).alloc(B, 5, S);
+    let first = story.image(0);
+    assert_eq!(first.ended, Some(ImageEnd::Exec));
+    assert_eq!(first.discarded, Amount::one(Bytes(10)));
+    assert_eq!(first.total, usage((0, 0), (30, 2), (20, 1)));
+    assert_eq!(first.by_stack[&S.into()].usage, first.total);
+    let second = story.image(1);
+    assert_eq!(second.ended, None);
+    assert_eq!(second.unmatched_frees, 1);
+    assert_eq!(second.total, usage((5, 1), (5, 1), (0, 0)));
+    assert_eq!(story.0.live(), Amount::one(Bytes(5)));
+}
+
+#[test]
+fn live_blocks_are_held_at_exit_and_a_reused_pid_is_a_new_image() {
+    let story = Story::new().alloc(A, 10, S).alloc(B, 4, S).free(B).exit(0).alloc(A, 20, S);
+    let first = story.image(0);
+    assert_eq!(first.ended, Some(ImageEnd::Exit));
+    assert_eq!(first.discarded, Amount::default());
+    assert_eq!(first.total, Usage { exit: Amount::one(Bytes(10)), ..usage((0, 0), (14, 2), (4, 1)) });
+    assert_eq!(first.by_stack[&S.into()].usage, first.total);
+    assert_eq!(story.image(1).total, usage((20, 1), (20, 1), (0, 0)));
+    // The old block does not count as a lost free, and no longer towards the maximum.
+    assert_eq!(story.lost(LossReason::FreeUnseen), 0);
+    assert_eq!(story.0.live(), Amount::one(Bytes(20)));
+}
+
+#[test]
+fn images_without_usage_advance_the_ordinal() {
+    let story = Story::new().exec().exec().exit(0).alloc(A, 10, S);
+    let snapshot = story.0.snapshot(EventClass::Heap, NOW);
+    assert_eq!(snapshot.images.keys().collect::<Vec<_>>(), [&ImageId { pid: PID, ordinal: 3 }]);
+}
+
+#[test]
+fn the_end_of_every_process_is_recorded_with_its_time() {
+    let story = Story::new().exec().exit(3).alloc(A, 10, S).exec().exit(5);
+    let id = |ordinal| ImageId { pid: PID, ordinal };
+    // The first exec replaced an image without events.
+    let expected =
+        [(id(1), (ImageEnd::Exit, Tick(3))), (id(2), (ImageEnd::Exec, Tick(0))), (id(3), (ImageEnd::Exit, Tick(5)))];
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).ends, expected.into());
+    assert_eq!(story.0.finish(EventClass::Map, NOW).ends, expected.into());
+}
+
+#[test]
+fn processes_have_separate_totals() {
+    let story = Story::new().alloc_in(1, A, 10).alloc_in(2, A, 20).alloc_in(1, B, 30);
+    let live = |pid| story.0.snapshot(EventClass::Heap, NOW).images[&ImageId { pid: Pid(pid), ordinal: 0 }].total.live;
+    assert_eq!(live(1), Amount { bytes: Bytes(40), count: 2 });
+    assert_eq!(live(2), Amount::one(Bytes(20)));
+    assert_eq!(story.0.losses().total(), 0);
+}
