@@ -40,6 +40,7 @@ fn profile() -> Profile {
             part: Partition::Whole,
             frames: frames.collect(),
             end: StackEnd::Complete,
+            merged: 0,
             usage: Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() },
             at_peak: None,
             major_faults: 0,

@@ -39,8 +39,8 @@ pub use process::{
     ProcessMemory, Replaced, Rusage, Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
 };
 pub use profile::{
-    Cost, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality,
-    Unnamed,
+    Cost, EndedGroup, EndedRun, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost,
+    StackProfile, StackQuality, Unnamed,
 };
 pub use reclaim::{
     Assessment, KernelThread, Latencies, MachineReclaim, MemcgMemory, MemcgProfile, OomKill, Order, Orders, PerSecond,

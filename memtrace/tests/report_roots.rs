@@ -62,6 +62,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
                 part,
                 frames: frames.into(),
                 end: StackEnd::Complete,
+                merged: 0,
                 usage,
                 at_peak,
                 major_faults: 0,
@@ -181,6 +182,7 @@ fn unknown_owners_are_a_group() {
         part,
         frames: [].into(),
         end: StackEnd::NotTaken,
+        merged: 0,
         usage: Usage {
             live: Amount::one(Bytes(7)),
             alloc: Amount::one(Bytes(7)),

@@ -1,5 +1,7 @@
 //! Totals with names: the input of report writers.
 
+mod ended_group;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +12,8 @@ use crate::model::{
     Losses, MachineReclaim, MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency,
     StackEnd, StallStats, Tid, Untraced, Usage, User, Variance, VirtOffset,
 };
+
+pub use self::ended_group::{EndedGroup, EndedRun};
 
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,18 +56,20 @@ pub struct Profile {
     pub cost: Cost,
 }
 
-/// A process image with its totals.
+/// A process image with its totals, or a group of ended ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessProfile {
-    /// The process.
+    /// The process; 0 for a group.
     pub pid: Pid,
+    /// The group, if the row stands for several process images. All numbers of the row are sums over them.
+    pub group: Option<EndedGroup>,
     /// Short name.
     pub comm: Comm,
     /// Path of the executable in the mount namespace of the process.
     pub exe: Option<PathBuf>,
-    /// End of the image, if it has ended.
+    /// End of the image, if it has ended; for a group, the most frequent one.
     pub ended: Option<ImageEnd>,
-    /// Time from the start of tracing to that end, if known.
+    /// Time from the start of tracing to that end, or to the last one of a group, if known.
     pub ended_after: Option<Duration>,
     /// Sum of all stacks.
     pub total: Usage,
@@ -103,6 +109,7 @@ impl ProcessProfile {
     pub fn new(pid: Pid, comm: impl Into<Comm>) -> Self {
         Self {
             pid,
+            group: None,
             comm: comm.into(),
             exe: None,
             ended: None,
@@ -138,6 +145,8 @@ pub struct StackProfile {
     pub frames: Arc<[FrameId]>,
     /// End of the walk.
     pub end: StackEnd,
+    /// Number of stacks, if this is the sum of stacks that were merged, and 0 if it is one stack.
+    pub merged: u64,
     /// Live, held at exit, allocated and freed.
     pub usage: Usage,
     /// Live bytes when those of the process were highest, if a peak was kept.

@@ -63,6 +63,7 @@ pub(super) fn name_stacks(
             part: group.part,
             frames: group.frames,
             end: group.end,
+            merged: 0,
             usage: sum.usage,
             at_peak,
             major_faults: sum.major_faults,

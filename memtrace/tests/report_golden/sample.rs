@@ -98,6 +98,7 @@ fn stacks() -> Vec<StackProfile> {
         part: Partition::Whole,
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end,
+        merged: 0,
         usage,
         at_peak: at_peak.map(Bytes),
         major_faults: 0,

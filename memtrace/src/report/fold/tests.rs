@@ -24,6 +24,7 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
         part: Partition::Whole,
         frames: frames.iter().map(|&frame| FrameId::new(frame)).collect(),
         end: StackEnd::Complete,
+        merged: 0,
         usage: Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() },
         at_peak: None,
         major_faults: 0,

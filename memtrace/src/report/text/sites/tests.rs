@@ -26,6 +26,7 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
         part: Partition::Whole,
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end: StackEnd::Complete,
+        merged: 0,
         usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
         at_peak: at_peak.map(Bytes),
         major_faults: 0,

@@ -19,6 +19,7 @@ fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
         part: Partition::Whole,
         frames: ids,
         end,
+        merged: 0,
         usage: Usage::default(),
         at_peak: None,
         major_faults: 0,
