@@ -10,6 +10,7 @@ mod call_paths;
 mod catch_panic;
 mod debug_file;
 mod demangle;
+mod ended;
 mod generated_code;
 mod headers;
 mod name_source;
@@ -26,11 +27,12 @@ use object_names::{Names, ObjectNames};
 
 use crate::model::{
     AbsAddr, BuildId, FileOffset, Frame, GeneratedCode, ImageId, Name, Object, ObjectName, ProcessImage, Snapshot,
-    Tick, Unnamed, VirtOffset,
+    Snapshots, Tick, Unnamed, VirtOffset,
 };
 
+pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use name_source::NameSource;
-pub use symbolized::Symbolized;
+pub use symbolized::{Symbolized, SymbolizedClasses};
 
 /// Finds the functions of addresses.
 #[derive(Debug)]
@@ -77,36 +79,61 @@ impl Symbolizer {
         self.debug_files.insert(build_id, path);
     }
 
-    /// Returns the objects in the stacks of `snapshot` that have a build ID, but no debug information on this machine.
+    /// Returns the objects in the stacks of `snapshots` and of `ended` that have a build ID, but no debug information on
+    /// this machine.
     #[must_use]
     pub fn objects_without_debug_info(
         &self,
-        snapshot: &Snapshot,
+        snapshots: &Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
+        _ended: &EndedProcesses,
     ) -> BTreeMap<BuildId, PathBuf> {
         // Generated code is in no object, so its names are not needed.
         let generated_code = BTreeMap::new();
-        let paths = CallPaths::new(snapshot, images, &mut GeneratedNames::new(&generated_code));
-        let objects = paths.in_objects().into_iter().filter_map(|(object, calls)| {
-            let build_id = object.build_id.clone().filter(|_| !calls.is_empty())?;
-            let source = self.name_source(object);
-            matches!(source, NameSource::Symbols | NameSource::Exported).then(|| (build_id, object.path.clone()))
-        });
-        objects.collect()
+        let mut found = BTreeMap::new();
+        for snapshot in snapshots.0.values() {
+            let paths = CallPaths::new(snapshot, images, &mut GeneratedNames::new(&generated_code));
+            found.extend(paths.in_objects().into_iter().filter_map(|(object, calls)| {
+                let build_id = object.build_id.clone().filter(|_| !calls.is_empty())?;
+                let source = self.name_source(object);
+                matches!(source, NameSource::Symbols | NameSource::Exported).then(|| (build_id, object.path.clone()))
+            }));
+        }
+        found
     }
 
-    /// Symbolizes the stacks of a snapshot that was traced during `window`.
+    /// Symbolizes the stacks of all event classes that were traced during `window`: those of `snapshots`, whose images
+    /// are in `images`, and those of the images that have ended before.
     ///
-    /// Frames without a name keep their address and the reason. Damaged files of a target are no error. The snapshot is
-    /// consumed: it is not in memory together with the profile.
+    /// Frames without a name keep their address and the reason. Damaged files of a target are no error. The snapshots
+    /// are consumed: their stacks are not in memory together with the profile.
     #[must_use]
     pub fn symbolize(
         &self,
+        mut snapshots: Snapshots,
+        images: &BTreeMap<ImageId, ProcessImage>,
+        ended: EndedProcesses,
+        window: &Range<Tick>,
+    ) -> SymbolizedClasses {
+        let mut images = images.clone();
+        images.extend(ended.images().map(|(id, image)| (id, image.clone())));
+        let mut code = self.generated_code.clone();
+        code.extend(ended.generated().iter().cloned());
+        ended.move_into(&mut snapshots);
+        let classes = snapshots.0.into_iter();
+        SymbolizedClasses::new(
+            classes.map(|(class, snapshot)| (class, self.symbolize_class(snapshot, &images, &code, window))).collect(),
+        )
+    }
+
+    fn symbolize_class(
+        &self,
         snapshot: Snapshot,
         images: &BTreeMap<ImageId, ProcessImage>,
+        code: &BTreeMap<ImageId, GeneratedCode>,
         window: &Range<Tick>,
     ) -> Symbolized {
-        let mut generated = GeneratedNames::new(&self.generated_code);
+        let mut generated = GeneratedNames::new(code);
         let paths = CallPaths::new(&snapshot, images, &mut generated);
         let Snapshot { images: usages, stacks, ends, losses, oom_kills } = snapshot;
         drop(stacks);

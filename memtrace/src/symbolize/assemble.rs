@@ -14,7 +14,7 @@ use crate::model::{
 };
 
 /// Symbolized stacks and their processes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct NamedStacks {
     pub(super) processes: Vec<ProcessProfile>,
     pub(super) stacks: Vec<StackProfile>,

@@ -1,10 +1,28 @@
 //! Symbolized snapshot, and its profile.
 
+use std::collections::BTreeMap;
+
 use super::assemble::NamedStacks;
-use crate::model::{Losses, MemcgProfile, OomKill, Profile, RunFacts};
+use crate::model::{EventClass, Losses, MemcgProfile, OomKill, Profile, RunFacts};
+
+/// Symbolized snapshots of all event classes.
+#[derive(Debug)]
+pub struct SymbolizedClasses(BTreeMap<EventClass, Symbolized>);
+
+impl SymbolizedClasses {
+    pub(super) const fn new(classes: BTreeMap<EventClass, Symbolized>) -> Self {
+        Self(classes)
+    }
+
+    /// Returns `class` and removes it. A class without a snapshot has no stacks.
+    #[must_use]
+    pub fn take(&mut self, class: EventClass) -> Symbolized {
+        self.0.remove(&class).unwrap_or_default()
+    }
+}
 
 /// Symbolized snapshot. Together with the facts of the run it becomes a [`Profile`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Symbolized {
     named: NamedStacks,
     oom_kills: Vec<OomKill>,

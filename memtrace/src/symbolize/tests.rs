@@ -13,8 +13,8 @@ use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, ImageUsage, Location, Mapping, Pid, ProcessImage, RunFacts, Stack, StackEnd, StackId,
-    StackUsage, Stacks, Usage,
+    Amount, BuildId, Bytes, EventClass, ImageUsage, Location, Mapping, Pid, ProcessImage, Profile, RunFacts, Stack,
+    StackEnd, StackId, StackUsage, Stacks, Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -41,11 +41,28 @@ fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
     }
 }
 
+/// Returns the profile of a snapshot, if no image has ended before.
+fn profile_of(
+    symbolizer: &Symbolizer,
+    snapshot: Snapshot,
+    images: &BTreeMap<ImageId, ProcessImage>,
+    window: &Range<Tick>,
+) -> Profile {
+    let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
+    let mut classes = symbolizer.symbolize(snapshots, images, no_ended(), window);
+    classes.take(EventClass::Heap).into_profile(RunFacts::default())
+}
+
+fn no_ended() -> EndedProcesses {
+    let settings =
+        EndedSettings { keep: 1000, max_stack_entries: 1 << 20, max_call_paths: 1 << 20, start: Tick::default() };
+    EndedProcesses::new(settings)
+}
+
 /// Returns the frames of `address`, outermost first.
 fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) -> Vec<Frame> {
-    let profile =
-        symbolizer.symbolize(snapshot(&[address]), &BTreeMap::from([(IMAGE, image.clone())]), &(Tick(0)..Tick(1)));
-    let profile = profile.into_profile(RunFacts::default());
+    let images = BTreeMap::from([(IMAGE, image.clone())]);
+    let profile = profile_of(symbolizer, snapshot(&[address]), &images, &(Tick(0)..Tick(1)));
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].clone()).collect()
 }
 
@@ -211,7 +228,7 @@ fn a_stack_is_symbolized_by_the_mappings_of_its_time() {
     let labels = [4, 5, 7, 8].map(|tick| {
         let snapshot = snapshot_at(Duration::from_nanos(tick), &[AbsAddr(0x1235)]);
         let images = BTreeMap::from([(IMAGE, image.clone())]);
-        let profile = symbolizer().symbolize(snapshot, &images, &(Tick(0)..Tick(9))).into_profile(RunFacts::default());
+        let profile = profile_of(&symbolizer(), snapshot, &images, &(Tick(0)..Tick(9)));
         profile.frames[profile.stacks[0].frames[0].index()].label()
     });
     assert_eq!(labels, ["libfirst.so+0x234", "libthen.so+0x274", "libthen.so+0x274", "libnow.so+0x734"]);

@@ -15,7 +15,7 @@ use crate::debuginfod::{self, Servers, Settings, Step};
 use crate::model::{BuildId, DebugFileCounts, DebugFileOutcome, ImageId, ProcessImage, Snapshots, format};
 use crate::session::error::Error;
 use crate::session::observer::Observer;
-use crate::symbolize::Symbolizer;
+use crate::symbolize::{EndedProcesses, Symbolizer};
 
 /// Time in which a stopped download removes its incomplete file.
 const STOP: Duration = Duration::from_millis(200);
@@ -50,12 +50,12 @@ pub(super) async fn find(
     settings: &Settings,
     symbolizer: &mut Symbolizer,
     snapshots: &Snapshots,
+    ended: &EndedProcesses,
     images: &BTreeMap<ImageId, ProcessImage>,
     signals: &mut Signals,
     observer: &mut dyn Observer,
 ) -> DebugFileCounts {
-    let wanted: BTreeMap<BuildId, PathBuf> =
-        snapshots.0.values().flat_map(|snapshot| symbolizer.objects_without_debug_info(snapshot, images)).collect();
+    let wanted = symbolizer.objects_without_debug_info(snapshots, images, ended);
     let mut search = Search { wanted, next: 1, finished: 0, counts: DebugFileCounts::default() };
     if search.wanted.is_empty() {
         return search.counts;

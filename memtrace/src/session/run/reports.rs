@@ -21,7 +21,7 @@ use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
-use crate::symbolize::{Symbolized, Symbolizer};
+use crate::symbolize::{EndedProcesses, Symbolized, Symbolizer};
 
 /// Open outputs of each event class, and the servers of debug files.
 pub(super) struct Reports {
@@ -61,7 +61,8 @@ impl Reports {
     pub(super) async fn write(
         self,
         config: &Config,
-        mut snapshots: Snapshots,
+        snapshots: Snapshots,
+        ended: EndedProcesses,
         finished: &FinishedTrace<'_>,
         signals: &mut Signals,
         observer: &mut dyn Observer,
@@ -70,17 +71,21 @@ impl Reports {
         let debug_files = match &self.debuginfod {
             Some(settings) => {
                 let images = finished.tracker.images();
-                Some(debug_files::find(settings, &mut symbolizer, &snapshots, images, signals, observer).await)
+                Some(debug_files::find(settings, &mut symbolizer, &snapshots, &ended, images, signals, observer).await)
             }
             None => None,
         };
         let mut losses = Losses::default();
         let mut failures = Vec::new();
-        for (class, outputs) in self.outputs {
+        let facts_of = |(class, outputs)| {
             let untraced = finished.coverage.untraced(class, &snapshots);
-            let snapshot = snapshots.0.remove(&class).unwrap_or_default();
-            let killed = killed_cgroups(&snapshot);
-            let symbolized = symbolizer.symbolize(snapshot, finished.tracker.images(), &finished.window);
+            let killed = snapshots.0.get(&class).map(killed_cgroups).unwrap_or_default();
+            (class, outputs, untraced, killed)
+        };
+        let outputs: Vec<_> = self.outputs.into_iter().map(facts_of).collect();
+        let mut classes = symbolizer.symbolize(snapshots, finished.tracker.images(), ended, &finished.window);
+        for (class, outputs, untraced, killed) in outputs {
+            let symbolized = classes.take(class);
             malloc_trim::trim();
             let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
             facts.debug_files.clone_from(&debug_files);

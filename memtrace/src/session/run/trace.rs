@@ -24,6 +24,14 @@ use crate::session::select::{AllocatorProbes, Targets};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, malloc_trim};
+use crate::symbolize::{EndedProcesses, EndedSettings};
+
+/// Number of ended images with a row of their own.
+const KEEP_ENDED: usize = 1000;
+/// Limit of the stacks of ended images.
+const MAX_ENDED_STACKS: usize = 1 << 20;
+/// Limit of the call paths of ended images.
+const MAX_CALL_PATHS: usize = 1 << 22;
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -306,7 +314,13 @@ impl Trace {
             duration,
         };
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let losses = reports.write(config, snapshots, &finished, signals, observer).await?;
+        let ended = EndedProcesses::new(EndedSettings {
+            keep: KEEP_ENDED,
+            max_stack_entries: MAX_ENDED_STACKS,
+            max_call_paths: MAX_CALL_PATHS,
+            start: self.start_tick,
+        });
+        let losses = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         let command = self.targets.command_end();
         Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))
     }

@@ -3,11 +3,11 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 use super::super::generated_code::GeneratedNames;
-use super::super::{Symbolized, Symbolizer};
+use super::super::{EndedProcesses, EndedSettings, Symbolized, Symbolizer};
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, FileOffset, ImageEnd, LossReason, Losses, Mapping, Name, Object, Pid, Profile, RunFacts, Snapshot,
-    Stack, StackId, StackKey, StackUsage, Stacks, Tid, Usage, User,
+    AbsAddr, Amount, EventClass, FileOffset, ImageEnd, LossReason, Losses, Mapping, Name, Object, Pid, Profile,
+    RunFacts, Snapshot, Snapshots, Stack, StackId, StackKey, StackUsage, Stacks, Tid, Usage, User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -346,8 +346,11 @@ fn processes_are_sorted_by_image_with_their_data() {
         (id(4, 0), ProcessImage { comm: "sh".into(), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
         (id(9, 0), ProcessImage::default()),
     ]);
-    let profile = Symbolizer::new().symbolize(snapshot.clone(), &images, &(Tick(0)..Tick(1)));
-    let profile = profile.into_profile(RunFacts::default());
+    let settings = EndedSettings { keep: 0, max_stack_entries: 0, max_call_paths: 0, start: Tick(0) };
+    let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
+    let window = Tick(0)..Tick(1);
+    let mut classes = Symbolizer::new().symbolize(snapshots, &images, EndedProcesses::new(settings), &window);
+    let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
         ended: Some(ImageEnd::Exec),

@@ -31,8 +31,7 @@ fn symbolized(library: &str, keeps: bool, frames: &[u64]) -> (Vec<String>, Stack
     };
     let frames: Vec<_> = frames.iter().copied().map(AbsAddr).collect();
     let symbolizer = symbolizer().with_generated_code(BTreeMap::from([(IMAGE, code)]));
-    let profile = symbolizer.symbolize(snapshot(&frames), &images, &(Tick(0)..Tick(1)));
-    let profile = profile.into_profile(RunFacts::default());
+    let profile = profile_of(&symbolizer, snapshot(&frames), &images, &(Tick(0)..Tick(1)));
     let names = profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].label());
     (names.collect(), profile.stacks[0].end, profile.notes)
 }
@@ -71,7 +70,6 @@ fn refused_perf_map_is_noted() {
     };
     let symbolizer = symbolizer().with_generated_code(BTreeMap::from([(IMAGE, code)]));
     let images = BTreeMap::from([(IMAGE, ProcessImage { comm: "app".into(), mappings, ..ProcessImage::default() })]);
-    let profile = symbolizer.symbolize(snapshot(&[AbsAddr(0x1011)]), &images, &(Tick(0)..Tick(1)));
-    let notes = profile.into_profile(RunFacts::default()).notes;
+    let notes = profile_of(&symbolizer, snapshot(&[AbsAddr(0x1011)]), &images, &(Tick(0)..Tick(1))).notes;
     assert_eq!(notes, ["app (pid 7): its perf map belongs to another user and was not read"]);
 }
