@@ -1,8 +1,8 @@
 //! Registry of process images and their mappings over time, built from [`ProcessEvent`]s. Pure.
 //!
-//! Images stay after their process has exited, because stacks are symbolized when the report is written. Mappings are
-//! never removed: the kernel does not report munmap(2), and a stack may have been recorded while the code was mapped.
-//! For the same reason a replaced mapping stays, with the time of its replacement.
+//! An image stays after its end until it is taken out together with its totals. The mappings of an image are never
+//! removed: the kernel does not report munmap(2), and a stack may have been recorded while the code was mapped. For the
+//! same reason a replaced mapping stays, with the time of its replacement.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, Cgroup, FileOffset, ImageEnd, ImageId, ImageStart, LossReason, Losses, Mapping, Pid, ProcessEvent,
-    ProcessEventKind, ProcessImage, Tick, Tid, User,
+    AbsAddr, Cgroup, FileOffset, ImageEnd, ImageId, ImageStart, LossReason, Losses, Mapping, Pid, PidTable,
+    ProcessEvent, ProcessEventKind, ProcessImage, Tick, Tid, User,
 };
 
 /// Default limit of images.
@@ -27,19 +27,13 @@ const MAX_THREAD_NAMES: usize = 131_072;
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     images: BTreeMap<ImageId, ProcessImage>,
-    /// Latest image of each pid.
-    latest: BTreeMap<Pid, Latest>,
+    /// Ordinal of the image that each pid runs now. It outlives the images, so that the next one gets another id.
+    ordinals: PidTable<u32>,
     losses: Losses,
     max_images: usize,
     max_mappings: usize,
     mappings: usize,
     thread_names: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Latest {
-    ordinal: u32,
-    exited: bool,
 }
 
 impl Default for Registry {
@@ -61,7 +55,7 @@ impl Registry {
     pub(crate) fn with_limits(max_images: usize, max_mappings: usize) -> Self {
         Self {
             images: BTreeMap::new(),
-            latest: BTreeMap::new(),
+            ordinals: PidTable::default(),
             losses: Losses::default(),
             max_images,
             max_mappings,
@@ -79,7 +73,7 @@ impl Registry {
                 self.record_image(id, image, at);
             }
             ProcessEventKind::Forked { parent, at } => {
-                let parents = self.latest_image(parent).cloned().unwrap_or_default();
+                let parents = self.latest_image(parent).map(|(_, image)| image.clone()).unwrap_or_default();
                 let id = self.current(pid);
                 let (user, cgroup) = (parents.user.clone(), parents.cgroup.clone());
                 self.record_image(
@@ -99,7 +93,7 @@ impl Registry {
                 self.insert(id, mapping, at);
             }
             ProcessEventKind::Exec { comm, at } => {
-                let before = self.latest_image(pid).filter(|image| image.ended.is_none());
+                let before = self.images.get(&self.current(pid));
                 let (user, cgroup) = before.map(|image| (image.user.clone(), image.cgroup.clone())).unwrap_or_default();
                 self.end(pid, ImageEnd::Exec, at);
                 let id = self.next(pid);
@@ -136,9 +130,8 @@ impl Registry {
             }
             ProcessEventKind::Exited { at } => {
                 self.end(pid, ImageEnd::Exit, at);
-                if let Some(latest) = self.latest.get_mut(&pid) {
-                    latest.exited = true;
-                }
+                // Also without an image: the ledgers count each exit.
+                self.ordinals.set(pid, self.next(pid).ordinal);
             }
         }
     }
@@ -150,15 +143,27 @@ impl Registry {
         }
     }
 
+    /// Removes an image that has ended, and returns it; `None` if the image is unknown or its end was not reported yet.
+    pub(crate) fn take(&mut self, id: ImageId) -> Option<ProcessImage> {
+        let has_ended = self.images.get(&id)?.ended.is_some() || id.ordinal < self.current(id.pid).ordinal;
+        has_ended.then(|| self.remove(id)).flatten()
+    }
+
     /// Removes all images of `pid`, as long as the totals do not refer to any.
     pub(crate) fn forget(&mut self, pid: Pid) {
-        self.latest.remove(&pid);
+        self.ordinals.set(pid, 0);
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         let ids: Vec<_> = self.images.range(all).map(|(&id, _)| id).collect();
         for id in ids {
-            let image = self.images.remove(&id).unwrap_or_default();
-            self.mappings -= mapping_count(&image);
+            self.remove(id);
         }
+    }
+
+    fn remove(&mut self, id: ImageId) -> Option<ProcessImage> {
+        let image = self.images.remove(&id)?;
+        self.mappings -= mapping_count(&image);
+        self.thread_names -= image.thread_names.len();
+        Some(image)
     }
 
     /// Returns all images.
@@ -176,22 +181,17 @@ impl Registry {
     /// Returns true if the process with this pid runs no later image than `id`.
     #[must_use]
     pub(crate) fn is_latest(&self, id: ImageId) -> bool {
-        self.latest.get(&id.pid).is_none_or(|latest| latest.ordinal <= id.ordinal)
+        self.latest_image(id.pid).is_none_or(|(latest, _)| latest.ordinal <= id.ordinal)
     }
 
-    fn latest_image(&self, pid: Pid) -> Option<&ProcessImage> {
-        let latest = self.latest.get(&pid)?;
-        self.images.get(&ImageId { pid, ordinal: latest.ordinal })
+    fn latest_image(&self, pid: Pid) -> Option<(ImageId, &ProcessImage)> {
+        let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
+        self.images.range(all).next_back().map(|(&id, image)| (id, image))
     }
 
     /// Returns the id of the image that `pid` runs now. After an exit, this is a new one.
     fn current(&self, pid: Pid) -> ImageId {
-        let ordinal = match self.latest.get(&pid) {
-            Some(latest) if latest.exited => latest.ordinal.saturating_add(1),
-            Some(latest) => latest.ordinal,
-            None => 0,
-        };
-        ImageId { pid, ordinal }
+        ImageId { pid, ordinal: self.ordinals.get(pid) }
     }
 
     /// Returns the id of the image that `pid` runs after an exec. Its ordinal is at least 1: the process ran an image
@@ -211,19 +211,14 @@ impl Registry {
     /// Changes an image, which is added if it is new.
     fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut ProcessImage)) {
         let room = self.images.len() < self.max_images;
+        // Also without room: further events belong to the new image and must not change the old one.
+        self.ordinals.set(id.pid, id.ordinal);
         match self.images.entry(id) {
             Entry::Occupied(entry) => change(entry.into_mut()),
             Entry::Vacant(entry) if room => {
                 change(entry.insert(ProcessImage::default()));
-                self.latest.insert(id.pid, Latest { ordinal: id.ordinal, exited: false });
             }
-            Entry::Vacant(_) => {
-                self.losses.add(LossReason::MappingsLost, 1);
-                // Further events update_metadata to the new image and must not change the old one.
-                if let Some(latest) = self.latest.get_mut(&id.pid) {
-                    *latest = Latest { ordinal: id.ordinal, exited: false };
-                }
-            }
+            Entry::Vacant(_) => self.losses.add(LossReason::MappingsLost, 1),
         }
     }
 

@@ -1,3 +1,4 @@
+mod ended_images;
 mod limits;
 mod metadata;
 mod replaced_mappings;

@@ -87,7 +87,8 @@ impl ProcessTracker {
                 }
                 ProcessEventKind::Forked { parent, at }
             }
-            MmapEventKind::Exit if !counts => return self.registry.forget(pid),
+            // The BPF programs report no exits of processes that are not traced, so the ledgers do not number them.
+            MmapEventKind::Exit if !counts || !self.is_traced(pid) => return self.registry.forget(pid),
             MmapEventKind::Exit => ProcessEventKind::Exited { at },
         };
         self.registry.apply(ProcessEvent { pid, kind });

@@ -14,8 +14,8 @@ use crate::loader;
 use crate::loader::Candidates;
 use crate::mmap_events::MmapEvents;
 use crate::model::{
-    AbsAddr, ImageId, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind, ProcessImage,
-    Snapshot, Tick,
+    AbsAddr, ImageEnd, ImageId, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind,
+    ProcessImage, Snapshot, Tick,
 };
 use crate::procfs;
 use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
@@ -243,6 +243,22 @@ impl ProcessTracker {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         let mut images = self.registry.images().range(all).rev().map(|(_, image)| image);
         images.find(|image| image.start.tick().is_none_or(|start| start <= Tick::at(at)))
+    }
+
+    /// Removes an image that has ended, and returns it; `None` if the image is unknown or runs, as far as the mmap events
+    /// say. A process that has exited is no longer tracked after this.
+    #[expect(dead_code, reason = "ended images are kept until the end of a run")]
+    pub(in crate::session) fn take_image(&mut self, id: ImageId) -> Option<ProcessImage> {
+        let image = self.registry.take(id)?;
+        let has_exited = image.ended.is_some_and(|(end, _)| end != ImageEnd::Exec);
+        // The pid may have been reused.
+        if has_exited && self.image(id.pid).is_none() {
+            if let Some(traced) = &mut self.traced {
+                traced.remove(&id.pid);
+            }
+            self.code_generators.known.remove(&id.pid);
+        }
+        Some(image)
     }
 
     pub(in crate::session) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
