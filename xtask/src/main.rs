@@ -11,6 +11,7 @@ mod libraries;
 mod lint;
 mod privilege;
 mod setup;
+mod soak;
 mod test;
 mod tidy;
 mod toolchain;
@@ -86,6 +87,12 @@ const TASKS: &[Task] = &[
         name: "bench readme",
         does: "write the last results of bench overhead and bench real into docs/guide/overhead.md",
         run: Run::Alone(bench::readme),
+    },
+    Task {
+        name: "soak",
+        does: "trace the machine during a compile, python and ls loop, and compare memory and cost with limits \
+               (--minutes N)",
+        run: Run::WithOptions(soak::run),
     },
 ];
 

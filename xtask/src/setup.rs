@@ -59,6 +59,14 @@ const REAL_PROGRAMS: &[Requirement] = &[
     Requirement { name: "/usr/bin/sqlite3", package: "sqlite3" },
 ];
 
+/// Programs that `cargo xtask soak` traces.
+const SOAK: &[Requirement] = &[
+    Requirement { name: "gcc", package: "gcc" },
+    Requirement { name: "g++", package: "g++" },
+    Requirement { name: "python3", package: "python3" },
+    Requirement { name: "taskset", package: "util-linux" },
+];
+
 /// Installs the requirements of the builds, the demo and the tests.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for_tests(workspace)?;
@@ -81,6 +89,11 @@ pub(crate) fn for_building() -> Result<()> {
 /// Installs the programs that `cargo xtask bench real` measures.
 pub(crate) fn for_real_programs() -> Result<()> {
     ensure(REAL_PROGRAMS, "the benchmarks of real programs")
+}
+
+/// Installs the programs that `cargo xtask soak` traces.
+pub(crate) fn for_soak() -> Result<()> {
+    ensure(SOAK, "the soak test")
 }
 
 /// Installs the requirements of the tests, except the BPF toolchain.

@@ -1,0 +1,63 @@
+//! `cargo xtask soak`: traces the whole machine during a compile, python and `ls` loop on each processor, and compares
+//! memory, cost and completeness of the trace with limits.
+
+mod limits;
+mod memory;
+mod options;
+mod report;
+mod trace;
+mod workload;
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use options::Options;
+use trace::{Measured, Trace};
+use workload::Workload;
+
+use crate::privilege::Root;
+use crate::workspace::{self, Workspace};
+use crate::{bpf, command, setup, ui};
+
+/// Traces the machine, prints a table and compares it with the limits.
+///
+/// # Errors
+///
+/// If a step fails, or if a measured value is beyond its limit.
+pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
+    let options = Options::parse(words)?;
+    let root = Root::obtain().context("memtrace traces as root")?;
+    setup::for_soak()?;
+    let memtrace = match &options.memtrace {
+        Some(path) => path.clone(),
+        None => {
+            bpf::run(workspace)?;
+            ui::step("Building memtrace");
+            let mut cargo = command::cargo();
+            command::run(cargo.current_dir(workspace.root()).args(["build", "--release", "--package", "memtrace"]))?;
+            workspace.join("target/release/memtrace")
+        }
+    };
+    let folder = workspace.join("target/soak");
+    workspace::create_empty(&folder)?;
+    ui::step(&format!("Tracing the machine for {} s", options.duration.as_secs()));
+    let mut trace = Trace::start(root, &memtrace, &folder, &options.arguments)?;
+    let workload = Workload::start(&folder)?;
+    let start = Instant::now();
+    let samples = trace.sample(start + options.duration)?;
+    let cpu = trace.processor_time()?;
+    let traced = start.elapsed();
+    ui::step("Ending the programs, then the trace");
+    let turns = workload.stop()?;
+    let report_time = trace.stop()?;
+    fs::write(folder.join("rss.csv"), memory::csv(&samples)).context("cannot write the samples")?;
+    let measured = Measured { samples, cpu, traced, report_time, report: report::read(&folder)?, turns };
+    let rows = limits::compare(&measured, options.settle());
+    ui::result(&format!("\n{}\n\nSamples and reports: {}", limits::table(&rows), folder.display()));
+    let missed: Vec<&str> = rows.iter().filter(|row| !row.is_met()).map(|row| row.name).collect();
+    if !missed.is_empty() {
+        bail!("beyond the limit: {}", missed.join(", "));
+    }
+    Ok(())
+}

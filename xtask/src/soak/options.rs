@@ -1,0 +1,78 @@
+//! Options of the command.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+/// Memory may grow for this time, in which all programs, libraries and their stacks occur for the first time.
+const SETTLE: Duration = Duration::from_secs(5 * 60);
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) duration: Duration,
+    /// The memtrace under test; without it, one is built.
+    pub(super) memtrace: Option<PathBuf>,
+    /// Further options of memtrace.
+    pub(super) arguments: Vec<String>,
+}
+
+impl Options {
+    pub(super) fn parse(words: &[String]) -> Result<Self> {
+        let mut options = Self { duration: Duration::from_secs(3600), memtrace: None, arguments: Vec::new() };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--minutes" => options.duration = minutes(value()?)?,
+                "--memtrace" => options.memtrace = Some(PathBuf::from(value()?)),
+                "--" => options.arguments = words.by_ref().cloned().collect(),
+                _ => bail!("unknown option {word}; there are --minutes N, --memtrace FILE and -- OPTION…"),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Returns the time after which the slope of the memory is measured: five minutes, or two fifths of a short run.
+    pub(super) fn settle(&self) -> Duration {
+        SETTLE.min(self.duration * 2 / 5)
+    }
+}
+
+fn minutes(text: &str) -> Result<Duration> {
+    let minutes: f64 = text.parse().with_context(|| format!("{text} is not a number of minutes"))?;
+    Duration::try_from_secs_f64(minutes * 60.0).with_context(|| format!("{text} is not a duration in minutes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options> {
+        Options::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn an_hour_is_the_default() {
+        let options = parse(&[]).unwrap();
+        assert_eq!((options.duration.as_secs(), options.settle().as_secs()), (3600, 300));
+    }
+
+    #[test]
+    fn short_runs_settle_for_two_fifths() {
+        let options = parse(&["--minutes", "1.5", "--memtrace", "m", "--", "--shards", "2"]).unwrap();
+        assert_eq!((options.duration.as_secs(), options.settle().as_secs()), (90, 36));
+        assert_eq!((options.memtrace, options.arguments.len()), (Some(PathBuf::from("m")), 2));
+    }
+
+    #[test]
+    fn invalid_options_are_named() {
+        for (words, expected) in [
+            (&["--minutes"][..], "needs a value"),
+            (&["--minutes", "-1"], "not a duration"),
+            (&["--x"], "unknown option"),
+        ] {
+            assert!(parse(words).unwrap_err().to_string().contains(expected), "{words:?}");
+        }
+    }
+}
