@@ -205,6 +205,8 @@ stack_ends! {
         Failed = "failed", "failed";
         /// The frames of the stack never arrived.
         FramesLost = "frames_lost", "frames lost";
+        /// Sum of stacks that were merged to bound memory.
+        Merged = "merged", "merged to bound memory";
     }
 }
 
@@ -226,7 +228,7 @@ mod tests {
         for (number, &end) in (1..).zip(walks) {
             assert_eq!((end as u32, StackEnd::from_walk(number)), (number, Some(end)));
         }
-        assert_eq!(others, [StackEnd::NotTaken, StackEnd::Failed, StackEnd::FramesLost]);
+        assert_eq!(others, [StackEnd::NotTaken, StackEnd::Failed, StackEnd::FramesLost, StackEnd::Merged]);
         assert!(others.iter().all(|&end| StackEnd::from_walk(end as u32).is_none()));
         assert_eq!(StackEnd::from_walk(0), None);
     }

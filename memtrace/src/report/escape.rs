@@ -27,6 +27,7 @@ pub(super) const fn missing_frames(end: StackEnd) -> &'static str {
         StackEnd::NotTaken => "[stack not taken]",
         StackEnd::Failed => "[stack could not be taken]",
         StackEnd::FramesLost => "[stack frames lost]",
+        StackEnd::Merged => "[other stacks]",
         StackEnd::Complete
         | StackEnd::Generated
         | StackEnd::FramePointers
