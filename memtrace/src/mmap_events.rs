@@ -7,18 +7,17 @@ mod open;
 mod record;
 mod ring;
 
-use std::collections::BTreeMap;
 use std::io;
 
 use record::Record;
 use ring::Ring;
 
-use crate::model::Pid;
+use crate::model::{Pid, PidTable};
 pub(crate) use record::{FileIdentity, MmapEvent, MmapEventKind};
 
-/// Size of the ring of one CPU. A record takes about 150 bytes: 3,500 mappings between two drains, as many as a hundred short
-/// commands make. `perf_event_mlock_kb` does not limit root (`perf_mmap`, kernel/events/core.c).
-const RING_BYTES: usize = 512 * 1024;
+/// Largest useful size of the ring of one CPU. A record takes about 150 bytes: 3,500 mappings between two drains, as many as
+/// a hundred short commands make. `perf_event_mlock_kb` does not limit root (`perf_mmap`, kernel/events/core.c).
+pub(crate) const LARGEST_RING: usize = 512 * 1024;
 
 /// Reader of the events of all processes; delivers those of followed processes.
 #[derive(Debug)]
@@ -29,7 +28,8 @@ pub(crate) struct MmapEvents {
 }
 
 impl MmapEvents {
-    /// Opens one perf event for each of the CPUs `cpus`. No process is followed yet.
+    /// Opens one perf event for each of the CPUs `cpus`, with a ring of `ring_bytes`, a power of two. No process is
+    /// followed yet.
     ///
     /// Pids are those of the caller's pid namespace.
     ///
@@ -37,13 +37,13 @@ impl MmapEvents {
     ///
     /// `EACCES` or `EPERM` without `CAP_PERFMON` (before Linux 5.8 `CAP_SYS_ADMIN`) if `kernel.perf_event_paranoid` is above
     /// 0; other errors of `perf_event_open(2)` and `mmap(2)`.
-    pub(crate) fn open(cpus: &[u32]) -> io::Result<Self> {
+    pub(crate) fn open(cpus: &[u32], ring_bytes: usize) -> io::Result<Self> {
         let mut rings = Vec::with_capacity(cpus.len());
         let mut build_ids = true;
         for &cpu in cpus {
             match open::open(cpu) {
                 Ok((event, has_build_ids)) => {
-                    rings.push(Ring::map(event, RING_BYTES)?);
+                    rings.push(Ring::map(event, ring_bytes)?);
                     build_ids &= has_build_ids;
                 }
                 // The CPU is offline.
@@ -97,17 +97,26 @@ impl MmapEvents {
 /// Merges the events of all rings by time, and drops those of processes that are not followed.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Followed processes; true if the main thread has exited.
-    followed: BTreeMap<Pid, bool>,
+    followed: PidTable<Followed>,
     follows_all: bool,
     follows_threads: bool,
     waiting: Vec<MmapEvent>,
     lost: u64,
 }
 
+/// Relation of a pid to the followed processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Followed {
+    #[default]
+    No,
+    Running,
+    /// The main thread has exited. Others may still run.
+    Exited,
+}
+
 impl Queue {
     fn follow(&mut self, pid: Pid) {
-        self.followed.insert(pid, false);
+        self.followed.set(pid, Followed::Running);
     }
 
     /// Parses a record and adds its event.
@@ -134,20 +143,19 @@ impl Queue {
                 continue;
             }
             match event.kind {
-                MmapEventKind::Fork { parent } if self.followed.contains_key(&parent) => {
-                    self.followed.insert(pid, false);
+                MmapEventKind::Fork { parent } if self.followed.get(parent) != Followed::No => {
+                    self.followed.set(pid, Followed::Running);
                 }
                 // The pid of a process that has exited is reused.
-                MmapEventKind::Fork { .. } if self.followed.get(&pid) == Some(&true) => {
-                    self.followed.remove(&pid);
+                MmapEventKind::Fork { .. } if self.followed.get(pid) == Followed::Exited => {
+                    self.followed.set(pid, Followed::No);
                 }
-                // Other threads may still run.
-                MmapEventKind::Exit => {
-                    self.followed.entry(pid).and_modify(|exited| *exited = true);
+                MmapEventKind::Exit if self.followed.get(pid) == Followed::Running => {
+                    self.followed.set(pid, Followed::Exited);
                 }
                 _ => {}
             }
-            if self.followed.contains_key(&pid) {
+            if self.followed.get(pid) != Followed::No {
                 sink(event);
             }
         }

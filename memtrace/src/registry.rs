@@ -14,14 +14,23 @@ use crate::model::{
     ProcessEvent, ProcessEventKind, ProcessImage, Tick, Tid, User,
 };
 
-/// Default limit of images.
-pub(crate) const MAX_IMAGES: usize = 131_072;
+/// Limits of a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Images that run, or were not taken out yet.
+    pub(crate) images: usize,
+    /// Mappings of all images, including replaced ones.
+    pub(crate) mappings: usize,
+    /// Names of threads of all images. Further threads are shown by their tid.
+    pub(crate) thread_names: usize,
+}
 
-/// Default limit of the mappings of all images, including replaced ones: some 80 MB.
-pub(crate) const MAX_MAPPINGS: usize = 1_048_576;
-
-/// Limit of the thread names of all images: some 8 MB. Further threads are shown by their tid.
-const MAX_THREAD_NAMES: usize = 131_072;
+impl Default for Limits {
+    /// Some 80 MB of images, 80 MB of mappings and 8 MB of thread names.
+    fn default() -> Self {
+        Self { images: 1 << 17, mappings: 1 << 20, thread_names: 1 << 17 }
+    }
+}
 
 /// Process images with their mappings.
 #[derive(Clone, Debug)]
@@ -30,35 +39,20 @@ pub(crate) struct Registry {
     /// Ordinal of the image that each pid runs now. It outlives the images, so that the next one gets another id.
     ordinals: PidTable<u32>,
     losses: Losses,
-    max_images: usize,
-    max_mappings: usize,
+    limits: Limits,
     mappings: usize,
     thread_names: usize,
 }
 
-impl Default for Registry {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Registry {
-    /// Creates an empty registry with the limits [`MAX_IMAGES`] and [`MAX_MAPPINGS`].
+    /// Creates an empty registry.
     #[must_use]
-    pub(crate) fn new() -> Self {
-        Self::with_limits(MAX_IMAGES, MAX_MAPPINGS)
-    }
-
-    /// Creates an empty registry of at most `max_images` images, with at most `max_mappings` mappings in total,
-    /// including replaced ones.
-    #[must_use]
-    pub(crate) fn with_limits(max_images: usize, max_mappings: usize) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self {
             images: BTreeMap::new(),
             ordinals: PidTable::default(),
             losses: Losses::default(),
-            max_images,
-            max_mappings,
+            limits,
             mappings: 0,
             thread_names: 0,
         }
@@ -210,7 +204,7 @@ impl Registry {
 
     /// Changes an image, which is added if it is new.
     fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut ProcessImage)) {
-        let room = self.images.len() < self.max_images;
+        let room = self.images.len() < self.limits.images;
         // Also without room: further events belong to the new image and must not change the old one.
         self.ordinals.set(id.pid, id.ordinal);
         match self.images.entry(id) {
@@ -236,7 +230,7 @@ impl Registry {
 
     fn name_threads(&mut self, id: ImageId, names: impl IntoIterator<Item = (Tid, String)>) {
         for (tid, name) in names {
-            if self.thread_names >= MAX_THREAD_NAMES {
+            if self.thread_names >= self.limits.thread_names {
                 return;
             }
             let mut new = false;
@@ -250,7 +244,7 @@ impl Registry {
             self.losses.add(LossReason::MappingsLost, 1);
             return;
         }
-        let room = self.max_mappings.saturating_sub(self.mappings);
+        let room = self.limits.mappings.saturating_sub(self.mappings);
         let (mut before, mut after, mut has_room) = (0, 0, true);
         self.with_image(id, |image| {
             before = mapping_count(image);

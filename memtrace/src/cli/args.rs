@@ -289,11 +289,12 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "BLOCKS", value_parser = units::count, default_value = "32M", help_heading = TUNING)]
     pub(super) max_live: u64,
 
-    /// Use at most this memory for maps, rings and blocks, as in 64MiB
+    /// Use at most this memory while tracing, as in 64MiB
     ///
-    /// At least 40MiB with two shards. Of the memory beyond 20MiB, a quarter each is for BPF maps, rings and live
-    /// blocks, and an eighth each for stacks and unwind tables. --ring-size and --max-live remain upper limits. Without
-    /// this option, memtrace does the same if the memory cgroup that it runs in has a limit below 512MiB.
+    /// It is for memtrace's own memory, BPF maps and rings. At least 40MiB with two shards. --ring-size and --max-live
+    /// remain upper limits. With --all and selections the default is 256MiB or, if that is less, a quarter of the limit
+    /// of the memory cgroup that memtrace runs in. --pid and commands have no limit, unless that cgroup leaves less
+    /// than 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = TUNING)]
     pub(super) memory_limit: Option<Bytes>,
 

@@ -7,6 +7,7 @@ use super::permissions::{BPF, Capabilities, PERFMON};
 use super::release;
 use super::trial::{Refusal, Trial, probe_own_process};
 use crate::kernel::features;
+use crate::mmap_events;
 use crate::mmap_events::MmapEvents;
 use crate::procfs;
 use crate::session::overhead::probe_cost::ProbeCost;
@@ -163,7 +164,9 @@ pub(super) fn microseconds(time: Duration) -> String {
 
 /// Without perf mmap events, a trace misses the mappings made during it.
 fn check_mmap_events(held: &Capabilities) -> Finding {
-    let outcome = procfs::online_cpus().and_then(|cpus| MmapEvents::open(&cpus)).map(|events| events.has_build_ids());
+    let outcome = procfs::online_cpus()
+        .and_then(|cpus| MmapEvents::open(&cpus, mmap_events::LARGEST_RING))
+        .map(|events| events.has_build_ids());
     match outcome.map_err(|error| Refusal::from_io("open perf mmap events", &error)) {
         Ok(false) => Finding::warn(
             Area::Kernel,

@@ -83,7 +83,7 @@ fn open() -> MmapEvents {
     // SAFETY: the call has no conditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     let cpus: Vec<u32> = (0..u32::try_from(count).unwrap()).collect();
-    MmapEvents::open(&cpus)
+    MmapEvents::open(&cpus, LARGEST_RING)
         .expect("perf_event_open for all processes requires root or CAP_PERFMON: run this test as root")
 }
 

@@ -2,8 +2,9 @@
 //! from another mount namespace.
 
 mod open;
+mod open_files;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use super::process::inside_root;
 use crate::elf::{Elf, ElfError};
 use crate::model::{BuildId, Object, Pid};
 pub(crate) use open::{Opened, regular};
+use open_files::OpenFiles;
 
 /// Limit of stored objects. Further objects are created at each request.
 const MAX_OBJECTS: usize = 1 << 16;
@@ -34,9 +36,8 @@ pub(crate) struct Objects {
     by_name: HashMap<(PathBuf, PathBuf), Arc<Object>>,
     /// Code without a file, by name.
     nameless: HashMap<PathBuf, Arc<Object>>,
-    files: Vec<File>,
+    files: OpenFiles,
     roots: HashMap<(PathBuf, Inode), File>,
-    max_files: usize,
 }
 
 impl Default for Objects {
@@ -60,10 +61,40 @@ impl Objects {
             by_stat: HashMap::new(),
             by_name: HashMap::new(),
             nameless: HashMap::new(),
-            files: Vec::new(),
+            files: OpenFiles::new(max_files),
             roots: HashMap::new(),
-            max_files,
         }
+    }
+
+    /// Lowers the limit of open files to `most`, and adapts it to the limit of memtrace's file descriptors.
+    pub(crate) fn limit_files(&mut self, most: usize) {
+        self.files.limit(most.min(open::descriptor_limit() / 2));
+    }
+
+    /// Closes the files that no process image and no other user has, the least recently used first, if the limit is
+    /// near. Returns their handles, which can belong to other files from now on.
+    #[cfg_attr(not(test), expect(dead_code, reason = "their unwind tables have to be evicted first"))]
+    pub(crate) fn close_unused(&mut self) -> Vec<PathBuf> {
+        if !self.files.is_due() {
+            return Vec::new();
+        }
+        let mut references: HashMap<*const Object, (usize, &Arc<Object>)> = HashMap::new();
+        for object in self.by_mapping.values().chain(self.by_stat.values()).chain(self.by_name.values()) {
+            references.entry(Arc::as_ptr(object)).or_insert((0, object)).0 += 1;
+        }
+        let used = references.into_values().filter(|&(own, object)| Arc::strong_count(object) > own);
+        let used: HashSet<PathBuf> = used.filter_map(|(_, object)| object.handle.clone()).collect();
+        let closed = self.files.close(|handle| used.contains(handle));
+        let handles: HashSet<&PathBuf> = closed.iter().collect();
+        let is_open = |object: &Arc<Object>| match &object.handle {
+            Some(handle) => !handles.contains(handle),
+            // It is created again if it is mapped again.
+            None => Arc::strong_count(object) > 1,
+        };
+        self.by_mapping.retain(|_, object| is_open(object));
+        self.by_stat.retain(|_, object| is_open(object));
+        self.by_name.retain(|_, object| is_open(object));
+        closed
     }
 
     /// Returns the object of an mmap event, identified by its build ID, or by its device (encoded like `st_dev`) and
@@ -129,14 +160,11 @@ impl Objects {
 
     /// Returns the stored object of an inode. The inode of an object without a handle may have been reused, so its path
     /// must match too, and it is created again if a handle is available.
-    fn known(&self, inode: Inode, path: &Path) -> Option<Arc<Object>> {
+    fn known(&mut self, inode: Inode, path: &Path) -> Option<Arc<Object>> {
         let object = self.by_mapping.get(&inode)?;
-        let valid = object.handle.is_some() || self.is_full() && object.path == path;
+        let valid = object.handle.is_some() || self.files.is_full() && object.path == path;
+        self.files.touch(object);
         valid.then(|| Arc::clone(object))
-    }
-
-    fn is_full(&self) -> bool {
-        self.files.len() >= self.max_files
     }
 
     /// Returns the object of an open file, which is created if it is new.
@@ -149,6 +177,7 @@ impl Objects {
     ) -> Arc<Object> {
         let known = opened.as_ref().and_then(|opened| self.by_stat.get(&opened.inode));
         if let Some(known) = known.cloned() {
+            self.files.touch(&known);
             return self.named(known, root, path);
         }
         let root = self.root_directory(root);
@@ -158,7 +187,7 @@ impl Objects {
         let object = Arc::new(Object {
             path: if opened.deleted { open::without_deleted(path) } else { path.to_owned() },
             build_id: read_build_id(&opened.file).or(build_id),
-            handle: self.keep(opened.file),
+            handle: self.files.keep(opened.file),
             root,
         });
         // The inode of a file that is not kept open can be reused.
@@ -191,15 +220,6 @@ impl Objects {
             RootOf::Process(pid) => self.root(pid),
             RootOf::Directory(root) => Some(root.to_owned()),
         }
-    }
-
-    fn keep(&mut self, file: File) -> Option<PathBuf> {
-        if self.is_full() {
-            return None;
-        }
-        let handle = descriptor_path(&file);
-        self.files.push(file);
-        Some(handle)
     }
 
     /// Returns the root directory of the process as a path that outlives the process.

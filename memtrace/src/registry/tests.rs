@@ -43,7 +43,7 @@ fn id(pid: u32, ordinal: u32) -> ImageId {
 }
 
 fn registry_of(events: impl IntoIterator<Item = ProcessEvent>) -> Registry {
-    let mut registry = Registry::new();
+    let mut registry = Registry::new(Limits::default());
     events.into_iter().for_each(|event| registry.apply(event));
     registry
 }
@@ -168,7 +168,7 @@ proptest! {
     fn each_address_belongs_to_its_last_mapping_at_any_time(
         ranges in prop::collection::vec((0u64..64, 1u64..24, 0u64..1000, any::<bool>()), 0..40),
     ) {
-        let mut registry = Registry::new();
+        let mut registry = Registry::new(Limits::default());
         let mut expected_owners = vec![[None; 96]];
         for (number, &(start, length, offset, same_time)) in ranges.iter().enumerate() {
             if !same_time {

@@ -185,3 +185,53 @@ fn privileged_another_mount_namespaces_executable_is_readable() {
     assert!(fs::read(handle).unwrap() == fs::read("/bin/cat").unwrap(), "another file was read");
     assert_eq!(object.path, program);
 }
+
+/// Returns the descriptor of a handle.
+fn identity_of_handle(object: &Object) -> (u64, u64) {
+    identity(object.handle.as_ref().unwrap())
+}
+
+#[test]
+fn files_over_time_do_not_reach_the_limit() {
+    const LIMIT: usize = 16;
+    let scratch = Scratch::new();
+    let mut objects = Objects::with_limit(LIMIT);
+    let libc = objects.resolve(own_pid(), Path::new(GLIBC), None, Some(identity(Path::new(GLIBC))));
+    let mut closed = Vec::new();
+    for number in 0..100 {
+        let path = scratch.copy("/bin/true", &format!("conftest{number}"));
+        let object = objects.resolve(own_pid(), &path, None, Some(identity(&path)));
+        assert_eq!(identity_of_handle(&object), identity(&path), "{number}");
+        drop(object);
+        closed.extend(objects.close_unused());
+        assert!(objects.files.len() <= LIMIT && objects.by_mapping.len() <= LIMIT && objects.by_stat.len() <= LIMIT);
+        assert!(objects.by_name.len() <= LIMIT);
+    }
+    assert!(closed.len() >= 100 - LIMIT);
+    assert!(!closed.contains(libc.handle.as_ref().unwrap()), "it is used");
+    assert_eq!(identity_of_handle(&libc), identity(Path::new(GLIBC)));
+}
+
+#[test]
+fn the_least_recently_used_files_are_closed_first() {
+    let scratch = Scratch::new();
+    let mut objects = Objects::with_limit(8);
+    let paths: Vec<_> = (0..7).map(|number| scratch.copy("/bin/true", &format!("{number}"))).collect();
+    let resolve = |objects: &mut Objects, path: &Path| objects.resolve(own_pid(), path, None, Some(identity(path)));
+    let handles: Vec<_> = paths.iter().map(|path| resolve(&mut objects, path).handle.clone().unwrap()).collect();
+    resolve(&mut objects, &paths[0]);
+    assert_eq!(objects.close_unused(), [&*handles[1], &handles[2], &handles[3]]);
+    assert_eq!(objects.close_unused(), [] as [PathBuf; 0], "far from the limit");
+    // A file that was closed is opened again.
+    assert_eq!(identity_of_handle(&resolve(&mut objects, &paths[2])), identity(&paths[2]));
+}
+
+#[test]
+fn used_files_stay_open_at_the_limit() {
+    let scratch = Scratch::new();
+    let mut objects = Objects::with_limit(8);
+    let paths: Vec<_> = (0..10).map(|number| scratch.copy("/bin/true", &format!("{number}"))).collect();
+    let used: Vec<_> = paths.iter().map(|path| objects.resolve(own_pid(), path, None, Some(identity(path)))).collect();
+    assert_eq!(objects.close_unused(), [] as [PathBuf; 0]);
+    assert_eq!(used.iter().filter(|object| object.handle.is_some()).count(), 8);
+}

@@ -36,7 +36,7 @@ fn the_exit_of_an_unknown_process_counts() {
 
 #[test]
 fn processes_over_time_do_not_reach_the_limits_if_they_are_taken() {
-    let mut registry = Registry::with_limits(3, 6);
+    let mut registry = Registry::new(Limits { images: 3, mappings: 6, ..Limits::default() });
     let thread = |pid| event(pid, ProcessEventKind::Thread { tid: Tid(pid + 1), name: String::from("worker") });
     registry.apply(mapped(1, 0x1000, 0x2000, 0, "/shell"));
     for run in 0..1000 {
@@ -56,7 +56,7 @@ fn processes_over_time_do_not_reach_the_limits_if_they_are_taken() {
 
 #[test]
 fn an_image_that_is_lost_keeps_the_number_of_the_next() {
-    let mut registry = Registry::with_limits(1, 100);
+    let mut registry = Registry::new(Limits { images: 1, mappings: 100, ..Limits::default() });
     registry.apply(mapped(1, 0x1000, 0x2000, 0, "/only"));
     // Without room, and with its exit reported.
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/lost"));

@@ -4,16 +4,16 @@ use super::*;
 
 #[test]
 fn thread_names_beyond_the_limit_are_dropped() {
-    let mut registry = Registry::new();
-    for tid in 0..=u32::try_from(MAX_THREAD_NAMES).unwrap() {
+    let mut registry = Registry::new(Limits { thread_names: 3, ..Limits::default() });
+    for tid in 0..=3 {
         registry.apply(event(3, ProcessEventKind::Thread { tid: Tid(tid), name: String::new() }));
     }
-    assert_eq!(registry.images()[&id(3, 0)].thread_names.len(), MAX_THREAD_NAMES);
+    assert_eq!(registry.images()[&id(3, 0)].thread_names.len(), 3);
 }
 
 #[test]
 fn an_image_beyond_the_limit_is_lost_with_its_mappings() {
-    let mut registry = Registry::with_limits(1, 100);
+    let mut registry = Registry::new(Limits { images: 1, mappings: 100, ..Limits::default() });
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/old"));
     registry.apply(event(7, ProcessEventKind::Exec { comm: String::from("new"), at: Tick(2) }));
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/new"));
@@ -25,7 +25,7 @@ fn an_image_beyond_the_limit_is_lost_with_its_mappings() {
 
 #[test]
 fn mappings_beyond_the_limit_and_empty_ones_are_losses() {
-    let mut registry = Registry::with_limits(10, 4);
+    let mut registry = Registry::new(Limits { images: 10, mappings: 4, ..Limits::default() });
     for page in 1..=6 {
         registry.apply(mapped(1, page << 12, (page + 1) << 12, 0, "/a"));
     }
@@ -37,7 +37,7 @@ fn mappings_beyond_the_limit_and_empty_ones_are_losses() {
 
 #[test]
 fn a_mapping_beyond_the_limit_leaves_its_range_unmapped() {
-    let mut registry = Registry::with_limits(10, 3);
+    let mut registry = Registry::new(Limits { images: 10, mappings: 3, ..Limits::default() });
     registry.apply(mapped(1, 0x1000, 0x4000, 0, "/a"));
     registry.apply(mapped(1, 0x4000, 0x5000, 0, "/b"));
     // Two pieces, the new mapping and the replaced one would make five with the other mapping; the limit is three.

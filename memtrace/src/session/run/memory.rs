@@ -1,142 +1,231 @@
-//! Division of a limited memory among maps, rings and ledgers.
+//! Division of a limited memory among maps, rings, ledgers and the state of processes.
 
 use crate::kernel::MapSizes;
+use crate::mmap_events;
 use crate::model::{Bytes, Pid};
 use crate::procfs;
-use crate::session::config::Config;
+use crate::registry;
+use crate::session::config::{Config, Target};
 use crate::session::error::Error;
 
-/// Sizes of a run.
+/// Limits of all state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemorySizes {
+pub(super) struct MemoryPlan {
     pub(super) maps: MapSizes,
     pub(super) ring_size: Bytes,
+    /// Size of the ring of mmap events of each processor.
+    pub(super) mmap_ring: Bytes,
     /// Maximum number of live blocks of all shards.
     pub(super) live: u64,
-    /// Maximum number of stacks of each shard.
+    /// Maximum number of stacks of running images in each shard.
     pub(super) stacks: u32,
+    /// Maximum number of stacks of ended images and their groups.
+    pub(super) ended_stacks: usize,
+    /// Maximum number of distinct call paths of ended images.
+    pub(super) call_paths: usize,
+    pub(super) registry: registry::Limits,
+    /// Maximum number of open object files.
+    pub(super) files: usize,
+    /// Maximum memory of stack copies.
+    pub(super) copies: Bytes,
 }
 
-/// memtrace without maps, rings and ledgers: its program, the kernel's descriptions of types, and symbols.
+/// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
 const PROGRAM: u64 = 20 << 20;
 
-/// Shares of the remaining memory, one in these numbers. They add up to the whole.
+/// Default limit of the memory if processes are selected by their properties: such a trace may run for weeks.
+const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
+
+/// Shares of the memory without the program, one in these numbers.
 const MAPS: u64 = 4;
 const RINGS: u64 = 4;
-const LIVE_BLOCKS: u64 = 4;
-const STACKS: u64 = 8;
 const UNWIND_ROWS: u64 = 8;
 
-/// Memory of a live block, of a stack with its totals, and of a map of unwind rows.
+/// Shares, in sixteenths, of the memory that the maps, rings and rows leave.
+mod sixteenths {
+    pub(super) const LIVE_BLOCKS: u64 = 5;
+    pub(super) const STACKS: u64 = 3;
+    pub(super) const ENDED_STACKS: u64 = 2;
+    pub(super) const CALL_PATHS: u64 = 1;
+    pub(super) const REGISTRY: u64 = 3;
+    pub(super) const COPIES: u64 = 1;
+    pub(super) const MMAP_RINGS: u64 = 1;
+}
+
+/// Shares, in eighths, of the memory of the registry and its objects.
+mod eighths {
+    pub(super) const IMAGES: u64 = 2;
+    pub(super) const MAPPINGS: u64 = 3;
+    pub(super) const THREAD_NAMES: u64 = 1;
+    pub(super) const FILES: u64 = 2;
+}
+
+/// Memory of one entry of each kind. A stack includes its totals, a file the kernel's descriptions and its unwind table's
+/// position.
 const BLOCK: u64 = 80;
 const STACK: u64 = 512;
+const ENDED_STACK: u64 = 96;
+const CALL_PATH: u64 = 32;
+const IMAGE: u64 = 640;
+const MAPPING: u64 = 64;
+const THREAD_NAME: u64 = 64;
+const FILE: u64 = 1024;
 const ROWS: u64 = 1 << 20;
 
 /// Smallest ring that absorbs a burst of some thousand events.
 const SMALLEST_RING: u64 = 1 << 18;
 
-/// The most stacks in each shard.
-const MAX_STACKS: u32 = 1 << 20;
+/// Smallest ring of mmap events: 50 mappings between two polls.
+const SMALLEST_MMAP_RING: u64 = 1 << 13;
 
 /// Limit of a cgroup below which memtrace adapts to it.
 const LOW_LIMIT: Bytes = Bytes(512 << 20);
 
-/// Returns the sizes for `config` with `rings` rings, and a note for the user if they are limited.
+/// Origin of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Option,
+    /// memtrace's own memory cgroup.
+    Cgroup,
+    /// The default of traces that may run for weeks.
+    Default,
+}
+
+impl MemoryPlan {
+    /// Limits of a run without a limit of its memory.
+    fn full(config: &Config) -> Self {
+        Self {
+            maps: MapSizes::FULL,
+            ring_size: config.ring_size,
+            mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
+            live: config.max_live,
+            stacks: 1 << 20,
+            ended_stacks: 1 << 22,
+            call_paths: 1 << 23,
+            registry: registry::Limits::default(),
+            files: 1 << 16,
+            copies: Bytes(64 << 20),
+        }
+    }
+
+    /// Returns the largest limits within `limit`, none larger than those of `full`; `None` if the smallest do not fit.
+    /// There is a ring of mmap events for each of `processors`.
+    fn within(limit: Bytes, rings: u32, processors: u64, full: Self) -> Option<Self> {
+        let rest = limit.0.checked_sub(PROGRAM)?;
+        let rings = u64::from(rings.max(1));
+        let rows = u32::try_from(rest / UNWIND_ROWS / ROWS).unwrap_or(u32::MAX);
+        let maps = MapSizes::within(Bytes(rest / MAPS), rows)?;
+        let ring = power_of_two(rest / RINGS / rings).filter(|&ring| ring >= SMALLEST_RING)?;
+        let ring_size = full.ring_size.min(Bytes(ring));
+        let taken = maps.memory().0 + u64::from(maps.rows) * ROWS + ring_size.0 * rings;
+        let part = rest.checked_sub(taken)? / 16;
+        let mmap_ring = power_of_two(part * sixteenths::MMAP_RINGS / processors.max(1));
+        let mmap_ring = mmap_ring.filter(|&ring| ring >= SMALLEST_MMAP_RING)?;
+        let entries = |sixteenths: u64, bytes: u64| part * sixteenths / bytes;
+        let state = |eighths: u64, bytes: u64| count(entries(sixteenths::REGISTRY, 8) * eighths / bytes);
+        let registry = registry::Limits {
+            images: full.registry.images.min(state(eighths::IMAGES, IMAGE)),
+            mappings: full.registry.mappings.min(state(eighths::MAPPINGS, MAPPING)),
+            thread_names: full.registry.thread_names.min(state(eighths::THREAD_NAMES, THREAD_NAME)),
+        };
+        Some(Self {
+            maps,
+            ring_size,
+            mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),
+            live: full.live.min(entries(sixteenths::LIVE_BLOCKS, BLOCK)),
+            stacks: full.stacks.min(u32::try_from(entries(sixteenths::STACKS, STACK) / rings).unwrap_or(u32::MAX)),
+            ended_stacks: full.ended_stacks.min(count(entries(sixteenths::ENDED_STACKS, ENDED_STACK))),
+            call_paths: full.call_paths.min(count(entries(sixteenths::CALL_PATHS, CALL_PATH))),
+            registry,
+            files: full.files.min(state(eighths::FILES, FILE)),
+            copies: full.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
+        })
+    }
+}
+
+/// Returns the limits for `config` with `rings` rings, and a note for the user if they are unusually low.
 ///
 /// # Errors
 ///
-/// [`Error::Memory`] if the smallest sizes exceed the limit.
-pub(super) fn sizes(config: &Config, rings: u32) -> Result<(MemorySizes, Option<String>), Error> {
-    let own = config.memory_limit.is_none().then(own_limit).flatten();
-    let full =
-        MemorySizes { maps: MapSizes::FULL, ring_size: config.ring_size, live: config.max_live, stacks: MAX_STACKS };
-    let Some(limit) = config.memory_limit.or(own) else { return Ok((full, None)) };
-    let Some(sizes) = within(limit, rings, full) else {
-        return Err(Error::Memory { limit, required: smallest(rings), is_option: own.is_none() });
+/// [`Error::Memory`] if the smallest limits exceed the memory.
+pub(super) fn plan(config: &Config, rings: u32) -> Result<(MemoryPlan, Option<String>), Error> {
+    let full = MemoryPlan::full(config);
+    let processors = procfs::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
+    let least = smallest(rings, processors);
+    let Some((limit, origin)) = limit(config, own_limit(), least) else { return Ok((full, None)) };
+    let Some(plan) = MemoryPlan::within(limit, rings, processors, full) else {
+        return Err(Error::Memory { limit, required: least, is_option: origin == Origin::Option });
     };
-    let reason = match own {
-        Some(_) => "this memory cgroup leaves",
-        None => "--memory-limit allows",
+    let reason = match origin {
+        Origin::Option => "--memory-limit allows",
+        Origin::Cgroup => "this memory cgroup leaves",
+        Origin::Default => {
+            log::info!("memtrace uses at most {limit} (--memory-limit): {plan:?}");
+            return Ok((plan, None));
+        }
     };
     let note = format!(
         "{reason} {limit}: the rings have {} each, and at most {} live blocks are kept",
-        sizes.ring_size, sizes.live
+        plan.ring_size, plan.live
     );
-    Ok((sizes, Some(note)))
+    Ok((plan, Some(note)))
 }
 
-/// Returns the memory that the limits of memtrace's own cgroup leave, if they are low.
-fn own_limit() -> Option<Bytes> {
+/// Returns the limit of the memory; `None` if there is none. `own` is that of memtrace's own cgroup, `least` the lowest
+/// possible one.
+fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes, Origin)> {
+    if let Some(limit) = config.memory_limit {
+        return Some((limit, Origin::Option));
+    }
+    let free = own.map(|own| own.free);
+    match config.target {
+        Target::Selected(_) => {
+            // A quarter of a low limit can be too little.
+            let quarter = own.map(|own| Bytes(own.limit.0 / 4).max(least).min(own.free));
+            match quarter.filter(|quarter| *quarter < DEFAULT_LIMIT) {
+                Some(quarter) => Some((quarter, Origin::Cgroup)),
+                None => Some((DEFAULT_LIMIT.max(least), Origin::Default)),
+            }
+        }
+        Target::Pids { .. } | Target::Command { .. } => {
+            free.filter(|free| *free < LOW_LIMIT).map(|free| (free, Origin::Cgroup))
+        }
+    }
+}
+
+/// Memory of memtrace's own cgroup.
+#[derive(Clone, Copy, Debug)]
+struct OwnLimit {
+    limit: Bytes,
+    /// Rest of it.
+    free: Bytes,
+}
+
+fn own_limit() -> Option<OwnLimit> {
     let memory = procfs::cgroup_memory(Pid(std::process::id()))?;
     let limit = memory.limit?;
     // The page cache of the cgroup gives way.
     let used = limit.current.0.saturating_sub(memory.file.unwrap_or_default().0);
-    Some(Bytes(limit.most.0.saturating_sub(used))).filter(|free| *free < LOW_LIMIT)
-}
-
-/// Returns the largest sizes within `limit`, none larger than `full`; `None` if the smallest do not fit.
-fn within(limit: Bytes, rings: u32, full: MemorySizes) -> Option<MemorySizes> {
-    let rest = limit.0.checked_sub(PROGRAM)?;
-    let rings = u64::from(rings.max(1));
-    let rows = u32::try_from(rest / UNWIND_ROWS / ROWS).unwrap_or(u32::MAX);
-    let ring = (rest / RINGS / rings).checked_ilog2().map(|bits| 1 << bits).filter(|&ring| ring >= SMALLEST_RING)?;
-    Some(MemorySizes {
-        maps: MapSizes::within(Bytes(rest / MAPS), rows)?,
-        ring_size: full.ring_size.min(Bytes(ring)),
-        live: full.live.min(rest / LIVE_BLOCKS / BLOCK),
-        stacks: full.stacks.min(u32::try_from(rest / STACKS / STACK / rings).unwrap_or(u32::MAX)),
-    })
+    Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used)) })
 }
 
 /// Returns the lowest limit within which memtrace runs with `rings` rings.
-fn smallest(rings: u32) -> Bytes {
+fn smallest(rings: u32, processors: u64) -> Bytes {
     let maps = MAPS * MapSizes::SMALLEST.memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
-    Bytes((PROGRAM + maps.max(rings).max(UNWIND_ROWS * ROWS)).next_multiple_of(1 << 20))
+    // A quarter of the memory is left for the tables.
+    let mmap_rings = 4 * 16 * SMALLEST_MMAP_RING * processors;
+    Bytes((PROGRAM + maps.max(rings).max(mmap_rings).max(UNWIND_ROWS * ROWS)).next_multiple_of(1 << 20))
+}
+
+/// Returns the largest power of two up to `number`.
+fn power_of_two(number: u64) -> Option<u64> {
+    number.checked_ilog2().map(|bits| 1 << bits)
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FULL: MemorySizes =
-        MemorySizes { maps: MapSizes::FULL, ring_size: Bytes(16 << 20), live: 32_000_000, stacks: MAX_STACKS };
-
-    fn memory(sizes: MemorySizes, rings: u32) -> u64 {
-        let MemorySizes { maps, ring_size, live, stacks } = sizes;
-        let stacks = u64::from(stacks) * u64::from(rings) * STACK;
-        PROGRAM + maps.memory().0 + u64::from(rings) * ring_size.0 + live * BLOCK + stacks + u64::from(maps.rows) * ROWS
-    }
-
-    #[test]
-    fn sizes_fit_into_every_limit_from_the_smallest_on() {
-        for rings in [1, 2, 4, 16] {
-            let least = smallest(rings);
-            assert_eq!(within(Bytes(least.0 - (1 << 20)), rings, FULL), None, "{rings}");
-            for limit in (least.0..1 << 30).step_by(1 << 20) {
-                let sizes = within(Bytes(limit), rings, FULL).unwrap();
-                assert!(memory(sizes, rings) <= limit, "{limit} bytes, {rings} rings: {sizes:?}");
-                assert!(sizes.ring_size.0 >= SMALLEST_RING && sizes.live > 10_000 && sizes.stacks > 100);
-            }
-        }
-    }
-
-    #[test]
-    fn a_large_limit_changes_nothing() {
-        assert_eq!(within(Bytes(1 << 40), 4, FULL), Some(FULL));
-    }
-
-    #[test]
-    fn options_remain_upper_limits() {
-        let full = MemorySizes { ring_size: Bytes(4096), live: 7, ..FULL };
-        let sizes = within(Bytes(64 << 20), 2, full).unwrap();
-        assert_eq!((sizes.ring_size, sizes.live), (Bytes(4096), 7));
-    }
-
-    #[test]
-    fn shares_add_up_to_the_whole() {
-        let parts = [MAPS, RINGS, LIVE_BLOCKS, STACKS, UNWIND_ROWS];
-        assert_eq!(parts.iter().map(|share| 8 / share).sum::<u64>(), 8);
-        assert_eq!(smallest(2), Bytes(40 << 20));
-    }
-}
+mod tests;

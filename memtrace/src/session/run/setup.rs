@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::descriptors;
-use super::memory::{self, MemorySizes};
+use super::memory::MemoryPlan;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
@@ -29,7 +29,6 @@ pub(super) struct Setup {
     pub(super) own_probes: Probes,
     /// The expected overhead, for the user.
     pub(super) estimate: Vec<String>,
-    pub(super) sizes: MemorySizes,
 }
 
 impl Setup {
@@ -37,19 +36,20 @@ impl Setup {
     /// that exceeds the limit, it raises the minimum size.
     pub(super) fn load(
         config: &Config,
+        plan: &MemoryPlan,
         clock_start: Duration,
         targets: &Targets,
         allocators: &[AllocatorProbes],
         tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
         descriptors::raise_limit();
+        tracker.objects().limit_files(plan.files);
         let filter = filter::resolve(&config.target, config.events.iter().all(|class| class.probes_allocators()))?;
         let rings = rings(config);
-        let (sizes, note) = memory::sizes(config, rings)?;
-        let mut options = options(config, clock_start, filter, rings, sizes);
+        let mut options = options(config, clock_start, filter, rings, plan);
         let mut probes = Probes::default();
         let mut own_probes = Probes::default();
-        let mut estimate: Vec<String> = note.into_iter().collect();
+        let mut estimate = Vec::new();
         let pids: Vec<_> = targets.pids().collect();
         let (mut kernel, mut readers) = load(&options, &pids)?;
         if targets.ran_before() && config.follows(EventClass::probes_allocators) {
@@ -71,7 +71,7 @@ impl Setup {
             }
             estimate.extend(overhead.warning(options.min_size));
         }
-        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate, sizes })
+        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate })
     }
 }
 
@@ -96,7 +96,8 @@ fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingRead
     Ok((kernel, readers))
 }
 
-fn rings(config: &Config) -> u32 {
+/// Returns the number of rings.
+pub(super) fn rings(config: &Config) -> u32 {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
     // A peak needs the order of all events, which only a single ring keeps.
@@ -108,12 +109,12 @@ fn options(
     clock_start: Duration,
     filter: ProcessFilter,
     rings: u32,
-    sizes: MemorySizes,
+    plan: &MemoryPlan,
 ) -> kernel::Options {
     kernel::Options {
         rings,
-        ring_size: sizes.ring_size,
-        map_sizes: sizes.maps,
+        ring_size: plan.ring_size,
+        map_sizes: plan.maps,
         max_depth: config.max_depth,
         min_size: config.min_size.unwrap_or(Bytes(0)),
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),

@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::cost::processor_time;
 use super::detach::Detach;
+use super::memory;
+use super::memory::MemoryPlan;
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
+use super::setup;
 use super::setup::{Setup, is_selected};
 use super::snapshots::complete_snapshots;
 use super::wait::{Due, Signals, WakeupSources};
@@ -28,10 +31,6 @@ use crate::symbolize::{EndedProcesses, EndedSettings};
 
 /// Number of ended images with a row of their own.
 const KEEP_ENDED: usize = 1000;
-/// Limit of the stacks of ended images.
-const MAX_ENDED_STACKS: usize = 1 << 20;
-/// Limit of the call paths of ended images.
-const MAX_CALL_PATHS: usize = 1 << 22;
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -58,6 +57,7 @@ pub(super) struct Trace {
     pages: Option<PageReader>,
     targets: Targets,
     filter: ProcessFilter,
+    plan: MemoryPlan,
     /// Origin of ticks on the monotonic clock.
     clock_start: Duration,
     start: Instant,
@@ -84,14 +84,16 @@ impl Trace {
     pub(super) fn start(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
         let clock_start = clock::monotonic();
-        let mut tracker = ProcessTracker::new(clock_start, config.by.parts(), config.user_hooks.clone());
+        let (plan, note) = memory::plan(config, setup::rings(config))?;
+        let (parts, user_hooks) = (config.by.parts(), config.user_hooks.clone());
+        let mut tracker = ProcessTracker::new(clock_start, parts, user_hooks, plan.mmap_ring, plan.registry);
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
-        let setup = Setup::load(config, clock_start, &targets, &allocators, &mut tracker)?;
-        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate, sizes } = setup;
+        let setup = Setup::load(config, &plan, clock_start, &targets, &allocators, &mut tracker)?;
+        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate } = setup;
         let settings = ledger::Settings {
-            blocks: sizes.live,
-            stacks: sizes.stacks,
+            blocks: plan.live,
+            stacks: plan.stacks,
             processes: MAX_PROCESSES,
             track_peak: config.metric == Some(Metric::PeakBytes),
             older: config.older,
@@ -116,7 +118,7 @@ impl Trace {
         if let Some(pid) = targets.first_exited() {
             return Err(Error::Ended { pid });
         }
-        for line in &estimate {
+        for line in note.iter().chain(&estimate) {
             observer.note(line);
         }
         let untraced = match targets.ran_before() {
@@ -135,6 +137,7 @@ impl Trace {
             pages,
             targets,
             filter,
+            plan,
             clock_start,
             start,
             start_tick: Tick::at(clock::monotonic().saturating_sub(clock_start)),
@@ -316,8 +319,8 @@ impl Trace {
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
         let ended = EndedProcesses::new(EndedSettings {
             keep: KEEP_ENDED,
-            max_stack_entries: MAX_ENDED_STACKS,
-            max_call_paths: MAX_CALL_PATHS,
+            max_stack_entries: self.plan.ended_stacks,
+            max_call_paths: self.plan.call_paths,
             start: self.start_tick,
         });
         let losses = reports.write(config, snapshots, ended, &finished, signals, observer).await?;

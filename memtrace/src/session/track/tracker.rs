@@ -14,11 +14,12 @@ use crate::loader;
 use crate::loader::Candidates;
 use crate::mmap_events::MmapEvents;
 use crate::model::{
-    AbsAddr, ImageEnd, ImageId, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind,
+    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind,
     ProcessImage, Snapshot, Tick,
 };
 use crate::procfs;
 use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
+use crate::registry;
 use crate::registry::Registry;
 use crate::session::clock;
 
@@ -46,10 +47,17 @@ pub(in crate::session) struct ProcessTracker {
 }
 
 impl ProcessTracker {
-    /// Opens the mmap events. Ticks count from `clock_start` of the monotonic clock.
-    pub(in crate::session) fn new(clock_start: Duration, partition: PartitionBy, user_hooks: UserHooks) -> Self {
+    /// Opens the mmap events, with a ring of `mmap_ring` for each processor. Ticks count from `clock_start` of the
+    /// monotonic clock.
+    pub(in crate::session) fn new(
+        clock_start: Duration,
+        partition: PartitionBy,
+        user_hooks: UserHooks,
+        mmap_ring: Bytes,
+        limits: registry::Limits,
+    ) -> Self {
         let mut events = procfs::online_cpus()
-            .and_then(|cpus| MmapEvents::open(&cpus))
+            .and_then(|cpus| MmapEvents::open(&cpus, mmap_ring.0 as usize))
             .inspect_err(|error| log::warn!("perf mmap events are not available, new mappings are missed: {error}"))
             .ok();
         let records_thread_names = partition == PartitionBy::Threads;
@@ -59,7 +67,7 @@ impl ProcessTracker {
         Self {
             events,
             objects: Objects::new(),
-            registry: Registry::new(),
+            registry: Registry::new(limits),
             traced: Some(HashSet::new()),
             allocators: Allocators::new(user_hooks, partition == PartitionBy::Allocators),
             metadata: MetadataReader::new(),

@@ -1,0 +1,86 @@
+//! The open files of a store, in the order of their last use.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::model::Object;
+use crate::procfs::own_process::descriptor_path;
+
+/// Files are closed when more than this share is open, in eighths of the limit, until the second share is left.
+const HIGH: usize = 7;
+const LOW: usize = 4;
+
+/// Open files by handle.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    files: HashMap<PathBuf, OpenFile>,
+    limit: usize,
+    /// Number of files at which unused ones are looked for.
+    due: usize,
+    /// Number of uses so far.
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    _file: File,
+    last_use: u64,
+}
+
+impl OpenFiles {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { files: HashMap::new(), limit, due: limit * HIGH / 8, uses: 0 }
+    }
+
+    pub(super) fn limit(&mut self, limit: usize) {
+        (self.limit, self.due) = (limit, limit * HIGH / 8);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.files.len() >= self.limit
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Returns true if unused files should be closed.
+    pub(super) fn is_due(&self) -> bool {
+        self.limit > 0 && self.files.len() >= self.due
+    }
+
+    /// Keeps a file open. Returns its handle; `None` if the limit is reached.
+    pub(super) fn keep(&mut self, file: File) -> Option<PathBuf> {
+        if self.is_full() {
+            return None;
+        }
+        let handle = descriptor_path(&file);
+        self.uses += 1;
+        self.files.insert(handle.clone(), OpenFile { _file: file, last_use: self.uses });
+        Some(handle)
+    }
+
+    /// Records a use of the object.
+    pub(super) fn touch(&mut self, object: &Object) {
+        if let Some(file) = object.handle.as_ref().and_then(|handle| self.files.get_mut(handle)) {
+            self.uses += 1;
+            file.last_use = self.uses;
+        }
+    }
+
+    /// Closes the least recently used files for which `is_used` returns false. Returns their handles.
+    pub(super) fn close(&mut self, is_used: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+        let mut unused: Vec<_> = self.files.iter().filter(|(handle, _)| !is_used(handle)).collect();
+        unused.sort_unstable_by_key(|(_, file)| file.last_use);
+        unused.truncate(self.files.len().saturating_sub(self.limit * LOW / 8));
+        let closed: Vec<_> = unused.into_iter().map(|(handle, _)| handle.clone()).collect();
+        for handle in &closed {
+            self.files.remove(handle);
+        }
+        // If most files are used, the next search waits for some more.
+        self.due = (self.files.len() + self.limit / 8).max(self.limit * HIGH / 8);
+        closed
+    }
+}
