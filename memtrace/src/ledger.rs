@@ -7,10 +7,12 @@
 mod address_table;
 mod block;
 mod budget;
+mod ends;
 mod image;
 mod mappings;
 mod pages;
 mod process;
+mod processes;
 #[cfg(test)]
 mod reference_model;
 mod rusage;
@@ -21,35 +23,28 @@ mod tentative_free;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 use crate::model::{
-    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, ImageId, ImageUsage, LossReason, Losses,
-    OomKill, OutOfMemory, Partition, PartitionBy, Pid, Rusage, Stack, StackId, StackKey, Stacks, Tick, Tid,
+    AllocatorId, Amount, Bytes, EndedImage, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, Ordinals,
+    OutOfMemory, Partition, PartitionBy, Pid, Rusage, Stack, StackId, StackKey, Stacks, Tick, Tid,
 };
 pub use budget::Settings;
 
 use budget::Budget;
 use image::Image;
 use process::Process;
+use processes::Processes;
 
 /// State of one shard.
 #[derive(Debug)]
 pub struct Ledger {
     settings: Settings,
-    /// All pids seen so far: the ordinal outlives the image.
-    processes: Vec<Process>,
-    by_pid: FxHashMap<Pid, usize>,
-    /// Index of the process of the latest event, which is usually that of the next event.
+    processes: Processes,
+    /// Slot of the process of the latest event, which is usually that of the next event.
     last: usize,
-    /// Number of processes with an image.
-    running: usize,
-    /// Ends of images, as in a snapshot.
-    ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
-    /// Usage of images that have ended.
-    ended: BTreeMap<EventClass, Vec<(ImageId, ImageUsage)>>,
+    /// Images that have ended and were not taken.
+    ended: Vec<EndedImage>,
     oom_kills: BTreeSet<OomKill>,
     stacks: Stacks,
     budget: Budget,
@@ -62,12 +57,9 @@ impl Ledger {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            processes: Vec::new(),
-            by_pid: FxHashMap::default(),
+            processes: Processes::default(),
             last: 0,
-            running: 0,
-            ends: BTreeMap::new(),
-            ended: BTreeMap::new(),
+            ended: Vec::new(),
             oom_kills: BTreeSet::new(),
             stacks: Stacks::default(),
             budget: Budget::new(&settings),
@@ -104,8 +96,7 @@ impl Ledger {
             }
             EventKind::UndoFree { address } => {
                 // Without an image there is no tentative free.
-                let process = self.by_pid.get(&pid).and_then(|&index| self.processes.get_mut(index));
-                if let Some(image) = process.and_then(|process| process.image.as_mut()) {
+                if let Some(image) = self.processes.get_mut(pid).and_then(|process| process.image.as_mut()) {
                     image.undo_free(tid, address, &mut self.budget);
                 }
             }
@@ -160,7 +151,7 @@ impl Ledger {
             EventKind::OomKill(kill) => self.oom_kill(pid, *kill, tick),
             EventKind::Rusage { counts, is_traced } => self.set_rusage(pid, counts, is_traced),
             EventKind::Owner(owner) => {
-                if let Some(process) = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index)) {
+                if let Some(process) = self.process_of(pid) {
                     process.owner = Some(*owner);
                 }
             }
@@ -204,22 +195,20 @@ impl Ledger {
     /// Records that the OOM killer has selected `pid`, traced or not.
     fn oom_kill(&mut self, pid: Pid, kill: OutOfMemory, at: Tick) {
         // Also for an unknown process: another shard may know it, and all shards must agree on its end.
-        let process = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index));
-        let ordinal = process.map_or(0, |process| {
+        if let Some(process) = self.process_of(pid) {
             process.is_killed = true;
-            process.ordinal
-        });
+        }
         let OutOfMemory { comm, by, by_comm, group, full } = kill;
         // Each kill ends a process, so the maximum number of processes limits the kills.
         if self.oom_kills.len() < self.settings.processes as usize {
-            self.oom_kills.insert(OomKill { at, victim: ImageId { pid, ordinal }, comm, by, by_comm, group, full });
+            let victim = self.processes.current(pid);
+            self.oom_kills.insert(OomKill { at, victim, comm, by, by_comm, group, full });
         }
     }
 
     /// Current image of `pid`, if it has one.
     fn running_image(&mut self, pid: Pid) -> Option<&mut Image> {
-        let index = self.by_pid.get(&pid).copied()?;
-        self.processes.get_mut(index)?.image.as_deref_mut()
+        self.processes.get_mut(pid)?.image.as_deref_mut()
     }
 
     /// Gives the new process `child` the pages and mappings of `parent`.
@@ -230,8 +219,7 @@ impl Ledger {
             self.budget.pages -= pages.map_or(0, |pages| pages.count());
             self.budget.mapped_ranges -= mappings.map_or(0, |mappings| mappings.count());
         }
-        let index = self.by_pid.get(&parent).copied();
-        let image = index.and_then(|index| self.processes.get(index)).and_then(|process| process.image.as_ref());
+        let image = self.processes.get(parent).and_then(|process| process.image.as_ref());
         let (pages, mappings) = image.map_or((&None, &None), |image| (&image.pages, &image.mappings));
         let pages = pages.as_ref().and_then(|pages| pages.fork(&mut self.budget));
         let mappings = mappings.as_ref().and_then(|mappings| mappings.fork(&mut self.budget));
@@ -245,91 +233,51 @@ impl Ledger {
     /// Returns the image of `pid`, which is created if needed; `None`, and a loss, if the budget is exceeded.
     #[inline]
     fn image_of(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
-        if self.processes.get(self.last).is_none_or(|process| process.pid != pid || process.image.is_none()) {
+        if self.processes.slot(self.last).is_none_or(|process| process.id.pid != pid || process.image.is_none()) {
             self.open_image(pid)?;
         }
-        let image = self.processes.get_mut(self.last)?.image.as_mut()?;
+        let image = self.processes.slot_mut(self.last)?.image.as_mut()?;
         Some((image, &mut self.budget))
     }
 
     /// Makes `pid` the process of the latest event and gives it an image; `None`, and a loss, if the budget is exceeded.
     #[cold]
     fn open_image(&mut self, pid: Pid) -> Option<()> {
-        let index = self.find_or_add(pid)?;
-        let images = self.running + self.ended.values().map(Vec::len).max().unwrap_or(0);
-        let process = self.processes.get_mut(index)?;
-        if process.image.is_none() {
-            if images >= self.settings.processes as usize {
-                self.budget.losses.add(LossReason::ProcessesFull, 1);
-                return None;
-            }
-            process.image = Some(Box::default());
-            self.running += 1;
-        }
-        self.last = index;
+        let slot = self.find_or_add(pid)?;
+        self.processes.slot_mut(slot)?.image.get_or_insert_default();
+        self.last = slot;
         Some(())
     }
 
+    /// Returns the process `pid`, which is added if needed; `None`, and a loss, if the budget is exceeded.
+    fn process_of(&mut self, pid: Pid) -> Option<&mut Process> {
+        let slot = self.find_or_add(pid)?;
+        self.processes.slot_mut(slot)
+    }
+
     fn find_or_add(&mut self, pid: Pid) -> Option<usize> {
-        if let Some(&index) = self.by_pid.get(&pid) {
-            return Some(index);
+        if let Some(slot) = self.processes.find(pid) {
+            return Some(slot);
         }
-        let index = self.processes.len();
-        if index >= self.settings.processes as usize {
+        if !Ordinals::is_valid(pid) {
+            self.budget.losses.add(LossReason::BadRecord, 1);
+            return None;
+        }
+        if !self.has_room_for_image() {
             self.budget.losses.add(LossReason::ProcessesFull, 1);
             return None;
         }
-        self.processes.push(Process::new(pid));
-        self.by_pid.insert(pid, index);
-        Some(index)
+        Some(self.processes.add(pid))
     }
 
-    /// Ends the image of `pid`. Without an image, the ordinal is still incremented: another shard may have the image, and all
-    /// shards must agree on the next ordinal.
-    fn end_image(&mut self, pid: Pid, ending: ImageEnd, tick: Tick) {
-        let Some(process) = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index)) else { return };
-        let id = process.image_id();
-        process.ordinal = process.ordinal.saturating_add(1);
-        let was_killed = std::mem::take(&mut process.is_killed);
-        let ending = if was_killed && ending == ImageEnd::Exit { ImageEnd::OomKill } else { ending };
-        let counts = process.rusage.end_image(ending);
-        let owner = process.owner.take();
-        let image = process.image.take();
-        // An image that is replaced before its first event, as in a child that calls exec at once, is not reported.
-        if ending != ImageEnd::Exec || image.is_some() {
-            if self.ends.len() < self.settings.processes as usize {
-                self.ends.insert(id, (ending, tick));
-            } else {
-                self.budget.losses.add(LossReason::ProcessesFull, 1);
-            }
-        }
-        if let Some(image) = image {
-            let mut keep = |class, usage| {
-                self.ended.entry(class).or_default().push((id, ImageUsage { owner, ..usage }));
-            };
-            self.running -= 1;
-            self.budget.live -= image.live();
-            if let Some(pages) = &image.pages {
-                self.budget.pages -= pages.count();
-                keep(EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(ending)) });
-            }
-            if let Some(stalls) = &image.stalls {
-                keep(EventClass::Reclaim, stalls.usage(Some(ending)));
-            }
-            if let Some(mappings) = &image.mappings {
-                self.budget.mapped_ranges -= mappings.count();
-                keep(EventClass::Map, mappings.usage(Some(ending)));
-            }
-            let usage = image.usage(Some(ending), tick, &self.settings);
-            if image::has_usage(&usage) {
-                keep(EventClass::Heap, usage);
-            }
-        }
+    /// Returns true if there are fewer processes and ended images than the maximum.
+    fn has_room_for_image(&self) -> bool {
+        self.processes.len() + self.ended.len() < self.settings.processes as usize
     }
 
     /// Sets the rusage of `pid`, whose image is about to end.
     fn set_rusage(&mut self, pid: Pid, rusage: Option<Rusage>, is_traced: bool) {
-        let Some(process) = self.find_or_add(pid).and_then(|index| self.processes.get_mut(index)) else { return };
+        let Some(process) = self.process_of(pid) else { return };
         process.rusage.end = rusage;
         // The image is reported even if none of its pages is in the sample.
         if is_traced && let Some((image, _)) = self.image_of(pid) {

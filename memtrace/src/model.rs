@@ -33,11 +33,10 @@ pub use explanation::{
 pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use metric::{Measure, Metric};
-pub(crate) use process::PidTable;
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
-    Mapping, NoPerfMap, Object, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage,
-    ProcessMemory, Replaced, Rusage, Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
+    Mapping, NoPerfMap, Object, Ordinals, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind,
+    ProcessImage, ProcessMemory, Replaced, Rusage, Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
 };
 pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost,
@@ -49,7 +48,7 @@ pub use reclaim::{
     VmCounters,
 };
 pub use run_facts::RunFacts;
-pub use snapshot::{ImageUsage, Snapshot, Snapshots, StackUsage};
+pub use snapshot::{EndedImage, ImageUsage, Snapshot, Snapshots, StackUsage};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use totals::{AllocatorId, Amount, GroupBy, Partition, PartitionBy, Usage, Variance};
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};

@@ -2,6 +2,7 @@
 
 mod progress;
 mod shard;
+mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -12,11 +13,12 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use crate::ledger::Settings;
-use crate::model::{Bytes, EventClass, LossReason, Snapshot, Snapshots, Tick};
+use crate::model::{Bytes, EndedImage, EventClass, ImageEnd, ImageId, LossReason, Snapshot, Snapshots, Tick};
 use progress::ShardProgress;
-use shard::Shard;
+use shard::{Command, Shard, ShardTotals};
 
 pub use progress::Progress;
+pub use sink::EndedSink;
 pub use source::{Drained, Source};
 
 /// Running shards, each on its own thread. Dropping them ends the threads without a snapshot.
@@ -28,16 +30,18 @@ pub struct Shards {
 #[derive(Debug)]
 struct Running {
     progress: Arc<ShardProgress>,
-    /// Sends the time of the snapshot. Dropping it ends the shard without one.
-    finish: Sender<Tick>,
-    thread: JoinHandle<Option<Snapshots>>,
+    /// Dropping it ends the shard without a result.
+    commands: Sender<Command>,
+    thread: JoinHandle<Option<ShardTotals>>,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunTotals {
-    /// Merged snapshots of all shards.
+    /// Merged snapshots of all shards. With a sink, they have running images only.
     pub snapshots: Snapshots,
+    /// Ended images that were not sent to the sink, with the numbers of their shards.
+    pub ended: Vec<(usize, Vec<EndedImage>)>,
     /// Number of applied events.
     pub events: u64,
     /// Messages of the shards that panicked: their totals are missing.
@@ -61,6 +65,9 @@ impl Shards {
     /// Starts a shard with ledgers of `classes` for each source. `settings` apply to the whole run: the limit of live blocks
     /// is divided among the shards, and a peak is kept only with a single shard, since the peaks of shards cannot be added.
     ///
+    /// Each shard sends the images that have ended to `sink`, if there is one. While the sink is full, they stay in the
+    /// shard: a shard never waits for its receiver.
+    ///
     /// # Errors
     ///
     /// [`Error::Start`]; shards that have already started end.
@@ -68,6 +75,7 @@ impl Shards {
         sources: Vec<S>,
         settings: Settings,
         classes: &[EventClass],
+        sink: Option<&EndedSink>,
     ) -> Result<Self, Error> {
         let count = sources.len();
         let settings = Settings {
@@ -77,14 +85,15 @@ impl Shards {
         };
         let classes: Arc<[EventClass]> = classes.into();
         let start = |(number, source)| {
-            let (finish, commands) = mpsc::channel();
+            let (commands, receiver) = mpsc::channel();
             let progress = Arc::new(ShardProgress::default());
-            let shard = Shard::new(source, settings, Arc::clone(&classes), Arc::clone(&progress));
+            let sink = sink.cloned().map(|sink| (number, sink));
+            let shard = Shard::new(source, settings, Arc::clone(&classes), Arc::clone(&progress), sink);
             let thread = thread::Builder::new()
                 .name(format!("memtrace-shard-{number}"))
-                .spawn(move || shard.run(&commands))
+                .spawn(move || shard.run(&receiver))
                 .map_err(|source| Error::Start { shard: number, source })?;
-            Ok(Running { progress, finish, thread })
+            Ok(Running { progress, commands, thread })
         };
         Ok(Self { shards: sources.into_iter().enumerate().map(start).collect::<Result<_, _>>()? })
     }
@@ -102,21 +111,35 @@ impl Shards {
         })
     }
 
+    /// Ends images whose end was lost in some rings. A shard that still runs one of them ends it as soon as its source is
+    /// empty, so that all records from before this call are applied. The images of a pid must be in order.
+    pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
+        let images: Arc<[_]> = images.into();
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::End(Arc::clone(&images)));
+        }
+    }
+
     /// Applies the remaining events of the sources and returns the merged totals at the time `now`. The sources must no longer
     /// be filled: a shard finishes when its source is empty.
     #[must_use]
     pub fn finish(self, now: Tick) -> RunTotals {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which the join below reports.
-            let _ = shard.finish.send(now);
+            let _ = shard.commands.send(Command::Finish(now));
         }
         // The number of events is final once the thread is joined.
         let ended: Vec<_> =
             self.shards.into_iter().map(|shard| (shard.thread.join(), shard.progress.read().events)).collect();
-        let mut all = RunTotals { snapshots: Snapshots::default(), events: 0, failures: Vec::new() };
+        let mut all = RunTotals { snapshots: Snapshots::default(), ended: Vec::new(), events: 0, failures: Vec::new() };
         for (shard, (result, events)) in ended.into_iter().enumerate() {
             match result {
-                Ok(snapshots) => all.snapshots.merge(snapshots.unwrap_or_default()),
+                Ok(totals) => {
+                    let ShardTotals { snapshots, ended } = totals.unwrap_or_default();
+                    all.snapshots.merge(snapshots);
+                    all.ended.extend((!ended.is_empty()).then_some((shard, ended)));
+                }
                 Err(panic) => all.failures.push(format!("shard {shard} panicked: {}", message_of(panic.as_ref()))),
             }
             all.events += events;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, Cgroup, FileOffset, ImageEnd, ImageId, ImageStart, LossReason, Losses, Mapping, Pid, PidTable,
+    AbsAddr, Cgroup, FileOffset, ImageEnd, ImageId, ImageStart, LossReason, Losses, Mapping, Ordinals, Pid,
     ProcessEvent, ProcessEventKind, ProcessImage, Tick, Tid, User,
 };
 
@@ -37,7 +37,7 @@ impl Default for Limits {
 pub(crate) struct Registry {
     images: BTreeMap<ImageId, ProcessImage>,
     /// Ordinal of the image that each pid runs now. It outlives the images, so that the next one gets another id.
-    ordinals: PidTable<u32>,
+    ordinals: Ordinals,
     losses: Losses,
     limits: Limits,
     mappings: usize,
@@ -50,7 +50,7 @@ impl Registry {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             images: BTreeMap::new(),
-            ordinals: PidTable::default(),
+            ordinals: Ordinals::default(),
             losses: Losses::default(),
             limits,
             mappings: 0,
@@ -185,7 +185,7 @@ impl Registry {
 
     /// Returns the id of the image that `pid` runs now. After an exit, this is a new one.
     fn current(&self, pid: Pid) -> ImageId {
-        ImageId { pid, ordinal: self.ordinals.get(pid) }
+        self.ordinals.current(pid)
     }
 
     /// Returns the id of the image that `pid` runs after an exec. Its ordinal is at least 1: the process ran an image

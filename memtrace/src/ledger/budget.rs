@@ -12,7 +12,8 @@ pub struct Settings {
     /// Maximum number of stacks, counted separately for each image and partition. Exceeding it is
     /// [`LossReason::StacksFull`].
     pub stacks: u32,
-    /// Maximum number of processes, and of images run by them. Exceeding it is [`LossReason::ProcessesFull`].
+    /// Maximum number of running processes together with images that have ended and were not taken. Exceeding it is
+    /// [`LossReason::ProcessesFull`].
     pub processes: u32,
     /// Records the high-water mark of each image's live bytes. Only correct if this ledger receives all events.
     pub track_peak: bool,

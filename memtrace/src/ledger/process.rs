@@ -1,14 +1,14 @@
-//! Processes of a ledger.
+//! Process of a ledger.
 
 use super::image::Image;
 use super::rusage::RusageBounds;
-use crate::model::{ImageId, ImageRusage, ImageUsage, Owner, Pid};
+use crate::model::{ImageId, ImageRusage, ImageUsage, Owner};
 
-/// State of one pid.
+/// State of one process.
 #[derive(Debug)]
 pub(super) struct Process {
-    pub(super) pid: Pid,
-    pub(super) ordinal: u32,
+    /// Image that it runs.
+    pub(super) id: ImageId,
     /// The OOM killer has selected the process.
     pub(super) is_killed: bool,
     pub(super) rusage: RusageBounds,
@@ -19,13 +19,9 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Creates the state of a pid whose first image has no event yet.
-    pub(super) fn new(pid: Pid) -> Self {
-        Self { pid, ordinal: 0, is_killed: false, rusage: RusageBounds::default(), owner: None, image: None }
-    }
-
-    pub(super) const fn image_id(&self) -> ImageId {
-        ImageId { pid: self.pid, ordinal: self.ordinal }
+    /// Creates the state of a process whose image has no event yet.
+    pub(super) fn new(id: ImageId) -> Self {
+        Self { id, is_killed: false, rusage: RusageBounds::default(), owner: None, image: None }
     }
 
     /// Page usage of the running image; `None` if nothing is known about it.

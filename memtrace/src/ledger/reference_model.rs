@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::model::{AbsAddr, AllocatorId, Bytes, Snapshot, StackEnd, StackUsage, Tid, Usage};
+use crate::model::{
+    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, StackEnd, StackUsage, Tid, Usage,
+};
 
 #[derive(Clone, Copy)]
 struct ReferenceBlock {
@@ -33,6 +35,8 @@ struct ReferenceModel {
     settings: Settings,
     ordinals: BTreeMap<Pid, u32>,
     running: BTreeMap<Pid, ReferenceImage>,
+    /// Images that have ended and were not taken.
+    ended: Vec<EndedImage>,
     counted_stacks: BTreeSet<(ImageId, StackKey)>,
     out: Snapshot,
 }
@@ -95,28 +99,19 @@ impl ReferenceImage {
 impl ReferenceModel {
     fn new(settings: Settings) -> Self {
         let (ordinals, running, counted_stacks) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { settings, ordinals, running, counted_stacks, out: Snapshot::default() }
+        Self { settings, ordinals, running, ended: Vec::new(), counted_stacks, out: Snapshot::default() }
     }
 
     fn lose(&mut self, reason: LossReason) {
         self.out.losses.add(reason, 1);
     }
 
-    fn add_process(&mut self, pid: Pid) -> bool {
-        if !self.ordinals.contains_key(&pid) && self.ordinals.len() >= self.settings.processes as usize {
-            self.lose(LossReason::ProcessesFull);
-            return false;
-        }
-        self.ordinals.entry(pid).or_insert(0);
-        true
+    fn has_room(&self) -> bool {
+        self.running.len() + self.ended.len() < self.settings.processes as usize
     }
 
     fn open(&mut self, pid: Pid) -> bool {
-        if !self.add_process(pid) {
-            return false;
-        }
-        let images = self.running.len() + self.out.images.len();
-        if !self.running.contains_key(&pid) && images >= self.settings.processes as usize {
+        if !self.running.contains_key(&pid) && !self.has_room() {
             self.lose(LossReason::ProcessesFull);
             return false;
         }
@@ -125,7 +120,7 @@ impl ReferenceModel {
     }
 
     fn id(&self, pid: Pid) -> ImageId {
-        ImageId { pid, ordinal: self.ordinals[&pid] }
+        ImageId { pid, ordinal: self.ordinals.get(&pid).copied().unwrap_or(0) }
     }
 
     fn apply(&mut self, event: &Event) {
@@ -229,23 +224,15 @@ impl ReferenceModel {
         image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0 });
     }
 
-    fn end(&mut self, pid: Pid, ending: ImageEnd, tick: Tick) {
-        if self.add_process(pid) {
-            let id = self.id(pid);
-            *self.ordinals.get_mut(&pid).unwrap() += 1;
-            let image = self.running.remove(&pid);
-            if ending != ImageEnd::Exec || image.is_some() {
-                if self.out.ends.len() < self.settings.processes as usize {
-                    self.out.ends.insert(id, (ending, tick));
-                } else {
-                    self.lose(LossReason::ProcessesFull);
-                }
-            }
-            if let Some(image) = image
-                && image.has_usage()
-            {
-                self.out.images.insert(id, image.usage(Some(ending), tick, &self.settings));
-            }
+    fn end(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
+        let id = self.id(pid);
+        *self.ordinals.entry(pid).or_insert(0) += 1;
+        let image = self.running.remove(&pid).filter(ReferenceImage::has_usage);
+        if self.has_room() {
+            let usage = image.map(|image| (EventClass::Heap, image.usage(Some(end), at, &self.settings)));
+            self.ended.push(EndedImage { id, end, at, usage: usage.into_iter().collect(), stacks: Stacks::default() });
+        } else {
+            self.lose(LossReason::ProcessesFull);
         }
     }
 
@@ -254,8 +241,32 @@ impl ReferenceModel {
         for (&pid, image) in self.running.iter().filter(|(_, image)| image.has_usage()) {
             snapshot.images.insert(self.id(pid), image.usage(None, now, &self.settings));
         }
+        for image in &self.ended {
+            if image.end == ImageEnd::Exit || !image.usage.is_empty() {
+                snapshot.ends.insert(image.id, (image.end, image.at));
+            }
+            snapshot.images.extend(image.usage.iter().map(|(_, usage)| (image.id, usage.clone())));
+        }
         snapshot
     }
+}
+
+/// Step of a run.
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(Event),
+    /// Takes the ended images.
+    Take,
+    /// Ends an image whose end was lost: that of a pid, or one before it.
+    EndLost(Pid, bool, Tick),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        40 => any_event().prop_map(Step::Apply),
+        1 => Just(Step::Take),
+        1 => (1..=3u32, any::<bool>(), 0..60u32).prop_map(|(pid, current, at)| Step::EndLost(Pid(pid), current, Tick(at))),
+    ]
 }
 
 fn any_settings() -> impl Strategy<Value = Settings> {
@@ -300,19 +311,35 @@ proptest! {
     #[test]
     fn the_ledger_equals_the_reference_model(
         settings in any_settings(),
-        events in prop::collection::vec(any_event(), 0..120),
+        steps in prop::collection::vec(any_step(), 0..120),
         now in 0..60u32,
     ) {
         let (mut ledger, mut naive) = (Ledger::new(settings), ReferenceModel::new(settings));
-        for event in &events {
-            ledger.apply(event.clone());
-            naive.apply(event);
-            prop_assert_eq!(ledger.snapshot(EventClass::Heap, Tick(now)), naive.snapshot(Tick(now)), "after {:?}", event);
+        let mut events = 0;
+        for step in &steps {
+            match step {
+                Step::Apply(event) => {
+                    events += 1;
+                    ledger.apply(event.clone());
+                    naive.apply(event);
+                }
+                Step::Take => prop_assert_eq!(ledger.take_ended(), std::mem::take(&mut naive.ended)),
+                &Step::EndLost(pid, is_current, at) => {
+                    let id = naive.id(pid);
+                    if is_current {
+                        naive.end(pid, ImageEnd::Exit, at);
+                        ledger.end_if_running(id, ImageEnd::Exit, at);
+                    } else if let Some(ordinal) = id.ordinal.checked_sub(1) {
+                        ledger.end_if_running(ImageId { pid, ordinal }, ImageEnd::Exit, at);
+                    }
+                }
+            }
+            prop_assert_eq!(ledger.snapshot(EventClass::Heap, Tick(now)), naive.snapshot(Tick(now)), "after {:?}", step);
         }
         let live = naive.running.values().flat_map(|image| image.live.values());
         let live = live.fold(Amount::default(), |sum, block| sum + Amount::one(Bytes(block.size)));
         prop_assert_eq!(ledger.live(), live);
-        prop_assert_eq!(ledger.events(), events.len() as u64);
+        prop_assert_eq!(ledger.events(), events);
     }
 
     #[test]

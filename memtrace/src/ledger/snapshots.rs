@@ -1,20 +1,22 @@
 //! Snapshots of a ledger.
 
+use std::collections::BTreeMap;
+
 use super::Ledger;
 use super::image::has_usage;
 use super::process::Process;
-use crate::model::{EventClass, ImageId, ImageUsage, Snapshot, Tick};
+use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Snapshot, Tick};
 
 impl Ledger {
     /// Snapshot of `class` at `now`, without images that have no usage.
     #[must_use]
     pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
-        let ended = self.ended.get(&class).into_iter().flatten();
+        let ended = self.ended.iter().filter_map(|image| Some((image.id, usage_of(image, class)?.clone())));
         Snapshot {
-            images: self.running(class, now).chain(ended.cloned()).collect(),
+            images: self.running(class, now).chain(ended).collect(),
             // Other shards may have the events of some of these stacks.
             stacks: self.stacks.clone(),
-            ends: self.ends.clone(),
+            ends: self.ends(),
             oom_kills: self.oom_kills.clone(),
             losses: self.budget.losses.clone(),
         }
@@ -23,14 +25,25 @@ impl Ledger {
     /// Last snapshot, which reuses the memory of the ledger.
     #[must_use]
     pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
-        let ended = self.ended.remove(&class).unwrap_or_default();
+        let ends = self.ends();
+        let mut images: BTreeMap<_, _> = self.running(class, now).collect();
+        for EndedImage { id, usage, .. } in std::mem::take(&mut self.ended) {
+            images.extend(usage.into_iter().find(|(of, _)| *of == class).map(|(_, usage)| (id, usage)));
+        }
         Snapshot {
-            images: self.running(class, now).chain(ended).collect(),
+            images,
             stacks: std::mem::take(&mut self.stacks),
-            ends: std::mem::take(&mut self.ends),
+            ends,
             oom_kills: std::mem::take(&mut self.oom_kills),
             losses: self.budget.losses,
         }
+    }
+
+    /// Ends of images that were not taken. An image without usage that is replaced, as in a child that calls exec at once,
+    /// is not reported.
+    fn ends(&self) -> BTreeMap<ImageId, (ImageEnd, Tick)> {
+        let is_reported = |image: &&EndedImage| image.end != ImageEnd::Exec || !image.usage.is_empty();
+        self.ended.iter().filter(is_reported).map(|image| (image.id, (image.end, image.at))).collect()
     }
 
     /// Usage of `class` by running images.
@@ -46,7 +59,12 @@ impl Ledger {
         };
         self.processes.iter().filter_map(move |process| {
             let usage = usage(process)?;
-            has_usage(&usage).then_some((process.image_id(), usage))
+            has_usage(&usage).then_some((process.id, usage))
         })
     }
+}
+
+/// Usage of `class` by an image that has ended.
+fn usage_of(image: &EndedImage, class: EventClass) -> Option<&ImageUsage> {
+    image.usage.iter().find(|(of, _)| *of == class).map(|(_, usage)| usage)
 }

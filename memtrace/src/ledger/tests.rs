@@ -10,7 +10,9 @@ mod tentative_frees;
 use std::time::Duration;
 
 use super::*;
-use crate::model::{AbsAddr, AllocatorId, Bytes, Snapshot, StackEnd, StackUsage, Tid, Usage};
+use crate::model::{
+    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, StackEnd, StackUsage, Tid, Usage,
+};
 
 const PID: Pid = Pid(100);
 const T1: Tid = Tid(101);

@@ -1,7 +1,9 @@
 //! Totals at one moment, with raw addresses.
 
+mod ended_image;
 mod image_usage;
 
+pub use ended_image::EndedImage;
 pub use image_usage::{ImageUsage, StackUsage};
 
 use std::collections::btree_map::Entry;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
 use std::time::Duration;
 
 use super::progress::ShardProgress;
+use super::sink::EndedSink;
 use super::source::{Drained, Source};
 use crate::ledger::{Ledger, Settings};
-use crate::model::{EventClass, LossReason, Snapshots, Tick};
+use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, LossReason, Snapshots, Tick};
 
 /// Records drained between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
@@ -18,30 +19,64 @@ const DRAIN_LIMIT: usize = 16 * 1024;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
+/// Command to a running shard.
+pub(super) enum Command {
+    /// Returns the result at this time.
+    Finish(Tick),
+    /// Ends these images when the source is empty.
+    End(Arc<[(ImageId, ImageEnd, Tick)]>),
+}
+
+/// Result of a shard.
+#[derive(Debug, Default)]
+pub(super) struct ShardTotals {
+    pub(super) snapshots: Snapshots,
+    /// Ended images that did not fit into the sink.
+    pub(super) ended: Vec<EndedImage>,
+}
+
 pub(super) struct Shard<S> {
     source: S,
     ledger: Ledger,
     progress: Arc<ShardProgress>,
     /// Event classes with a snapshot.
     classes: Arc<[EventClass]>,
+    /// Number of this shard and receiver of its ended images.
+    sink: Option<(usize, EndedSink)>,
+    /// Ended images that the sink had no room for.
+    unsent: Vec<EndedImage>,
+    /// Images to end when the source is empty.
+    to_end: Vec<(ImageId, ImageEnd, Tick)>,
 }
 
 impl<S: Source> Shard<S> {
-    pub(super) fn new(source: S, settings: Settings, classes: Arc<[EventClass]>, progress: Arc<ShardProgress>) -> Self {
-        Self { source, ledger: Ledger::new(settings), progress, classes }
+    pub(super) fn new(
+        source: S,
+        settings: Settings,
+        classes: Arc<[EventClass]>,
+        progress: Arc<ShardProgress>,
+        sink: Option<(usize, EndedSink)>,
+    ) -> Self {
+        let ledger = Ledger::new(settings);
+        Self { source, ledger, progress, classes, sink, unsent: Vec::new(), to_end: Vec::new() }
     }
 
-    /// Applies events until a command asks for the snapshot; `None` if the sender of commands is dropped.
-    pub(super) fn run(mut self, commands: &Receiver<Tick>) -> Option<Snapshots> {
+    /// Applies events until a command asks for the result; `None` if the sender of commands is dropped.
+    pub(super) fn run(mut self, commands: &Receiver<Command>) -> Option<ShardTotals> {
         self.source.begin();
         let mut pause = SHORTEST_PAUSE;
         loop {
             match commands.try_recv() {
-                Ok(now) => return Some(self.finish(now)),
+                Ok(Command::Finish(now)) => return Some(self.finish(now)),
+                Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {}
             }
             let records = self.drain().records;
+            if records < DRAIN_LIMIT {
+                self.end_images();
+            }
+            self.send_ended();
             if records >= DRAIN_LIMIT {
                 pause = SHORTEST_PAUSE;
                 continue;
@@ -51,13 +86,47 @@ impl<S: Source> Shard<S> {
         }
     }
 
-    fn finish(mut self, now: Tick) -> Snapshots {
-        while self.drain().records > 0 {}
+    fn finish(mut self, now: Tick) -> ShardTotals {
+        while self.drain().records > 0 {
+            self.send_ended();
+        }
+        self.end_images();
+        self.send_ended();
+        let mut ended = std::mem::take(&mut self.unsent);
+        if self.sink.is_some() {
+            ended.append(&mut self.ledger.take_ended());
+        }
+        ShardTotals { snapshots: self.snapshots(now), ended }
+    }
+
+    fn snapshots(self, now: Tick) -> Snapshots {
         let Some((&last, others)) = self.classes.split_last() else { return Snapshots::default() };
         let mut snapshots: BTreeMap<_, _> =
             others.iter().map(|&class| (class, self.ledger.snapshot(class, now))).collect();
         snapshots.insert(last, self.ledger.finish(last, now));
         Snapshots(snapshots)
+    }
+
+    /// Ends the images whose end was lost. The source must be empty.
+    fn end_images(&mut self) {
+        for (id, end, at) in self.to_end.drain(..) {
+            self.ledger.end_if_running(id, end, at);
+        }
+    }
+
+    /// Sends the images that have ended. They stay in the ledger, which bounds their number, while the sink is full.
+    fn send_ended(&mut self) {
+        let Some((number, sink)) = &self.sink else { return };
+        if self.unsent.is_empty() {
+            self.unsent = self.ledger.take_ended();
+        }
+        if self.unsent.is_empty() {
+            return;
+        }
+        match sink.try_send((*number, std::mem::take(&mut self.unsent))) {
+            Ok(()) => {}
+            Err(TrySendError::Full((_, images)) | TrySendError::Disconnected((_, images))) => self.unsent = images,
+        }
     }
 
     fn drain(&mut self) -> Drained {

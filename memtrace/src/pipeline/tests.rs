@@ -120,7 +120,7 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
         }
     }
     let sources = rings.into_iter().map(FixedSource).collect();
-    Shards::start(sources, settings, EventClass::ALL).unwrap().finish(NOW)
+    Shards::start(sources, settings, EventClass::ALL, None).unwrap().finish(NOW)
 }
 
 /// Step of a thread: one of two processes, one of three threads, an address, and an action.
@@ -328,7 +328,7 @@ fn running_shards_report_progress_on_named_threads() {
             (feed, (ChannelSource { records, name }, names))
         })
         .unzip();
-    let shards = Shards::start(sources, SETTINGS, EventClass::ALL).unwrap();
+    let shards = Shards::start(sources, SETTINGS, EventClass::ALL, None).unwrap();
     for (number, names) in names.iter().enumerate() {
         assert_eq!(names.recv().unwrap(), format!("memtrace-shard-{number}"));
     }
@@ -350,14 +350,14 @@ fn running_shards_report_progress_on_named_threads() {
 
 #[test]
 fn shard_that_panics_is_a_failure() {
-    let totals = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL).unwrap().finish(NOW);
+    let totals = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL, None).unwrap().finish(NOW);
     assert_eq!(totals.failures, ["shard 0 panicked: the ring is on fire"]);
 }
 
 #[test]
 fn dropped_shards_end() {
     let ((feed, records), (name, names)) = (channel(), channel());
-    drop(Shards::start(vec![ChannelSource { records, name }], SETTINGS, EventClass::ALL).unwrap());
+    drop(Shards::start(vec![ChannelSource { records, name }], SETTINGS, EventClass::ALL, None).unwrap());
     // The channel closes when the thread has dropped its source.
     names.iter().for_each(drop);
     assert!(feed.send(None).is_err());

@@ -99,7 +99,7 @@ impl Trace {
             older: config.older,
             parts: config.by.parts(),
         };
-        let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events)
+        let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events, None)
             .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
         tracker.name_cgroups(removed);
@@ -281,7 +281,7 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let RunTotals { snapshots, events, failures } = self.shards.finish(now);
+        let RunTotals { snapshots, events, failures, .. } = self.shards.finish(now);
         for failure in failures {
             log::warn!("{failure}; its events are missing from the report");
             self.complete = false;

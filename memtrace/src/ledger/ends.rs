@@ -1,0 +1,82 @@
+//! Ends of images.
+
+use super::Ledger;
+use super::image::{Image, has_usage};
+use super::process::Process;
+use crate::model::{
+    EndedImage, EventClass, ImageEnd, ImageId, ImageRusage, ImageUsage, LossReason, Ordinals, Pid, Stacks, Tick,
+};
+
+impl Ledger {
+    /// Removes and returns the images that have ended: one for each end that this ledger has received, in order. They are
+    /// no longer part of snapshots.
+    pub fn take_ended(&mut self) -> Vec<EndedImage> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Ends an image whose exit or exec this ledger has not received. An image that has ended stays as it is.
+    pub fn end_if_running(&mut self, id: ImageId, end: ImageEnd, at: Tick) {
+        if self.processes.current(id.pid) == id {
+            self.end_image(id.pid, end, at);
+        }
+    }
+
+    /// Ends the image that `pid` runs.
+    pub(super) fn end_image(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
+        if !Ordinals::is_valid(pid) {
+            self.budget.losses.add(LossReason::BadRecord, 1);
+            return;
+        }
+        let (id, process) = self.processes.end_image(pid);
+        let mut ended = EndedImage { id, end, at, usage: Vec::new(), stacks: Stacks::default() };
+        if let Some(Process { is_killed, mut rusage, owner, image, .. }) = process {
+            if is_killed && end == ImageEnd::Exit {
+                ended.end = ImageEnd::OomKill;
+            }
+            let counts = rusage.end_image(ended.end);
+            if let Some(image) = image {
+                ended.usage = self.usage_at_end(&image, ended.end, at, counts);
+                ended.usage.iter_mut().for_each(|(_, usage)| usage.owner = owner);
+            }
+            // The next image starts with the rusage at the exec.
+            if rusage.begin.is_some()
+                && let Some(next) = self.process_of(pid)
+            {
+                next.rusage = rusage;
+            }
+        }
+        if self.has_room_for_image() {
+            self.ended.push(ended);
+        } else {
+            self.budget.losses.add(LossReason::ProcessesFull, 1);
+        }
+    }
+
+    /// Returns the usage of an image that ends, and releases its budget.
+    fn usage_at_end(
+        &mut self,
+        image: &Image,
+        end: ImageEnd,
+        at: Tick,
+        counts: ImageRusage,
+    ) -> Vec<(EventClass, ImageUsage)> {
+        let mut all = Vec::new();
+        self.budget.live -= image.live();
+        if let Some(pages) = &image.pages {
+            self.budget.pages -= pages.count();
+            all.push((EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(end)) }));
+        }
+        if let Some(stalls) = &image.stalls {
+            all.push((EventClass::Reclaim, stalls.usage(Some(end))));
+        }
+        if let Some(mappings) = &image.mappings {
+            self.budget.mapped_ranges -= mappings.count();
+            all.push((EventClass::Map, mappings.usage(Some(end))));
+        }
+        let usage = image.usage(Some(end), at, &self.settings);
+        if has_usage(&usage) {
+            all.push((EventClass::Heap, usage));
+        }
+        all
+    }
+}

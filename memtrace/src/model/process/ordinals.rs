@@ -1,0 +1,138 @@
+//! Numbers of images by pid.
+
+use super::{ImageId, Pid};
+
+/// Ordinal of the image that each pid runs. It outlives the images, so that the next one gets another id.
+///
+/// The memory depends on `kernel.pid_max`, not on the number of processes over time: pages of numbers are created on first
+/// use. Most pids have had a few images, so a page has one byte for each until a number exceeds it, then four. At the
+/// kernel's limit, this is 4 MB, and at most 16 MB.
+#[derive(Clone, Debug, Default)]
+pub struct Ordinals {
+    pages: Vec<Page>,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Page {
+    #[default]
+    Zero,
+    Narrow(Box<[u8]>),
+    Wide(Box<[u32]>),
+}
+
+/// Number of pids of a page.
+const PAGE_PIDS: usize = 4096;
+
+/// Maximum number of pids (`PID_MAX_LIMIT`, include/linux/threads.h).
+const MAX_PIDS: u32 = 1 << 22;
+
+impl Ordinals {
+    /// Returns true if the kernel assigns `pid` to a process.
+    #[must_use]
+    pub const fn is_valid(pid: Pid) -> bool {
+        pid.0 < MAX_PIDS
+    }
+
+    /// Returns the id of the current image of `pid`.
+    #[must_use]
+    pub fn current(&self, pid: Pid) -> ImageId {
+        let (page, index) = position(pid);
+        let ordinal = match self.pages.get(page) {
+            Some(Page::Narrow(numbers)) => numbers.get(index).map_or(0, |&number| u32::from(number)),
+            Some(Page::Wide(numbers)) => numbers.get(index).copied().unwrap_or(0),
+            Some(Page::Zero) | None => 0,
+        };
+        ImageId { pid, ordinal }
+    }
+
+    /// Ends the current image of `pid`, and returns its id. The ids of an invalid pid are all equal.
+    pub fn advance(&mut self, pid: Pid) -> ImageId {
+        let id = self.current(pid);
+        self.set(pid, id.ordinal.saturating_add(1));
+        id
+    }
+
+    /// Sets the ordinal of the current image of `pid`, unless the pid is invalid.
+    pub fn set(&mut self, pid: Pid, ordinal: u32) {
+        if !Self::is_valid(pid) {
+            return;
+        }
+        let (page, index) = position(pid);
+        if self.pages.len() <= page {
+            self.pages.resize(page + 1, Page::Zero);
+        }
+        self.pages[page].set(index, ordinal);
+    }
+}
+
+impl Page {
+    fn set(&mut self, index: usize, number: u32) {
+        match (&mut *self, u8::try_from(number)) {
+            (Self::Zero, Ok(0)) => {}
+            (Self::Zero, Ok(narrow)) => {
+                let mut numbers = vec![0; PAGE_PIDS].into_boxed_slice();
+                numbers[index] = narrow;
+                *self = Self::Narrow(numbers);
+            }
+            (Self::Narrow(numbers), Ok(narrow)) => numbers[index] = narrow,
+            (Self::Wide(numbers), _) => numbers[index] = number,
+            (Self::Zero | Self::Narrow(_), Err(_)) => {
+                let mut numbers: Box<[u32]> = match self {
+                    Self::Narrow(numbers) => numbers.iter().map(|&number| u32::from(number)).collect(),
+                    Self::Zero | Self::Wide(_) => vec![0; PAGE_PIDS].into(),
+                };
+                numbers[index] = number;
+                *self = Self::Wide(numbers);
+            }
+        }
+    }
+}
+
+/// Returns the page of `pid`, and the index in it.
+const fn position(pid: Pid) -> (usize, usize) {
+    (pid.0 as usize / PAGE_PIDS, pid.0 as usize % PAGE_PIDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ordinals_equal_those_of_a_map(
+            steps in prop::collection::vec((prop::sample::select(vec![0, 1, 4095, 4096, MAX_PIDS - 1]), 0..400_u32), 0..60),
+        ) {
+            let (mut ordinals, mut map) = (Ordinals::default(), BTreeMap::new());
+            for (pid, number) in steps {
+                ordinals.set(Pid(pid), number);
+                map.insert(pid, number);
+                prop_assert_eq!(ordinals.advance(Pid(pid)).ordinal, number);
+                *map.get_mut(&pid).unwrap() += 1;
+                for (&pid, &ordinal) in &map {
+                    prop_assert_eq!(ordinals.current(Pid(pid)), ImageId { pid: Pid(pid), ordinal });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_costs_a_byte() {
+        let mut ordinals = Ordinals::default();
+        for pid in 0..MAX_PIDS {
+            ordinals.advance(Pid(pid));
+        }
+        assert!(ordinals.pages.iter().all(|page| matches!(page, Page::Narrow(numbers) if numbers.len() == PAGE_PIDS)));
+        assert_eq!(ordinals.pages.len() * PAGE_PIDS, 4 << 20);
+    }
+
+    #[test]
+    fn an_invalid_pid_needs_no_memory() {
+        let mut ordinals = Ordinals::default();
+        assert_eq!(ordinals.advance(Pid(u32::MAX)), ordinals.advance(Pid(u32::MAX)));
+        assert!(ordinals.pages.is_empty());
+    }
+}
