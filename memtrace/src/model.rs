@@ -33,6 +33,7 @@ pub use explanation::{
 pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use metric::{Measure, Metric};
+pub(crate) use process::PidTable;
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
     Mapping, NoPerfMap, Object, Ordinals, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind,
