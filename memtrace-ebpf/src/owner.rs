@@ -13,12 +13,13 @@ use crate::{cgroup, emit};
 /// credentials already, which can differ in the effective user.
 #[inline(always)]
 pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, end: RecordKind) {
+    // SAFETY: the helper takes nothing.
+    let real_user = (unsafe { bpf_get_current_uid_gid() }) as u32;
     let user = if end == RecordKind::Exec {
-        // SAFETY: the helper takes nothing.
-        (unsafe { bpf_get_current_uid_gid() }) as u32
+        real_user
     } else {
         read_word(read_word(task, field!(task.task_cred)), field!(task.cred_euid)) as u32
     };
     let cgroups = cgroup::ids(read_word(task, field!(task.task_group_leader)));
-    emit::owner(context, OwnerRecord { header: thread.header(RecordKind::Owner), user, reserved: 0, cgroups });
+    emit::owner(context, OwnerRecord { header: thread.header(RecordKind::Owner), user, real_user, cgroups });
 }

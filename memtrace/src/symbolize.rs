@@ -135,7 +135,7 @@ impl Symbolizer {
     ) -> Symbolized {
         let mut generated = GeneratedNames::new(code);
         let paths = CallPaths::new(&snapshot, images, &mut generated);
-        let Snapshot { images: usages, stacks, ends, losses, oom_kills } = snapshot;
+        let Snapshot { images: usages, stacks, ends, owners: _, losses, oom_kills } = snapshot;
         drop(stacks);
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.len()];
         for (object, calls) in paths.in_objects() {

@@ -18,8 +18,8 @@ pub struct OwnerRecord {
     pub header: Header,
     /// Effective user id at an exit. An exec can change that, so it is the real user id then.
     pub user: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Real user id, which the process filter compares.
+    pub real_user: u32,
     /// Id of the cgroup in each of [`super::Settings::hierarchies`]; 0 if it is not known.
     pub cgroups: [u64; HIERARCHIES],
 }
@@ -44,6 +44,7 @@ pub struct RemovedCgroupRecord {
 const _: () = {
     assert!(size_of::<OwnerRecord>() == 48);
     assert!(offset_of!(OwnerRecord, user) == 16);
+    assert!(offset_of!(OwnerRecord, real_user) == 20);
     assert!(offset_of!(OwnerRecord, cgroups) == 24);
     assert!(size_of::<RemovedCgroupRecord>() == 16 + REMOVED_PATH);
     assert!(offset_of!(RemovedCgroupRecord, path) == 16);

@@ -137,7 +137,11 @@ fn rusage(record: &RusageRecord) -> Result<EventKind, BadRecord> {
 }
 
 fn owner(record: &OwnerRecord) -> EventKind {
-    EventKind::Owner(Box::new(Owner { uid: record.user, cgroups: record.cgroups.map(CgroupId::of) }))
+    EventKind::Owner(Box::new(Owner {
+        uid: record.user,
+        real_uid: record.real_user,
+        cgroups: record.cgroups.map(CgroupId::of),
+    }))
 }
 
 /// Converts a kind of reclaim from its number in records and maps.

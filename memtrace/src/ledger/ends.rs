@@ -28,15 +28,15 @@ impl Ledger {
             return;
         }
         let (id, process) = self.processes.end_image(pid);
-        let mut ended = EndedImage { id, end, at, usage: Vec::new(), stacks: Stacks::default() };
+        let mut ended = EndedImage { id, end, at, owner: None, usage: Vec::new(), stacks: Stacks::default() };
         if let Some(Process { is_killed, mut rusage, owner, image, .. }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
             }
+            ended.owner = owner;
             let counts = rusage.end_image(ended.end);
             if let Some(image) = image {
                 ended.usage = self.usage_at_end(&image, ended.end, at, counts);
-                ended.usage.iter_mut().for_each(|(_, usage)| usage.owner = owner);
             }
             // The next image starts with the rusage at the exec.
             if rusage.begin.is_some()

@@ -230,7 +230,14 @@ impl ReferenceModel {
         let image = self.running.remove(&pid).filter(ReferenceImage::has_usage);
         if self.has_room() {
             let usage = image.map(|image| (EventClass::Heap, image.usage(Some(end), at, &self.settings)));
-            self.ended.push(EndedImage { id, end, at, usage: usage.into_iter().collect(), stacks: Stacks::default() });
+            self.ended.push(EndedImage {
+                id,
+                end,
+                at,
+                owner: None,
+                usage: usage.into_iter().collect(),
+                stacks: Stacks::default(),
+            });
         } else {
             self.lose(LossReason::ProcessesFull);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Ledger;
 use super::image::has_usage;
 use super::process::Process;
-use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Snapshot, Tick};
+use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Tick};
 
 impl Ledger {
     /// Snapshot of `class` at `now`, without images that have no usage.
@@ -17,6 +17,7 @@ impl Ledger {
             // Other shards may have the events of some of these stacks.
             stacks: self.stacks.clone(),
             ends: self.ends(),
+            owners: self.owners(),
             oom_kills: self.oom_kills.clone(),
             losses: self.budget.losses.clone(),
         }
@@ -25,7 +26,7 @@ impl Ledger {
     /// Last snapshot, which reuses the memory of the ledger.
     #[must_use]
     pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
-        let ends = self.ends();
+        let (ends, owners) = (self.ends(), self.owners());
         let mut images: BTreeMap<_, _> = self.running(class, now).collect();
         for EndedImage { id, usage, .. } in std::mem::take(&mut self.ended) {
             images.extend(usage.into_iter().find(|(of, _)| *of == class).map(|(_, usage)| (id, usage)));
@@ -34,16 +35,26 @@ impl Ledger {
             images,
             stacks: std::mem::take(&mut self.stacks),
             ends,
+            owners,
             oom_kills: std::mem::take(&mut self.oom_kills),
             losses: self.budget.losses,
         }
     }
 
-    /// Ends of images that were not taken. An image without usage that is replaced, as in a child that calls exec at once,
-    /// is not reported.
+    /// Ends of the reported images.
     fn ends(&self) -> BTreeMap<ImageId, (ImageEnd, Tick)> {
-        let is_reported = |image: &&EndedImage| image.end != ImageEnd::Exec || !image.usage.is_empty();
-        self.ended.iter().filter(is_reported).map(|image| (image.id, (image.end, image.at))).collect()
+        self.reported().map(|image| (image.id, (image.end, image.at))).collect()
+    }
+
+    /// Owners of the images in [`Self::ends`].
+    fn owners(&self) -> BTreeMap<ImageId, Owner> {
+        self.reported().filter_map(|image| Some((image.id, image.owner?))).collect()
+    }
+
+    /// Images that have ended, were not taken and are reported. An image without usage that is replaced, as in a child that
+    /// calls exec at once, is not.
+    fn reported(&self) -> impl Iterator<Item = &EndedImage> {
+        self.ended.iter().filter(|image| image.end != ImageEnd::Exec || !image.usage.is_empty())
     }
 
     /// Usage of `class` by running images.

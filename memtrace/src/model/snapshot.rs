@@ -9,7 +9,7 @@ pub use image_usage::{ImageUsage, StackUsage};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, StackEnd, StackId, Stacks, Tick, Usage};
+use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, Owner, StackEnd, StackId, Stacks, Tick, Usage};
 
 /// Totals of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Snapshot {
     /// Ends of images and their times: of those that ended with their process, and of others with totals. Every shard has
     /// all of them.
     pub ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
+    /// Users and control groups of the images in `ends`, as far as they are known. Every shard has all of them.
+    pub owners: BTreeMap<ImageId, Owner>,
     /// OOM kills, of traced processes and others. Every shard has all of them.
     pub oom_kills: BTreeSet<OomKill>,
     /// Losses.
@@ -56,6 +58,7 @@ impl Snapshot {
             // A record can be lost in one ring, and each ring gets its own at a slightly different time.
             *ours = (ours.0.max(end), ours.1.min(at));
         }
+        self.owners.extend(other.owners);
         self.oom_kills.extend(other.oom_kills);
         self.stacks.merge(other.stacks);
         self.losses.merge(&other.losses);
@@ -75,10 +78,18 @@ impl Snapshot {
                 images.insert(id, change);
             }
         }
-        let is_new = |(id, _): &(&ImageId, _)| !earlier.ends.contains_key(id);
-        let ends = self.ends.iter().filter(is_new).map(|(&id, &end)| (id, end)).collect();
+        let is_new = |id: &ImageId| !earlier.ends.contains_key(id);
+        let ends = self.ends.iter().filter(|(id, _)| is_new(id)).map(|(&id, &end)| (id, end)).collect();
+        let owners = self.owners.iter().filter(|(id, _)| is_new(id)).map(|(&id, &owner)| (id, owner)).collect();
         let oom_kills = self.oom_kills.difference(&earlier.oom_kills).cloned().collect();
-        Self { images, stacks: self.stacks.clone(), ends, oom_kills, losses: self.losses.since(&earlier.losses) }
+        Self {
+            images,
+            stacks: self.stacks.clone(),
+            ends,
+            owners,
+            oom_kills,
+            losses: self.losses.since(&earlier.losses),
+        }
     }
 
     /// Ends the images whose end a shard did not receive, because its ring was full. `class` is that of the snapshot.

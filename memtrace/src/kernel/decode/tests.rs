@@ -152,8 +152,8 @@ fn rusage_contains_faults_and_peak_rss() {
 
 #[test]
 fn owner_contains_user_and_cgroups() {
-    let owner = Owner { uid: 33, cgroups: [CgroupId::of(77), None, CgroupId::of(9)] };
-    let words = [33, 77, 0, 9];
+    let owner = Owner { uid: 33, real_uid: 7, cgroups: [CgroupId::of(77), None, CgroupId::of(9)] };
+    let words = [7 << 32 | 33, 77, 0, 9];
     assert_eq!(decoded(&record(19, &words)), EventKind::Owner(Box::new(owner)));
     assert_eq!(decode(&record(19, &words[..3])), Err(BadRecord));
 }

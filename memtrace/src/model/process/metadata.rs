@@ -40,8 +40,10 @@ pub struct Cgroup {
 /// User and control groups of a process when one of its images ended, as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// User ID in the root user namespace.
+    /// User ID in the root user namespace: the effective one at an exit, the real one at an exec.
     pub uid: u32,
+    /// Real user ID, which filters compare.
+    pub real_uid: u32,
     /// Control group in each of the recorded hierarchies, if known.
     pub cgroups: [Option<CgroupId>; HIERARCHIES],
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Amount, Bytes, EventClass, ImageEnd, ImageRusage, Owner, Pid, Residency, StackId, StackKey, StallKey, StallStats,
+    Amount, Bytes, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackId, StackKey, StallKey, StallStats,
     StallTotals, Touched, Usage, Variance,
 };
 
@@ -35,8 +35,6 @@ pub struct ImageUsage {
     pub resident: Option<Residency>,
     /// Resource usage of its process, for page faults.
     pub counts: ImageRusage,
-    /// User and control groups at its end, if it has ended and they are known.
-    pub owner: Option<Owner>,
 }
 
 /// Totals of one stack of an image, or of a part of it.
@@ -107,8 +105,6 @@ impl ImageUsage {
         self.resident = self.resident.take().or(other.resident);
         self.counts.begin = self.counts.begin.or(other.counts.begin);
         self.counts.end = self.counts.end.or(other.counts.end);
-        // Every shard has the same.
-        self.owner = self.owner.or(other.owner);
     }
 
     /// Ends the image: its live amounts count as they would if every shard had received the end.
