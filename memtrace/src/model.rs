@@ -37,7 +37,8 @@ pub(crate) use process::PidTable;
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
     Mapping, NoPerfMap, Object, Ordinals, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind,
-    ProcessImage, ProcessMemory, Replaced, Rusage, Tid, Untraced, UntracedProcess, UntracedReason, User, Version,
+    ProcessImage, ProcessMemory, Replaced, Rusage, Tid, Traits, Untraced, UntracedProcess, UntracedReason, User,
+    Version,
 };
 pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, Location, Name, ObjectName, ProcessProfile, Profile, ProgramCost,

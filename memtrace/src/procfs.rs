@@ -50,7 +50,7 @@ pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names}
 pub(crate) use refusal::{ReadRefusal, in_root_user_namespace, missing_for_mapped_files};
 pub(crate) use resident::resident;
 pub(crate) use rusage::kernel_counts;
-pub(crate) use select::{Traits, all_processes, traits, user_id};
+pub(crate) use select::{all_processes, traits, user_id};
 pub(crate) use smaps::{Sizes, Vma, vmas};
 #[cfg(test)]
 pub(crate) use smaps::{read_vmas, rollup};

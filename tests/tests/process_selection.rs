@@ -1,10 +1,11 @@
 //! Selection of the traced processes.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use memtrace_tests::{Cgroup, Report, Scratch, Trace, Victim, VictimTotals, process, victim};
+use memtrace_tests::{Cgroup, Report, Scratch, Totals, Trace, Victim, VictimTotals, process, victim};
 use serde::Deserialize;
 
 /// Output of one process of the tree.
@@ -134,6 +135,56 @@ fn cgroup_selects_processes_of_nested_cgroups() {
     let [program] = program[..] else { panic!("one process: {report:#?}") };
     program.assert_equals(&serde_json::from_str(output.trim()).expect("the totals are valid JSON"));
     assert!(shells.iter().all(|shell| (shell.pid, shell.ended.as_deref()) == (program.pid, Some("exec"))));
+}
+
+/// Asserts that of the processes of this name, the one with this pid alone is reported: it ended without an allocation.
+fn assert_idle(report: &Report, comm: &str, pid: u32) {
+    let of_name: Vec<_> = report.processes.iter().filter(|process| process.comm == comm).collect();
+    let [process] = &of_name[..] else { panic!("one process: {of_name:#?}") };
+    assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("exit")));
+    assert_eq!(process.totals, Totals::default());
+}
+
+/// Runs a command, and returns its pid.
+fn run(command: &mut Command) -> u32 {
+    let mut child = command.spawn().expect("the command can be started");
+    assert!(child.wait().expect("it is a child").success());
+    child.id()
+}
+
+#[test]
+fn ended_process_without_allocations_is_listed_by_its_user() {
+    const USER: u32 = 54341;
+    let tracer = Trace::system_wide().options(&["--user", &USER.to_string()]).start();
+    let pid = run(Command::new("/bin/true").uid(USER));
+    run(Command::new("/bin/true").uid(USER + 1));
+    assert_idle(&tracer.stop().report(), "true", pid);
+}
+
+#[test]
+fn ended_process_without_allocations_is_listed_by_its_exe() {
+    let scratch = Scratch::new();
+    let [program, other] = ["of", "other"].map(|directory| {
+        let path = scratch.subdirectory(directory).join("mt-idle");
+        fs::copy("/bin/true", &path).expect("the scratch directory is writable");
+        path
+    });
+    let tracer = Trace::system_wide().option("--exe").option(&program).start();
+    let pid = run(&mut Command::new(&program));
+    run(&mut Command::new(&other));
+    assert_idle(&tracer.stop().report(), "mt-idle", pid);
+}
+
+#[test]
+fn ended_process_without_allocations_is_listed_by_its_cgroup() {
+    let group = Cgroup::new();
+    let tracer = Trace::system_wide().option("--cgroup").option(group.path()).start();
+    let inner = Cgroup::create_in(group.path());
+    let script = format!("echo $$ > {}/cgroup.procs && exec /bin/true", inner.path().display());
+    let pid = run(Command::new("sh").args(["-c", &script]));
+    run(&mut Command::new("/bin/true"));
+    drop(inner);
+    assert_idle(&tracer.stop().report(), "true", pid);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memtrace_tests::report::UntracedProcess;
-use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, victim};
+use memtrace_tests::{Cgroup, MemoryCgroup, Report, Scratch, Trace, Victim, VictimTotals, victim};
 
 const NO_ALLOCATOR: i32 = 6;
 
@@ -21,9 +22,7 @@ const UNTRACED: [(&str, &str, &str); 4] = [
 
 /// Copies a victim to a file of this name, which selects it by `--comm`, in a directory of its own.
 fn copy(scratch: &Scratch, name: &str, comm: &str) -> PathBuf {
-    let directory = scratch.join(format!("of-{name}"));
-    fs::create_dir(&directory).expect("the scratch directory is writable");
-    let path = directory.join(comm);
+    let path = scratch.subdirectory(&format!("of-{name}")).join(comm);
     fs::copy(victim::path(name), &path).expect("a victim can be copied");
     path
 }
@@ -164,6 +163,114 @@ fn process_that_starts_during_the_trace_is_listed() {
     let report = outcome.report_with_code(NO_ALLOCATOR);
     assert_eq!(report.untraced.processes, [entry(&victim, &long, "go"), expected]);
     assert!(outcome.stderr.contains(&format!("the largest is {COMM} ({})", victim.pid())), "{}", outcome.stderr);
+}
+
+/// Releases a victim from its barrier, and returns its entry in a report after its end.
+fn end(mut victim: Victim, path: &Path, reason: &str) -> UntracedProcess {
+    let entry = UntracedProcess { rss_bytes: None, ..entry(&victim, path, reason) };
+    victim.process().write_line("");
+    assert!(victim.process().wait().success());
+    entry
+}
+
+/// Asserts that exactly these processes are listed.
+fn assert_listed(report: &Report, mut expected: Vec<UntracedProcess>) {
+    expected.sort_by_key(|process| process.pid);
+    assert_eq!(report.untraced.processes, expected);
+    assert_sums(report);
+}
+
+/// Victims that end by themselves, and the names of their reasons.
+const ENDING: [(&str, &str); 2] = [("bare.32", "architecture"), ("bare.go", "go")];
+
+/// Copies the victims that end by themselves.
+fn copy_ending(scratch: &Scratch, comm: &str) -> [(PathBuf, &'static str); 2] {
+    ENDING.map(|(name, reason)| (copy(scratch, name, comm), reason))
+}
+
+fn start_as(path: &Path, user: u32) -> Victim {
+    Victim::start(Command::new(path).uid(user))
+}
+
+#[test]
+fn ended_processes_are_listed_by_their_user() {
+    const USER: u32 = 54331;
+    let scratch = Scratch::new();
+    let victims = copy_ending(&scratch, "mt-of-user");
+    let tracer = Trace::system_wide().options(&["--user", &USER.to_string()]).start();
+    let mut expected = Vec::new();
+    for (path, reason) in &victims {
+        expected.push(end(start_as(path, USER), path, reason));
+        end(start_as(path, USER + 1), path, reason);
+    }
+    assert_listed(&tracer.stop().report_with_code(NO_ALLOCATOR), expected);
+}
+
+#[test]
+fn ended_processes_of_an_excluded_user_are_not_listed() {
+    const COMM: &str = "mt-excluded";
+    const USER: u32 = 54333;
+    let scratch = Scratch::new();
+    let victims = copy_ending(&scratch, COMM);
+    let trace = Trace::system_wide().options(&["--comm", COMM, "--exclude", &format!("user={USER}")]);
+    let tracer = trace.start();
+    let mut expected = Vec::new();
+    for (path, reason) in &victims {
+        expected.push(end(start_alone(path), path, reason));
+        end(start_as(path, USER), path, reason);
+    }
+    assert_listed(&tracer.stop().report_with_code(NO_ALLOCATOR), expected);
+}
+
+#[test]
+fn ended_processes_are_listed_by_their_executable() {
+    let scratch = Scratch::new();
+    let victims = copy_ending(&scratch, "mt-of-exe");
+    let [(first, _), (second, _)] = &victims;
+    let tracer = Trace::system_wide().option("--exe").option(first).option("--exe").option(second).start();
+    let mut expected = Vec::new();
+    for (path, reason) in &victims {
+        expected.push(end(start_alone(path), path, reason));
+        let other = path.with_file_name("other");
+        fs::copy(path, &other).expect("a victim can be copied");
+        end(start_alone(&other), &other, reason);
+    }
+    assert_listed(&tracer.stop().report_with_code(NO_ALLOCATOR), expected);
+}
+
+/// Traces the cgroup `group`, in which victims end: in itself, and in a child that is removed before the trace ends.
+fn assert_listed_by_cgroup(group: &Cgroup, name: &str) {
+    let scratch = Scratch::new();
+    let victims = copy_ending(&scratch, name);
+    let outside = Cgroup::create_in(group.path().parent().expect("it is not the root"));
+    let tracer = Trace::system_wide().option("--cgroup").option(group.path()).start();
+    let inner = Cgroup::create_in(group.path());
+    let mut expected = Vec::new();
+    for (path, reason) in &victims {
+        for (place, is_inside) in [(group, true), (&inner, true), (&outside, false)] {
+            let victim = start_alone(path);
+            place.add_process(victim.pid());
+            let entry = end(victim, path, reason);
+            expected.extend(is_inside.then_some(entry));
+        }
+        // The last cgroup counts.
+        let victim = start_alone(path);
+        inner.add_process(victim.pid());
+        outside.add_process(victim.pid());
+        end(victim, path, reason);
+    }
+    drop(inner);
+    assert_listed(&tracer.stop().report_with_code(NO_ALLOCATOR), expected);
+}
+
+#[test]
+fn ended_processes_are_listed_by_their_cgroup() {
+    assert_listed_by_cgroup(&Cgroup::new(), "mt-of-group");
+}
+
+#[test]
+fn ended_processes_are_listed_by_their_memory_cgroup() {
+    assert_listed_by_cgroup(&MemoryCgroup::with_memory(1 << 30), "mt-of-memcg");
 }
 
 #[test]

@@ -14,8 +14,8 @@ use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
 use super::wire_type::MapEntry;
-use crate::model::{FilterRule, Pid, ProcessAttribute};
-use crate::procfs::{self, Hierarchies, Traits};
+use crate::model::{CgroupId, FilterRule, Pid, ProcessAttribute, Traits};
+use crate::procfs::{self, Hierarchies};
 
 /// Selects the processes to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Condition {
             }
             ProcessAttribute::Cgroup(path) => {
                 let (hierarchy, id) = Hierarchies::read()?.find(path)?;
-                wire::FilterKey { property: filter_key::CGROUP, value: [id.number(), u64::from(hierarchy)] }
+                by_cgroup(hierarchy, id)
             }
             ProcessAttribute::User(user) => {
                 by_user(procfs::user_id(user)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
@@ -64,23 +64,17 @@ impl Condition {
         Ok(Self { rule, key })
     }
 
-    /// Returns true if the rule's attribute is one of process `pid`. `comm` replaces the name of a process that has ended.
-    fn matches(&self, pid: Pid, process: Option<&Traits>, comm: Option<&str>) -> bool {
+    /// Returns true if the rule's attribute is one of process `pid`. Unknown traits match no rule.
+    fn matches(&self, pid: Pid, traits: &Traits) -> bool {
         match &self.rule.attribute {
             ProcessAttribute::Pid(excluded) => *excluded == pid,
-            ProcessAttribute::Comm(_) => {
-                let comm = process.map(|process| process.comm.as_str()).or(comm);
-                comm.is_some_and(|comm| by_comm(comm) == self.key)
+            ProcessAttribute::Comm(_) => traits.comm.as_deref().is_some_and(|comm| by_comm(comm) == self.key),
+            ProcessAttribute::User(_) => traits.user.is_some_and(|user| by_user(user) == self.key),
+            ProcessAttribute::Exe(_) => {
+                traits.exe.is_some_and(|(device, inode)| by_exe(inode, encoded(device)) == self.key)
             }
-            ProcessAttribute::User(_) => process.is_some_and(|process| by_user(process.user) == self.key),
-            ProcessAttribute::Exe(_) => process.is_some_and(|process| {
-                let (device, inode) = process.exe;
-                by_exe(inode, encoded(device)) == self.key
-            }),
             ProcessAttribute::Cgroup(_) => {
-                let [id, hierarchy] = self.key.value;
-                let hierarchies = Hierarchies::read();
-                hierarchies.is_ok_and(|all| all.contains(pid, hierarchy as u32, id).unwrap_or(false))
+                traits.cgroups.iter().any(|&(hierarchy, id)| by_cgroup(hierarchy, id) == self.key)
             }
         }
     }
@@ -107,13 +101,19 @@ impl ProcessFilter {
         self.conditions().iter().any(|condition| condition.key.property == property)
     }
 
-    /// Returns true if the BPF programs select `pid`, judged by its present attributes. A process that has ended is judged by
-    /// its last name, `comm`.
+    /// Returns true if a condition is about cgroups.
     #[must_use]
-    pub fn selects(&self, pid: Pid, comm: Option<&str>) -> bool {
+    pub fn is_by_cgroup(&self) -> bool {
+        self.is_by(filter_key::CGROUP)
+    }
+
+    /// Returns true if the BPF programs select process `pid` while it has these traits, which are only read for filters
+    /// with conditions.
+    #[must_use]
+    pub fn selects(&self, pid: Pid, traits: impl FnOnce() -> Traits) -> bool {
         let Self::Matching(conditions) = self else { return true };
-        let process = procfs::traits(pid);
-        let mut matching = conditions.iter().filter(|condition| condition.matches(pid, process.as_ref(), comm));
+        let traits = traits();
+        let mut matching = conditions.iter().filter(|condition| condition.matches(pid, &traits));
         let is_included = self.by_default() || matching.clone().any(|condition| !condition.rule.exclude);
         is_included && !matching.any(|condition| condition.rule.exclude)
     }
@@ -164,6 +164,10 @@ fn by_user(id: u32) -> wire::FilterKey {
 
 fn by_exe(inode: u64, device: u32) -> wire::FilterKey {
     wire::FilterKey { property: filter_key::EXE, value: [inode, u64::from(device)] }
+}
+
+fn by_cgroup(hierarchy: u32, id: CgroupId) -> wire::FilterKey {
+    wire::FilterKey { property: filter_key::CGROUP, value: [id.number(), u64::from(hierarchy)] }
 }
 
 /// Returns the key with the kernel's id of an executable, or `by_stat` if the kernel does not report it. The ids differ on
@@ -254,26 +258,54 @@ mod tests {
         let excluded = vec![condition(ProcessAttribute::Pid(Pid(7)), true), condition(user(0), true)];
         assert_eq!(excluded.iter().map(|condition| condition.key.property).collect::<Vec<_>>(), [0, filter_key::USER]);
         let filter = ProcessFilter::Matching(excluded);
-        assert!(filter.by_default() && !filter.is_by(filter_key::CGROUP) && !filter.selects(Pid(7), None));
+        assert!(filter.by_default() && !filter.is_by(filter_key::CGROUP) && !filter.selects(Pid(7), Traits::default));
     }
 
     #[test]
-    fn present_attributes_decide_if_a_process_is_selected() {
-        let own = Pid(std::process::id());
-        let own_user = procfs::traits(own).unwrap().user;
-        let matching = |conditions| ProcessFilter::Matching(conditions);
-        let selected = |conditions| matching(conditions).selects(own, None);
+    fn traits_decide_if_a_process_is_selected() {
+        let pid = Pid(7);
+        let file = fs::metadata("/proc/self/exe").unwrap();
+        let (root_hierarchy, root_group) = Hierarchies::read().unwrap().find("/".as_ref()).unwrap();
+        let (other, deeper) = (CgroupId::of(u64::MAX).unwrap(), CgroupId::of(u64::MAX - 1).unwrap());
+        let conditions = [
+            (ProcessAttribute::Comm(String::from("name")), Traits { comm: Some("name".into()), ..Traits::default() }),
+            (user(3), Traits { user: Some(3), ..Traits::default() }),
+            (
+                ProcessAttribute::Exe("/proc/self/exe".into()),
+                Traits { exe: Some((file.dev(), file.ino())), ..Traits::default() },
+            ),
+            (
+                ProcessAttribute::Cgroup("/".into()),
+                Traits { cgroups: vec![(root_hierarchy, deeper), (root_hierarchy, root_group)], ..Traits::default() },
+            ),
+        ];
+        let others = Traits {
+            comm: Some("other".into()),
+            user: Some(4),
+            exe: Some((file.dev(), file.ino() + 1)),
+            cgroups: vec![(root_hierarchy, other), (root_hierarchy + 1, root_group)],
+        };
+        for (attribute, matching) in conditions {
+            for exclude in [false, true] {
+                let filter = ProcessFilter::Matching(vec![condition(attribute.clone(), exclude)]);
+                let selects = |traits: &Traits| filter.selects(pid, || traits.clone());
+                assert_eq!(selects(&matching), !exclude, "{attribute:?}");
+                assert_eq!(selects(&others), exclude, "{attribute:?}");
+                assert_eq!(selects(&Traits::default()), exclude, "unknown traits match nothing: {attribute:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_including_condition_suffices_unless_one_excludes() {
+        let traits = || Traits { comm: Some("name".into()), user: Some(3), ..Traits::default() };
+        let selected = |conditions: Vec<Condition>| ProcessFilter::Matching(conditions).selects(Pid(7), traits);
+        let comm = |name: &str, exclude| condition(ProcessAttribute::Comm(name.into()), exclude);
         assert!(selected(vec![]));
-        assert!(selected(vec![condition(user(own_user), false)]));
-        assert!(!selected(vec![condition(user(own_user), true)]));
-        assert!(!selected(vec![condition(ProcessAttribute::Pid(own), true)]));
-        assert!(selected(vec![condition(ProcessAttribute::Pid(Pid(1)), true)]));
-        assert!(!selected(vec![condition(user(own_user + 1), false)]));
-        let root = condition(ProcessAttribute::Cgroup("/".into()), false);
-        assert!(selected(vec![condition(user(own_user + 1), false), root]));
-        let nobody = || matching(vec![condition(ProcessAttribute::Comm(String::from("nobody")), false)]);
-        assert!(!nobody().selects(own, None));
-        let ended = |comm| nobody().selects(Pid(u32::MAX), Some(comm));
-        assert!(ended("nobody") && !ended("somebody"));
+        assert!(selected(vec![comm("other", false), condition(user(3), false)]));
+        assert!(!selected(vec![comm("name", false), condition(user(3), true)]));
+        assert!(!selected(vec![condition(ProcessAttribute::Pid(Pid(7)), true)]));
+        assert!(selected(vec![condition(ProcessAttribute::Pid(Pid(8)), true)]));
+        assert!(ProcessFilter::Listed.selects(Pid(7), || unreachable!("there are no conditions")));
     }
 }

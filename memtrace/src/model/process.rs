@@ -11,6 +11,7 @@ mod ordinals;
 mod pid_table;
 mod replaced;
 mod rusage;
+mod traits;
 mod untraced;
 
 pub use event::{ProcessEvent, ProcessEventKind};
@@ -24,4 +25,5 @@ pub use ordinals::Ordinals;
 pub(crate) use pid_table::PidTable;
 pub use replaced::{Replaced, Version};
 pub use rusage::{ImageRusage, PageFaults, Rusage};
+pub use traits::Traits;
 pub use untraced::{ProcessMemory, Untraced, UntracedProcess, UntracedReason};

@@ -77,15 +77,23 @@ impl Hierarchies {
         as_directory.or(as_path).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// Returns true if the process is in the cgroup with this id or a descendant; `None` if it has exited.
+    /// Returns the cgroups of a process and their ancestors, with the numbers of their hierarchies; none if it has
+    /// exited.
     #[must_use]
-    pub(crate) fn contains(&self, pid: Pid, number: u32, id: u64) -> Option<bool> {
-        let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
-        let hierarchy = self.0.iter().find(|hierarchy| hierarchy.number == number)?;
-        let own = groups.lines().find_map(|line| line.strip_prefix(&format!("{number}:{}:", hierarchy.controllers)))?;
-        let own = hierarchy.mount.directory(Path::new(own))?;
-        let mut groups = own.ancestors().take_while(|group| group.starts_with(&hierarchy.mount.point));
-        Some(groups.any(|group| fs::metadata(group).is_ok_and(|group| group.ino() == id)))
+    pub(crate) fn of_process(&self, pid: Pid) -> Vec<(u32, CgroupId)> {
+        let groups = fs::read_to_string(proc_path(pid, "cgroup")).unwrap_or_default();
+        let path = |hierarchy: &Hierarchy| {
+            let start = format!("{}:{}:", hierarchy.number, hierarchy.controllers);
+            groups.lines().find_map(|line| line.strip_prefix(&start))
+        };
+        let paths = self.0.iter().filter_map(|hierarchy| Some((hierarchy, path(hierarchy)?)));
+        paths.flat_map(|(hierarchy, path)| hierarchy.with_ancestors(path)).collect()
+    }
+
+    /// Returns the cgroups at `path` in all hierarchies and their ancestors, with the numbers of their hierarchies.
+    #[must_use]
+    pub(crate) fn at_path(&self, path: &str) -> Vec<(u32, CgroupId)> {
+        self.0.iter().flat_map(|hierarchy| hierarchy.with_ancestors(path)).collect()
     }
 
     /// Lists all cgroups with their hierarchy and path. A cgroup that is created or removed at the same time may be
@@ -126,6 +134,16 @@ impl Hierarchies {
     }
 }
 
+impl Hierarchy {
+    /// Returns the cgroup at `path` and its ancestors, as far as they exist.
+    fn with_ancestors(&self, path: &str) -> Vec<(u32, CgroupId)> {
+        let Some(directory) = self.mount.directory(Path::new(path)) else { return Vec::new() };
+        let directories = directory.ancestors().take_while(|directory| directory.starts_with(&self.mount.point));
+        let id = |directory: &Path| CgroupId::of(fs::metadata(directory).ok()?.ino());
+        directories.filter_map(|directory| Some((self.number, id(directory)?))).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,16 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn own_cgroup_is_found_by_path_and_directory_and_contains_this_process() {
+    fn own_cgroups_and_their_ancestors_are_found() {
         let own = Pid(std::process::id());
         let hierarchies = Hierarchies::read().unwrap();
         assert!(!hierarchies.0.is_empty());
         for hierarchy in &hierarchies.0 {
             let (number, id) = hierarchies.find(&hierarchy.mount.point).unwrap();
             assert_eq!(number, hierarchy.number);
-            assert_eq!(hierarchies.contains(own, number, id.number()), Some(true), "every process is below the root");
-            assert_eq!(hierarchies.contains(own, number, u64::MAX), Some(false));
-            assert_eq!(hierarchies.contains(Pid(u32::MAX), number, id.number()), None);
+            let groups = hierarchies.of_process(own);
+            assert!(groups.contains(&(number, id)), "every process is below the root: {groups:?}");
+            assert_eq!(hierarchies.of_process(Pid(u32::MAX)), []);
+            assert!(hierarchies.at_path("/no-such-group").contains(&(number, id)), "ancestors may exist");
             assert!(hierarchies.all().contains(&(number, id, "/".to_owned())));
         }
         assert!(hierarchies.find(Path::new("/")).is_ok());

@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
+use super::cgroup_hierarchies::Hierarchies;
 use super::process::{is_kernel_thread, proc_path};
-use crate::model::Pid;
+use crate::model::{Pid, Traits};
 
 /// Lists all processes with an executable, that is, without kernel threads. They include those that memtrace may not
 /// read.
@@ -35,26 +36,24 @@ fn has_executable(pid: Pid) -> bool {
     }
 }
 
-/// Properties of a process that filters compare.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Traits {
-    pub comm: String,
-    /// Real user id.
-    pub user: u32,
-    /// Device and inode of the executable, as in `stat`.
-    pub exe: (u64, u64),
-}
-
-/// Returns the current properties of a process; `None` if it has exited.
+/// Returns the current traits of a process, with its cgroups if `hierarchies` are given; `None` if it has exited. The
+/// executable is not known if memtrace may not read it.
 #[must_use]
-pub(crate) fn traits(pid: Pid) -> Option<Traits> {
-    let comm = fs::read_to_string(proc_path(pid, "comm")).ok()?;
-    let status = fs::read_to_string(proc_path(pid, "status")).ok()?;
-    let exe = fs::metadata(proc_path(pid, "exe")).ok()?;
+pub(crate) fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
+    let comm = fs::read(proc_path(pid, "comm")).ok()?;
+    let status = fs::read(proc_path(pid, "status")).ok()?;
+    let cgroups = hierarchies.map(|hierarchies| hierarchies.of_process(pid)).unwrap_or_default();
+    // The last to be read: once it is gone, the rest may be that of an exiting process.
+    let exe = match fs::metadata(proc_path(pid, "exe")) {
+        Ok(exe) => Some((exe.dev(), exe.ino())),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+        Err(_) => return None,
+    };
     Some(Traits {
-        comm: comm.trim_end_matches('\n').to_owned(),
-        user: status.lines().find_map(real_user)?,
-        exe: (exe.dev(), exe.ino()),
+        comm: Some(String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned()),
+        user: String::from_utf8_lossy(&status).lines().find_map(real_user),
+        exe,
+        cgroups,
     })
 }
 
@@ -110,10 +109,15 @@ mod tests {
 
     #[test]
     fn traits_of_this_process_match_its_files() {
-        let own = traits(Pid(std::process::id())).unwrap();
+        let pid = Pid(std::process::id());
+        let own = traits(pid, None).unwrap();
         let program = fs::metadata(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(own.exe, (program.dev(), program.ino()));
-        assert_eq!(own.user, fs::metadata("/proc/self").unwrap().uid());
-        assert_eq!(traits(Pid(u32::MAX)), None);
+        assert_eq!(own.exe, Some((program.dev(), program.ino())));
+        assert_eq!(own.user, Some(fs::metadata("/proc/self").unwrap().uid()));
+        assert_eq!(own.comm.as_deref(), fs::read_to_string("/proc/self/comm").unwrap().strip_suffix('\n'));
+        assert_eq!(own.cgroups, []);
+        let hierarchies = Hierarchies::read().unwrap();
+        assert_eq!(traits(pid, Some(&hierarchies)).unwrap().cgroups, hierarchies.of_process(pid));
+        assert_eq!(traits(Pid(u32::MAX), None), None);
     }
 }

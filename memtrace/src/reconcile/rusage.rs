@@ -14,8 +14,8 @@ pub(crate) struct Baselines<'a> {
     pub start: Tick,
     /// Returns the rusage of a running process; `None` if it has exited.
     pub now: &'a dyn Fn(Pid) -> Option<Rusage>,
-    /// Returns true if a running process is traced.
-    pub is_traced: &'a dyn Fn(Pid) -> bool,
+    /// Returns true if a running image is traced.
+    pub is_traced: &'a dyn Fn(ImageId) -> bool,
 }
 
 /// Sets the rusage of each image in `snapshot`, and adds the running images with page faults of which none was
@@ -34,14 +34,14 @@ pub(crate) fn reconcile_rusage(snapshot: &mut Snapshot, baselines: &Baselines<'_
         let Some(now) = (baselines.now)(id.pid) else { continue };
         if let Some(usage) = snapshot.images.get_mut(&id).filter(|usage| usage.ended.is_none()) {
             set_rusage(usage, id, baselines, Some(now));
-            if is_bare(usage) && !idle.contains(&id) && !(baselines.is_traced)(id.pid) {
+            if is_bare(usage) && !idle.contains(&id) && !(baselines.is_traced)(id) {
                 snapshot.images.remove(&id);
             }
             continue;
         }
         let mut usage = ImageUsage::default();
         set_rusage(&mut usage, id, baselines, Some(now));
-        if has_faults(&usage) && !snapshot.images.contains_key(&id) && (baselines.is_traced)(id.pid) {
+        if has_faults(&usage) && !snapshot.images.contains_key(&id) && (baselines.is_traced)(id) {
             snapshot.images.insert(id, usage);
         }
     }
@@ -104,7 +104,7 @@ mod tests {
             before: &before,
             start: START,
             now: &|_| Some(counts(100)),
-            is_traced: &|pid| pid != Pid(99),
+            is_traced: &|id| id.pid != Pid(99),
         };
         reconcile_rusage(&mut snapshot, &baselines);
         let faults = |usage: &ImageUsage| usage.counts.faults().map(|faults| faults.minor);

@@ -7,6 +7,7 @@ mod detach;
 mod memory;
 mod reports;
 mod ring_source;
+mod selection;
 mod setup;
 mod snapshots;
 mod trace;

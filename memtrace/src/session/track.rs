@@ -11,6 +11,7 @@ mod lifetimes;
 mod owners;
 mod poll;
 mod tracker;
+mod traits;
 mod verdicts;
 
 pub(super) use coverage::Coverage;

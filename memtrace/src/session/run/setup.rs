@@ -1,11 +1,11 @@
 //! Loads the BPF programs for a run, and estimates the overhead with their help.
 
-use std::process;
 use std::thread;
 use std::time::Duration;
 
 use super::descriptors;
 use super::memory::MemoryPlan;
+use super::selection;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
@@ -55,7 +55,7 @@ impl Setup {
         if targets.ran_before() && config.follows(EventClass::probes_allocators) {
             let takes_stacks = config.max_depth > 0;
             let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks)?;
-            let measured = if pids.is_empty() { selected(&options.filter, tracker) } else { pids.clone() };
+            let measured = if pids.is_empty() { selection::running(&options.filter, tracker) } else { pids.clone() };
             let overhead = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
             estimate.push(overhead.describe(options.min_size));
             if let Some(limit) = config.max_overhead {
@@ -73,18 +73,6 @@ impl Setup {
         }
         Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate })
     }
-}
-
-/// Returns the running processes that the filter selects, except for memtrace.
-fn selected(filter: &ProcessFilter, tracker: &ProcessTracker) -> Vec<Pid> {
-    let own = Pid(process::id());
-    tracker.running().into_iter().filter(|&pid| pid != own && is_selected(filter, tracker, pid)).collect()
-}
-
-/// Returns true if the BPF programs trace `pid`, as far as its attributes are known.
-pub(super) fn is_selected(filter: &ProcessFilter, tracker: &ProcessTracker, pid: Pid) -> bool {
-    let comm = tracker.image(pid).map(|image| image.comm.raw());
-    filter.selects(pid, comm)
 }
 
 /// Loads the BPF programs, and lists the processes to trace.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::model::{Losses, Pid, Snapshots, Tick};
+use crate::model::{ImageId, Losses, Snapshots, Tick};
 use crate::session::sample::PageReader;
 use crate::session::track::{Coverage, ProcessTracker};
 
@@ -17,7 +17,7 @@ pub(super) fn complete_snapshots(
     pages: Option<&PageReader>,
     window: &Range<Tick>,
     coverage: &Coverage,
-    is_selected: &dyn Fn(&ProcessTracker, Pid) -> bool,
+    is_selected: &dyn Fn(&ProcessTracker, ImageId) -> bool,
 ) -> Snapshots {
     let untracked = tracker.losses();
     for (&class, snapshot) in &mut snapshots.0 {
@@ -29,10 +29,9 @@ pub(super) fn complete_snapshots(
         tracker.add_idle(snapshot, class, coverage, is_selected);
         tracker.refresh_metadata(snapshot);
     }
-    tracker.set_owners(&snapshots);
     if let Some(pages) = pages {
         let tracker = &*tracker;
-        pages.reconcile(&mut snapshots, tracker, window.start, &|pid| is_selected(tracker, pid));
+        pages.reconcile(&mut snapshots, tracker, window.start, &|id| is_selected(tracker, id));
     }
     snapshots
 }

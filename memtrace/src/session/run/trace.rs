@@ -8,8 +8,9 @@ use super::memory;
 use super::memory::MemoryPlan;
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
+use super::selection::Selection;
 use super::setup;
-use super::setup::{Setup, is_selected};
+use super::setup::Setup;
 use super::snapshots::complete_snapshots;
 use super::wait::{Due, Signals, WakeupSources};
 use crate::allocators::Allocator;
@@ -219,8 +220,8 @@ impl Trace {
         let copies = self.tables.stack_copies();
         let Changes { allocators, late, remapped } = self.tracker.poll();
         if self.targets.probe_site.is_some() {
-            let late = late.into_iter().filter(|&pid| self.is_selected(pid)).count();
-            self.late.add(LossReason::AllocatorLate, late as u64);
+            let late = if late.is_empty() { 0 } else { self.count_selected(&late) };
+            self.late.add(LossReason::AllocatorLate, late);
         }
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
@@ -230,14 +231,16 @@ impl Trace {
         self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
     }
 
-    fn is_selected(&self, pid: Pid) -> bool {
-        is_selected(&self.filter, &self.tracker, pid)
+    fn count_selected(&self, pids: &[Pid]) -> u64 {
+        let selection = Selection::of(&self.filter);
+        let is_selected = |pid| selection.contains(&self.tracker, self.tracker.latest_id(pid));
+        pids.iter().filter(|&&pid| is_selected(pid)).count() as u64
     }
 
     /// Probes an allocator that `pid` has newly mapped.
     fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
         let Some(probe_site) = self.targets.probe_site else { return };
-        let is_selected = self.is_selected(pid);
+        let is_selected = self.count_selected(&[pid]) > 0;
         let scope = self.targets.scope(pid);
         let id = self.tracker.allocators.id(allocator);
         let Some(new) = AllocatorProbes::new(pid, scope, allocator, id, probe_site) else { return };
@@ -273,10 +276,6 @@ impl Trace {
         let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
         self.tables.stop();
         self.update_mappings(observer);
-        let coverage = coverage(&self.filter, &mut self.tracker);
-        if coverage.has_no_process() {
-            self.targets.notes.push(String::from("no process matched the selection"));
-        }
         self.kernel.flush_log();
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
@@ -287,8 +286,15 @@ impl Trace {
             self.complete = false;
         }
         malloc_trim::trim();
+        // Processes that have ended are selected by their owners.
+        self.tracker.set_owners(&snapshots);
+        let coverage = coverage(&self.filter, &mut self.tracker);
+        if coverage.has_no_process() {
+            self.targets.notes.push(String::from("no process matched the selection"));
+        }
         let losses = [&counters.losses, &self.late];
-        let is_selected = |tracker: &ProcessTracker, pid| is_selected(&self.filter, tracker, pid);
+        let selection = Selection::of(&self.filter);
+        let is_selected = |tracker: &ProcessTracker, id| selection.contains(tracker, id);
         let tracker = &mut self.tracker;
         let window = self.start_tick..now;
         let mut snapshots =
@@ -331,5 +337,6 @@ impl Trace {
 
 /// Returns the coverage of the processes that the BPF programs select.
 fn coverage(filter: &ProcessFilter, tracker: &mut ProcessTracker) -> Coverage {
-    tracker.coverage(&|tracker, pid| is_selected(filter, tracker, pid))
+    let selection = Selection::of(filter);
+    tracker.coverage(&|tracker, id| selection.contains(tracker, id))
 }

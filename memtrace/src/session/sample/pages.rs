@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use crate::model::{EventClass, GroupBy, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick};
+use crate::model::{EventClass, GroupBy, ImageId, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick};
 use crate::procfs;
 use crate::reconcile::residency;
 use crate::reconcile::residency::Pages;
@@ -52,17 +52,17 @@ impl PageReader {
     }
 
     /// Reconciles the page and mapping totals with the page tables, and with the rusage since `start`. `is_selected`
-    /// returns true for the tracked processes that are traced.
+    /// returns true for the images that the filter selects.
     pub(in crate::session) fn reconcile(
         &self,
         snapshots: &mut Snapshots,
         tracker: &ProcessTracker,
         start: Tick,
-        is_selected: &dyn Fn(Pid) -> bool,
+        is_selected: &dyn Fn(ImageId) -> bool,
     ) {
         let mut resident = BTreeMap::new();
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
-            let is_traced = |pid| tracker.is_traced(pid) && is_selected(pid);
+            let is_traced = |id: ImageId| tracker.is_traced(id.pid) && is_selected(id);
             let now = |pid| procfs::kernel_counts(pid);
             let baselines =
                 Baselines { images: tracker.images(), before: &self.rusage, start, now: &now, is_traced: &is_traced };

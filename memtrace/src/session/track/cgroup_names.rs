@@ -1,6 +1,8 @@
 //! Paths of cgroups, from the ids that the BPF programs report.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::iter;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::kernel::RemovedCgroupReader;
@@ -44,26 +46,84 @@ impl CgroupNames {
         let hierarchies = Hierarchies::read().unwrap_or_default();
         let existing = hierarchies.all().into_iter().map(|(number, id, path)| ((number, id), path));
         let removed = self.removed.iter().map(|(key, path)| (*key, path.clone()));
-        CgroupResolver { paths: removed.chain(existing).collect(), hierarchies, resolved: HashMap::new() }
+        let paths: Paths = removed.chain(existing).collect();
+        let mut ids: HashMap<_, BTreeSet<_>> = HashMap::new();
+        for ((number, id), path) in &paths {
+            ids.entry((*number, PathBuf::from(path))).or_default().insert(*id);
+        }
+        CgroupResolver { paths, ids, hierarchies, resolved: HashMap::new() }
     }
 }
 
 /// Finds the cgroup of a process.
+#[derive(Default)]
 pub(super) struct CgroupResolver {
     hierarchies: Hierarchies,
     paths: Paths,
+    /// All cgroups that had a path, by number of the hierarchy.
+    ids: HashMap<(u32, PathBuf), BTreeSet<CgroupId>>,
     resolved: HashMap<[Option<CgroupId>; HIERARCHIES], Option<Arc<Cgroup>>>,
 }
 
 impl CgroupResolver {
+    /// Returns the cgroups with these ids and their ancestors, with the numbers of their hierarchies.
+    pub(super) fn with_ancestors(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> Vec<(u32, CgroupId)> {
+        let known = self.hierarchies.numbers().zip(ids).filter_map(|(number, id)| Some((number, id?)));
+        known.flat_map(|group| iter::once(group).chain(self.ancestors(group))).collect()
+    }
+
+    fn ancestors(&self, (number, id): (u32, CgroupId)) -> impl Iterator<Item = (u32, CgroupId)> + '_ {
+        let path = self.paths.get(&(number, id)).map(Path::new);
+        path.into_iter().flat_map(|path| path.ancestors().skip(1)).filter_map(move |path| {
+            // Ids grow (`__kernfs_new_node`, fs/kernfs/dir.c): the parent is the last that was created at its path
+            // before the child.
+            let ids = self.ids.get(&(number, path.to_owned()))?;
+            Some((number, *ids.range(..id).next_back()?))
+        })
+    }
+
     /// Returns the cgroup with these ids; `None` if the path in one of the hierarchies is not known.
     pub(super) fn cgroup(&mut self, ids: [Option<CgroupId>; HIERARCHIES]) -> Option<Arc<Cgroup>> {
-        let Self { hierarchies, paths, resolved } = self;
-        let resolve = || {
-            let path = |(number, id): (u32, Option<CgroupId>)| paths.get(&(number, id?)).map(String::as_str);
-            let all: Option<Vec<_>> = hierarchies.numbers().zip(ids).map(path).collect();
-            hierarchies.most_specific(&all?).map(Arc::new)
+        if let Some(known) = self.resolved.get(&ids) {
+            return known.clone();
+        }
+        let cgroup = self.paths(ids).and_then(|paths| self.hierarchies.most_specific(&paths)).map(Arc::new);
+        self.resolved.insert(ids, cgroup.clone());
+        cgroup
+    }
+
+    /// Returns the path in each hierarchy; `None` if one is not known.
+    pub(super) fn paths(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> Option<Vec<&str>> {
+        let path = |(number, id): (u32, Option<CgroupId>)| self.paths.get(&(number, id?)).map(String::as_str);
+        self.hierarchies.numbers().zip(ids).map(path).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ancestors_are_those_that_existed_when_the_group_was_created() {
+        let id = |number| CgroupId::of(number).unwrap();
+        let hierarchies = Hierarchies::read().unwrap();
+        let number = hierarchies.numbers().next().unwrap();
+        let mut names = CgroupNames::default();
+        // The group at /mt-jobs was removed and created again.
+        let groups = [(u64::MAX - 9, "/mt-jobs"), (u64::MAX - 8, "/mt-jobs/a"), (u64::MAX - 7, "/mt-jobs")];
+        let groups = groups.into_iter().chain([(u64::MAX - 6, "/mt-jobs/a"), (u64::MAX - 5, "/mt-jobs2/a")]);
+        names.removed.extend(groups.map(|(own, path)| ((number, id(own)), path.to_owned())));
+        let resolver = names.resolver();
+        let (_, root) = hierarchies.find("/".as_ref()).unwrap();
+        let found = |own: u64| {
+            let groups = resolver.with_ancestors([Some(id(own)), None, None]);
+            groups.into_iter().map(|(hierarchy, id)| (hierarchy, id.number())).collect::<Vec<_>>()
         };
-        resolved.entry(ids).or_insert_with(resolve).clone()
+        let expected = |ids: &[u64]| ids.iter().chain([&root.number()]).map(|&id| (number, id)).collect::<Vec<_>>();
+        assert_eq!(found(u64::MAX - 8), expected(&[u64::MAX - 8, u64::MAX - 9]));
+        assert_eq!(found(u64::MAX - 6), expected(&[u64::MAX - 6, u64::MAX - 7]));
+        assert_eq!(found(u64::MAX - 5), expected(&[u64::MAX - 5]), "the name of its parent is not known");
+        assert_eq!(found(u64::MAX - 4), [(number, u64::MAX - 4)], "its own name is not known");
+        assert_eq!(resolver.with_ancestors([None; HIERARCHIES]), []);
     }
 }

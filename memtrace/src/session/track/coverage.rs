@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::tracker::ProcessTracker;
 use crate::model::{
-    EventClass, ImageId, ImageStart, ImageUsage, Object, Pid, ProcessImage, Snapshot, Snapshots, Untraced,
-    UntracedProcess, UntracedReason, Usage,
+    EventClass, ImageId, ImageStart, ImageUsage, Object, ProcessImage, Snapshot, Snapshots, Untraced, UntracedProcess,
+    UntracedReason, Usage,
 };
 use crate::procfs;
 use crate::procfs::ProcessError;
@@ -81,9 +81,9 @@ fn has_events(usage: &ImageUsage) -> bool {
 }
 
 impl ProcessTracker {
-    /// Returns the coverage of the processes that `is_selected` returns true for. The last image of a process counts:
+    /// Returns the coverage of the images that `is_selected` returns true for. The last image of a process counts:
     /// after an exec, nothing of the earlier ones is left.
-    pub(in crate::session) fn coverage(&mut self, is_selected: &dyn Fn(&Self, Pid) -> bool) -> Coverage {
+    pub(in crate::session) fn coverage(&mut self, is_selected: &dyn Fn(&Self, ImageId) -> bool) -> Coverage {
         let mut coverage = Coverage::default();
         let mut unclear = Vec::new();
         let mut images = self.images().iter().peekable();
@@ -98,11 +98,11 @@ impl ProcessTracker {
                 continue;
             }
             if !self.allocators.has_probes(id.pid, image) {
-                if is_selected(self, id.pid) {
+                if is_selected(self, id) {
                     unclear.push(id);
                 }
             } else if !coverage.has_probed {
-                coverage.has_probed = is_selected(self, id.pid);
+                coverage.has_probed = is_selected(self, id);
             }
         }
         for id in unclear {

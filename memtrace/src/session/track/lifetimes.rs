@@ -27,17 +27,17 @@ impl ProcessTracker {
     }
 
     /// Adds the traced processes that allocated nothing to the snapshot of `class`, so that the report lists every
-    /// process. `is_selected` returns true for tracked processes that the filter selects.
+    /// process. `is_selected` returns true for images that the filter selects.
     pub(in crate::session) fn add_idle(
         &self,
         snapshot: &mut Snapshot,
         class: EventClass,
         coverage: &Coverage,
-        is_selected: &dyn Fn(&Self, Pid) -> bool,
+        is_selected: &dyn Fn(&Self, ImageId) -> bool,
     ) {
         let untraced = coverage.untraced_images(class);
         let is_listed = |id: ImageId| {
-            self.is_program(id) && self.is_traced(id.pid) && !untraced.contains(&id) && is_selected(self, id.pid)
+            self.is_program(id) && self.is_traced(id.pid) && !untraced.contains(&id) && is_selected(self, id)
         };
         for (&id, &(end, _)) in &snapshot.ends {
             if end != ImageEnd::Exec && !snapshot.images.contains_key(&id) && is_listed(id) {

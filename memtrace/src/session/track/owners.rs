@@ -23,5 +23,7 @@ impl ProcessTracker {
             let user = known.filter(|user| user.uid == uid).unwrap_or_else(|| self.metadata.user(uid));
             self.registry.set_owner(id, user, resolver.cgroup(cgroups));
         }
+        self.owners.clone_from(owners);
+        self.cgroup_resolver = resolver;
     }
 }

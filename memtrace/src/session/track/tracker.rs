@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::allocators::Allocators;
-use super::cgroup_names::CgroupNames;
+use super::cgroup_names::{CgroupNames, CgroupResolver};
 use super::code_generators::CodeGenerators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
 use crate::mmap_events::MmapEvents;
 use crate::model::{
-    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, PartitionBy, Pid, ProcessEvent, ProcessEventKind,
-    ProcessImage, Snapshot, Tick,
+    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartitionBy, Pid, ProcessEvent,
+    ProcessEventKind, ProcessImage, Snapshot, Tick,
 };
 use crate::procfs;
 use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
@@ -34,6 +34,9 @@ pub(in crate::session) struct ProcessTracker {
     pub(in crate::session) allocators: Allocators,
     pub(super) metadata: MetadataReader,
     pub(super) cgroups: CgroupNames,
+    /// Owners of the images that have ended. They arrive at the end of the run.
+    pub(super) owners: BTreeMap<ImageId, Owner>,
+    pub(super) cgroup_resolver: CgroupResolver,
     /// Processes after an exec: the next file that they map is their executable.
     pub(super) awaiting_exe: HashSet<Pid>,
     /// Origin of ticks on the monotonic clock.
@@ -72,6 +75,8 @@ impl ProcessTracker {
             allocators: Allocators::new(user_hooks, partition == PartitionBy::Allocators),
             metadata: MetadataReader::new(),
             cgroups: CgroupNames::default(),
+            owners: BTreeMap::new(),
+            cgroup_resolver: CgroupResolver::default(),
             awaiting_exe: HashSet::new(),
             clock_start,
             records_thread_names,
@@ -242,8 +247,14 @@ impl ProcessTracker {
 
     /// Returns the latest image of `pid`.
     pub(in crate::session) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
-        let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
-        self.registry.images().range(all).next_back().map(|(_, image)| image)
+        self.registry.images().get(&self.latest_id(pid))
+    }
+
+    /// Returns the id of the latest image of `pid`.
+    pub(in crate::session) fn latest_id(&self, pid: Pid) -> ImageId {
+        let first = ImageId { pid, ordinal: 0 };
+        let all = first..=ImageId { pid, ordinal: u32::MAX };
+        self.registry.images().range(all).next_back().map_or(first, |(id, _)| *id)
     }
 
     /// Returns the image that `pid` ran at the time `at` since ticks began.
