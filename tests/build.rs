@@ -27,6 +27,7 @@ const GLIBC: &[&str] = &[
     "aligned",
     "changes",
     "churn",
+    "crowd",
     "exact",
     "exec",
     "flood",

@@ -1,5 +1,6 @@
 //! Features of the running kernel by its release. Tests compare them with the features that memtrace detects by trying.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 
@@ -22,6 +23,12 @@ pub fn version() -> (u32, u32) {
     let mut numbers =
         release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse().expect("a number"));
     (numbers.next().expect("a first number"), numbers.next().expect("a second number"))
+}
+
+/// Returns true in a guest of `cargo xtask test`, where a test may change settings of the whole machine.
+#[must_use]
+pub fn is_guest() -> bool {
+    env::var_os("MEMTRACE_GUEST").is_some()
 }
 
 #[must_use]

@@ -21,12 +21,14 @@ pub mod oracle;
 pub mod outcome;
 pub mod overlay;
 pub mod page_counts;
+pub mod pids;
 pub mod redis;
 pub mod root;
 pub mod swap;
 pub mod traced;
 pub mod tracer;
 pub mod victim;
+pub mod wall_clock;
 
 pub use cgroup::Cgroup;
 pub use count_shim::CountShim;

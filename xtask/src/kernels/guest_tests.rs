@@ -35,7 +35,7 @@ pub(super) struct Outcome {
 pub(super) fn run(workspace: &Workspace, share: &Share, memtrace: &Path, binaries: &[Binary]) -> Result<Outcome> {
     let (kernel, is_first) = (share.kernel, share.number == 1);
     let memtrace = text(memtrace)?;
-    let mut script = Script::with(&[("MEMTRACE_BIN", memtrace), ("RUST_BACKTRACE", "0")]);
+    let mut script = Script::with(&[("MEMTRACE_BIN", memtrace), ("MEMTRACE_GUEST", "1"), ("RUST_BACKTRACE", "0")]);
     if is_first {
         script.part(DOCTOR, "/", PART_SECONDS, &[memtrace, "doctor", "--json"]);
     }

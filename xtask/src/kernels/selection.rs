@@ -28,6 +28,8 @@ pub(super) struct OmittedTest {
 
 const SLOW: &str = "it traces repeatedly, which is slow under emulation, and depends little on the kernel";
 
+const MANY_PROCESSES: &str = "it starts thousands of processes, which is slow under emulation";
+
 const FILES_ALONE: &str = "it reads files of a process, which do not depend on the kernel";
 
 const GLIBC: &str = "the same calls of glibc are tested";
@@ -92,6 +94,16 @@ pub(super) const FILES: &[TestFile] = &[
             OmittedTest { test: "duration_option_ends_the_trace", reason: SLOW },
             OmittedTest { test: "sigterm_ends_the_trace_like_sigint", reason: SLOW },
             OmittedTest { test: "concurrent_traces_of_one_process_are_both_exact", reason: SLOW },
+        ],
+    },
+    TestFile {
+        name: "long_runs",
+        omitted: &[
+            OmittedTest { test: "each_of_five_thousand_running_processes_is_traced", reason: MANY_PROCESSES },
+            OmittedTest { test: "processes_of_transient_cgroups_keep_their_cgroups", reason: MANY_PROCESSES },
+            OmittedTest { test: "replaced_library_keeps_its_symbols", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "rotated_report_is_kept", reason: NOT_THE_KERNEL },
+            OmittedTest { test: "storm_of_forks_is_recorded_completely", reason: MANY_PROCESSES },
         ],
     },
     TestFile { name: "mappings", omitted: &[] },

@@ -1,0 +1,36 @@
+//! Control of the pids that the kernel assigns.
+
+use std::fs;
+
+/// Smallest value that the kernel accepts (`pid_max_min`, kernel/pid.c).
+const SMALLEST: &str = "301";
+
+const LAST: &str = "/proc/sys/kernel/ns_last_pid";
+const MAX: &str = "/proc/sys/kernel/pid_max";
+
+/// Makes the kernel continue with the first unused pid from `pid` on (proc_sys_kernel(5)).
+pub fn continue_at(pid: u32) {
+    fs::write(LAST, (pid - 1).to_string()).expect("root can set the last pid");
+}
+
+/// The smallest `kernel.pid_max`. Dropping it restores the value from before. A machine with more processes cannot start
+/// any other process in the meantime, so it is for guests.
+pub struct SmallestPidMax {
+    before: String,
+}
+
+impl SmallestPidMax {
+    #[expect(clippy::new_without_default, reason = "it changes a setting of the machine")]
+    #[must_use]
+    pub fn new() -> Self {
+        let before = fs::read_to_string(MAX).expect("pid_max is readable");
+        fs::write(MAX, SMALLEST).expect("root can set pid_max");
+        Self { before }
+    }
+}
+
+impl Drop for SmallestPidMax {
+    fn drop(&mut self) {
+        let _ = fs::write(MAX, self.before.trim());
+    }
+}

@@ -1,0 +1,199 @@
+//! Conditions of hosts on which memtrace runs for weeks: reused pids, many processes, transient cgroups, upgraded libraries,
+//! changes of the clock, rotated files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use memtrace_tests::pids::{self, SmallestPidMax};
+use memtrace_tests::wall_clock::WallClock;
+use memtrace_tests::{Cgroup, Report, Scratch, Totals, Trace, Victim, VictimTotals, kernel, victim};
+
+/// Parses the totals that `short_lived` prints, with its live blocks held at exit.
+fn totals_of(child: Child) -> Totals {
+    let output = child.wait_with_output().expect("the victim exits");
+    let printed: VictimTotals = serde_json::from_slice(&output.stdout).expect("the totals are valid JSON");
+    printed.totals.at_exit()
+}
+
+/// Starts a program. If no pid is free, it tries again with pids from `first` on.
+fn start_with_a_pid_from(first: u32, command: &mut Command) -> Child {
+    for _ in 0..1000 {
+        match command.stdout(Stdio::piped()).spawn() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => pids::continue_at(first),
+            started => return started.expect("the program is executable"),
+        }
+    }
+    panic!("no pid is free");
+}
+
+/// The pids wrap around after each few processes; in a guest because of `pid_max` too.
+#[test]
+fn processes_that_reuse_a_pid_have_separate_totals() {
+    const RUNS: usize = 100;
+    const PIDS: usize = 10;
+    const FIRST: u32 = 280;
+    let scratch = Scratch::new();
+    let program = scratch.copy(victim::path("short_lived"), "mt-reused-pid");
+    let tracer = Trace::system_wide().options(&["--comm", "mt-reused-pid"]).start();
+    let limit = kernel::is_guest().then(SmallestPidMax::new);
+    let mut expected: BTreeMap<u32, Vec<Totals>> = BTreeMap::new();
+    for run in 0..RUNS {
+        if run % PIDS == 0 {
+            pids::continue_at(FIRST);
+        }
+        let child = start_with_a_pid_from(FIRST, &mut Command::new(&program));
+        expected.entry(child.id()).or_default().push(totals_of(child));
+    }
+    drop(limit);
+    let report = tracer.stop().report();
+    assert!(expected.values().any(|runs| runs.len() >= RUNS / PIDS / 2), "the pids were not reused: {expected:?}");
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    let own = |pid| report.entries_of(pid).into_iter().filter(|entry| entry.comm == "mt-reused-pid");
+    for (&pid, expected) in &expected {
+        let found: Vec<Totals> = own(pid).map(|entry| entry.totals).collect();
+        assert_eq!((found.len(), &found), (expected.len(), expected), "pid {pid}");
+    }
+    // Each process has its own addresses. A stack with the mappings of another process would have no function of the program.
+    for stack in &report.stacks {
+        let names = stack.names_in(&program);
+        assert!(names.ends_with(&["keep"]), "{stack:#?}");
+    }
+}
+
+fn assert_crowd(report: &Report, expected: &VictimTotals, count: usize) {
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    assert_eq!(report.totals, expected.totals.at_exit());
+    let children = report.processes.iter().filter(|process| process.totals.alloc_count > 0);
+    assert_eq!(children.count(), count);
+}
+
+#[test]
+fn storm_of_forks_is_recorded_completely() {
+    const COUNT: usize = 3000;
+    let mut victim = victim::start_with("crowd", &[&COUNT.to_string(), "100"]);
+    let tracer = Trace::victim(&victim).option("--children").start();
+    let expected = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    assert_crowd(&report, &expected, COUNT);
+}
+
+#[test]
+fn each_of_five_thousand_running_processes_is_traced() {
+    const COUNT: usize = 5000;
+    let scratch = Scratch::new();
+    let program = scratch.copy(victim::path("crowd"), "mt-crowd");
+    let mut victim = Victim::start(Command::new(program).args([&COUNT.to_string(), "0"]));
+    let tracer = Trace::system_wide().options(&["--comm", "mt-crowd"]).start();
+    let expected = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    assert_crowd(&report, &expected, COUNT);
+    assert_eq!(report.untraced.count, 0);
+    assert!(report.cost.peak_rss_bytes < 300 << 20, "{} bytes", report.cost.peak_rss_bytes);
+}
+
+/// Each cgroup is removed at the end of its process, as systemd does with a unit.
+#[test]
+fn processes_of_transient_cgroups_keep_their_cgroups() {
+    const CGROUPS: usize = 1000;
+    let scratch = Scratch::new();
+    let program = scratch.copy(victim::path("short_lived"), "mt-transient");
+    let parent = Cgroup::new();
+    let tracer = Trace::system_wide().options(&["--comm", "mt-transient"]).start();
+    let mut expected = BTreeMap::new();
+    for number in 0..CGROUPS {
+        let cgroup = parent.path().join(format!("run-u{number}.service"));
+        fs::create_dir(&cgroup).expect("root can create a cgroup");
+        let script = format!("echo $$ > {}/cgroup.procs && exec {}", cgroup.display(), program.display());
+        let child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().expect("sh is installed");
+        let name = Path::new("/")
+            .join(parent.path().file_name().unwrap_or_default())
+            .join(cgroup.file_name().unwrap_or_default());
+        expected.insert(name.to_string_lossy().into_owned(), totals_of(child));
+        fs::remove_dir(&cgroup).expect("the cgroup is empty");
+    }
+    let report = tracer.stop().report();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    let found: BTreeMap<String, Totals> =
+        report.processes.iter().map(|process| (process.cgroup.clone().unwrap_or_default(), process.totals)).collect();
+    assert_eq!(found, expected);
+}
+
+/// A package manager replaces a library by renaming a new file over it. The old one stays mapped until it is closed.
+#[test]
+fn replaced_library_keeps_its_symbols() {
+    let scratch = Scratch::new();
+    let library = scratch.copy(victim::path("libone.so"), "libupgraded.so");
+    let upgrade = scratch.copy(victim::path("libother.so"), "libupgraded.so.new");
+    let mut victim = Victim::start(Command::new(victim::path("plugins")).args([&library, &library]).arg("unload"));
+    let mut tracer = Trace::victim(&victim).option("-vv").start();
+    victim.process().write_line("");
+    assert_eq!(victim.process().read_line(), "loaded");
+    tracer.wait_for_table(&library);
+    fs::rename(&upgrade, &library).expect("the library can be replaced");
+    victim.process().write_line("");
+    assert_eq!(victim.process().read_line(), "loaded");
+    tracer.wait_for_table(&library);
+    victim.process().write_line("");
+    victim.read_totals();
+    victim.finish();
+    let report = tracer.wait().report();
+    report.assert_nothing_lost();
+    let chain = |size: u64| {
+        let stacks = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes == stack.totals.alloc_count * size);
+        let chains: Vec<_> = stacks.map(|stack| (stack.end.as_str(), stack.names_in(&library))).collect();
+        chains
+    };
+    assert_eq!(chain(1001), [("complete", [&["take"][..], &["one_descend"; 4], &["one_leaf"]].concat())]);
+    assert_eq!(chain(2002), [("complete", [&["take"][..], &["other_descend"; 7], &["other_leaf"]].concat())]);
+}
+
+/// The clock of this machine is changed in a guest only.
+#[test]
+fn change_of_the_clock_does_not_change_durations() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let mut victim = victim::start_with("steady", &["300"]);
+    let start = Instant::now();
+    let tracer = Trace::victim(&victim).start();
+    let first = victim.work();
+    let change = kernel::is_guest().then(|| WallClock::forward(DAY));
+    let second = victim.work();
+    drop(change);
+    victim.process().signal(libc::SIGKILL);
+    let report = tracer.wait().report();
+    let elapsed = start.elapsed().as_secs_f64();
+    report.assert_nothing_lost();
+    assert_eq!(report.totals, second.totals.at_exit());
+    assert!(second.totals.alloc_count > first.totals.alloc_count);
+    let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+    let ended_s = process.ended_s.expect("it has ended");
+    for seconds in [report.duration_s, process.traced_s, ended_s] {
+        assert!((0.0..elapsed).contains(&seconds), "{seconds} of {elapsed} s");
+    }
+}
+
+/// Rotation renames the earlier report and may create an empty file in its place.
+#[test]
+fn rotated_report_is_kept() {
+    let scratch = Scratch::new();
+    let path = scratch.write("report.json", b"earlier");
+    let rotated = scratch.path("report.json.1");
+    let mut victim = victim::start("exact");
+    let tracer = Trace::victim(&victim).option("-o").option(&path).start();
+    let expected = victim.work();
+    fs::rename(&path, &rotated).expect("the file can be renamed");
+    fs::write(&path, "").expect("the scratch directory is writable");
+    tracer.stop().assert_code(0);
+    victim.finish();
+    assert_eq!(fs::read_to_string(&rotated).expect("the earlier report exists"), "earlier");
+    let text = fs::read_to_string(&path).expect("the report exists");
+    Report::read(&text).expect("it is a report").assert_equals(&expected);
+}
