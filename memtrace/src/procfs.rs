@@ -39,7 +39,9 @@ pub(crate) use memcg::{GroupReading, MemoryGroups};
 pub(crate) use memcg_limits::cgroup_memory;
 pub(crate) use mountinfo::Tmpfs;
 pub(crate) use objects::{Objects, Opened, regular};
-pub(crate) use own_process::{descriptor_path, effective_capabilities, own_pid_namespace, own_status, own_uid_map};
+pub(crate) use own_process::{
+    descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_status, own_uid_map,
+};
 pub(crate) use pagemap::page_size;
 #[cfg(test)]
 pub(crate) use pidfd::exits_within;

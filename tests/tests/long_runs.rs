@@ -180,6 +180,23 @@ fn change_of_the_clock_does_not_change_durations() {
     }
 }
 
+/// A container can have its own monotonic clock. BPF programs and perf events have the kernel's.
+#[test]
+fn trace_in_a_time_namespace_is_exact() {
+    let program = victim::path("short_lived");
+    let outcome =
+        Trace::command([&program]).wrapped_in(&["unshare", "--time", "--fork", "--monotonic", "100000"]).run();
+    let report = outcome.report();
+    let expected: VictimTotals = serde_json::from_str(outcome.stdout.trim()).expect("the totals are valid JSON");
+    report.assert_nothing_lost();
+    assert_eq!(report.totals, expected.totals.at_exit());
+    let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+    assert_eq!(process.comm, "short_lived");
+    let ended_s = process.ended_s.expect("it has ended");
+    assert!(ended_s > 0.0 && ended_s <= report.duration_s + 0.002, "{ended_s} of {}", report.duration_s);
+    assert!(report.stacks.iter().all(|stack| stack.names_in(&program).ends_with(&["keep"])), "{:#?}", report.stacks);
+}
+
 /// Rotation renames the earlier report and may create an empty file in its place.
 #[test]
 fn rotated_report_is_kept() {

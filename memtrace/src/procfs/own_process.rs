@@ -25,7 +25,31 @@ pub(crate) fn own_pid_namespace() -> Option<String> {
     fs::read_link("/proc/self/ns/pid").ok().map(|link| link.to_string_lossy().into_owned())
 }
 
+/// Returns the offset of `CLOCK_MONOTONIC` in memtrace's time namespace, in nanoseconds (time_namespaces(7)).
+pub(crate) fn monotonic_offset() -> i128 {
+    // Kernels without time namespaces have no such file.
+    fs::read_to_string("/proc/self/timens_offsets").ok().and_then(|text| parse_monotonic_offset(&text)).unwrap_or(0)
+}
+
+fn parse_monotonic_offset(text: &str) -> Option<i128> {
+    let mut fields = text.lines().find_map(|line| line.strip_prefix("monotonic"))?.split_whitespace();
+    let (seconds, nanoseconds): (i128, i128) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(seconds * 1_000_000_000 + nanoseconds)
+}
+
 /// Returns a path that opens the file of a descriptor again, as long as that is open.
 pub(crate) fn descriptor_path(descriptor: &impl AsRawFd) -> PathBuf {
     Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_offset_has_seconds_and_nanoseconds() {
+        let text = "monotonic      -86400         5\nboottime           0         0\n";
+        assert_eq!(parse_monotonic_offset(text), Some(-86_399_999_999_995));
+        assert_eq!(parse_monotonic_offset("boottime 0 0\n"), None);
+    }
 }

@@ -1,14 +1,37 @@
-//! The monotonic clock, which BPF programs read too.
+//! The monotonic clock, which BPF programs and perf events read too.
 
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Returns the time of `CLOCK_MONOTONIC`.
+use crate::procfs;
+
+/// Returns the time of `CLOCK_MONOTONIC` in the initial time namespace. The kernel's own readings of the clock do not have
+/// the offset of a time namespace (time_namespaces(7)).
 pub(super) fn monotonic() -> Duration {
+    static OFFSET: OnceLock<i128> = OnceLock::new();
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the clock exists on every Linux, and the pointer is to a whole timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
     // SAFETY: all zeros is a valid timespec, whatever the call did.
     let time = unsafe { time.assume_init() };
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    let shown = Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0));
+    without_offset(shown, *OFFSET.get_or_init(procfs::monotonic_offset))
+}
+
+fn without_offset(shown: Duration, offset: i128) -> Duration {
+    let nanoseconds = i128::try_from(shown.as_nanos()).unwrap_or(0) - offset;
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offset_of_the_namespace_is_removed() {
+        let shown = Duration::from_secs(100);
+        assert_eq!(without_offset(shown, 30_000_000_001), Duration::new(69, 999_999_999));
+        assert_eq!(without_offset(shown, -1_000_000_000), Duration::from_secs(101));
+    }
 }
