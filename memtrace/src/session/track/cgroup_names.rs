@@ -1,17 +1,17 @@
 //! Paths of cgroups, from the ids that the BPF programs report.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::kernel::RemovedCgroupReader;
+use crate::kernel::{RemovedCgroup, RemovedCgroupReader};
 use crate::model::{Cgroup, CgroupId, HIERARCHIES};
 use crate::procfs::Hierarchies;
 
-/// The most removed cgroups whose names are kept: some 10 MB. Processes in further ones keep the cgroup that was read
-/// while they ran.
-const MAX_REMOVED: usize = 65_536;
+/// The most removed cgroups whose names are kept: some 4 MB. A process that has ended in an earlier one keeps the cgroup
+/// that was read while it ran.
+const MAX_REMOVED: usize = 16_384;
 
 /// Paths by number of the hierarchy and id.
 type Paths = HashMap<(u32, CgroupId), String>;
@@ -21,23 +21,34 @@ type Paths = HashMap<(u32, CgroupId), String>;
 pub(super) struct CgroupNames {
     reader: Option<RemovedCgroupReader>,
     removed: Paths,
+    /// The keys of `removed`, the oldest first.
+    order: VecDeque<(u32, CgroupId)>,
 }
 
 impl CgroupNames {
     /// Returns the names that `reader` provides.
     pub(super) fn from_reader(reader: RemovedCgroupReader) -> Self {
-        Self { reader: Some(reader), removed: Paths::new() }
+        Self { reader: Some(reader), ..Self::default() }
     }
 
     /// Reads the names of the cgroups that were removed since the last call.
     pub(super) fn update(&mut self) {
-        let Self { reader, removed } = self;
-        if let Some(reader) = reader {
-            reader.drain(|cgroup| {
-                if removed.len() < MAX_REMOVED {
-                    removed.insert((cgroup.hierarchy, cgroup.id), cgroup.path);
-                }
-            });
+        let mut new = Vec::new();
+        if let Some(reader) = &mut self.reader {
+            reader.drain(|cgroup| new.push(cgroup));
+        }
+        new.into_iter().for_each(|cgroup| self.add(cgroup));
+    }
+
+    fn add(&mut self, cgroup: RemovedCgroup) {
+        let key = (cgroup.hierarchy, cgroup.id);
+        if self.removed.insert(key, cgroup.path).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > MAX_REMOVED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.removed.remove(&oldest);
         }
     }
 
@@ -125,5 +136,18 @@ mod tests {
         assert_eq!(found(u64::MAX - 5), expected(&[u64::MAX - 5]), "the name of its parent is not known");
         assert_eq!(found(u64::MAX - 4), [(number, u64::MAX - 4)], "its own name is not known");
         assert_eq!(resolver.with_ancestors([None; HIERARCHIES]), []);
+    }
+
+    #[test]
+    fn the_names_of_the_last_removed_cgroups_are_kept() {
+        let mut names = CgroupNames::default();
+        let last = MAX_REMOVED as u64 + 5;
+        for number in 1..=last {
+            let id = CgroupId::of(number).unwrap();
+            names.add(RemovedCgroup { hierarchy: 0, id, path: format!("/jobs/{number}") });
+        }
+        assert_eq!((names.removed.len(), names.order.len()), (MAX_REMOVED, MAX_REMOVED));
+        let name = |number| names.removed.get(&(0, CgroupId::of(number).unwrap())).map(String::as_str);
+        assert_eq!([name(5), name(6), name(last)], [None, Some("/jobs/6"), Some(&*format!("/jobs/{last}"))]);
     }
 }
