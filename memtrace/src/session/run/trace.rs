@@ -254,8 +254,9 @@ impl Trace {
         let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
         let note = format!("process {pid} has mapped another allocator, {path}: {result}");
         if is_selected {
-            observer.note(&note);
-            self.targets.notes.push(note);
+            if self.targets.add_late_note(&note) {
+                observer.note(&note);
+            }
         }
     }
 
@@ -275,6 +276,7 @@ impl Trace {
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
         self.tables.stop();
+        self.targets.count_late_notes();
         self.update_mappings(observer);
         self.kernel.flush_log();
         let counters = self.kernel.counters();

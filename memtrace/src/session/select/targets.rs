@@ -20,6 +20,9 @@ use crate::session::error::{AllocatorUser, Error, from_engines};
 use crate::session::outcome::CommandEnd;
 use crate::session::track::ProcessTracker;
 
+/// The most notes.
+const MAX_NOTES: usize = 200;
+
 /// The processes to trace.
 pub(in crate::session) struct Targets {
     /// The running processes that were named.
@@ -29,6 +32,8 @@ pub(in crate::session) struct Targets {
     pub(in crate::session) name: String,
     /// Notes for the user about allocations that are not traced.
     pub(in crate::session) notes: Vec<String>,
+    /// Number of notes for which there was no room.
+    more_notes: u64,
     /// Instruction to probe in allocator functions; `None` if allocators are not probed.
     pub(in crate::session) probe_site: Option<ProbeSite>,
     /// The objects that the command may load at its start.
@@ -60,12 +65,31 @@ impl Targets {
         }
     }
 
+    /// Adds a note about an allocator that was found while tracing. Returns false if there are too many: it is counted.
+    pub(in crate::session) fn add_late_note(&mut self, note: &str) -> bool {
+        let has_room = self.notes.len() < MAX_NOTES;
+        if has_room {
+            self.notes.push(note.to_owned());
+        } else {
+            self.more_notes += 1;
+        }
+        has_room
+    }
+
+    /// Adds the number of notes for which there was no room.
+    pub(in crate::session) fn count_late_notes(&mut self) {
+        if self.more_notes > 0 {
+            self.notes.push(format!("{} further allocators were mapped while tracing", self.more_notes));
+        }
+    }
+
     fn new(name: String, probe_site: Option<ProbeSite>, shares_probes: bool) -> Self {
         Self {
             processes: Vec::new(),
             command: Command::None,
             name,
             notes: Vec::new(),
+            more_notes: 0,
             probe_site,
             objects: Vec::new(),
             shares_probes,
@@ -232,4 +256,19 @@ impl Targets {
 
 fn scope(pid: Pid, shares_probes: bool) -> Scope {
     if shares_probes { Scope::AllProcesses } else { Scope::Process(pid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_beyond_the_limit_are_counted() {
+        let mut targets = Targets::new(String::from("all processes"), None, true);
+        assert!((0..MAX_NOTES).all(|number| targets.add_late_note(&number.to_string())));
+        assert!(!targets.add_late_note("one more") && !targets.add_late_note("another"));
+        targets.count_late_notes();
+        assert_eq!(targets.notes.len(), MAX_NOTES + 1);
+        assert_eq!(targets.notes.last().unwrap(), "2 further allocators were mapped while tracing");
+    }
 }
