@@ -9,6 +9,7 @@ mod event;
 mod event_class;
 mod explanation;
 pub(crate) mod format;
+mod free_entries;
 mod losses;
 mod memory;
 mod metric;
@@ -30,6 +31,7 @@ pub use explanation::{
     CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes, NamedMemory,
     StatusCounters, ThreadStacks,
 };
+pub(crate) use free_entries::{EntryBlock, FreeEntries};
 pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use metric::{Measure, Metric};

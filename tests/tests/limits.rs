@@ -1,6 +1,9 @@
 //! memtrace within limits of its own: a memory cgroup, `--memory-limit`, open files. The trace matches the victim's totals.
 
-use memtrace_tests::{MemoryCgroup, Trace, victim};
+use std::collections::BTreeMap;
+use std::fs;
+
+use memtrace_tests::{MemoryCgroup, Scratch, Trace, victim};
 
 const FAILED: i32 = 1;
 const MIB: u64 = 1 << 20;
@@ -47,6 +50,28 @@ fn required_memory_is_named() {
     trace.run().assert_refused(FAILED, &["needs 40.00 MiB", "its memory cgroup leaves", "--shards 1"]);
     let trace = Trace::victim(&victim).wrapped_in(&wrapper).options(&["--memory-limit", "1GiB"]);
     trace.run().assert_refused(FAILED, &["out of memory", "--memory-limit"]);
+}
+
+/// Two maps of unwind rows, as this limit allows, have room for some 17 copies of perl: `readelf --debug-dump=frames-interp`
+/// lists 29,000 rows.
+#[test]
+fn unwind_tables_of_ended_processes_make_room_for_others() {
+    let scratch = Scratch::new();
+    for number in 0..60 {
+        fs::copy("/usr/bin/perl", scratch.path(&format!("perl{number}"))).unwrap();
+    }
+    let script =
+        "for program in \"$0\"/perl*; do \"$program\" -e 'my @words = map { \"x\" x $_ } 1 .. 500' || exit; done";
+    let trace = Trace::command(["sh".as_ref(), "-c".as_ref(), script.as_ref(), scratch.path("").as_os_str()]);
+    let outcome = trace.options(&["--memory-limit", "40MiB", "--shards", "2", "--min-size", "2KiB"]).run();
+    outcome.assert_code(0);
+    let mut ends = BTreeMap::<_, u64>::new();
+    for stack in outcome.report().stacks {
+        *ends.entry(stack.end).or_default() += stack.totals.alloc_count;
+    }
+    assert_eq!(ends.get("no_table"), None, "{ends:?}");
+    let complete = ends["complete"] as f64 / ends.values().sum::<u64>() as f64;
+    assert!(complete > 0.99, "{ends:?}");
 }
 
 #[test]

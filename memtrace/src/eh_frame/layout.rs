@@ -1,12 +1,14 @@
 //! Assignment of tables to the blobs and pages of `memtrace_common::unwind`.
 //!
-//! Space is allocated from the front and never freed: BPF programs may be reading it.
+//! Space is allocated from the front. It can be freed when no BPF program reads it any more.
 
 use memtrace_common::unwind::{BLOB_BITS, BLOB_ROWS, PAGE_BITS, page, row};
 
+use rustc_hash::FxHashMap;
+
 use super::intern::Interner;
 use super::table::Table;
-use crate::model::VirtOffset;
+use crate::model::{EntryBlock, FreeEntries, VirtOffset};
 
 /// Capacity of the BPF maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,17 +59,20 @@ pub struct Plan {
 pub struct Layout {
     limits: Limits,
     rules: Interner,
-    /// Allocated rows, counted through all blobs.
-    rows: u64,
-    /// Allocated pages.
-    pages: u32,
+    /// Free rows, counted through all blobs.
+    rows: FreeEntries,
+    pages: FreeEntries,
+    /// Rows of each table, by the number of its first page.
+    rows_of: FxHashMap<u32, Vec<EntryBlock>>,
 }
 
 impl Layout {
     /// Creates an empty layout.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, rules: Interner::new(), rows: 0, pages: 0 }
+        let rows = FreeEntries::new(limits.blobs << BLOB_BITS);
+        let pages = FreeEntries::new(limits.pages);
+        Self { limits, rules: Interner::new(), rows, pages, rows_of: FxHashMap::default() }
     }
 
     /// All rules by number.
@@ -76,16 +81,20 @@ impl Layout {
         &self.rules
     }
 
-    /// Number of blobs in use.
+    /// Share of the rows, or of the pages if that is less, that is free.
     #[must_use]
-    pub fn blobs(&self) -> u32 {
-        u32::try_from(self.rows.div_ceil(BLOB_ROWS as u64)).unwrap_or(u32::MAX)
+    pub fn free_share(&self) -> f64 {
+        let share = |free: u32, all: u32| f64::from(free) / f64::from(all.max(1));
+        share(self.rows.count(), self.limits.blobs << BLOB_BITS).min(share(self.pages.count(), self.limits.pages))
     }
 
-    /// Number of pages in use.
-    #[must_use]
-    pub const fn pages(&self) -> u32 {
-        self.pages
+    /// Frees the pages of a table, from `page_base` on, and its rows. No BPF program may be reading them.
+    pub fn release(&mut self, page_base: u32, pages: u32) {
+        if pages > 0 {
+            self.pages.release(EntryBlock { first: page_base, count: pages });
+            let rows = self.rows_of.remove(&page_base).unwrap_or_default();
+            rows.into_iter().for_each(|block| self.rows.release(block));
+        }
     }
 
     /// Allocates space for `table`.
@@ -95,10 +104,9 @@ impl Layout {
     /// [`Full`] if there is not enough.
     pub fn place(&mut self, table: &Table) -> Result<Plan, Full> {
         let count = table.pages();
-        let pages_end = self.pages.checked_add(count).filter(|&end| end <= self.limits.pages).ok_or(Full::Pages)?;
         let numbers: Vec<u32> = table.rules.iter().map(|rule| self.rules.number(*rule)).collect();
 
-        let mut cursor = Cursor { limit: u64::from(self.limits.blobs) << BLOB_BITS, at: self.rows, chunks: Vec::new() };
+        let mut cursor = Cursor::new(&self.rows);
         let mut pages = Vec::with_capacity(count as usize);
         let mut rest = table.rows.as_slice();
         let mut before = row(0, Interner::NOTHING);
@@ -111,46 +119,82 @@ impl Layout {
             pages.push(page(first, u32::try_from(rows.len()).unwrap_or(u32::MAX)));
             before = rows.last().copied().unwrap_or(before);
         }
-        let page_base = std::mem::replace(&mut self.pages, pages_end);
-        self.rows = cursor.at;
-        Ok(Plan { chunks: cursor.chunks, page_base, pages, origin: table.origin() })
+        let chunks = cursor.finish();
+        let page_base = self.allocate_pages(count)?;
+        self.take_rows(page_base, &chunks);
+        Ok(Plan { chunks, page_base, pages, origin: table.origin() })
+    }
+
+    fn allocate_pages(&mut self, count: u32) -> Result<u32, Full> {
+        match count {
+            0 => Ok(0),
+            _ => self.pages.allocate(count).map(|block| block.first).ok_or(Full::Pages),
+        }
+    }
+
+    /// Records that the table at `page_base` has the rows of `chunks`.
+    fn take_rows(&mut self, page_base: u32, chunks: &[Chunk]) {
+        for chunk in chunks {
+            let count = u32::try_from(chunk.rows.len()).unwrap_or(u32::MAX);
+            let block = EntryBlock { first: chunk.blob << BLOB_BITS | chunk.offset, count };
+            self.rows.take(block);
+            self.rows_of.entry(page_base).or_default().push(block);
+        }
     }
 }
 
-/// Appends rows to blobs.
-struct Cursor {
-    /// End of the last blob.
-    limit: u64,
-    /// Position of the next row.
-    at: u64,
+/// Appends rows to free blocks.
+struct Cursor<I> {
+    /// Free parts of blobs after the current one.
+    free: I,
+    /// Position of the next row, and end of the free part.
+    at: u32,
+    end: u32,
     chunks: Vec<Chunk>,
 }
 
-impl Cursor {
-    /// Appends the rows of a page, after the row `before` if a blob or the table begins here. Returns their position.
+impl<'layout> Cursor<Box<dyn Iterator<Item = EntryBlock> + 'layout>> {
+    fn new(free: &'layout FreeEntries) -> Self {
+        let free = Box::new(free.blocks().flat_map(parts_of_blobs));
+        Self { free, at: 0, end: 0, chunks: Vec::new() }
+    }
+}
+
+impl<I: Iterator<Item = EntryBlock>> Cursor<I> {
+    /// Appends the rows of a page, after the row `before` if a free part or the table begins here. Returns their position.
     fn append(&mut self, before: u32, rows: &[u32]) -> Result<u32, Full> {
-        let left = BLOB_ROWS as u64 - self.at % BLOB_ROWS as u64;
+        let count = u32::try_from(rows.len()).map_err(|_| Full::Rows)?;
         // A page without rows also needs a position in the blob of the row before it.
-        let needed = rows.len().max(1) as u64 + u64::from(self.chunks.is_empty());
-        if self.chunks.is_empty() || self.at.is_multiple_of(BLOB_ROWS as u64) || needed > left {
-            self.begin(before, if needed > left { left } else { 0 });
+        if count.max(1) > self.end - self.at {
+            self.begin(before, count.max(1) + 1)?;
         }
         let first = self.at;
-        let end = first + rows.len() as u64;
-        let chunk = self.chunks.last_mut().filter(|_| end <= self.limit && first < self.limit).ok_or(Full::Rows)?;
-        chunk.rows.extend_from_slice(rows);
-        self.at = end;
-        u32::try_from(first).map_err(|_| Full::Rows)
+        self.chunks.last_mut().ok_or(Full::Rows)?.rows.extend_from_slice(rows);
+        self.at += count;
+        Ok(first)
     }
 
-    /// Begins a chunk after `skipped` unused rows.
-    fn begin(&mut self, before: u32, skipped: u64) {
-        self.at += skipped;
-        let blob = u32::try_from(self.at >> BLOB_BITS).unwrap_or(u32::MAX);
-        let offset = u32::try_from(self.at % BLOB_ROWS as u64).unwrap_or(u32::MAX);
-        self.chunks.push(Chunk { blob, offset, rows: vec![before] });
-        self.at += 1;
+    fn finish(self) -> Vec<Chunk> {
+        self.chunks
     }
+
+    /// Begins a chunk in the next free part with at least `needed` rows.
+    fn begin(&mut self, before: u32, needed: u32) -> Result<(), Full> {
+        let EntryBlock { first, count } = self.free.find(|part| part.count >= needed).ok_or(Full::Rows)?;
+        self.chunks.push(Chunk { blob: first >> BLOB_BITS, offset: first % BLOB_ROWS as u32, rows: vec![before] });
+        (self.at, self.end) = (first + 1, first + count);
+        Ok(())
+    }
+}
+
+/// Divides a block of rows at the ends of blobs.
+fn parts_of_blobs(block: EntryBlock) -> impl Iterator<Item = EntryBlock> {
+    let EntryBlock { first, count } = block;
+    let end = first + count;
+    (first >> BLOB_BITS..=(end - 1) >> BLOB_BITS).map(move |blob| {
+        let (begin, end) = (first.max(blob << BLOB_BITS), end.min((blob + 1) << BLOB_BITS));
+        EntryBlock { first: begin, count: end - begin }
+    })
 }
 
 #[cfg(test)]

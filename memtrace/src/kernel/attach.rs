@@ -37,16 +37,19 @@ struct Attachment {
 /// Attached probes. They are removed when this is dropped or the process exits.
 #[derive(Default)]
 pub struct Probes {
-    links: Vec<AttachedProbes>,
+    /// Links with the path of their object.
+    links: Vec<(PathBuf, AttachedProbes)>,
     /// Prevents duplicates.
     attached: HashSet<Attachment>,
+    /// Removals in progress.
+    removals: Vec<Detach>,
 }
 
 impl Probes {
     /// Number of attached probes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.links.iter().map(AttachedProbes::count).sum()
+        self.links.iter().map(|(_, link)| link.count()).sum()
     }
 
     /// Returns true if no probe is attached.
@@ -61,10 +64,28 @@ impl Probes {
         self.attached.extend(others.attached.drain());
     }
 
+    /// Starts to remove the probes of the objects at `paths`, which no process has mapped, in the background.
+    pub fn remove_objects(&mut self, paths: &HashSet<PathBuf>) {
+        if paths.is_empty() {
+            return;
+        }
+        self.attached.retain(|attachment| !paths.contains(&attachment.object));
+        let removed: Vec<_> =
+            self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
+        self.removals.retain(|removal| !removal.is_complete());
+        if !removed.is_empty() {
+            self.removals.push(Detach::start(removed, || {}));
+        }
+    }
+
     /// Starts to remove the probes in the background. Calls `on_progress` after each link.
     #[must_use]
     pub fn detach(mut self, on_progress: impl Fn() + Send + Sync + 'static) -> Detach {
-        Detach::start(std::mem::take(&mut self.links), on_progress)
+        Detach::start(self.take_links(), on_progress)
+    }
+
+    fn take_links(&mut self) -> Vec<AttachedProbes> {
+        std::mem::take(&mut self.links).into_iter().map(|(_, link)| link).collect()
     }
 
     /// Attaches a probe to the entry of one function of the object at `path`, unless it is attached.
@@ -112,7 +133,10 @@ impl Probes {
             }
         }
         for (program, points) in by_program {
-            backend.attach(program, scope, path, &points, &mut self.links)?;
+            let mut links = Vec::new();
+            let outcome = backend.attach(program, scope, path, &points, &mut links);
+            self.links.extend(links.into_iter().map(|link| (path.to_owned(), link)));
+            outcome?;
             let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
             self.attached.extend(points.into_iter().map(attachment));
         }
@@ -122,7 +146,7 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        drop(Detach::start(std::mem::take(&mut self.links), || {}));
+        drop(Detach::start(self.take_links(), || {}));
     }
 }
 

@@ -7,7 +7,6 @@
 //! If the BPF programs can look up VMAs ([`UnwindMaps::finds_vmas`]), no mappings are written, only the table of each object.
 //! The programs request the tables of unknown objects through [`TableRequestReader`].
 
-mod blocks;
 mod region;
 mod table_request;
 
@@ -20,14 +19,13 @@ pub use memtrace_common::unwind::{MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable,
 
 use memtrace_unwind::lookup::Store;
 
-use self::blocks::{Block, FreeBlocks};
 use self::region::Region;
 pub use self::table_request::{TableRequest, TableRequestReader};
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::map_sizes::MapSizes;
 use super::wire_type::MapEntry;
-use crate::model::Pid;
+use crate::model::{EntryBlock, FreeEntries, Pid};
 
 /// User space may map the array (`BPF_F_MMAPABLE`, include/uapi/linux/bpf.h).
 const MMAPABLE: u32 = 1 << 10;
@@ -46,11 +44,11 @@ pub struct UnwindMaps {
     objects: HashMap<MapData, MapEntry<ObjectKey>, MapEntry<ObjectTable>>,
     finds_vmas: bool,
     sizes: MapSizes,
-    free: FreeBlocks,
+    free: FreeEntries,
     /// Blocks in use.
-    by_process: BTreeMap<Pid, Block>,
+    by_process: BTreeMap<Pid, EntryBlock>,
     /// Blocks of replaced mappings, which a program may still read.
-    retired: Vec<Block>,
+    retired: Vec<EntryBlock>,
     generation: u32,
 }
 
@@ -71,7 +69,7 @@ impl UnwindMaps {
             objects: bpf.take_map("OBJECTS")?.try_into().map_err(failed)?,
             finds_vmas,
             sizes,
-            free: FreeBlocks::new(sizes.entries("MAPPINGS")),
+            free: FreeEntries::new(sizes.entries("MAPPINGS")),
             by_process: BTreeMap::new(),
             retired: Vec::new(),
             generation: 0,
@@ -177,7 +175,7 @@ impl UnwindMaps {
         let block = self.allocate(mappings.len() as u32)?;
         let written = self.mappings.write(block.first, &mappings);
         self.generation = self.generation.wrapping_add(1) | BY_USER_SPACE;
-        let Block { first: base, count } = block;
+        let EntryBlock { first: base, count } = block;
         let process = Process { base, count, generation: self.generation, code_pages: 0 };
         let outcome = written.ok_or_else(|| full("mappings")).and_then(|()| {
             let switched = self.processes.insert(pid.0, MapEntry(process), 0);
@@ -212,7 +210,7 @@ impl UnwindMaps {
             .map_err(|error| KernelError::from_error("wait for running BPF programs", &error))
     }
 
-    fn allocate(&mut self, count: u32) -> Result<Block, KernelError> {
+    fn allocate(&mut self, count: u32) -> Result<EntryBlock, KernelError> {
         if let Some(block) = self.free.allocate(count) {
             return Ok(block);
         }
@@ -232,7 +230,7 @@ impl UnwindMaps {
         let (kept, released) =
             std::mem::take(&mut self.retired).into_iter().partition(|block| used.contains(&block.first));
         self.retired = kept;
-        let released: Vec<Block> = released;
+        let released: Vec<EntryBlock> = released;
         released.into_iter().for_each(|block| self.free.release(block));
         Ok(())
     }

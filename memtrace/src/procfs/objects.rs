@@ -1,5 +1,5 @@
-//! Store of object files. Each file stays open, so that it can be read after the target has exited or deleted it, and
-//! from another mount namespace.
+//! Store of object files. Each file stays open as long as its object is used, so that it can be read after the target has
+//! exited or deleted it, and from another mount namespace.
 
 mod open;
 mod open_files;
@@ -25,7 +25,7 @@ const MAX_ROOTS: usize = 64;
 
 /// Object files, one [`Object`] per inode and path, with the open files of [`Object::handle`].
 ///
-/// The handles are valid as long as the store lives.
+/// A handle is valid until [`Objects::close_unused`] returns it.
 #[derive(Debug)]
 pub(crate) struct Objects {
     /// By the inode in `maps`. On overlayfs and btrfs it differs from that of `stat`.
@@ -71,9 +71,13 @@ impl Objects {
         self.files.limit(most.min(open::descriptor_limit() / 2));
     }
 
+    /// Returns the handles of all open files, the least recently used first.
+    pub(crate) fn handles(&self) -> Vec<PathBuf> {
+        self.files.handles()
+    }
+
     /// Closes the files that no process image and no other user has, the least recently used first, if the limit is
     /// near. Returns their handles, which can belong to other files from now on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "their unwind tables have to be evicted first"))]
     pub(crate) fn close_unused(&mut self) -> Vec<PathBuf> {
         if !self.files.is_due() {
             return Vec::new();

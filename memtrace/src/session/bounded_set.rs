@@ -26,6 +26,11 @@ impl<T: Eq + Hash> BoundedSet<T> {
         }
         self.values.insert(value)
     }
+
+    /// Removes the values for which `is_kept` returns false.
+    pub(super) fn retain(&mut self, is_kept: impl FnMut(&T) -> bool) {
+        self.values.retain(is_kept);
+    }
 }
 
 #[cfg(test)]

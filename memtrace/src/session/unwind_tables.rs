@@ -3,6 +3,7 @@
 mod builder;
 mod copy_thread;
 mod cut_stacks;
+mod eviction;
 mod placement;
 mod publisher;
 mod requests;

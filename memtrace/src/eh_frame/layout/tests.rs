@@ -65,6 +65,18 @@ fn table(code: u32, step: u32) -> Table {
     Table::from_bytes(&object.file(FoundBy::Sections)).unwrap()
 }
 
+/// Number of blobs up to the last one in use.
+fn blobs(layout: &Layout) -> u32 {
+    let all = layout.limits.blobs << BLOB_BITS;
+    let last = layout.rows.blocks().last().filter(|last| last.first + last.count == all);
+    last.map_or(all, |last| last.first).div_ceil(BLOB_ROWS as u32)
+}
+
+/// Number of pages in use.
+fn pages(layout: &Layout) -> usize {
+    (layout.limits.pages - layout.pages.count()) as usize
+}
+
 fn assert_same(maps: &Maps, plan: &Plan, table: &Table) {
     for (address, _) in table.rows() {
         for address in [address.0 - 1, address.0, address.0 + 1] {
@@ -88,8 +100,8 @@ fn maps_and_table_agree_at_every_address() {
             assert_eq!(maps.rule_at(plan, address), table.rule_at(VirtOffset(address)), "{address:#x}");
         }
     }
-    assert_eq!(layout.blobs(), 1);
-    assert_eq!(layout.pages() as usize, plans.iter().map(|plan| plan.pages.len()).sum::<usize>());
+    assert_eq!(blobs(&layout), 1);
+    assert_eq!(pages(&layout), plans.iter().map(|plan| plan.pages.len()).sum::<usize>());
 }
 
 #[test]
@@ -103,7 +115,7 @@ fn a_table_continues_in_the_next_blob() {
         assert!(plan.chunks.len() >= 2);
         assert_same(&maps, &plan, &large);
     }
-    assert_eq!(layout.blobs(), 5);
+    assert_eq!(blobs(&layout), 5);
 }
 
 #[test]
@@ -141,9 +153,9 @@ fn a_table_that_does_not_fit_changes_nothing() {
     let (small, large) = (table(0x3000, 16), table(100 << PAGE_BITS, 1));
     let mut layout = Layout::new(Limits { blobs: 1, pages: 120 });
     layout.place(&small).unwrap();
-    let before = (layout.blobs(), layout.pages(), layout.rows);
+    let before = (layout.rows.clone(), layout.pages.clone());
     assert_eq!(layout.place(&large).unwrap_err(), Full::Rows);
-    assert_eq!((layout.blobs(), layout.pages(), layout.rows), before);
+    assert_eq!((&layout.rows, &layout.pages), (&before.0, &before.1));
     let mut layout = Layout::new(Limits { blobs: 8, pages: 99 });
     assert_eq!(layout.place(&large).unwrap_err(), Full::Pages);
     assert!(layout.place(&small).is_ok());
@@ -154,5 +166,54 @@ fn an_object_without_rows_takes_no_space() {
     let empty = Table::from_bytes(&Object::new(Machine::X86_64, 0x100).file(FoundBy::Sections));
     let mut layout = Layout::new(LIMITS);
     let plan = layout.place(&empty.unwrap()).unwrap();
-    assert_eq!((plan.pages.len(), plan.chunks.len(), layout.blobs(), layout.pages()), (0, 0, 0, 0));
+    assert_eq!((plan.pages.len(), plan.chunks.len(), blobs(&layout), pages(&layout)), (0, 0, 0, 0));
+}
+
+#[test]
+fn space_that_was_freed_is_used_again() {
+    let tables = [table(0x3000, 7), table(30 << PAGE_BITS, 1), table(0x5000, 64)];
+    let mut layout = Layout::new(Limits { blobs: 1, pages: 60 });
+    let empty = layout.clone();
+    let [small, large, last] = &tables;
+    let plans = tables.each_ref().map(|table| layout.place(table).unwrap());
+    assert_eq!(layout.place(large).unwrap_err(), Full::Pages);
+    let free = layout.free_share();
+    assert!(free < 0.5, "{free}");
+    layout.release(plans[1].page_base, large.pages());
+    assert!(layout.free_share() > free);
+    // Three tables in the place of one, all around the others.
+    let again = [small, small, last].map(|table| (table, layout.place(table).unwrap()));
+    let mut maps = Maps::new(Limits { blobs: 1, pages: 60 });
+    maps.write(&layout, &plans[0]);
+    maps.write(&layout, &plans[2]);
+    for (table, plan) in &again {
+        maps.write(&layout, plan);
+        assert_same(&maps, plan, table);
+    }
+    assert_same(&maps, &plans[0], small);
+    assert_same(&maps, &plans[2], last);
+    for (plan, table) in [(&plans[0], small), (&plans[2], last)] {
+        layout.release(plan.page_base, table.pages());
+    }
+    again.iter().for_each(|(table, plan)| layout.release(plan.page_base, table.pages()));
+    assert_eq!((layout.rows, layout.pages), (empty.rows, empty.pages), "nothing is lost");
+}
+
+#[test]
+fn a_table_is_split_over_free_blocks() {
+    let small = table(4 << PAGE_BITS, 1);
+    let mut layout = Layout::new(Limits { blobs: 1, pages: 1000 });
+    let mut plans = Vec::new();
+    while let Ok(plan) = layout.place(&small) {
+        plans.push(plan);
+    }
+    for plan in plans.iter().step_by(2) {
+        layout.release(plan.page_base, small.pages());
+    }
+    let large = table(7 << PAGE_BITS, 1);
+    let plan = layout.place(&large).unwrap();
+    assert!(plan.chunks.len() >= 2, "{}", plan.chunks.len());
+    let mut maps = Maps::new(Limits { blobs: 1, pages: 1000 });
+    maps.write(&layout, &plan);
+    assert_same(&maps, &plan, &large);
 }

@@ -70,12 +70,17 @@ impl OpenFiles {
         }
     }
 
+    /// Returns the handles, the least recently used first.
+    pub(super) fn handles(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = self.files.iter().collect();
+        files.sort_unstable_by_key(|(_, file)| file.last_use);
+        files.into_iter().map(|(handle, _)| handle.clone()).collect()
+    }
+
     /// Closes the least recently used files for which `is_used` returns false. Returns their handles.
     pub(super) fn close(&mut self, is_used: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
-        let mut unused: Vec<_> = self.files.iter().filter(|(handle, _)| !is_used(handle)).collect();
-        unused.sort_unstable_by_key(|(_, file)| file.last_use);
-        unused.truncate(self.files.len().saturating_sub(self.limit * LOW / 8));
-        let closed: Vec<_> = unused.into_iter().map(|(handle, _)| handle.clone()).collect();
+        let surplus = self.files.len().saturating_sub(self.limit * LOW / 8);
+        let closed: Vec<_> = self.handles().into_iter().filter(|handle| !is_used(handle)).take(surplus).collect();
         for handle in &closed {
             self.files.remove(handle);
         }

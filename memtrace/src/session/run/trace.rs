@@ -1,5 +1,6 @@
 //! A run in progress: probes, shards and the tracking of processes.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::cost::processor_time;
@@ -214,6 +215,15 @@ impl Trace {
         });
     }
 
+    /// Closes files that no process has mapped, and evicts unwind tables, if there are too many. All mmap events are
+    /// applied.
+    fn evict_objects(&mut self) {
+        // Stacks that wait for tables refer to objects by their handles.
+        let closed = if self.tables.is_waiting() { HashSet::new() } else { self.tracker.close_unused_files() };
+        self.tables.evict(&mut self.kernel, &self.tracker, &closed);
+        self.probes.remove_objects(&closed);
+    }
+
     /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
     fn update_mappings(&mut self, observer: &mut dyn Observer) {
         self.tables.serve(&mut self.kernel, &mut self.tracker);
@@ -229,6 +239,7 @@ impl Trace {
         self.tracker.add_code_generators(&remapped);
         self.tables.update(&mut self.kernel, &self.tracker, remapped);
         self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
+        self.evict_objects();
     }
 
     fn count_selected(&self, pids: &[Pid]) -> u64 {

@@ -1,6 +1,6 @@
 //! Numbers of allocators, which BPF programs add to allocation events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::model::AllocatorId;
@@ -20,13 +20,18 @@ impl AllocatorIds {
             return id;
         }
         // The first is 1: 0 is `UNKNOWN`.
-        let Ok(number) = u16::try_from(self.by_object.len() + 1) else { return AllocatorId::UNKNOWN };
+        let Ok(number) = u16::try_from(self.names.len() + 1) else { return AllocatorId::UNKNOWN };
         let id = AllocatorId(number);
         self.by_object.insert(handle.to_owned(), id);
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let name = if file == kind { file.into_owned() } else { format!("{kind} ({file})") };
         self.names.insert(id, name);
         id
+    }
+
+    /// Forgets the objects whose files are closed. Their numbers keep the names.
+    pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
+        self.by_object.retain(|handle, _| !closed.contains(handle));
     }
 
     /// Returns the number assigned to the object at `handle`.
@@ -52,6 +57,17 @@ mod tests {
         assert_eq!(assign("/proc/self/fd/7", "glibc", "/lib/libc.so.6"), 1);
         let names: Vec<_> = ids.names().values().map(String::as_str).collect();
         assert_eq!(names, ["glibc (libc.so.6)", "libjemalloc.so.2"]);
+    }
+
+    #[test]
+    fn the_handle_of_a_closed_file_is_another_object() {
+        let mut ids = AllocatorIds::default();
+        let handle = Path::new("/proc/self/fd/7");
+        assert_eq!(ids.assign(handle, "glibc", Path::new("/lib/libc.so.6")), AllocatorId(1));
+        ids.forget(&HashSet::from([handle.to_owned()]));
+        assert_eq!(ids.get(handle), AllocatorId::UNKNOWN);
+        assert_eq!(ids.assign(handle, "musl", Path::new("/lib/libc.so")), AllocatorId(2));
+        assert_eq!(ids.names().len(), 2, "blocks may have the old number");
     }
 
     #[test]

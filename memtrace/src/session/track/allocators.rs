@@ -1,6 +1,6 @@
 //! The allocators in the objects that traced processes map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,6 +67,15 @@ impl Allocators {
 
     pub(super) const fn shares_probes(&self) -> bool {
         self.shares_probes
+    }
+
+    /// Forgets the objects whose files are closed: their handles can belong to other files from now on.
+    pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
+        self.found.retain(|(_, handle)| !closed.contains(handle));
+        self.surveyed.retain(|handle| !closed.contains(handle));
+        self.verdicts.forget(closed);
+        self.ids.forget(closed);
+        self.late.forget(closed);
     }
 
     /// Surveys the objects that a process has mapped.

@@ -1,6 +1,6 @@
 //! Processes that mapped an allocator before memtrace probed it. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +35,12 @@ impl LateProbes {
         if let Some(since) = self.probed.get_mut(handle) {
             since.get_or_insert(now);
         }
+    }
+
+    /// Forgets the objects whose files are closed.
+    pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
+        self.probed.retain(|handle, _| !closed.contains(handle));
+        self.counted.retain(|(_, handle)| !closed.contains(handle));
     }
 
     /// Returns true if `pid` mapped the object at `time`, before its probes, and was not counted for it.

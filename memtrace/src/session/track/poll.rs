@@ -87,9 +87,15 @@ impl ProcessTracker {
                 }
                 ProcessEventKind::Forked { parent, at }
             }
-            // The BPF programs report no exits of processes that are not traced, so the ledgers do not number them.
-            MmapEventKind::Exit if !counts || !self.is_traced(pid) => return self.registry.forget(pid),
-            MmapEventKind::Exit => ProcessEventKind::Exited { at },
+            MmapEventKind::Exit => {
+                self.awaiting_exe.remove(&pid);
+                if !counts || !self.is_traced(pid) {
+                    // The BPF programs report no exits of processes that are not traced, so the ledgers do not number
+                    // them.
+                    return self.registry.forget(pid);
+                }
+                ProcessEventKind::Exited { at }
+            }
         };
         self.registry.apply(ProcessEvent { pid, kind });
         if is_exec {

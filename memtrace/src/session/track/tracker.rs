@@ -97,6 +97,26 @@ impl ProcessTracker {
         &mut self.objects
     }
 
+    /// Closes files that no known process has mapped, if too many are open. Returns their handles, which can belong to
+    /// other files from now on.
+    pub(in crate::session) fn close_unused_files(&mut self) -> HashSet<PathBuf> {
+        let closed: HashSet<_> = self.objects.close_unused().into_iter().collect();
+        if !closed.is_empty() {
+            log::debug!("{} unused files are closed", closed.len());
+            self.allocators.forget(&closed);
+        }
+        closed
+    }
+
+    /// Returns the handles of the open files that no running process has mapped, the least recently used first.
+    pub(in crate::session) fn idle_files(&self) -> Vec<PathBuf> {
+        let running = self.registry.images().values().filter(|image| image.ended.is_none());
+        let mappings = running.flat_map(|image| &image.mappings);
+        let mapped: HashSet<&Path> =
+            mappings.filter_map(|mapping| mapping.object.as_ref()?.handle.as_deref()).collect();
+        self.objects.handles().into_iter().filter(|handle| !mapped.contains(handle.as_path())).collect()
+    }
+
     /// Adds `pid` to the traced processes.
     pub(in crate::session) fn track(&mut self, pid: Pid) {
         if let Some(traced) = &mut self.traced {

@@ -1,6 +1,6 @@
 //! Reasons why objects have no traced allocator.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::allocators::Verdict;
@@ -19,6 +19,11 @@ impl Verdicts {
             self.0.clear();
         }
         self.0.insert(handle, reason);
+    }
+
+    /// Removes the verdicts on objects whose files are closed.
+    pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
+        self.0.retain(|handle, _| !closed.contains(handle));
     }
 
     pub(super) fn get(&self, handle: &Path) -> Option<Option<UntracedReason>> {

@@ -3,8 +3,8 @@
 //! If the kernel has `bpf_find_vma`, tables are published by object, and the BPF programs request those that are
 //! missing. Otherwise the mappings of each process are published.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::builder::Builder;
+use super::eviction::{Eviction, Space};
 use super::placement::{Placement, without_table};
 use crate::eh_frame::{BuildJob, Built, Cache, Full, Layout, Limits, Plan, Table, build_all};
 use crate::kernel::unwind_maps::{self, ObjectKey, mapping};
@@ -47,6 +48,7 @@ pub(super) struct TablePublisher {
     builder: Builder,
     /// Keys of the objects with a table in construction, by object handle.
     waiting: HashMap<PathBuf, Vec<ObjectKey>>,
+    eviction: Eviction,
     /// Requested objects that were replaced by a file with another change time.
     rejected: BoundedSet<ObjectKey>,
 }
@@ -82,6 +84,7 @@ impl TablePublisher {
             builder: Builder::start(cache.clone()),
             cache,
             waiting: HashMap::new(),
+            eviction: Eviction::default(),
             rejected: BoundedSet::new(MAX_REJECTED),
         }
     }
@@ -117,6 +120,9 @@ impl TablePublisher {
             return;
         }
         for handle in &handles {
+            if self.eviction.is_refused(handle) {
+                continue;
+            }
             // An object without a key is published when the BPF programs request it.
             if let Some(key) = kernel.file_id(handle) {
                 self.publish(kernel, handle, key);
@@ -219,7 +225,8 @@ impl TablePublisher {
     /// Waits for the next table until `deadline`, and publishes it. Returns false if there was none.
     pub(super) fn wait_for_one(&mut self, kernel: &mut Kernel, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        let built = if self.waiting.is_empty() { None } else { self.builder.wait(left) };
+        let builds = self.waiting.keys().any(|handle| !self.eviction.is_refused(handle));
+        let built = if builds { self.builder.wait(left) } else { None };
         built.map(|built| self.publish_one(kernel, built)).is_some()
     }
 
@@ -234,8 +241,10 @@ impl TablePublisher {
     fn publish_one(&mut self, kernel: &mut Kernel, built: Built) {
         let handle = built.object.handle.clone().unwrap_or_default();
         self.insert_built(kernel, built);
-        for key in self.waiting.remove(&handle).unwrap_or_default() {
-            self.publish(kernel, &handle, key);
+        if !self.eviction.is_refused(&handle) {
+            for key in self.waiting.remove(&handle).unwrap_or_default() {
+                self.publish(kernel, &handle, key);
+            }
         }
     }
 
@@ -244,7 +253,69 @@ impl TablePublisher {
         self.builder.ready()
     }
 
-    fn publish(&self, kernel: &mut Kernel, handle: &Path, key: ObjectKey) {
+    /// Evicts the tables of `closed` objects and, if space is short, of some `idle` ones, the first ones first. Neither
+    /// may be mapped by a process. All mmap events up to now must be applied.
+    pub(super) fn evict(
+        &mut self,
+        kernel: &mut Kernel,
+        closed: &HashSet<PathBuf>,
+        idle: impl FnOnce() -> Vec<PathBuf>,
+    ) {
+        let freed = self.eviction.end_round();
+        if !freed.is_empty() {
+            self.release(kernel, &freed);
+        }
+        for handle in closed {
+            self.retire(kernel, handle);
+        }
+        let has_table = |handle: &PathBuf| matches!(self.placements.get(handle), Some(Some(_)));
+        let chosen = self.eviction.choose(self.layout.free_share(), has_table, idle);
+        chosen.iter().for_each(|handle| self.retire(kernel, handle));
+        if self.eviction.is_exhausted() {
+            self.publish_refused(kernel);
+        }
+    }
+
+    fn retire(&mut self, kernel: &mut Kernel, handle: &Path) {
+        let placement = self.placements.remove(handle).flatten();
+        if placement.is_some() {
+            log::debug!("{}: its unwind table is evicted", printable(&handle));
+        }
+        let keys = self.eviction.retire(handle, placement.as_ref());
+        keys.into_iter().for_each(|key| kernel.unwind_maps().forget_object(key));
+    }
+
+    /// Frees the space of evicted tables, and builds those that found none.
+    fn release(&mut self, kernel: &mut Kernel, freed: &[Space]) {
+        if let Err(error) = kernel.unwind_maps().wait() {
+            log::debug!("the space of evicted unwind tables is lost: {error}");
+            return;
+        }
+        freed.iter().for_each(|space| self.layout.release(space.page_base, space.pages));
+        for (handle, object, keys) in self.eviction.take_refused() {
+            self.placements.remove(&handle);
+            let waiting = self.waiting.remove(&handle).unwrap_or_default();
+            if let Some(object) = object {
+                self.build_later(kernel, object, handle, waiting.into_iter().chain(keys));
+            }
+        }
+    }
+
+    /// Publishes that there are no tables for the objects whose tables found no space. Until then, their stacks are
+    /// copied.
+    fn publish_refused(&mut self, kernel: &mut Kernel) {
+        for handle in self.eviction.refused() {
+            self.placements.insert(handle.clone(), None);
+            for key in self.waiting.remove(&handle).unwrap_or_default() {
+                self.publish(kernel, &handle, key);
+            }
+        }
+    }
+
+    fn publish(&mut self, kernel: &mut Kernel, handle: &Path, key: ObjectKey) {
+        if let Some(old) = self.eviction.add_key(handle, key) {
+            kernel.unwind_maps().forget_object(old);
+        }
         let placement = self.placements.get(handle).and_then(Option::as_ref);
         let table = placement.map_or_else(without_table, Placement::object_table);
         if let Err(error) = kernel.unwind_maps().set_object(key, table) {
@@ -265,6 +336,11 @@ impl TablePublisher {
         let placed = table.map_err(Error::from).and_then(|table| self.place(kernel, &table));
         if let Some(handle) = object.handle.clone() {
             log::debug!("{} is {}", printable(&object.path), printable(&handle));
+            if matches!(placed, Err(Error::Full(_))) {
+                self.eviction.refuse(&handle, &object);
+                self.waiting.entry(handle).or_default();
+                return;
+            }
             self.insert(handle, placed);
         }
     }

@@ -1,8 +1,9 @@
 //! Unwind tables during a run: prepared before events count, and built on request.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,10 +93,9 @@ impl UnwindTables {
     /// its child processes have mapped, and records these objects.
     pub(in crate::session) fn finish(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker) -> FinishedStacks {
         let deadline = Instant::now() + FINISH_TIME;
-        while self.cut_stacks.as_ref().is_some_and(CutStacks::is_waiting)
-            && self.publisher.wait_for_one(kernel, deadline)
-        {
+        while self.is_waiting() && self.publisher.wait_for_one(kernel, deadline) {
             self.finish_walks(kernel, tracker, Vec::new());
+            self.evict(kernel, tracker, &HashSet::new());
         }
         if let Some(command) = &self.command {
             let mappings = tracker.images().values().flat_map(|image| &image.mappings);
@@ -152,6 +152,22 @@ impl UnwindTables {
             }
         }
         self.publisher.publish_built(kernel);
+    }
+
+    /// Returns true if stacks wait for tables that are in construction.
+    pub(in crate::session) fn is_waiting(&self) -> bool {
+        self.cut_stacks.as_ref().is_some_and(CutStacks::is_waiting)
+    }
+
+    /// Evicts the tables of files that were closed and, if space is short, of objects that no process has mapped. All
+    /// mmap events up to now must be applied.
+    pub(in crate::session) fn evict(
+        &mut self,
+        kernel: &mut Kernel,
+        tracker: &ProcessTracker,
+        closed: &HashSet<PathBuf>,
+    ) {
+        self.publisher.evict(kernel, closed, || tracker.idle_files());
     }
 
     /// Publishes the mappings of processes that have mapped something or run another executable.

@@ -1,0 +1,193 @@
+//! Eviction of the tables of objects that no process has mapped, so that the maps have room for others.
+//!
+//! An evicted table is built again, from the cache on disk, when a process maps its object. Programs that looked the
+//! table up before the eviction may still read it: its space is reused after the mmap events of their processes were
+//! applied, which invalidates the look-ups, and when no program is running that began before.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use super::placement::Placement;
+use crate::kernel::unwind_maps::ObjectKey;
+use crate::model::Object;
+
+/// Share of free space below which tables are evicted.
+const LOW: f64 = 0.25;
+
+/// Tables evicted at once.
+const EVICTED_AT_ONCE: usize = 8;
+
+/// Rounds without a search for tables to evict after one that found none.
+const PAUSE: u32 = 250;
+
+/// Rounds after which the space of an evicted table is reused.
+const ROUNDS: u32 = 2;
+
+/// The most keys of a file: its change time is part of them.
+const MAX_KEYS: usize = 8;
+
+/// Tables that can be evicted, and those that were.
+#[derive(Debug, Default)]
+pub(super) struct Eviction {
+    /// Keys under which each object was published, by its handle.
+    keys: HashMap<PathBuf, Vec<ObjectKey>>,
+    /// Space of evicted tables, with the rounds since.
+    retired: Vec<(Space, u32)>,
+    /// Objects whose tables found no space, by handle.
+    refused: HashMap<PathBuf, Weak<Object>>,
+    /// Rounds until tables to evict are searched for.
+    pause: u32,
+}
+
+/// Pages of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Space {
+    pub(super) page_base: u32,
+    pub(super) pages: u32,
+}
+
+impl Eviction {
+    /// Records a key of an object. Returns an old key to forget if there are too many.
+    pub(super) fn add_key(&mut self, handle: &Path, key: ObjectKey) -> Option<ObjectKey> {
+        let keys = self.keys.entry(handle.to_owned()).or_default();
+        if keys.contains(&key) {
+            return None;
+        }
+        keys.push(key);
+        (keys.len() > MAX_KEYS).then(|| keys.remove(0))
+    }
+
+    /// Returns true if no table can be evicted at the moment.
+    pub(super) const fn is_exhausted(&self) -> bool {
+        self.pause > 0
+    }
+
+    /// Returns true if the table of an object found no space.
+    pub(super) fn is_refused(&self, handle: &Path) -> bool {
+        self.refused.contains_key(handle)
+    }
+
+    /// Records that the table of an object found no space.
+    pub(super) fn refuse(&mut self, handle: &Path, object: &Arc<Object>) {
+        self.refused.insert(handle.to_owned(), Arc::downgrade(object));
+    }
+
+    /// Retires the table of an object, if it has one. Returns the keys to forget.
+    pub(super) fn retire(&mut self, handle: &Path, placement: Option<&Placement>) -> Vec<ObjectKey> {
+        self.refused.remove(handle);
+        let space = placement.map(|&Placement { page_base, pages, .. }| Space { page_base, pages });
+        self.retired.extend(space.map(|space| (space, 0)));
+        self.keys.remove(handle).unwrap_or_default()
+    }
+
+    /// Returns some of the `idle` objects to evict, the first ones, if less than the share `free` is free. They are those
+    /// for which `has_table` returns true.
+    pub(super) fn choose(
+        &mut self,
+        free: f64,
+        has_table: impl FnMut(&PathBuf) -> bool,
+        idle: impl FnOnce() -> Vec<PathBuf>,
+    ) -> Vec<PathBuf> {
+        let is_short = free < LOW || !self.refused.is_empty();
+        if !is_short || !self.retired.is_empty() || self.pause > 0 {
+            return Vec::new();
+        }
+        let chosen: Vec<_> = idle().into_iter().filter(has_table).take(EVICTED_AT_ONCE).collect();
+        self.pause = if chosen.is_empty() { PAUSE } else { 0 };
+        chosen
+    }
+
+    /// Ends a round, after which all mmap events were applied. Returns the space that no later program reads.
+    pub(super) fn end_round(&mut self) -> Vec<Space> {
+        self.pause = self.pause.saturating_sub(1);
+        self.retired.iter_mut().for_each(|(_, rounds)| *rounds += 1);
+        self.retired.extract_if(.., |(_, rounds)| *rounds >= ROUNDS).map(|(space, _)| space).collect()
+    }
+
+    /// Returns the handles of the objects whose tables found no space.
+    pub(super) fn refused(&self) -> Vec<PathBuf> {
+        self.refused.keys().cloned().collect()
+    }
+
+    /// Removes the objects whose tables found no space, and returns them with their handles and keys. There is no object
+    /// if nothing uses it any more.
+    pub(super) fn take_refused(&mut self) -> Vec<(PathBuf, Option<Arc<Object>>, Vec<ObjectKey>)> {
+        let keys = |handle: &PathBuf| self.keys.get(handle).cloned().unwrap_or_default();
+        let refused = std::mem::take(&mut self.refused).into_iter();
+        refused.map(|(handle, object)| (handle.clone(), object.upgrade(), keys(&handle))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::VirtOffset;
+
+    fn placement(page_base: u32) -> Placement {
+        Placement { page_base, pages: 3, origin: VirtOffset(0), code: Vec::new() }
+    }
+
+    fn key(inode: u64) -> ObjectKey {
+        ObjectKey { inode, ..ObjectKey::default() }
+    }
+
+    #[test]
+    fn space_is_reused_after_two_rounds() {
+        let mut eviction = Eviction::default();
+        let handle = Path::new("/proc/self/fd/7");
+        assert_eq!(eviction.add_key(handle, key(1)), None);
+        assert_eq!(eviction.add_key(handle, key(2)), None);
+        assert_eq!(eviction.add_key(handle, key(1)), None);
+        assert_eq!(eviction.retire(handle, Some(&placement(10))), [key(1), key(2)]);
+        let chosen = eviction.choose(0.1, |_| true, || vec![PathBuf::from("8")]);
+        assert_eq!(chosen, [] as [PathBuf; 0], "the space of an evicted table will be free soon");
+        assert_eq!(eviction.end_round(), []);
+        assert_eq!(eviction.end_round(), [Space { page_base: 10, pages: 3 }]);
+        assert_eq!(eviction.end_round(), []);
+        assert_eq!(eviction.retire(handle, None), []);
+    }
+
+    #[test]
+    fn the_first_idle_tables_are_evicted_if_space_is_short() {
+        let mut eviction = Eviction::default();
+        let idle = || (0..20).map(|number| PathBuf::from(number.to_string())).collect::<Vec<_>>();
+        assert_eq!(eviction.choose(LOW, |_| true, idle), [] as [PathBuf; 0]);
+        let chosen = eviction.choose(0.1, |handle| handle != Path::new("1"), idle);
+        assert_eq!(chosen, [0, 2, 3, 4, 5, 6, 7, 8].map(|number| PathBuf::from(number.to_string())));
+        // If there are none, the next search is made later.
+        assert_eq!(eviction.choose(0.1, |_| false, idle), [] as [PathBuf; 0]);
+        for _ in 0..PAUSE {
+            assert_eq!(eviction.choose(0.1, |_| true, idle), [] as [PathBuf; 0]);
+            eviction.end_round();
+        }
+        assert_eq!(eviction.choose(0.1, |_| true, idle).len(), EVICTED_AT_ONCE);
+    }
+
+    #[test]
+    fn keys_of_a_file_are_bounded() {
+        let mut eviction = Eviction::default();
+        let handle = Path::new("/proc/self/fd/7");
+        let forgotten: Vec<_> = (0..20).filter_map(|inode| eviction.add_key(handle, key(inode))).collect();
+        assert_eq!(forgotten, (0..20 - MAX_KEYS as u64).map(key).collect::<Vec<_>>());
+        assert_eq!(eviction.retire(handle, None).len(), MAX_KEYS);
+    }
+
+    #[test]
+    fn refused_tables_are_built_again() {
+        let mut eviction = Eviction::default();
+        let object = Arc::new(Object { path: PathBuf::from("/a"), handle: None, build_id: None, root: None });
+        let gone = Arc::new(Object { path: PathBuf::from("/b"), handle: None, build_id: None, root: None });
+        eviction.add_key(Path::new("7"), key(1));
+        eviction.refuse(Path::new("7"), &object);
+        eviction.refuse(Path::new("8"), &gone);
+        drop(gone);
+        let idle = || vec![PathBuf::from("9")];
+        assert_eq!(eviction.choose(1.0, |_| true, idle), idle());
+        assert!(eviction.is_refused(Path::new("7")) && !eviction.is_refused(Path::new("9")));
+        let mut refused = eviction.take_refused();
+        refused.sort();
+        assert_eq!(refused, [(PathBuf::from("7"), Some(object), vec![key(1)]), (PathBuf::from("8"), None, vec![])]);
+        assert_eq!(eviction.choose(1.0, |_| true, idle), [] as [PathBuf; 0]);
+    }
+}
