@@ -11,10 +11,15 @@ mod catch_panic;
 mod debug_file;
 mod demangle;
 mod ended;
+mod frames_of_calls;
 mod generated_code;
 mod headers;
+mod locate;
 mod name_source;
+mod numbered;
 mod object_names;
+mod process;
+mod stack_totals;
 mod symbolized;
 
 use std::collections::BTreeMap;
@@ -22,12 +27,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use call_paths::CallPaths;
-use generated_code::GeneratedNames;
+use locate::LocatedStacks;
 use object_names::{Names, ObjectNames};
 
 use crate::model::{
-    AbsAddr, BuildId, FileOffset, Frame, GeneratedCode, ImageId, Name, Object, ObjectName, ProcessImage, Snapshot,
-    Snapshots, Tick, Unnamed, VirtOffset,
+    AbsAddr, BuildId, FileOffset, Frame, GeneratedCode, ImageId, Name, Object, ObjectName, ProcessImage, Snapshots,
+    Tick, Unnamed, VirtOffset,
 };
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
@@ -86,20 +91,17 @@ impl Symbolizer {
         &self,
         snapshots: &Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
-        _ended: &EndedProcesses,
+        ended: &EndedProcesses,
     ) -> BTreeMap<BuildId, PathBuf> {
-        // Generated code is in no object, so its names are not needed.
-        let generated_code = BTreeMap::new();
-        let mut found = BTreeMap::new();
-        for snapshot in snapshots.0.values() {
-            let paths = CallPaths::new(snapshot, images, &mut GeneratedNames::new(&generated_code));
-            found.extend(paths.in_objects().into_iter().filter_map(|(object, calls)| {
-                let build_id = object.build_id.clone().filter(|_| !calls.is_empty())?;
-                let source = self.name_source(object);
-                matches!(source, NameSource::Symbols | NameSource::Exported).then(|| (build_id, object.path.clone()))
-            }));
-        }
-        found
+        let mut running = CallPaths::default();
+        locate::add_calls(&mut running, snapshots, images);
+        let objects = ended.paths().in_objects().into_iter().chain(running.in_objects());
+        let without = objects.filter_map(|(object, calls)| {
+            let build_id = object.build_id.clone().filter(|_| !calls.is_empty())?;
+            let source = self.name_source(object);
+            matches!(source, NameSource::Symbols | NameSource::Exported).then(|| (build_id, object.path.clone()))
+        });
+        without.collect()
     }
 
     /// Symbolizes the stacks of all event classes that were traced during `window`: those of `snapshots`, whose images
@@ -110,34 +112,14 @@ impl Symbolizer {
     #[must_use]
     pub fn symbolize(
         &self,
-        mut snapshots: Snapshots,
+        snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
         ended: EndedProcesses,
         window: &Range<Tick>,
     ) -> SymbolizedClasses {
-        let mut images = images.clone();
-        images.extend(ended.images().map(|(id, image)| (id, image.clone())));
-        let mut code = self.generated_code.clone();
-        code.extend(ended.generated().iter().cloned());
-        ended.move_into(&mut snapshots);
-        let classes = snapshots.0.into_iter();
-        SymbolizedClasses::new(
-            classes.map(|(class, snapshot)| (class, self.symbolize_class(snapshot, &images, &code, window))).collect(),
-        )
-    }
-
-    fn symbolize_class(
-        &self,
-        snapshot: Snapshot,
-        images: &BTreeMap<ImageId, ProcessImage>,
-        code: &BTreeMap<ImageId, GeneratedCode>,
-        window: &Range<Tick>,
-    ) -> Symbolized {
-        let mut generated = GeneratedNames::new(code);
-        let paths = CallPaths::new(&snapshot, images, &mut generated);
-        let Snapshot { images: usages, stacks, ends, owners: _, losses, oom_kills } = snapshot;
-        drop(stacks);
-        let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.len()];
+        let located = LocatedStacks::new(snapshots, images, &self.generated_code, ended, window);
+        let (paths, names) = (&located.paths, &located.names);
+        let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
         for (object, calls) in paths.in_objects() {
             // Debug information is large: that of an object is released before that of the next one is read.
             for (offset, frames_of_call) in self.frames_of(object, calls.keys().copied().collect()) {
@@ -150,13 +132,12 @@ impl Symbolizer {
             frames[call] = [frame_outside_objects(address, reason)].into();
         }
         for (name, call) in paths.generated() {
-            frames[call] = [generated.frame(name)].into();
+            frames[call] = [names.frame(name)].into();
         }
         for call in paths.by_frame_pointer() {
             frames[call].iter_mut().for_each(|frame| frame.by_frame_pointer = true);
         }
-        let stacks = assemble::name_stacks(usages, &ends, images, &paths, frames, window);
-        Symbolized::new(stacks, oom_kills.into_iter().collect(), losses, generated.advice(images))
+        SymbolizedClasses::new(located, frames)
     }
 
     /// Returns the frames at each of `offsets` of `object`.
@@ -186,12 +167,12 @@ impl Symbolizer {
     }
 }
 
-fn frame_outside_objects(address: AbsAddr, reason: Unnamed) -> Frame {
+fn frame_outside_objects(address: Option<AbsAddr>, reason: Unnamed) -> Frame {
     Frame {
         name: Err(reason),
         object: None,
         offset: None,
-        address: Some(address),
+        address,
         location: None,
         inlined: false,
         by_frame_pointer: false,

@@ -9,7 +9,7 @@ pub use image_usage::{ImageUsage, StackUsage};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, Owner, StackEnd, StackId, Stacks, Tick, Usage};
+use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, Owner, Stacks, Tick, Usage};
 
 /// Totals of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,17 +108,6 @@ impl Snapshot {
             sum += image.total;
             sum
         })
-    }
-
-    /// Returns the end of the walk of stack `id`, or the reason for missing frames.
-    #[must_use]
-    pub fn end_of(&self, id: StackId) -> StackEnd {
-        match self.stacks.find(id) {
-            Some((_, end, _)) => end,
-            None if id == StackId::NOT_TAKEN => StackEnd::NotTaken,
-            None if id == StackId::FAILED => StackEnd::Failed,
-            None => StackEnd::FramesLost,
-        }
     }
 }
 

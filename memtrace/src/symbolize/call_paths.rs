@@ -1,30 +1,32 @@
 //! Calls of all stacks as locations in objects: each location once, and each common path of stacks once. Pure.
 
+mod walk;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::call_address::CallAddress;
-use super::generated_code::{GeneratedFrame, GeneratedNames, NameId};
-use crate::model::{
-    AbsAddr, FileOffset, ImageId, Node, Object, ProcessImage, Snapshot, StackEnd, StackId, Stacks, Tree, Unnamed,
-};
+use super::generated_code::{GeneratedNames, NameId};
+use super::numbered::Numbered;
+use crate::model::{AbsAddr, FileOffset, Merged, Node, Object, Tree, Unnamed};
 
-/// Index of a distinct call.
+pub(super) use walk::Walk;
+
+/// Number of a distinct call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CallId(u32);
+struct CallId(u32);
 
 /// Location of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum CallLocation {
-    /// Offset in the file of the object with this index.
+    /// Offset in the file of the object with this number.
     InObject(u32, FileOffset),
     /// Code that was generated at run time, in the function with this name.
     Generated(NameId),
-    /// Address outside of all files.
-    OutsideObjects(AbsAddr, Unnamed),
+    /// Code outside of all files, at an address of one process; `None` in paths of several processes.
+    OutsideObjects(Option<AbsAddr>, Unnamed),
 }
 
 /// Indices of the calls at each offset of an object.
@@ -38,194 +40,174 @@ struct Call {
     by_frame_pointer: bool,
 }
 
-/// Distinct calls in the stacks of a snapshot, and the stacks as paths of calls.
+/// Distinct calls in stacks, and the stacks as paths of calls.
 #[derive(Debug, Default)]
-pub(super) struct CallPaths<'a> {
-    objects: FxHashMap<&'a Arc<Object>, u32>,
-    calls: FxHashMap<Call, CallId>,
+pub(super) struct CallPaths {
+    objects: Numbered<KnownObject>,
+    calls: Numbered<Call>,
     /// Root first. Processes of the same program share paths, independently of load addresses.
     tree: Tree<CallId>,
-    stacks: Vec<(Node, StackEnd)>,
 }
 
-impl<'a> CallPaths<'a> {
-    /// Collects the calls of all stacks of `snapshot`. `images` has the mappings.
-    pub(super) fn new(
-        snapshot: &Snapshot,
-        images: &'a BTreeMap<ImageId, ProcessImage>,
-        generated: &mut GeneratedNames<'_>,
-    ) -> Self {
-        static UNKNOWN: LazyLock<ProcessImage> = LazyLock::new(ProcessImage::default);
-        let mut paths = Self::default();
-        for (id, usage) in &snapshot.images {
-            let image = images.get(id).unwrap_or(&UNKNOWN);
-            let depends_on_time = !image.replaced.is_empty() || generated.depends_on_time(*id);
-            let is_uncertain = generated.is_uncertain(*id, image);
-            let (stacks, paths_of_calls) = (&snapshot.stacks, FxHashMap::default());
-            let mut walk =
-                Walk { id: *id, image, stacks, generated, paths: paths_of_calls, depends_on_time, is_uncertain };
-            for key in usage.by_stack.keys() {
-                let (node, is_cut) = walk.path(key.stack, &mut paths);
-                let end = if is_cut { StackEnd::GeneratedCut } else { snapshot.end_of(key.stack) };
-                paths.stacks.push((node, end));
-            }
+/// An object, identified by its build ID and its path, if it has a build ID: a file that was opened repeatedly has
+/// several handles.
+#[derive(Clone, Debug)]
+struct KnownObject(Arc<Object>);
+
+impl PartialEq for KnownObject {
+    fn eq(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&*self.0, &*other.0);
+        match (&ours.build_id, &theirs.build_id) {
+            (Some(our_id), Some(their_id)) => our_id == their_id && ours.path == theirs.path,
+            (None, None) => ours == theirs,
+            (Some(_), None) | (None, Some(_)) => false,
         }
-        paths
     }
+}
 
-    /// Returns the path and the end of each stack, in the order of the snapshot.
-    pub(super) fn stacks(&self) -> &[(Node, StackEnd)] {
-        &self.stacks
+impl Eq for KnownObject {}
+
+impl Hash for KnownObject {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.path.hash(state);
+        self.0.build_id.hash(state);
     }
+}
 
+impl CallPaths {
     /// Returns the indices of a path's calls, root first.
-    pub(super) fn calls(&self, stack: Node) -> Vec<usize> {
-        let mut calls: Vec<_> = self.tree.to_root(stack).map(|call| call.0 as usize).collect();
+    pub(super) fn calls(&self, path: Node) -> Vec<usize> {
+        let mut calls: Vec<_> = self.tree.to_root(path).map(|call| call.0 as usize).collect();
         calls.reverse();
         calls
     }
 
     /// Returns the number of distinct calls.
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn number_of_calls(&self) -> usize {
         self.calls.len()
     }
 
+    /// Returns the number of distinct paths, beginnings of paths included.
+    pub(super) const fn len(&self) -> usize {
+        self.tree.len()
+    }
+
     /// Returns the calls in objects, by object, each with its indices.
-    pub(super) fn in_objects(&self) -> Vec<(&'a Arc<Object>, CallsByOffset)> {
-        let mut by_object: BTreeMap<u32, CallsByOffset> = BTreeMap::new();
-        for (call, id) in &self.calls {
+    pub(super) fn in_objects(&self) -> Vec<(&Arc<Object>, CallsByOffset)> {
+        let mut by_object: Vec<CallsByOffset> = vec![CallsByOffset::new(); self.objects.len()];
+        for (index, call) in self.calls.iter().enumerate() {
             if let CallLocation::InObject(object, offset) = call.location {
-                by_object.entry(object).or_default().entry(offset).or_default().push(id.0 as usize);
+                by_object[object as usize].entry(offset).or_default().push(index);
             }
         }
-        let mut objects: Vec<_> = self.objects.iter().map(|(&object, &index)| (index, object)).collect();
-        objects.sort_unstable_by_key(|&(index, _)| index);
-        objects.into_iter().map(|(index, object)| (object, by_object.remove(&index).unwrap_or_default())).collect()
+        self.objects.iter().map(|object| &object.0).zip(by_object).collect()
     }
 
     /// Returns the calls outside of all files, each with its index.
-    pub(super) fn outside_objects(&self) -> impl Iterator<Item = (AbsAddr, Unnamed, usize)> + '_ {
-        self.calls.iter().filter_map(|(call, id)| match call.location {
-            CallLocation::OutsideObjects(address, reason) => Some((address, reason, id.0 as usize)),
+    pub(super) fn outside_objects(&self) -> impl Iterator<Item = (Option<AbsAddr>, Unnamed, usize)> + '_ {
+        self.calls.iter().enumerate().filter_map(|(index, call)| match call.location {
+            CallLocation::OutsideObjects(address, reason) => Some((address, reason, index)),
             CallLocation::InObject(..) | CallLocation::Generated(_) => None,
         })
     }
 
     /// Returns the calls in generated code with a name, each with its index.
     pub(super) fn generated(&self) -> impl Iterator<Item = (NameId, usize)> + '_ {
-        self.calls.iter().filter_map(|(call, id)| match call.location {
-            CallLocation::Generated(name) => Some((name, id.0 as usize)),
+        self.calls.iter().enumerate().filter_map(|(index, call)| match call.location {
+            CallLocation::Generated(name) => Some((name, index)),
             CallLocation::InObject(..) | CallLocation::OutsideObjects(..) => None,
         })
     }
 
     /// Returns the indices of the calls with frames that were found by frame pointer.
     pub(super) fn by_frame_pointer(&self) -> impl Iterator<Item = usize> + '_ {
-        self.calls.iter().filter(|(call, _)| call.by_frame_pointer).map(|(_, id)| id.0 as usize)
+        self.calls.iter().enumerate().filter(|(_, call)| call.by_frame_pointer).map(|(index, _)| index)
     }
 
-    /// Returns the offset of a call in an object.
-    fn in_object(&mut self, object: &'a Arc<Object>, offset: FileOffset) -> CallLocation {
-        // The number is far below 2^32.
-        let next = self.objects.len() as u32;
-        CallLocation::InObject(*self.objects.entry(object).or_insert(next), offset)
+    /// Returns true for each call, by its index, that is in one of `paths`.
+    pub(super) fn used_calls(&self, paths: impl IntoIterator<Item = Node>) -> Vec<bool> {
+        let mut is_used = vec![false; self.calls.len()];
+        let mut is_visited = vec![false; self.tree.len()];
+        for path in paths {
+            let mut path = path;
+            while let Some((callers, call)) = self.tree.get(path)
+                && let Some(index) = path.index()
+                && !std::mem::replace(&mut is_visited[index], true)
+            {
+                is_used[call.0 as usize] = true;
+                path = callers;
+            }
+        }
+        is_used
     }
 
-    /// Returns the index of a call.
+    /// Returns the path that several processes have in common with `path`: addresses outside of files, which belong to
+    /// one process, are left out. `known` has the results of earlier calls.
+    pub(super) fn without_addresses(&mut self, path: Node, known: &mut FxHashMap<Node, Node>) -> Node {
+        let (mut open, mut result, mut at) = (Vec::new(), Node::ROOT, path);
+        while let Some((callers, call)) = self.tree.get(at) {
+            if let Some(&found) = known.get(&at) {
+                result = found;
+                break;
+            }
+            open.push((at, call));
+            at = callers;
+        }
+        for (at, id) in open.into_iter().rev() {
+            let call = match *self.calls.get(id.0) {
+                Call { location: CallLocation::OutsideObjects(Some(_), reason), by_frame_pointer } => {
+                    self.number(Call { location: CallLocation::OutsideObjects(None, reason), by_frame_pointer })
+                }
+                Call { .. } => id,
+            };
+            result = self.tree.push(result, call).unwrap_or(result);
+            known.insert(at, result);
+        }
+        result
+    }
+
+    /// Removes the paths that are no part of `used`, with their calls, objects and names. Returns the remaining paths,
+    /// which keep their order.
+    pub(super) fn retain(&mut self, used: impl IntoIterator<Item = Node>, names: &mut GeneratedNames) -> Merged {
+        let (old, mut kept) = (std::mem::take(&mut self.calls), Numbered::default());
+        let (old_objects, mut objects) = (std::mem::take(&mut self.objects), Numbered::default());
+        let mut names = names.retain();
+        let merged = self.tree.retain(used, |CallId(number)| {
+            let mut call = *old.get(number);
+            match &mut call.location {
+                CallLocation::InObject(object, _) => {
+                    let known = old_objects.get(*object);
+                    *object = objects.number(known, || known.clone());
+                }
+                CallLocation::Generated(name) => *name = names.keep(*name),
+                CallLocation::OutsideObjects(..) => {}
+            }
+            CallId(kept.number(&call, || call))
+        });
+        (self.calls, self.objects) = (kept, objects);
+        merged
+    }
+
+    /// Returns the number of an object.
+    fn object(&mut self, object: &Arc<Object>) -> u32 {
+        let object = KnownObject(Arc::clone(object));
+        let number = self.objects.number(&object, || object.clone());
+        if object.0.handle.is_some() {
+            // The older handle may have been closed since.
+            *self.objects.get_mut(number) = object;
+        }
+        number
+    }
+
+    /// Returns the number of a call.
     fn number(&mut self, call: Call) -> CallId {
-        let next = CallId(self.calls.len() as u32);
-        *self.calls.entry(call).or_insert(next)
-    }
-}
-
-/// Walk through the stacks of one image.
-struct Walk<'a, 's, 'g> {
-    id: ImageId,
-    image: &'a ProcessImage,
-    stacks: &'s Stacks,
-    generated: &'s mut GeneratedNames<'g>,
-    /// Path of each visited call. Empty if a call's location depends on more than its callers.
-    paths: FxHashMap<Node, Node>,
-    /// Mappings were replaced, or names have times: a call's location depends on the time of its stack.
-    depends_on_time: bool,
-    /// Callers of generated code may be wrong.
-    is_uncertain: bool,
-}
-
-impl<'a> Walk<'a, '_, '_> {
-    /// Returns the path of a stack, the root if it has no frames; and true if callers were left out as uncertain.
-    fn path(&mut self, stack: StackId, paths: &mut CallPaths<'a>) -> (Node, bool) {
-        let Some((leaf, _, taken)) = self.stacks.find(stack) else { return (Node::ROOT, false) };
-        if self.is_uncertain {
-            return self.certain_path(leaf, taken, paths);
-        }
-        let (mut call, mut path, mut open) = (leaf, Node::ROOT, Vec::new());
-        while let Some((caller, frame)) = self.stacks.calls().get(call) {
-            if let Some(&visited) = self.paths.get(&call) {
-                path = visited;
-                break;
-            }
-            open.push((call, frame));
-            call = caller;
-        }
-        for (call, frame) in open.into_iter().rev() {
-            let (located, _) = self.locate(frame, taken, paths);
-            path = push(paths, path, located);
-            if !self.depends_on_time {
-                self.paths.insert(call, path);
-            }
-        }
-        (path, false)
+        CallId(self.calls.number(&call, || call))
     }
 
-    /// Returns the path up to the first caller that was found by frame pointer from code that may keep none.
-    fn certain_path(&mut self, leaf: Node, taken: Duration, paths: &mut CallPaths<'a>) -> (Node, bool) {
-        let (mut call, mut certain, mut finds_caller) = (leaf, Vec::new(), true);
-        let mut is_cut = false;
-        while let Some((caller, frame)) = self.stacks.calls().get(call) {
-            let (located, finds_next) = self.locate(frame, taken, paths);
-            if !finds_caller && located.by_frame_pointer {
-                self.generated.count_cut(self.id);
-                is_cut = true;
-                break;
-            }
-            finds_caller = finds_next;
-            certain.push(located);
-            call = caller;
-        }
-        let path = certain.into_iter().rev().fold(Node::ROOT, |path, located| push(paths, path, located));
-        (path, is_cut)
+    /// Returns the path of a call with the path of its callers.
+    fn push(&mut self, callers: Node, call: Call) -> Node {
+        let id = self.number(call);
+        // The number of paths is bounded far below 2^32.
+        self.tree.push(callers, id).unwrap_or(callers)
     }
-
-    /// Returns a call, and false if its caller is uncertain.
-    fn locate(&mut self, frame: AbsAddr, taken: Duration, paths: &mut CallPaths<'a>) -> (Call, bool) {
-        let call = CallAddress::new(self.image, frame, taken);
-        let mut finds_caller = true;
-        let location = match call.mapping(self.image) {
-            None => CallLocation::OutsideObjects(call.address, Unnamed::NoMapping),
-            Some(mapping) => match &mapping.object {
-                None => {
-                    let GeneratedFrame { name, finds_caller: finds } =
-                        self.generated.find(self.id, self.image, call.address, taken);
-                    finds_caller = finds;
-                    match name {
-                        Ok(name) => CallLocation::Generated(name),
-                        Err(reason) => CallLocation::OutsideObjects(call.address, reason),
-                    }
-                }
-                Some(object) => {
-                    let offset = mapping.offset.0.wrapping_add(call.address.0 - mapping.start.0);
-                    paths.in_object(object, FileOffset(offset))
-                }
-            },
-        };
-        (Call { location, by_frame_pointer: call.by_frame_pointer }, finds_caller)
-    }
-}
-
-/// Returns the path of a call with the path of its callers.
-fn push(paths: &mut CallPaths<'_>, callers: Node, call: Call) -> Node {
-    let id = paths.number(call);
-    // The tree is never full: it has no more nodes than that of the stacks, or one for each frame of a cut stack.
-    paths.tree.push(callers, id).unwrap_or(callers)
 }

@@ -1,8 +1,30 @@
-//! Process images that have ended, with their stacks as paths of calls in objects.
+//! Process images that have ended. The largest are kept as rows, the others are added to groups. Pure, except for the
+//! files with the names of generated code.
 
-use crate::model::{
-    EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, ProcessImage, Snapshot, Snapshots, Stacks, Tick,
-};
+mod class;
+mod group;
+mod group_key;
+mod groups;
+mod row;
+
+use std::collections::BTreeMap;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+
+use self::class::EndedClass;
+use self::row::{ImageFacts, Row};
+use super::call_paths::{CallPaths, Walk};
+use super::generated_code::{GeneratedNames, ImageCode};
+use super::locate::locate;
+use crate::model::{EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, ProcessImage, Stacks, Tick};
+
+/// Most groups of an event class.
+const MAX_GROUPS: usize = 4096;
+
+/// Mean number of stacks for which each group has space.
+const MIN_ENTRIES: usize = 8;
 
 /// A process image that has ended, with everything that all shards know about it.
 #[derive(Clone, Debug)]
@@ -24,9 +46,9 @@ pub struct CompletedImage {
 /// Limits of [`EndedProcesses`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedSettings {
-    /// Number of ended images with a row of their own, for each event class.
+    /// Number of ended images that are listed by themselves, for each event class. The others are in groups only.
     pub keep: usize,
-    /// Number of stacks of all ended images and groups.
+    /// Number of stacks of all ended images and groups. One half is for images, the other one for groups.
     pub max_stack_entries: usize,
     /// Number of distinct call paths of all ended images.
     pub max_call_paths: usize,
@@ -35,54 +57,158 @@ pub struct EndedSettings {
 }
 
 /// Totals of the process images that have ended.
+///
+/// The largest images keep their stacks, until there are more than [`EndedSettings::keep`] of them or too many stacks.
+/// Then the smallest are added to groups of one executable, cgroup and user. If groups have too many stacks, the
+/// smallest ones are merged, and counted. Totals are exact in all cases.
 #[derive(Debug)]
 pub struct EndedProcesses {
     settings: EndedSettings,
-    images: Vec<CompletedImage>,
-    generated: Vec<(ImageId, GeneratedCode)>,
+    classes: BTreeMap<EventClass, EndedClass>,
+    paths: CallPaths,
+    names: GeneratedNames,
+    facts: HashSet<Arc<ImageFacts>, FxBuildHasher>,
+}
+
+/// Contents of an [`EndedProcesses`].
+pub(super) struct EndedParts {
+    pub(super) classes: BTreeMap<EventClass, EndedClass>,
+    pub(super) paths: CallPaths,
+    pub(super) names: GeneratedNames,
 }
 
 impl EndedProcesses {
     /// Returns an empty collection.
     #[must_use]
-    pub const fn new(settings: EndedSettings) -> Self {
-        Self { settings, images: Vec::new(), generated: Vec::new() }
-    }
-
-    /// Adds an image. `generated` has the files with the names of its generated code, if it has some.
-    pub fn add(&mut self, completed: CompletedImage, generated: Option<&GeneratedCode>) {
-        if let Some(generated) = generated {
-            self.generated.push((completed.id, generated.clone()));
+    pub fn new(settings: EndedSettings) -> Self {
+        Self {
+            settings,
+            classes: BTreeMap::new(),
+            paths: CallPaths::default(),
+            names: GeneratedNames::default(),
+            facts: HashSet::default(),
         }
-        self.images.push(completed);
     }
 
-    /// Returns the limits.
-    #[must_use]
-    pub const fn settings(&self) -> &EndedSettings {
-        &self.settings
+    /// Adds an image. `generated` has the files with the names of its generated code, if it has some. They are read now.
+    pub fn add(&mut self, completed: CompletedImage, generated: Option<&GeneratedCode>) {
+        let CompletedImage { id, end, at, image, usage, stacks } = completed;
+        let facts = self.facts_of(&image);
+        let mut code = ImageCode::new(&image, generated);
+        let mut walk = Walk::new(&mut self.paths, &image, &stacks, &mut code, &mut self.names);
+        let mut rows = Vec::with_capacity(usage.len());
+        for (class, mut usage) in usage {
+            usage.end(end, class);
+            let stacks = locate(&mut walk, &mut usage);
+            rows.push((class, Row::new(id, (end, at), &image, Arc::clone(&facts), usage, stacks)));
+        }
+        let has_addresses = walk.has_addresses();
+        self.names.note(id, &code);
+        for (class, row) in rows {
+            let start = self.settings.start;
+            let class = self.classes.entry(class).or_insert_with(|| EndedClass::new(class, start));
+            class.add(row.with_addresses(has_addresses));
+        }
+        self.limit();
     }
 
-    pub(super) fn images(&self) -> impl Iterator<Item = (ImageId, &ProcessImage)> {
-        self.images.iter().map(|completed| (completed.id, &completed.image))
+    fn facts_of(&mut self, image: &ProcessImage) -> Arc<ImageFacts> {
+        let facts = ImageFacts::of(image);
+        if let Some(known) = self.facts.get(&facts) {
+            return Arc::clone(known);
+        }
+        let rows: usize = self.classes.values().map(EndedClass::rows).sum();
+        if self.facts.len() > 2 * rows {
+            self.facts.retain(|facts| Arc::strong_count(facts) > 1);
+        }
+        let facts = Arc::new(facts);
+        self.facts.insert(Arc::clone(&facts));
+        facts
     }
 
-    pub(super) fn generated(&self) -> &[(ImageId, GeneratedCode)] {
-        &self.generated
-    }
-
-    /// Moves the images into the snapshots.
-    pub(super) fn move_into(self, snapshots: &mut Snapshots) {
-        for completed in self.images {
-            for (class, usage) in completed.usage {
-                let snapshot = snapshots.0.entry(class).or_default();
-                snapshot.merge(Snapshot {
-                    images: [(completed.id, usage)].into(),
-                    stacks: completed.stacks.clone(),
-                    ends: [(completed.id, (completed.end, completed.at))].into(),
-                    ..Snapshot::default()
-                });
+    /// Restores all limits.
+    fn limit(&mut self) {
+        let EndedSettings { keep, max_stack_entries, max_call_paths, .. } = self.settings;
+        let half = max_stack_entries / 2;
+        for class in self.classes.values_mut() {
+            class.limit_images(keep, &mut self.paths);
+        }
+        self.limit_row_entries(half);
+        for class in self.classes.values_mut() {
+            class.limit_groups(MAX_GROUPS.min(half / MIN_ENTRIES));
+        }
+        if self.paths.len() > max_call_paths {
+            self.limit_paths(max_call_paths - max_call_paths / 4);
+        }
+        if self.group_entries() > half {
+            self.classes.values_mut().for_each(|class| class.groups.merge_parts());
+            // Well below the limit, so that this happens rarely.
+            if self.group_entries() > half - half / 4 {
+                self.limit_group_entries(half / 2);
             }
         }
     }
+
+    fn limit_row_entries(&mut self, most: usize) {
+        while self.row_entries() > most
+            && let Some(largest) = self.classes.values_mut().max_by_key(|class| class.row_entries())
+        {
+            largest.move_smallest(&mut self.paths);
+        }
+    }
+
+    /// Merges stacks of groups until at most about `most` entries remain.
+    fn limit_group_entries(&mut self, most: usize) {
+        let all = self.group_entries();
+        if all > most {
+            for class in self.classes.values_mut() {
+                class.merge_stacks(|stacks| stacks * most / all);
+            }
+        }
+    }
+
+    /// Removes call paths until at most `most` remain: first those without a stack, then those of the smallest stacks.
+    fn limit_paths(&mut self, most: usize) {
+        self.remove_unused_paths();
+        while self.paths.len() > most {
+            let rows = self.row_entries();
+            self.limit_row_entries(rows / 2);
+            let mut has_merged = false;
+            for class in self.classes.values_mut() {
+                has_merged |= class.merge_stacks(|stacks| stacks / 2);
+            }
+            if !has_merged && rows == 0 {
+                break;
+            }
+            self.remove_unused_paths();
+        }
+    }
+
+    fn remove_unused_paths(&mut self) {
+        let used: Vec<_> = self.classes.values().flat_map(EndedClass::paths).collect();
+        let paths = self.paths.retain(used, &mut self.names);
+        self.classes.values_mut().for_each(|class| class.rename(&paths));
+    }
+
+    fn row_entries(&self) -> usize {
+        self.classes.values().map(EndedClass::row_entries).sum()
+    }
+
+    fn group_entries(&self) -> usize {
+        self.classes.values().map(|class| class.groups.entries()).sum()
+    }
+
+    /// Returns the call paths.
+    pub(super) const fn paths(&self) -> &CallPaths {
+        &self.paths
+    }
+
+    /// Returns the images, the groups and their call paths.
+    pub(super) fn into_parts(mut self) -> EndedParts {
+        self.remove_unused_paths();
+        EndedParts { classes: self.classes, paths: self.paths, names: self.names }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,51 +1,80 @@
-//! Symbolized snapshot, and its profile.
+//! Symbolized stacks of a run, and the profile of each event class.
 
 use std::collections::BTreeMap;
 
-use super::assemble::NamedStacks;
-use crate::model::{EventClass, Losses, MemcgProfile, OomKill, Profile, RunFacts};
+use super::assemble::name_stacks;
+use super::call_paths::CallPaths;
+use super::frames_of_calls::FramesOfCalls;
+use super::locate::{LocatedClass, LocatedStacks, StallsByCgroup};
+use crate::model::{EventClass, Frame, Losses, MemcgProfile, OomKill, ProcessProfile, Profile, RunFacts, StackProfile};
 
-/// Symbolized snapshots of all event classes.
+/// Symbolized stacks of all event classes.
 #[derive(Debug)]
-pub struct SymbolizedClasses(BTreeMap<EventClass, Symbolized>);
-
-impl SymbolizedClasses {
-    pub(super) const fn new(classes: BTreeMap<EventClass, Symbolized>) -> Self {
-        Self(classes)
-    }
-
-    /// Returns `class` and removes it. A class without a snapshot has no stacks.
-    #[must_use]
-    pub fn take(&mut self, class: EventClass) -> Symbolized {
-        self.0.remove(&class).unwrap_or_default()
-    }
-}
-
-/// Symbolized snapshot. Together with the facts of the run it becomes a [`Profile`].
-#[derive(Debug, Default)]
-pub struct Symbolized {
-    named: NamedStacks,
-    oom_kills: Vec<OomKill>,
-    losses: Losses,
+pub struct SymbolizedClasses {
+    paths: CallPaths,
+    frames: FramesOfCalls,
+    classes: BTreeMap<EventClass, LocatedClass>,
     /// Notes about missing names.
     notes: Vec<String>,
 }
 
-impl Symbolized {
-    pub(super) const fn new(named: NamedStacks, oom_kills: Vec<OomKill>, losses: Losses, notes: Vec<String>) -> Self {
-        Self { named, oom_kills, losses, notes }
+impl SymbolizedClasses {
+    /// `frames` are those of each call in `located`, outermost first.
+    pub(super) fn new(located: LocatedStacks, frames: Vec<Box<[Frame]>>) -> Self {
+        let LocatedStacks { paths, names, classes } = located;
+        Self { paths, frames: FramesOfCalls::new(frames), classes, notes: names.advice() }
     }
 
+    /// Returns `class` and removes it. A class that was not traced has no stacks.
+    #[must_use]
+    pub fn take(&mut self, class: EventClass) -> Symbolized {
+        let LocatedClass { processes, stalls, oom_kills, losses } = self.classes.remove(&class).unwrap_or_default();
+        let mut frames = if self.classes.is_empty() {
+            // Without a copy: most runs trace one class, whose calls are all calls.
+            std::mem::take(&mut self.frames)
+        } else {
+            self.frames.clone()
+        };
+        let totals = processes.iter().flat_map(|(_, totals)| totals.iter());
+        let is_used = self.paths.used_calls(totals.map(|(key, _)| key.path));
+        frames.retain(&is_used);
+        let (processes, stacks) = name_stacks(processes, &self.paths, &frames);
+        Symbolized {
+            processes,
+            stacks,
+            frames: frames.into_frames(),
+            stalls,
+            oom_kills: oom_kills.into_iter().collect(),
+            losses,
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+/// Symbolized stacks of an event class. Together with the facts of the run they become a [`Profile`].
+#[derive(Debug, Default)]
+pub struct Symbolized {
+    processes: Vec<ProcessProfile>,
+    stacks: Vec<StackProfile>,
+    frames: Vec<Frame>,
+    /// Stalls of all images by control group.
+    stalls: StallsByCgroup,
+    oom_kills: Vec<OomKill>,
+    losses: Losses,
+    notes: Vec<String>,
+}
+
+impl Symbolized {
     /// Returns the number of allocations of all processes.
     #[must_use]
     pub fn allocations(&self) -> u64 {
-        self.named.processes.iter().map(|process| process.total.alloc.count).sum()
+        self.processes.iter().map(|process| process.total.alloc.count).sum()
     }
 
     /// Returns the complete profile.
     #[must_use]
     pub fn into_profile(self, run: RunFacts) -> Profile {
-        let Self { named: NamedStacks { processes, stacks, frames, stalls }, oom_kills, losses, notes: advice } = self;
+        let Self { processes, stacks, frames, stalls, oom_kills, losses, notes: advice } = self;
         let RunFacts {
             class,
             page_sample,

@@ -13,8 +13,8 @@ use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, EventClass, ImageUsage, Location, Mapping, Pid, ProcessImage, Profile, RunFacts, Stack,
-    StackEnd, StackId, StackUsage, Stacks, Usage,
+    Amount, BuildId, Bytes, EventClass, ImageUsage, Location, Mapping, Pid, ProcessImage, Profile, RunFacts, Snapshot,
+    Stack, StackEnd, StackId, StackUsage, Stacks, Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };

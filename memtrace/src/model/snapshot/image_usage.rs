@@ -53,7 +53,8 @@ pub struct StackUsage {
 }
 
 impl StackUsage {
-    fn add(&mut self, other: Self) {
+    /// Adds those of another stack.
+    pub(crate) fn add(&mut self, other: Self) {
         self.usage += other.usage;
         self.at_peak.0 = self.at_peak.0.wrapping_add(other.at_peak.0);
         self.major_faults = self.major_faults.wrapping_add(other.major_faults);
@@ -84,7 +85,8 @@ impl ImageUsage {
         });
     }
 
-    pub(super) fn merge(&mut self, other: Self) {
+    /// Adds the totals of another shard, or of another image.
+    pub(crate) fn merge(&mut self, other: Self) {
         self.ended = self.ended.max(other.ended);
         self.total += other.total;
         self.discarded += other.discarded;
@@ -108,7 +110,7 @@ impl ImageUsage {
     }
 
     /// Ends the image: its live amounts count as they would if every shard had received the end.
-    pub(super) fn end(&mut self, end: ImageEnd, class: EventClass) {
+    pub(crate) fn end(&mut self, end: ImageEnd, class: EventClass) {
         self.ended = self.ended.max(Some(end));
         self.touched.clear();
         for stack in self.by_stack.values_mut() {

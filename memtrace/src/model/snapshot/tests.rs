@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Bytes, CgroupId, ImageEnd, LossReason, Partition, Pid, Stack, StackKey, Tick, Tid, Variance,
+    AbsAddr, Amount, Bytes, CgroupId, ImageEnd, LossReason, Partition, Pid, Stack, StackEnd, StackId, StackKey, Tick,
+    Tid, Variance,
 };
 
 fn any_amount() -> impl Strategy<Value = Amount> {

@@ -75,6 +75,17 @@ impl Stacks {
         self.by_id.get(&id).map(|known| (known.leaf, known.end, Duration::from_nanos(known.taken_ns)))
     }
 
+    /// Returns the end of the walk of stack `id`, or the reason for missing frames.
+    #[must_use]
+    pub fn end_of(&self, id: StackId) -> StackEnd {
+        match self.by_id.get(&id) {
+            Some(known) => known.end,
+            None if id == StackId::NOT_TAKEN => StackEnd::NotTaken,
+            None if id == StackId::FAILED => StackEnd::Failed,
+            None => StackEnd::FramesLost,
+        }
+    }
+
     /// Returns the calls of all stacks: the root of the tree calls the outermost frame of a stack.
     #[must_use]
     pub const fn calls(&self) -> &Tree<AbsAddr> {

@@ -21,6 +21,18 @@ impl Node {
     /// The empty sequence.
     pub const ROOT: Self = Self(0);
 
+    /// Returns the number of the node in the order of creation: 0 for the root.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the node with this [number](Self::number).
+    #[must_use]
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
     /// Returns the index of the node, counted from 0 without the root; `None` for the root. Indices never change.
     #[must_use]
     pub const fn index(self) -> Option<usize> {
@@ -31,7 +43,7 @@ impl Node {
     }
 }
 
-/// Mapping of the nodes of a tree to those of the tree into which it was merged.
+/// Mapping of the nodes of a tree to those of the tree into which it was merged, or to those that were kept.
 #[derive(Clone, Debug)]
 pub struct Merged(Vec<Node>);
 
@@ -75,6 +87,31 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         for &(parent, item) in &other.nodes {
             let parent = merged.of(parent);
             merged.0.push(self.push(parent, item).unwrap_or(parent));
+        }
+        merged
+    }
+
+    /// Removes all nodes that are in no sequence of `used`, and returns the nodes of the others, which keep their order.
+    /// Items get the value that `rename` returns: different ones for different items.
+    pub fn retain(&mut self, used: impl IntoIterator<Item = Node>, mut rename: impl FnMut(T) -> T) -> Merged {
+        let mut is_used = vec![false; self.nodes.len()];
+        for index in used.into_iter().filter_map(Node::index) {
+            is_used[index] = true;
+        }
+        // A node comes after its parent.
+        for index in (0..is_used.len()).rev() {
+            if let Some(parent) = self.nodes[index].0.index().filter(|_| is_used[index]) {
+                is_used[parent] = true;
+            }
+        }
+        let kept = is_used.iter().filter(|is_used| **is_used).count();
+        let all =
+            std::mem::replace(self, Self { nodes: Vec::with_capacity(kept), known: HashTable::with_capacity(kept) });
+        let mut merged = Merged(Vec::with_capacity(all.len()));
+        for ((parent, item), is_used) in all.nodes.into_iter().zip(is_used) {
+            let parent = merged.of(parent);
+            let node = if is_used { self.push(parent, rename(item)) } else { None };
+            merged.0.push(node.unwrap_or(Node::ROOT));
         }
         merged
     }
@@ -128,6 +165,21 @@ mod tests {
             beginnings.sort_unstable();
             beginnings.dedup();
             prop_assert_eq!(tree.len(), beginnings.len());
+
+            let mut smaller = tree.clone();
+            let half = &nodes[..nodes.len() / 2];
+            let kept = smaller.retain(half.iter().copied(), |item| item + 10);
+            for &node in half {
+                let renamed: Vec<_> = tree.to_root(node).map(|item| item + 10).collect();
+                prop_assert_eq!(smaller.to_root(kept.of(node)).collect::<Vec<_>>(), renamed);
+            }
+            let mut beginnings: Vec<_> = sequences[..half.len()].iter().flat_map(|sequence| (1..=sequence.len()).map(|end| &sequence[..end])).collect();
+            beginnings.sort_unstable();
+            beginnings.dedup();
+            prop_assert_eq!(smaller.len(), beginnings.len());
+            let mut in_order = half.to_vec();
+            in_order.sort_unstable();
+            prop_assert!(in_order.iter().map(|&node| kept.of(node)).is_sorted());
 
             let mut other = Tree::default();
             push(&mut other, &vec![3, 2]);

@@ -1,13 +1,16 @@
 use proptest::prelude::*;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
 
-use super::super::generated_code::GeneratedNames;
-use super::super::{EndedProcesses, EndedSettings, Symbolized, Symbolizer};
+use super::super::locate::LocatedStacks;
+use super::super::{EndedProcesses, EndedSettings, SymbolizedClasses, Symbolizer};
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, EventClass, FileOffset, ImageEnd, LossReason, Losses, Mapping, Name, Object, Pid, Profile,
-    RunFacts, Snapshot, Snapshots, Stack, StackId, StackKey, StackUsage, Stacks, Tid, Usage, User,
+    AbsAddr, Amount, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Mapping,
+    Name, Object, Pid, ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackId, StackKey, StackUsage,
+    Stacks, Tick, Tid, Usage, User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -64,11 +67,12 @@ fn profile_by(
     in_object: impl Fn(&str, FileOffset) -> Vec<Frame>,
     window: &Range<Tick>,
 ) -> Profile {
-    let code = BTreeMap::new();
-    let paths = CallPaths::new(snapshot, images, &mut GeneratedNames::new(&code));
-    let mut frames = vec![Box::default(); paths.len()];
+    let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
+    let located = LocatedStacks::new(snapshots, images, &BTreeMap::new(), no_ended(), window);
+    let paths = &located.paths;
+    let mut frames = vec![Box::default(); paths.number_of_calls()];
     for (address, _, call) in paths.outside_objects() {
-        frames[call] = outside(address).into();
+        frames[call] = outside(address.unwrap()).into();
     }
     for (object, calls) in paths.in_objects() {
         for (offset, call) in
@@ -77,8 +81,11 @@ fn profile_by(
             frames[call] = in_object(object.path.to_str().unwrap(), offset).into();
         }
     }
-    let named = name_stacks(snapshot.images.clone(), &snapshot.ends, images, &paths, frames, window);
-    Symbolized::new(named, Vec::new(), Losses::default(), Vec::new()).into_profile(RunFacts::default())
+    SymbolizedClasses::new(located, frames).take(EventClass::Heap).into_profile(RunFacts::default())
+}
+
+fn no_ended() -> EndedProcesses {
+    EndedProcesses::new(EndedSettings { keep: 0, max_stack_entries: 0, max_call_paths: 0, start: Tick(0) })
 }
 
 /// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions
@@ -293,23 +300,6 @@ fn unmatched_frees_after_fork_are_inherited_until_exec() {
 }
 
 #[test]
-fn traced_time_is_the_overlap_of_process_and_window() {
-    let of = |start, ended: Option<u32>| {
-        let image =
-            ProcessImage { start, ended: ended.map(|at| (ImageEnd::Exit, Tick(at))), ..ProcessImage::default() };
-        traced(&image, &(Tick(100)..Tick(300)))
-    };
-    let ticks = |ticks| Tick(ticks).since_start();
-    assert_eq!(of(ImageStart::Unseen, None), ticks(200));
-    assert_eq!(of(ImageStart::Fork(Tick(40)), None), ticks(200));
-    assert_eq!(of(ImageStart::Fork(Tick(150)), None), ticks(150));
-    assert_eq!(of(ImageStart::Exec(Tick(150)), Some(160)), ticks(10));
-    assert_eq!(of(ImageStart::Unseen, Some(130)), ticks(30));
-    assert_eq!(of(ImageStart::Unseen, Some(400)), ticks(200));
-    assert_eq!(of(ImageStart::Fork(Tick(40)), Some(50)), ticks(0));
-}
-
-#[test]
 fn processes_have_user_and_thread_names() {
     let snapshot = Snapshot { images: BTreeMap::from([(id(1, 0), image(None, &[]))]), ..Snapshot::default() };
     let user = Some(User { uid: 107, name: Some(String::from("redis")) });
@@ -346,10 +336,9 @@ fn processes_are_sorted_by_image_with_their_data() {
         (id(4, 0), ProcessImage { comm: "sh".into(), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
         (id(9, 0), ProcessImage::default()),
     ]);
-    let settings = EndedSettings { keep: 0, max_stack_entries: 0, max_call_paths: 0, start: Tick(0) };
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
     let window = Tick(0)..Tick(1);
-    let mut classes = Symbolizer::new().symbolize(snapshots, &images, EndedProcesses::new(settings), &window);
+    let mut classes = Symbolizer::new().symbolize(snapshots, &images, no_ended(), &window);
     let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),

@@ -1,0 +1,252 @@
+//! A group of ended images: one executable, cgroup and user.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::group_key::GroupKey;
+use super::row::{Row, size};
+use crate::model::{
+    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Node, PageFaults, Partition, Pid,
+    ProcessProfile, StackEnd, StallStats, Tick,
+};
+use crate::symbolize::call_paths::CallPaths;
+use crate::symbolize::process;
+use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
+
+/// Most distinct names that are counted. Further names have no chance to be that of the group.
+const MAX_NAMES: usize = 8;
+
+/// Ended images whose numbers are added.
+#[derive(Debug)]
+pub(in crate::symbolize) struct Group {
+    pub(super) key: GroupKey,
+    exe: Option<PathBuf>,
+    names: BTreeMap<Comm, u64>,
+    ends: BTreeMap<ImageEnd, u64>,
+    first_start: Duration,
+    last_end: Duration,
+    /// Sum of the times that the images ran.
+    traced: Duration,
+    /// Totals without stacks.
+    pub(in crate::symbolize) usage: ImageUsage,
+    inherited_frees: u64,
+    faults: Option<PageFaults>,
+    peak_rss: Option<Bytes>,
+    /// Parts of the totals by stack, the largest first. Each is at least twice as large as the next, so that an entry is
+    /// merged a few times only.
+    stacks: Vec<StackTotals>,
+}
+
+impl Group {
+    /// Returns a group without images.
+    pub(super) fn new(key: GroupKey) -> Self {
+        Self {
+            key,
+            exe: None,
+            names: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            first_start: Duration::MAX,
+            last_end: Duration::ZERO,
+            traced: Duration::ZERO,
+            usage: ImageUsage::default(),
+            inherited_frees: 0,
+            faults: None,
+            peak_rss: None,
+            stacks: Vec::new(),
+        }
+    }
+
+    /// Adds an image of a trace that began at `start`.
+    pub(super) fn add(&mut self, row: Row, start: Tick, paths: &mut CallPaths) {
+        let run = row.run(start);
+        let image = row.image();
+        self.count_name(row.facts.comm.clone(), 1);
+        self.set_exe(row.facts.exe.clone());
+        *self.ends.entry(run.ended).or_default() += 1;
+        self.first_start = self.first_start.min(run.start);
+        self.last_end = self.last_end.max(run.end);
+        self.traced += process::traced(&image, &(start..Tick(u32::MAX)));
+        let (unmatched, inherited) = process::unknown_frees(&image, &row.usage, start);
+        self.inherited_frees += inherited;
+        self.faults = sum(self.faults, row.usage.counts.faults());
+        self.peak_rss = self.peak_rss.max(row.usage.counts.peak_rss());
+        let has_addresses = row.has_addresses;
+        let mut known = FxHashMap::default();
+        let mut common = |(key, mut totals): (PathKey, PathUsage)| {
+            let path = if has_addresses { paths.without_addresses(key.path, &mut known) } else { key.path };
+            // Each process has other threads, and its peak at another time.
+            let part = if let Partition::Thread(_) = key.part { Partition::Whole } else { key.part };
+            totals.usage.at_peak = Bytes(0);
+            (PathKey { path, part, ..key }, totals)
+        };
+        self.push(StackTotals::new(row.stacks.iter().map(&mut common).collect()));
+        self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(row.usage) });
+    }
+
+    /// Adds the images of another group.
+    pub(super) fn merge(&mut self, other: Self) {
+        other.names.into_iter().for_each(|(name, images)| self.count_name(name, images));
+        self.set_exe(other.exe);
+        for (end, images) in other.ends {
+            *self.ends.entry(end).or_default() += images;
+        }
+        self.first_start = self.first_start.min(other.first_start);
+        self.last_end = self.last_end.max(other.last_end);
+        self.traced += other.traced;
+        self.inherited_frees += other.inherited_frees;
+        self.faults = sum(self.faults, other.faults);
+        self.peak_rss = self.peak_rss.max(other.peak_rss);
+        self.usage.merge(other.usage);
+        other.stacks.into_iter().for_each(|stacks| self.push(stacks));
+    }
+
+    /// Forgets the control groups of stalls.
+    pub(super) fn forget_cgroups(&mut self) {
+        for (mut key, stalls) in std::mem::take(&mut self.usage.stalls) {
+            key.group = None;
+            self.usage.stalls.entry(key).or_default().merge(&stalls);
+        }
+    }
+
+    fn count_name(&mut self, name: Comm, images: u64) {
+        if self.names.len() < MAX_NAMES || self.names.contains_key(&name) {
+            *self.names.entry(name).or_default() += images;
+        }
+    }
+
+    /// Sets the path: a file with several names has the first in alphabetical order.
+    fn set_exe(&mut self, exe: Option<PathBuf>) {
+        self.exe = match (self.exe.take(), exe) {
+            (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
+            (ours, theirs) => ours.or(theirs),
+        };
+    }
+
+    fn push(&mut self, mut stacks: StackTotals) {
+        while let Some(last) = self.stacks.pop_if(|last| last.len() < 2 * stacks.len()) {
+            stacks = last.merge(&stacks);
+        }
+        self.stacks.push(stacks);
+    }
+
+    /// Returns the number of entries by stack.
+    pub(super) fn entries(&self) -> usize {
+        self.stacks.iter().map(StackTotals::len).sum()
+    }
+
+    /// Merges the parts, and returns the totals by stack.
+    pub(super) fn merged(&mut self) -> &StackTotals {
+        let all = self.stacks.drain(..).rev().reduce(|sum, larger| larger.merge(&sum)).unwrap_or_default();
+        self.stacks.push(all);
+        &self.stacks[0]
+    }
+
+    /// Iterates over the paths of all stacks.
+    pub(super) fn paths(&self) -> impl Iterator<Item = Node> + '_ {
+        self.stacks.iter().flat_map(StackTotals::iter).map(|(key, _)| key.path)
+    }
+
+    /// Gives each path the one that `rename` returns. They must be in the same order.
+    pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
+        self.stacks.iter_mut().for_each(|stacks| stacks.rename(&rename));
+    }
+
+    /// Merges the stacks whose [weight](Self::weight) is at most `most`.
+    pub(super) fn merge_stacks(&mut self, class: EventClass, most: u64) {
+        let is_merged =
+            |key: &PathKey, totals: &PathUsage| key.end != StackEnd::Merged && Self::weight(class, totals) <= most;
+        let all = self.merged();
+        let merged = all.iter().filter(|(key, totals)| is_merged(key, totals)).map(|(key, totals)| {
+            let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
+            (key, PathUsage { merged: totals.merged.max(1), ..totals })
+        });
+        let merged = StackTotals::new(merged.collect());
+        let rest = StackTotals::from_sorted(all.iter().filter(|(key, totals)| !is_merged(key, totals)));
+        self.stacks = vec![rest.merge(&merged)];
+    }
+
+    /// Returns the weight of each stack that can be merged.
+    pub(super) fn weights(&mut self, class: EventClass) -> impl Iterator<Item = u64> {
+        let stacks = self.merged().iter().filter(|(key, _)| key.end != StackEnd::Merged);
+        stacks.map(move |(_, totals)| Self::weight(class, &totals))
+    }
+
+    /// Returns the size of a stack; those with bytes at exit come after all others.
+    const fn weight(class: EventClass, totals: &PathUsage) -> u64 {
+        let usage = &totals.usage.usage;
+        let size = size(class, usage);
+        if usage.exit.bytes.0 > 0 { size | 1 << 63 } else { size & !(1 << 63) }
+    }
+
+    /// Returns the size of the group.
+    pub(super) const fn size(&self, class: EventClass) -> u64 {
+        size(class, &self.usage.total)
+    }
+
+    /// Returns the totals by stack.
+    pub(in crate::symbolize) fn into_stacks(mut self) -> StackTotals {
+        self.merged();
+        self.stacks.pop().unwrap_or_default()
+    }
+
+    /// Returns the group as a process of the profile. `largest` are the kept images, the largest first.
+    pub(in crate::symbolize) fn profile(&self, largest: Vec<EndedRun>) -> ProcessProfile {
+        let most_frequent = self.ends.iter().max_by_key(|&(end, images)| (images, std::cmp::Reverse(end)));
+        let (user, cgroup) = (self.key.user.clone(), self.key.cgroup.clone());
+        ProcessProfile {
+            group: Some(EndedGroup {
+                runs: self.ends.values().sum(),
+                ends: self.ends.clone(),
+                first_start: self.first_start,
+                last_end: self.last_end,
+                largest,
+            }),
+            exe: self.key.has_executable().then(|| self.exe.clone()).flatten(),
+            ended: most_frequent.map(|(&end, _)| end),
+            ended_after: Some(self.last_end),
+            total: self.usage.total,
+            discarded: self.usage.discarded,
+            unmatched_frees: self.usage.unmatched_frees,
+            inherited_frees: self.inherited_frees,
+            repeated_frees: self.usage.repeated_frees,
+            user,
+            cgroup,
+            traced: self.traced,
+            stalls: StallStats::by_kind(self.usage.stalls.iter().map(|(key, stalls)| (key.work, stalls))),
+            faults: self.faults,
+            peak_rss: self.peak_rss,
+            ..ProcessProfile::new(Pid(0), self.name())
+        }
+    }
+
+    /// Returns the most frequent name.
+    fn name(&self) -> Comm {
+        if !self.key.has_executable() {
+            return Comm::from("other programs");
+        }
+        let most = self.names.iter().max_by_key(|&(name, images)| (images, std::cmp::Reverse(name)));
+        most.map(|(name, _)| process::shown_name(name)).unwrap_or_default()
+    }
+}
+
+/// Returns the totals without those that are not added.
+fn without_own_values(usage: ImageUsage) -> ImageUsage {
+    ImageUsage {
+        total: usage.total,
+        discarded: usage.discarded,
+        repeated_frees: usage.repeated_frees,
+        stalls: usage.stalls,
+        ..ImageUsage::default()
+    }
+}
+
+/// Returns the sum of the known counts; `None` if none is known.
+fn sum(one: Option<PageFaults>, other: Option<PageFaults>) -> Option<PageFaults> {
+    [one, other].into_iter().flatten().reduce(|sum, faults| PageFaults {
+        minor: sum.minor.saturating_add(faults.minor),
+        major: sum.major.saturating_add(faults.major),
+    })
+}

@@ -1,0 +1,49 @@
+//! Keys of groups.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::row::ImageFacts;
+use crate::model::{BuildId, Cgroup, Comm, User};
+
+/// Executable and owner of the images in a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct GroupKey {
+    executable: Executable,
+    pub(super) user: Option<User>,
+    pub(super) cgroup: Option<Arc<Cgroup>>,
+}
+
+/// Best identification of an executable.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Executable {
+    BuildId(BuildId),
+    Path(PathBuf),
+    Name(Comm),
+    /// Executables without a group of their own.
+    Other,
+}
+
+impl GroupKey {
+    pub(super) fn of(facts: &ImageFacts) -> Self {
+        let executable = match (&facts.build_id, &facts.exe) {
+            (Some(build_id), _) => Executable::BuildId(build_id.clone()),
+            (None, Some(path)) => Executable::Path(path.clone()),
+            (None, None) => Executable::Name(facts.comm.clone()),
+        };
+        Self { executable, user: facts.user.clone(), cgroup: facts.cgroup.clone() }
+    }
+
+    /// Returns the key with one distinction less: without the cgroup, then without user and executable.
+    pub(super) fn coarser(&self) -> Self {
+        match self.cgroup {
+            Some(_) => Self { cgroup: None, ..self.clone() },
+            None => Self { executable: Executable::Other, user: None, cgroup: None },
+        }
+    }
+
+    /// Returns true if the group has one executable.
+    pub(super) fn has_executable(&self) -> bool {
+        self.executable != Executable::Other
+    }
+}

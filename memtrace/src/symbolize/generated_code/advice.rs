@@ -1,0 +1,41 @@
+//! Advice about missing names of generated code.
+
+use std::collections::BTreeMap;
+
+use super::image_code::ImageCode;
+use crate::model::ImageId;
+
+/// Advice about names and stacks that are missing, with the images that it concerns.
+#[derive(Debug, Default)]
+pub(super) struct Advice(BTreeMap<String, Concerned>);
+
+/// The first image, in the order of their IDs, and the number of images.
+#[derive(Debug)]
+struct Concerned {
+    first: ImageId,
+    process: String,
+    images: u64,
+}
+
+impl Advice {
+    /// Adds the advice about an image.
+    pub(super) fn add(&mut self, id: ImageId, code: &ImageCode<'_>) {
+        for text in code.advice() {
+            let new = || Concerned { first: id, process: code.process(), images: 0 };
+            let concerned = self.0.entry(text).or_insert_with(new);
+            if id < concerned.first {
+                (concerned.first, concerned.process) = (id, code.process());
+            }
+            concerned.images += 1;
+        }
+    }
+
+    /// Returns one sentence for each cause.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let sentence = |(text, Concerned { first, process, images }): (&String, &Concerned)| match images {
+            1 => format!("{process} (pid {}): {text}", first.pid),
+            _ => format!("{process} (pid {}) and {} more: {text}", first.pid, images - 1),
+        };
+        self.0.iter().map(sentence).collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! Conversion of all stacks of a run to call paths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use super::call_paths::{CallPaths, Walk};
+use super::ended::{EndedParts, EndedProcesses};
+use super::generated_code::{GeneratedNames, ImageCode};
+use super::process::process;
+use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use crate::model::{
+    CgroupId, EventClass, GeneratedCode, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ProcessProfile,
+    ReclaimKind, Snapshots, StallStats, Tick,
+};
+
+/// Stalls of all images by control group.
+pub(super) type StallsByCgroup = BTreeMap<Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>>;
+
+/// All stacks of a run as call paths.
+#[derive(Debug, Default)]
+pub(super) struct LocatedStacks {
+    pub(super) paths: CallPaths,
+    pub(super) names: GeneratedNames,
+    pub(super) classes: BTreeMap<EventClass, LocatedClass>,
+}
+
+/// The stacks and processes of an event class.
+#[derive(Debug, Default)]
+pub(super) struct LocatedClass {
+    /// In the order of the profile.
+    pub(super) processes: Vec<(ProcessProfile, StackTotals)>,
+    pub(super) stalls: StallsByCgroup,
+    pub(super) oom_kills: BTreeSet<OomKill>,
+    pub(super) losses: Losses,
+}
+
+impl LocatedStacks {
+    /// Converts the stacks of `snapshots`, whose images are in `images` and have the generated code `code`, and adds
+    /// those of the images that have ended before. The trace was during `window`.
+    pub(super) fn new(
+        snapshots: Snapshots,
+        images: &BTreeMap<ImageId, ProcessImage>,
+        code: &BTreeMap<ImageId, GeneratedCode>,
+        ended: EndedProcesses,
+        window: &Range<Tick>,
+    ) -> Self {
+        let EndedParts { classes, paths, names } = ended.into_parts();
+        let mut located = Self { paths, names, classes: BTreeMap::new() };
+        let mut processes = located.add(snapshots, images, code, window);
+        for (class, ended) in classes {
+            let (rows, groups) = ended.into_parts();
+            let located = located.classes.entry(class).or_default();
+            let listed = processes.entry(class).or_default();
+            for row in rows {
+                add_stalls(&mut located.stalls, &row.usage);
+                let profile = process(row.id, &row.usage, &row.image(), Some(row.at), window);
+                listed.insert(row.id, (profile, row.stacks));
+            }
+            let mut of_groups = Vec::with_capacity(groups.len());
+            for (group, largest) in groups {
+                add_stalls(&mut located.stalls, &group.usage);
+                of_groups.push((group.profile(largest), group.into_stacks()));
+            }
+            of_groups.sort_by(|(one, _), (other, _)| (&one.comm, &one.exe).cmp(&(&other.comm, &other.exe)));
+            located.processes = of_groups;
+        }
+        for (class, listed) in processes {
+            let processes = &mut located.classes.entry(class).or_default().processes;
+            *processes = listed.into_values().chain(std::mem::take(processes)).collect();
+        }
+        located
+    }
+
+    /// Converts the stacks of `snapshots`, and returns the processes.
+    fn add(
+        &mut self,
+        mut snapshots: Snapshots,
+        images: &BTreeMap<ImageId, ProcessImage>,
+        code: &BTreeMap<ImageId, GeneratedCode>,
+        window: &Range<Tick>,
+    ) -> BTreeMap<EventClass, BTreeMap<ImageId, (ProcessProfile, StackTotals)>> {
+        let mut processes: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for (id, image, mut code) in images_of(&snapshots, images, code) {
+            for (&class, snapshot) in &mut snapshots.0 {
+                let Some(mut usage) = snapshot.images.remove(&id) else { continue };
+                let mut walk = Walk::new(&mut self.paths, image, &snapshot.stacks, &mut code, &mut self.names);
+                let stacks = locate(&mut walk, &mut usage);
+                add_stalls(&mut self.classes.entry(class).or_default().stalls, &usage);
+                let end = snapshot.ends.get(&id).map(|&(_, at)| at);
+                let process = (process(id, &usage, image, end, window), stacks);
+                processes.entry(class).or_default().insert(id, process);
+            }
+            self.names.note(id, &code);
+        }
+        for (class, snapshot) in snapshots.0 {
+            let located = self.classes.entry(class).or_default();
+            (located.oom_kills, located.losses) = (snapshot.oom_kills, snapshot.losses);
+        }
+        processes
+    }
+}
+
+/// Adds the calls of `snapshots` to `paths`, without the names of generated code.
+pub(super) fn add_calls(paths: &mut CallPaths, snapshots: &Snapshots, images: &BTreeMap<ImageId, ProcessImage>) {
+    let mut names = GeneratedNames::default();
+    for (id, image, mut code) in images_of(snapshots, images, &BTreeMap::new()) {
+        for snapshot in snapshots.0.values() {
+            let mut walk = Walk::new(paths, image, &snapshot.stacks, &mut code, &mut names);
+            for key in snapshot.images.get(&id).into_iter().flat_map(|usage| usage.by_stack.keys()) {
+                walk.stack(key.stack);
+            }
+        }
+    }
+}
+
+/// Returns the images of all classes, with their generated code.
+fn images_of<'a>(
+    snapshots: &Snapshots,
+    images: &'a BTreeMap<ImageId, ProcessImage>,
+    code: &'a BTreeMap<ImageId, GeneratedCode>,
+) -> Vec<(ImageId, &'a ProcessImage, ImageCode<'a>)> {
+    static UNKNOWN: LazyLock<ProcessImage> = LazyLock::new(ProcessImage::default);
+    let ids: BTreeSet<_> = snapshots.0.values().flat_map(|snapshot| snapshot.images.keys().copied()).collect();
+    let with_code = |id| {
+        let image = images.get(&id).unwrap_or(&UNKNOWN);
+        (id, image, ImageCode::new(image, code.get(&id)))
+    };
+    ids.into_iter().map(with_code).collect()
+}
+
+/// Takes the totals by stack of an image, and returns them by call path. `walk` knows its stacks.
+pub(super) fn locate(walk: &mut Walk<'_, '_>, usage: &mut ImageUsage) -> StackTotals {
+    let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
+        let (path, end) = walk.stack(key.stack);
+        (PathKey { path, end, part: key.part }, PathUsage { usage, merged: 0 })
+    });
+    StackTotals::new(entries.collect())
+}
+
+fn add_stalls(sums: &mut StallsByCgroup, usage: &ImageUsage) {
+    for (key, stalls) in &usage.stalls {
+        sums.entry(key.group).or_default().entry(key.work).or_default().merge(stalls);
+    }
+}

@@ -1,0 +1,70 @@
+//! Distinct values with numbers.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher as _, Hash};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use rustc_hash::FxBuildHasher;
+
+/// Distinct values, numbered in the order of their arrival. There are far fewer than 2^32.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered<T> {
+    all: Vec<T>,
+    known: HashTable<u32>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), known: HashTable::new() }
+    }
+}
+
+impl<T: Hash + Eq> Numbered<T> {
+    /// Returns the number of `value`, which `make` creates if it is new.
+    pub(super) fn number<Q: Hash + Eq + ?Sized>(&mut self, value: &Q, make: impl FnOnce() -> T) -> u32
+    where
+        T: Borrow<Q>,
+    {
+        let all = &mut self.all;
+        let is_value = |&number: &u32| all[number as usize].borrow() == value;
+        let hash_of = |&number: &u32| FxBuildHasher.hash_one(all[number as usize].borrow());
+        match self.known.entry(FxBuildHasher.hash_one(value), is_value, hash_of) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => {
+                let number = all.len() as u32;
+                entry.insert(number);
+                all.push(make());
+                number
+            }
+        }
+    }
+
+    /// Returns the number of `value`, if it is known.
+    pub(super) fn find<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Option<u32>
+    where
+        T: Borrow<Q>,
+    {
+        self.known.find(FxBuildHasher.hash_one(value), |&number| self.all[number as usize].borrow() == value).copied()
+    }
+
+    /// Returns the value with this number.
+    pub(super) fn get(&self, number: u32) -> &T {
+        &self.all[number as usize]
+    }
+
+    /// Returns the value with this number, to replace it by an equal one.
+    pub(super) fn get_mut(&mut self, number: u32) -> &mut T {
+        &mut self.all[number as usize]
+    }
+
+    /// Iterates over the values in the order of their numbers.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.all.iter()
+    }
+
+    /// Returns the number of values.
+    pub(super) const fn len(&self) -> usize {
+        self.all.len()
+    }
+}

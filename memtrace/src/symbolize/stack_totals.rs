@@ -1,0 +1,221 @@
+//! Totals by call path in a compact encoding.
+//!
+//! A short-lived compiler has tens of thousands of stacks, most of them with a few small numbers. As integers of variable
+//! length (LEB128) they take a tenth of the memory of [`StackUsage`].
+
+mod number;
+
+use std::iter::Peekable;
+
+use self::number::{read_number, write_number};
+use crate::model::{
+    AllocatorId, Amount, Bytes, MappingKind, Nanoseconds, Node, Partition, StackEnd, StackUsage, StallTotals, Tid,
+    Usage, Variance,
+};
+
+/// Key of the totals of an image or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct PathKey {
+    pub(super) path: Node,
+    pub(super) end: StackEnd,
+    pub(super) part: Partition,
+}
+
+/// Totals of a call path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PathUsage {
+    pub(super) usage: StackUsage,
+    /// Number of stacks, if this is the sum of merged ones, and 0 if it is one stack.
+    pub(super) merged: u64,
+}
+
+impl PathUsage {
+    pub(super) fn add(&mut self, other: Self) {
+        self.usage.add(other.usage);
+        self.merged += other.merged;
+    }
+}
+
+/// Totals by call path, in the order of their keys.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StackTotals {
+    len: usize,
+    encoded: Box<[u8]>,
+}
+
+impl StackTotals {
+    /// Returns the totals of `entries`, which come in any order, and with any number of entries for a key.
+    pub(super) fn new(mut entries: Vec<(PathKey, PathUsage)>) -> Self {
+        entries.sort_unstable_by_key(|&(key, _)| key);
+        Self::from_sorted(entries)
+    }
+
+    /// Returns the totals of `entries`, which come in the order of their keys.
+    pub(super) fn from_sorted(entries: impl IntoIterator<Item = (PathKey, PathUsage)>) -> Self {
+        let mut encoder = Encoder::default();
+        let mut entries = entries.into_iter().peekable();
+        while let Some((key, mut sum)) = entries.next() {
+            while let Some((_, more)) = entries.next_if(|&(next, _)| next == key) {
+                sum.add(more);
+            }
+            encoder.push(key, &sum);
+        }
+        Self { len: encoder.len, encoded: encoder.bytes.into() }
+    }
+
+    /// Returns the sum of both.
+    pub(super) fn merge(&self, other: &Self) -> Self {
+        Self::from_sorted(InOrder { one: self.iter().peekable(), other: other.iter().peekable() })
+    }
+
+    /// Iterates in the order of the keys.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PathKey, PathUsage)> + '_ {
+        Decoder { bytes: &self.encoded, path: 0 }
+    }
+
+    /// Returns the number of entries.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives each path the one that `rename` returns. They must be in the same order.
+    pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
+        *self = Self::from_sorted(self.iter().map(|(key, usage)| (PathKey { path: rename(key.path), ..key }, usage)));
+    }
+}
+
+/// Entries of two lists in order.
+struct InOrder<I: Iterator<Item = (PathKey, PathUsage)>> {
+    one: Peekable<I>,
+    other: Peekable<I>,
+}
+
+impl<I: Iterator<Item = (PathKey, PathUsage)>> Iterator for InOrder<I> {
+    type Item = (PathKey, PathUsage);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match (self.one.peek(), self.other.peek()) {
+            (Some((one, _)), Some((other, _))) if other < one => self.other.next(),
+            (Some(_), _) => self.one.next(),
+            (None, _) => self.other.next(),
+        }
+    }
+}
+
+/// Number of encoded fields.
+const FIELDS: usize = 16;
+
+/// Returns the fields. Blocks that were freed are the difference to those that were not, which is mostly 0.
+fn fields(totals: &PathUsage) -> [u64; FIELDS] {
+    let PathUsage { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged } = *totals;
+    let Usage { live, exit, alloc, free, stalls } = usage;
+    let rest = alloc - live - exit - free;
+    let [rest, alloc, exit, live] = [rest, alloc, exit, live].map(|Amount { bytes, count }| (bytes.0, count));
+    [
+        alloc.0,
+        alloc.1,
+        exit.0,
+        exit.1,
+        live.0,
+        live.1,
+        rest.0,
+        rest.1,
+        at_peak.0,
+        stalls.count,
+        stalls.time.0,
+        major_faults,
+        variance.live,
+        variance.alloc,
+        resident.0,
+        merged,
+    ]
+}
+
+fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
+    let amount = |first: usize| Amount { bytes: Bytes(fields[first]), count: fields[first + 1] };
+    let [alloc, exit, live, rest] = [0, 2, 4, 6].map(amount);
+    let stalls = StallTotals { count: fields[9], time: Nanoseconds(fields[10]) };
+    PathUsage {
+        usage: StackUsage {
+            usage: Usage { live, exit, alloc, free: alloc - live - exit - rest, stalls },
+            at_peak: Bytes(fields[8]),
+            major_faults: fields[11],
+            variance: Variance { live: fields[12], alloc: fields[13] },
+            resident: Bytes(fields[14]),
+        },
+        merged: fields[15],
+    }
+}
+
+/// Number of bits for the end of a walk; the kind of partition is above them.
+const END_BITS: u32 = 5;
+const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
+
+#[derive(Default)]
+struct Encoder {
+    bytes: Vec<u8>,
+    len: usize,
+    path: u32,
+}
+
+impl Encoder {
+    fn push(&mut self, key: PathKey, usage: &PathUsage) {
+        let path = key.path.number();
+        write_number(&mut self.bytes, u64::from(path.wrapping_sub(self.path)));
+        (self.path, self.len) = (path, self.len + 1);
+        let end = StackEnd::ALL.iter().position(|end| *end == key.end).unwrap_or(0) as u64;
+        let (kind, part) = match key.part {
+            Partition::Whole => (0, None),
+            Partition::Thread(Tid(tid)) => (1, Some(u64::from(tid))),
+            Partition::Allocator(AllocatorId(id)) => (2, Some(u64::from(id))),
+            Partition::Memory(kind) => {
+                (3, MappingKind::ALL.iter().position(|known| *known == kind).map(|at| at as u64))
+            }
+        };
+        write_number(&mut self.bytes, end | kind << END_BITS);
+        if let Some(part) = part {
+            write_number(&mut self.bytes, part);
+        }
+        let fields = fields(usage);
+        let present = fields.iter().enumerate().fold(0_u16, |bits, (bit, field)| bits | u16::from(*field != 0) << bit);
+        write_number(&mut self.bytes, u64::from(present));
+        for field in fields.into_iter().filter(|field| *field != 0) {
+            write_number(&mut self.bytes, field);
+        }
+    }
+}
+
+struct Decoder<'a> {
+    bytes: &'a [u8],
+    path: u32,
+}
+
+impl Iterator for Decoder<'_> {
+    type Item = (PathKey, PathUsage);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        self.path = self.path.wrapping_add(read_number(&mut self.bytes) as u32);
+        let head = read_number(&mut self.bytes);
+        let end = *StackEnd::ALL.get(head as usize & ((1 << END_BITS) - 1))?;
+        let part = match head >> END_BITS {
+            0 => Partition::Whole,
+            1 => Partition::Thread(Tid(read_number(&mut self.bytes) as u32)),
+            2 => Partition::Allocator(AllocatorId(read_number(&mut self.bytes) as u16)),
+            _ => Partition::Memory(*MappingKind::ALL.get(read_number(&mut self.bytes) as usize)?),
+        };
+        let present = read_number(&mut self.bytes);
+        let mut fields = [0; FIELDS];
+        for (bit, field) in fields.iter_mut().enumerate() {
+            if present >> bit & 1 != 0 {
+                *field = read_number(&mut self.bytes);
+            }
+        }
+        Some((PathKey { path: Node::from_number(self.path), end, part }, from_fields(fields)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Numbers of every length, zero included.
+fn number() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0..=64_u32).prop_map(|(number, bits)| number.checked_shr(bits).unwrap_or(0))
+}
+
+fn key() -> impl Strategy<Value = PathKey> {
+    let part = prop_oneof![
+        Just(Partition::Whole),
+        any::<u32>().prop_map(|tid| Partition::Thread(Tid(tid))),
+        any::<u16>().prop_map(|id| Partition::Allocator(AllocatorId(id))),
+        prop::sample::select(&MappingKind::ALL[..]).prop_map(Partition::Memory),
+    ];
+    (prop_oneof![0..4_u32, any::<u32>()], prop::sample::select(StackEnd::ALL), part)
+        .prop_map(|(path, end, part)| PathKey { path: Node::from_number(path), end, part })
+}
+
+fn entries() -> impl Strategy<Value = Vec<(PathKey, PathUsage)>> {
+    let usage = prop::array::uniform16(number()).prop_map(|mut fields| {
+        fields[FIELDS - 1] %= 1 << 40;
+        from_fields(fields)
+    });
+    prop::collection::vec((key(), usage), 0..20)
+}
+
+fn sums<'a>(entries: impl IntoIterator<Item = &'a (PathKey, PathUsage)>) -> BTreeMap<PathKey, PathUsage> {
+    let mut sums: BTreeMap<PathKey, PathUsage> = BTreeMap::new();
+    for (key, usage) in entries {
+        sums.entry(*key).or_default().add(*usage);
+    }
+    sums
+}
+
+proptest! {
+    #[test]
+    fn totals_are_exact_in_any_order(entries in entries()) {
+        let totals = StackTotals::new(entries.clone());
+        let expected = sums(&entries);
+        prop_assert_eq!(totals.len(), expected.len());
+        prop_assert!(totals.iter().eq(expected));
+    }
+
+    #[test]
+    fn merged_totals_are_the_sums(one in entries(), other in entries()) {
+        let merged = StackTotals::new(one.clone()).merge(&StackTotals::new(other.clone()));
+        prop_assert!(merged.iter().eq(sums(one.iter().chain(&other))));
+    }
+}
+
+#[test]
+fn stack_of_freed_blocks_takes_few_bytes() {
+    let amount = Amount { bytes: Bytes(6400), count: 100 };
+    let usage =
+        StackUsage { usage: Usage { alloc: amount, free: amount, ..Usage::default() }, ..StackUsage::default() };
+    let entry = |path: u32| {
+        let key = PathKey { path: Node::from_number(path * 30), end: StackEnd::Complete, part: Partition::Whole };
+        (key, PathUsage { usage, merged: 0 })
+    };
+    let totals = StackTotals::new((1..=1000).map(entry).collect());
+    assert_eq!(totals.encoded.len(), 6 * 1000);
+}

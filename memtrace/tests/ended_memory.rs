@@ -1,0 +1,121 @@
+//! Memory use of ended processes: it depends on the amount of distinct code, not on the number of processes.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use memtrace::model::{
+    AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
+    Mapping, Object, Pid, ProcessImage, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage, User,
+};
+use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
+
+/// Counts allocated bytes.
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the allocator's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the allocator's contract.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The defaults of a system-wide trace.
+const SETTINGS: EndedSettings =
+    EndedSettings { keep: 1000, max_stack_entries: 1 << 20, max_call_paths: 1 << 22, start: Tick(0) };
+
+const DEPTH: u64 = 20;
+
+/// Returns an ended process that ran /usr/bin/gcc at a load address of its own. Each of its stacks has a function of its
+/// own in a common one.
+fn process(number: u32, stacks: u64) -> CompletedImage {
+    let base = 0x5500_0000_0000 + u64::from(number) * 0x10_0000;
+    let (mut usage, mut frames) = (ImageUsage::default(), Stacks::default());
+    for nth in 0..stacks {
+        let id = StackId(2 + u64::from(number) * stacks + nth);
+        let leaf = AbsAddr(base + 0x1000 + nth * 16);
+        let callers = (0..DEPTH).map(|depth| AbsAddr(base + 1 + depth * 16 + if depth < 4 { nth / 4 % 16 } else { 0 }));
+        let addresses = std::iter::once(leaf).chain(callers).collect();
+        frames.insert(id, &Stack { frames: addresses, end: StackEnd::Complete, taken: Duration::ZERO });
+        let count = 1 + (u64::from(number) + nth) % 300;
+        let alloc = Amount { bytes: Bytes(count * 64), count };
+        let of_stack = Usage { alloc, free: alloc, ..Usage::default() };
+        usage.total += of_stack;
+        usage.by_stack.insert(id.into(), StackUsage { usage: of_stack, ..StackUsage::default() });
+    }
+    usage.ended = Some(ImageEnd::Exit);
+    let object = Object {
+        path: PathBuf::from("/usr/bin/gcc"),
+        handle: Some(PathBuf::from("/proc/1/fd/20")),
+        build_id: Some(BuildId([7; 20].into())),
+        root: Some(PathBuf::from("/proc/1/fd/21")),
+    };
+    let mapping = Mapping {
+        start: AbsAddr(base),
+        end: AbsAddr(base + 0x10_0000),
+        offset: FileOffset(0x1000),
+        object: Some(Arc::new(object)),
+    };
+    let (start, at) = (Tick(number), Tick(number + 10));
+    let image = ProcessImage {
+        comm: "gcc".into(),
+        exe: Some(PathBuf::from("/usr/bin/gcc")),
+        mappings: vec![mapping],
+        user: Some(User { uid: 1000, name: Some(String::from("builder")) }),
+        cgroup: Some(Arc::new(Cgroup { path: String::from("/user.slice/build.scope"), ..Cgroup::default() })),
+        start: ImageStart::Exec(start),
+        ended: Some((ImageEnd::Exit, at)),
+        ..ProcessImage::default()
+    };
+    let id = ImageId { pid: Pid(2 + number), ordinal: 1 };
+    CompletedImage { id, end: ImageEnd::Exit, at, image, usage: vec![(EventClass::Heap, usage)], stacks: frames }
+}
+
+/// Returns the memory in use after `processes` with 20 stacks each, and the collection.
+fn memory_of(processes: u32) -> (usize, EndedProcesses) {
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let mut ended = EndedProcesses::new(SETTINGS);
+    for number in 0..processes {
+        ended.add(process(number, 20), None);
+    }
+    (ALLOCATED.load(Ordering::Relaxed) - before, ended)
+}
+
+/// One test, since the counters are those of the whole program.
+#[test]
+fn memory_depends_on_distinct_code() {
+    let (of_100, few) = memory_of(100);
+    let (of_10_000, many) = memory_of(10_000);
+    println!("100 processes: {of_100} bytes; 10,000 processes: {of_10_000} bytes");
+    assert!(of_10_000 <= of_100 * 12 / 10 + 64 * 10_000, "{of_10_000} bytes, and {of_100} for 100 processes");
+    drop((few, many));
+
+    // A compiler.
+    let stacks = 60_000;
+    let compilers: Vec<_> = (0..3).map(|number| process(number, stacks)).collect();
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let mut ended = EndedProcesses::new(EndedSettings { keep: 0, ..SETTINGS });
+    for compiler in compilers {
+        let (of_compiler, added) = (ALLOCATED.load(Ordering::Relaxed), Instant::now());
+        ended.add(compiler, None);
+        println!("{} ns per stack", added.elapsed().as_nanos() / u128::from(stacks));
+        assert!(ALLOCATED.load(Ordering::Relaxed) < of_compiler);
+    }
+    drop(ended);
+    assert!(ALLOCATED.load(Ordering::Relaxed) < before);
+}
