@@ -27,6 +27,7 @@ const GLIBC: &[&str] = &[
     "aligned",
     "changes",
     "churn",
+    "compute",
     "crowd",
     "exact",
     "exec",

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use crate::ledger::Settings;
-use crate::model::{Bytes, EndedImage, EventClass, ImageEnd, ImageId, LossReason, Snapshot, Snapshots, Tick};
+use crate::model::{CallsBySize, EndedImage, EventClass, ImageEnd, ImageId, LossReason, Snapshot, Snapshots, Tick};
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
 
@@ -44,6 +44,8 @@ pub struct RunTotals {
     pub ended: Vec<(usize, Vec<EndedImage>)>,
     /// Number of applied events.
     pub events: u64,
+    /// Recorded allocations.
+    pub calls: CallsBySize,
     /// Messages of the shards that panicked: their totals are missing.
     pub failures: Vec<String>,
 }
@@ -101,14 +103,7 @@ impl Shards {
     /// Returns the recent progress of all shards.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.shards.iter().fold(Progress::default(), |sum, shard| {
-            let one = shard.progress.read();
-            Progress {
-                events: sum.events + one.events,
-                live: Bytes(sum.live.0.wrapping_add(one.live.0)),
-                lost: sum.lost.saturating_add(one.lost),
-            }
-        })
+        self.shards.iter().fold(Progress::default(), |sum, shard| sum + shard.progress.read())
     }
 
     /// Ends images whose end was lost in some rings. A shard that still runs one of them ends it as soon as its source is
@@ -129,11 +124,16 @@ impl Shards {
             // Sending fails if the shard panicked, which the join below reports.
             let _ = shard.commands.send(Command::Finish(now));
         }
-        // The number of events is final once the thread is joined.
-        let ended: Vec<_> =
-            self.shards.into_iter().map(|shard| (shard.thread.join(), shard.progress.read().events)).collect();
-        let mut all = RunTotals { snapshots: Snapshots::default(), ended: Vec::new(), events: 0, failures: Vec::new() };
-        for (shard, (result, events)) in ended.into_iter().enumerate() {
+        // The progress is final once the thread is joined.
+        let ended: Vec<_> = self.shards.into_iter().map(|shard| (shard.thread.join(), shard.progress.read())).collect();
+        let mut all = RunTotals {
+            snapshots: Snapshots::default(),
+            ended: Vec::new(),
+            events: 0,
+            calls: CallsBySize::default(),
+            failures: Vec::new(),
+        };
+        for (shard, (result, progress)) in ended.into_iter().enumerate() {
             match result {
                 Ok(totals) => {
                     let ShardTotals { snapshots, ended } = totals.unwrap_or_default();
@@ -142,7 +142,8 @@ impl Shards {
                 }
                 Err(panic) => all.failures.push(format!("shard {shard} panicked: {}", message_of(panic.as_ref()))),
             }
-            all.events += events;
+            all.events += progress.events;
+            all.calls = all.calls + progress.calls;
         }
         all
     }

@@ -29,7 +29,7 @@ mod system;
 mod vmstat;
 
 pub(crate) use cgroup_hierarchies::Hierarchies;
-pub(crate) use cpu_clock::processor_time;
+pub(crate) use cpu_clock::{processor_time, processor_time_of_children};
 pub(crate) use error::ProcessError;
 pub(crate) use generated_code::{CodeGenerator, belongs_to, code_generator, perf_map, perf_map_of};
 pub(crate) use image::{object_at, program_of, read_image, vdso};

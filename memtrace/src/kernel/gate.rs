@@ -9,16 +9,16 @@ use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, gate};
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::rings::RingReader;
-use crate::model::Bytes;
+use crate::model::{Bytes, CallsBySize};
 
 /// Smallest size of a ring: one page, on machines with the largest pages that Linux supports.
 const SPARE_SIZE: Bytes = Bytes(1 << 16);
 
-/// Allocation calls in a period, by size.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Allocation calls in a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallRate {
-    /// The element at index n counts the calls for sizes from 2^n to below 2^(n+1).
-    pub by_class: Vec<u64>,
+    /// Numbers of calls.
+    pub calls: CallsBySize,
     /// Length of the period.
     pub during: Duration,
 }
@@ -58,9 +58,9 @@ impl Gate {
         self.close(bpf)?;
         let during = start.elapsed();
         let map = PerCpuArray::<_, u64>::try_from(bpf.map_mut("CALLS")?).map_err(failed)?;
-        let class = |class| Ok(map.get(&class, 0)?.iter().sum());
-        let by_class = (0..SIZE_CLASSES).map(class).collect::<Result<_, MapError>>().map_err(failed)?;
-        Ok(CallRate { by_class, during })
+        let class = |class| Ok((Bytes(1_u64 << class), map.get(&class, 0)?.iter().sum()));
+        let calls = (0..SIZE_CLASSES).map(class).collect::<Result<_, MapError>>().map_err(failed)?;
+        Ok(CallRate { calls, during })
     }
 }
 

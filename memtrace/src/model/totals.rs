@@ -1,10 +1,12 @@
 //! Totals and the keys that they are kept by.
 
+mod calls_by_size;
 mod group_by;
 mod partition;
 mod usage;
 mod variance;
 
+pub use calls_by_size::CallsBySize;
 pub use group_by::GroupBy;
 pub use partition::{AllocatorId, Partition, PartitionBy};
 pub use usage::{Amount, Usage};

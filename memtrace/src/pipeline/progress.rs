@@ -1,11 +1,11 @@
 //! Progress of the shards.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Add;
+use std::sync::{Mutex, PoisonError};
 
-use crate::ledger::Ledger;
-use crate::model::Bytes;
+use crate::model::{Bytes, CallsBySize};
 
-/// Progress of all shards.
+/// Progress of a shard, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Number of applied events.
@@ -14,29 +14,33 @@ pub struct Progress {
     pub live: Bytes,
     /// Losses that the ledgers counted, for all reasons.
     pub lost: u64,
+    /// Recorded allocations.
+    pub calls: CallsBySize,
+}
+
+impl Add for Progress {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            events: self.events + other.events,
+            live: Bytes(self.live.0.wrapping_add(other.live.0)),
+            lost: self.lost.saturating_add(other.lost),
+            calls: self.calls + other.calls,
+        }
+    }
 }
 
 /// Progress of one shard, written by its thread.
 #[derive(Debug, Default)]
-pub(super) struct ShardProgress {
-    events: AtomicU64,
-    live: AtomicU64,
-    lost: AtomicU64,
-}
+pub(super) struct ShardProgress(Mutex<Progress>);
 
 impl ShardProgress {
-    /// Reads the numbers one by one: each is exact by itself, which suffices for a progress line.
     pub(super) fn read(&self) -> Progress {
-        Progress {
-            events: self.events.load(Ordering::Relaxed),
-            live: Bytes(self.live.load(Ordering::Relaxed)),
-            lost: self.lost.load(Ordering::Relaxed),
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn update(&self, ledger: &Ledger) {
-        self.events.store(ledger.events(), Ordering::Relaxed);
-        self.live.store(ledger.live().bytes.0, Ordering::Relaxed);
-        self.lost.store(ledger.losses().total(), Ordering::Relaxed);
+    pub(super) fn set(&self, progress: Progress) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = progress;
     }
 }

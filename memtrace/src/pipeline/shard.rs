@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
 use std::time::Duration;
 
-use super::progress::ShardProgress;
+use super::progress::{Progress, ShardProgress};
 use super::sink::EndedSink;
 use super::source::{Drained, Source};
 use crate::ledger::{Ledger, Settings};
-use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, LossReason, Snapshots, Tick};
+use crate::model::{CallsBySize, EndedImage, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick};
 
 /// Records drained between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
@@ -38,6 +38,8 @@ pub(super) struct ShardTotals {
 pub(super) struct Shard<S> {
     source: S,
     ledger: Ledger,
+    /// Recorded allocations.
+    calls: CallsBySize,
     progress: Arc<ShardProgress>,
     /// Event classes with a snapshot.
     classes: Arc<[EventClass]>,
@@ -58,7 +60,16 @@ impl<S: Source> Shard<S> {
         sink: Option<(usize, EndedSink)>,
     ) -> Self {
         let ledger = Ledger::new(settings);
-        Self { source, ledger, progress, classes, sink, unsent: Vec::new(), to_end: Vec::new() }
+        Self {
+            source,
+            ledger,
+            calls: CallsBySize::default(),
+            progress,
+            classes,
+            sink,
+            unsent: Vec::new(),
+            to_end: Vec::new(),
+        }
     }
 
     /// Applies events until a command asks for the result; `None` if the sender of commands is dropped.
@@ -130,9 +141,19 @@ impl<S: Source> Shard<S> {
     }
 
     fn drain(&mut self) -> Drained {
-        let drained = self.source.drain(DRAIN_LIMIT, |event| self.ledger.apply(event));
+        let drained = self.source.drain(DRAIN_LIMIT, |event| {
+            if let EventKind::Alloc { size, .. } = event.kind {
+                self.calls.count(size, 1);
+            }
+            self.ledger.apply(event);
+        });
         self.ledger.add_loss(LossReason::BadRecord, drained.bad);
-        self.progress.update(&self.ledger);
+        self.progress.set(Progress {
+            events: self.ledger.events(),
+            live: self.ledger.live().bytes,
+            lost: self.ledger.losses().total(),
+            calls: self.calls,
+        });
         drained
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartitionBy, Pid,
+    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartitionBy, Pid,
     ReclaimKind, Stack, StackEnd, StackId, Stall, Tid, Touch,
 };
 
@@ -335,7 +335,8 @@ fn running_shards_report_progress_on_named_threads() {
     feeds[0].send(Some(alloc(16, 10))).unwrap();
     feeds[0].send(None).unwrap();
     feeds[1].send(Some(alloc(32, 20))).unwrap();
-    let expected = Progress { events: 2, live: Bytes(30), lost: 1 };
+    let calls = [(Bytes(10), 1), (Bytes(20), 1)].into_iter().collect();
+    let expected = Progress { events: 2, live: Bytes(30), lost: 1, calls };
     let deadline = Instant::now() + Duration::from_secs(20);
     while shards.progress() != expected {
         assert!(Instant::now() < deadline, "{:?}", shards.progress());

@@ -1,8 +1,11 @@
-//! Estimate of the overhead of tracing, made before a process is traced.
+//! Overhead of tracing: an estimate before a running process is traced, and its measurement during the trace.
 
 mod estimate;
+mod load;
 mod measure;
+mod monitor;
 pub(crate) mod probe_cost;
 mod warning;
 
 pub(super) use measure::{Overhead, call_costs};
+pub(super) use monitor::{OverheadMonitor, Sample};

@@ -10,6 +10,7 @@ mod ring_source;
 mod selection;
 mod setup;
 mod snapshots;
+mod target_time;
 mod trace;
 mod wait;
 

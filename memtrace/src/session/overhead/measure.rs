@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::estimate::{self, CallCosts, Estimate};
+use super::estimate::{self, Estimate};
+use super::load::{CallCosts, Load};
 use super::{probe_cost, warning};
-use crate::kernel::{CallRate, Kernel, Probes};
+use crate::kernel::{Kernel, Probes};
 use crate::model::{Bytes, Pid, Signature, format};
 use crate::probe_site::Cost as SiteCost;
 use crate::procfs;
@@ -26,8 +27,7 @@ const ENTRY_PART: f64 = 0.6;
 
 /// Measured allocation rate, and cost of a call.
 pub(in crate::session) struct Overhead {
-    calls: CallRate,
-    busy: Duration,
+    load: Load,
     costs: CallCosts,
 }
 
@@ -50,48 +50,38 @@ impl Overhead {
         }
         let processor_time = |&pid: &Pid| Some((pid, procfs::processor_time(pid)?));
         let before = pids.iter().filter_map(processor_time).collect::<Vec<_>>();
-        let calls = kernel.count_calls(COUNT_TIME).map_err(|error| from_engines::kernel(None, error))?;
+        let rate = kernel.count_calls(COUNT_TIME).map_err(|error| from_engines::kernel(None, error))?;
         let since = |(pid, before)| Some(procfs::processor_time(pid)?.saturating_sub(before));
         let busy = before.into_iter().filter_map(since).sum();
-        Ok(Self { calls, busy, costs })
+        let counted = Load { calls: rate.calls, filtered: 0, during: rate.during, own: busy };
+        let count_cost = rate.calls.total() as f64 * costs.count.as_secs_f64();
+        Ok(Self { load: counted.without(count_cost), costs })
     }
 
     /// Estimates the overhead of tracing allocations of at least `min_size`.
     fn estimate(&self, min_size: Bytes) -> Estimate {
-        estimate::estimate(&self.calls, self.busy, self.costs, min_size)
+        estimate::estimate(&self.load, self.costs, min_size)
     }
 
     /// Describes the estimate in a sentence.
     pub(in crate::session) fn describe(&self, min_size: Bytes) -> String {
-        describe(self.estimate(min_size))
+        self.estimate(min_size).expected()
     }
 
     /// Returns a warning if tracing takes much of the target's time.
     pub(in crate::session) fn warning(&self, min_size: Bytes) -> Option<String> {
-        warning::warning(&self.calls, self.busy, self.costs, min_size)
+        warning::warning(&self.load, self.costs, min_size)
     }
 
     /// Returns the smallest minimum size, at least `min_size`, that keeps the slowdown within `limit`.
     pub(in crate::session) fn min_size_within(&self, limit: Percent, min_size: Bytes) -> Result<Bytes, Error> {
-        let size = estimate::min_size_within(&self.calls, self.busy, self.costs, limit.share());
+        let size = estimate::min_size_within(&self.load, self.costs, limit.share());
         let over_budget = || Error::OverBudget {
             estimated: format::rough_percent(self.estimate(min_size).slowdown.unwrap_or_default()),
             allowed: format::rough_percent(limit.share()),
         };
         size.map(|size| size.max(min_size)).ok_or_else(over_budget)
     }
-}
-
-fn describe(estimate: Estimate) -> String {
-    let calls = estimate.calls_per_second;
-    let slowdown = match estimate.slowdown {
-        Some(slowdown) => format!(", {} of the target's time", format::rough_percent(slowdown)),
-        None => String::new(),
-    };
-    format!(
-        "at {calls:.0} allocations per second, tracing takes about {} of one processor{slowdown}",
-        format::rough_percent(estimate.processors)
-    )
 }
 
 /// Measures the cost of a call on this machine, with probes in memtrace itself.
@@ -117,20 +107,7 @@ pub(in crate::session) fn call_costs(
     let alloc = cost_of(|signature| matches!(signature, Signature::Alloc { .. }));
     let free = cost_of(|signature| matches!(signature, Signature::Free { .. })).saturating_sub(at_return);
     let stack = if takes_stacks { STACK } else { Duration::ZERO };
-    Ok(CallCosts { count: alloc.saturating_sub(at_return), traps: alloc + free, record: RECORD, stack })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn estimate_is_described_in_a_sentence() {
-        let estimate = Estimate { calls_per_second: 12_345.6, processors: 0.025, slowdown: Some(0.137) };
-        assert_eq!(
-            describe(estimate),
-            "at 12346 allocations per second, tracing takes about 2.5 % of one processor, 14 % of the target's time"
-        );
-        assert!(!describe(Estimate { slowdown: None, ..estimate }).contains("target"));
-    }
+    let costs = CallCosts { count: alloc.saturating_sub(at_return), traps: alloc + free, record: RECORD, stack };
+    log::debug!("costs of an allocator call: {costs:?}");
+    Ok(costs)
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::estimate::{CallCosts, estimate};
-use crate::kernel::CallRate;
+use super::estimate::{estimate, minimum_sizes};
+use super::load::{CallCosts, Load};
 use crate::model::{Bytes, format};
 
 /// Share of the target's processor time above which the overhead deserves a warning.
@@ -15,40 +15,74 @@ const WORTHWHILE: f64 = 0.9;
 /// A minimum size that filters this part of the calls leaves little to gain by a larger one.
 const MOST_CALLS: f64 = 0.9;
 
-/// Returns a warning if tracing allocations of at least `min_size` takes too much of the target's time.
-pub(super) fn warning(calls: &CallRate, busy: Duration, costs: CallCosts, min_size: Bytes) -> Option<String> {
-    let slowdown = |costs, size| estimate(calls, busy, costs, size).slowdown;
-    let expected = slowdown(costs, min_size).filter(|&share| share > TOLERATED)?;
-    let without_stacks = slowdown(CallCosts { stack: Duration::ZERO, ..costs }, min_size);
-    let size = worthwhile_size(calls, min_size, |size| slowdown(costs, size).is_some_and(|share| share <= TOLERATED));
-    let options = [
-        (String::from("--max-depth 0"), without_stacks),
-        (format!("--min-size {}", format::size_argument(size.0)), slowdown(costs, size)),
-    ];
-    let lower = options.into_iter().filter_map(|(option, share)| {
-        let share = share.filter(|share| *share <= expected * WORTHWHILE)?;
-        Some((option, format::rough_percent(share)))
-    });
-    let advice = match &lower.collect::<Vec<_>>()[..] {
-        [] => String::from("`memtrace faults --sample 64` costs a fraction, and shows resident pages"),
-        [(option, share), others @ ..] => {
-            let others = others.iter().map(|(option, share)| format!(", {option} to about {share}"));
-            format!("{option} lowers it to about {share}{}", others.collect::<String>())
-        }
-    };
-    Some(format!("warning: this is more than {} of the target's time; {advice}", format::rough_percent(TOLERATED)))
+/// Returns a warning if tracing allocations of at least `min_size` will take too much of the target's time.
+pub(super) fn warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
+    let Excess { options, .. } = excess(load, costs, min_size)?;
+    let options = options.into_iter().map(|(option, share)| (option, format::rough_percent(share)));
+    Some(format!("{}; {}", headline(), advice(options.collect(), "lowers it to about", "to about", "")))
 }
 
-/// Returns the smallest power of two above `min_size` with which the overhead `is_tolerated`, or else one that filters
-/// most calls.
-fn worthwhile_size(calls: &CallRate, min_size: Bytes, is_tolerated: impl Fn(Bytes) -> bool) -> Bytes {
-    let sizes = || (0..u64::BITS - 1).map(|power| Bytes(1 << power)).filter(|size| *size > min_size);
-    let all = calls.by_class.iter().sum::<u64>() as f64;
-    let filters_most = |size: &Bytes| {
-        let below = size.0.trailing_zeros() as usize;
-        calls.by_class.iter().take(below).sum::<u64>() as f64 >= all * MOST_CALLS
+/// Returns a warning if tracing allocations of at least `min_size` takes too much of the target's time. The costs that are
+/// not measured, such as those of a cold cache, make the share uncertain, but not the part that an option saves.
+pub(super) fn measured_warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
+    Some(format!("{}; {}", headline(), savings(excess(load, costs, min_size)?)))
+}
+
+/// Returns a note for the report if tracing allocations of at least `min_size` took too much of the target's time.
+pub(super) fn note(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
+    let excess = excess(load, costs, min_size)?;
+    let share = format::rough_percent(excess.share);
+    Some(format!("tracing took at least {share} of the target's time; {}", savings(excess)))
+}
+
+fn headline() -> String {
+    format!("warning: this is more than {} of the target's time", format::rough_percent(TOLERATED))
+}
+
+fn savings(Excess { share, options }: Excess) -> String {
+    let saved = |(option, rest): (String, f64)| (option, format::rough_percent((share - rest) / share));
+    advice(options.into_iter().map(saved).collect(), "saves about", "about", " of it")
+}
+
+/// Lists options with their effects. `first` precedes the effect of the first option and `then` those of the others.
+fn advice(options: Vec<(String, String)>, first: &str, then: &str, after_first: &str) -> String {
+    let mut options = options.into_iter();
+    let Some((option, effect)) = options.next() else {
+        return String::from("`memtrace faults --sample 64` costs a fraction, and shows resident pages");
     };
-    sizes().find(|&size| is_tolerated(size)).or_else(|| sizes().find(filters_most)).unwrap_or(min_size)
+    let others = options.map(|(option, effect)| format!(", {option} {then} {effect}"));
+    format!("{option} {first} {effect}{after_first}{}", others.collect::<String>())
+}
+
+/// Overhead above [`TOLERATED`].
+struct Excess {
+    /// Share of the target's time.
+    share: f64,
+    /// Options that lower it, with the share that remains.
+    options: Vec<(String, f64)>,
+}
+
+fn excess(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<Excess> {
+    let slowdown = |costs, size| estimate(load, costs, size).slowdown;
+    let share = slowdown(costs, min_size).filter(|&share| share > TOLERATED)?;
+    let size = worthwhile_size(load, costs, min_size);
+    let options = [
+        (String::from("--max-depth 0"), slowdown(CallCosts { stack: Duration::ZERO, ..costs }, min_size)),
+        (format!("--min-size {}", format::size_argument(size.0)), slowdown(costs, size)),
+    ];
+    let is_worthwhile =
+        |(option, rest): (String, Option<f64>)| Some((option, rest.filter(|rest| *rest <= share * WORTHWHILE)?));
+    Some(Excess { share, options: options.into_iter().filter_map(is_worthwhile).collect() })
+}
+
+/// Returns the smallest of the sizes above `min_size` with which the overhead is tolerated, or else one that filters most
+/// calls.
+fn worthwhile_size(load: &Load, costs: CallCosts, min_size: Bytes) -> Bytes {
+    let sizes = || minimum_sizes().filter(|&size| size > min_size);
+    let is_tolerated = |&size: &Bytes| estimate(load, costs, size).slowdown.is_some_and(|share| share <= TOLERATED);
+    let all = load.calls.total() as f64;
+    let filters_most = |&size: &Bytes| load.calls.of_at_least(size) as f64 <= all * (1.0 - MOST_CALLS);
+    sizes().find(is_tolerated).or_else(|| sizes().find(filters_most)).unwrap_or(min_size)
 }
 
 #[cfg(test)]
@@ -61,43 +95,53 @@ mod tests {
         record: Duration::from_micros(1),
         stack: Duration::from_micros(2),
     };
-    const SECOND: Duration = Duration::from_secs(1);
 
-    fn warned(counts: &[(usize, u64)], min_size: u64) -> Option<String> {
-        let mut by_class = vec![0; 64];
-        for &(class, count) in counts {
-            by_class[class] = count;
-        }
-        warning(&CallRate { by_class, during: SECOND }, SECOND, COSTS, Bytes(min_size))
+    /// Calls in one second of the target's own time.
+    fn load(counts: &[(u64, u64)]) -> Load {
+        let second = Duration::from_secs(1);
+        let calls = counts.iter().map(|&(size, count)| (Bytes(size), count)).collect();
+        Load { calls, filtered: 0, during: second, own: second }
+    }
+
+    fn warned(counts: &[(u64, u64)]) -> Option<String> {
+        warning(&load(counts), COSTS, Bytes(0))
     }
 
     #[test]
     fn quarter_of_the_targets_time_is_tolerated() {
         // 4 µs a call.
-        assert_eq!(warned(&[(6, 62_500)], 0), None);
-        assert!(warned(&[(6, 62_600)], 0).is_some());
-        assert_eq!(warned(&[], 0), None);
+        assert_eq!(warned(&[(64, 62_500)]), None);
+        assert!(warned(&[(64, 62_600)]).is_some());
+        assert_eq!(warned(&[]), None);
     }
 
     #[test]
-    fn warning_names_options_with_their_effect() {
+    fn options_are_named_with_their_effect() {
         // 40 % with all; 20 % without stacks; with 128 bytes 10 % for the traps and 3 % for the large blocks.
-        let small_blocks = warned(&[(6, 90_000), (12, 10_000)], 0).unwrap();
+        let mixed = [(64, 90_000), (4096, 10_000)];
         assert_eq!(
-            small_blocks,
+            warned(&mixed).unwrap(),
             "warning: this is more than 25 % of the target's time; --max-depth 0 lowers it to about 20 %, --min-size 128 \
              to about 13 %"
+        );
+        assert_eq!(
+            measured_warning(&load(&mixed), COSTS, Bytes(0)).unwrap(),
+            "warning: this is more than 25 % of the target's time; --max-depth 0 saves about 50 % of it, --min-size 128 \
+             about 68 %"
+        );
+        assert_eq!(
+            note(&load(&mixed), COSTS, Bytes(0)).unwrap(),
+            "tracing took at least 40 % of the target's time; --max-depth 0 saves about 50 % of it, --min-size 128 \
+             about 68 %"
         );
     }
 
     #[test]
     fn option_without_effect_is_not_named() {
         let costs = CallCosts { record: Duration::ZERO, stack: Duration::ZERO, ..COSTS };
-        let mut by_class = vec![0; 64];
-        by_class[6] = 500_000;
-        let text = warning(&CallRate { by_class, during: SECOND }, SECOND, costs, Bytes(0)).unwrap();
+        let text = warning(&load(&[(64, 500_000)]), costs, Bytes(0)).unwrap();
         assert!(!text.contains("--m") && text.contains("memtrace faults --sample 64"), "{text}");
         // The traps alone take 50 %: no size is enough, and 128 filters all calls.
-        assert!(warned(&[(6, 500_000)], 0).unwrap().contains("--min-size 128 to about 50 %"));
+        assert!(warned(&[(64, 500_000)]).unwrap().contains("--min-size 128 to about 50 %"));
     }
 }

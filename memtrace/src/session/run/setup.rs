@@ -10,7 +10,7 @@ use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
-use crate::session::overhead::{self, Overhead};
+use crate::session::overhead::{self, Overhead, OverheadMonitor};
 use crate::session::select::{AllocatorProbes, Targets, filter};
 use crate::session::track::ProcessTracker;
 
@@ -29,11 +29,13 @@ pub(super) struct Setup {
     pub(super) own_probes: Probes,
     /// The expected overhead, for the user.
     pub(super) estimate: Vec<String>,
+    /// Measurement of the overhead during the trace; `None` if allocators are not probed, or if the estimate suffices.
+    pub(super) overhead: Option<OverheadMonitor>,
 }
 
 impl Setup {
     /// Loads the BPF programs. If the targets run already, it counts their allocations and estimates the overhead; if
-    /// that exceeds the limit, it raises the minimum size.
+    /// that exceeds the limit, it raises the minimum size. Otherwise, the overhead is measured during the trace.
     pub(super) fn load(
         config: &Config,
         plan: &MemoryPlan,
@@ -52,26 +54,40 @@ impl Setup {
         let mut estimate = Vec::new();
         let pids: Vec<_> = targets.pids().collect();
         let (mut kernel, mut readers) = load(&options, &pids)?;
-        if targets.ran_before() && config.follows(EventClass::probes_allocators) {
+        let mut overhead = None;
+        if config.follows(EventClass::probes_allocators) {
             let takes_stacks = config.max_depth > 0;
-            let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks)?;
-            let measured = if pids.is_empty() { selection::running(&options.filter, tracker) } else { pids.clone() };
-            let overhead = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
-            estimate.push(overhead.describe(options.min_size));
-            if let Some(limit) = config.max_overhead {
-                let size = overhead.min_size_within(limit, options.min_size)?;
-                if size > options.min_size {
-                    estimate
-                        .push(format!("to stay below --max-overhead, only allocations of at least {size} are traced"));
-                    // The minimum size is fixed when the programs are loaded.
-                    options.min_size = size;
-                    probes = Probes::default();
-                    (kernel, readers) = load(&options, &pids)?;
+            let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
+            if targets.ran_before() {
+                let costs = costs?;
+                let measured =
+                    if pids.is_empty() { selection::running(&options.filter, tracker) } else { pids.clone() };
+                let estimated = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
+                estimate.push(estimated.describe(options.min_size));
+                if let Some(limit) = config.max_overhead {
+                    let size = estimated.min_size_within(limit, options.min_size)?;
+                    if size > options.min_size {
+                        let note =
+                            format!("to stay below --max-overhead, only allocations of at least {size} are traced");
+                        estimate.push(note);
+                        // The minimum size is fixed when the programs are loaded.
+                        options.min_size = size;
+                        probes = Probes::default();
+                        (kernel, readers) = load(&options, &pids)?;
+                    }
                 }
+                let warning = estimated.warning(options.min_size);
+                // The processor time of all processes of a machine would cost much to read.
+                if !pids.is_empty() || measured.is_empty() {
+                    overhead = Some(OverheadMonitor::new(costs, options.min_size, warning.is_some()));
+                }
+                estimate.extend(warning);
+            } else {
+                let costs = costs.inspect_err(|error| log::warn!("the overhead is not measured: {error}")).ok();
+                overhead = costs.map(|costs| OverheadMonitor::new(costs, options.min_size, false));
             }
-            estimate.extend(overhead.warning(options.min_size));
         }
-        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate })
+        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate, overhead })
     }
 }
 

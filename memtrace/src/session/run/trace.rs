@@ -13,6 +13,7 @@ use super::selection::Selection;
 use super::setup;
 use super::setup::Setup;
 use super::snapshots::complete_snapshots;
+use super::target_time::TargetTime;
 use super::wait::{Due, Signals, WakeupSources};
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
@@ -24,6 +25,7 @@ use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::{Observer, Progress};
 use crate::session::outcome::Outcome;
+use crate::session::overhead::{OverheadMonitor, Sample};
 use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::{AllocatorProbes, Targets};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
@@ -74,6 +76,9 @@ pub(super) struct Trace {
     untraced: usize,
     /// Processes that mapped an allocator before it was probed.
     late: Losses,
+    /// `None` if the overhead is not measured.
+    overhead: Option<OverheadMonitor>,
+    target_time: TargetTime,
 }
 
 impl Trace {
@@ -92,7 +97,7 @@ impl Trace {
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
         let setup = Setup::load(config, &plan, clock_start, &targets, &allocators, &mut tracker)?;
-        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate } = setup;
+        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
         let settings = ledger::Settings {
             blocks: plan.live,
             stacks: plan.stacks,
@@ -128,7 +133,7 @@ impl Trace {
             false => 0,
         };
         let start = Instant::now();
-        Ok(Self {
+        let mut trace = Self {
             kernel,
             probes,
             own_probes,
@@ -149,7 +154,11 @@ impl Trace {
             complete: true,
             untraced,
             late: Losses::default(),
-        })
+            overhead,
+            target_time: TargetTime::default(),
+        };
+        trace.measure_overhead(observer);
+        Ok(trace)
     }
 
     /// Returns the descriptors and notifications to wait for during the run.
@@ -202,6 +211,7 @@ impl Trace {
         if let Some(reclaim) = &mut self.reclaim {
             reclaim.tick(now, &self.kernel);
         }
+        self.measure_overhead(observer);
         let progress = self.shards.progress();
         let (before, events) = self.shown;
         let passed = now.duration_since(before).as_secs_f64().max(f64::EPSILON);
@@ -222,6 +232,27 @@ impl Trace {
         let closed = if self.tables.is_waiting() { HashSet::new() } else { self.tracker.close_unused_files() };
         self.tables.evict(&mut self.kernel, &self.tracker, &closed);
         self.probes.remove_objects(&closed);
+    }
+
+    /// Measures the overhead if a period is over, and warns once if it is high.
+    fn measure_overhead(&mut self, observer: &mut dyn Observer) {
+        if self.overhead.as_ref().is_some_and(|overhead| overhead.is_due(Instant::now())) {
+            let sample = self.overhead_sample();
+            let messages = self.overhead.as_mut().map(|overhead| overhead.update(sample)).unwrap_or_default();
+            messages.iter().for_each(|message| observer.note(message));
+        }
+    }
+
+    fn overhead_sample(&mut self) -> Sample {
+        let (processor_time, missing) = self.target_time.read(&self.targets, &self.filter, &self.tracker);
+        let counters = self.kernel.counters();
+        Sample {
+            at: Instant::now(),
+            calls: self.shards.progress().calls,
+            not_recorded: counters.filtered.count + counters.losses.get(LossReason::RingFullAlloc),
+            processor_time,
+            missing,
+        }
     }
 
     /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
@@ -284,6 +315,7 @@ impl Trace {
             self.complete = false;
         }
         let duration = self.start.elapsed();
+        let overhead = self.overhead.take().map(|overhead| (overhead, self.overhead_sample()));
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
         self.tables.stop();
@@ -293,7 +325,8 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let RunTotals { snapshots, events, failures, .. } = self.shards.finish(now);
+        let RunTotals { snapshots, events, calls, failures, .. } = self.shards.finish(now);
+        self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
         for failure in failures {
             log::warn!("{failure}; its events are missing from the report");
             self.complete = false;

@@ -220,7 +220,7 @@ impl Targets {
         }
     }
 
-    fn command_pid(&self) -> Option<Pid> {
+    pub(in crate::session) fn command_pid(&self) -> Option<Pid> {
         match &self.command {
             Command::None => None,
             Command::Stopped(launch) => Some(launch.pid()),

@@ -1,0 +1,53 @@
+//! Processor time of the targets.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::selection::Selection;
+use crate::kernel::ProcessFilter;
+use crate::model::{ImageEnd, ImageId, Pid};
+use crate::procfs;
+use crate::session::select::Targets;
+use crate::session::track::ProcessTracker;
+
+/// Reads the processor time of the targets.
+#[derive(Default)]
+pub(super) struct TargetTime {
+    /// Images at the last reading: true if they are selected. To find that out takes several files of procfs.
+    is_selected: HashMap<ImageId, bool>,
+}
+
+impl TargetTime {
+    /// Returns the processor time of the targets, and the number of targets that have ended and whose time is missing in it.
+    pub(super) fn read(
+        &mut self,
+        targets: &Targets,
+        filter: &ProcessFilter,
+        tracker: &ProcessTracker,
+    ) -> (Duration, usize) {
+        let selection = Selection::of(filter);
+        // A child's time passes to the parent that waits for it, and memtrace waits for its command at the end of the run.
+        let is_family = *filter == ProcessFilter::Families;
+        let command = targets.command_pid();
+        let named: BTreeSet<_> = targets.pids().collect();
+        let is_kept = |pid: Pid| Some(pid) == command || is_family && !named.contains(&pid);
+        let mut running: BTreeSet<_> = command.into_iter().collect();
+        let mut missing = 0;
+        let before = std::mem::take(&mut self.is_selected);
+        for (&id, image) in tracker.images().iter().filter(|(id, _)| tracker.is_traced(id.pid)) {
+            let is_selected = before.get(&id).copied().unwrap_or_else(|| selection.contains(tracker, id));
+            self.is_selected.insert(id, is_selected);
+            match image.ended {
+                _ if !is_selected => {}
+                Some((ImageEnd::Exec, _)) => {}
+                Some(_) => missing += usize::from(!is_kept(id.pid)),
+                None => _ = running.insert(id.pid),
+            }
+        }
+        let time = |pid: &Pid| {
+            let children = if is_family { procfs::processor_time_of_children(*pid) } else { None };
+            Some(procfs::processor_time(*pid)? + children.unwrap_or_default())
+        };
+        (running.iter().filter_map(time).sum(), missing)
+    }
+}
