@@ -19,8 +19,8 @@ const COUNT_TIME: Duration = Duration::from_millis(100);
 
 /// Time of the BPF programs for an allocation and its free: without a stack, and the addition for a stack. From `cargo
 /// xtask bench overhead`; the traps, which are most of the cost and differ most between machines, are measured.
-const RECORD: Duration = Duration::from_nanos(300);
-const STACK: Duration = Duration::from_nanos(900);
+const RECORD: Duration = Duration::from_nanos(200);
+const STACK: Duration = Duration::from_nanos(600);
 
 /// Share of the entry probe in the cost of an entry and a return probe. See the guide's overhead tables.
 const ENTRY_PART: f64 = 0.6;
