@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn separate_debug_information_is_ok() {
         let object = Object { path: "/bin/server".into(), handle: None, build_id: None, root: None };
-        let rooted = Object { root: Some("/proc/self/fd/7".into()), ..object.clone() };
+        let rooted = Object { root: Some(Path::new("/proc/self/fd/7").into()), ..object.clone() };
         let found = judge(&rooted, &NameSource::DebugFile("/proc/self/fd/7/usr/lib/debug/x".into()), None);
         assert_eq!(found.detail, "/bin/server: in /usr/lib/debug/x");
         for source in [NameSource::DebugInfo, NameSource::DebugFile("/usr/lib/debug/x".into())] {

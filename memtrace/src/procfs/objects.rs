@@ -3,6 +3,7 @@
 
 mod open;
 mod open_files;
+mod roots;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -11,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::maps::{Inode, MapsEntry};
-use super::own_process::descriptor_path;
 use super::process::inside_root;
 use crate::elf::{Elf, ElfError};
 use crate::model::{BuildId, Object, Pid};
 pub(crate) use open::{Opened, regular};
 use open_files::OpenFiles;
+use roots::Roots;
 
 /// Limit of stored objects. Further objects are created at each request.
 const MAX_OBJECTS: usize = 1 << 16;
@@ -37,7 +38,7 @@ pub(crate) struct Objects {
     /// Code without a file, by name.
     nameless: HashMap<PathBuf, Arc<Object>>,
     files: OpenFiles,
-    roots: HashMap<(PathBuf, Inode), File>,
+    roots: Roots,
 }
 
 impl Default for Objects {
@@ -62,7 +63,7 @@ impl Objects {
             by_name: HashMap::new(),
             nameless: HashMap::new(),
             files: OpenFiles::new(max_files),
-            roots: HashMap::new(),
+            roots: Roots::new(MAX_ROOTS),
         }
     }
 
@@ -76,19 +77,26 @@ impl Objects {
         self.files.handles()
     }
 
-    /// Closes the files that no process image and no other user has, the least recently used first, if the limit is
-    /// near. Returns their handles, which can belong to other files from now on.
+    /// Closes files that no process image and no other user has: the least recently used ones if the limit is near, and
+    /// those in root directories without a used file if there is no room for another root directory. Returns their
+    /// handles, which can belong to other files from now on.
     pub(crate) fn close_unused(&mut self) -> Vec<PathBuf> {
-        if !self.files.is_due() {
+        let needs_root = self.roots.take_refused();
+        if !self.files.is_due() && !needs_root {
             return Vec::new();
         }
         let mut references: HashMap<*const Object, (usize, &Arc<Object>)> = HashMap::new();
         for object in self.by_mapping.values().chain(self.by_stat.values()).chain(self.by_name.values()) {
             references.entry(Arc::as_ptr(object)).or_insert((0, object)).0 += 1;
         }
-        let used = references.into_values().filter(|&(own, object)| Arc::strong_count(object) > own);
-        let used: HashSet<PathBuf> = used.filter_map(|(_, object)| object.handle.clone()).collect();
-        let closed = self.files.close(|handle| used.contains(handle));
+        let is_used = |(own, object): &(usize, &Arc<Object>)| Arc::strong_count(object) > *own;
+        let (used, unused): (Vec<_>, Vec<_>) = references.into_values().partition(is_used);
+        let used_roots: HashSet<_> = used.iter().filter_map(|(_, object)| object.root.as_ref()).collect();
+        let is_in_used_root = |object: &Object| object.root.as_ref().is_none_or(|root| used_roots.contains(root));
+        let abandoned = unused.iter().filter(|(_, object)| needs_root && !is_in_used_root(object));
+        let abandoned: HashSet<_> = abandoned.filter_map(|(_, object)| object.handle.clone()).collect();
+        let used: HashSet<_> = used.iter().filter_map(|(_, object)| object.handle.clone()).collect();
+        let closed = self.files.close(|handle| used.contains(handle), |handle| abandoned.contains(handle));
         let handles: HashSet<&PathBuf> = closed.iter().collect();
         let is_open = |object: &Arc<Object>| match &object.handle {
             Some(handle) => !handles.contains(handle),
@@ -219,20 +227,11 @@ impl Objects {
         named
     }
 
-    fn root_directory(&mut self, root: RootOf<'_>) -> Option<PathBuf> {
+    fn root_directory(&mut self, root: RootOf<'_>) -> Option<Arc<Path>> {
         match root {
-            RootOf::Process(pid) => self.root(pid),
-            RootOf::Directory(root) => Some(root.to_owned()),
+            RootOf::Process(pid) => self.roots.of_process(pid),
+            RootOf::Directory(root) => Some(self.roots.of_path(root)),
         }
-    }
-
-    /// Returns the root directory of the process as a path that outlives the process.
-    fn root(&mut self, pid: Pid) -> Option<PathBuf> {
-        let (key, file) = open::root(pid)?;
-        if !self.roots.contains_key(&key) && self.roots.len() >= MAX_ROOTS {
-            return None;
-        }
-        Some(descriptor_path(self.roots.entry(key).or_insert(file)))
     }
 }
 

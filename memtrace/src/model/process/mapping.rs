@@ -26,7 +26,7 @@ pub struct Object {
     /// Build ID, if the object has one.
     pub build_id: Option<BuildId>,
     /// Root directory of the target's mount namespace, as memtrace reaches it, to find debug information.
-    pub root: Option<PathBuf>,
+    pub root: Option<Arc<Path>>,
 }
 
 /// Names of code that the kernel maps (`show_map_vma`, fs/proc/task_mmu.c, and `vm_ops->name` of the VMAs). Other names

@@ -77,10 +77,20 @@ impl OpenFiles {
         files.into_iter().map(|(handle, _)| handle.clone()).collect()
     }
 
-    /// Closes the least recently used files for which `is_used` returns false. Returns their handles.
-    pub(super) fn close(&mut self, is_used: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
-        let surplus = self.files.len().saturating_sub(self.limit * LOW / 8);
-        let closed: Vec<_> = self.handles().into_iter().filter(|handle| !is_used(handle)).take(surplus).collect();
+    /// Closes the files for which `is_abandoned` returns true and, if the limit is near, the least recently used ones for
+    /// which `is_used` returns false. Returns their handles.
+    pub(super) fn close(
+        &mut self,
+        is_used: impl Fn(&Path) -> bool,
+        is_abandoned: impl Fn(&Path) -> bool,
+    ) -> Vec<PathBuf> {
+        let mut surplus = if self.is_due() { self.files.len().saturating_sub(self.limit * LOW / 8) } else { 0 };
+        let mut closed = self.handles();
+        closed.retain(|handle| {
+            let is_surplus = surplus > 0 && !is_used(handle);
+            surplus -= usize::from(is_surplus);
+            is_surplus || is_abandoned(handle)
+        });
         for handle in &closed {
             self.files.remove(handle);
         }

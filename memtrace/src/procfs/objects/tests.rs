@@ -186,7 +186,7 @@ fn privileged_another_mount_namespaces_executable_is_readable() {
     assert_eq!(object.path, program);
 }
 
-/// Returns the descriptor of a handle.
+/// Returns the inode of an object's open file.
 fn identity_of_handle(object: &Object) -> (u64, u64) {
     identity(object.handle.as_ref().unwrap())
 }
@@ -234,4 +234,33 @@ fn used_files_stay_open_at_the_limit() {
     let used: Vec<_> = paths.iter().map(|path| objects.resolve(own_pid(), path, None, Some(identity(path)))).collect();
     assert_eq!(objects.close_unused(), [] as [PathBuf; 0]);
     assert_eq!(used.iter().filter(|object| object.handle.is_some()).count(), 8);
+}
+
+#[test]
+fn privileged_root_directories_of_ended_containers_make_room() {
+    assert_root();
+    const LIMIT: usize = 3;
+    let scratch = Scratch::new();
+    let mut objects = Objects { roots: Roots::new(LIMIT), ..Objects::new() };
+    let mut seen = HashSet::new();
+    for number in 0..3 * LIMIT {
+        let program = scratch.copy("/bin/cat", &format!("program{number}"));
+        let script = format!("#!/bin/sh\nexec unshare --mount {}\n", program.display());
+        let running = Running::start(scratch.script(&format!("script{number}"), &script));
+        let image = read_image(running.pid(), &mut objects).unwrap();
+        running.end();
+        let object = object_named(&image, &format!("program{number}"));
+        let root = object.root.clone();
+        assert!(root.is_some() || number >= LIMIT, "{number}");
+        seen.extend(root);
+        drop((image, object));
+        objects.close_unused();
+        assert!(objects.roots.len() <= LIMIT);
+    }
+    let last = scratch.copy("/bin/cat", "last");
+    let script = scratch.script("script", &format!("#!/bin/sh\nexec unshare --mount {}\n", last.display()));
+    let running = Running::start(script);
+    let image = read_image(running.pid(), &mut objects).unwrap();
+    running.end();
+    assert!(object_named(&image, "last").root.is_some());
 }

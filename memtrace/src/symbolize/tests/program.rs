@@ -131,7 +131,7 @@ impl Program {
 
     /// Returns the process image. The program's file is read from `handle`.
     pub(super) fn image(&self, handle: Option<PathBuf>, root: Option<PathBuf>) -> ProcessImage {
-        let object = Arc::new(Object { path: self.path(), handle, build_id: None, root });
+        let object = Arc::new(Object { path: self.path(), handle, build_id: None, root: root.map(Into::into) });
         let mut image = image_of_maps(&self.maps);
         for mapping in &mut image.mappings {
             if mapping.object.as_ref().is_some_and(|mapped| mapped.path == self.path()) {
