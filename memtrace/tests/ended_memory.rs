@@ -63,7 +63,7 @@ fn process(number: u32, stacks: u64) -> CompletedImage {
         path: PathBuf::from("/usr/bin/gcc"),
         handle: Some(PathBuf::from("/proc/1/fd/20")),
         build_id: Some(BuildId([7; 20].into())),
-        root: Some(PathBuf::from("/proc/1/fd/21")),
+        root: Some(PathBuf::from("/proc/1/fd/21").into()),
     };
     let mapping = Mapping {
         start: AbsAddr(base),
