@@ -17,7 +17,6 @@ use self::class::EndedClass;
 use self::row::{ImageFacts, Row};
 use super::call_paths::{CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
-use super::locate::locate;
 use crate::model::{EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, ProcessImage, Stacks, Tick};
 
 /// Most groups of an event class.
@@ -99,7 +98,7 @@ impl EndedProcesses {
         let mut rows = Vec::with_capacity(usage.len());
         for (class, mut usage) in usage {
             usage.end(end, class);
-            let stacks = locate(&mut walk, &mut usage);
+            let stacks = walk.totals(&mut usage);
             rows.push((class, Row::new(id, (end, at), &image, Arc::clone(&facts), usage, stacks)));
         }
         let has_addresses = walk.has_addresses();

@@ -8,7 +8,7 @@ use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
 use super::generated_code::{GeneratedNames, ImageCode};
 use super::process::process;
-use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use super::stack_totals::StackTotals;
 use crate::model::{
     CgroupId, EventClass, GeneratedCode, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ProcessProfile,
     ReclaimKind, Snapshots, StallStats, Tick,
@@ -85,7 +85,7 @@ impl LocatedStacks {
             for (&class, snapshot) in &mut snapshots.0 {
                 let Some(mut usage) = snapshot.images.remove(&id) else { continue };
                 let mut walk = Walk::new(&mut self.paths, image, &snapshot.stacks, &mut code, &mut self.names);
-                let stacks = locate(&mut walk, &mut usage);
+                let stacks = walk.totals(&mut usage);
                 add_stalls(&mut self.classes.entry(class).or_default().stalls, &usage);
                 let end = snapshot.ends.get(&id).map(|&(_, at)| at);
                 let process = (process(id, &usage, image, end, window), stacks);
@@ -127,15 +127,6 @@ fn images_of<'a>(
         (id, image, ImageCode::new(image, code.get(&id)))
     };
     ids.into_iter().map(with_code).collect()
-}
-
-/// Takes the totals by stack of an image, and returns them by call path. `walk` knows its stacks.
-pub(super) fn locate(walk: &mut Walk<'_, '_>, usage: &mut ImageUsage) -> StackTotals {
-    let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
-        let (path, end) = walk.stack(key.stack);
-        (PathKey { path, end, part: key.part }, PathUsage { usage, merged: 0 })
-    });
-    StackTotals::new(entries.collect())
 }
 
 fn add_stalls(sums: &mut StallsByCgroup, usage: &ImageUsage) {

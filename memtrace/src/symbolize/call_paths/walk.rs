@@ -6,9 +6,10 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::{Call, CallLocation, CallPaths};
-use crate::model::{AbsAddr, FileOffset, Node, Object, ProcessImage, StackEnd, StackId, Stacks, Unnamed};
+use crate::model::{AbsAddr, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, Stacks, Unnamed};
 use crate::symbolize::call_address::CallAddress;
 use crate::symbolize::generated_code::{GeneratedFrame, GeneratedNames, ImageCode};
+use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
 
 /// Walk through the stacks of one image.
 pub(in crate::symbolize) struct Walk<'a, 's> {
@@ -62,6 +63,15 @@ impl<'a, 's> Walk<'a, 's> {
             return (path, if is_cut { StackEnd::GeneratedCut } else { end });
         }
         (self.path(leaf, taken), end)
+    }
+
+    /// Takes the totals by stack of the image, and returns them by call path.
+    pub(in crate::symbolize) fn totals(&mut self, usage: &mut ImageUsage) -> StackTotals {
+        let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
+            let (path, end) = self.stack(key.stack);
+            (PathKey { path, end, part: key.part }, PathUsage { usage, merged: 0 })
+        });
+        StackTotals::new(entries.collect())
     }
 
     /// Returns true if a path has an address outside of all files, which is specific to the process.

@@ -101,8 +101,8 @@ impl EndedClass {
     }
 
     /// Returns the images with a row, in the order of their IDs, and the groups.
-    pub(in crate::symbolize) fn into_parts(self) -> (Vec<Box<Row>>, Vec<GroupWithRuns>) {
-        let mut rows: Vec<_> = self.rows.into_values().collect();
+    pub(in crate::symbolize) fn into_parts(self) -> (Vec<Row>, Vec<GroupWithRuns>) {
+        let mut rows: Vec<_> = self.rows.into_values().map(|row| *row).collect();
         rows.sort_unstable_by_key(|row| row.id);
         let mut groups: Vec<_> = self.groups.into_iter().map(|group| (group, Vec::new())).collect();
         // The largest first.

@@ -33,8 +33,13 @@ impl Sums {
     }
 }
 
-/// Returns the sums by executable, user and cgroup.
-fn sums_by_group(profile: &Profile) -> BTreeMap<(PathBuf, Option<User>, Option<Arc<Cgroup>>), Sums> {
+/// Executable, user and cgroup.
+type Group = (PathBuf, Option<User>, Option<Arc<Cgroup>>);
+
+/// Executable, frames, end and part.
+type StackInGroup = (PathBuf, Vec<String>, StackEnd, Partition);
+
+fn sums_by_group(profile: &Profile) -> BTreeMap<Group, Sums> {
     let mut sums: BTreeMap<_, Sums> = BTreeMap::new();
     for process in &profile.processes {
         let key = (process.exe.clone().unwrap(), process.user.clone(), process.cgroup.clone());
@@ -44,8 +49,8 @@ fn sums_by_group(profile: &Profile) -> BTreeMap<(PathBuf, Option<User>, Option<A
     sums
 }
 
-/// Returns the totals by executable, frames, end and part. Threads and addresses are left out.
-fn sums_by_stack(profile: &Profile) -> BTreeMap<(PathBuf, Vec<String>, StackEnd, Partition), (Usage, u64)> {
+/// Returns the totals and the number of merged stacks. Threads and addresses are left out.
+fn sums_by_stack(profile: &Profile) -> BTreeMap<StackInGroup, (Usage, u64)> {
     let mut sums: BTreeMap<_, (Usage, u64)> = BTreeMap::new();
     for stack in &profile.stacks {
         let label = |id: &crate::model::FrameId| {

@@ -57,7 +57,7 @@ fn stacks_with_bytes_at_exit_are_merged_last() {
 fn thousands_of_transient_cgroups_are_joined() {
     let mut ended = EndedProcesses::new(EndedSettings { keep: 10, ..UNLIMITED });
     let images = 3 * MAX_GROUPS;
-    let blocks = |number: usize| if number % 100 == 0 { 9 } else { 1 };
+    let blocks = |number: usize| if number.is_multiple_of(100) { 9 } else { 1 };
     for number in 0..images {
         let stack = TestStack {
             functions: vec![0],
