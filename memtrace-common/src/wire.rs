@@ -203,8 +203,10 @@ pub struct TableRequestRecord {
 pub const STACK_NOT_TAKEN: u64 = 0;
 /// Stack id if the stack could not be taken.
 pub const STACK_FAILED: u64 = 1;
+/// Stack id of the sum of stacks that user space merges. BPF programs do not use it.
+pub const STACK_OTHER: u64 = 2;
 /// Lowest id of a stack with frames.
-pub const STACK_FIRST: u64 = 2;
+pub const STACK_FIRST: u64 = 3;
 
 /// Maximum number of frames of a stack. A power of two, so that BPF programs can bound an index by a mask.
 pub const MAX_FRAMES: usize = 256;

@@ -20,6 +20,8 @@ pub struct ImageUsage {
     pub unmatched_frees: u64,
     /// Frees of blocks that were freed before, by the allocator itself.
     pub repeated_frees: u64,
+    /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
+    pub merged_stacks: u64,
     /// High-water mark of the live bytes; `None` if it was not kept. Only a single shard keeps it, since the peaks of
     /// parts do not add up.
     pub peak: Option<Bytes>,
@@ -92,6 +94,7 @@ impl ImageUsage {
         self.discarded += other.discarded;
         self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
         self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
+        self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
         // A single shard sees all events of an image and keeps its peak; the others have none.
         self.peak = self.peak.max(other.peak);
         for (id, theirs) in other.by_stack {
@@ -138,6 +141,7 @@ impl ImageUsage {
         change.discarded -= earlier.discarded;
         change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
         change.repeated_frees = change.repeated_frees.wrapping_sub(earlier.repeated_frees);
+        change.merged_stacks = change.merged_stacks.wrapping_sub(earlier.merged_stacks);
         // The peak of an interval is not the difference of two peaks.
         change.peak = None;
         for (id, then) in &earlier.by_stack {

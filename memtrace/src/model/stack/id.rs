@@ -12,6 +12,8 @@ impl StackId {
     pub const NOT_TAKEN: Self = Self(memtrace_common::wire::STACK_NOT_TAKEN);
     /// The stack could not be recorded; a loss gives the reason.
     pub const FAILED: Self = Self(memtrace_common::wire::STACK_FAILED);
+    /// Sum of stacks that were merged to bound memory.
+    pub const OTHER: Self = Self(memtrace_common::wire::STACK_OTHER);
 
     /// Returns true if the ID stands for frames.
     #[must_use]

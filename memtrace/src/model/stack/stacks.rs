@@ -1,5 +1,6 @@
 //! Set of stacks that stores shared callers once.
 
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasher as _;
 use std::time::Duration;
 
@@ -14,14 +15,16 @@ use crate::model::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Known>,
+    /// Number of stacks without frames, because they were merged.
+    merged: usize,
     calls: Tree<AbsAddr>,
-    /// Recent stacks by a hash of their outermost frame, with the nodes of their frames. Consecutive stacks of a
-    /// process share most of their callers, which then need no lookup.
-    recent: Vec<Vec<(AbsAddr, Node)>>,
+    /// Frames of recent stacks by a hash of the outermost one. Consecutive stacks of a thread share most of their callers,
+    /// which then need no lookup.
+    recent: Vec<Vec<Node>>,
 }
 
-/// Number of recent stacks: rarely do more processes run at a time.
-const RECENT: usize = 64;
+/// Number of recent stacks. Most threads of a process have the same outermost frame.
+const RECENT: usize = 4;
 
 /// Entry of a stack.
 #[derive(Clone, Copy, Debug)]
@@ -32,18 +35,68 @@ struct Known {
     end: StackEnd,
 }
 
+impl Known {
+    fn is_merged(&self) -> bool {
+        self.end == StackEnd::Merged
+    }
+
+    /// Order of the entries of one stack: the first is kept.
+    fn rank(&self) -> (bool, u64) {
+        (self.is_merged(), self.taken_ns)
+    }
+}
+
 const _: () = assert!(size_of::<(StackId, Known)>() == 24);
 
 impl Stacks {
-    /// Adds a stack. If it exists, the earlier of the two is kept: the BPF programs send evicted stacks again.
+    /// Adds a stack. If it exists, the earlier of the two is kept, or the one that has its frames: the BPF programs send
+    /// evicted stacks again.
     pub fn insert(&mut self, id: StackId, stack: &Stack) {
         let taken_ns = u64::try_from(stack.taken.as_nanos()).unwrap_or(u64::MAX);
-        if self.by_id.get(&id).is_some_and(|known| known.taken_ns <= taken_ns) {
+        let mut new = Known { taken_ns, leaf: Node::ROOT, end: stack.end };
+        if self.by_id.get(&id).is_some_and(|known| known.rank() <= new.rank()) {
             return;
         }
         if let Some(leaf) = self.leaf(&stack.frames) {
-            self.by_id.insert(id, Known { taken_ns, leaf, end: stack.end });
+            new.leaf = leaf;
+            let old = self.by_id.insert(id, new);
+            self.merged += usize::from(new.is_merged());
+            self.merged -= usize::from(old.is_some_and(|old| old.is_merged()));
         }
+    }
+
+    /// Removes the frames of the stacks that `is_merged` selects; they end with [`StackEnd::Merged`] from now on.
+    pub fn merge_stacks(&mut self, is_merged: impl Fn(StackId) -> bool) {
+        let mut calls = Tree::default();
+        for (&id, known) in &mut self.by_id {
+            if !known.is_merged() && is_merged(id) {
+                *known = Known { leaf: Node::ROOT, end: StackEnd::Merged, ..*known };
+                self.merged += 1;
+            }
+            let frames: Vec<_> = self.calls.to_root(known.leaf).collect();
+            let leaf = frames.iter().rev().try_fold(Node::ROOT, |node, &frame| calls.push(node, frame));
+            known.leaf = leaf.unwrap_or(Node::ROOT);
+        }
+        self.calls = calls;
+        self.recent = Vec::new();
+    }
+
+    /// Removes the entries of the stacks whose frames were removed.
+    pub fn forget_merged(&mut self) {
+        self.by_id.retain(|_, known| !known.is_merged());
+        self.merged = 0;
+    }
+
+    /// Returns true if the stack exists and its frames were not removed.
+    #[must_use]
+    pub fn has_frames_of(&self, id: StackId) -> bool {
+        self.by_id.get(&id).is_some_and(|known| !known.is_merged())
+    }
+
+    /// Returns the number of stacks whose frames were removed.
+    #[must_use]
+    pub const fn merged(&self) -> usize {
+        self.merged
     }
 
     /// Returns the node of the innermost of these frames, which come innermost first.
@@ -52,12 +105,14 @@ impl Stacks {
         self.recent.resize(RECENT, Vec::new());
         let slot = FxBuildHasher.hash_one(outermost) as usize % RECENT;
         let last = &mut self.recent[slot];
-        let shared = frames.iter().rev().zip(&*last).take_while(|(frame, (known, _))| *frame == known).count();
+        let calls = &mut self.calls;
+        let is_equal = |frame, node| calls.get(node).is_some_and(|(_, known)| known == frame);
+        let shared = frames.iter().rev().zip(&*last).take_while(|&(&frame, &node)| is_equal(frame, node)).count();
         last.truncate(shared);
-        let mut node = last.last().map_or(Node::ROOT, |&(_, node)| node);
+        let mut node = last.last().copied().unwrap_or(Node::ROOT);
         for &frame in frames.iter().rev().skip(shared) {
-            node = self.calls.push(node, frame)?;
-            last.push((frame, node));
+            node = calls.push(node, frame)?;
+            last.push(node);
         }
         Some(node)
     }
@@ -82,6 +137,7 @@ impl Stacks {
             Some(known) => known.end,
             None if id == StackId::NOT_TAKEN => StackEnd::NotTaken,
             None if id == StackId::FAILED => StackEnd::Failed,
+            None if id == StackId::OTHER => StackEnd::Merged,
             None => StackEnd::FramesLost,
         }
     }
@@ -126,9 +182,16 @@ impl Stacks {
         self.by_id.reserve(other.len());
         for (id, mut known) in other.by_id {
             known.leaf = nodes.of(known.leaf);
-            let ours = self.by_id.entry(id).or_insert(known);
-            if known.taken_ns < ours.taken_ns {
-                *ours = known;
+            match self.by_id.entry(id) {
+                Entry::Occupied(mut entry) if known.rank() < entry.get().rank() => {
+                    self.merged -= usize::from(entry.get().is_merged() && !known.is_merged());
+                    entry.insert(known);
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(entry) => {
+                    self.merged += usize::from(known.is_merged());
+                    entry.insert(known);
+                }
             }
         }
     }
@@ -189,6 +252,28 @@ mod tests {
         }
         assert_eq!(stacks.calls().len(), 4);
         assert_eq!((stacks.len(), stacks.get(StackId(10))), (3, None));
+    }
+
+    #[test]
+    fn merged_stacks_keep_no_frames() {
+        let some =
+            [(StackId(7), stack(1, &[3, 2, 1])), (StackId(8), stack(2, &[4, 2, 1])), (StackId(9), stack(3, &[5]))];
+        let mut stacks = Stacks::from(some.clone());
+        stacks.merge_stacks(|id| id != StackId(8));
+        assert_eq!((stacks.calls().len(), stacks.len(), stacks.merged()), (3, 3, 2));
+        assert_eq!(stacks.get(StackId(8)).as_ref(), Some(&some[1].1));
+        assert_eq!(stacks.get(StackId(7)), Some(Stack { end: StackEnd::Merged, ..stack(1, &[]) }));
+        // Another shard, or a repetition, has the frames of stack 7.
+        let mut repeated = stacks.clone();
+        repeated.insert(StackId(7), &stack(6, &[3, 2, 1]));
+        let mut theirs = Stacks::from([(StackId(7), stack(6, &[3, 2, 1]))]);
+        theirs.merge(stacks.clone());
+        stacks.merge(Stacks::from([(StackId(7), stack(6, &[3, 2, 1]))]));
+        for mut stacks in [stacks, theirs, repeated] {
+            assert_eq!((stacks.get(StackId(7)), stacks.merged()), (Some(stack(6, &[3, 2, 1])), 1));
+            stacks.forget_merged();
+            assert_eq!((stacks.contains(StackId(9)), stacks.len(), stacks.merged()), (false, 2, 0));
+        }
     }
 
     #[test]
