@@ -95,7 +95,7 @@ loss_reasons! {
     /// The ledger is full.
     LedgerFull = "ledger_full",
         "allocations and pages not counted because the ledger is full; raise --max-live";
-    /// The table of stacks is full.
+    /// The table of stacks is full of stacks with live blocks.
     StacksFull = "stacks_full",
         "allocations counted without their stack because the table of stacks is full";
     /// The table of processes is full.

@@ -8,8 +8,11 @@ mod address_table;
 mod block;
 mod budget;
 mod ends;
+mod forks;
+mod frames;
 mod image;
 mod mappings;
+mod merge;
 mod pages;
 mod process;
 mod processes;
@@ -27,11 +30,11 @@ use std::collections::BTreeSet;
 
 use crate::model::{
     AllocatorId, Amount, Bytes, EndedImage, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, Ordinals,
-    OutOfMemory, Partition, PartitionBy, Pid, Rusage, Stack, StackId, StackKey, Stacks, Tick, Tid,
+    OutOfMemory, Partition, PartitionBy, Pid, Rusage, StackKey, Tick, Tid,
 };
 pub use budget::Settings;
 
-use budget::Budget;
+use budget::{Budget, Untaken};
 use image::Image;
 use process::Process;
 use processes::Processes;
@@ -46,7 +49,8 @@ pub struct Ledger {
     /// Images that have ended and were not taken.
     ended: Vec<EndedImage>,
     oom_kills: BTreeSet<OomKill>,
-    stacks: Stacks,
+    /// Parts of the budget that the ended images use.
+    untaken: Untaken,
     budget: Budget,
     events: u64,
 }
@@ -61,7 +65,7 @@ impl Ledger {
             last: 0,
             ended: Vec::new(),
             oom_kills: BTreeSet::new(),
-            stacks: Stacks::default(),
+            untaken: Untaken::default(),
             budget: Budget::new(&settings),
             events: 0,
         }
@@ -71,6 +75,9 @@ impl Ledger {
     #[inline]
     pub fn apply(&mut self, event: Event) {
         self.events += 1;
+        if self.budget.totals.needs_merge() {
+            self.merge_totals();
+        }
         let Event { pid, tid, tick, kind } = event;
         match kind {
             EventKind::Alloc { address, size, stack, allocator } => {
@@ -141,7 +148,7 @@ impl Ledger {
                 }
             }
             EventKind::Fork { child } => self.fork(pid, child),
-            EventKind::Stack { id, stack } => self.add_stack(id, &stack),
+            EventKind::Stack { id, stack } => self.add_stack(pid, id, &stack),
             EventKind::Stall(stall) => {
                 let part = self.part(tid, AllocatorId::UNKNOWN);
                 if let Some((image, budget)) = self.image_of(pid) {
@@ -211,25 +218,6 @@ impl Ledger {
         self.processes.get_mut(pid)?.image.as_deref_mut()
     }
 
-    /// Gives the new process `child` the pages and mappings of `parent`.
-    fn fork(&mut self, parent: Pid, child: Pid) {
-        // The exit of an earlier process with this pid was lost.
-        if let Some(image) = self.running_image(child) {
-            let (pages, mappings) = (image.pages.take(), image.mappings.take());
-            self.budget.pages -= pages.map_or(0, |pages| pages.count());
-            self.budget.mapped_ranges -= mappings.map_or(0, |mappings| mappings.count());
-        }
-        let image = self.processes.get(parent).and_then(|process| process.image.as_ref());
-        let (pages, mappings) = image.map_or((&None, &None), |image| (&image.pages, &image.mappings));
-        let pages = pages.as_ref().and_then(|pages| pages.fork(&mut self.budget));
-        let mappings = mappings.as_ref().and_then(|mappings| mappings.fork(&mut self.budget));
-        if let Some((image, _)) = self.image_of(child) {
-            image.pages = pages;
-            image.mappings = mappings;
-            image.copy_of = Some(parent);
-        }
-    }
-
     /// Returns the image of `pid`, which is created if needed; `None`, and a loss, if the budget is exceeded.
     #[inline]
     fn image_of(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
@@ -282,16 +270,6 @@ impl Ledger {
         // The image is reported even if none of its pages is in the sample.
         if is_traced && let Some((image, _)) = self.image_of(pid) {
             image.pages.get_or_insert_default();
-        }
-    }
-
-    fn add_stack(&mut self, id: StackId, stack: &Stack) {
-        if !id.has_frames() {
-            self.budget.losses.add(LossReason::BadRecord, 1);
-        } else if self.stacks.contains(id) || self.stacks.len() < self.settings.stacks as usize {
-            self.stacks.insert(id, stack);
-        } else {
-            self.budget.losses.add(LossReason::StacksFull, 1);
         }
     }
 }

@@ -32,7 +32,32 @@ pub(super) struct Budget {
     pub(super) losses: Losses,
     /// Maximum number of blocks, of pages and of mapped ranges.
     pub(super) max_blocks: u64,
-    stacks_left: u32,
+    /// Totals by stack.
+    pub(super) totals: StackBudget,
+    /// Stacks with frames.
+    pub(super) frames: StackBudget,
+    /// Frames of these stacks. Frames that stacks of an image share count once.
+    pub(super) nodes: u64,
+}
+
+/// Number of stacks, with a limit.
+///
+/// At the limit, stacks without live blocks are merged. That visits all stacks, so it is repeated only after a part of the
+/// limit was requested again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StackBudget {
+    max: u32,
+    used: u32,
+    /// Number of requests since stacks were merged.
+    requests: u32,
+}
+
+/// Parts of the budget that images use after their end, until they are taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Untaken {
+    pub(super) totals: u32,
+    pub(super) frames: u32,
+    pub(super) nodes: usize,
 }
 
 impl Budget {
@@ -43,25 +68,95 @@ impl Budget {
             mapped_ranges: 0,
             losses: Losses::default(),
             max_blocks: settings.blocks,
-            stacks_left: settings.stacks,
+            totals: StackBudget::new(settings.stacks),
+            frames: StackBudget::new(settings.stacks),
+            nodes: 0,
         }
     }
 
     /// Returns the key for totals of the new key `key`: [`StackId::FAILED`], and a loss, if the maximum is reached.
     pub(super) fn admit(&mut self, key: StackKey) -> StackKey {
-        // Keys without frames are few and do not count.
-        if !key.stack.has_frames() && key.part == Partition::Whole {
+        if !is_limited(key) || self.totals.request(1) {
             return key;
         }
-        match self.stacks_left.checked_sub(1) {
-            Some(left) => {
-                self.stacks_left = left;
-                key
-            }
-            None => {
-                self.losses.add(LossReason::StacksFull, 1);
-                StackKey::from(StackId::FAILED)
-            }
+        self.losses.add(LossReason::StacksFull, 1);
+        StackKey::from(StackId::FAILED)
+    }
+
+    /// Returns true if the frames of one more stack are within the limit, and counts the stack.
+    pub(super) const fn request_frames(&mut self) -> bool {
+        let fits = self.nodes < NODES_PER_STACK * self.frames.max as u64 && self.frames.used < self.frames.max;
+        self.frames.requests = self.frames.requests.saturating_add(1);
+        self.frames.used += fits as u32;
+        fits
+    }
+
+    /// Starts a merge of stacks with frames, and returns the number of stacks to merge.
+    pub(super) fn begin_merge_of_frames(&mut self) -> u32 {
+        self.frames.begin_merge().min(self.frames.used / 4 + 1)
+    }
+
+    /// Releases stacks, and frames that no other stack shares.
+    pub(super) const fn release_frames(&mut self, stacks: u32, nodes: usize) {
+        self.frames.release(stacks);
+        self.nodes = self.nodes.saturating_sub(nodes as u64);
+    }
+}
+
+/// Maximum number of frames that the stacks do not share, for each stack of the limit. Of compilers, stacks have ten such
+/// frames on average.
+const NODES_PER_STACK: u64 = 16;
+
+/// Part of the limit that is requested between merges, one in this number.
+const REQUESTS_PER_MERGE: u32 = 64;
+
+/// Returns true if totals of `key` count towards the limit. Other keys are few.
+pub(super) fn is_limited(key: StackKey) -> bool {
+    key.stack.has_frames() || key.part != Partition::Whole && key.stack != StackId::OTHER
+}
+
+/// Returns the key of the totals into which those of `key` are merged. Allocators are few; threads are not.
+pub(super) fn merged_key(key: StackKey) -> StackKey {
+    let part = match key.part {
+        Partition::Allocator(_) => key.part,
+        Partition::Whole | Partition::Thread(_) | Partition::Memory(_) => Partition::Whole,
+    };
+    StackKey { stack: StackId::OTHER, part }
+}
+
+impl StackBudget {
+    const fn new(max: u32) -> Self {
+        Self { max, used: 0, requests: 0 }
+    }
+
+    /// Returns true if `count` more stacks are within the limit, and counts them.
+    pub(super) const fn request(&mut self, count: u32) -> bool {
+        self.requests = self.requests.saturating_add(count);
+        let fits = count <= self.max.saturating_sub(self.used);
+        if fits {
+            self.used += count;
         }
+        fits
+    }
+
+    pub(super) const fn release(&mut self, count: u32) {
+        self.used = self.used.saturating_sub(count);
+    }
+
+    /// Returns true if the limit is reached and it is time to merge stacks.
+    #[inline]
+    pub(super) const fn needs_merge(&self) -> bool {
+        self.used >= self.max && self.is_merge_due()
+    }
+
+    /// Returns true if a part of the limit was requested since the last merge.
+    pub(super) const fn is_merge_due(&self) -> bool {
+        self.requests > self.max / REQUESTS_PER_MERGE
+    }
+
+    /// Starts a merge, and returns the number of stacks to merge: a quarter of the limit.
+    pub(super) const fn begin_merge(&mut self) -> u32 {
+        self.requests = 0;
+        self.max / 4 + 1
     }
 }

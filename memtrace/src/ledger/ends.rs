@@ -1,6 +1,7 @@
 //! Ends of images.
 
 use super::Ledger;
+use super::budget::Untaken;
 use super::image::{Image, has_usage};
 use super::process::Process;
 use crate::model::{
@@ -11,6 +12,9 @@ impl Ledger {
     /// Removes and returns the images that have ended: one for each end that this ledger has received, in order. They are
     /// no longer part of snapshots.
     pub fn take_ended(&mut self) -> Vec<EndedImage> {
+        let Untaken { totals, frames, nodes } = std::mem::take(&mut self.untaken);
+        self.budget.totals.release(totals);
+        self.budget.release_frames(frames, nodes);
         std::mem::take(&mut self.ended)
     }
 
@@ -29,15 +33,23 @@ impl Ledger {
         }
         let (id, process) = self.processes.end_image(pid);
         let mut ended = EndedImage { id, end, at, owner: None, usage: Vec::new(), stacks: Stacks::default() };
-        if let Some(Process { is_killed, mut rusage, owner, image, .. }) = process {
+        let mut untaken = self.untaken;
+        if let Some(Process { is_killed, mut rusage, owner, image, stacks, .. }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
             }
             ended.owner = owner;
             let counts = rusage.end_image(ended.end);
+            untaken.frames += (stacks.len() - stacks.merged()) as u32;
+            untaken.nodes += stacks.calls().len();
             if let Some(image) = image {
+                untaken.totals += image.limited_stacks();
+                if image.has_forked {
+                    self.leave_stacks(&stacks);
+                }
                 ended.usage = self.usage_at_end(&image, ended.end, at, counts);
             }
+            ended.stacks = stacks;
             // The next image starts with the rusage at the exec.
             if rusage.begin.is_some()
                 && let Some(next) = self.process_of(pid)
@@ -47,7 +59,11 @@ impl Ledger {
         }
         if self.has_room_for_image() {
             self.ended.push(ended);
+            self.untaken = untaken;
         } else {
+            let Untaken { totals, frames, nodes } = self.untaken;
+            self.budget.totals.release(untaken.totals - totals);
+            self.budget.release_frames(untaken.frames - frames, untaken.nodes - nodes);
             self.budget.losses.add(LossReason::ProcessesFull, 1);
         }
     }

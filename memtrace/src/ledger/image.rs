@@ -1,5 +1,7 @@
 //! Blocks and totals of one process image.
 
+mod stacks;
+
 use super::address_table::{AddressTable, Slot};
 use super::block::Block;
 use super::budget::{Budget, Settings};
@@ -25,6 +27,8 @@ pub(super) struct Image {
     /// Parent, if the fork was recorded.
     pub(super) copy_of: Option<Pid>,
     pub(super) mappings: Option<Box<Mappings>>,
+    /// A child inherited pages or mappings.
+    pub(super) has_forked: bool,
 }
 
 impl Image {
@@ -96,11 +100,12 @@ impl Image {
     /// Usage at the end of the image or, while it runs, at `now`.
     pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
-        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, ..ImageUsage::default() };
+        let merged_stacks = self.totals.merged();
+        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
         usage.peak = settings.track_peak.then_some(self.totals.peak());
         let live_of_age = settings.older.map(|older| self.live_allocated_until(latest_tick(now, older)));
         let mut by_stack = Vec::with_capacity(self.totals.len());
-        for (index, totals) in self.totals.iter().enumerate() {
+        for (index, totals) in self.totals.iter() {
             let mut stack_usage = Usage { alloc: totals.alloc, free: totals.alloc - totals.live, ..Usage::default() };
             let live = live_of_age.as_ref().map_or(totals.live, |live_of_age| live_of_age[index]);
             match ended {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
@@ -106,8 +106,25 @@ impl Mappings {
             budget.losses.add(LossReason::LedgerFull, count);
             return None;
         }
+        let totals = self.totals.fork(budget)?;
         budget.mapped_ranges += count;
-        Some(Box::new(Self { ranges: self.ranges.clone(), totals: self.totals.fork(), ..Self::default() }))
+        Some(Box::new(Self { ranges: self.ranges.clone(), totals, ..Self::default() }))
+    }
+
+    pub(super) const fn totals(&self) -> &ImageTotals {
+        &self.totals
+    }
+
+    /// Stacks without mappings, with the bytes that they have mapped.
+    pub(super) fn idle(&self) -> Vec<(u64, StackKey)> {
+        let ranges = self.tentative.values().flat_map(|unmap| &unmap.ranges);
+        let pinned: FxHashSet<u32> = ranges.map(|(_, range)| range.stack).collect();
+        self.totals.idle(|index| pinned.contains(&index)).collect()
+    }
+
+    /// Merges a stack without mappings into the sum of merged stacks.
+    pub(super) fn merge_stack(&mut self, key: StackKey) -> bool {
+        self.totals.merge_stack(key).is_some()
     }
 
     pub(super) fn count(&self) -> u64 {

@@ -103,6 +103,7 @@ impl Pages {
             budget.losses.add(LossReason::LedgerFull, count);
             return None;
         }
+        let totals = self.totals.fork(budget)?;
         budget.pages += count;
         let mut pages = AddressTable::default();
         for page in self.pages.iter() {
@@ -110,7 +111,7 @@ impl Pages {
                 entry.insert(Page { address_and_state: page.address().0, stack: page.stack, touches: 1 });
             }
         }
-        let mut child = Self { pages, totals: self.totals.fork(), touches: Vec::new() };
+        let mut child = Self { pages, totals, touches: Vec::new() };
         for page in self.pages.iter() {
             child.touches(page.stack).squares += 1;
         }
@@ -143,6 +144,20 @@ impl Pages {
                 }
             }
         }
+    }
+
+    pub(super) const fn totals(&self) -> &ImageTotals {
+        &self.totals
+    }
+
+    /// Merges a stack without pages into the sum of merged stacks.
+    pub(super) fn merge_stack(&mut self, key: StackKey) -> bool {
+        let Some([merged, other]) = self.totals.merge_stack(key) else { return false };
+        let touches = std::mem::take(self.touches(merged));
+        let sum = self.touches(other);
+        sum.major_faults += touches.major_faults;
+        sum.squares += touches.squares;
+        true
     }
 
     pub(super) const fn count(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::image::Image;
 use super::rusage::RusageBounds;
-use crate::model::{ImageId, ImageRusage, ImageUsage, Owner};
+use crate::model::{ImageId, ImageRusage, ImageUsage, Owner, Stacks};
 
 /// State of one process.
 #[derive(Debug)]
@@ -16,12 +16,15 @@ pub(super) struct Process {
     pub(super) owner: Option<Owner>,
     /// Current image, from its first event on.
     pub(super) image: Option<Box<Image>>,
+    /// Frames of the image's stacks that this shard received.
+    pub(super) stacks: Stacks,
 }
 
 impl Process {
     /// Creates the state of a process whose image has no event yet.
     pub(super) fn new(id: ImageId) -> Self {
-        Self { id, is_killed: false, rusage: RusageBounds::default(), owner: None, image: None }
+        let (rusage, stacks) = (RusageBounds::default(), Stacks::default());
+        Self { id, is_killed: false, rusage, owner: None, image: None, stacks }
     }
 
     /// Page usage of the running image; `None` if nothing is known about it.

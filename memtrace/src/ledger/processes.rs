@@ -78,6 +78,11 @@ impl Processes {
         self.by_pid.values().filter_map(|&slot| self.slot(slot))
     }
 
+    /// Iterates over the slots, some of which may be vacant.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.slots.iter_mut()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_pid.len()
     }

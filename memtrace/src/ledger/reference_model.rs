@@ -1,34 +1,21 @@
 //! Comparison of the ledger with a simple reference model.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod image;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::budget::is_limited;
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, StackEnd, StackUsage, Tid, Usage,
+    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack, StackEnd, StackId, StackUsage, Tid,
+    Usage,
 };
 
-#[derive(Clone, Copy)]
-struct ReferenceBlock {
-    size: u64,
-    key: StackKey,
-    tick: u32,
-}
-
-#[derive(Default)]
-struct ReferenceImage {
-    live: BTreeMap<AbsAddr, ReferenceBlock>,
-    tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>)>,
-    alloc: BTreeMap<StackKey, Amount>,
-    free: BTreeMap<StackKey, Amount>,
-    unmatched: u64,
-    repeated: u64,
-    peak: u64,
-    at_peak: BTreeMap<StackKey, u64>,
-}
+use image::{ReferenceBlock, ReferenceImage};
 
 /// Reference model, which recounts each number on demand.
 struct ReferenceModel {
@@ -37,69 +24,23 @@ struct ReferenceModel {
     running: BTreeMap<Pid, ReferenceImage>,
     /// Images that have ended and were not taken.
     ended: Vec<EndedImage>,
-    counted_stacks: BTreeSet<(ImageId, StackKey)>,
+    totals: ReferenceBudget,
+    frames: ReferenceBudget,
     out: Snapshot,
 }
 
-impl ReferenceImage {
-    fn live_by_stack(&self, counts: impl Fn(&ReferenceBlock) -> bool) -> BTreeMap<StackKey, Amount> {
-        let mut sums = BTreeMap::new();
-        for block in self.live.values().filter(|block| counts(block)) {
-            *sums.entry(block.key).or_default() += Amount::one(Bytes(block.size));
-        }
-        sums
-    }
-
-    fn recount_peak(&mut self) {
-        let live: u64 = self.live.values().map(|block| block.size).sum();
-        if live > self.peak {
-            self.peak = live;
-            self.at_peak = self.live_by_stack(|_| true).into_iter().map(|(id, live)| (id, live.bytes.0)).collect();
-        }
-    }
-
-    fn remove(&mut self, address: AbsAddr) -> Option<ReferenceBlock> {
-        let block = self.live.remove(&address)?;
-        *self.free.entry(block.key).or_default() += Amount::one(Bytes(block.size));
-        Some(block)
-    }
-
-    fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
-        let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
-        let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
-        let everything = self.live_by_stack(|_| true);
-        let held = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
-        let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
-        let (unmatched_frees, repeated_frees) = (self.unmatched, self.repeated);
-        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, ..ImageUsage::default() };
-        for (&id, &alloc) in &self.alloc {
-            let numbers = Usage {
-                live: live.get(&id).copied().unwrap_or_default(),
-                exit: exit.get(&id).copied().unwrap_or_default(),
-                alloc,
-                free: self.free.get(&id).copied().unwrap_or_default(),
-                ..Usage::default()
-            };
-            let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
-            usage.total += numbers;
-            usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak, ..StackUsage::default() });
-        }
-        if ended == Some(ImageEnd::Exec) {
-            everything.values().for_each(|live| usage.discarded += *live);
-        }
-        usage.peak = settings.track_peak.then_some(Bytes(self.peak));
-        usage
-    }
-
-    fn has_usage(&self) -> bool {
-        !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0
-    }
+/// Requests since stacks were merged, and stacks of ended images.
+#[derive(Default)]
+struct ReferenceBudget {
+    requests: u32,
+    untaken: usize,
 }
 
 impl ReferenceModel {
     fn new(settings: Settings) -> Self {
-        let (ordinals, running, counted_stacks) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { settings, ordinals, running, ended: Vec::new(), counted_stacks, out: Snapshot::default() }
+        let (totals, frames) = Default::default();
+        let (ordinals, running) = (BTreeMap::new(), BTreeMap::new());
+        Self { settings, ordinals, running, ended: Vec::new(), totals, frames, out: Snapshot::default() }
     }
 
     fn lose(&mut self, reason: LossReason) {
@@ -123,7 +64,69 @@ impl ReferenceModel {
         ImageId { pid, ordinal: self.ordinals.get(&pid).copied().unwrap_or(0) }
     }
 
+    fn used_totals(&self) -> usize {
+        self.totals.untaken + self.running.values().map(|image| image.limited().count()).sum::<usize>()
+    }
+
+    fn used_frames(&self) -> usize {
+        self.frames.untaken + self.running.values().map(|image| image.with_frames().count()).sum::<usize>()
+    }
+
+    fn merge_totals(&mut self) {
+        self.totals.requests = 0;
+        let images = self.running.iter();
+        let idle = images.flat_map(|(&pid, image)| image.idle_totals().map(move |(bytes, key)| (bytes, pid, key)));
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable();
+        for (_, pid, key) in idle.into_iter().take(self.settings.stacks as usize / 4 + 1) {
+            self.running.get_mut(&pid).unwrap().merge(key);
+        }
+    }
+
+    fn merge_frames(&mut self) {
+        self.frames.requests = 0;
+        let count = (self.settings.stacks as usize).min(self.used_frames()) / 4 + 1;
+        let images = self.running.iter();
+        let idle = images.flat_map(|(&pid, image)| image.idle_frames().map(move |(bytes, id)| (bytes, pid, id)));
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable();
+        for (_, pid, id) in idle.into_iter().take(count) {
+            let stack = self.running.get_mut(&pid).unwrap().stacks.get_mut(&id).unwrap();
+            *stack = Stack { frames: [].into(), end: StackEnd::Merged, ..stack.clone() };
+        }
+        let entries: usize = self.running.values().map(|image| image.stacks.len() - image.with_frames().count()).sum();
+        if entries as u64 > 4 * u64::from(self.settings.stacks) {
+            self.running.values_mut().for_each(|image| image.stacks.retain(|_, stack| stack.end != StackEnd::Merged));
+        }
+    }
+
+    fn has_room_for_frames(&mut self) -> bool {
+        self.frames.requests += 1;
+        self.used_frames() < self.settings.stacks as usize
+    }
+
+    fn add_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
+        let known = self.running[&pid].stacks.get(&id).filter(|known| known.end != StackEnd::Merged);
+        if known.is_some_and(|known| known.taken <= stack.taken) {
+            return;
+        }
+        let mut fits = known.is_some() || self.has_room_for_frames();
+        if !fits && self.frames.requests > self.settings.stacks / 64 {
+            self.merge_frames();
+            fits = self.has_room_for_frames();
+        }
+        if fits {
+            self.running.get_mut(&pid).unwrap().stacks.insert(id, stack.clone());
+        } else {
+            self.lose(LossReason::StacksFull);
+        }
+    }
+
     fn apply(&mut self, event: &Event) {
+        let stacks = self.settings.stacks;
+        if self.used_totals() >= stacks as usize && self.totals.requests > stacks / 64 {
+            self.merge_totals();
+        }
         let Event { pid, tid, tick, ref kind } = *event;
         match *kind {
             EventKind::Alloc { address, size, stack, allocator } if self.open(pid) => {
@@ -171,16 +174,7 @@ impl ReferenceModel {
                 }
             }
             EventKind::Stack { id, .. } if !id.has_frames() => self.lose(LossReason::BadRecord),
-            EventKind::Stack { id, ref stack } => {
-                let known = self.out.stacks.get(id);
-                if known.is_some() || self.out.stacks.len() < self.settings.stacks as usize {
-                    if known.is_none_or(|known| stack.taken < known.taken) {
-                        self.out.stacks.insert(id, stack);
-                    }
-                } else {
-                    self.lose(LossReason::StacksFull);
-                }
-            }
+            EventKind::Stack { id, ref stack } if self.open(pid) => self.add_stack(pid, id, stack),
             EventKind::Exec => self.end(pid, ImageEnd::Exec, tick),
             EventKind::Exit => self.end(pid, ImageEnd::Exit, tick),
             // The budget was exceeded, or the event concerns pages, mappings or stalls.
@@ -188,6 +182,7 @@ impl ReferenceModel {
             | EventKind::Free { .. }
             | EventKind::RepeatedFree { .. }
             | EventKind::TentativeFree { .. }
+            | EventKind::Stack { .. }
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Rusage { .. }
@@ -210,11 +205,9 @@ impl ReferenceModel {
             self.lose(LossReason::LedgerFull);
             return;
         }
-        let book = (self.id(pid), key);
-        if (key.stack.has_frames() || key.part != Partition::Whole) && !self.counted_stacks.contains(&book) {
-            if self.counted_stacks.len() < self.settings.stacks as usize {
-                self.counted_stacks.insert(book);
-            } else {
+        if is_limited(key) && !self.running[&pid].alloc.contains_key(&key) {
+            self.totals.requests += 1;
+            if self.used_totals() >= self.settings.stacks as usize {
                 self.lose(LossReason::StacksFull);
                 key = StackKey { stack: StackId::FAILED, part: Partition::Whole };
             }
@@ -227,28 +220,34 @@ impl ReferenceModel {
     fn end(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
         let id = self.id(pid);
         *self.ordinals.entry(pid).or_insert(0) += 1;
-        let image = self.running.remove(&pid).filter(ReferenceImage::has_usage);
+        let image = self.running.remove(&pid).unwrap_or_default();
         if self.has_room() {
-            let usage = image.map(|image| (EventClass::Heap, image.usage(Some(end), at, &self.settings)));
-            self.ended.push(EndedImage {
-                id,
-                end,
-                at,
-                owner: None,
-                usage: usage.into_iter().collect(),
-                stacks: Stacks::default(),
-            });
+            let usage = image.has_usage().then(|| (EventClass::Heap, image.usage(Some(end), at, &self.settings)));
+            self.totals.untaken += image.limited().count();
+            self.frames.untaken += image.with_frames().count();
+            let stacks = image.stacks.into_iter().collect();
+            let usage = usage.into_iter().collect();
+            self.ended.push(EndedImage { id, end, at, owner: None, usage, stacks });
         } else {
             self.lose(LossReason::ProcessesFull);
         }
     }
 
+    fn take_ended(&mut self) -> Vec<EndedImage> {
+        (self.totals.untaken, self.frames.untaken) = (0, 0);
+        std::mem::take(&mut self.ended)
+    }
+
     fn snapshot(&self, now: Tick) -> Snapshot {
         let mut snapshot = self.out.clone();
+        for image in self.running.values() {
+            image.stacks.iter().for_each(|(&id, stack)| snapshot.stacks.insert(id, stack));
+        }
         for (&pid, image) in self.running.iter().filter(|(_, image)| image.has_usage()) {
             snapshot.images.insert(self.id(pid), image.usage(None, now, &self.settings));
         }
         for image in &self.ended {
+            image.stacks.ids().for_each(|id| snapshot.stacks.insert(id, &image.stacks.get(id).unwrap()));
             if image.end == ImageEnd::Exit || !image.usage.is_empty() {
                 snapshot.ends.insert(image.id, (image.end, image.at));
             }
@@ -279,7 +278,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn any_settings() -> impl Strategy<Value = Settings> {
     let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
     let parts = select(vec![PartitionBy::Whole, PartitionBy::Threads, PartitionBy::Allocators]);
-    let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, u32::MAX]), select(vec![1, 2, u32::MAX]));
+    let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, 5, u32::MAX]), select(vec![1, 2, u32::MAX]));
     (bounds, any::<bool>(), older, parts).prop_map(|((blocks, stacks, processes), track_peak, older, parts)| {
         let older = older.map(Duration::from_nanos);
         Settings { blocks, stacks, processes, track_peak, older, parts }
@@ -288,7 +287,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
 
 fn any_event() -> impl Strategy<Value = Event> {
     let address = (1..=6u64).prop_map(|n| AbsAddr(n * 16));
-    let stack = (0..6u64).prop_map(StackId);
+    let stack = (0..8u64).prop_map(StackId);
     let kind = prop_oneof![
         10 => (address.clone(), 0..100u64, stack.clone(), 0..3u16).prop_map(|(address, size, stack, allocator)| {
             EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator) }
@@ -297,9 +296,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),
         5 => address.clone().prop_map(|address| EventKind::TentativeFree { address }),
         5 => address.prop_map(|address| EventKind::UndoFree { address }),
-        2 => (stack, 0..3u64, 0..3u64).prop_map(|(id, frame, taken)| EventKind::Stack {
+        3 => (stack, 0..3u64).prop_map(|(id, taken)| EventKind::Stack {
             id,
-            stack: Box::new(Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete, taken: Duration::from_nanos(taken) }),
+            stack: Box::new(Stack { frames: [AbsAddr(id.0)].into(), end: StackEnd::Complete, taken: Duration::from_nanos(taken) }),
         }),
         1 => Just(EventKind::Exec),
         1 => Just(EventKind::Exit),
@@ -330,7 +329,7 @@ proptest! {
                     ledger.apply(event.clone());
                     naive.apply(event);
                 }
-                Step::Take => prop_assert_eq!(ledger.take_ended(), std::mem::take(&mut naive.ended)),
+                Step::Take => prop_assert_eq!(ledger.take_ended(), naive.take_ended()),
                 &Step::EndLost(pid, is_current, at) => {
                     let id = naive.id(pid);
                     if is_current {

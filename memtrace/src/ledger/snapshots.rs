@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Ledger;
 use super::image::has_usage;
 use super::process::Process;
-use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Tick};
+use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Stacks, Tick};
 
 impl Ledger {
     /// Snapshot of `class` at `now`, without images that have no usage.
@@ -14,8 +14,7 @@ impl Ledger {
         let ended = self.ended.iter().filter_map(|image| Some((image.id, usage_of(image, class)?.clone())));
         Snapshot {
             images: self.running(class, now).chain(ended).collect(),
-            // Other shards may have the events of some of these stacks.
-            stacks: self.stacks.clone(),
+            stacks: self.stacks(),
             ends: self.ends(),
             owners: self.owners(),
             oom_kills: self.oom_kills.clone(),
@@ -28,17 +27,26 @@ impl Ledger {
     pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
         let (ends, owners) = (self.ends(), self.owners());
         let mut images: BTreeMap<_, _> = self.running(class, now).collect();
-        for EndedImage { id, usage, .. } in std::mem::take(&mut self.ended) {
+        let mut stacks = Stacks::default();
+        for process in self.processes.iter_mut() {
+            stacks.merge(std::mem::take(&mut process.stacks));
+        }
+        for EndedImage { id, usage, stacks: ended, .. } in std::mem::take(&mut self.ended) {
+            stacks.merge(ended);
             images.extend(usage.into_iter().find(|(of, _)| *of == class).map(|(_, usage)| (id, usage)));
         }
-        Snapshot {
-            images,
-            stacks: std::mem::take(&mut self.stacks),
-            ends,
-            owners,
-            oom_kills: std::mem::take(&mut self.oom_kills),
-            losses: self.budget.losses,
+        let oom_kills = std::mem::take(&mut self.oom_kills);
+        Snapshot { images, stacks, ends, owners, oom_kills, losses: self.budget.losses }
+    }
+
+    /// Stacks of all images. Other shards may have the events of some of them.
+    fn stacks(&self) -> Stacks {
+        let mut all = Stacks::default();
+        let running = self.processes.iter().map(|process| &process.stacks);
+        for stacks in running.chain(self.ended.iter().map(|image| &image.stacks)) {
+            all.merge(stacks.clone());
         }
+        all
     }
 
     /// Ends of the reported images.

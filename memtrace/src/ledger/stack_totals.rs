@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::budget::Budget;
-use crate::model::{Amount, Bytes, ImageEnd, ImageUsage, Partition, StackId, StackKey, StackUsage, Usage};
+use super::budget::{Budget, is_limited, merged_key};
+use crate::model::{Amount, Bytes, ImageEnd, ImageUsage, LossReason, Partition, StackId, StackKey, StackUsage, Usage};
 
 /// Totals of one stack. Freed is allocated minus live.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,13 @@ pub(super) struct StackTotals {
     seen_peak: u64,
 }
 
+impl StackTotals {
+    /// Returns true for an index without a stack: totals begin with an amount.
+    fn is_vacant(&self) -> bool {
+        self.alloc == Amount::default()
+    }
+}
+
 /// Totals of one image by stack. Each stack has an index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ImageTotals {
@@ -24,6 +31,12 @@ pub(super) struct ImageTotals {
     /// Separate, so that the usual lookup only compares stack ids.
     by_partition: FxHashMap<StackKey, u32>,
     stacks: Vec<StackTotals>,
+    /// Indices without a stack.
+    vacant: Vec<u32>,
+    /// Number of stacks that count towards the limit.
+    limited: u32,
+    /// Number of times that a stack was merged.
+    merged: u64,
     /// Amounts inherited on fork, by index; empty if the process was not forked.
     inherited: Vec<Amount>,
     live: Amount,
@@ -59,17 +72,78 @@ impl ImageTotals {
 
     /// Adds `key`, which must be new.
     fn insert(&mut self, key: StackKey) -> u32 {
-        // The number of stacks is limited by a u32.
-        let index = self.stacks.len() as u32;
         let nothing = Amount::default();
-        self.stacks.push(StackTotals { key, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks });
+        let new = StackTotals { key, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks };
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.stacks[index as usize] = new;
+                index
+            }
+            None => {
+                self.stacks.push(new);
+                // The number of stacks is limited by a u32.
+                self.stacks.len() as u32 - 1
+            }
+        };
         match key.part {
             Partition::Whole => self.by_stack.insert(key.stack, index),
             Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
                 self.by_partition.insert(key, index)
             }
         };
+        self.limited += u32::from(is_limited(key));
         index
+    }
+
+    /// Removes the stack at `index`, and returns its totals.
+    fn vacate(&mut self, index: u32) -> Option<StackTotals> {
+        let nothing = StackTotals {
+            key: StackKey::from(StackId::FAILED),
+            live: Amount::default(),
+            alloc: Amount::default(),
+            at_peak: Bytes(0),
+            seen_peak: 0,
+        };
+        let removed = std::mem::replace(self.stacks.get_mut(index as usize)?, nothing);
+        match removed.key.part {
+            Partition::Whole => self.by_stack.remove(&removed.key.stack),
+            Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
+                self.by_partition.remove(&removed.key)
+            }
+        };
+        self.vacant.push(index);
+        self.limited -= u32::from(is_limited(removed.key));
+        Some(removed)
+    }
+
+    /// Iterates over the limited stacks without live amounts, with the bytes that they have allocated. `is_pinned` returns
+    /// true for an index to which a tentative free refers.
+    pub(super) fn idle(&self, is_pinned: impl Fn(u32) -> bool) -> impl Iterator<Item = (u64, StackKey)> {
+        let is_idle = move |(index, totals): &(u32, &StackTotals)| {
+            let is_live = totals.live != Amount::default() || totals.is_vacant();
+            !is_live && is_limited(totals.key) && !is_pinned(*index)
+        };
+        (0..).zip(&self.stacks).filter(is_idle).map(|(_, totals)| (totals.alloc.bytes.0, totals.key))
+    }
+
+    /// Merges the stack `key`, which must be idle, into the sum of merged stacks. Returns its index and that of the sum.
+    pub(super) fn merge_stack(&mut self, key: StackKey) -> Option<[u32; 2]> {
+        let index = self.index(key)?;
+        let other = merged_key(key);
+        let other = self.index(other).unwrap_or_else(|| self.insert(other));
+        let at_peak = self.stacks.get(index as usize).map_or(Bytes(0), |totals| self.at_peak(totals));
+        let removed = self.vacate(index)?;
+        self.change(other, |totals| {
+            totals.alloc += removed.alloc;
+            totals.at_peak.0 += at_peak.0;
+        });
+        if let Some(inherited) = self.inherited.get_mut(index as usize).map(std::mem::take) {
+            let size = self.inherited.len().max(other as usize + 1);
+            self.inherited.resize(size, Amount::default());
+            self.inherited[other as usize] += inherited;
+        }
+        self.merged += 1;
+        Some([index, other])
     }
 
     #[inline]
@@ -94,14 +168,45 @@ impl ImageTotals {
         self.update_peak();
     }
 
-    /// Totals of a forked child: the live amounts, which count as allocated.
-    pub(super) fn fork(&self) -> Self {
+    /// Totals of a forked child: the live amounts, which count as allocated. `None`, and a loss, if the budget is exceeded.
+    pub(super) fn fork(&self, budget: &mut Budget) -> Option<Self> {
         let mut child = self.clone();
+        child.merged = 0;
+        for (index, totals) in (0..).zip(&self.stacks) {
+            if totals.live == Amount::default() && !totals.is_vacant() {
+                child.vacate(index);
+            }
+        }
+        if !budget.totals.request(child.limited) {
+            budget.losses.add(LossReason::StacksFull, u64::from(child.limited));
+            return None;
+        }
         for totals in &mut child.stacks {
             totals.alloc = totals.live;
         }
         child.inherited = child.stacks.iter().map(|totals| totals.alloc).collect();
-        child
+        Some(child)
+    }
+
+    /// Iterates over the stacks with inherited amounts.
+    pub(super) fn inherited_stacks(&self) -> impl Iterator<Item = StackId> {
+        let inherited = self.stacks.iter().zip(&self.inherited).filter(|(_, amount)| **amount != Amount::default());
+        inherited.map(|(totals, _)| totals.key.stack)
+    }
+
+    /// Iterates over the stacks with live amounts.
+    pub(super) fn live_stacks(&self) -> impl Iterator<Item = StackId> {
+        self.stacks.iter().filter(|totals| totals.live != Amount::default()).map(|totals| totals.key.stack)
+    }
+
+    /// Number of stacks that count towards the limit.
+    pub(super) const fn limited(&self) -> u32 {
+        self.limited
+    }
+
+    /// Number of times that a stack was merged.
+    pub(super) const fn merged(&self) -> u64 {
+        self.merged
     }
 
     pub(super) fn key(&self, index: u32) -> StackKey {
@@ -111,8 +216,8 @@ impl ImageTotals {
     /// Usage of pages or mappings, none of which outlives its image. Inherited amounts of an ended image are left out: most
     /// forked children exec at once, and would repeat their parent's totals.
     pub(super) fn memory_usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
-        let mut usage = ImageUsage { ended, ..ImageUsage::default() };
-        for (index, totals) in self.stacks.iter().enumerate() {
+        let mut usage = ImageUsage { ended, merged_stacks: self.merged, ..ImageUsage::default() };
+        for (index, totals) in self.iter() {
             let (live, alloc) = match ended {
                 None => (totals.live, totals.alloc),
                 Some(_) => (Amount::default(), totals.alloc - self.inherited(index)),
@@ -140,12 +245,14 @@ impl ImageTotals {
         self.peak
     }
 
+    /// Returns a number that no index reaches.
     pub(super) const fn len(&self) -> usize {
         self.stacks.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &StackTotals> {
-        self.stacks.iter()
+    /// Iterates over the stacks with their indices.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &StackTotals)> {
+        self.stacks.iter().enumerate().filter(|(_, totals)| !totals.is_vacant())
     }
 
     /// Live bytes of the stack at the image's high-water mark.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::budget::Budget;
+use super::budget::{Budget, is_limited, merged_key};
 use crate::model::{
     ImageEnd, ImageUsage, Partition, StackKey, StackUsage, Stall, StallKey, StallStats, StallTotals, Usage,
 };
@@ -14,6 +14,8 @@ use crate::model::{
 pub(super) struct ImageStalls {
     by_stack: FxHashMap<StackKey, StallTotals>,
     by_key: BTreeMap<StallKey, StallStats>,
+    /// Number of times that a stack was merged.
+    merged: u64,
 }
 
 impl ImageStalls {
@@ -26,8 +28,29 @@ impl ImageStalls {
         self.by_key.entry(StallKey { group, work }).or_default().add(stall);
     }
 
+    /// Number of stacks that count towards the limit.
+    pub(super) fn limited(&self) -> u32 {
+        // A u32 limits them.
+        self.by_stack.keys().filter(|key| is_limited(**key)).count() as u32
+    }
+
+    /// Stacks that count towards the limit, with the time of their stalls. None is in use.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (u64, StackKey)> {
+        let limited = self.by_stack.iter().filter(|(key, _)| is_limited(**key));
+        limited.map(|(&key, stalls)| (stalls.time.0, key))
+    }
+
+    /// Merges a stack into the sum of merged stacks.
+    pub(super) fn merge_stack(&mut self, key: StackKey) -> bool {
+        let Some(stalls) = self.by_stack.remove(&key) else { return false };
+        *self.by_stack.entry(merged_key(key)).or_default() += stalls;
+        self.merged += 1;
+        true
+    }
+
     pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
-        let mut usage = ImageUsage { ended, stalls: self.by_key.clone(), ..ImageUsage::default() };
+        let (stalls, merged_stacks) = (self.by_key.clone(), self.merged);
+        let mut usage = ImageUsage { ended, stalls, merged_stacks, ..ImageUsage::default() };
         for (&key, &stalls) in &self.by_stack {
             let stack_usage = Usage { stalls, ..Usage::default() };
             usage.total += stack_usage;

@@ -47,6 +47,12 @@ impl TentativeFrees {
         self.young.remove(&tid).or_else(|| self.old.remove(&tid))
     }
 
+    /// Indices of the stacks whose blocks can come back.
+    pub(super) fn stacks(&self) -> impl Iterator<Item = u32> {
+        let frees = self.young.values().chain(self.old.values());
+        frees.filter_map(|free| free.block.map(|block| block.stack))
+    }
+
     fn contains(&self, tid: Tid, address: AbsAddr) -> bool {
         self.young.get(&tid).or_else(|| self.old.get(&tid)).is_some_and(|free| free.address == address)
     }

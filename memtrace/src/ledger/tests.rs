@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, StackEnd, StackUsage, Tid, Usage,
+    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack, StackEnd, StackId, StackUsage, Tid,
+    Touch, Usage,
 };
 
 const PID: Pid = Pid(100);

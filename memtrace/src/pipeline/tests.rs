@@ -1,3 +1,5 @@
+mod ended;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -90,6 +92,11 @@ fn run(events: &[Event], shards: u32, settings: Settings) -> Snapshot {
 
 /// Same as [`run`], with all event classes.
 fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
+    Shards::start(sources(events, shards), settings, EventClass::ALL, None).unwrap().finish(NOW)
+}
+
+/// Distributes events over the sources of shards as the BPF programs do over rings.
+fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
     let mut rings = vec![VecDeque::new(); shards as usize];
     for event in events {
         match event.kind {
@@ -119,8 +126,7 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
             }
         }
     }
-    let sources = rings.into_iter().map(FixedSource).collect();
-    Shards::start(sources, settings, EventClass::ALL, None).unwrap().finish(NOW)
+    rings.into_iter().map(FixedSource).collect()
 }
 
 /// Step of a thread: one of two processes, one of three threads, an address, and an action.

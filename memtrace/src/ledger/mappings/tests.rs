@@ -138,3 +138,16 @@ fn an_ended_image_has_no_mappings() {
     assert_eq!((usage.total.live.count, usage.total.alloc.count), (0, 4));
     assert!(usage.touched.is_empty());
 }
+
+#[test]
+fn a_stack_of_a_tentative_unmap_is_not_merged() {
+    let mut story = Story::new().map(0, 4, 10).unmap_tentatively(0, 4);
+    assert_eq!(story.mappings.idle(), []);
+    story = story.undo_unmap().unmap_tentatively(0, 4).unmap_tentatively(9, 1);
+    assert_eq!(story.mappings.idle(), [(4 * PAGE.0, key(10))]);
+    let before = story.mappings.usage(None);
+    assert!(story.mappings.merge_stack(key(10)));
+    let after = story.mappings.usage(None);
+    assert_eq!(after.by_stack[&StackId::OTHER.into()], before.by_stack[&key(10)]);
+    assert_eq!((after.total, after.by_stack.len()), (before.total, 1));
+}

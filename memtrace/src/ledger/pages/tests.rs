@@ -174,3 +174,22 @@ fn touched_pages_of_a_large_reservation_are_moved() {
     let touched = |number: u64| Touched { begin: page((1 << 40) + number), pages: 1, key: key(10) };
     assert_eq!(pages.usage(None).touched, [touched(3), touched(70_000)]);
 }
+
+#[test]
+fn a_merged_stack_adds_its_touches_to_the_others() {
+    let (mut pages, mut budget) = (Pages::default(), budget(10));
+    pages.touch(P, READ, key(10), &mut budget);
+    pages.add_major_fault(P);
+    pages.touch(P, WRITE, key(11), &mut budget);
+    let before = pages.usage(None);
+    assert_eq!(pages.totals().idle(|_| false).collect::<Vec<_>>(), [(PAGE.0, key(10))]);
+    assert!(pages.merge_stack(key(10)) && !pages.merge_stack(key(10)));
+    let after = pages.usage(None);
+    let other = StackKey::from(StackId::OTHER);
+    assert_eq!(after.by_stack.keys().collect::<Vec<_>>(), [&other, &key(11)]);
+    assert_eq!(after.by_stack[&other], before.by_stack[&key(10)]);
+    assert_eq!((after.total, after.merged_stacks), (before.total, 1));
+    // The index of the merged stack is used again.
+    pages.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(12), &mut budget);
+    assert_eq!((numbers(&pages, 12), pages.usage(None).by_stack[&key(12)].major_faults), ((1, 1), 0));
+}

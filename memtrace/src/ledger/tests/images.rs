@@ -57,3 +57,43 @@ fn processes_have_separate_totals() {
     assert_eq!(live(2), Amount::one(Bytes(20)));
     assert_eq!(story.0.losses().total(), 0);
 }
+
+#[test]
+fn ended_images_are_taken_once_with_their_stacks() {
+    let mut story = Story::new().stack(S).alloc(A, 10, S).exec().stack(R).alloc(B, 4, R).exit(7).exit(8);
+    let id = |ordinal| ImageId { pid: PID, ordinal };
+    let ended = story.0.take_ended();
+    let ends: Vec<_> = ended.iter().map(|image| (image.id, image.end, image.at, image.usage.len())).collect();
+    let (exec, exit) = (ImageEnd::Exec, ImageEnd::Exit);
+    assert_eq!(ends, [(id(0), exec, Tick(0), 1), (id(1), exit, Tick(7), 1), (id(2), exit, Tick(8), 0)]);
+    let stacks: Vec<Vec<_>> = ended.iter().map(|image| image.stacks.ids().collect()).collect();
+    assert_eq!(stacks, [vec![S], vec![R], vec![]]);
+    assert!(story.0.take_ended().is_empty());
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW), Snapshot::default());
+}
+
+#[test]
+fn an_image_whose_exit_was_lost_can_be_ended() {
+    let mut story = Story::new().alloc(A, 10, S).exec().alloc(B, 4, R);
+    for ordinal in [0, 1, 1] {
+        story.0.end_if_running(ImageId { pid: PID, ordinal }, ImageEnd::Exit, Tick(9));
+    }
+    assert_eq!(story.image(1).total.exit, Amount::one(Bytes(4)));
+    let ends: Vec<_> = story.0.take_ended().iter().map(|image| (image.id.ordinal, image.end)).collect();
+    assert_eq!(ends, [(0, ImageEnd::Exec), (1, ImageEnd::Exit)]);
+    assert_eq!(story.alloc(A, 1, S).image(2).total.live, Amount::one(Bytes(1)));
+}
+
+#[test]
+fn a_forked_child_keeps_the_stacks_of_its_parent() {
+    let child = Pid(200);
+    let touch = |stack| EventKind::Fault { page: AbsAddr(A), touch: Touch { present: false, write: true }, stack };
+    let story = Story::new().stack(S).stack(R).event(PID, T1, 0, touch(S)).event(PID, T1, 0, EventKind::Fork { child });
+    let mut story = story.event(PID, T1, 0, touch(R)).exit(5);
+    assert_eq!(story.0.take_ended()[0].stacks.len(), 2);
+    let snapshot = story.0.snapshot(EventClass::Fault, NOW);
+    let image = &snapshot.images[&ImageId { pid: child, ordinal: 0 }];
+    assert_eq!(image.by_stack.keys().map(|key| key.stack).collect::<Vec<_>>(), [S]);
+    assert_eq!(snapshot.stacks.ids().collect::<Vec<_>>(), [S]);
+    assert_eq!(snapshot.stacks.end_of(S), StackEnd::Complete);
+}

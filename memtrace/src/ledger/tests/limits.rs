@@ -3,10 +3,77 @@
 use super::*;
 
 #[test]
-fn stacks_beyond_the_maximum_are_lost() {
-    let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).stack(S).stack(R);
+fn frames_beyond_the_maximum_are_lost_if_all_stacks_are_live() {
+    let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).stack(S).alloc(A, 10, S).stack(R);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW).stacks.ids().collect::<Vec<_>>(), [S]);
+}
+
+#[test]
+fn a_stack_without_live_blocks_loses_its_frames_first() {
+    let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).alloc(A, 10, S).free(A).stack(R);
+    assert_eq!(story.0.losses().total(), 0);
+    let snapshot = story.0.snapshot(EventClass::Heap, NOW);
+    assert_eq!((snapshot.stacks.end_of(S), snapshot.stacks.end_of(R)), (StackEnd::Merged, StackEnd::Complete));
+    // The kernel sends evicted stacks again.
+    let snapshot = story.stack(S).0.snapshot(EventClass::Heap, NOW);
+    assert_eq!((snapshot.stacks.end_of(S), snapshot.stacks.end_of(R)), (StackEnd::Complete, StackEnd::Merged));
+}
+
+#[test]
+fn stacks_without_live_blocks_are_merged_in_order_of_bytes() {
+    let [t, u] = [StackId(90), StackId(91)];
+    let story = Story::with(Settings { stacks: 4, track_peak: true, ..WIDE });
+    let story = story.alloc(A, 10, S).free(A).alloc(A, 30, R).free(A).alloc(A, 20, t).free(A).alloc(A, 1, u);
+    let (before, story) = (story.image(0), story.alloc(B, 5, u));
+    let image = story.image(0);
+    assert_eq!(image.by_stack.keys().map(|key| key.stack).collect::<Vec<_>>(), [StackId::OTHER, R, u]);
+    assert_eq!(image.by_stack[&StackId::OTHER.into()].usage, usage((0, 0), (30, 2), (30, 2)));
+    assert_eq!((image.merged_stacks, before.merged_stacks), (2, 0));
+    assert_eq!(image.total, usage((6, 2), (66, 5), (60, 3)));
+    assert_eq!((image.peak, story.0.losses().total()), (Some(Bytes(30)), 0));
+    // A merged stack that allocates again is a stack of its own.
+    assert_eq!(story.alloc(B + 16, 7, S).image(0).by_stack[&S.into()].usage, usage((7, 1), (7, 1), (0, 0)));
+}
+
+#[test]
+fn the_peak_of_a_merged_stack_is_kept() {
+    let story = Story::with(Settings { stacks: 2, track_peak: true, ..WIDE });
+    let story = story.alloc(A, 10, S).alloc(B, 20, StackId::NOT_TAKEN).free(A).alloc(A, 1, R).free(B);
+    let image = story.image(0);
+    let at_peak = |stack: StackId| image.by_stack[&stack.into()].at_peak;
+    assert_eq!(image.peak, Some(Bytes(30)));
+    assert_eq!([StackId::OTHER, StackId::NOT_TAKEN, R].map(at_peak), [Bytes(10), Bytes(20), Bytes(0)]);
+}
+
+#[test]
+fn a_stack_with_a_tentative_free_is_not_merged() {
+    let story = Story::with(Settings { stacks: 1, ..WIDE });
+    let story = story.alloc(A, 10, S).free_tentatively(T1, A).alloc(B, 20, R).undo_free(T1, A);
+    assert_eq!(story.image(0).by_stack[&S.into()].usage, usage((10, 1), (10, 1), (0, 0)));
+    assert_eq!(story.lost(LossReason::StacksFull), 1);
+}
+
+#[test]
+fn an_image_returns_its_share_of_the_limit() {
+    let mut story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).alloc(A, 10, S).exec();
+    // An ended image that was not taken still uses memory.
+    story = story.stack(R).alloc(A, 10, R);
+    assert_eq!(story.lost(LossReason::StacksFull), 2);
+    assert_eq!(story.0.take_ended().len(), 1);
+    story = story.stack(S).alloc(B, 10, S);
+    assert_eq!(story.lost(LossReason::StacksFull), 2);
+}
+
+#[test]
+fn exited_processes_need_no_room() {
+    let mut story = Story::with(Settings { processes: 1, ..WIDE });
+    for pid in 1..100_000 {
+        story = story.alloc_in(pid, A, 10).event(Pid(pid), T1, 0, EventKind::Exit);
+        let ended = story.0.take_ended();
+        assert_eq!(ended.iter().map(|image| image.id).collect::<Vec<_>>(), [ImageId { pid: Pid(pid), ordinal: 0 }]);
+    }
+    assert_eq!(story.0.losses().total(), 0);
 }
 
 #[test]

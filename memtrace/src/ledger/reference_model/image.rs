@@ -1,0 +1,116 @@
+//! Image of the reference model.
+
+use super::*;
+
+#[derive(Clone, Copy)]
+pub(super) struct ReferenceBlock {
+    pub(super) size: u64,
+    pub(super) key: StackKey,
+    pub(super) tick: u32,
+}
+
+#[derive(Default)]
+pub(super) struct ReferenceImage {
+    pub(super) live: BTreeMap<AbsAddr, ReferenceBlock>,
+    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>)>,
+    pub(super) alloc: BTreeMap<StackKey, Amount>,
+    pub(super) free: BTreeMap<StackKey, Amount>,
+    /// Stacks that arrived while the image ran.
+    pub(super) stacks: BTreeMap<StackId, Stack>,
+    pub(super) unmatched: u64,
+    pub(super) repeated: u64,
+    pub(super) merged: u64,
+    pub(super) peak: u64,
+    pub(super) at_peak: BTreeMap<StackKey, u64>,
+}
+
+impl ReferenceImage {
+    pub(super) fn live_by_stack(&self, counts: impl Fn(&ReferenceBlock) -> bool) -> BTreeMap<StackKey, Amount> {
+        let mut sums = BTreeMap::new();
+        for block in self.live.values().filter(|block| counts(block)) {
+            *sums.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        }
+        sums
+    }
+
+    pub(super) fn recount_peak(&mut self) {
+        let live: u64 = self.live.values().map(|block| block.size).sum();
+        if live > self.peak {
+            self.peak = live;
+            self.at_peak = self.live_by_stack(|_| true).into_iter().map(|(id, live)| (id, live.bytes.0)).collect();
+        }
+    }
+
+    pub(super) fn remove(&mut self, address: AbsAddr) -> Option<ReferenceBlock> {
+        let block = self.live.remove(&address)?;
+        *self.free.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        Some(block)
+    }
+
+    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
+        let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
+        let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
+        let everything = self.live_by_stack(|_| true);
+        let held = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
+        let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
+        let (unmatched_frees, repeated_frees, merged_stacks) = (self.unmatched, self.repeated, self.merged);
+        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
+        for (&id, &alloc) in &self.alloc {
+            let numbers = Usage {
+                live: live.get(&id).copied().unwrap_or_default(),
+                exit: exit.get(&id).copied().unwrap_or_default(),
+                alloc,
+                free: self.free.get(&id).copied().unwrap_or_default(),
+                ..Usage::default()
+            };
+            let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
+            usage.total += numbers;
+            usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak, ..StackUsage::default() });
+        }
+        if ended == Some(ImageEnd::Exec) {
+            everything.values().for_each(|live| usage.discarded += *live);
+        }
+        usage.peak = settings.track_peak.then_some(Bytes(self.peak));
+        usage
+    }
+
+    pub(super) fn limited(&self) -> impl Iterator<Item = StackKey> {
+        self.alloc.keys().copied().filter(|&key| is_limited(key))
+    }
+
+    pub(super) fn is_live(&self, has: impl Fn(StackKey) -> bool) -> bool {
+        self.live.values().any(|block| has(block.key))
+    }
+
+    pub(super) fn with_frames(&self) -> impl Iterator<Item = StackId> {
+        self.stacks.iter().filter(|(_, stack)| stack.end != StackEnd::Merged).map(|(&id, _)| id)
+    }
+
+    /// Totals without live blocks and tentative frees.
+    pub(super) fn idle_totals(&self) -> impl Iterator<Item = (u64, StackKey)> {
+        let is_pinned = |key| self.tentative.values().any(|(_, block)| block.is_some_and(|block| block.key == key));
+        let idle = self.limited().filter(move |&key| !is_pinned(key) && !self.is_live(|live| live == key));
+        idle.map(|key| (self.alloc[&key].bytes.0, key))
+    }
+
+    pub(super) fn idle_frames(&self) -> impl Iterator<Item = (u64, StackId)> {
+        let idle = self.with_frames().filter(|&id| !self.is_live(|live| live.stack == id));
+        let bytes = |id| self.alloc.iter().filter(|(key, _)| key.stack == id).map(|(_, alloc)| alloc.bytes.0).sum();
+        idle.map(move |id| (bytes(id), id))
+    }
+
+    pub(super) fn merge(&mut self, key: StackKey) {
+        let part = if matches!(key.part, Partition::Allocator(_)) { key.part } else { Partition::Whole };
+        let other = StackKey { stack: StackId::OTHER, part };
+        for amounts in [&mut self.alloc, &mut self.free] {
+            let amount = amounts.remove(&key).unwrap_or_default();
+            *amounts.entry(other).or_default() += amount;
+        }
+        *self.at_peak.entry(other).or_default() += self.at_peak.remove(&key).unwrap_or(0);
+        self.merged += 1;
+    }
+
+    pub(super) fn has_usage(&self) -> bool {
+        !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0
+    }
+}
