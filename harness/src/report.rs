@@ -19,7 +19,7 @@ use serde::de::Error as _;
 use crate::totals::Totals;
 pub use call_site::CallSite;
 pub use explain::Explanation;
-pub use process::{Amount, ProcessReport, Resident};
+pub use process::{Amount, EndedRun, ProcessReport, Resident};
 pub use reclaim::{CgroupMemory, CgroupStalls, MachineReclaim, OomKill, OrderCount, StallTotals};
 pub use stack::{Frame, Stack};
 pub use untraced::{ProcessMemory, Untraced, UntracedProcess};

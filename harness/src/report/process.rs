@@ -2,15 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::reclaim::StallTotals;
 use crate::totals::Totals;
 
-/// One program that one process executed.
+/// One program that one process executed, or a group of them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct ProcessReport {
+    /// 0 for a group.
+    #[serde(deserialize_with = "pid")]
     pub pid: u32,
+    /// Number of processes of a group.
+    pub runs: Option<u64>,
+    /// Number of processes of a group by their end.
+    #[serde(default)]
+    pub ends: BTreeMap<String, u64>,
+    pub first_start_s: Option<f64>,
+    pub last_end_s: Option<f64>,
+    /// The largest processes of a group.
+    #[serde(default)]
+    pub largest_runs: Vec<EndedRun>,
     pub comm: String,
     pub exe: Option<String>,
     /// `exit`, `exec` or `oom_kill`; `None` if it was running when the trace ended.
@@ -47,6 +59,16 @@ pub struct ProcessReport {
     pub resident: BTreeMap<String, Resident>,
 }
 
+/// A process of a group.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct EndedRun {
+    pub pid: u32,
+    pub start_s: f64,
+    pub end_s: f64,
+    pub ended: String,
+    pub totals: Totals,
+}
+
 /// Resident memory of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Resident {
@@ -61,4 +83,9 @@ pub struct Resident {
 pub struct Amount {
     pub bytes: u64,
     pub count: u64,
+}
+
+/// Returns a process ID, 0 for `null`.
+pub(super) fn pid<'json, D: Deserializer<'json>>(deserializer: D) -> Result<u32, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::process::pid;
 use crate::totals::Totals;
 
 /// One stack of one process.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Stack {
+    /// 0 for a stack of a group.
+    #[serde(deserialize_with = "pid")]
     pub pid: u32,
     /// Index into the processes of the report.
     pub process: usize,
@@ -19,6 +22,9 @@ pub struct Stack {
     pub thread: Option<u32>,
     /// The stack end: the reason why the walk stopped.
     pub end: String,
+    /// Number of stacks, if they were merged.
+    #[serde(default)]
+    pub merged_stacks: u64,
     /// From root to leaf.
     #[serde(skip)]
     pub frames: Vec<Arc<Frame>>,

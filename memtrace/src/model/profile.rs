@@ -1,5 +1,6 @@
 //! Totals with names: the input of report writers.
 
+mod cost;
 mod ended_group;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use crate::model::{
     StackEnd, StallStats, Tid, Untraced, Usage, User, Variance, VirtOffset,
 };
 
+pub use self::cost::{Cost, ProgramCost};
 pub use self::ended_group::{EndedGroup, EndedRun};
 
 /// Everything that a report can show.
@@ -130,6 +132,12 @@ impl ProcessProfile {
             faults: None,
             peak_rss: None,
         }
+    }
+
+    /// Returns the number of process images in this row.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.group.as_ref().map_or(1, |group| group.runs)
     }
 }
 
@@ -261,33 +269,6 @@ pub struct Location {
     pub line: Option<u32>,
 }
 
-/// Cost of tracing.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
-    /// Received events.
-    pub events: u64,
-    /// Nested allocator calls, which are not counted as allocations.
-    pub nested: u64,
-    /// Processor time of memtrace, from its start to the report.
-    pub cpu: Duration,
-    /// The part of it that was used while events were recorded.
-    pub cpu_tracing: Duration,
-    /// High-water mark of memtrace's RSS.
-    pub peak_rss: Bytes,
-    /// Cost of the BPF programs in the targets; `None` if too few ran to measure.
-    pub programs: Option<ProgramCost>,
-}
-
-/// Cost of the BPF programs in the targets, without the traps that lead to them. Measured on a part of the time, so
-/// inexact.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ProgramCost {
-    /// Number of probe hits.
-    pub hits: u64,
-    /// Run time of the programs.
-    pub time: Duration,
-}
-
 impl Frame {
     /// Returns the text for a picture or a list: the name, or `object+0xoffset`, or `[0xaddress]`.
     #[must_use]
@@ -331,6 +312,12 @@ impl Profile {
         let facts = self.class.facts();
         let default = if self.has_ended() { facts.ended_metric } else { facts.metrics[0] };
         chosen.filter(|metric| self.class.has(*metric)).unwrap_or(default)
+    }
+
+    /// Returns true if the profile has a single row for a single process image.
+    #[must_use]
+    pub fn is_of_one_image(&self) -> bool {
+        matches!(self.processes.as_slice(), [process] if process.group.is_none())
     }
 
     /// The peak of the live bytes if the profile has one process only: peaks of several are of different moments.

@@ -1,5 +1,6 @@
 //! Names from the target as entries of tables, lines and folded stacks.
 
+use crate::model::format as number;
 use crate::model::{ProcessProfile, StackEnd, plain};
 
 /// Returns a visible name: white space becomes blanks, and an empty name is marked.
@@ -16,9 +17,23 @@ pub(super) fn folded_entry(text: &str) -> String {
     visible(text).replace(';', ":")
 }
 
-/// Returns a process as titles and flame graphs show it.
+/// Returns a process or a group of processes as titles and flame graphs show it: `g++ (4711)`, `g++ ×412`.
 pub(super) fn process_title(process: &ProcessProfile) -> String {
-    format!("{} ({})", process.comm.raw(), process.pid)
+    let comm = process.comm.raw();
+    match &process.group {
+        Some(group) => format!("{comm} {}", times(group.runs)),
+        None => format!("{comm} ({})", process.pid),
+    }
+}
+
+/// Returns a number of process images: `×412`.
+pub(super) fn times(runs: u64) -> String {
+    format!("×{}", number::grouped(runs))
+}
+
+/// Returns the text for a sum of merged stacks: `[other: 12,345 stacks]`.
+pub(super) fn other_stacks(stacks: u64) -> String {
+    format!("[other: {}]", number::counted(stacks, "stack", "stacks"))
 }
 
 /// Returns the text for a stack without frames.

@@ -118,10 +118,12 @@ fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> Stri
         },
         GroupBy::Thread => match part {
             // With several processes, a thread needs the name of its process.
-            Partition::Thread(tid) if profile.processes.len() > 1 => {
+            Partition::Thread(tid) if !profile.is_of_one_image() => {
                 format!("{} of {}", thread(process, tid), escape::process_title(process))
             }
             Partition::Thread(tid) => thread(process, tid),
+            // Thread IDs and names are those of one process.
+            Partition::Whole if process.group.is_some() => format!("threads of {}", escape::process_title(process)),
             Partition::Whole | Partition::Allocator(_) | Partition::Memory(_) => unknown("thread"),
         },
         GroupBy::Memory => match part {

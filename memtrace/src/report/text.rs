@@ -34,7 +34,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     oom_kills::write(profile, out)?;
     residency::write(profile, out)?;
     reclaim::write(profile, options, out)?;
-    if profile.processes.len() > 1 {
+    if !profile.processes.is_empty() && !profile.is_of_one_image() {
         processes::write(profile, options, out)?;
     }
     untraced::write(profile, options, out)?;

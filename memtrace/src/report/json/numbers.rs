@@ -29,6 +29,11 @@ pub(super) struct Numbers {
 impl Numbers {
     /// `known` has the kernel's counters for the same owner, which limit the errors.
     pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Option<KernelReported>) -> Self {
+        let errors = Errors::of(profile, &usage, variance, known);
+        Self { errors, ..Self::without_errors(profile, usage) }
+    }
+
+    pub(super) fn without_errors(profile: &Profile, usage: Usage) -> Self {
         let stalls = profile.class.counts_stalls().then_some(usage.stalls);
         Self {
             live_bytes: usage.live.bytes.0,
@@ -39,7 +44,7 @@ impl Numbers {
             alloc_count: usage.alloc.count,
             free_bytes: usage.free.bytes.0,
             free_count: usage.free.count,
-            errors: Errors::of(profile, &usage, variance, known),
+            errors: None,
             stall_ns: stalls.map(|stalls| stalls.time.0),
             stall_count: stalls.map(|stalls| stalls.count),
         }

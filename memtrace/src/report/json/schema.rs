@@ -6,12 +6,13 @@ use std::ops::Not;
 
 use serde::{Serialize, Serializer};
 
+use super::group_runs::{GroupRuns, end_name};
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::untraced::UntracedFields;
 use super::{memcg, reclaim};
 use crate::model::{
-    Amount, Cost, DebugFileCounts, DebugFileOutcome, Frame, FrameId, ImageEnd, Losses, Metric, Partition,
-    ProcessProfile, Profile, StackEnd, StackProfile, StackQuality, Variance,
+    Amount, Cost, DebugFileCounts, DebugFileOutcome, Frame, FrameId, Losses, Metric, Partition, ProcessProfile,
+    Profile, StackEnd, StackProfile, StackQuality, Variance,
 };
 use crate::report::groups::{Group, Groups};
 use crate::report::kernel_reported::KernelReported;
@@ -19,7 +20,7 @@ use crate::report::options::Options;
 use crate::report::tool::Tool;
 use crate::report::{allocators, estimate, format};
 
-const SCHEMA_VERSION: u32 = 2;
+const SCHEMA_VERSION: u32 = 3;
 
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
@@ -40,8 +41,8 @@ pub(super) struct Report<'a> {
     peak_bytes: Option<u64>,
     filtered: Blocks,
     discarded: Blocks,
-    processes: Vec<Process<'a>>,
-    roots: Vec<GroupFields>,
+    processes: Processes<'a>,
+    roots: Roots<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cgroups: Option<Vec<memcg::Group<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,8 +62,7 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(profile: &'a Profile, options: &'a Options) -> Self {
-        let roots = Groups::of(profile, options.by);
+    pub(super) fn new(profile: &'a Profile, options: &'a Options, groups: &'a Groups) -> Self {
         let (total, variance) = (profile.total(), estimate::total_variance(profile));
         let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
         Self {
@@ -82,13 +82,8 @@ impl<'a> Report<'a> {
             peak_bytes: profile.sole_peak().map(|peak| peak.0),
             filtered: profile.filtered.into(),
             discarded: discarded.into(),
-            processes: profile
-                .processes
-                .iter()
-                .zip(estimate::process_variances(profile))
-                .map(|(process, variance)| Process::new(profile, process, variance))
-                .collect(),
-            roots: roots.all().iter().map(|root| GroupFields::new(profile, root)).collect(),
+            processes: Processes(profile),
+            roots: Roots { profile, groups },
             cgroups: profile.class.counts_stalls().then(|| profile.cgroups.iter().map(memcg::Group::from).collect()),
             reclaim: profile.reclaim.as_ref().map(reclaim::Machine::from),
             oom_kills: profile.oom_kills.iter().map(|kill| reclaim::Kill::new(profile, kill)).collect(),
@@ -98,7 +93,7 @@ impl<'a> Report<'a> {
             debug_files: profile.debug_files.as_ref().map(debug_files),
             stack_quality: profile.quality(),
             frames: Frames(&profile.frames),
-            stacks: Stacks { profile, metric: options.metric, roots },
+            stacks: Stacks { profile, metric: options.metric, groups },
             cost: profile.cost.into(),
         }
     }
@@ -106,11 +101,13 @@ impl<'a> Report<'a> {
 
 #[derive(Serialize)]
 struct Process<'a> {
-    pid: u32,
+    pid: Option<u32>,
     comm: &'a str,
     exe: Option<String>,
     ended: Option<&'static str>,
     ended_s: Option<f64>,
+    #[serde(flatten)]
+    group: Option<GroupRuns>,
     totals: Numbers,
     unmatched_frees: u64,
     inherited_frees: u64,
@@ -147,15 +144,12 @@ impl<'a> Process<'a> {
         let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
         let rates = format::rates(process.total.alloc, profile.duration);
         Self {
-            pid: process.pid.0,
+            pid: pid(process),
             comm: process.comm.raw(),
             exe: process.exe.as_ref().map(|path| path.to_string_lossy().into_owned()),
-            ended: process.ended.map(|ending| match ending {
-                ImageEnd::Exit => "exit",
-                ImageEnd::OomKill => "oom_kill",
-                ImageEnd::Exec => "exec",
-            }),
+            ended: process.ended.map(end_name),
             ended_s: process.ended_after.map(|time| time.as_secs_f64()),
+            group: process.group.as_ref().map(|group| GroupRuns::new(profile, group, process.ended.is_some())),
             totals: Numbers::of(profile, process.total, variance, Some(known)),
             unmatched_frees: process.unmatched_frees,
             inherited_frees: process.inherited_frees,
@@ -181,6 +175,11 @@ impl<'a> Process<'a> {
     }
 }
 
+/// Returns the process ID; `None` for a group.
+fn pid(process: &ProcessProfile) -> Option<u32> {
+    process.group.is_none().then_some(process.pid.0)
+}
+
 fn debug_files(counts: &DebugFileCounts) -> BTreeMap<&'static str, u64> {
     let by_name = DebugFileOutcome::ALL.map(|outcome| (outcome.name(), counts.count(outcome)));
     by_name.into_iter().chain([("downloaded_bytes", counts.downloaded.0)]).collect()
@@ -195,8 +194,8 @@ fn stack_quality<S: Serializer>(quality: &StackQuality, serializer: S) -> Result
 }
 
 #[derive(Serialize)]
-struct GroupFields {
-    name: String,
+struct GroupFields<'a> {
+    name: &'a str,
     #[serde(flatten)]
     usage: Numbers,
     #[serde(flatten)]
@@ -204,10 +203,10 @@ struct GroupFields {
     peak_bytes: Option<u64>,
 }
 
-impl GroupFields {
-    fn new(profile: &Profile, root: &Group) -> Self {
+impl<'a> GroupFields<'a> {
+    fn new(profile: &Profile, root: &'a Group) -> Self {
         Self {
-            name: root.label.clone(),
+            name: &root.label,
             usage: Numbers::of(profile, root.usage, root.variance, root.known),
             counts: root.known.map(Counts::from),
             peak_bytes: root.at_peak.map(|bytes| bytes.0),
@@ -224,23 +223,46 @@ impl Serialize for Frames<'_> {
     }
 }
 
+/// The processes, serialized one at a time.
+struct Processes<'a>(&'a Profile);
+
+impl Serialize for Processes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let processes = self.0.processes.iter().zip(estimate::process_variances(self.0));
+        serializer.collect_seq(processes.map(|(process, variance)| Process::new(self.0, process, variance)))
+    }
+}
+
+/// The groups, serialized one at a time.
+struct Roots<'a> {
+    profile: &'a Profile,
+    groups: &'a Groups,
+}
+
+impl Serialize for Roots<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.groups.all().iter().map(|group| GroupFields::new(self.profile, group)))
+    }
+}
+
 /// The stacks, serialized one at a time.
 struct Stacks<'a> {
     profile: &'a Profile,
     metric: Metric,
-    roots: Groups,
+    groups: &'a Groups,
 }
 
 impl Serialize for Stacks<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let ranked = ranked(self.profile, self.metric).into_iter();
-        serializer.collect_seq(ranked.map(|(index, stack)| Stack::new(self.profile, stack, self.roots.of_stack(index))))
+        serializer
+            .collect_seq(ranked.map(|(index, stack)| Stack::new(self.profile, stack, self.groups.of_stack(index))))
     }
 }
 
 #[derive(Serialize)]
 struct Stack<'a> {
-    pid: u32,
+    pid: Option<u32>,
     process: usize,
     root: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -250,6 +272,8 @@ struct Stack<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     allocator: Option<&'a str>,
     end: &'static str,
+    #[serde(skip_serializing_if = "is_zero")]
+    merged_stacks: u64,
     #[serde(flatten)]
     usage: Numbers,
     peak_bytes: Option<u64>,
@@ -273,13 +297,14 @@ impl<'a> Stack<'a> {
         let thread = if let Partition::Thread(tid) = stack.part { Some(tid) } else { None };
         let allocator = if let Partition::Allocator(id) = stack.part { Some(id) } else { None };
         Self {
-            pid: process.pid.0,
+            pid: pid(process),
             process: stack.process,
             root,
             thread: thread.map(|tid| tid.0),
             thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(String::as_str),
             allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(String::as_str),
             end: stack.end.name(),
+            merged_stacks: stack.merged,
             usage: Numbers::of(profile, stack.usage, stack.variance, None),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
             memory: if let Partition::Memory(kind) = stack.part { Some(kind.name()) } else { None },
@@ -297,6 +322,11 @@ fn ranked(profile: &Profile, metric: Metric) -> Vec<(usize, &StackProfile)> {
     let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
     stacks.sort_by_key(|(_, stack)| Reverse(stack.value(metric)));
     stacks
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn indices<S: Serializer>(frames: &&[FrameId], serializer: S) -> Result<S::Ok, S::Error> {

@@ -22,7 +22,7 @@ const USER_COLUMNS: usize = 10;
 const ID_CHARACTERS: usize = 12;
 const UID_CHARACTERS: usize = 8;
 
-/// A row: a process, or the sum of the processes that are not shown.
+/// A row: a process, a group of processes, or the sum of the processes that are not shown.
 struct Row {
     pid: String,
     command: String,
@@ -30,7 +30,7 @@ struct Row {
     sums: Sums,
     peak: Option<Bytes>,
     threads: Option<u32>,
-    ended: Option<ImageEnd>,
+    ended: &'static str,
     cgroup: Option<String>,
 }
 
@@ -68,22 +68,28 @@ fn value(process: &ProcessProfile, metric: Metric) -> u64 {
 
 fn row((process, variance): &(&ProcessProfile, Variance), duration: Duration) -> Row {
     Row {
-        pid: process.pid.to_string(),
-        command: format::shortened(&escape::visible(process.comm.raw()), COMMAND_COLUMNS),
+        pid: process.group.as_ref().map_or_else(|| process.pid.to_string(), |_| String::new()),
+        command: command(process),
         user: process.user.as_ref().map(|user| format::shortened(&escape::visible(&user.to_string()), USER_COLUMNS)),
         sums: Sums::of(process, *variance, duration),
         peak: process.peak,
         threads: process.threads,
-        ended: process.ended,
+        ended: ended(process),
         cgroup: process.cgroup.as_ref().map(|cgroup| escape::visible(&place(cgroup))),
     }
+}
+
+fn command(process: &ProcessProfile) -> String {
+    let name = escape::visible(process.comm.raw());
+    let Some(group) = &process.group else { return format::shortened(&name, COMMAND_COLUMNS) };
+    format!("{} {}", format::shortened(&name, COMMAND_COLUMNS), escape::times(group.runs))
 }
 
 /// Returns the row of the processes that are not shown.
 fn rest(others: &[(&ProcessProfile, Variance)], duration: Duration) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
-        command: number::counted(others.len() as u64, "other", "others"),
+        command: number::counted(others.iter().map(|(process, _)| process.runs()).sum(), "other", "others"),
         user: Some(String::new()),
         sums: others
             .iter()
@@ -92,7 +98,7 @@ fn rest(others: &[(&ProcessProfile, Variance)], duration: Duration) -> Option<Ro
             .unwrap_or_default(),
         peak: None,
         threads: None,
-        ended: None,
+        ended: "",
         cgroup: Some(String::new()),
     })
 }
@@ -142,9 +148,8 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
         let threads = |row: &Row| row.threads.map_or_else(dash, |count| count.to_string());
         columns.push(Column::numbers("THR", rows.iter().map(threads)));
     }
-    if rows.iter().any(|row| row.ended.is_some()) {
-        columns
-            .push(Column::text("ENDED", rows.iter().map(|row| row.ended.map(ending).unwrap_or_default().to_owned())));
+    if rows.iter().any(|row| !row.ended.is_empty()) {
+        columns.push(Column::text("ENDED", rows.iter().map(|row| row.ended.to_owned())));
     }
     if rows.iter().any(|row| is_known(&row.cgroup)) {
         columns.push(Column::text("CGROUP", rows.iter().map(|row| known(&row.cgroup))));
@@ -161,11 +166,14 @@ fn of_waits(rows: &[Row]) -> Vec<Column> {
     columns
 }
 
-const fn ending(ending: ImageEnd) -> &'static str {
-    match ending {
-        ImageEnd::Exit => "exit",
-        ImageEnd::OomKill => "oom-kill",
-        ImageEnd::Exec => "exec",
+/// Returns the end of a process, or that of a group if all its processes ended in the same way.
+fn ended(process: &ProcessProfile) -> &'static str {
+    match (process.ended, &process.group) {
+        (None, _) => "",
+        (Some(_), Some(group)) if group.ends.len() > 1 => "mixed",
+        (Some(ImageEnd::Exit), _) => "exit",
+        (Some(ImageEnd::OomKill), _) => "oom-kill",
+        (Some(ImageEnd::Exec), _) => "exec",
     }
 }
 

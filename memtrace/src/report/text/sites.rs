@@ -58,7 +58,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
             number::grouped(many as u64)
         )?,
     }
-    let names_roots = options.by != GroupBy::Process || profile.processes.len() > 1;
+    let names_roots = options.by != GroupBy::Process || !profile.is_of_one_image();
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());

@@ -24,6 +24,8 @@ pub(super) enum Line {
     Cut(usize),
     /// Reason for a stack without frames.
     Empty(&'static str),
+    /// Sum of this number of merged stacks.
+    Other(u64),
     /// Outer frames that were not recorded.
     Truncated,
 }
@@ -31,6 +33,9 @@ pub(super) enum Line {
 /// Returns the lines of `stack`. A run of two or more library frames at either end is one line, so that user
 /// functions are seen first.
 pub(super) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
+    if stack.merged > 0 {
+        return vec![Line::Other(stack.merged)];
+    }
     if stack.frames.is_empty() {
         return vec![Line::Empty(escape::missing_frames(stack.end))];
     }
@@ -86,6 +91,7 @@ pub(super) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write
             Line::Library(count, libraries) => format!("… {count} frames of the {}", named(libraries)),
             Line::Cut(count) => format!("… {count} more …"),
             Line::Empty(why) => String::from(*why),
+            Line::Other(stacks) => escape::other_stacks(*stacks),
             Line::Truncated => String::from("… (truncated: outer frames were not recorded)"),
         };
         writeln!(out, "        {}", text.trim_end())?;
