@@ -1,4 +1,4 @@
-//! Time to write each report format for a large profile: 20,000 stacks of 30 frames, 5,000 functions.
+//! Time to write each report format for large profiles: 20,000 stacks of 30 frames, and a million of 40 frames.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -11,12 +11,10 @@ use memtrace::model::{
 };
 use memtrace::report::{Format, Options, write};
 
-const STACKS: usize = 20_000;
-const DEPTH: usize = 30;
 const FRAMES: usize = 5_000;
 
 /// Stacks with common root frames that diverge towards their leaves, as in a service.
-fn profile() -> Profile {
+fn profile(stacks: usize, depth: usize) -> Profile {
     let object = ObjectName { path: PathBuf::from("/usr/bin/service"), build_id: None };
     let frames = (0..FRAMES).map(|index| Frame {
         name: Ok(Name(format!("service::module_{}::function_{index}<T>::call", index % 100))),
@@ -28,8 +26,8 @@ fn profile() -> Profile {
         by_frame_pointer: false,
     });
     let mut random = 1_u64;
-    let stacks = (0..STACKS).map(|index| {
-        let frames = (0..DEPTH).map(|depth| {
+    let stacks = (0..stacks).map(|index| {
+        let frames = (0..depth).map(|depth| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let choices = 1_u64 << (depth / 3).min(9);
             FrameId::new((depth * 500 + (random >> 33) as usize % choices as usize) % FRAMES)
@@ -64,20 +62,25 @@ fn profile() -> Profile {
 }
 
 fn writers(criterion: &mut Criterion) {
-    let profile = profile();
+    formats(criterion, "report", &profile(20_000, 30));
+    formats(criterion, "report of a million stacks", &profile(1_000_000, 40));
+}
+
+fn formats(criterion: &mut Criterion, name: &str, profile: &Profile) {
     let options = Options {
         metric: Metric::LiveBytes,
         by: GroupBy::Process,
         top: 10,
+        all_stacks: false,
         subject: String::from("pid 4711 (service)"),
     };
-    let mut group = criterion.benchmark_group("report");
-    group.throughput(Throughput::Elements(STACKS as u64)).sample_size(10);
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(Throughput::Elements(profile.stacks.len() as u64)).sample_size(10);
     for &format in Format::ALL {
         group.bench_function(format.name(), |bencher| {
             bencher.iter(|| {
                 let mut bytes = Vec::new();
-                write(format, black_box(&profile), &options, &mut bytes).map(|()| bytes)
+                write(format, black_box(profile), &options, &mut bytes).map(|()| bytes)
             });
         });
     }

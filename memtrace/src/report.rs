@@ -12,6 +12,7 @@ mod json;
 mod json_lines;
 mod kernel_reported;
 mod options;
+mod remainders;
 mod stalls;
 mod svg;
 mod table;
@@ -22,8 +23,10 @@ mod wrap;
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub use options::Options;
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
 
+use self::remainders::Limits;
 use crate::model::Profile;
 
 /// Format of a report.
@@ -62,10 +65,14 @@ impl Format {
 /// Returns the errors of `out`.
 pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
+    let bounded = || match options.all_stacks {
+        true => Cow::Borrowed(profile),
+        false => remainders::bounded(profile, options.by, Limits::DEFAULT),
+    };
     match format {
-        Format::Svg => svg::write(profile, options, &mut out)?,
-        Format::Folded => folded::write(profile, options, &mut out)?,
-        Format::Json => json::write(profile, options, &mut out)?,
+        Format::Svg => svg::write(&bounded(), options, &mut out)?,
+        Format::Folded => folded::write(&bounded(), options, &mut out)?,
+        Format::Json => json::write(&bounded(), options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,
     }
     out.flush()

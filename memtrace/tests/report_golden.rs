@@ -3,6 +3,8 @@
 //! A passing test never writes golden files. With `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
 //! that the change is reviewed before the next run.
 
+#[path = "report_golden/ended_groups.rs"]
+mod ended_groups;
 #[path = "report_golden/estimates.rs"]
 mod estimates;
 #[path = "report_golden/folded.rs"]
@@ -29,6 +31,7 @@ mod waits;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ended_groups::build;
 use host::{all_ended, by_allocators, by_threads, host};
 use languages::languages;
 use memtrace::model::{GroupBy, Metric, Profile};
@@ -38,7 +41,13 @@ use serde_json::Value;
 use waits::waits;
 
 fn options(metric: Metric) -> Options {
-    Options { metric, by: GroupBy::Process, top: 10, subject: String::from("pids 4711 (redis-server), 4712 <\u{1b}>") }
+    Options {
+        metric,
+        by: GroupBy::Process,
+        top: 10,
+        all_stacks: false,
+        subject: String::from("pids 4711 (redis-server), 4712 <\u{1b}>"),
+    }
 }
 
 fn report(format: Format, profile: &Profile, options: &Options) -> String {
@@ -131,6 +140,23 @@ fn the_text_of_ended_processes_is_as_it_was() {
     let metric = profile.metric(None);
     assert_eq!(metric, Metric::ExitBytes);
     assert_golden("ended.txt", &report(Format::Text, &profile, &Options { top: 3, ..options(metric) }));
+}
+
+#[test]
+fn the_text_of_groups_of_ended_processes_is_as_it_was() {
+    assert_golden("groups.txt", &report(Format::Text, &build(), &options(Metric::AllocBytes)));
+}
+
+#[test]
+fn the_folded_stacks_of_groups_are_as_they_were() {
+    assert_golden("groups.folded", &report(Format::Folded, &build(), &options(Metric::AllocBytes)));
+}
+
+#[test]
+fn the_json_of_groups_is_as_it_was() {
+    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    let json = report(Format::Json, &build(), &options(Metric::AllocBytes));
+    assert_golden("groups.json", &json.replace(&version, "\"version\":\"VERSION\""));
 }
 
 #[test]

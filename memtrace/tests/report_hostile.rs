@@ -98,7 +98,7 @@ fn groupings() -> [(GroupBy, Partition); 6] {
 
 fn report(format: Format, class: EventClass, (by, part): (GroupBy, Partition), text: &str) -> String {
     let metric = if class == EventClass::Reclaim { Metric::StallTime } else { Metric::LiveBytes };
-    let options = Options { metric, by, top: 10, subject: text.to_owned() };
+    let options = Options { metric, by, top: 10, all_stacks: false, subject: text.to_owned() };
     let mut bytes = Vec::new();
     write(format, &profile(class, part, text), &options, &mut bytes).expect("a vector takes everything");
     String::from_utf8(bytes).expect("reports are UTF-8")

@@ -16,7 +16,7 @@ const MEMORY_NUMBERS: [&str; 8] =
     ["live_bytes", "live_count", "exit_bytes", "exit_count", "alloc_bytes", "alloc_count", "free_bytes", "free_count"];
 
 fn report(format: Format, profile: &Profile, metric: Metric, by: GroupBy) -> String {
-    let options = Options { metric, by, top: usize::MAX, subject: String::from("the host") };
+    let options = Options { metric, by, top: usize::MAX, all_stacks: false, subject: String::from("the host") };
     let mut bytes = Vec::new();
     write(format, profile, &options, &mut bytes).expect("a vector takes everything");
     String::from_utf8(bytes).expect("reports are UTF-8")

@@ -221,6 +221,13 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
     pub(super) top: usize,
 
+    /// Write every stack and process
+    ///
+    /// By default, a JSON file has at most 40MiB and a picture at most 5MiB: the smallest stacks and processes are shown
+    /// as sums, as in [other: 12,345 stacks]. Sums are exact. The summary always includes every stack.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) all_stacks: bool,
+
     /// Ignore allocations smaller than this, as in 4096, 64KiB or 1M
     ///
     /// Units are powers of 1024. Smaller allocations are filtered in the kernel, and the report shows their number.

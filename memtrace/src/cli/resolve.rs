@@ -37,6 +37,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         max_size: args.max_size,
         older: args.older,
         top: args.top,
+        all_stacks: args.all_stacks,
         max_depth: args.max_depth,
         shards,
         ring_size: args.ring_size,
@@ -229,6 +230,7 @@ mod tests {
             max_size: None,
             older: None,
             top: 10,
+            all_stacks: false,
             max_depth: 128,
             shards: None,
             ring_size: Bytes(16 << 20),
@@ -264,6 +266,7 @@ mod tests {
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),
             top: 3,
+            all_stacks: true,
             max_depth: 0,
             shards: NonZeroU32::new(16),
             ring_size: Bytes(4096),
@@ -274,7 +277,7 @@ mod tests {
             max_overhead: None,
             quiet: true,
         };
-        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 \
+        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --all-stacks \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
                     500k --memory-limit 64MiB --debuginfod=http://a -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));

@@ -1,20 +1,29 @@
 //! Folded stacks: one line per stack, the outermost frame first.
 
+mod pruning;
+mod sums;
+
+use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Frame, Node, Profile, Tree};
+pub(super) use self::pruning::Pruning;
+use self::sums::{Entries, Path, Sum};
+use crate::model::{Frame, Profile};
 use crate::report::escape;
 use crate::report::groups::Groups;
 use crate::report::options::Options;
 
-/// Spelling of folded stacks.
+/// Spelling of folded stacks, and bounds of the picture that is made of them.
 pub(super) struct Spelling {
     /// Separator of entries.
     pub(super) separator: char,
     /// Formats a frame.
     pub(super) frame: fn(&Frame) -> String,
+    /// `None` for all stacks.
+    pub(super) pruning: Option<Pruning>,
 }
 
 /// Distinct stacks with their values, ordered by their text, without zero values.
@@ -24,30 +33,7 @@ pub(super) struct Spelling {
 pub(super) struct Fold {
     separator: char,
     entries: Entries,
-    /// Entries of each stack, the outermost first, with its value.
-    stacks: Vec<(Box<[u32]>, u64)>,
-}
-
-/// Texts of entries, each once, by number.
-#[derive(Default)]
-struct Entries {
-    texts: Vec<String>,
-    known: FxHashMap<String, u32>,
-}
-
-impl Entries {
-    fn number(&mut self, text: String) -> u32 {
-        // There are far fewer than 2^32.
-        let next = self.texts.len() as u32;
-        *self.known.entry(text).or_insert_with_key(|text| {
-            self.texts.push(text.clone());
-            next
-        })
-    }
-
-    fn text(&self, entry: u32) -> &str {
-        &self.texts[entry as usize]
-    }
+    stacks: Vec<(Path, Sum)>,
 }
 
 /// Returns the folded stacks of `profile`.
@@ -55,27 +41,40 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
     let roots = Groups::of(profile, options.by);
     let mut entries = Entries::default();
     let mut numbered = |text: &str| entries.number(escape::folded_entry(text));
-    let of_roots: Vec<_> = roots.all().iter().map(|root| numbered(&root.label)).collect();
+    let of_roots: Vec<_> = roots.all().iter().map(|root| numbered(&disarmed_root(&root.label))).collect();
     let of_frames: Vec<_> = profile.frames.iter().map(|frame| numbered(&(spelling.frame)(frame))).collect();
 
-    let mut values: FxHashMap<Box<[u32]>, u64> = FxHashMap::default();
+    let mut stacks: FxHashMap<Path, Sum> = FxHashMap::default();
+    // Sums of merged stacks by the entries that they have in common.
+    let mut others: BTreeMap<Path, Sum> = BTreeMap::new();
     for (index, stack) in profile.stacks.iter().enumerate() {
         let value = stack.value(options.metric);
         if value == 0 {
             continue;
         }
+        let sum = Sum { value, stacks: stack.merged.max(1) };
         let mut path = Vec::with_capacity(stack.frames.len() + 2);
         path.push(of_roots[roots.of_stack(index)]);
+        if stack.merged > 0 {
+            others.entry(path.into()).or_default().add(sum);
+            continue;
+        }
         path.extend(stack.frames.iter().map(|frame| of_frames[frame.index()]));
         if stack.frames.is_empty() {
             path.push(entries.number(String::from(escape::missing_frames(stack.end))));
         }
-        disarm(&mut path, &mut entries);
-        let sum = values.entry(path.into()).or_default();
-        *sum = sum.saturating_add(value);
+        disarm_leaf(&mut path, &mut entries);
+        stacks.entry(path.into()).or_default().add(sum);
     }
+    let mut stacks: Vec<_> = stacks.into_iter().collect();
+    if let Some(pruning) = spelling.pruning {
+        stacks = pruning::prune(stacks, &mut others, &entries, pruning);
+    }
+    stacks.extend(others.into_iter().map(|(path, sum)| {
+        let entry = entries.number(escape::other_stacks(sum.stacks));
+        (path.iter().copied().chain([entry]).collect(), sum)
+    }));
     let separator = spelling.separator;
-    let mut stacks: Vec<_> = values.into_iter().collect();
     stacks.sort_unstable_by(|(one, _), (other, _)| in_text(&entries, separator, one, other));
     Fold { separator, entries, stacks }
 }
@@ -83,49 +82,7 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
 impl Fold {
     /// Iterates over lines and values.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, u64)> + '_ {
-        self.stacks.iter().map(|(path, value)| (self.text(path), *value))
-    }
-
-    /// Like [`Fold::lines`], for a picture that omits entries narrower than 1/`parts` of its width: the callees of
-    /// such an entry are left out.
-    pub(super) fn drawn(self, parts: u64) -> Vec<(String, u64)> {
-        let mut tree = Tree::default();
-        let mut sums: Vec<u64> = Vec::new();
-        let mut nodes = Vec::new();
-        let mut all: u64 = 0;
-        for (path, value) in &self.stacks {
-            all = all.saturating_add(*value);
-            let mut node = Node::ROOT;
-            for &entry in path {
-                // There always is a node: nodes are fewer than the frames of all stacks.
-                node = tree.push(node, entry).unwrap_or(node);
-                sums.resize(tree.len(), 0);
-                if let Some(index) = node.index() {
-                    sums[index] = sums[index].saturating_add(*value);
-                }
-            }
-            nodes.push(node);
-        }
-        let narrow = |sum: u64| u128::from(sum) * u128::from(parts) < u128::from(all);
-        let mut lines: Vec<(String, u64)> = Vec::new();
-        let mut last = None;
-        for ((path, value), &leaf) in self.stacks.iter().zip(&nodes) {
-            let mut widths = Vec::with_capacity(path.len());
-            let mut node = leaf;
-            while let (Some(index), Some((parent, _))) = (node.index(), tree.get(node)) {
-                widths.push((node, sums[index]));
-                node = parent;
-            }
-            widths.reverse();
-            let length = widths.iter().position(|&(_, sum)| narrow(sum)).map_or(path.len(), |narrow| narrow + 1);
-            let end = widths.get(length - 1).map(|&(node, _)| node);
-            match lines.last_mut().filter(|_| last == end) {
-                Some((_, sum)) => *sum = sum.saturating_add(*value),
-                None => lines.push((self.text(&path[..length]), *value)),
-            }
-            last = end;
-        }
-        lines
+        self.stacks.iter().map(|(path, sum)| (self.text(path), sum.value))
     }
 
     fn text(&self, path: &[u32]) -> String {
@@ -155,14 +112,15 @@ fn joined<'a>(entries: &'a Entries, separator: &'a str, path: &'a [u32]) -> impl
     parts.skip(1).flat_map(str::bytes)
 }
 
-/// Escapes entries that inferno would misparse: a leading `#` makes a line a comment, and a trailing number is taken
-/// for a value (inferno 0.12, `flamegraph::from_lines` and `merge::rfind_samples`).
-fn disarm(path: &mut [u32], entries: &mut Entries) {
-    if let [root, ..] = path
-        && entries.text(*root).starts_with("# ")
-    {
-        *root = entries.number(entries.text(*root).replacen(' ', "_", 1));
-    }
+/// Escapes a name that inferno would take for a comment: one with a leading `# ` (inferno 0.12,
+/// `flamegraph::from_lines`).
+fn disarmed_root(name: &str) -> Cow<'_, str> {
+    let visible = escape::visible(name);
+    if visible.starts_with("# ") { Cow::Owned(visible.replacen(' ', "_", 1)) } else { Cow::Borrowed(name) }
+}
+
+/// Escapes a trailing number, which inferno would take for a value (inferno 0.12, `merge::rfind_samples`).
+fn disarm_leaf(path: &mut [u32], entries: &mut Entries) {
     // Without a blank in the entry there is no such number: the separator before it is no digit.
     if let [.., leaf] = path
         && let Some((name, number)) = entries.text(*leaf).rsplit_once(' ')

@@ -11,6 +11,9 @@ pub struct Options {
     pub by: GroupBy,
     /// Number of sites, processes and groups in the text.
     pub top: usize,
+    /// Write every stack and process; otherwise the smallest are merged to bound the size of the report. The text
+    /// always includes every stack.
+    pub all_stacks: bool,
     /// Target for titles: `pid 4711 (redis-server)`.
     pub subject: String,
 }

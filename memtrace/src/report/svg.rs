@@ -10,7 +10,7 @@ use inferno::flamegraph::color::BackgroundColor;
 use self::entry::{INLINED, SEPARATOR};
 use crate::model::format as number;
 use crate::model::{Frame, LossReason, Metric, Profile, Variance, plain};
-use crate::report::fold::{Spelling, fold};
+use crate::report::fold::{Pruning, Spelling, fold};
 use crate::report::options::Options;
 use crate::report::{estimate, format};
 
@@ -20,10 +20,14 @@ const TITLE_CHARACTERS: usize = 96;
 const SUBTITLE_CHARACTERS: usize = 160;
 /// Entries narrower than 1/`LEAST_PARTS` of the whole are not drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
 const LEAST_PARTS: u64 = 10_000;
+/// Size of the boxes, for a file of at most 5 MiB.
+const BOXES: usize = 4800 << 10;
+
 /// Writes the flame graph, or a picture that says that there is nothing to draw.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
-    let spelling = Spelling { separator: SEPARATOR, frame };
-    let stacks = fold(profile, options, &spelling).drawn(LEAST_PARTS);
+    let pruning = Pruning { parts: LEAST_PARTS, bytes: (!options.all_stacks).then_some(BOXES) };
+    let spelling = Spelling { separator: SEPARATOR, frame, pruning: Some(pruning) };
+    let stacks: Vec<_> = fold(profile, options, &spelling).lines().collect();
     let title = title(profile, options);
     let subtitle = subtitle(profile, options.metric, &stacks);
     if stacks.is_empty() {

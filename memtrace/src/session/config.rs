@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) by: GroupBy,
     /// Number of sites, and of processes, in the summary.
     pub(crate) top: usize,
+    /// Write every stack and process, instead of the largest and sums of the others.
+    pub(crate) all_stacks: bool,
     /// The most frames of a stack; 0 for no stacks.
     pub(crate) max_depth: u32,
     /// Number of rings and consumer threads; `None` to derive it from the number of processors.

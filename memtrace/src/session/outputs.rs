@@ -218,7 +218,13 @@ mod tests {
     }
 
     fn options() -> report::Options {
-        report::Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 10, subject: String::from("nothing") }
+        report::Options {
+            metric: Metric::LiveBytes,
+            by: GroupBy::Process,
+            top: 10,
+            all_stacks: false,
+            subject: String::from("nothing"),
+        }
     }
 
     fn names(directory: &Path) -> Vec<String> {

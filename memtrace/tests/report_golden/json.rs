@@ -7,6 +7,7 @@ use memtrace::model::{GroupBy, LossReason, Metric, StackEnd};
 use memtrace::report::{Format, Options};
 use serde_json::Value;
 
+use super::ended_groups::build;
 use super::host::{by_allocators, by_threads};
 use super::sample::sample;
 use super::sampled::by_memory;
@@ -88,6 +89,7 @@ fn every_field_of_the_json_is_documented() {
         (by_allocators(), GroupBy::Allocator),
         (by_memory(), GroupBy::Memory),
         (waits(), GroupBy::Process),
+        (build(), GroupBy::Process),
     ];
     for (profile, by) in by {
         let json = report(Format::Json, &profile, &Options { by, ..options(Metric::LiveBytes) });

@@ -40,8 +40,13 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
 }
 
 fn fold_of(profile: &Profile, separator: char) -> Fold {
-    let options = Options { metric: Metric::LiveBytes, by: GroupBy::Comm, top: 0, subject: String::new() };
-    fold(profile, &options, &Spelling { separator, frame: Frame::label })
+    pruned_fold_of(profile, separator, None)
+}
+
+fn pruned_fold_of(profile: &Profile, separator: char, pruning: Option<Pruning>) -> Fold {
+    let options =
+        Options { metric: Metric::LiveBytes, by: GroupBy::Comm, top: 0, all_stacks: false, subject: String::new() };
+    fold(profile, &options, &Spelling { separator, frame: Frame::label, pruning })
 }
 
 fn lines(fold: &Fold) -> Vec<String> {
@@ -71,16 +76,28 @@ fn stacks_of_equal_text_are_joined_and_sorted() {
 }
 
 #[test]
-fn callees_of_narrow_entries_are_left_out() {
+fn entries_too_small_for_the_picture_are_merged() {
     let stacks = [(vec![0, 1, 2], 1), (vec![0, 1, 3], 2), (vec![0, 2, 3], 7), (vec![0], 90)];
     let profile = profile("p", &["a", "b", "c", "d"], &stacks);
-    let drawn = |parts| {
-        let lines = fold_of(&profile, ';').drawn(parts);
-        lines.into_iter().map(|(line, value)| format!("{line} {value}")).collect::<Vec<_>>()
-    };
-    assert_eq!(drawn(100), ["p;a 90", "p;a;b;c 1", "p;a;b;d 2", "p;a;c;d 7"]);
-    assert_eq!(drawn(20), ["p;a 90", "p;a;b 3", "p;a;c;d 7"]);
-    assert_eq!(drawn(1), ["p;a 90", "p;a;b 3", "p;a;c 7"]);
+    let drawn = |parts, bytes| lines(&pruned_fold_of(&profile, ';', Some(Pruning { parts, bytes })));
+    assert_eq!(drawn(100, None), ["p;a 90", "p;a;b;c 1", "p;a;b;d 2", "p;a;c;d 7"]);
+    assert_eq!(drawn(50, None), ["p;a 90", "p;a;b;[other: 1 stack] 1", "p;a;b;d 2", "p;a;c;d 7"]);
+    assert_eq!(drawn(20, None), ["p;a 90", "p;a;[other: 2 stacks] 3", "p;a;c;d 7"]);
+    assert_eq!(drawn(1, None), ["p;a 90", "p;a;[other: 3 stacks] 10"]);
+    // The two largest entries are `p` and `a`.
+    assert_eq!(drawn(100, Some(1100)), ["p;a 90", "p;a;[other: 3 stacks] 10"]);
+    assert_eq!(drawn(100, Some(0)), ["[other: 4 stacks] 100"]);
+}
+
+#[test]
+fn merged_stacks_are_one_entry() {
+    let mut profile = profile("p", &["a"], &[(vec![0], 7), (vec![], 20), (vec![], 1), (vec![], 4)]);
+    (profile.stacks[1].merged, profile.stacks[2].merged) = (12_345, 5);
+    let missing = ["p;[other: 12,350 stacks] 21", "p;[stack empty] 4", "p;a 7"];
+    assert_eq!(lines(&fold_of(&profile, ';')), missing);
+    let drawn = |parts| lines(&pruned_fold_of(&profile, ';', Some(Pruning { parts, bytes: None })));
+    assert_eq!(drawn(5), ["p;[other: 12,351 stacks] 25", "p;a 7"]);
+    assert_eq!(drawn(1), ["p;[other: 12,352 stacks] 32"]);
 }
 
 proptest! {
@@ -92,7 +109,7 @@ proptest! {
         let profile = profile("p", &FRAMES, &stacks);
         for separator in [';', '\0'] {
             let fold = fold_of(&profile, separator);
-            let mut texts = std::collections::BTreeMap::new();
+            let mut texts = BTreeMap::new();
             for (frames, value) in &stacks {
                 let mut text = String::from("p");
                 for (place, &frame) in frames.iter().enumerate() {

@@ -164,6 +164,7 @@ fn write(
         metric: profile.metric(config.metric),
         by: config.by,
         top: config.top,
+        all_stacks: config.all_stacks,
         subject: name.to_owned(),
     };
     let (written, failures) = outputs.write(profile, &options, &outputs::rescue_directories());

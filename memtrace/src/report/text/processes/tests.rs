@@ -6,7 +6,7 @@ use crate::model::{Container, GroupBy, Pid, User};
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
 
 fn written(profile: &Profile, top: usize, metric: Metric) -> String {
-    let options = Options { metric, by: GroupBy::Process, top, subject: String::new() };
+    let options = Options { metric, by: GroupBy::Process, top, all_stacks: false, subject: String::new() };
     let mut bytes = Vec::new();
     write(profile, &options, &mut bytes).unwrap();
     String::from_utf8(bytes).unwrap()

@@ -114,7 +114,8 @@ fn the_heading_counts_joined_sites() {
         stack(0, &[MAIN, SERVE_BELOW], 100, None),
     ];
     let profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
-    let options = Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 1, subject: String::new() };
+    let options =
+        Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 1, all_stacks: false, subject: String::new() };
     let mut text = Vec::new();
     write(&profile, &options, &Groups::of(&profile, GroupBy::Process), &mut text).unwrap();
     assert_eq!(

@@ -1,0 +1,218 @@
+//! Small reports: the smallest stacks and processes are merged into remainders, without a change of any sum.
+
+mod processes;
+mod size;
+
+use std::borrow::Cow;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::processes::RowsOfProcesses;
+use self::size::Sizes;
+use crate::model::{Bytes, FrameId, GroupBy, Metric, Partition, Profile, StackEnd, StackProfile, Usage, Variance};
+
+/// Bounds of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Size of the JSON, as estimated by [`Sizes`].
+    pub(super) bytes: usize,
+    /// Number of rows of processes.
+    pub(super) processes: usize,
+}
+
+impl Limits {
+    /// Bounds for a JSON file of 40 MiB: estimates are too high rather than too low.
+    pub(super) const DEFAULT: Self = Self { bytes: 40 << 20, processes: 6000 };
+}
+
+/// Returns a profile within `limits`: the largest stacks and processes, and for each part of a process the sum of its
+/// other stacks with the same end. Processes are merged if `by` does not distinguish them.
+pub(super) fn bounded(profile: &Profile, by: GroupBy, limits: Limits) -> Cow<'_, Profile> {
+    let rows = processes::merged(profile, by, limits.processes);
+    let sizes = Sizes::new(profile);
+    if rows.is_none() && sizes.total() <= limits.bytes {
+        return Cow::Borrowed(profile);
+    }
+    let rows = rows.unwrap_or_else(|| RowsOfProcesses::unmerged(profile));
+    let keys: Vec<_> = profile.stacks.iter().map(|stack| remainder_of(profile, &rows, stack)).collect();
+    let kept = largest(profile, &rows, &keys, &sizes, limits.bytes);
+    let numbers = frame_numbers(profile, &kept);
+    let mut stacks = Stacks::default();
+    for ((stack, key), kept) in profile.stacks.iter().zip(keys).zip(kept) {
+        let frames = kept.then(|| stack.frames.iter().map(|frame| numbers[frame.index()]).collect());
+        stacks.add(key, frames, stack);
+    }
+    let used = |(frame, number): (&_, &FrameId)| (*number != UNUSED).then(|| Clone::clone(frame));
+    let frames = profile.frames.iter().zip(&numbers).filter_map(used).collect();
+    Cow::Owned(Profile { stacks: stacks.into_sorted(), frames, processes: rows.processes, ..without_stacks(profile) })
+}
+
+/// Number of a frame of merged stacks only.
+const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
+
+/// The remainder to which a stack belongs: a part of a process, and the end, so that the distribution of ends remains.
+type Remainder = (usize, Partition, StackEnd);
+
+fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile) -> Remainder {
+    let process = rows.row_of[stack.process];
+    let is_merged = rows.processes[process].group.is_some() && profile.processes[stack.process].group.is_none();
+    let part = match stack.part {
+        // Thread IDs are those of one process.
+        Partition::Thread(_) if is_merged => Partition::Whole,
+        part => part,
+    };
+    (process, part, stack.end)
+}
+
+/// Returns true for each of the largest stacks that fit into `bytes`, with the rest of the report.
+fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes: &Sizes, bytes: usize) -> Vec<bool> {
+    let remainders: FxHashSet<Remainder> = keys.iter().copied().collect();
+    let mut used = rows.processes.iter().map(|process| sizes.process(process)).sum::<usize>();
+    used = used.saturating_add(sizes.stacks(remainders.len())).saturating_add(sizes.head(profile));
+
+    let totals = Totals::of(profile);
+    let mut ranked: Vec<_> =
+        profile.stacks.iter().enumerate().map(|(index, stack)| (totals.share(stack), index)).collect();
+    ranked.sort_unstable_by(|(one, first), (other, second)| other.total_cmp(one).then(first.cmp(second)));
+    let mut kept = vec![false; profile.stacks.len()];
+    let mut has_frame = vec![false; profile.frames.len()];
+    for (_, index) in ranked {
+        let stack = &profile.stacks[index];
+        // The sum of merged stacks is a part of the remainder.
+        if stack.merged > 0 {
+            continue;
+        }
+        used = used.saturating_add(sizes.stack(stack));
+        for frame in stack.frames.iter().map(|frame| frame.index()) {
+            if !std::mem::replace(&mut has_frame[frame], true) {
+                used = used.saturating_add(sizes.frame(&profile.frames[frame]));
+            }
+        }
+        if used > bytes {
+            break;
+        }
+        kept[index] = true;
+    }
+    kept
+}
+
+/// Returns the number of each frame of the kept stacks, in the order of the profile.
+fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
+    let mut numbers = vec![UNUSED; profile.frames.len()];
+    for (stack, _) in profile.stacks.iter().zip(kept).filter(|(_, kept)| **kept) {
+        stack.frames.iter().for_each(|frame| numbers[frame.index()] = FrameId::new(0));
+    }
+    let used = numbers.iter_mut().filter(|number| **number != UNUSED);
+    used.enumerate().for_each(|(number, frame)| *frame = FrameId::new(number));
+    numbers
+}
+
+/// Sums of all stacks, by metric and for the numbers that are no metric.
+struct Totals {
+    usage: Usage,
+    at_peak: f64,
+    major_faults: f64,
+    resident: f64,
+}
+
+impl Totals {
+    fn of(profile: &Profile) -> Self {
+        let mut all = Self { usage: profile.total(), at_peak: 0.0, major_faults: 0.0, resident: 0.0 };
+        for stack in &profile.stacks {
+            all.at_peak += stack.at_peak.unwrap_or_default().0 as f64;
+            all.major_faults += stack.major_faults as f64;
+            all.resident += stack.resident.0 as f64;
+        }
+        all
+    }
+
+    /// Returns the largest share of `stack` in any of the numbers: a stack that matters by one metric is kept, whichever
+    /// is drawn.
+    fn share(&self, stack: &StackProfile) -> f64 {
+        let share = |part: f64, all: f64| if part > 0.0 && all > 0.0 { part / all } else { 0.0 };
+        let of_metric = |metric: &Metric| {
+            let all = metric.of_usage(&self.usage).map_or(self.at_peak, |all| all as f64);
+            share(stack.value(*metric) as f64, all)
+        };
+        let others =
+            [share(stack.major_faults as f64, self.major_faults), share(stack.resident.0 as f64, self.resident)];
+        Metric::ALL.iter().map(of_metric).chain(others).fold(0.0, f64::max)
+    }
+}
+
+/// Stacks of the bounded profile.
+#[derive(Default)]
+struct Stacks {
+    all: Vec<StackProfile>,
+    /// Index of the stacks by their frames, `None` for a remainder.
+    known: FxHashMap<(Remainder, Option<Box<[FrameId]>>), usize>,
+}
+
+impl Stacks {
+    /// Adds a stack, or without frames a part of a remainder.
+    fn add(&mut self, key: Remainder, frames: Option<Box<[FrameId]>>, stack: &StackProfile) {
+        let (process, part, end) = key;
+        let next = self.all.len();
+        let is_kept = frames.is_some();
+        let index = *self.known.entry((key, frames)).or_insert_with_key(|(_, frames)| {
+            self.all.push(StackProfile {
+                process,
+                part,
+                frames: frames.as_deref().unwrap_or_default().into(),
+                end,
+                merged: 0,
+                usage: Usage::default(),
+                at_peak: None,
+                major_faults: 0,
+                variance: Variance::default(),
+                resident: Bytes(0),
+            });
+            next
+        });
+        let sum = &mut self.all[index];
+        if !is_kept {
+            sum.merged = sum.merged.saturating_add(stack.merged.max(1));
+        }
+        sum.usage += stack.usage;
+        sum.major_faults = sum.major_faults.saturating_add(stack.major_faults);
+        sum.variance += stack.variance;
+        sum.resident.0 = sum.resident.0.saturating_add(stack.resident.0);
+        if let Some(bytes) = stack.at_peak {
+            sum.at_peak = Some(Bytes(sum.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
+        }
+    }
+
+    /// Returns the stacks by process, with the remainders last.
+    fn into_sorted(self) -> Vec<StackProfile> {
+        let mut all = self.all;
+        all.sort_by_key(|stack| (stack.process, stack.merged > 0));
+        all
+    }
+}
+
+/// Returns everything in `profile` but stacks, frames and processes.
+fn without_stacks(profile: &Profile) -> Profile {
+    Profile {
+        class: profile.class,
+        page_sample: profile.page_sample,
+        duration: profile.duration,
+        processes: Vec::new(),
+        stacks: Vec::new(),
+        frames: Vec::new(),
+        allocators: profile.allocators.clone(),
+        oom_kills: profile.oom_kills.clone(),
+        cgroup_paths: profile.cgroup_paths.clone(),
+        cgroups: profile.cgroups.clone(),
+        reclaim: profile.reclaim.clone(),
+        losses: profile.losses.clone(),
+        filtered: profile.filtered,
+        older: profile.older,
+        untraced: profile.untraced.clone(),
+        notes: profile.notes.clone(),
+        debug_files: profile.debug_files.clone(),
+        cost: profile.cost,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Estimates of the size of a JSON report. They are too high rather than too low.
+
+use crate::model::{Frame, ProcessProfile, Profile, StackProfile};
+
+/// Keys and numbers of a stack: eight numbers of memory; with errors for estimates, and stalls.
+const STACK: usize = 380;
+/// Keys and numbers of a stack that has errors.
+const ESTIMATED_STACK: usize = 640;
+/// An index of a frame with its comma.
+const FRAME_INDEX: usize = 7;
+/// Keys of a frame, and its build ID.
+const FRAME: usize = 210;
+/// Keys and numbers of a process and of its group of stacks.
+const PROCESS: usize = 1500;
+/// A process of a group.
+const RUN: usize = 360;
+/// Everything else but the lists whose size is measured here.
+const HEAD: usize = 64 << 10;
+/// An entry of the list of untraced processes, of a control group, of an OOM kill, or a note.
+const ENTRY: usize = 2 << 10;
+
+/// Sizes of the parts of one profile.
+pub(super) struct Sizes {
+    stack: usize,
+    total: usize,
+}
+
+impl Sizes {
+    pub(super) fn new(profile: &Profile) -> Self {
+        let stack = if profile.class.counts_pages() { ESTIMATED_STACK } else { STACK };
+        let mut sizes = Self { stack, total: 0 };
+        let stacks: usize = profile.stacks.iter().map(|stack| sizes.stack(stack)).sum();
+        let frames: usize = profile.frames.iter().map(|frame| sizes.frame(frame)).sum();
+        let processes: usize = profile.processes.iter().map(|process| sizes.process(process)).sum();
+        sizes.total = stacks + frames + processes + sizes.head(profile);
+        sizes
+    }
+
+    /// Returns the size of the whole profile.
+    pub(super) const fn total(&self) -> usize {
+        self.total
+    }
+
+    pub(super) fn stack(&self, stack: &StackProfile) -> usize {
+        self.stack + stack.frames.len() * FRAME_INDEX
+    }
+
+    /// Returns the size of this number of stacks without frames.
+    pub(super) const fn stacks(&self, number: usize) -> usize {
+        self.stack.saturating_mul(number)
+    }
+
+    pub(super) fn frame(&self, frame: &Frame) -> usize {
+        let name = frame.name.as_ref().map_or(0, |name| text(name.0.as_bytes()));
+        let object = frame.object.as_ref().map_or(0, |object| text(object.path.as_os_str().as_encoded_bytes()));
+        let file = frame.location.as_ref().map_or(0, |place| text(place.file.as_os_str().as_encoded_bytes()));
+        FRAME + name + object + file
+    }
+
+    pub(super) fn process(&self, process: &ProcessProfile) -> usize {
+        let exe = process.exe.as_ref().map_or(0, |path| text(path.as_os_str().as_encoded_bytes()));
+        let cgroup = process.cgroup.as_ref().map_or(0, |cgroup| 3 * text(cgroup.path.as_bytes()));
+        let threads: usize = process.thread_names.values().map(|name| PROCESS / 2 + text(name.as_bytes())).sum();
+        let runs = process.group.as_ref().map_or(0, |group| group.largest.len() * RUN);
+        PROCESS + 2 * text(process.comm.raw().as_bytes()) + exe + cgroup + threads + runs
+    }
+
+    /// Returns the size of all but stacks, frames and processes.
+    pub(super) fn head(&self, profile: &Profile) -> usize {
+        let notes: usize = profile.notes.iter().map(|note| text(note.as_bytes())).sum();
+        let entries = profile.untraced.listed().len() + profile.cgroups.len() + profile.oom_kills.len();
+        HEAD + notes + ENTRY * entries
+    }
+}
+
+/// Returns the size of a text: characters that are escaped take up to six bytes.
+fn text(bytes: &[u8]) -> usize {
+    let is_plain = |byte: &&u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    let plain = bytes.iter().filter(is_plain).count();
+    plain + 6 * (bytes.len() - plain)
+}

@@ -1,0 +1,120 @@
+//! A hand-written profile of a build: a running process, an ended one, groups of ended processes, merged stacks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace::model::{
+    Amount, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, Name, Partition, Pid, ProcessProfile,
+    Profile, StackEnd, StackProfile, Usage, User, Variance,
+};
+
+/// Two processes and two groups of them, of 1,650 executables in all.
+pub(crate) fn build() -> Profile {
+    let ann = || Some(User { uid: 1000, name: Some(String::from("ann")) });
+    let cgroup = || {
+        let unit = Some(String::from("build.service"));
+        Some(Arc::new(Cgroup { path: String::from("/system.slice/build.service"), unit, ..Cgroup::default() }))
+    };
+    let make = ProcessProfile { user: ann(), traced: seconds(60), ..ProcessProfile::new(Pid(300), "make") };
+    let linker = ProcessProfile {
+        ended: Some(ImageEnd::Exit),
+        ended_after: Some(seconds(59)),
+        user: ann(),
+        cgroup: cgroup(),
+        traced: seconds(3),
+        ..ProcessProfile::new(Pid(4711), "ld")
+    };
+    let largest = EndedRun {
+        pid: Pid(4000),
+        start: Duration::from_millis(1_500),
+        end: seconds(4),
+        ended: ImageEnd::Exit,
+        total: exit(0, 700, 7),
+    };
+    let compilers = EndedGroup {
+        runs: 412,
+        ends: BTreeMap::from([(ImageEnd::Exit, 411), (ImageEnd::OomKill, 1)]),
+        first_start: Duration::ZERO,
+        last_end: seconds(58),
+        largest: vec![largest],
+    };
+    let drivers = EndedGroup {
+        runs: 1236,
+        ends: BTreeMap::from([(ImageEnd::Exec, 1236)]),
+        first_start: seconds(1),
+        last_end: seconds(57),
+        largest: Vec::new(),
+    };
+    let group = |comm: &str, ended, group: EndedGroup| ProcessProfile {
+        ended: Some(ended),
+        ended_after: Some(group.last_end),
+        user: ann(),
+        cgroup: cgroup(),
+        traced: seconds(800),
+        group: Some(group),
+        ..ProcessProfile::new(Pid(0), comm)
+    };
+    let mut profile = Profile {
+        duration: seconds(60),
+        processes: vec![
+            group("a-compiler-name", ImageEnd::Exit, compilers),
+            group("sh", ImageEnd::Exec, drivers),
+            make,
+            linker,
+        ],
+        frames: ["main", "parse", "fold"].map(frame).into(),
+        ..Profile::default()
+    };
+    profile.processes[1].discarded = Amount { bytes: Bytes(98_304), count: 24 };
+    let live = Amount { bytes: Bytes(8192), count: 2 };
+    let freed = Usage { alloc: live, free: live, ..Usage::default() };
+    let discarded = Amount { bytes: Bytes(98_304), count: 24 };
+    add(&mut profile, 0, &[0, 1], 0, exit(1 << 20, 3 << 20, 300));
+    add(&mut profile, 0, &[0, 2], 0, exit(4096, 1 << 20, 100));
+    add(&mut profile, 0, &[], 12_345, exit(0, 2 << 20, 50_000));
+    add(&mut profile, 1, &[0], 0, Usage { alloc: discarded, ..Usage::default() });
+    add(&mut profile, 2, &[0, 1], 0, Usage { live, alloc: live, ..Usage::default() });
+    add(&mut profile, 2, &[0, 2], 0, freed);
+    add(&mut profile, 3, &[0, 1], 0, exit(512, 512, 1));
+    profile
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn frame(name: &str) -> Frame {
+    Frame {
+        name: Ok(Name(String::from(name))),
+        object: None,
+        offset: None,
+        address: None,
+        location: None,
+        inlined: false,
+        by_frame_pointer: false,
+    }
+}
+
+/// `count` blocks of `bytes` in all, of which one of `held` bytes, or none, was not freed.
+fn exit(held: u64, bytes: u64, count: u64) -> Usage {
+    let exit = Amount { bytes: Bytes(held), count: u64::from(held > 0) };
+    let alloc = Amount { bytes: Bytes(bytes), count };
+    Usage { exit, alloc, free: alloc - exit, ..Usage::default() }
+}
+
+fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usage: Usage) {
+    profile.processes[process].total += usage;
+    profile.stacks.push(StackProfile {
+        process,
+        part: Partition::Whole,
+        frames: frames.iter().copied().map(FrameId::new).collect(),
+        end: StackEnd::Complete,
+        merged,
+        usage,
+        at_peak: None,
+        major_faults: 0,
+        variance: Variance::default(),
+        resident: Bytes(0),
+    });
+}
