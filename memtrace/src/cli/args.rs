@@ -221,6 +221,13 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
     pub(super) top: usize,
 
+    /// Keep separate entries for the N largest processes that have ended
+    ///
+    /// The others are added up, with their stacks, by executable, control group and user, and shown as in g++ ×412. Sums
+    /// are exact. With 0, all are added up.
+    #[arg(long, value_name = "N", default_value_t = 1000, help_heading = OUTPUT)]
+    pub(super) keep_ended: usize,
+
     /// Write every stack and process
     ///
     /// By default, a JSON file has at most 40MiB and a picture at most 5MiB: the smallest stacks and processes are shown

@@ -37,6 +37,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         max_size: args.max_size,
         older: args.older,
         top: args.top,
+        keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
         max_depth: args.max_depth,
         shards,
@@ -230,6 +231,7 @@ mod tests {
             max_size: None,
             older: None,
             top: 10,
+            keep_ended: 1000,
             all_stacks: false,
             max_depth: 128,
             shards: None,
@@ -266,6 +268,7 @@ mod tests {
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),
             top: 3,
+            keep_ended: 0,
             all_stacks: true,
             max_depth: 0,
             shards: NonZeroU32::new(16),
@@ -277,7 +280,7 @@ mod tests {
             max_overhead: None,
             quiet: true,
         };
-        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --all-stacks \
+        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --keep-ended 0 --all-stacks \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
                     500k --memory-limit 64MiB --debuginfod=http://a -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));

@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) by: GroupBy,
     /// Number of sites, and of processes, in the summary.
     pub(crate) top: usize,
+    /// Number of ended processes with rows of their own; the others are merged into groups.
+    pub(crate) keep_ended: usize,
     /// Write every stack and process, instead of the largest and sums of the others.
     pub(crate) all_stacks: bool,
     /// The most frames of a stack; 0 for no stacks.

@@ -121,6 +121,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         older: None,
         by: GroupBy::Process,
         top: 10,
+        keep_ended: 1000,
         all_stacks: false,
         max_depth: 64,
         shards: None,
