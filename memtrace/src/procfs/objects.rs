@@ -78,11 +78,11 @@ impl Objects {
     }
 
     /// Closes files that no process image and no other user has: the least recently used ones if the limit is near, and
-    /// those in root directories without a used file if there is no room for another root directory. Returns their
-    /// handles, which can belong to other files from now on.
-    pub(crate) fn close_unused(&mut self) -> Vec<PathBuf> {
+    /// those in root directories without a used file if there is no room for another root directory, and the deleted
+    /// ones if `with_deleted` is true. Returns their handles, which can belong to other files from now on.
+    pub(crate) fn close_unused(&mut self, with_deleted: bool) -> Vec<PathBuf> {
         let needs_root = self.roots.take_refused();
-        if !self.files.is_due() && !needs_root {
+        if !self.files.is_due() && !needs_root && !with_deleted {
             return Vec::new();
         }
         let mut references: HashMap<*const Object, (usize, &Arc<Object>)> = HashMap::new();
@@ -93,9 +93,14 @@ impl Objects {
         let (used, unused): (Vec<_>, Vec<_>) = references.into_values().partition(is_used);
         let used_roots: HashSet<_> = used.iter().filter_map(|(_, object)| object.root.as_ref()).collect();
         let is_in_used_root = |object: &Object| object.root.as_ref().is_none_or(|root| used_roots.contains(root));
-        let abandoned = unused.iter().filter(|(_, object)| needs_root && !is_in_used_root(object));
-        let abandoned: HashSet<_> = abandoned.filter_map(|(_, object)| object.handle.clone()).collect();
         let used: HashSet<_> = used.iter().filter_map(|(_, object)| object.handle.clone()).collect();
+        let is_abandoned = |object: &Object| needs_root && !is_in_used_root(object);
+        let is_deleted = |handle: &Path| with_deleted && self.files.is_deleted(handle);
+        let abandoned = unused.iter().filter_map(|(_, object)| {
+            let handle = object.handle.clone()?;
+            (is_abandoned(object) || is_deleted(&handle) && !used.contains(&handle)).then_some(handle)
+        });
+        let abandoned: HashSet<_> = abandoned.collect();
         let closed = self.files.close(|handle| used.contains(handle), |handle| abandoned.contains(handle));
         let handles: HashSet<&PathBuf> = closed.iter().collect();
         let is_open = |object: &Arc<Object>| match &object.handle {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::model::Object;
@@ -24,7 +25,7 @@ pub(super) struct OpenFiles {
 
 #[derive(Debug)]
 struct OpenFile {
-    _file: File,
+    file: File,
     last_use: u64,
 }
 
@@ -58,7 +59,7 @@ impl OpenFiles {
         }
         let handle = descriptor_path(&file);
         self.uses += 1;
-        self.files.insert(handle.clone(), OpenFile { _file: file, last_use: self.uses });
+        self.files.insert(handle.clone(), OpenFile { file, last_use: self.uses });
         Some(handle)
     }
 
@@ -68,6 +69,11 @@ impl OpenFiles {
             self.uses += 1;
             file.last_use = self.uses;
         }
+    }
+
+    /// Returns true if the file has no name any more. As long as it is open, it takes space on its disk.
+    pub(super) fn is_deleted(&self, handle: &Path) -> bool {
+        self.files.get(handle).is_some_and(|open| open.file.metadata().is_ok_and(|file| file.nlink() == 0))
     }
 
     /// Returns the handles, the least recently used first.

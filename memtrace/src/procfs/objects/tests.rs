@@ -203,7 +203,7 @@ fn files_over_time_do_not_reach_the_limit() {
         let object = objects.resolve(own_pid(), &path, None, Some(identity(&path)));
         assert_eq!(identity_of_handle(&object), identity(&path), "{number}");
         drop(object);
-        closed.extend(objects.close_unused());
+        closed.extend(objects.close_unused(false));
         assert!(objects.files.len() <= LIMIT && objects.by_mapping.len() <= LIMIT && objects.by_stat.len() <= LIMIT);
         assert!(objects.by_name.len() <= LIMIT);
     }
@@ -220,10 +220,26 @@ fn the_least_recently_used_files_are_closed_first() {
     let resolve = |objects: &mut Objects, path: &Path| objects.resolve(own_pid(), path, None, Some(identity(path)));
     let handles: Vec<_> = paths.iter().map(|path| resolve(&mut objects, path).handle.clone().unwrap()).collect();
     resolve(&mut objects, &paths[0]);
-    assert_eq!(objects.close_unused(), [&*handles[1], &handles[2], &handles[3]]);
-    assert_eq!(objects.close_unused(), [] as [PathBuf; 0], "far from the limit");
+    assert_eq!(objects.close_unused(false), [&*handles[1], &handles[2], &handles[3]]);
+    assert_eq!(objects.close_unused(false), [] as [PathBuf; 0], "far from the limit");
     // A file that was closed is opened again.
     assert_eq!(identity_of_handle(&resolve(&mut objects, &paths[2])), identity(&paths[2]));
+}
+
+#[test]
+fn deleted_files_are_closed_when_they_are_unused() {
+    let scratch = Scratch::new();
+    let mut objects = Objects::new();
+    let paths = ["used", "unused", "present"].map(|name| scratch.copy("/bin/true", name));
+    let [used, unused, present] =
+        paths.each_ref().map(|path| objects.resolve(own_pid(), path, None, Some(identity(path))));
+    let handle = unused.handle.clone().unwrap();
+    drop((unused, present));
+    paths[..2].iter().for_each(|path| fs::remove_file(path).unwrap());
+    assert_eq!(objects.close_unused(false), [] as [PathBuf; 0]);
+    assert_eq!(objects.close_unused(true), [handle]);
+    drop(used);
+    assert_eq!(objects.close_unused(true).len(), 1);
 }
 
 #[test]
@@ -232,7 +248,7 @@ fn used_files_stay_open_at_the_limit() {
     let mut objects = Objects::with_limit(8);
     let paths: Vec<_> = (0..10).map(|number| scratch.copy("/bin/true", &format!("{number}"))).collect();
     let used: Vec<_> = paths.iter().map(|path| objects.resolve(own_pid(), path, None, Some(identity(path)))).collect();
-    assert_eq!(objects.close_unused(), [] as [PathBuf; 0]);
+    assert_eq!(objects.close_unused(false), [] as [PathBuf; 0]);
     assert_eq!(used.iter().filter(|object| object.handle.is_some()).count(), 8);
 }
 
@@ -254,7 +270,7 @@ fn privileged_root_directories_of_ended_containers_make_room() {
         assert!(root.is_some() || number >= LIMIT, "{number}");
         seen.extend(root);
         drop((image, object));
-        objects.close_unused();
+        objects.close_unused(false);
         assert!(objects.roots.len() <= LIMIT);
     }
     let last = scratch.copy("/bin/cat", "last");

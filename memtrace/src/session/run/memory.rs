@@ -45,8 +45,8 @@ const UNWIND_ROWS: u64 = 8;
 mod sixteenths {
     pub(super) const LIVE_BLOCKS: u64 = 5;
     pub(super) const STACKS: u64 = 3;
-    pub(super) const ENDED_STACKS: u64 = 2;
-    pub(super) const CALL_PATHS: u64 = 1;
+    pub(super) const ENDED_STACKS: u64 = 1;
+    pub(super) const CALL_PATHS: u64 = 2;
     pub(super) const REGISTRY: u64 = 3;
     pub(super) const COPIES: u64 = 1;
     pub(super) const MMAP_RINGS: u64 = 1;
@@ -64,7 +64,7 @@ mod eighths {
 /// position.
 const BLOCK: u64 = 80;
 const STACK: u64 = 512;
-const ENDED_STACK: u64 = 96;
+const ENDED_STACK: u64 = 48;
 const CALL_PATH: u64 = 32;
 const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;

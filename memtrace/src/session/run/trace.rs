@@ -45,6 +45,9 @@ const TIMED_EVERY: u32 = 10;
 /// Perf maps are opened in one tick of this number: a program in a container can take its map along when it exits.
 const OPENED_EVERY: u32 = 5;
 
+/// Deleted files that nothing uses are closed in one tick of this number: each minute.
+const DELETED_EVERY: u32 = 600;
+
 /// A run in progress. Dropping it removes its probes.
 pub(super) struct Trace {
     kernel: Kernel,
@@ -206,6 +209,9 @@ impl Trace {
         if self.ticks.is_multiple_of(OPENED_EVERY) {
             self.tracker.open_perf_maps();
         }
+        if self.ticks.is_multiple_of(DELETED_EVERY) {
+            self.evict_objects(true);
+        }
         self.kernel.flush_log();
         let now = Instant::now();
         if let Some(reclaim) = &mut self.reclaim {
@@ -225,11 +231,11 @@ impl Trace {
         });
     }
 
-    /// Closes files that no process has mapped, and evicts unwind tables, if there are too many. All mmap events are
-    /// applied.
-    fn evict_objects(&mut self) {
+    /// Closes files that no process has mapped, and evicts unwind tables, if there are too many. With `deleted`, deleted
+    /// files are closed too. All mmap events are applied.
+    fn evict_objects(&mut self, deleted: bool) {
         // Stacks that wait for tables refer to objects by their handles.
-        let closed = if self.tables.is_waiting() { HashSet::new() } else { self.tracker.close_unused_files() };
+        let closed = if self.tables.is_waiting() { HashSet::new() } else { self.tracker.close_unused_files(deleted) };
         self.tables.evict(&mut self.kernel, &self.tracker, &closed);
         self.probes.remove_objects(&closed);
     }
@@ -270,7 +276,7 @@ impl Trace {
         self.tracker.add_code_generators(&remapped);
         self.tables.update(&mut self.kernel, &self.tracker, remapped);
         self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
-        self.evict_objects();
+        self.evict_objects(false);
     }
 
     fn count_selected(&self, pids: &[Pid]) -> u64 {

@@ -97,10 +97,10 @@ impl ProcessTracker {
         &mut self.objects
     }
 
-    /// Closes files that no known process has mapped, if too many are open. Returns their handles, which can belong to
-    /// other files from now on.
-    pub(in crate::session) fn close_unused_files(&mut self) -> HashSet<PathBuf> {
-        let closed: HashSet<_> = self.objects.close_unused().into_iter().collect();
+    /// Closes files that no known process has mapped, if too many are open or, with `deleted`, if they are deleted.
+    /// Returns their handles, which can belong to other files from now on.
+    pub(in crate::session) fn close_unused_files(&mut self, deleted: bool) -> HashSet<PathBuf> {
+        let closed: HashSet<_> = self.objects.close_unused(deleted).into_iter().collect();
         if !closed.is_empty() {
             log::debug!("{} unused files are closed", closed.len());
             self.allocators.forget(&closed);
