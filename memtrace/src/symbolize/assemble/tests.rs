@@ -253,6 +253,23 @@ fn stacks_without_frames_are_merged_per_reason() {
 }
 
 #[test]
+fn stacks_that_the_ledger_merged_are_counted() {
+    // The ledger knows stack 10 no longer, but it recurred.
+    let totals = ImageUsage { merged_stacks: 3, ..image(None, &[(StackId::OTHER.0, 4, 0), (10, 8, 0), (11, 16, 0)]) };
+    let snapshot = Snapshot {
+        images: BTreeMap::from([(id(1, 0), totals)]),
+        stacks: Stacks::from([
+            (StackId(10), stack(&[], StackEnd::Merged)),
+            (StackId(11), stack(&[1], StackEnd::Complete)),
+        ]),
+        ..Snapshot::default()
+    };
+    let profile = profile_of(&snapshot);
+    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.merged, stack.usage.live.bytes.0)).collect();
+    assert_eq!(rows, [(StackEnd::Merged, 4, 12), (StackEnd::Complete, 0, 16)]);
+}
+
+#[test]
 fn stacks_of_different_threads_are_separate() {
     let of = |tid, bytes| {
         let part = Partition::Thread(Tid(tid));

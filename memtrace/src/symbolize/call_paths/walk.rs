@@ -67,9 +67,16 @@ impl<'a, 's> Walk<'a, 's> {
 
     /// Takes the totals by stack of the image, and returns them by call path.
     pub(in crate::symbolize) fn totals(&mut self, usage: &mut ImageUsage) -> StackTotals {
+        let mut stacks_in_other = usage.merged_stacks;
         let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
             let (path, end) = self.stack(key.stack);
-            (PathKey { path, end, part: key.part }, PathUsage { usage, merged: 0 })
+            let merged = match end {
+                // The number is that of the whole image: its first part has it.
+                StackEnd::Merged if key.stack == StackId::OTHER => std::mem::take(&mut stacks_in_other),
+                StackEnd::Merged => 1,
+                _ => 0,
+            };
+            (PathKey { path, end, part: key.part }, PathUsage { usage, merged })
         });
         StackTotals::new(entries.collect())
     }
