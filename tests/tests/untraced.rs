@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memtrace_tests::report::UntracedProcess;
-use memtrace_tests::{Cgroup, MemoryCgroup, Report, Scratch, Trace, Victim, VictimTotals, victim};
+use memtrace_tests::{Cgroup, MemoryCgroup, Report, Scratch, Trace, Victim, VictimTotals, process, victim};
 
 const NO_ALLOCATOR: i32 = 6;
+const UNTRACEABLE: i32 = 8;
 
 /// Victims that cannot be traced, the text of the reason in errors, and its name in reports.
 const UNTRACED: [(&str, &str, &str); 4] = [
@@ -271,6 +272,38 @@ fn ended_processes_are_listed_by_their_cgroup() {
 #[test]
 fn ended_processes_are_listed_by_their_memory_cgroup() {
     assert_listed_by_cgroup(&MemoryCgroup::with_memory(1 << 30), "mt-of-memcg");
+}
+
+#[test]
+fn process_that_memtrace_may_not_read_is_listed() {
+    const USER: u32 = 54335;
+    let scratch = Scratch::new();
+    let path = copy(&scratch, "bare", "mt-unreadable");
+    let victim = start_as(&path, USER);
+    let dropped = "-sys_ptrace";
+    let trace = Trace::system_wide().wrapped_in(&["setpriv", "--bounding-set", dropped, "--inh-caps", dropped]);
+    let outcome = trace.options(&["--user", &USER.to_string()]).start().stop();
+    // Some kernels let memtrace read its mappings, since it has CAP_PERFMON.
+    let reason = if outcome.code == Some(NO_ALLOCATOR) { "no_allocator" } else { "unreadable" };
+    let report = outcome.report_with_code(if reason == "unreadable" { UNTRACEABLE } else { NO_ALLOCATOR });
+    assert_listed(&report, vec![UntracedProcess { exe: None, ..entry(&victim, &path, reason) }]);
+}
+
+#[test]
+fn process_with_files_that_memtrace_may_not_open_is_listed() {
+    const USER: u32 = 54336;
+    let scratch = Scratch::new();
+    let path = copy(&scratch, "bare", "mt-private");
+    let directory = path.parent().expect("it is in a directory");
+    process::run(Command::new("chown").args(["-R", &format!("{USER}:{USER}")]).arg(directory));
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).expect("root may change the mode");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o500)).expect("root may change the mode");
+    let victim = start_as(&path, USER);
+    let dropped = "-dac_override,-dac_read_search";
+    let trace = Trace::system_wide().wrapped_in(&["setpriv", "--bounding-set", dropped, "--inh-caps", dropped]);
+    let tracer = trace.options(&["--user", &USER.to_string()]).start();
+    let expected = entry(&victim, &path, "unreadable");
+    assert_listed(&tracer.stop().report_with_code(UNTRACEABLE), vec![expected]);
 }
 
 #[test]
