@@ -88,6 +88,7 @@ fn main() {
     }
     let library = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden"];
     compile("gcc", &library, &["count_shim.c", "ledger.c", "shared_file.c"], &[], &out.join("libcount_shim.so"));
+    compile("gcc", &library, &["clock_shim.c"], &[], &out.join("libclock_shim.so"));
     // The unwinder is linked statically, so that unwinding never loads a library.
     let shim = ["-std=c11", "-fPIC", "-shared", "-fvisibility=hidden", "-static-libgcc", "-funwind-tables"];
     compile(

@@ -1,0 +1,34 @@
+//! Progress of a trace on standard error.
+
+use std::cell::RefCell;
+
+use memtrace_tests::{Trace, Tracer, victim};
+
+/// Advances the clock of memtrace by a minute, and returns the line that it writes for this minute.
+fn advance(tracer: &mut Tracer, minute: u32) -> String {
+    tracer.process().signal(libc::SIGUSR2);
+    let start = format!("memtrace: {minute}:");
+    let written = RefCell::new(String::new());
+    let is_expected = |line: &str| {
+        line.clone_into(&mut written.borrow_mut());
+        line.starts_with(&start)
+    };
+    assert!(tracer.process().wait_for_stderr(is_expected), "memtrace exited before minute {minute}");
+    written.into_inner()
+}
+
+#[test]
+fn log_has_a_line_for_each_minute() {
+    let mut victim = victim::start_with("steady", &["100"]);
+    let trace = Trace::victim(&victim).environment("LD_PRELOAD", victim::path("libclock_shim.so"));
+    let mut tracer = trace.start();
+    let expected = victim.work();
+    let end = format!("  {} B live  0 events/s  0 lost", expected.totals.live_bytes);
+    // The events reach the ledgers within some lines.
+    let minutes = (1..60).find(|&minute| advance(&mut tracer, minute).ends_with(&end) && minute > 2);
+    let outcome = tracer.stop();
+    victim.finish();
+    outcome.report().assert_equals(&expected);
+    let lines: Vec<_> = outcome.stderr.lines().filter(|line| line.contains(" events/s  ")).collect();
+    assert_eq!(Some(lines.len() as u32), minutes, "{lines:#?}");
+}
