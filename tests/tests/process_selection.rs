@@ -140,9 +140,8 @@ fn cgroup_selects_processes_of_nested_cgroups() {
 /// Asserts that of the processes of this name, the one with this pid alone is reported: it ended without an allocation.
 fn assert_idle(report: &Report, comm: &str, pid: u32) {
     let of_name: Vec<_> = report.processes.iter().filter(|process| process.comm == comm).collect();
-    let [process] = &of_name[..] else { panic!("one process: {of_name:#?}") };
-    assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("exit")));
-    assert_eq!(process.totals, Totals::default());
+    let found: Vec<_> = of_name.iter().map(|one| (one.pid, one.ended.as_deref(), one.totals)).collect();
+    assert_eq!(found, [(pid, Some("exit"), Totals::default())], "{of_name:#?}");
 }
 
 /// Runs a command, and returns its pid.
