@@ -1,5 +1,6 @@
 //! Processes in scope without recorded events of an event class.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -127,14 +128,41 @@ pub struct Untraced {
 impl Untraced {
     /// Sums up `processes` and lists the largest of them.
     #[must_use]
-    pub fn new(mut processes: Vec<UntracedProcess>) -> Self {
-        let mut by_reason: BTreeMap<UntracedReason, ProcessMemory> = BTreeMap::new();
-        for process in &processes {
-            by_reason.entry(process.reason).or_default().add(process);
+    pub fn new(processes: Vec<UntracedProcess>) -> Self {
+        let mut all = Self::default();
+        processes.into_iter().for_each(|process| all.add(process));
+        all
+    }
+
+    /// Adds a process to the sums, and to the list if it is one of the largest.
+    pub fn add(&mut self, process: UntracedProcess) {
+        self.by_reason.entry(process.reason).or_default().add(&process);
+        self.list(process);
+    }
+
+    /// Adds the processes of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (&reason, memory) in &other.by_reason {
+            let ours = self.by_reason.entry(reason).or_default();
+            ours.processes += memory.processes;
+            ours.rss.0 = ours.rss.0.saturating_add(memory.rss.0);
         }
-        processes.sort_by(|one, other| other.rss.cmp(&one.rss).then(one.pid.cmp(&other.pid)));
-        processes.truncate(MAX_LISTED);
-        Self { listed: processes, by_reason }
+        other.listed.iter().cloned().for_each(|process| self.list(process));
+    }
+
+    fn list(&mut self, process: UntracedProcess) {
+        let order = |one: &UntracedProcess| (Reverse(one.rss), one.pid);
+        let index = self.listed.partition_point(|other| order(other) <= order(&process));
+        if index < MAX_LISTED {
+            self.listed.truncate(MAX_LISTED - 1);
+            self.listed.insert(index, process);
+        }
+    }
+
+    /// Returns true if there is no process.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_reason.is_empty()
     }
 
     /// Returns the processes with the largest RSS, the largest first; at most 1,000.
@@ -179,6 +207,18 @@ mod tests {
         assert_eq!(untraced.with_reason(UntracedReason::Go), ProcessMemory { processes: 1000, rss: Bytes(500_500) });
         assert_eq!(untraced.with_reason(UntracedReason::Ended), ProcessMemory { processes: 1, rss: Bytes(0) });
         assert_eq!(untraced.with_reason(UntracedReason::Damaged), ProcessMemory::default());
+    }
+
+    #[test]
+    fn merged_lists_are_those_of_all_processes() {
+        let processes: Vec<_> = (1..=3 * MAX_LISTED as u32)
+            .map(|pid| process(pid, UntracedReason::Go, (pid % 3 > 0).then_some(u64::from(pid % 7))))
+            .collect();
+        let (first, second) = processes.split_at(MAX_LISTED + 7);
+        let mut merged = Untraced::new(first.to_vec());
+        merged.merge(&Untraced::new(second.to_vec()));
+        assert_eq!(merged, Untraced::new(processes));
+        assert!(!merged.is_empty() && Untraced::default().is_empty());
     }
 
     #[test]
