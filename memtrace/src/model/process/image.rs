@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::model::{AbsAddr, Cgroup, Comm, Mapping, Replaced, Tick, Tid, User, Version};
+use crate::model::{AbsAddr, Cgroup, Comm, Mapping, Object, Replaced, Tick, Tid, User, Version};
 
 /// One program run by one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,6 +72,11 @@ impl ProcessImage {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);
         let mapping = self.mappings.get(after.checked_sub(1)?)?;
         (address < mapping.end).then_some(mapping)
+    }
+
+    /// Returns the mapped objects, one for each mapping.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.mappings.iter().filter_map(|mapping| mapping.object.as_ref())
     }
 
     /// Returns the mapping of `address` in `version`, or the current one if `version` is `None`.

@@ -1,51 +1,72 @@
 //! Stacks that were finished in user space.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
-use crate::model::{Snapshot, Stack, StackId, Stacks};
+use crate::model::{EndedImage, ImageEnd, Pid, Snapshot, Stack, StackId};
 
-/// Stacks that were finished in user space, by the id under which events refer to them.
+/// Stacks that were finished in user space, by process and by the id under which events refer to them.
 ///
 /// The BPF programs give each stack that they copy an id of its own. Here it has the id that they would have given to
 /// the finished stack, so that both have common totals.
 #[derive(Clone, Debug, Default)]
-pub struct FinishedStacks {
+pub struct FinishedStacks(BTreeMap<Pid, OfProcess>);
+
+/// Finished stacks of one process.
+#[derive(Clone, Debug, Default)]
+struct OfProcess {
     ids: FxHashMap<StackId, StackId>,
-    stacks: Stacks,
+    stacks: FxHashMap<StackId, Stack>,
 }
 
 impl FinishedStacks {
-    /// Adds the copy `copy` of a stack with the id `id`.
-    pub fn add(&mut self, copy: StackId, id: StackId, stack: &Stack) {
-        self.ids.insert(copy, id);
-        self.stacks.insert(id, stack);
+    /// Adds the copy `copy` of a stack of `pid` with the id `id`.
+    pub fn add(&mut self, pid: Pid, copy: StackId, id: StackId, stack: Stack) {
+        let process = self.0.entry(pid).or_default();
+        process.ids.insert(copy, id);
+        process.stacks.entry(id).or_insert(stack);
     }
 
     /// Adds a copy that could not be finished: it is the stack `cut`, whose frames have been sent.
-    pub fn add_cut(&mut self, copy: StackId, cut: StackId) {
-        self.ids.insert(copy, cut);
-    }
-
-    /// Returns true if there are no stacks.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+    pub fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId) {
+        self.0.entry(pid).or_default().ids.insert(copy, cut);
     }
 
     /// Replaces the ids of copies in `snapshot` by those of the stacks.
     pub fn apply(&self, snapshot: &mut Snapshot) {
-        if self.is_empty() {
-            return;
-        }
-        for image in snapshot.images.values_mut() {
-            image.rename_stacks(|id| {
-                let new = *self.ids.get(&id)?;
-                if let Some(stack) = self.stacks.get(new) {
-                    snapshot.stacks.insert(new, &stack);
-                }
+        for (id, image) in &mut snapshot.images {
+            let Some(process) = self.0.get(&id.pid) else { continue };
+            image.rename_stacks(|copy| {
+                let (new, stack) = process.find(copy)?;
+                stack.into_iter().for_each(|stack| snapshot.stacks.insert(new, stack));
                 Some(new)
             });
         }
+    }
+
+    /// Replaces the ids of copies in an image that has ended, and forgets the stacks of its process if that has ended too.
+    pub fn apply_to_ended(&mut self, image: &mut EndedImage) {
+        let pid = image.id.pid;
+        let Some(process) = self.0.get(&pid) else { return };
+        for (_, usage) in &mut image.usage {
+            usage.rename_stacks(|copy| {
+                let (new, stack) = process.find(copy)?;
+                stack.into_iter().for_each(|stack| image.stacks.insert(new, stack));
+                Some(new)
+            });
+        }
+        if image.end != ImageEnd::Exec {
+            self.0.remove(&pid);
+        }
+    }
+}
+
+impl OfProcess {
+    /// Returns the id of a copied stack, and its frames if they were not sent.
+    fn find(&self, copy: StackId) -> Option<(StackId, Option<&Stack>)> {
+        let id = *self.ids.get(&copy)?;
+        Some((id, self.stacks.get(&id)))
     }
 }
 
@@ -55,8 +76,11 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        AbsAddr, Amount, Bytes, ImageId, ImageUsage, PAGE, Pid, StackEnd, StackKey, StackUsage, Touched, Usage,
+        AbsAddr, Amount, Bytes, EventClass, ImageId, ImageUsage, PAGE, StackEnd, StackKey, StackUsage, Stacks, Tick,
+        Touched, Usage,
     };
+
+    const PID: Pid = Pid(1);
 
     fn stack(end: StackEnd, frames: &[u64]) -> Stack {
         Stack { frames: frames.iter().map(|&frame| AbsAddr(frame)).collect(), end, taken: Duration::ZERO }
@@ -87,15 +111,38 @@ mod tests {
 
         let mut finished = FinishedStacks::default();
         finished.apply(&mut Snapshot::default());
-        finished.add(StackId(101), StackId(10), &whole);
-        finished.add(StackId(102), StackId(30), &whole);
-        finished.add_cut(StackId(103), StackId(20));
-        finished.add(StackId(105), StackId(40), &whole);
+        finished.add(PID, StackId(101), StackId(10), whole.clone());
+        finished.add(PID, StackId(102), StackId(30), whole.clone());
+        finished.add_cut(PID, StackId(103), StackId(20));
+        finished.add(PID, StackId(105), StackId(40), whole.clone());
+        finished.add(Pid(2), StackId(104), StackId(10), whole.clone());
         finished.apply(&mut snapshot);
 
         let mut expected = image(&[(10, 1 + 4), (20, 2 + 16), (30, 8), (104, 32)]);
         expected.touched = vec![touched(1, 2, 10), touched(3, 3, 20)];
         assert_eq!(snapshot.images[&id], expected);
         assert_eq!(snapshot.stacks, [(StackId(10), whole.clone()), (StackId(20), cut), (StackId(30), whole)].into());
+    }
+    #[test]
+    fn stacks_of_a_process_are_forgotten_at_its_end() {
+        let whole = stack(StackEnd::Complete, &[1, 2, 3]);
+        let ended = |end| EndedImage {
+            id: ImageId { pid: PID, ordinal: 0 },
+            end,
+            at: Tick(0),
+            owner: None,
+            usage: vec![(EventClass::Heap, image(&[(10, 1), (101, 4)]))],
+            stacks: Stacks::default(),
+        };
+        let mut finished = FinishedStacks::default();
+        finished.add(PID, StackId(101), StackId(10), whole.clone());
+        finished.add(Pid(2), StackId(102), StackId(20), whole.clone());
+        for end in [ImageEnd::Exec, ImageEnd::Exit] {
+            let mut ended = ended(end);
+            finished.apply_to_ended(&mut ended);
+            assert_eq!(ended.usage, [(EventClass::Heap, image(&[(10, 5)]))]);
+            assert_eq!(ended.stacks, [(StackId(10), whole.clone())].into());
+        }
+        assert_eq!(finished.0.keys().collect::<Vec<_>>(), [&Pid(2)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Stacks that were cut at an object without a table: their walks are finished in a copy once the table is there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::copy_thread::CopyThread;
 use super::publisher::{PlacedCode, TablePublisher};
 use crate::kernel::Kernel;
 use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
-use crate::model::{AbsAddr, FinishedStacks, Mapping, Object};
+use crate::model::{AbsAddr, EndedImage, FinishedStacks, Mapping, Object, Pid};
 use crate::session::track::ProcessTracker;
 
 /// Stacks that wait for tables, and finished ones.
@@ -84,9 +84,9 @@ impl CutStacks {
         };
         let walk = copy.finish_walk(kernel.unwind_maps(), code_at, |address| read_code(mapping_at(address)?, address));
         match walk {
-            FinishedWalk::Stack(id, stack) => self.finished.add(copy.id(), id, &stack),
+            FinishedWalk::Stack(id, stack) => self.finished.add(copy.pid(), copy.id(), id, *stack),
             FinishedWalk::Pending => return missing,
-            FinishedWalk::Unknown => self.finished.add_cut(copy.id(), copy.cut()),
+            FinishedWalk::Unknown => self.finished.add_cut(copy.pid(), copy.id(), copy.cut()),
         }
         None
     }
@@ -101,10 +101,20 @@ impl CutStacks {
         !self.waiting.is_empty()
     }
 
+    /// Returns the processes with copies that wait for tables.
+    pub(super) fn waiting_processes(&self) -> BTreeSet<Pid> {
+        self.waiting.values().flatten().map(StackCopy::pid).collect()
+    }
+
+    /// Replaces the ids of copies in an image that has ended.
+    pub(super) fn apply_to_ended(&mut self, image: &mut EndedImage) {
+        self.finished.apply_to_ended(image);
+    }
+
     /// Returns the stacks. Those that still wait for a table are cut.
     pub(super) fn into_finished(mut self) -> FinishedStacks {
         for copy in self.waiting.drain().flat_map(|(_, copies)| copies) {
-            self.finished.add_cut(copy.id(), copy.cut());
+            self.finished.add_cut(copy.pid(), copy.id(), copy.cut());
         }
         std::mem::take(&mut self.finished)
     }

@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 use crate::kernel::stack_copies::StackCopy;
 use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use crate::launch;
-use crate::model::{FinishedStacks, Pid};
+use crate::model::{EndedImage, FinishedStacks, Object, Pid, ProcessImage};
 use crate::session::config::{Config, Target};
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
@@ -40,7 +40,12 @@ pub(in crate::session) struct UnwindTables {
     takes_stacks: bool,
     /// File of the command; `None` if there is none.
     command: Option<File>,
+    /// Objects that the command and its child processes had mapped when they ended.
+    used: BTreeSet<Arc<Object>>,
 }
+
+/// The most objects that are remembered for the next run of a command.
+const MAX_USED: usize = 1024;
 
 impl UnwindTables {
     /// Publishes the tables of the objects that the targets have mapped or may load at their start.
@@ -78,7 +83,7 @@ impl UnwindTables {
         // Without stacks, the map has to stay open for programs that are loaded later.
         let copies = if takes_stacks { kernel.take_stack_copies() } else { Ok(None) };
         let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?.map(CutStacks::start);
-        Ok(Self { publisher, requests, cut_stacks, takes_stacks, command })
+        Ok(Self { publisher, requests, cut_stacks, takes_stacks, command, used: BTreeSet::new() })
     }
 
     /// Reads the last stack copies. No BPF program may be running.
@@ -98,8 +103,8 @@ impl UnwindTables {
             self.evict(kernel, tracker, &HashSet::new());
         }
         if let Some(command) = &self.command {
-            let mappings = tracker.images().values().flat_map(|image| &image.mappings);
-            let objects: BTreeSet<_> = mappings.filter_map(|mapping| mapping.object.clone()).collect();
+            let mut objects = std::mem::take(&mut self.used);
+            tracker.images().values().for_each(|image| objects.extend(image.objects().cloned()));
             let objects: Vec<_> = objects.into_iter().collect();
             self.publisher.wait_for(kernel, &objects, deadline);
             self.publisher.record_used_objects(command, objects.iter().map(|object| object.path.as_path()));
@@ -133,6 +138,25 @@ impl UnwindTables {
         if let Some(stacks) = &mut self.cut_stacks {
             let missing = stacks.finish_walks(copies, kernel, &self.publisher, tracker);
             self.publisher.prefetch(kernel, &missing);
+        }
+    }
+
+    /// Returns the processes of which stacks wait for tables.
+    pub(in crate::session) fn waiting_processes(&self) -> BTreeSet<Pid> {
+        self.cut_stacks.as_ref().map(CutStacks::waiting_processes).unwrap_or_default()
+    }
+
+    /// Gives the stacks of an image that has ended the ids of the stacks that were finished in user space.
+    pub(in crate::session) fn apply_to_ended(&mut self, image: &mut EndedImage) {
+        if let Some(stacks) = &mut self.cut_stacks {
+            stacks.apply_to_ended(image);
+        }
+    }
+
+    /// Remembers the objects of an image that has ended, for the next run of the command.
+    pub(in crate::session) fn remember_objects(&mut self, image: &ProcessImage) {
+        if self.command.is_some() && self.used.len() < MAX_USED {
+            self.used.extend(image.objects().cloned());
         }
     }
 
