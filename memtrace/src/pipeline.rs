@@ -1,5 +1,6 @@
 //! Conversion of the rings' events to one snapshot. Each shard has a thread, a source and a ledger; shards share no lock.
 
+mod ended_parts;
 mod progress;
 mod shard;
 mod sink;
@@ -13,10 +14,13 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use crate::ledger::Settings;
-use crate::model::{CallsBySize, EndedImage, EventClass, ImageEnd, ImageId, LossReason, Snapshot, Snapshots, Tick};
+use crate::model::{
+    CallsBySize, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots, Stacks, Tick,
+};
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
 
+pub use ended_parts::EndedParts;
 pub use progress::Progress;
 pub use sink::EndedSink;
 pub use source::{Drained, Source};
@@ -152,14 +156,15 @@ impl Shards {
 /// Counts [`LossReason::StackFramesLost`]. The snapshot must contain all shards, since the frames of a stack may be in
 /// another shard than its events, and the stacks that were finished in user space.
 pub fn count_missing_frames(snapshot: &mut Snapshot) {
-    let lost = snapshot
-        .images
-        .values()
-        .flat_map(|image| &image.by_stack)
-        .filter(|(key, _)| key.stack.has_frames() && !snapshot.stacks.contains(key.stack))
-        .map(|(_, stack)| stack.usage.events())
-        .sum();
+    let lost = snapshot.images.values().map(|image| missing_frames(image, &snapshot.stacks)).sum();
     snapshot.losses.add(LossReason::StackFramesLost, lost);
+}
+
+/// Returns the number of events of an image whose stacks have no frames in `stacks`.
+#[must_use]
+pub fn missing_frames(image: &ImageUsage, stacks: &Stacks) -> u64 {
+    let missing = image.by_stack.iter().filter(|(key, _)| key.stack.has_frames() && !stacks.contains(key.stack));
+    missing.map(|(_, stack)| stack.usage.events()).sum()
 }
 
 /// Returns the message of a panic, which is a `&str` or a `String`.

@@ -34,6 +34,13 @@ pub struct Snapshot {
 pub struct Snapshots(pub BTreeMap<EventClass, Snapshot>);
 
 impl Snapshots {
+    /// Returns the owners of the images that have ended: those of any class, since all have the same.
+    #[must_use]
+    pub fn owners(&self) -> BTreeMap<ImageId, Owner> {
+        let owners = self.0.values().map(|snapshot| &snapshot.owners).max_by_key(|owners| owners.len());
+        owners.cloned().unwrap_or_default()
+    }
+
     /// Adds the totals of another shard.
     pub fn merge(&mut self, other: Self) {
         for (class, theirs) in other.0 {

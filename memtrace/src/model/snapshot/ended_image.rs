@@ -1,6 +1,6 @@
 //! Totals of an image that has ended, in one shard.
 
-use crate::model::{EventClass, ImageEnd, ImageId, ImageUsage, Owner, Stacks, Tick};
+use crate::model::{EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Snapshots, Stacks, Tick};
 
 /// Totals and stacks of an image that has ended, in one shard. Every shard has one for each end of an image, even if it
 /// received no other event of the image.
@@ -18,4 +18,40 @@ pub struct EndedImage {
     pub usage: Vec<(EventClass, ImageUsage)>,
     /// Frames of the stacks that this shard received. Other shards may have totals of these stacks.
     pub stacks: Stacks,
+}
+
+impl EndedImage {
+    /// Adds the part of another shard.
+    pub fn merge(&mut self, other: Self) {
+        self.end = self.end.max(other.end);
+        self.at = self.at.min(other.at);
+        // Every shard has the same.
+        self.owner = self.owner.or(other.owner);
+        for (class, theirs) in other.usage {
+            match self.usage.iter_mut().find(|(of, _)| *of == class) {
+                Some((_, ours)) => ours.merge(theirs),
+                None => self.usage.push((class, theirs)),
+            }
+        }
+        self.stacks.merge(other.stacks);
+    }
+
+    /// Adds the image to `snapshots`. An image without usage that is replaced, as in a child that calls exec at once, is not
+    /// reported.
+    pub fn add_to(self, snapshots: &mut Snapshots) {
+        let Self { id, end, at, owner, usage, stacks } = self;
+        if end == ImageEnd::Exec && usage.is_empty() {
+            return;
+        }
+        for (class, snapshot) in &mut snapshots.0 {
+            let usage = usage.iter().find(|(of, _)| of == class);
+            snapshot.merge(Snapshot {
+                images: usage.map(|(_, usage)| (id, usage.clone())).into_iter().collect(),
+                stacks: stacks.clone(),
+                ends: [(id, (end, at))].into(),
+                owners: owner.map(|owner| (id, owner)).into_iter().collect(),
+                ..Snapshot::default()
+            });
+        }
+    }
 }
