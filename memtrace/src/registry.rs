@@ -137,6 +137,12 @@ impl Registry {
         }
     }
 
+    /// Returns true if the image is known and its end was not reported.
+    #[must_use]
+    pub(crate) fn runs(&self, id: ImageId) -> bool {
+        self.images.get(&id).is_some_and(|image| image.ended.is_none()) && id == self.current(id.pid)
+    }
+
     /// Removes an image that has ended, and returns it; `None` if the image is unknown or its end was not reported yet.
     pub(crate) fn take(&mut self, id: ImageId) -> Option<ProcessImage> {
         let has_ended = self.images.get(&id)?.ended.is_some() || id.ordinal < self.current(id.pid).ordinal;

@@ -48,7 +48,24 @@ pub(crate) fn reconcile_rusage(snapshot: &mut Snapshot, baselines: &Baselines<'_
     for (&id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_some()) {
         set_rusage(usage, id, baselines, None);
     }
-    snapshot.images.retain(|id, usage| !is_bare(usage) || has_faults(usage) || idle.contains(id));
+    snapshot.images.retain(|id, usage| is_reported(usage) || idle.contains(id));
+}
+
+/// Sets the rusage of an image that has ended. `before` is the rusage of its process at the time `start`, if it ran then.
+/// Returns false if the image has neither totals nor page faults.
+pub(crate) fn complete_ended(
+    usage: &mut ImageUsage,
+    (id, image): (ImageId, ImageStart),
+    before: Option<Rusage>,
+    start: Tick,
+) -> bool {
+    set_begin(usage, id.ordinal, image, before, start);
+    is_reported(usage)
+}
+
+/// Returns true if the image has totals or page faults.
+fn is_reported(usage: &ImageUsage) -> bool {
+    !is_bare(usage) || has_faults(usage)
 }
 
 /// Returns true if the image has a rusage and no totals.
@@ -62,14 +79,19 @@ fn has_faults(usage: &ImageUsage) -> bool {
 
 fn set_rusage(usage: &mut ImageUsage, id: ImageId, baselines: &Baselines<'_>, now: Option<Rusage>) {
     let start = baselines.images.get(&id).map_or(ImageStart::Unseen, |image| image.start);
-    let begin = || match start {
-        ImageStart::Fork(tick) if tick >= baselines.start => Some(Rusage::default()),
+    set_begin(usage, id.ordinal, start, baselines.before.get(&id.pid).copied(), baselines.start);
+    usage.counts.end = usage.counts.end.or(now);
+}
+
+/// Sets the rusage at the start of an image, unless an exec event has reported it.
+fn set_begin(usage: &mut ImageUsage, ordinal: u32, image: ImageStart, before: Option<Rusage>, start: Tick) {
+    let begin = || match image {
+        ImageStart::Fork(tick) if tick >= start => Some(Rusage::default()),
         // The image after an exec starts with the rusage of the one before, which the exec event reports.
-        _ if id.ordinal == 0 => baselines.before.get(&id.pid).copied(),
+        _ if ordinal == 0 => before,
         _ => None,
     };
     usage.counts.begin = usage.counts.begin.or_else(begin);
-    usage.counts.end = usage.counts.end.or(now);
 }
 
 #[cfg(test)]

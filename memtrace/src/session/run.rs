@@ -4,6 +4,7 @@ mod cost;
 mod debug_files;
 mod descriptors;
 mod detach;
+mod ended_images;
 mod memory;
 mod reports;
 mod ring_source;

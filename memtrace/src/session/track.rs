@@ -5,6 +5,7 @@ mod allocators;
 mod cgroup_names;
 mod code_generators;
 mod coverage;
+mod ended;
 mod generated_code;
 mod late_probes;
 mod lifetimes;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::cost::processor_time;
 use super::detach::Detach;
+use super::ended_images::{self, Completion, EndedImages};
 use super::memory;
-use super::memory::MemoryPlan;
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
 use super::selection::Selection;
@@ -31,10 +31,7 @@ use crate::session::select::{AllocatorProbes, Targets};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, malloc_trim};
-use crate::symbolize::{EndedProcesses, EndedSettings};
-
-/// Number of ended images with a row of their own.
-const KEEP_ENDED: usize = 1000;
+use crate::symbolize::EndedSettings;
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -56,6 +53,8 @@ pub(super) struct Trace {
     /// takes a while.
     own_probes: Probes,
     shards: Shards,
+    ended: EndedImages,
+    classes: Vec<EventClass>,
     tracker: ProcessTracker,
     tables: UnwindTables,
     /// `None` if reclaim events are not traced.
@@ -64,7 +63,6 @@ pub(super) struct Trace {
     pages: Option<PageReader>,
     targets: Targets,
     filter: ProcessFilter,
-    plan: MemoryPlan,
     /// Origin of ticks on the monotonic clock.
     clock_start: Duration,
     start: Instant,
@@ -109,7 +107,10 @@ impl Trace {
             older: config.older,
             parts: config.by.parts(),
         };
-        let shards = Shards::start(readers.into_iter().map(RingSource).collect(), settings, &config.events, None)
+        let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
+        let rings = sources.len();
+        let (sink, parts) = ended_images::channel();
+        let shards = Shards::start(sources, settings, &config.events, Some(&sink))
             .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
         tracker.name_cgroups(removed);
@@ -136,6 +137,13 @@ impl Trace {
             false => 0,
         };
         let start = Instant::now();
+        let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
+        let settings_of_ended = EndedSettings {
+            keep: config.keep_ended,
+            max_stack_entries: plan.ended_stacks,
+            max_call_paths: plan.call_paths,
+            start: start_tick,
+        };
         let mut trace = Self {
             kernel,
             probes,
@@ -147,10 +155,11 @@ impl Trace {
             pages,
             targets,
             filter,
-            plan,
             clock_start,
             start,
-            start_tick: Tick::at(clock::monotonic().saturating_sub(clock_start)),
+            start_tick,
+            ended: EndedImages::new(parts, rings, settings_of_ended),
+            classes: config.events.clone(),
             cpu_at_start: processor_time(),
             shown: (start, 0),
             ticks: 0,
@@ -205,7 +214,9 @@ impl Trace {
     fn tick(&mut self, observer: &mut dyn Observer) {
         self.ticks = self.ticks.wrapping_add(1);
         self.kernel.time_programs(self.ticks % TIMED_EVERY == 1);
+        let now = self.now();
         self.update_mappings(observer);
+        self.complete_ended(now);
         if self.ticks.is_multiple_of(OPENED_EVERY) {
             self.tracker.open_perf_maps();
         }
@@ -259,6 +270,24 @@ impl Trace {
             processor_time,
             missing,
         }
+    }
+
+    fn now(&self) -> Tick {
+        Tick::at(clock::monotonic().saturating_sub(self.clock_start))
+    }
+
+    /// Completes the images that ended before `now`, whose mmap events are applied.
+    fn complete_ended(&mut self, now: Tick) {
+        let mut completion = Completion {
+            tracker: &mut self.tracker,
+            tables: &mut self.tables,
+            pages: self.pages.as_ref(),
+            filter: &self.filter,
+            classes: &self.classes,
+            start: self.start_tick,
+        };
+        self.ended.complete(now, &self.shards, &mut completion);
+        self.target_time.add_exits(self.ended.take_exits(), &self.targets, &self.filter);
     }
 
     /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
@@ -323,7 +352,7 @@ impl Trace {
         let duration = self.start.elapsed();
         let overhead = self.overhead.take().map(|overhead| (overhead, self.overhead_sample()));
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
-        let now = Tick::at(clock::monotonic().saturating_sub(self.clock_start));
+        let now = self.now();
         self.tables.stop();
         self.targets.count_late_notes();
         self.update_mappings(observer);
@@ -331,16 +360,18 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let RunTotals { snapshots, events, calls, failures, .. } = self.shards.finish(now);
+        let RunTotals { mut snapshots, ended, events, calls, failures } = self.shards.finish(now);
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
+        let (ended, coverage_of_ended) = self.ended.finish(ended, &mut snapshots);
         for failure in failures {
             log::warn!("{failure}; its events are missing from the report");
             self.complete = false;
         }
         malloc_trim::trim();
         // Processes that have ended are selected by their owners.
-        self.tracker.set_owners(&snapshots);
-        let coverage = coverage(&self.filter, &mut self.tracker);
+        self.tracker.set_owners(snapshots.owners());
+        let mut coverage = coverage(&self.filter, &mut self.tracker);
+        coverage.merge(coverage_of_ended);
         if coverage.has_no_process() {
             self.targets.notes.push(String::from("no process matched the selection"));
         }
@@ -375,12 +406,6 @@ impl Trace {
             duration,
         };
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let ended = EndedProcesses::new(EndedSettings {
-            keep: KEEP_ENDED,
-            max_stack_entries: self.plan.ended_stacks,
-            max_call_paths: self.plan.call_paths,
-            start: self.start_tick,
-        });
         let losses = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         let command = self.targets.command_end();
         Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))

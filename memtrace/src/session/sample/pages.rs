@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use crate::model::{EventClass, GroupBy, ImageId, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick};
+use crate::model::{
+    EventClass, GroupBy, ImageId, ImageStart, ImageUsage, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick,
+};
 use crate::procfs;
 use crate::reconcile::residency;
 use crate::reconcile::residency::Pages;
@@ -74,6 +76,20 @@ impl PageReader {
                 residency::set_resident_bytes(usage, read_once(id.pid, &mut resident));
             }
         }
+    }
+
+    /// Completes the page totals of an image that has ended. `start` is the start of tracing, `began` that of the image.
+    /// Returns false if the image has neither totals nor page faults.
+    pub(in crate::session) fn complete_ended(
+        &self,
+        usage: &mut ImageUsage,
+        id: ImageId,
+        began: ImageStart,
+        start: Tick,
+    ) -> bool {
+        let is_reported = rusage::complete_ended(usage, (id, began), self.rusage.get(&id.pid).copied(), start);
+        residency::reconcile_pages(usage, None, self.one_in.get());
+        is_reported
     }
 
     fn reconcile_pages(&self, snapshot: &mut Snapshot, resident: &mut Resident) {

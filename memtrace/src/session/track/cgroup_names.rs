@@ -93,6 +93,14 @@ impl CgroupResolver {
         })
     }
 
+    /// Returns true if the path of each of these cgroups is known.
+    pub(super) fn knows(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> bool {
+        self.hierarchies
+            .numbers()
+            .zip(ids)
+            .all(|(number, id)| id.is_none_or(|id| self.paths.contains_key(&(number, id))))
+    }
+
     /// Returns the cgroup with these ids; `None` if the path in one of the hierarchies is not known.
     pub(super) fn cgroup(&mut self, ids: [Option<CgroupId>; HIERARCHIES]) -> Option<Arc<Cgroup>> {
         if let Some(known) = self.resolved.get(&ids) {

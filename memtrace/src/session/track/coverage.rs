@@ -1,6 +1,6 @@
 //! The processes in scope without an allocator that is probed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,8 +32,12 @@ const LOADING: Duration = Duration::from_millis(100);
 pub(in crate::session) struct Coverage {
     /// A process in scope has an allocator with probes.
     has_probed: bool,
-    /// The processes in scope without one.
+    /// The processes in scope without one that were in the registry.
     without: Vec<(ImageId, UntracedProcess)>,
+    /// The processes in scope that ended before, as far as a class records nothing of them.
+    ended: BTreeMap<EventClass, Untraced>,
+    /// A class records events of a process in scope that ended before, or could have.
+    has_traced: bool,
 }
 
 impl Coverage {
@@ -43,13 +47,27 @@ impl Coverage {
         // An event proves that the allocator has probes, although its file could not be opened for this process.
         let is_recorded = |id: &ImageId| snapshot.and_then(|snapshot| snapshot.images.get(id)).is_some_and(has_events);
         let untraced = self.without.iter().filter(|(id, process)| process.reason.applies_to(class) && !is_recorded(id));
-        Untraced::new(untraced.map(|(_, process)| process.clone()).collect())
+        let mut all = Untraced::new(untraced.map(|(_, process)| process.clone()).collect());
+        if let Some(ended) = self.ended.get(&class) {
+            all.merge(ended);
+        }
+        all
+    }
+
+    /// Adds the processes that ended during the run.
+    pub(in crate::session) fn merge(&mut self, ended: Self) {
+        self.has_probed |= ended.has_probed;
+        self.has_traced |= ended.has_traced;
+        self.without.extend(ended.without);
+        for (class, untraced) in ended.ended {
+            self.ended.entry(class).or_default().merge(&untraced);
+        }
     }
 
     /// Returns the images of which `class` records nothing for a reason that is certain.
     pub(super) fn untraced_images(&self, class: EventClass) -> BTreeSet<ImageId> {
-        let is_certain = |reason: UntracedReason| reason != UntracedReason::Ended && reason.applies_to(class);
-        self.without.iter().filter(|(_, process)| is_certain(process.reason)).map(|(id, _)| *id).collect()
+        let is_untraced = |reason: UntracedReason| is_certain(reason) && reason.applies_to(class);
+        self.without.iter().filter(|(_, process)| is_untraced(process.reason)).map(|(id, _)| *id).collect()
     }
 
     /// Returns the largest process in scope if no class of `snapshots` traces any of them.
@@ -58,10 +76,12 @@ impl Coverage {
             snapshot.images.values().any(has_events)
                 || self.without.iter().any(|(_, process)| !process.reason.applies_to(class))
         };
-        if self.has_probed || snapshots.0.iter().any(is_traced) {
+        if self.has_probed || self.has_traced || snapshots.0.iter().any(is_traced) {
             return None;
         }
-        Untraced::new(self.without.iter().map(|(_, process)| process.clone()).collect()).listed().first().cloned()
+        let mut all = Untraced::new(self.without.iter().map(|(_, process)| process.clone()).collect());
+        self.ended.values().for_each(|ended| all.merge(ended));
+        all.listed().first().cloned()
     }
 
     /// Returns the number of processes of which one of `classes` records nothing.
@@ -72,10 +92,16 @@ impl Coverage {
 
     /// Returns true if no process was in scope.
     pub(in crate::session) fn has_no_process(&self) -> bool {
-        !self.has_probed && self.without.is_empty()
+        !self.has_probed && !self.has_traced && self.without.is_empty() && self.ended.is_empty()
     }
 }
 
+/// Returns true unless the process may have had a traced allocator.
+fn is_certain(reason: UntracedReason) -> bool {
+    reason != UntracedReason::Ended
+}
+
+/// Returns true if an event was recorded. It proves that the allocator has probes.
 fn has_events(usage: &ImageUsage) -> bool {
     usage.total != Usage::default() || usage.unmatched_frees > 0
 }
@@ -113,6 +139,38 @@ impl ProcessTracker {
             }
         }
         coverage
+    }
+
+    /// Adds a process in scope that has ended, and whose image is still in the registry, to `coverage`. `recorded` are the
+    /// classes with events of it. Returns those of `classes` in which it is a process without events.
+    pub(in crate::session) fn cover_ended(
+        &mut self,
+        coverage: &mut Coverage,
+        id: ImageId,
+        recorded: &[EventClass],
+        classes: &[EventClass],
+    ) -> Vec<EventClass> {
+        coverage.has_traced |= !recorded.is_empty();
+        let Some(image) = self.images().get(&id).filter(|_| recorded.len() < classes.len()) else { return Vec::new() };
+        let is_program = self.is_program(id);
+        let has_probes = self.allocators.has_probes(id.pid, image);
+        coverage.has_probed |= has_probes;
+        let examined = if has_probes { Examination::Probed } else { self.examine(id) };
+        let mut idle = Vec::new();
+        for &class in classes.iter().filter(|class| !recorded.contains(class)) {
+            match &examined {
+                Examination::Untraced(process) if process.reason.applies_to(class) => {
+                    coverage.ended.entry(class).or_default().add(process.clone());
+                    if is_certain(process.reason) {
+                        continue;
+                    }
+                }
+                Examination::Untraced(_) => coverage.has_traced = true,
+                Examination::Probed | Examination::NoProcess => {}
+            }
+            idle.extend(is_program.then_some(class));
+        }
+        idle
     }
 
     /// Examines an image of which no allocator is known.

@@ -58,7 +58,7 @@ impl ProcessTracker {
         self.images().range(all).next_back().map(|(&id, _)| id)
     }
 
-    fn code_of(&mut self, pid: Pid) -> Option<GeneratedCode> {
+    pub(super) fn code_of(&mut self, pid: Pid) -> Option<GeneratedCode> {
         let clock_start = self.clock_start;
         let image = self.image(pid)?;
         let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_deref());

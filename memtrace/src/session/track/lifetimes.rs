@@ -58,7 +58,7 @@ impl ProcessTracker {
     }
 
     /// Returns true if the image is known, and is not that of a kernel thread, which has no code in user space.
-    fn is_program(&self, id: ImageId) -> bool {
+    pub(super) fn is_program(&self, id: ImageId) -> bool {
         let image = self.registry.images().get(&id);
         image.is_some_and(|image| self.traced.is_some() || !image.mappings.is_empty())
     }

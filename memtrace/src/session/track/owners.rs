@@ -1,9 +1,11 @@
 //! Users and cgroups of the processes that have ended.
 
+use std::collections::BTreeMap;
+
 use super::cgroup_names::CgroupNames;
 use super::tracker::ProcessTracker;
 use crate::kernel::RemovedCgroupReader;
-use crate::model::{Owner, Snapshots};
+use crate::model::{ImageId, Owner};
 
 impl ProcessTracker {
     /// Sets the source of the names of removed cgroups.
@@ -11,19 +13,17 @@ impl ProcessTracker {
         self.cgroups = CgroupNames::from_reader(removed);
     }
 
-    /// Sets the user and the cgroup of the images that ended to those at their end.
-    pub(in crate::session) fn set_owners(&mut self, snapshots: &Snapshots) {
-        // Every class has the same owners.
-        let owners = snapshots.0.values().map(|snapshot| &snapshot.owners).max_by_key(|owners| owners.len());
-        let Some(owners) = owners.filter(|owners| !owners.is_empty()) else { return };
-        let mut resolver = self.cgroups.resolver();
-        for (&id, &Owner { uid, cgroups, .. }) in owners {
+    /// Sets the user and the cgroup of images that have ended to those at their end.
+    pub(in crate::session) fn set_owners(&mut self, owners: BTreeMap<ImageId, Owner>) {
+        if owners.values().any(|owner| !self.cgroup_resolver.knows(owner.cgroups)) {
+            self.cgroup_resolver = self.cgroups.resolver();
+        }
+        for (&id, &Owner { uid, cgroups, .. }) in &owners {
             // A name that was read in the process's root directory is better.
             let known = self.registry.images().get(&id).and_then(|image| image.user.clone());
             let user = known.filter(|user| user.uid == uid).unwrap_or_else(|| self.metadata.user(uid));
-            self.registry.set_owner(id, user, resolver.cgroup(cgroups));
+            self.registry.set_owner(id, user, self.cgroup_resolver.cgroup(cgroups));
         }
-        self.owners.clone_from(owners);
-        self.cgroup_resolver = resolver;
+        self.owners.extend(owners);
     }
 }

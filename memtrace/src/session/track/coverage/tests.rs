@@ -20,7 +20,7 @@ fn snapshots(classes: &[EventClass], with_events: &[ImageId]) -> Snapshots {
 #[test]
 fn recorded_event_proves_that_a_process_is_traced() {
     let without = vec![process(FIRST, UntracedReason::Ended, 1), process(SECOND, UntracedReason::Go, 2)];
-    let coverage = Coverage { has_probed: false, without };
+    let coverage = Coverage { without, ..Coverage::default() };
     let untraced = coverage.untraced(EventClass::Heap, &snapshots(&[EventClass::Heap], &[FIRST]));
     assert_eq!(untraced.listed().iter().map(|process| process.pid).collect::<Vec<_>>(), [SECOND.pid]);
     assert_eq!(coverage.untraced(EventClass::Heap, &Snapshots::default()).total().processes, 2);
@@ -31,7 +31,7 @@ fn recorded_event_proves_that_a_process_is_traced() {
 fn largest_process_is_returned_only_if_nothing_is_traced() {
     let without = || vec![process(FIRST, UntracedReason::Stripped, 1), process(SECOND, UntracedReason::Go, 2)];
     let largest = |has_probed, classes: &[EventClass], with_events: &[ImageId]| {
-        let coverage = Coverage { has_probed, without: without() };
+        let coverage = Coverage { has_probed, without: without(), ..Coverage::default() };
         coverage.largest_if_none_is_traced(&snapshots(classes, with_events)).map(|process| process.pid)
     };
     assert_eq!(largest(false, &[EventClass::Heap], &[]), Some(SECOND.pid));

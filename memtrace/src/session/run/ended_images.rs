@@ -1,0 +1,168 @@
+//! Images that have ended during a run: completed with mappings, owner and rusage, and added to the ended processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use super::selection::Selection;
+use crate::kernel::ProcessFilter;
+use crate::model::{
+    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Pid, Snapshots, Tick,
+};
+use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
+use crate::session::sample::PageReader;
+use crate::session::track::{Coverage, ProcessTracker};
+use crate::session::unwind_tables::UnwindTables;
+use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
+
+/// Batches of parts that the shards can send before they keep them.
+const BATCHES: usize = 256;
+
+/// Time after its end at which an image is completed. Its mmap events and stack copies have arrived by then: they are in
+/// other buffers than the record of its end.
+const SETTLED: Duration = Duration::from_millis(200);
+
+/// Time that a part, or the unwind table of a cut stack, may take.
+const OVERDUE: Duration = Duration::from_secs(5);
+
+/// Images that have ended during a run.
+pub(super) struct EndedImages {
+    parts: Receiver<(usize, Vec<EndedImage>)>,
+    assembly: EndedParts,
+    processes: EndedProcesses,
+    coverage: Coverage,
+    /// Events whose stacks have no frames, by event class.
+    frames_lost: BTreeMap<EventClass, u64>,
+    /// Images that the shards were asked to end.
+    asked: BTreeSet<ImageId>,
+    /// Processes in scope that have exited since [`Self::take_exits`].
+    exits: Vec<Pid>,
+}
+
+/// Parts of a run that complete an image.
+pub(super) struct Completion<'run> {
+    pub(super) tracker: &'run mut ProcessTracker,
+    pub(super) tables: &'run mut UnwindTables,
+    pub(super) pages: Option<&'run PageReader>,
+    pub(super) filter: &'run ProcessFilter,
+    pub(super) classes: &'run [EventClass],
+    pub(super) start: Tick,
+}
+
+/// Returns the channel from the shards.
+pub(super) fn channel() -> (EndedSink, Receiver<(usize, Vec<EndedImage>)>) {
+    mpsc::sync_channel(BATCHES)
+}
+
+impl EndedImages {
+    /// Returns the empty collection, which receives the parts of `shards` shards.
+    pub(super) fn new(parts: Receiver<(usize, Vec<EndedImage>)>, shards: usize, settings: EndedSettings) -> Self {
+        Self {
+            parts,
+            assembly: EndedParts::new(shards),
+            processes: EndedProcesses::new(settings),
+            coverage: Coverage::default(),
+            frames_lost: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            exits: Vec::new(),
+        }
+    }
+
+    /// Completes the images that have ended some time before `now`, and asks `shards` for overdue parts. All mmap events
+    /// up to `now` must be applied.
+    pub(super) fn complete(&mut self, now: Tick, shards: &Shards, run: &mut Completion<'_>) {
+        self.receive();
+        let (settled, overdue) = (earlier(now, SETTLED), earlier(now, OVERDUE));
+        let waiting = run.tables.waiting_processes();
+        let images = self.assembly.take_complete(|image| {
+            let is_awaited = waiting.contains(&image.id.pid) || run.tracker.awaits_end(image.id);
+            (image.at < settled && !is_awaited) || image.at < overdue || now == Tick(u32::MAX)
+        });
+        run.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
+        if !images.is_empty() {
+            let selection = Selection::of(run.filter);
+            for image in images {
+                self.asked.remove(&image.id);
+                self.add(image, run, &selection);
+            }
+        }
+        self.ask(overdue, shards, run.tracker);
+    }
+
+    /// Returns the processes in scope that have exited and were completed since the last call.
+    pub(super) fn take_exits(&mut self) -> Vec<Pid> {
+        mem::take(&mut self.exits)
+    }
+
+    /// Adds the parts that have arrived.
+    fn receive(&mut self) {
+        while let Ok((_, parts)) = self.parts.try_recv() {
+            self.assembly.add(parts);
+        }
+    }
+
+    /// Adds an image to the ended processes.
+    fn add(&mut self, mut ended: EndedImage, run: &mut Completion<'_>, selection: &Selection<'_>) {
+        let EndedImage { id, end, at, .. } = ended;
+        run.tables.apply_to_ended(&mut ended);
+        if let Some(pages) = run.pages {
+            let began = run.tracker.images().get(&id).map_or(ImageStart::Unseen, |image| image.start);
+            let complete = |usage: &mut _| pages.complete_ended(usage, id, began, run.start);
+            ended.usage.retain_mut(|(class, usage)| *class != EventClass::Fault || complete(usage));
+        }
+        let recorded: Vec<_> = ended.usage.iter().map(|(class, _)| *class).collect();
+        let is_in_scope = !recorded.is_empty() || run.tracker.is_traced(id.pid) && selection.contains(run.tracker, id);
+        if end != ImageEnd::Exec && is_in_scope {
+            self.exits.push(id.pid);
+            let idle = run.tracker.cover_ended(&mut self.coverage, id, &recorded, run.classes);
+            let usage = ImageUsage { ended: Some(end), ..ImageUsage::default() };
+            ended.usage.extend(idle.into_iter().map(|class| (class, usage.clone())));
+        }
+        let generated = run.tracker.take_generated_code(id, end);
+        let image = run.tracker.take_ended(id, end, at).unwrap_or_default();
+        run.tables.remember_objects(&image);
+        for (class, usage) in &ended.usage {
+            *self.frames_lost.entry(*class).or_default() += missing_frames(usage, &ended.stacks);
+        }
+        if !ended.usage.is_empty() {
+            let EndedImage { usage, stacks, .. } = ended;
+            let generated = generated.as_ref().map(|code| &code.files);
+            self.processes.add(CompletedImage { id, end, at, image, usage, stacks }, generated);
+        }
+    }
+
+    /// Asks the shards to end the images of which the record of the end was lost.
+    fn ask(&mut self, overdue: Tick, shards: &Shards, tracker: &ProcessTracker) {
+        let missing = self.assembly.incomplete(overdue).chain(tracker.ended_before(overdue));
+        let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
+        let new = missing.into_iter().filter(|(id, _)| !self.assembly.is_complete(*id) && self.asked.insert(*id));
+        let new: Vec<_> = new.map(|(id, (end, at))| (id, end, at)).collect();
+        if !new.is_empty() {
+            shards.end_images(new);
+        }
+    }
+
+    /// Returns the ended processes and their coverage, and adds the images that were not completed to `snapshots`, together
+    /// with `left`, the parts that the shards have kept.
+    pub(super) fn finish(
+        mut self,
+        left: Vec<(usize, Vec<EndedImage>)>,
+        snapshots: &mut Snapshots,
+    ) -> (EndedProcesses, Coverage) {
+        self.receive();
+        left.into_iter().for_each(|(_, parts)| self.assembly.add(parts));
+        for (class, snapshot) in &mut snapshots.0 {
+            snapshot.losses.add(LossReason::StackFramesLost, self.frames_lost.get(class).copied().unwrap_or(0));
+        }
+        for ended in self.assembly.finish() {
+            ended.add_to(snapshots);
+        }
+        (self.processes, self.coverage)
+    }
+}
+
+/// Returns the time `before` the tick `now`.
+fn earlier(now: Tick, before: Duration) -> Tick {
+    Tick::at(now.since_start().saturating_sub(before))
+}
