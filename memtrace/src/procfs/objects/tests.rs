@@ -254,8 +254,8 @@ fn used_files_stay_open_at_the_limit() {
 
 #[test]
 fn privileged_root_directories_of_ended_containers_make_room() {
-    assert_root();
     const LIMIT: usize = 3;
+    assert_root();
     let scratch = Scratch::new();
     let mut objects = Objects { roots: Roots::new(LIMIT), ..Objects::new() };
     let mut seen = HashSet::new();

@@ -330,10 +330,8 @@ impl Trace {
         self.tracker.allocators.set_probed(allocator);
         let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
         let note = format!("process {pid} has mapped another allocator, {path}: {result}");
-        if is_selected {
-            if self.targets.add_late_note(&note) {
-                observer.note(&note);
-            }
+        if is_selected && self.targets.add_late_note(&note) {
+            observer.note(&note);
         }
     }
 
