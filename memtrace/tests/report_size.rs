@@ -48,7 +48,7 @@ fn profile() -> Profile {
         by_frame_pointer: false,
     };
     let process = |index: usize| ProcessProfile {
-        ended: (index % 10 > 0).then_some(ImageEnd::Exit),
+        ended: (!index.is_multiple_of(10)).then_some(ImageEnd::Exit),
         exe: Some(PathBuf::from("/usr/libexec/service/worker")),
         ..ProcessProfile::new(Pid(index as u32 + 1), "worker")
     };

@@ -110,7 +110,7 @@ impl Values {
     /// Returns the number of entries from the root to `leaf` that are drawn. No entry is larger than its caller.
     fn visible(&self, leaf: Node, least: u64) -> usize {
         let parent = |node: &Node| self.tree.get(*node).map(|(parent, _)| parent);
-        let path = std::iter::successors(Some(leaf), parent).filter_map(|node| node.index());
+        let path = std::iter::successors(Some(leaf), parent).filter_map(Node::index);
         path.filter(|&index| self.nodes[index].sum >= least).count()
     }
 }

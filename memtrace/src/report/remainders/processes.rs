@@ -106,7 +106,7 @@ fn add(sum: &mut ProcessProfile, process: &ProcessProfile, duration: Duration) {
         sum.ended_after = sum.ended.map(|_| group.last_end);
     }
     sum.total += process.total;
-    sum.discarded = sum.discarded + process.discarded;
+    sum.discarded += process.discarded;
     sum.unmatched_frees = sum.unmatched_frees.saturating_add(process.unmatched_frees);
     sum.inherited_frees = sum.inherited_frees.saturating_add(process.inherited_frees);
     sum.repeated_frees = sum.repeated_frees.saturating_add(process.repeated_frees);
