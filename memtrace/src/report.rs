@@ -65,14 +65,14 @@ impl Format {
 /// Returns the errors of `out`.
 pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
-    let bounded = || match options.all_stacks {
+    let bounded = |limits| match options.all_stacks {
         true => Cow::Borrowed(profile),
-        false => remainders::bounded(profile, options.by, Limits::DEFAULT),
+        false => remainders::bounded(profile, options.by, limits),
     };
     match format {
-        Format::Svg => svg::write(&bounded(), options, &mut out)?,
-        Format::Folded => folded::write(&bounded(), options, &mut out)?,
-        Format::Json => json::write(&bounded(), options, &mut out)?,
+        Format::Svg => svg::write(&bounded(Limits::PICTURE), options, &mut out)?,
+        Format::Folded => folded::write(&bounded(Limits::FILE), options, &mut out)?,
+        Format::Json => json::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,
     }
     out.flush()

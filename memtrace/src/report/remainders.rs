@@ -22,7 +22,10 @@ pub(super) struct Limits {
 
 impl Limits {
     /// Bounds for a JSON file of 40 MiB: estimates are too high rather than too low.
-    pub(super) const DEFAULT: Self = Self { bytes: 40 << 20, processes: 6000 };
+    pub(super) const FILE: Self = Self { bytes: 40 << 20, processes: 6000 };
+    /// Bounds for the stacks of a picture, which merges them where they part. More of them have callers in common than
+    /// fit into a file.
+    pub(super) const PICTURE: Self = Self { bytes: 128 << 20, processes: 6000 };
 }
 
 /// Returns a profile within `limits`: the largest stacks and processes, and for each part of a process the sum of its
@@ -140,12 +143,15 @@ impl Totals {
     }
 }
 
+/// A remainder, or with frames a stack of it.
+type StackKey = (Remainder, Option<Box<[FrameId]>>);
+
 /// Stacks of the bounded profile.
 #[derive(Default)]
 struct Stacks {
     all: Vec<StackProfile>,
     /// Index of the stacks by their frames, `None` for a remainder.
-    known: FxHashMap<(Remainder, Option<Box<[FrameId]>>), usize>,
+    known: FxHashMap<StackKey, usize>,
 }
 
 impl Stacks {

@@ -231,5 +231,5 @@ fn small_processes_are_merged_by_their_state() {
 #[test]
 fn small_profile_is_not_copied() {
     let profile = Profile { processes: vec![ended(1, "cc", 10)], ..Profile::default() };
-    assert!(matches!(bounded(&profile, GroupBy::Process, Limits::DEFAULT), Cow::Borrowed(_)));
+    assert!(matches!(bounded(&profile, GroupBy::Process, Limits::FILE), Cow::Borrowed(_)));
 }
