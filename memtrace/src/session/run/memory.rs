@@ -43,8 +43,8 @@ const UNWIND_ROWS: u64 = 8;
 
 /// Shares, in sixteenths, of the memory that the maps, rings and rows leave.
 mod sixteenths {
-    pub(super) const LIVE_BLOCKS: u64 = 5;
-    pub(super) const STACKS: u64 = 3;
+    pub(super) const LIVE_BLOCKS: u64 = 4;
+    pub(super) const STACKS: u64 = 4;
     pub(super) const ENDED_STACKS: u64 = 1;
     pub(super) const CALL_PATHS: u64 = 2;
     pub(super) const REGISTRY: u64 = 3;
@@ -63,7 +63,7 @@ mod eighths {
 /// Memory of one entry of each kind. A stack includes its totals, a file the kernel's descriptions and its unwind table's
 /// position.
 const BLOCK: u64 = 80;
-const STACK: u64 = 512;
+const STACK: u64 = 256;
 const ENDED_STACK: u64 = 48;
 const CALL_PATH: u64 = 32;
 const IMAGE: u64 = 640;
