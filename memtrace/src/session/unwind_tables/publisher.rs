@@ -30,9 +30,12 @@ const THREADS: usize = 2;
 /// Name of the vDSO in the mappings of every process.
 const VDSO: &str = "[vdso]";
 
-/// Limit of the stored tables that are loaded before a command runs: a tenth of a second, and 16 MiB of the BPF maps,
+/// Limit of the tables that are loaded before a command runs, as stored: a tenth of a second, and 16 MiB of the BPF maps,
 /// which take half as much as a file. Twenty compilers have that much code.
 const MAX_PRELOADED_BYTES: u64 = 32 << 20;
+
+/// Approximate number of bytes of a file for each byte of its stored table.
+const FILE_BYTES_OF_TABLE: u64 = 8;
 
 /// The most rejected requests that are remembered. After that, an object may be rejected twice.
 const MAX_REJECTED: usize = 1 << 16;
@@ -130,20 +133,23 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes the tables of `objects` that the cache has, up to its limit. No table is built, unless a stored one is
-    /// stale.
+    /// Publishes the tables of `objects`, the first ones up to a limit. Those that the cache lacks are built: an earlier
+    /// run did not wait until they were finished.
     pub(super) fn preload(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
         let Some(cache) = self.cache.clone() else { return };
         let mut left = MAX_PRELOADED_BYTES;
-        let stored = objects.iter().filter(|object| {
+        let chosen = objects.iter().filter(|object| {
             let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
-            let bytes = file.and_then(|file| cache.stored_bytes(&file, object.build_id.as_ref()));
+            let bytes = file.and_then(|file| {
+                let stored = cache.stored_bytes(&file, object.build_id.as_ref());
+                stored.or_else(|| Some(file.metadata().ok()?.len() / FILE_BYTES_OF_TABLE))
+            });
             let rest = bytes.and_then(|bytes| left.checked_sub(bytes));
             left = rest.unwrap_or(left);
             rest.is_some()
         });
-        let stored: Vec<_> = stored.collect();
-        self.build_now(kernel, stored.into_iter());
+        let chosen: Vec<_> = chosen.collect();
+        self.build_now(kernel, chosen.into_iter());
     }
 
     /// Returns the objects that `command` has used in earlier runs.

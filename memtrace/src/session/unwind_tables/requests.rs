@@ -27,7 +27,8 @@ use crate::session::track::ProcessTracker;
 /// thread builds the others.
 const PREPARED: usize = 48;
 
-/// Limit of the time for tables that are in construction at the end of a run.
+/// Limit of the time for tables that are in construction at the end of a run. The next run of the command builds the
+/// others before it lets the command run.
 const FINISH_TIME: Duration = Duration::from_secs(10);
 
 /// The unwind tables of a run.
@@ -94,8 +95,8 @@ impl UnwindTables {
     }
 
     /// Waits for the tables that are in construction and needed, and returns the stacks that were finished in user
-    /// space. Prepares the cache for the next run of the command: stores the tables of the objects that the command and
-    /// its child processes have mapped, and records these objects.
+    /// space. Prepares the cache for the next run of the command: records the objects that the command and its child
+    /// processes have mapped, and stores their tables.
     pub(in crate::session) fn finish(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker) -> FinishedStacks {
         let deadline = Instant::now() + FINISH_TIME;
         while self.is_waiting() && self.publisher.wait_for_one(kernel, deadline) {
@@ -106,8 +107,8 @@ impl UnwindTables {
             let mut objects = std::mem::take(&mut self.used);
             tracker.images().values().for_each(|image| objects.extend(image.objects().cloned()));
             let objects: Vec<_> = objects.into_iter().collect();
-            self.publisher.wait_for(kernel, &objects, deadline);
             self.publisher.record_used_objects(command, objects.iter().map(|object| object.path.as_path()));
+            self.publisher.wait_for(kernel, &objects, Instant::now() + FINISH_TIME);
         }
         self.cut_stacks.take().map_or_else(FinishedStacks::default, CutStacks::into_finished)
     }
