@@ -3,7 +3,8 @@
 //! Lookups terminate for any table content, since both binary searches have a fixed number of steps.
 
 use memtrace_common::unwind::{
-    BLOB_BITS, BLOB_ROWS, MAPPING_STEPS, Mapping, ObjectTable, PAGE_BITS, Process, RULE_BITS, SEARCH_STEPS, mapping,
+    BLOB_BITS, BLOB_ROWS, MAPPING_STEPS, Mapping, ObjectTable, PAGE_BITS, PENDING_PAGE, Process, RULE_BITS,
+    SEARCH_STEPS, mapping,
 };
 use memtrace_common::wire::End;
 
@@ -40,10 +41,14 @@ pub fn find(store: &impl Store, mapping: &Mapping, pc: u64) -> RuleSearch {
     if page >= u64::from(mapping.pages_and_kind & 0x00ff_ffff) {
         return RuleSearch::NoRule(End::NoRow);
     }
-    let rule = store
-        .page(mapping.page_base.wrapping_add(page as u32))
-        .and_then(|page| rule_at(store, page, address as u32 & ((1 << PAGE_BITS) - 1)));
-    match rule {
+    let Some(page) = store.page(mapping.page_base.wrapping_add(page as u32)) else {
+        return RuleSearch::NoRule(End::NoRow);
+    };
+    // An unwritten page is 0. The first row of a blob precedes all its pages, so no written page starts at row 0.
+    if page as u32 == 0 {
+        return RuleSearch::NoRule(if page == PENDING_PAGE { End::TablePending } else { End::NoRow });
+    }
+    match rule_at(store, page, address as u32 & ((1 << PAGE_BITS) - 1)) {
         Some(rule) => RuleSearch::Rule(rule),
         None => RuleSearch::NoRule(End::NoRow),
     }
@@ -133,10 +138,6 @@ pub fn mapping(object: &ObjectTable, vma: &VmaRange, pc: u64) -> Mapping {
 fn rule_at(store: &impl Store, page: u64, offset: u32) -> Option<u32> {
     const MASK: u32 = BLOB_ROWS as u32 - 1;
     let first = page as u32;
-    // An unwritten page is 0. The first row of a blob precedes all its pages, so no written page starts at row 0.
-    if first == 0 {
-        return None;
-    }
     let blob = store.blob(first >> BLOB_BITS)?;
     let bound = offset << RULE_BITS | ((1 << RULE_BITS) - 1);
     let mut low = first;

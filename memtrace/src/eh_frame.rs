@@ -1,15 +1,19 @@
 //! Conversion of call frame information (`.eh_frame`) to unwind tables for the BPF programs.
 //!
 //! [`Table`] holds the rules of one object, [`Layout`] assigns tables to the blobs and pages of `memtrace_common::unwind`,
-//! [`Cache`] stores tables on disk, and [`build_all`] builds many of them in threads. Everything is pure except
-//! [`read`], which reads an object's file, and [`Cache`].
+//! [`Cache`] stores tables on disk, and [`build_all`] builds many of them in threads. [`Descriptions`] gives single pages of
+//! a table before it is built. Everything is pure except [`read`] and [`Construction`], which read an object's file, and
+//! [`Cache`].
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size, and the
 //! worst effect of its call frame information is that stacks through that object are cut or wrong.
 
 mod cache;
 mod code;
+mod construction;
 mod contents;
+mod descriptions;
+mod entry;
 mod error;
 mod frames;
 mod intern;
@@ -18,6 +22,7 @@ mod machine;
 mod merge;
 mod parallel;
 mod read;
+mod reader;
 mod row;
 mod rule;
 mod table;
@@ -29,9 +34,11 @@ mod synthetic;
 
 pub use cache::{Cache, CacheError, directory};
 pub use code::Code;
+pub use construction::{Begun, Construction};
+pub use descriptions::{Descriptions, PageRows};
 pub use error::Error;
 pub use intern::Interner;
-pub use layout::{Chunk, Full, Layout, Limits, Plan};
+pub use layout::{Chunk, Full, Layout, Limits, PagePlan, Plan};
 pub use parallel::{BuildJob, Built, build_all};
 pub use read::read;
 pub use table::Table;

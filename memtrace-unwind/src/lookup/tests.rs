@@ -139,6 +139,14 @@ fn unwritten_page_has_no_row() {
 }
 
 #[test]
+fn page_whose_rows_are_not_written_yet_is_pending() {
+    let (mut tables, process) = tables();
+    tables.pages[10] = PENDING_PAGE;
+    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::TablePending)));
+    assert_eq!(find_in(&tables, &process, 0x11000), Some(RuleSearch::Rule(7)));
+}
+
+#[test]
 fn maximum_number_of_mappings_is_searched() {
     let count = 1u32 << MAPPING_STEPS;
     let (mut tables, _) = tables();

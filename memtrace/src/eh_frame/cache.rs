@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use super::contents::Contents;
 use super::error::Error;
 use super::read;
 use super::table::Table;
@@ -32,6 +33,13 @@ const MAX_BYTES: u64 = 1 << 30;
 /// caches.
 pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(cache_directory::base_directory(variable)?.join("memtrace"))
+}
+
+/// Entry of a table, stored or not.
+#[derive(Debug)]
+pub(super) struct Slot {
+    path: PathBuf,
+    fingerprint: u64,
 }
 
 /// Tables on disk.
@@ -61,18 +69,25 @@ impl Cache {
     ///
     /// The reason why there is no table. If the cache cannot be read or written, the table is built without it.
     pub fn table(&self, file: &File, build_id: Option<&BuildId>) -> Result<Table, Error> {
-        let path = self.folder.join(entry_name(&file.metadata()?, build_id));
         let contents = read::contents(file)?;
-        let fingerprint = encoding::fingerprint(&contents);
-        match load(&path, fingerprint) {
-            Ok(Some(table)) => return Ok(table),
-            Ok(None) => log::debug!("{} is damaged or of another object", printable(&path)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => log::debug!("cannot read {}: {error}", printable(&path)),
+        let slot = self.slot(file, build_id, &contents)?;
+        match slot.load() {
+            Some(table) => Ok(table),
+            None => self.build(&slot, &contents),
         }
-        let table = Table::build(&contents)?;
-        if let Err(error) = self.store(&path, &encoding::encode(&table, fingerprint)) {
-            log::debug!("cannot write {}: {error}", printable(&path));
+    }
+
+    /// Returns the slot of the table of `contents`, which were read from `file`.
+    pub(super) fn slot(&self, file: &File, build_id: Option<&BuildId>, contents: &Contents) -> Result<Slot, Error> {
+        let path = self.folder.join(entry_name(&file.metadata()?, build_id));
+        Ok(Slot { path, fingerprint: encoding::fingerprint(contents) })
+    }
+
+    /// Builds the table of `contents`, and stores it in `slot`.
+    pub(super) fn build(&self, slot: &Slot, contents: &Contents) -> Result<Table, Error> {
+        let table = Table::build(contents)?;
+        if let Err(error) = self.store(&slot.path, &encoding::encode(&table, slot.fingerprint)) {
+            log::debug!("cannot write {}: {error}", printable(&slot.path));
         }
         Ok(table)
     }
@@ -93,6 +108,20 @@ impl Cache {
             let _ = fs::remove_file(&temporary);
         }
         written
+    }
+}
+
+impl Slot {
+    /// Returns the stored table; `None` if there is none for these contents.
+    pub(super) fn load(&self) -> Option<Table> {
+        let path = printable(&self.path);
+        match load(&self.path, self.fingerprint) {
+            Ok(Some(table)) => return Some(table),
+            Ok(None) => log::debug!("{path} is damaged or of another object"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => log::debug!("cannot read {path}: {error}"),
+        }
+        None
     }
 }
 

@@ -6,6 +6,7 @@ use memtrace_common::unwind::{BLOB_BITS, BLOB_ROWS, PAGE_BITS, page, row};
 
 use rustc_hash::FxHashMap;
 
+use super::descriptions::PageRows;
 use super::intern::Interner;
 use super::table::Table;
 use crate::model::{EntryBlock, FreeEntries, VirtOffset};
@@ -52,6 +53,15 @@ pub struct Plan {
     pub pages: Vec<u64>,
     /// Address within the object at which the first page begins. A mapping's bias must map addresses to offsets from here.
     pub origin: VirtOffset,
+}
+
+/// Map writes for one page. Rules must be written first, then the rows, then the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PagePlan {
+    /// The rows.
+    pub chunks: Vec<Chunk>,
+    /// The page.
+    pub page: u64,
 }
 
 /// Allocator of blobs and pages.
@@ -103,6 +113,53 @@ impl Layout {
     ///
     /// [`Full`] if there is not enough.
     pub fn place(&mut self, table: &Table) -> Result<Plan, Full> {
+        let (chunks, pages) = self.plan(table)?;
+        let page_base = self.reserve(table.pages())?;
+        self.take_rows(page_base, &chunks);
+        Ok(Plan { chunks, page_base, pages, origin: table.origin() })
+    }
+
+    /// Reserves `count` pages for a table that is not built yet. Returns the number of the first one.
+    ///
+    /// # Errors
+    ///
+    /// [`Full::Pages`] if there are not enough.
+    pub fn reserve(&mut self, count: u32) -> Result<u32, Full> {
+        match count {
+            0 => Ok(0),
+            _ => self.pages.allocate(count).map(|block| block.first).ok_or(Full::Pages),
+        }
+    }
+
+    /// Allocates space for the rows of one page of a table, whose pages were reserved from `page_base` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Full::Rows`] if there is not enough.
+    pub fn place_page(&mut self, page_base: u32, page_rows: &PageRows) -> Result<PagePlan, Full> {
+        let before = row(0, self.rules.number(page_rows.before));
+        let rows = page_rows.rows.iter().map(|&(offset, rule)| row(offset.into(), self.rules.number(rule)));
+        let rows: Vec<u32> = rows.collect();
+        let mut cursor = Cursor::new(&self.rows);
+        let first = cursor.append(before, &rows)?;
+        let chunks = cursor.finish();
+        self.take_rows(page_base, &chunks);
+        Ok(PagePlan { chunks, page: page(first, u32::try_from(rows.len()).unwrap_or(u32::MAX)) })
+    }
+
+    /// Allocates space for the rows of `table`, whose pages were reserved from `page_base` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Full::Rows`] if there is not enough.
+    pub fn place_at(&mut self, table: &Table, page_base: u32) -> Result<Plan, Full> {
+        let (chunks, pages) = self.plan(table)?;
+        self.take_rows(page_base, &chunks);
+        Ok(Plan { chunks, page_base, pages, origin: table.origin() })
+    }
+
+    /// Returns the rows of `table` at free positions, and its pages.
+    fn plan(&mut self, table: &Table) -> Result<(Vec<Chunk>, Vec<u64>), Full> {
         let count = table.pages();
         let numbers: Vec<u32> = table.rules.iter().map(|rule| self.rules.number(*rule)).collect();
 
@@ -119,17 +176,7 @@ impl Layout {
             pages.push(page(first, u32::try_from(rows.len()).unwrap_or(u32::MAX)));
             before = rows.last().copied().unwrap_or(before);
         }
-        let chunks = cursor.finish();
-        let page_base = self.allocate_pages(count)?;
-        self.take_rows(page_base, &chunks);
-        Ok(Plan { chunks, page_base, pages, origin: table.origin() })
-    }
-
-    fn allocate_pages(&mut self, count: u32) -> Result<u32, Full> {
-        match count {
-            0 => Ok(0),
-            _ => self.pages.allocate(count).map(|block| block.first).ok_or(Full::Pages),
-        }
+        Ok((cursor.finish(), pages))
     }
 
     /// Records that the table at `page_base` has the rows of `chunks`.

@@ -35,9 +35,7 @@ impl Table {
 
     pub(super) fn build(contents: &Contents) -> Result<Self, Error> {
         let frames = Frames::read(contents, origin(&contents.code).0)?;
-        let entry = Code::find(&contents.code, contents.entry.0).map(|_| contents.entry);
-        let entry = entry.and_then(|entry| u32::try_from(entry.0 - origin(&contents.code).0).ok());
-        let (rows, rules) = merge::merge(frames, entry);
+        let (rows, rules) = merge::merge(frames, entry_offset(contents));
         Ok(Self { machine: contents.machine, code: contents.code.clone(), rows, rules })
     }
 
@@ -94,8 +92,14 @@ impl Table {
     }
 }
 
+/// Returns the offset of the entry point from the origin; `None` if it is not in the code.
+pub(super) fn entry_offset(contents: &Contents) -> Option<u32> {
+    let entry = Code::find(&contents.code, contents.entry.0).map(|_| contents.entry)?;
+    u32::try_from(entry.0 - origin(&contents.code).0).ok()
+}
+
 /// Returns the start of the page that contains the first code.
-fn origin(code: &[Code]) -> VirtOffset {
+pub(super) fn origin(code: &[Code]) -> VirtOffset {
     code.first().map_or(VirtOffset(0), |code| VirtOffset(code.address.0 >> PAGE_BITS << PAGE_BITS))
 }
 

@@ -11,11 +11,13 @@ mod region;
 mod table_request;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{Ordering, fence};
 
 use aya::maps::{ArrayOfMaps, HashMap, Map, MapData};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
-use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_RULES, Process};
-pub use memtrace_common::unwind::{MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, Rule, Segment, mapping};
+use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_RULES, PENDING_PAGE, Process};
+pub use memtrace_common::unwind::{MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, PAGE_BITS, Rule, Segment, mapping};
 
 use memtrace_unwind::lookup::Store;
 
@@ -120,13 +122,39 @@ impl UnwindMaps {
         self.rules.write(first, rules).ok_or_else(|| full("unwind rules"))
     }
 
-    /// Writes pages from index `first` on; pages are numbered across objects.
+    /// Writes pages from index `first` on; pages are numbered across objects. Programs may be reading them, so their
+    /// rows must have been written.
     ///
     /// # Errors
     ///
     /// [`KernelError::Failed`] if the map is full.
     pub fn write_pages(&mut self, first: u32, pages: &[u64]) -> Result<(), KernelError> {
+        fence(Ordering::Release);
         self.pages.write(first, pages).ok_or_else(|| full("code pages"))
+    }
+
+    /// Marks pages whose rows are written later.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the map is full.
+    pub fn set_pages_pending(&mut self, pages: Range<u32>) -> Result<(), KernelError> {
+        self.write_pages(pages.start, &vec![PENDING_PAGE; pages.len()])
+    }
+
+    /// Empties those of `pages` that are marked still.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the map is full.
+    pub fn clear_pending_pages(&mut self, mut pages: Range<u32>) -> Result<(), KernelError> {
+        pages.try_for_each(|page| if self.is_page_pending(page) { self.write_pages(page, &[0]) } else { Ok(()) })
+    }
+
+    /// Returns true if the rows of a page are not written yet.
+    #[must_use]
+    pub fn is_page_pending(&self, page: u32) -> bool {
+        self.pages.get(page) == Some(PENDING_PAGE)
     }
 
     /// Writes rows at index `offset` of a blob, which is created on first use.

@@ -4,8 +4,10 @@ mod builder;
 mod copy_thread;
 mod cut_stacks;
 mod eviction;
+mod placed_tables;
 mod placement;
 mod publisher;
 mod requests;
+mod table_writer;
 
 pub(super) use requests::UnwindTables;

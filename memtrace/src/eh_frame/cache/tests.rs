@@ -66,7 +66,7 @@ fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
 /// Replaces the only entry by one with the same fingerprint but another rule, which shows later whether it was used.
 fn mark(entry: &Path, path: &Path) -> Table {
     let bytes = fs::read(path).unwrap();
-    let contents = crate::eh_frame::contents::Contents::find(bytes.as_slice()).unwrap();
+    let contents = Contents::find(bytes.as_slice()).unwrap();
     let mut marked = built(path);
     marked.rules[1].cfa_offset = 4711;
     fs::write(entry, encoding::encode(&marked, encoding::fingerprint(&contents))).unwrap();

@@ -1,6 +1,7 @@
 use gimli::write::CallFrameInstruction as Instruction;
 
 use super::*;
+use crate::eh_frame::entry::Entry;
 use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, file, first};
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;

@@ -1,7 +1,11 @@
+use std::sync::Arc;
+
 use gimli::write::CallFrameInstruction as Instruction;
 use memtrace_common::unwind::{RULE_BITS, Rule};
 
 use super::*;
+use crate::eh_frame::contents::Contents;
+use crate::eh_frame::descriptions::Descriptions;
 use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, first};
 use crate::elf::Machine;
 
@@ -116,6 +120,46 @@ fn a_table_continues_in_the_next_blob() {
         assert_same(&maps, &plan, &large);
     }
     assert_eq!(blobs(&layout), 5);
+}
+
+#[test]
+fn pages_can_be_placed_before_their_table() {
+    let mut object = Object::new(Machine::X86_64, 0x9000);
+    object.function(
+        0x80,
+        0x5000,
+        (0..0x500).map(|row| (row * 16, Instruction::CfaOffset(16 + 8 * (row % 2) as i32))).collect(),
+    );
+    object.function(0x7ff8, 0x20, first(Instruction::CfaOffset(32)));
+    let file = object.file(FoundBy::Sections);
+    let table = Table::from_bytes(&file).unwrap();
+    let mut descriptions = Descriptions::find(Arc::new(Contents::find(file.as_slice()).unwrap())).unwrap();
+
+    let (mut layout, mut maps) = (Layout::new(LIMITS), Maps::new(LIMITS));
+    let other = layout.place(&self::table(0x3000, 7)).unwrap();
+    maps.write(&layout, &other);
+    let page_base = layout.reserve(table.pages()).unwrap();
+    let mut plan = Plan { chunks: Vec::new(), page_base, pages: Vec::new(), origin: table.origin() };
+    plan.pages = vec![0; table.pages() as usize];
+    // Walks need them in any order.
+    for number in (0..table.pages()).rev() {
+        let page = layout.place_page(page_base, &descriptions.page(number).unwrap()).unwrap();
+        plan.pages[number as usize] = page.page;
+        plan.chunks.extend(page.chunks);
+    }
+    maps.write(&layout, &plan);
+    assert_same(&maps, &plan, &table);
+
+    let whole = layout.place_at(&table, page_base).unwrap();
+    assert_eq!((whole.page_base, whole.pages.len()), (page_base, plan.pages.len()));
+    // The table replaces the pages.
+    maps.pages.fill(None);
+    maps.write(&layout, &whole);
+    assert_same(&maps, &whole, &table);
+    layout.release(page_base, table.pages());
+    layout.release(other.page_base, other.pages.len() as u32);
+    let empty = Layout::new(LIMITS);
+    assert_eq!((layout.rows, layout.pages), (empty.rows, empty.pages), "pages and table are freed together");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use memtrace_unwind::{Lookup, Machine, Memory, Position, Table, Walk};
 
 use super::assembly::StackCopy;
 use crate::kernel::unwind_maps::{Mapping, UnwindMaps};
-use crate::model::{AbsAddr, Stack, StackId};
+use crate::model::{AbsAddr, Stack, StackId, split_frame};
 
 /// Result of looking up the code at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum FinishedWalk {
     Stack(StackId, Box<Stack>),
     /// A table is missing still.
     Pending,
+    /// The page of a table with the code at this address is missing still.
+    PendingPage(AbsAddr),
     /// The BPF programs might find another stack: the copy is too short, or a mapping is unknown.
     Unknown,
 }
@@ -70,27 +72,36 @@ impl<F: FnMut(AbsAddr) -> Option<u64>> Memory for CopiedMemory<'_, F> {
 struct CopiedTables<'maps, F> {
     maps: &'maps UnwindMaps,
     code_at: F,
+    /// The mapping of the last lookup: most frames are in the same one as their caller.
+    mapping: Mapping,
     /// The last lookup that prevents a result.
     obstacle: Option<FinishedWalk>,
 }
 
 impl<F: FnMut(AbsAddr) -> CodeLookup> Table for CopiedTables<'_, F> {
     fn lookup(&mut self, pc: u64) -> Lookup {
-        let mapping = match (self.code_at)(AbsAddr(pc)) {
-            CodeLookup::Mapping(mapping) => mapping,
-            CodeLookup::Pending => {
-                self.obstacle = Some(FinishedWalk::Pending);
-                return Lookup::end(End::TablePending);
+        if !lookup::holds(&self.mapping, pc) {
+            match (self.code_at)(AbsAddr(pc)) {
+                CodeLookup::Mapping(mapping) => self.mapping = mapping,
+                CodeLookup::Pending => {
+                    self.obstacle = Some(FinishedWalk::Pending);
+                    return Lookup::end(End::TablePending);
+                }
+                CodeLookup::Unknown => {
+                    self.obstacle = Some(FinishedWalk::Unknown);
+                    return Lookup::end(End::NoMapping);
+                }
             }
-            CodeLookup::Unknown => {
-                self.obstacle = Some(FinishedWalk::Unknown);
-                return Lookup::end(End::NoMapping);
-            }
-        };
-        match lookup::find(self.maps, &mapping, pc) {
+        }
+        match lookup::find(self.maps, &self.mapping, pc) {
             RuleSearch::Rule(number) => self.maps.rule(number).map_or(Lookup::end(End::NoRow), Lookup::rule),
             RuleSearch::Generated => Lookup::GENERATED,
-            RuleSearch::NoRule(end) => Lookup::end(end),
+            RuleSearch::NoRule(end) => {
+                if end == End::TablePending {
+                    self.obstacle = Some(FinishedWalk::PendingPage(AbsAddr(pc)));
+                }
+                Lookup::end(end)
+            }
         }
     }
 
@@ -101,6 +112,13 @@ impl<F: FnMut(AbsAddr) -> CodeLookup> Table for CopiedTables<'_, F> {
 }
 
 impl StackCopy {
+    /// Returns the address of the code at which the walk was cut, in the instruction before the last frame's address.
+    #[must_use]
+    pub fn cut_at(&self) -> Option<AbsAddr> {
+        let (AbsAddr(address), _) = split_frame(AbsAddr(*self.frames.last()?));
+        Some(AbsAddr(address.wrapping_sub(1)))
+    }
+
     /// Finishes the walk with the tables in `maps`. `code_at` looks up the code at an address at the time of the walk,
     /// and `code` returns eight bytes of it.
     pub fn finish_walk(
@@ -117,7 +135,7 @@ impl StackCopy {
         }
         let mut walk = Walk::resume(position, end.seed, &self.frames, end.leaf);
         let mut memory = CopiedMemory { begin: self.begin, bytes: &self.bytes, code, is_short: false };
-        let mut tables = CopiedTables { maps, code_at, obstacle: None };
+        let mut tables = CopiedTables { maps, code_at, mapping: Mapping::default(), obstacle: None };
         let end = loop {
             // Each step adds a frame or ends the walk, because no return address is restored.
             if let ControlFlow::Break(end) = walk.step(&mut frames, &mut memory, &mut tables) {

@@ -7,7 +7,7 @@ use memtrace_common::unwind::{MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, cfa, fp, mappi
 
 use super::super::{Kernel, MapSizes, Options, Probe, Probes, ProcessFilter, RingReader, Scope};
 use super::*;
-use crate::model::{AllocatorId, Bytes, EventKind, FileOffset, Signature, Stack, StackEnd, StackId};
+use crate::model::{AbsAddr, AllocatorId, Bytes, EventKind, FileOffset, Signature, Stack, StackEnd, StackId};
 use chain::{Function, address, here};
 
 mod chain;

@@ -1,5 +1,6 @@
 //! Background thread that builds unwind tables, so that a large object does not delay the run.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,44 +10,67 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::eh_frame::{BuildJob, Built, Cache, build_all};
+use crate::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
 use crate::model::Object;
+
+/// Limit of the call frame information in memory that tables are to be built from, in bytes. Six compilers have that
+/// much. Further objects wait until a table is finished.
+const MAX_INDEXED_BYTES: usize = 16 << 20;
+
+/// Result of the thread.
+pub(super) enum Progress {
+    /// The table is in construction. Until it is finished, pages of it can be made.
+    Indexed(Arc<Object>, Descriptions),
+    /// The table is finished.
+    Built(Built),
+}
 
 /// A thread that builds unwind tables.
 pub(super) struct Builder {
     /// `None` makes the thread end.
     jobs: Option<Sender<Arc<Object>>>,
-    built: Receiver<Built>,
+    progress: Receiver<Progress>,
     ready: Arc<Notify>,
     /// Set when queued jobs are to be dropped.
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// State of the thread.
+struct Worker {
+    queue: Receiver<Arc<Object>>,
+    cache: Option<Arc<Cache>>,
+    indexes: bool,
+    /// Objects without a table, in the order in which they were queued.
+    begun: VecDeque<Construction>,
+    /// Memory that they take, in bytes.
+    bytes: usize,
+    progress: Sender<Progress>,
+    ready: Arc<Notify>,
+    stopped: Arc<AtomicBool>,
+}
+
 impl Builder {
-    /// Starts the thread, which uses tables from `cache` if it has them.
-    pub(super) fn start(cache: Option<Arc<Cache>>) -> Self {
-        let (jobs, queue) = mpsc::channel::<Arc<Object>>();
-        let (sender, built) = mpsc::channel();
+    /// Starts the thread, which uses tables from `cache` if it has them. If `indexes` is true, it indexes objects before
+    /// it builds a table.
+    pub(super) fn start(cache: Option<Arc<Cache>>, indexes: bool) -> Self {
+        let (jobs, queue) = mpsc::channel();
+        let (sender, progress) = mpsc::channel();
         let ready = Arc::new(Notify::new());
-        let notify = Arc::clone(&ready);
         let stopped = Arc::new(AtomicBool::new(false));
-        let is_stopped = Arc::clone(&stopped);
-        let work = move || {
-            while let Ok(object) = queue.recv()
-                && !is_stopped.load(Ordering::Relaxed)
-            {
-                let job = vec![BuildJob { object, users: 1 }];
-                build_all(job, 1, cache.as_deref(), |built| {
-                    // Fails only after the builder was dropped.
-                    let _ = sender.send(built);
-                    notify.notify_one();
-                });
-            }
+        let mut worker = Worker {
+            queue,
+            cache,
+            indexes,
+            begun: VecDeque::new(),
+            bytes: 0,
+            progress: sender,
+            ready: Arc::clone(&ready),
+            stopped: Arc::clone(&stopped),
         };
-        let thread = thread::Builder::new().name(String::from("unwind tables")).spawn(work);
+        let thread = thread::Builder::new().name(String::from("unwind tables")).spawn(move || worker.run());
         let thread = thread.inspect_err(|error| log::warn!("cannot start a thread for unwind tables: {error}")).ok();
-        Self { jobs: Some(jobs), built, ready, stopped, thread }
+        Self { jobs: Some(jobs), progress, ready, stopped, thread }
     }
 
     /// Queues the object.
@@ -57,19 +81,69 @@ impl Builder {
         }
     }
 
-    /// Returns the next finished table.
-    pub(super) fn next(&self) -> Option<Built> {
-        self.built.try_recv().ok()
+    /// Returns the next result.
+    pub(super) fn next(&self) -> Option<Progress> {
+        self.progress.try_recv().ok()
     }
 
-    /// Waits for the next finished table; `None` after `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) -> Option<Built> {
-        self.built.recv_timeout(timeout).ok()
+    /// Waits for the next result; `None` after `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Option<Progress> {
+        self.progress.recv_timeout(timeout).ok()
     }
 
-    /// Returns the notification that a table is finished.
+    /// Returns the notification that there is a result.
     pub(super) fn ready(&self) -> Arc<Notify> {
         Arc::clone(&self.ready)
+    }
+}
+
+impl Worker {
+    fn run(&mut self) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            // An index takes a fraction of the time of a table, so no object waits for the table of another one.
+            let new = if self.begun.is_empty() {
+                self.queue.recv().ok()
+            } else if self.bytes < MAX_INDEXED_BYTES {
+                self.queue.try_recv().ok()
+            } else {
+                None
+            };
+            match new {
+                Some(object) => self.begin(object),
+                None => match self.begun.pop_front() {
+                    Some(construction) => self.build(construction),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn begin(&mut self, object: Arc<Object>) {
+        let construction = match Construction::begin(&object, self.cache.as_deref()) {
+            Ok(Begun::New(construction)) => construction,
+            Ok(Begun::Stored(table)) => return self.send(Progress::Built(Built { object, table: Ok(table) })),
+            Err(error) => return self.send(Progress::Built(Built { object, table: Err(error) })),
+        };
+        if self.indexes {
+            match construction.descriptions() {
+                Ok(descriptions) => self.send(Progress::Indexed(object, descriptions)),
+                Err(error) => return self.send(Progress::Built(Built { object, table: Err(error) })),
+            }
+        }
+        self.bytes += construction.size();
+        self.begun.push_back(construction);
+    }
+
+    fn build(&mut self, construction: Construction) {
+        self.bytes -= construction.size();
+        let table = construction.build(self.cache.as_deref());
+        self.send(Progress::Built(Built { object: construction.object, table }));
+    }
+
+    fn send(&self, progress: Progress) {
+        // Fails only after the builder was dropped.
+        let _ = self.progress.send(progress);
+        self.ready.notify_one();
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::kernel::RingReader;
 use crate::kernel::stack_copies::{StackCopy, StackCopyReader};
 
@@ -19,6 +21,8 @@ const MAX_COPIES: usize = 1 << 18;
 const BATCH: usize = 256;
 /// Pause between polls of the ring.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Pause after copies. Those that follow often need the same pages of a table, which are published only then.
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Copies that have been read, and the limits.
 #[derive(Default)]
@@ -40,10 +44,12 @@ pub(super) struct CopyThread {
 
 impl CopyThread {
     /// Starts the thread.
-    pub(super) fn start(reader: StackCopyReader) -> Self {
+    /// `notify` is notified after copies were read.
+    pub(super) fn start(reader: StackCopyReader, notify: Arc<Notify>) -> Self {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new().name(String::from("stack copies")).spawn(move || theirs.read(reader));
+        let thread =
+            thread::Builder::new().name(String::from("stack copies")).spawn(move || theirs.read(reader, &notify));
         let thread = thread.inspect_err(|error| log::warn!("cannot start a thread for stack copies: {error}")).ok();
         Self { shared, thread }
     }
@@ -75,7 +81,7 @@ impl Drop for CopyThread {
 }
 
 impl Shared {
-    fn read(&self, mut reader: StackCopyReader) {
+    fn read(&self, mut reader: StackCopyReader, notify: &Notify) {
         RingReader::raise_priority();
         loop {
             // In this order: after the stop, the ring is read once more.
@@ -83,13 +89,17 @@ impl Shared {
             let is_full =
                 self.bytes.load(Ordering::Relaxed) >= MAX_BYTES || self.count.load(Ordering::Relaxed) >= MAX_COPIES;
             let read = if is_full && !stopped { 0 } else { self.read_batch(&mut reader) };
+            if read > 0 {
+                notify.notify_one();
+            }
             if read == BATCH {
                 continue;
             }
             if stopped {
                 return;
             }
-            if is_full { thread::sleep(PAUSE) } else { wait(reader.descriptor()) }
+            let pause = if read > 0 { SHORT_PAUSE } else { PAUSE };
+            if is_full { thread::sleep(pause) } else { wait(reader.descriptor(), pause) }
         }
     }
 
@@ -109,10 +119,10 @@ impl fmt::Debug for CopyThread {
     }
 }
 
-/// Waits until the programs wake the reader, or for [`PAUSE`].
-fn wait(ring: RawFd) {
+/// Waits until the programs wake the reader, or for `pause`.
+fn wait(ring: RawFd, pause: Duration) {
     let mut ready = libc::pollfd { fd: ring, events: libc::POLLIN, revents: 0 };
     // SAFETY: one initialized pollfd is passed, whose descriptor lives as long as the reader. The ring is read after any
     // outcome.
-    let _ = unsafe { libc::poll(&raw mut ready, 1, PAUSE.as_millis() as libc::c_int) };
+    let _ = unsafe { libc::poll(&raw mut ready, 1, pause.as_millis() as libc::c_int) };
 }

@@ -5,25 +5,40 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 use super::copy_thread::CopyThread;
-use super::publisher::{PlacedCode, TablePublisher};
+use super::placed_tables::{PlacedCode, PlacedTables};
 use crate::kernel::Kernel;
 use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
-use crate::model::{AbsAddr, EndedImage, FinishedStacks, Mapping, Object, Pid};
+use crate::model::{AbsAddr, EndedImage, FinishedStacks, Mapping, Object, Pid, ProcessImage};
 use crate::session::track::ProcessTracker;
+
+/// Limit of the time of a call of [`CutStacks::finish_walks`], so that mappings, requests and tables are processed in
+/// between.
+const MAX_TIME: Duration = Duration::from_millis(10);
 
 /// Stacks that wait for tables, and finished ones.
 pub(super) struct CutStacks {
     reader: CopyThread,
     /// Copies that are not finished, by the handle of the object without a table.
     waiting: HashMap<PathBuf, Vec<StackCopy>>,
+    /// Copies whose walks can be finished now. The last ones come first: the pages that they need are in use.
+    ready: Vec<StackCopy>,
     finished: FinishedStacks,
 }
 
 impl CutStacks {
-    pub(super) fn start(reader: StackCopyReader) -> Self {
-        Self { reader: CopyThread::start(reader), waiting: HashMap::new(), finished: FinishedStacks::default() }
+    /// Starts to read copies. `notify` is notified when there are some.
+    pub(super) fn start(reader: StackCopyReader, notify: Arc<Notify>) -> Self {
+        Self {
+            reader: CopyThread::start(reader, notify),
+            waiting: HashMap::new(),
+            ready: Vec::new(),
+            finished: FinishedStacks::default(),
+        }
     }
 
     /// Returns the copies that have arrived since the last call, to be passed to [`Self::finish_walks`] once all mmap
@@ -32,20 +47,30 @@ impl CutStacks {
         self.reader.take()
     }
 
-    /// Finishes the walks of `new` copies and of those with tables that were missing. Returns the objects without a
-    /// table.
+    /// Finishes the walks of `new` copies and of those with tables that were missing, for a limited time. Returns the
+    /// objects without a table.
     pub(super) fn finish_walks(
         &mut self,
         new: Vec<StackCopy>,
         kernel: &mut Kernel,
-        publisher: &TablePublisher,
+        tables: &mut PlacedTables,
         tracker: &ProcessTracker,
     ) -> Vec<Arc<Object>> {
         let mut missing = Vec::new();
-        let ready = self.waiting.extract_if(|handle, _| publisher.is_placed(handle)).flat_map(|(_, copies)| copies);
-        let ready: Vec<_> = ready.chain(new).collect();
-        for copy in ready {
-            if let Some(object) = self.finish_walk(&copy, kernel, publisher, tracker)
+        let ready = self.waiting.extract_if(|handle, _| tables.is_placed(handle)).flat_map(|(_, copies)| copies);
+        self.ready.extend(ready);
+        for copy in &new {
+            // Further stacks need the page too, and are not cut there any more.
+            if let Some(address) = copy.cut_at()
+                && let Some(mapping) = Mappings::of(copy, tracker).at(address)
+            {
+                tables.add_page(kernel.unwind_maps(), mapping, address);
+            }
+        }
+        self.ready.extend(new);
+        let deadline = Instant::now() + MAX_TIME;
+        while let Some(copy) = self.ready.pop() {
+            if let Some(object) = self.finish_walk(&copy, kernel, tables, tracker)
                 && let Some(handle) = &object.handle
             {
                 let waiting = self.waiting.entry(handle.clone()).or_insert_with(|| {
@@ -56,6 +81,9 @@ impl CutStacks {
             } else {
                 self.reader.release(&copy);
             }
+            if Instant::now() >= deadline {
+                break;
+            }
         }
         missing
     }
@@ -65,30 +93,37 @@ impl CutStacks {
         &mut self,
         copy: &StackCopy,
         kernel: &mut Kernel,
-        publisher: &TablePublisher,
+        tables: &mut PlacedTables,
         tracker: &ProcessTracker,
     ) -> Option<Arc<Object>> {
-        let image = tracker.image_at(copy.pid(), copy.taken);
-        let mapping_at = |address| {
-            let image = image?;
-            image.mapping_in(image.replaced.holding(address, copy.taken), address)
-        };
-        let mut missing = None;
-        let code_at = |address| match mapping_at(address).map_or(PlacedCode::Unknown, |at| publisher.placed_code(at)) {
-            PlacedCode::Mapping(mapping) => CodeLookup::Mapping(mapping),
-            PlacedCode::Unknown => CodeLookup::Unknown,
-            PlacedCode::Waiting(object) => {
-                missing = Some(object);
-                CodeLookup::Pending
+        let mappings = Mappings::of(copy, tracker);
+        let mapping_at = |address| mappings.at(address);
+        // Each repetition has one page more.
+        loop {
+            let mut missing = None;
+            let code_at = |address| match mapping_at(address).map_or(PlacedCode::Unknown, |at| tables.placed_code(at)) {
+                PlacedCode::Mapping(mapping) => CodeLookup::Mapping(mapping),
+                PlacedCode::Unknown => CodeLookup::Unknown,
+                PlacedCode::Waiting(object) => {
+                    missing = Some(object);
+                    CodeLookup::Pending
+                }
+            };
+            let code = |address| read_code(mapping_at(address)?, address);
+            match copy.finish_walk(kernel.unwind_maps(), code_at, code) {
+                FinishedWalk::Stack(id, stack) => self.finished.add(copy.pid(), copy.id(), id, *stack),
+                FinishedWalk::Pending => return missing,
+                FinishedWalk::PendingPage(address) => {
+                    let mapping = mapping_at(address)?;
+                    if tables.add_page(kernel.unwind_maps(), mapping, address) {
+                        continue;
+                    }
+                    return mapping.object.clone();
+                }
+                FinishedWalk::Unknown => self.finished.add_cut(copy.pid(), copy.id(), copy.cut()),
             }
-        };
-        let walk = copy.finish_walk(kernel.unwind_maps(), code_at, |address| read_code(mapping_at(address)?, address));
-        match walk {
-            FinishedWalk::Stack(id, stack) => self.finished.add(copy.pid(), copy.id(), id, *stack),
-            FinishedWalk::Pending => return missing,
-            FinishedWalk::Unknown => self.finished.add_cut(copy.pid(), copy.id(), copy.cut()),
+            return None;
         }
-        None
     }
 
     /// Reads the last copies. No program may be running.
@@ -96,14 +131,19 @@ impl CutStacks {
         self.reader.stop();
     }
 
-    /// Returns true if copies wait for tables.
+    /// Returns true if copies wait for tables, or for their turn.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || self.is_ready()
     }
 
-    /// Returns the processes with copies that wait for tables.
+    /// Returns true if walks can be finished without further tables.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Returns the processes with copies that are not finished.
     pub(super) fn waiting_processes(&self) -> BTreeSet<Pid> {
-        self.waiting.values().flatten().map(StackCopy::pid).collect()
+        self.waiting.values().flatten().chain(&self.ready).map(StackCopy::pid).collect()
     }
 
     /// Replaces the ids of copies in an image that has ended.
@@ -113,10 +153,27 @@ impl CutStacks {
 
     /// Returns the stacks. Those that still wait for a table are cut.
     pub(super) fn into_finished(mut self) -> FinishedStacks {
-        for copy in self.waiting.drain().flat_map(|(_, copies)| copies) {
+        for copy in self.waiting.drain().flat_map(|(_, copies)| copies).chain(self.ready.drain(..)) {
             self.finished.add_cut(copy.pid(), copy.id(), copy.cut());
         }
         std::mem::take(&mut self.finished)
+    }
+}
+
+/// Mappings of a process at the time of a copy.
+struct Mappings<'tracker> {
+    image: Option<&'tracker ProcessImage>,
+    time: Duration,
+}
+
+impl<'tracker> Mappings<'tracker> {
+    fn of(copy: &StackCopy, tracker: &'tracker ProcessTracker) -> Self {
+        Self { image: tracker.image_at(copy.pid(), copy.taken), time: copy.taken }
+    }
+
+    fn at(&self, address: AbsAddr) -> Option<&'tracker Mapping> {
+        let image = self.image?;
+        image.mapping_in(image.replaced.holding(address, self.time), address)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::kernel::unwind_maps::{MAX_SEGMENTS, ObjectTable, Segment, mapping};
 use crate::model::{Mapping, VirtOffset};
 
 /// Position of an object's table, and the code that it covers.
+#[derive(Clone)]
 pub(super) struct Placement {
     pub(super) page_base: u32,
     pub(super) pages: u32,

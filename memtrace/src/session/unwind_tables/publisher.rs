@@ -13,22 +13,20 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::builder::Builder;
+use super::builder::{Builder, Progress};
 use super::eviction::{Eviction, Space};
+use super::placed_tables::{PlacedTables, VDSO};
 use super::placement::{Placement, without_table};
-use crate::eh_frame::{BuildJob, Built, Cache, Full, Layout, Limits, Plan, Table, build_all};
-use crate::kernel::unwind_maps::{self, ObjectKey, mapping};
-use crate::kernel::{Kernel, KernelError};
-use crate::model::{Mapping, Object, Pid, ProcessImage, printable};
+use crate::eh_frame::{BuildJob, Built, Cache, Limits, Table, build_all};
+use crate::kernel::Kernel;
+use crate::kernel::unwind_maps::ObjectKey;
+use crate::model::{Object, Pid, ProcessImage, printable};
 use crate::procfs;
 use crate::session::bounded_set::BoundedSet;
 
 /// Tables built in parallel before events count: enough for the objects of one process, few enough to leave it its
 /// processors.
 const THREADS: usize = 2;
-
-/// Name of the vDSO in the mappings of every process.
-const VDSO: &str = "[vdso]";
 
 /// Limit of the tables that are loaded before a command runs, as stored: a tenth of a second, and 16 MiB of the BPF maps,
 /// which take half as much as a file. Twenty compilers have that much code.
@@ -42,11 +40,7 @@ const MAX_REJECTED: usize = 1 << 16;
 
 /// Publishes unwind tables.
 pub(super) struct TablePublisher {
-    layout: Layout,
-    /// Number of unwind rules written to the BPF map.
-    rules: usize,
-    /// By object handle, so at most one entry for each open file; `None` if the object has no table.
-    placements: HashMap<PathBuf, Option<Placement>>,
+    tables: PlacedTables,
     cache: Option<Arc<Cache>>,
     builder: Builder,
     /// Keys of the objects with a table in construction, by object handle.
@@ -56,35 +50,13 @@ pub(super) struct TablePublisher {
     rejected: BoundedSet<ObjectKey>,
 }
 
-/// Code at an address, for walks in user space.
-pub(super) enum PlacedCode {
-    /// The mapping, with the position of its table.
-    Mapping(unwind_maps::Mapping),
-    /// The table of this object is not published yet.
-    Waiting(Arc<Object>),
-    /// The file of the code is not known.
-    Unknown,
-}
-
-/// Reason why a table was not placed.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Table(#[from] crate::eh_frame::Error),
-    #[error(transparent)]
-    Full(#[from] Full),
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-}
-
 impl TablePublisher {
-    pub(super) fn new(cache: Option<Cache>, limits: Limits) -> Self {
+    /// Creates a publisher. If `finds_vmas` is true, the BPF programs look up VMAs.
+    pub(super) fn new(cache: Option<Cache>, limits: Limits, finds_vmas: bool) -> Self {
         let cache = cache.map(Arc::new);
         Self {
-            layout: Layout::new(limits),
-            rules: 0,
-            placements: HashMap::new(),
-            builder: Builder::start(cache.clone()),
+            tables: PlacedTables::new(limits),
+            builder: Builder::start(cache.clone(), finds_vmas),
             cache,
             waiting: HashMap::new(),
             eviction: Eviction::default(),
@@ -95,8 +67,9 @@ impl TablePublisher {
     /// Publishes the table of the vDSO.
     pub(super) fn publish_vdso(&mut self, kernel: &mut Kernel) {
         let table = procfs::vdso().map_err(crate::eh_frame::Error::from).and_then(|image| Table::from_bytes(&image));
-        let placed = table.map_err(Error::from).and_then(|table| self.place(kernel, &table));
-        self.insert(PathBuf::from(VDSO), placed);
+        if let Err(error) = self.tables.insert(kernel.unwind_maps(), PathBuf::from(VDSO), table) {
+            log::debug!("{VDSO}: no unwind table: {error}");
+        }
         self.publish(kernel, Path::new(VDSO), ObjectKey::default());
     }
 
@@ -107,7 +80,7 @@ impl TablePublisher {
         if kernel.unwind_maps().finds_vmas() {
             return;
         }
-        let mappings: Vec<_> = image.mappings.iter().map(|mapping| self.convert(mapping)).collect();
+        let mappings: Vec<_> = image.mappings.iter().map(|mapping| self.tables.convert(mapping)).collect();
         if let Err(error) = kernel.unwind_maps().set_process(pid, &mappings) {
             log::debug!("process {pid}: {error}");
         }
@@ -192,7 +165,7 @@ impl TablePublisher {
     pub(super) fn prefetch(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
         for object in objects {
             if let Some(handle) = object.handle.clone()
-                && !self.placements.contains_key(&handle)
+                && !self.tables.contains(&handle)
             {
                 let key = kernel.file_id(&handle);
                 self.build_later(kernel, Arc::clone(object), handle, key.into_iter());
@@ -208,7 +181,7 @@ impl TablePublisher {
         handle: PathBuf,
         keys: impl Iterator<Item = ObjectKey>,
     ) {
-        if self.placements.contains_key(&handle) {
+        if self.tables.contains(&handle) {
             keys.for_each(|key| self.publish(kernel, &handle, key));
             return;
         }
@@ -221,19 +194,20 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes the tables that the background thread has finished.
+    /// Publishes the tables that the background thread has indexed or finished.
     pub(super) fn publish_built(&mut self, kernel: &mut Kernel) {
-        while let Some(built) = self.builder.next() {
-            self.publish_one(kernel, built);
+        while let Some(progress) = self.builder.next() {
+            self.publish_one(kernel, progress);
         }
     }
 
-    /// Waits for the next table until `deadline`, and publishes it. Returns false if there was none.
+    /// Waits until the next table is indexed or finished, or until `deadline`, and publishes it. Returns false if there
+    /// was none.
     pub(super) fn wait_for_one(&mut self, kernel: &mut Kernel, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let builds = self.waiting.keys().any(|handle| !self.eviction.is_refused(handle));
-        let built = if builds { self.builder.wait(left) } else { None };
-        built.map(|built| self.publish_one(kernel, built)).is_some()
+        let progress = if builds { self.builder.wait(left) } else { None };
+        progress.map(|progress| self.publish_one(kernel, progress)).is_some()
     }
 
     /// Waits until no table of `objects` is in construction, or until `deadline`.
@@ -244,12 +218,25 @@ impl TablePublisher {
         while is_waiting(&self.waiting) && self.wait_for_one(kernel, deadline) {}
     }
 
-    fn publish_one(&mut self, kernel: &mut Kernel, built: Built) {
-        let handle = built.object.handle.clone().unwrap_or_default();
-        self.insert_built(kernel, built);
-        if !self.eviction.is_refused(&handle) {
-            for key in self.waiting.remove(&handle).unwrap_or_default() {
-                self.publish(kernel, &handle, key);
+    fn publish_one(&mut self, kernel: &mut Kernel, progress: Progress) {
+        match progress {
+            Progress::Indexed(object, descriptions) => {
+                let handle = object.handle.clone().unwrap_or_default();
+                if self.tables.insert_partial(kernel.unwind_maps(), &handle, descriptions) {
+                    // The table is in construction still.
+                    for key in self.waiting.get(&handle).cloned().unwrap_or_default() {
+                        self.publish(kernel, &handle, key);
+                    }
+                }
+            }
+            Progress::Built(built) => {
+                let handle = built.object.handle.clone().unwrap_or_default();
+                self.insert_built(kernel, built);
+                if !self.eviction.is_refused(&handle) {
+                    for key in self.waiting.remove(&handle).unwrap_or_default() {
+                        self.publish(kernel, &handle, key);
+                    }
+                }
             }
         }
     }
@@ -274,8 +261,8 @@ impl TablePublisher {
         for handle in closed {
             self.retire(kernel, handle);
         }
-        let has_table = |handle: &PathBuf| matches!(self.placements.get(handle), Some(Some(_)));
-        let chosen = self.eviction.choose(self.layout.free_share(), has_table, idle);
+        let has_table = |handle: &PathBuf| self.tables.has_whole_table(handle);
+        let chosen = self.eviction.choose(self.tables.free_share(), has_table, idle);
         chosen.iter().for_each(|handle| self.retire(kernel, handle));
         if self.eviction.is_exhausted() {
             self.publish_refused(kernel);
@@ -283,7 +270,7 @@ impl TablePublisher {
     }
 
     fn retire(&mut self, kernel: &mut Kernel, handle: &Path) {
-        let placement = self.placements.remove(handle).flatten();
+        let placement = self.tables.remove(handle);
         if placement.is_some() {
             log::debug!("{}: its unwind table is evicted", printable(&handle));
         }
@@ -297,9 +284,9 @@ impl TablePublisher {
             log::debug!("the space of evicted unwind tables is lost: {error}");
             return;
         }
-        freed.iter().for_each(|space| self.layout.release(space.page_base, space.pages));
+        freed.iter().for_each(|space| self.tables.release(*space));
         for (handle, object, keys) in self.eviction.take_refused() {
-            self.placements.remove(&handle);
+            self.tables.remove(&handle);
             let waiting = self.waiting.remove(&handle).unwrap_or_default();
             if let Some(object) = object {
                 self.build_later(kernel, object, handle, waiting.into_iter().chain(keys));
@@ -311,7 +298,7 @@ impl TablePublisher {
     /// copied.
     fn publish_refused(&mut self, kernel: &mut Kernel) {
         for handle in self.eviction.refused() {
-            self.placements.insert(handle.clone(), None);
+            self.tables.insert_without_table(handle.clone());
             for key in self.waiting.remove(&handle).unwrap_or_default() {
                 self.publish(kernel, &handle, key);
             }
@@ -322,8 +309,7 @@ impl TablePublisher {
         if let Some(old) = self.eviction.add_key(handle, key) {
             kernel.unwind_maps().forget_object(old);
         }
-        let placement = self.placements.get(handle).and_then(Option::as_ref);
-        let table = placement.map_or_else(without_table, Placement::object_table);
+        let table = self.tables.get(handle).map_or_else(without_table, Placement::object_table);
         if let Err(error) = kernel.unwind_maps().set_object(key, table) {
             log::debug!("{}: {error}", printable(&handle));
         }
@@ -333,85 +319,23 @@ impl TablePublisher {
     fn jobs<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<BuildJob> {
         let new: HashMap<_, _> = objects
             .filter_map(|object| object.handle.as_ref().map(|handle| (handle, object)))
-            .filter(|(handle, _)| !self.placements.contains_key(*handle))
+            .filter(|(handle, _)| !self.tables.contains(handle))
             .collect();
         new.into_values().map(|object| BuildJob { object: Arc::clone(object), users: 1 }).collect()
     }
 
     fn insert_built(&mut self, kernel: &mut Kernel, Built { object, table }: Built) {
-        let placed = table.map_err(Error::from).and_then(|table| self.place(kernel, &table));
-        if let Some(handle) = object.handle.clone() {
-            log::debug!("{} is {}", printable(&object.path), printable(&handle));
-            if matches!(placed, Err(Error::Full(_))) {
-                self.eviction.refuse(&handle, &object);
-                self.waiting.entry(handle).or_default();
-                return;
-            }
-            self.insert(handle, placed);
+        let Some(handle) = object.handle.clone() else { return };
+        log::debug!("{} is {}", printable(&object.path), printable(&handle));
+        if self.tables.insert(kernel.unwind_maps(), handle.clone(), table).is_err() {
+            self.eviction.refuse(&handle, &object);
+            self.waiting.entry(handle).or_default();
         }
     }
 
-    fn insert(&mut self, handle: PathBuf, placed: Result<Placement, Error>) {
-        match &placed {
-            Ok(placement) => log::debug!("{}: unwind table of {} pages", printable(&handle), placement.pages),
-            Err(error) => log::debug!("{}: no unwind table: {error}", printable(&handle)),
-        }
-        self.placements.insert(handle, placed.ok());
-    }
-
-    fn place(&mut self, kernel: &mut Kernel, table: &Table) -> Result<Placement, Error> {
-        let plan = self.layout.place(table);
-        let rules = self.layout.rules().rules();
-        let tables = kernel.unwind_maps();
-        // The rules stay even if the rows do not fit. There are far fewer than 2^32.
-        tables.write_rules(self.rules as u32, &rules[self.rules..])?;
-        self.rules = rules.len();
-        let Plan { chunks, page_base, pages, origin, .. } = plan?;
-        for chunk in &chunks {
-            tables.write_rows(chunk.blob, chunk.offset, &chunk.rows)?;
-        }
-        tables.write_pages(page_base, &pages)?;
-        Ok(Placement { page_base, pages: table.pages(), origin, code: table.code().to_vec() })
-    }
-
-    /// Converts a mapping for the BPF programs.
-    fn convert(&self, mapping: &Mapping) -> unwind_maps::Mapping {
-        let (begin, end) = (mapping.start.0, mapping.end.0);
-        let kind = |kind: u8| u32::from(kind) << 24;
-        let without = |pages_and_kind| unwind_maps::Mapping { begin, end, pages_and_kind, ..Default::default() };
-        let Some(object) = &mapping.object else { return without(kind(mapping::GENERATED)) };
-        match self.placement(object).and_then(|placement| Some((placement, placement.bias(mapping)?))) {
-            Some((placement, bias)) => unwind_maps::Mapping {
-                begin,
-                end,
-                bias,
-                page_base: placement.page_base,
-                pages_and_kind: placement.pages | kind(mapping::TABLE),
-            },
-            None => without(kind(mapping::UNUSABLE)),
-        }
-    }
-
-    /// Returns true if a table is published for the object `handle`, or if it has none.
-    pub(super) fn is_placed(&self, handle: &Path) -> bool {
-        self.placements.contains_key(handle)
-    }
-
-    /// Returns the code of `mapping` with its table.
-    pub(super) fn placed_code(&self, mapping: &Mapping) -> PlacedCode {
-        match &mapping.object {
-            Some(object) if object.handle.as_ref().is_some_and(|handle| !self.is_placed(handle)) => {
-                PlacedCode::Waiting(Arc::clone(object))
-            }
-            Some(object) if object.handle.is_none() && object.path != Path::new(VDSO) => PlacedCode::Unknown,
-            _ => PlacedCode::Mapping(self.convert(mapping)),
-        }
-    }
-
-    fn placement(&self, object: &Object) -> Option<&Placement> {
-        // Only the vDSO is stored by its name.
-        let handle = object.handle.as_deref().or_else(|| Some(&*object.path).filter(|path| *path == Path::new(VDSO)));
-        self.placements.get(handle?)?.as_ref()
+    /// Returns the placed tables.
+    pub(super) const fn tables(&mut self) -> &mut PlacedTables {
+        &mut self.tables
     }
 }
 
@@ -419,19 +343,4 @@ impl TablePublisher {
 fn has_change_time(handle: &Path, key: ObjectKey) -> bool {
     let is_equal = |file: fs::Metadata| file.ctime() == key.changed_s && file.ctime_nsec() == i64::from(key.changed_ns);
     fs::metadata(handle).is_ok_and(is_equal)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{AbsAddr, FileOffset};
-
-    #[test]
-    fn code_without_a_file_is_generated_and_of_an_unread_file_unusable() {
-        let object = Object { path: PathBuf::from("/lib/libx.so"), handle: None, build_id: None, root: None };
-        let mapping = |object| Mapping { start: AbsAddr(0x1000), end: AbsAddr(0x2000), offset: FileOffset(0), object };
-        let kind = |one| TablePublisher::new(None, Limits { blobs: 1, pages: 1 }).convert(&one).pages_and_kind >> 24;
-        assert_eq!(kind(mapping(None)), u32::from(mapping::GENERATED));
-        assert_eq!(kind(mapping(Some(Arc::new(object)))), u32::from(mapping::UNUSABLE));
-    }
 }

@@ -58,7 +58,8 @@ impl UnwindTables {
     ) -> Result<Self, Error> {
         let maps = kernel.unwind_maps();
         let limits = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
-        let mut publisher = TablePublisher::new(open_cache(), limits);
+        let finds_vmas = maps.finds_vmas();
+        let mut publisher = TablePublisher::new(open_cache(), limits, finds_vmas);
         let takes_stacks = config.max_depth > 0;
         let command = if takes_stacks { open_command(&config.target) } else { None };
         if takes_stacks {
@@ -83,7 +84,8 @@ impl UnwindTables {
         let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
         // Without stacks, the map has to stay open for programs that are loaded later.
         let copies = if takes_stacks { kernel.take_stack_copies() } else { Ok(None) };
-        let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?.map(CutStacks::start);
+        let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?;
+        let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, publisher.ready()));
         Ok(Self { publisher, requests, cut_stacks, takes_stacks, command, used: BTreeSet::new() })
     }
 
@@ -94,12 +96,14 @@ impl UnwindTables {
         }
     }
 
-    /// Waits for the tables that are in construction and needed, and returns the stacks that were finished in user
-    /// space. Prepares the cache for the next run of the command: records the objects that the command and its child
-    /// processes have mapped, and stores their tables.
+    /// Finishes the walks of the stacks that were cut, and returns them. Prepares the cache for the next run of the
+    /// command: records the objects that the command and its child processes have mapped, and stores their tables.
     pub(in crate::session) fn finish(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker) -> FinishedStacks {
         let deadline = Instant::now() + FINISH_TIME;
-        while self.is_waiting() && self.publisher.wait_for_one(kernel, deadline) {
+        while self.cut_stacks.as_ref().is_some_and(CutStacks::is_ready)
+            || self.cut_stacks.as_ref().is_some_and(CutStacks::is_waiting)
+                && self.publisher.wait_for_one(kernel, deadline)
+        {
             self.finish_walks(kernel, tracker, Vec::new());
             self.evict(kernel, tracker, &HashSet::new());
         }
@@ -137,7 +141,10 @@ impl UnwindTables {
         copies: Vec<StackCopy>,
     ) {
         if let Some(stacks) = &mut self.cut_stacks {
-            let missing = stacks.finish_walks(copies, kernel, &self.publisher, tracker);
+            let missing = stacks.finish_walks(copies, kernel, self.publisher.tables(), tracker);
+            if stacks.is_ready() {
+                self.publisher.ready().notify_one();
+            }
             self.publisher.prefetch(kernel, &missing);
         }
     }

@@ -38,3 +38,38 @@ fn privileged_walks_in_copies_find_the_stacks_of_bpf() {
         }
     }
 }
+
+#[test]
+fn privileged_stacks_are_copied_at_pending_pages() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
+    trace.kernel.unwind_maps().set_pages_pending(0..1).unwrap();
+    trace.kernel.unwind_maps().set_object(own_object(), chain_table()).unwrap();
+    let Some(copies) = copies_of(&mut trace, chain::first, 3) else { return };
+    let code = CodeLookup::Mapping(whole(mapping::TABLE));
+    for copy in &copies {
+        let address = AbsAddr(here!(chain_third_return) - 1);
+        assert_eq!(copy.cut_at(), Some(address));
+        let walk = copy.finish_walk(trace.kernel.unwind_maps(), |_| code, |_| None);
+        assert_eq!(walk, FinishedWalk::PendingPage(address));
+    }
+    trace.write_table(&chain_rows());
+    let (id, stacks) = trace.run(chain::first, 30);
+    assert_eq!(stacks[&id].end, StackEnd::Complete, "the programs see the page at once");
+    for copy in &copies {
+        let walk = copy.finish_walk(trace.kernel.unwind_maps(), |_| code, |_| None);
+        let expected = Stack { taken: copy.taken, ..stacks[&id].clone() };
+        assert_eq!(walk, FinishedWalk::Stack(id, Box::new(expected)));
+    }
+}
+
+#[test]
+fn privileged_pages_that_stay_pending_are_cleared() {
+    let _lock = lock();
+    let mut trace = Trace::of_chain(128);
+    let maps = trace.kernel.unwind_maps();
+    maps.set_pages_pending(0..3).unwrap();
+    maps.write_pages(1, &[page(1, 2)]).unwrap();
+    maps.clear_pending_pages(0..3).unwrap();
+    assert_eq!([0, 1, 2].map(|number| maps.page(number)), [0, page(1, 2), 0].map(Some));
+}

@@ -1,0 +1,47 @@
+//! Entries of `.eh_frame`.
+
+use std::mem::size_of;
+
+use super::error::Error;
+
+/// Entry of the section.
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    pub(super) begin: usize,
+    pub(super) end: usize,
+}
+
+pub(super) enum Kind {
+    /// Common information entry (CIE).
+    Common,
+    /// Frame description entry (FDE).
+    Description,
+    /// Length of zero. It ends the section, but linkers that join several sections may leave some in between.
+    Terminator,
+}
+
+impl Entry {
+    /// Parses the entry at `begin`; `None` at the end of the section (LSB Core 5.0, 10.6.1).
+    pub(super) fn parse(section: &[u8], begin: usize) -> Result<Option<Self>, Error> {
+        let malformed = || Error::Malformed("call frame information that ends too early");
+        let rest = section.get(begin..).ok_or_else(malformed)?;
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let word = |at: usize| rest.get(at..).and_then(<[u8]>::first_chunk).copied().map(u32::from_le_bytes);
+        let (head, length) = match word(0).ok_or_else(malformed)? {
+            0 => return Ok(Some(Self { kind: Kind::Terminator, begin, end: begin + size_of::<u32>() })),
+            u32::MAX => {
+                let length = rest.get(4..).and_then(<[u8]>::first_chunk).copied().map(u64::from_le_bytes);
+                (12, usize::try_from(length.ok_or_else(malformed)?).map_err(|_| malformed())?)
+            }
+            length => (4, usize::try_from(length).map_err(|_| malformed())?),
+        };
+        let end = head + length.min(rest.len());
+        if length < size_of::<u32>() || end > rest.len() || length > rest.len() {
+            return Err(malformed());
+        }
+        let kind = if word(head).ok_or_else(malformed)? == 0 { Kind::Common } else { Kind::Description };
+        Ok(Some(Self { kind, begin, end: begin + end }))
+    }
+}

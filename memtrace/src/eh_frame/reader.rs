@@ -1,0 +1,130 @@
+//! Reader of the frame descriptions in `.eh_frame`.
+
+use gimli::{
+    BaseAddresses, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    UnwindSection as _,
+};
+use rustc_hash::FxHashMap;
+
+use super::code::Code;
+use super::contents::Contents;
+use super::entry::{Entry, Kind};
+use super::error::Error;
+use super::rule::Section;
+
+/// Limit of the bytes read, as a multiple of the section's length. Each description executes the instructions of its common
+/// entry, so a small section could execute a large one a million times. Real sections need about twice their length.
+const MAX_READS: usize = 64;
+/// Bytes that may be read in addition, for small sections with another proportion.
+const FREE_READS: usize = 1 << 16;
+
+type Slice<'data> = EndianSlice<'data, LittleEndian>;
+
+/// Reader of a section.
+pub(super) struct Reader<'data> {
+    pub(super) contents: &'data Contents,
+    /// Address that offsets of code are relative to.
+    pub(super) origin: u64,
+    pub(super) section: Section<'data>,
+    pub(super) bases: BaseAddresses,
+}
+
+/// A description (FDE) of code.
+pub(super) struct Description<'data> {
+    pub(super) entry: FrameDescriptionEntry<Slice<'data>>,
+    /// Offset of the first described byte.
+    pub(super) begin: u32,
+    /// Offset after the last described byte.
+    pub(super) end: u32,
+}
+
+impl<'data> Reader<'data> {
+    /// Opens the section of `contents`. Offsets of code are relative to `origin`.
+    pub(super) fn new(contents: &'data Contents, origin: u64) -> Self {
+        let mut section = EhFrame::new(&contents.eh_frame, LittleEndian);
+        section.set_address_size(8);
+        section.set_vendor(contents.machine.vendor());
+        let mut bases = BaseAddresses::default().set_eh_frame(contents.address);
+        if let Some(text) = contents.text {
+            bases = bases.set_text(text);
+        }
+        Self { contents, origin, section, bases }
+    }
+
+    /// Passes the descriptions to `each`, in the order of the section, with their positions in it. Descriptions of
+    /// removed code, which linkers leave, are left out. Returns the number of those that cannot be decoded: it is
+    /// unknown which code they cover.
+    ///
+    /// A section whose entries are not contiguous is an error.
+    pub(super) fn scan(
+        &self,
+        mut each: impl FnMut(usize, Description<'data>) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let mut common = FxHashMap::default();
+        let mut unreadable = 0;
+        let mut budget = self.contents.eh_frame.len().saturating_mul(MAX_READS).saturating_add(FREE_READS);
+        let mut at = 0;
+        while let Some(entry) = Entry::parse(&self.contents.eh_frame, at)? {
+            at = entry.end;
+            match entry.kind {
+                Kind::Common => {
+                    // If it cannot be decoded, its descriptions are unreadable too.
+                    if let Ok(decoded) = self.section.cie_from_offset(&self.bases, EhFrameOffset(entry.begin)) {
+                        common.insert(entry.begin, decoded);
+                    }
+                }
+                Kind::Description => {
+                    let Some(decoded) = self.decode(entry.begin, &common) else {
+                        unreadable += 1;
+                        continue;
+                    };
+                    let cost = (entry.end - entry.begin).saturating_add(decoded.cie().entry_len());
+                    budget = budget.checked_sub(cost).ok_or(Error::TooMuch("call frame instructions"))?;
+                    if let Some(description) = self.description(decoded) {
+                        each(entry.begin, description)?;
+                    }
+                }
+                Kind::Terminator => {}
+            }
+        }
+        Ok(unreadable)
+    }
+
+    /// Returns the description at `position` of the section, which [`Self::scan`] has found.
+    pub(super) fn description_at(&self, position: usize) -> Option<Description<'data>> {
+        let entry = self.section.fde_from_offset(&self.bases, EhFrameOffset(position), |section, bases, offset| {
+            section.cie_from_offset(bases, offset)
+        });
+        self.description(entry.ok()?)
+    }
+
+    fn decode(
+        &self,
+        position: usize,
+        common: &FxHashMap<usize, CommonInformationEntry<Slice<'data>>>,
+    ) -> Option<FrameDescriptionEntry<Slice<'data>>> {
+        // Common entries precede the descriptions that refer to them.
+        let entry = self.section.fde_from_offset(&self.bases, EhFrameOffset(position), |_, _, offset| {
+            common.get(&offset.0).cloned().ok_or(gimli::Error::NotCiePointer(offset.0 as u64))
+        });
+        entry.ok()
+    }
+
+    /// Returns the description with the code that it covers; `None` if it covers none.
+    fn description(&self, entry: FrameDescriptionEntry<Slice<'data>>) -> Option<Description<'data>> {
+        let address = entry.initial_address();
+        let code = Code::find(&self.contents.code, address)?;
+        let end = address.saturating_add(entry.len()).min(code.end().0);
+        let offset = |address: u64| u32::try_from(address.checked_sub(self.origin)?).ok();
+        let (begin, end) = (offset(address)?, offset(end)?);
+        (begin < end).then_some(Description { entry, begin, end })
+    }
+}
+
+impl Description<'_> {
+    /// Returns the offset from which on its rows apply. Callers are looked up by the byte before the return address, and
+    /// the kernel "returns" from a signal handler to the first byte of the restorer.
+    pub(super) fn first_row(&self) -> u32 {
+        if self.entry.is_signal_trampoline() { self.begin.saturating_sub(1) } else { self.begin }
+    }
+}

@@ -1,0 +1,112 @@
+//! Writer of tables to the BPF maps, as a whole or page by page.
+
+use super::eviction::Space;
+use super::placement::Placement;
+use crate::eh_frame::{Chunk, Descriptions, Full, Layout, Limits, PagePlan, PageRows, Plan, Table};
+use crate::kernel::KernelError;
+use crate::kernel::unwind_maps::UnwindMaps;
+
+/// Reason why a table was not placed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(transparent)]
+    Table(#[from] crate::eh_frame::Error),
+    #[error(transparent)]
+    Full(#[from] Full),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+/// Writes tables.
+pub(super) struct TableWriter {
+    layout: Layout,
+    /// Number of unwind rules written to the BPF map.
+    rules: usize,
+}
+
+impl TableWriter {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { layout: Layout::new(limits), rules: 0 }
+    }
+
+    /// Writes a table.
+    pub(super) fn place(&mut self, maps: &mut UnwindMaps, table: &Table) -> Result<Placement, Error> {
+        let plan = self.layout.place(table);
+        let Plan { page_base, origin, .. } = self.write(maps, plan)?;
+        Ok(Placement { page_base, pages: table.pages(), origin, code: table.code().to_vec() })
+    }
+
+    /// Reserves the pages of a table that is not built yet. The BPF programs find that they are pending.
+    pub(super) fn reserve(&mut self, maps: &mut UnwindMaps, table: &Descriptions) -> Result<Placement, Error> {
+        let pages = table.pages();
+        let page_base = self.layout.reserve(pages)?;
+        maps.set_pages_pending(page_base..page_base + pages)?;
+        Ok(Placement { page_base, pages, origin: table.origin(), code: table.code().to_vec() })
+    }
+
+    /// Writes page `number` of a table with reserved pages, which has more.
+    pub(super) fn place_page(
+        &mut self,
+        maps: &mut UnwindMaps,
+        placement: &Placement,
+        number: u32,
+        rows: &PageRows,
+    ) -> Result<(), Error> {
+        let plan = self.layout.place_page(placement.page_base, rows);
+        self.write_rules(maps)?;
+        let PagePlan { chunks, page } = plan?;
+        write_rows(maps, &chunks)?;
+        Ok(maps.write_pages(placement.page_base + number, &[page])?)
+    }
+
+    /// Writes a table with reserved pages. No page is pending after that, even if there is no table, unless there is no
+    /// space for it.
+    pub(super) fn complete(
+        &mut self,
+        maps: &mut UnwindMaps,
+        placement: &Placement,
+        table: Result<Table, crate::eh_frame::Error>,
+    ) -> Result<(), Error> {
+        let written = table.map_err(Error::from).and_then(|table| {
+            // The pages are those of the table.
+            let fits = table.pages() <= placement.pages;
+            let plan = if fits { self.layout.place_at(&table, placement.page_base) } else { Err(Full::Pages) };
+            self.write(maps, plan).map(drop)
+        });
+        if !matches!(written, Err(Error::Full(_))) {
+            maps.clear_pending_pages(placement.page_base..placement.page_base + placement.pages)?;
+        }
+        written
+    }
+
+    /// Frees the space of a table.
+    pub(super) fn release(&mut self, space: Space) {
+        self.layout.release(space.page_base, space.pages);
+    }
+
+    /// Share of the space that is free.
+    pub(super) fn free_share(&self) -> f64 {
+        self.layout.free_share()
+    }
+
+    fn write(&mut self, maps: &mut UnwindMaps, plan: Result<Plan, Full>) -> Result<Plan, Error> {
+        // The rules stay even if the rows do not fit.
+        self.write_rules(maps)?;
+        let plan = plan?;
+        write_rows(maps, &plan.chunks)?;
+        maps.write_pages(plan.page_base, &plan.pages)?;
+        Ok(plan)
+    }
+
+    /// Writes the new rules. There are far fewer than 2^32.
+    fn write_rules(&mut self, maps: &mut UnwindMaps) -> Result<(), KernelError> {
+        let rules = self.layout.rules().rules();
+        maps.write_rules(self.rules as u32, &rules[self.rules..])?;
+        self.rules = rules.len();
+        Ok(())
+    }
+}
+
+fn write_rows(maps: &mut UnwindMaps, chunks: &[Chunk]) -> Result<(), KernelError> {
+    chunks.iter().try_for_each(|chunk| maps.write_rows(chunk.blob, chunk.offset, &chunk.rows))
+}
