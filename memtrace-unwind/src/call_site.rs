@@ -1,5 +1,9 @@
 //! Call instructions, read backwards from a return address.
 
+use memtrace_common::unwind::cfa;
+
+use crate::{Kind, Memory, Table};
+
 /// Processor of the code that is unwound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
@@ -10,9 +14,9 @@ pub enum Machine {
 }
 
 /// [`target`] of bytes that are no call instruction.
-pub(crate) const NO_CALL: u64 = 0;
+const NO_CALL: u64 = 0;
 /// [`target`] of a call through a register or memory.
-pub(crate) const INDIRECT: u64 = 1;
+const INDIRECT: u64 = 1;
 
 /// Returns the address that the call before `return_address` calls, [`INDIRECT`] or [`NO_CALL`]. `before` are the eight
 /// bytes before the return address.
@@ -21,7 +25,7 @@ pub(crate) const INDIRECT: u64 = 1;
 /// verifier refuses.
 #[inline(always)]
 #[must_use]
-pub(crate) const fn target(machine: Machine, before: u64, return_address: u64) -> u64 {
+const fn target(machine: Machine, before: u64, return_address: u64) -> u64 {
     match machine {
         Machine::X86_64 => x86_64(before, return_address),
         Machine::Aarch64 => aarch64((before >> 32) as u32, return_address),
@@ -79,11 +83,31 @@ const fn aarch64(instruction: u32, return_address: u64) -> u64 {
 /// AMD64 supplement, section 5.2): `jmp *rel32(%rip)`, with or without `bnd` and `endbr64` before it.
 #[inline(always)]
 #[must_use]
-pub(crate) const fn is_jump_through_memory(start: u64) -> bool {
+const fn is_jump_through_memory(start: u64) -> bool {
     const ENDBR64: u64 = 0xfa1e_0ff3;
     let code = if start & 0xffff_ffff == ENDBR64 { start >> 32 } else { start };
     let code = if code & 0xff == 0xf2 { code >> 8 } else { code };
     code & 0xffff == 0x25ff
+}
+
+/// Returns true if `address` can be a return address of code without rows: the instruction before it is a call that can
+/// lead to such code. In JIT code any address can be one: HotSpot's interpreter pushes return addresses and jumps
+/// (`prepare_invoke`, src/hotspot/cpu/x86/templateTable_x86.cpp).
+#[inline(always)]
+pub(crate) fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
+    let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };
+    let called = target(memory.machine(), before, address);
+    if called == INDIRECT {
+        return true;
+    }
+    let found = table.lookup(if called == NO_CALL { address.wrapping_sub(1) } else { called });
+    if called == NO_CALL {
+        return found.kind == Kind::Generated;
+    }
+    // An entry of a PLT has a rule, but only jumps to the function.
+    found.kind != Kind::Rule
+        || matches!(found.rule.cfa_kind, cfa::NONE | cfa::PLT)
+        || memory.code(called).is_some_and(is_jump_through_memory)
 }
 
 #[cfg(test)]

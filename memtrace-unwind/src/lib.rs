@@ -15,11 +15,13 @@ extern crate std;
 pub mod cache;
 mod call_site;
 pub mod lookup;
+mod registers;
 mod walk;
 mod window;
 
 pub use call_site::Machine;
-pub use walk::{InitialRegisters, Position, Registers, Walk, mix};
+pub use registers::{InitialRegisters, Registers};
+pub use walk::{Position, Walk, mix};
 pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
 
 use memtrace_common::unwind::Rule;

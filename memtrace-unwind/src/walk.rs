@@ -6,7 +6,8 @@ use core::ops::ControlFlow;
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
 use memtrace_common::wire::{End, FRAME_BY_FP, MAX_FRAMES};
 
-use crate::call_site::{self, INDIRECT, NO_CALL};
+use crate::call_site::can_return_to;
+use crate::registers::{InitialRegisters, NUMBERED};
 use crate::{Kind, Memory, Table};
 
 /// Limit for the size of a frame: the default stack size (`_STK_LIM`, include/uapi/linux/resource.h).
@@ -25,7 +26,6 @@ const CONTEXT_IP: u64 = 128;
 /// DWARF register numbers of x86-64 (System V ABI, AMD64 supplement, figure 3.36).
 const FRAME_POINTER: u32 = 6;
 const STACK_POINTER: u32 = 7;
-const NUMBERED: usize = 16;
 
 /// The instruction pointer is a return address, so the call is before it.
 const RETURN: u32 = 1 << 0;
@@ -39,41 +39,6 @@ const ANY_BY_FP: u32 = 1 << 3;
 const LEAF: u32 = 1 << 4;
 /// The frame pointer was followed in an object without a row there, not in JIT code.
 const FROM_GAP: u32 = 1 << 5;
-
-/// Registers at the start of a walk.
-pub trait InitialRegisters {
-    /// The instruction pointer.
-    fn ip(&self) -> u64;
-    /// True if the instruction pointer is a return address, as in a return probe; else it is the next instruction.
-    fn ip_is_return(&self) -> bool;
-    /// Returns a register by its DWARF number, which is below 16; 6 is the frame pointer and 7 the stack pointer.
-    fn register(&self, number: usize) -> u64;
-}
-
-/// Registers at the start of a walk, as values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registers {
-    /// The instruction pointer.
-    pub ip: u64,
-    /// True if the instruction pointer is a return address, as in a return probe; else it is the next instruction.
-    pub ip_is_return: bool,
-    /// Registers by DWARF number; 6 is the frame pointer and 7 the stack pointer.
-    pub numbered: [u64; NUMBERED],
-}
-
-impl InitialRegisters for Registers {
-    fn ip(&self) -> u64 {
-        self.ip
-    }
-
-    fn ip_is_return(&self) -> bool {
-        self.ip_is_return
-    }
-
-    fn register(&self, number: usize) -> u64 {
-        self.numbered[number & (NUMBERED - 1)]
-    }
-}
 
 /// Position of a walk: registers of the current frame, and what the walk knows about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,26 +354,6 @@ impl Walk {
             _ => Err(End::RegisterLost),
         }
     }
-}
-
-/// Returns true if `address` can be a return address of code without rows: the instruction before it is a call that can
-/// lead to such code. In JIT code any address can be one: HotSpot's interpreter pushes return addresses and jumps
-/// (`prepare_invoke`, src/hotspot/cpu/x86/templateTable_x86.cpp).
-#[inline(always)]
-fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
-    let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };
-    let target = call_site::target(memory.machine(), before, address);
-    if target == INDIRECT {
-        return true;
-    }
-    let found = table.lookup(if target == NO_CALL { address.wrapping_sub(1) } else { target });
-    if target == NO_CALL {
-        return found.kind == Kind::Generated;
-    }
-    // An entry of a PLT has a rule, but only jumps to the function.
-    found.kind != Kind::Rule
-        || matches!(found.rule.cfa_kind, cfa::NONE | cfa::PLT)
-        || memory.code(target).is_some_and(call_site::is_jump_through_memory)
 }
 
 #[inline(always)]

@@ -4,7 +4,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::*;
-use crate::Lookup;
+use crate::{Lookup, Registers};
 
 mod arbitrary;
 mod ends;
