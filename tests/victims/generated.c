@@ -1,13 +1,10 @@
 /* Generates functions at run time, as a JIT compiler does, and calls back through them. One keeps a frame pointer; the
  * others use the register for other values. */
 #define _GNU_SOURCE
-#include "ledger.h"
+#include "call_back.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define NOIPA __attribute__((noipa))
 
 /* push %rbp; mov %rsp,%rbp; call *%rdi; pop %rbp; ret */
 static const unsigned char with_frame_pointer[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
@@ -20,33 +17,16 @@ static const unsigned char with_code[] = {0x55, 0x48, 0x89, 0xfd, 0xff, 0xd7, 0x
 static const unsigned char with_data[] = {0x55, 0x48, 0x83, 0xec, 0x20, 0x48, 0x8d, 0x6c, 0x24, 0x08, 0x48, 0x89, 0x6d,
                                           0x00, 0x48, 0x89, 0x6d, 0x08, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x20, 0x5d, 0xc3};
 
-static size_t size;
-
-NOIPA static void allocate(void) {
-    void *block = malloc(size);
-    ledger_alloc(NULL, block, size);
-}
-
-NOIPA static void called_back(void) {
-    allocate();
-    __asm__ volatile("");
-}
-
-NOIPA static void through(void *code) {
-    ((void (*)(void (*)(void)))code)(called_back);
-    __asm__ volatile("");
-}
-
-static void *write_code(unsigned char *at, const unsigned char *code, size_t length) {
+static caller *write_code(unsigned char *at, const unsigned char *code, size_t length) {
     memcpy(at, code, length);
-    return at;
+    return (caller *)at;
 }
 
 int main(void) {
     unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         abort();
-    void *codes[] = {
+    caller *codes[] = {
         write_code(page, with_frame_pointer, sizeof with_frame_pointer),
         write_code(page + 64, with_zero, sizeof with_zero),
         write_code(page + 128, with_code, sizeof with_code),

@@ -1,14 +1,11 @@
 /* Calls back through functions in assembly without call frame information. One keeps a frame pointer. The others keep
  * none: the register still belongs to an outer function, or has another value. */
-#include "ledger.h"
+#include "call_back.h"
 
-#include <stdlib.h>
-
-#define NOIPA __attribute__((noipa))
 #define FUNCTION(name, body)                                                                                           \
     __asm__(".pushsection .text\n.type " #name ", @function\n" #name ":\n" body "\n.size " #name                     \
             ", . - " #name "\n.popsection");                                                                           \
-    void name(void (*)(void))
+    caller name
 
 /* Where the stack of the caller must continue. */
 FUNCTION(by_hand, "push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret");
@@ -27,25 +24,8 @@ FUNCTION(with_cycle, "push %rbp; sub $32, %rsp; lea 8(%rsp), %rbp; mov %rbp, (%r
 FUNCTION(unaligned, "push %rbp; sub $32, %rsp; lea 9(%rsp), %rbp; movq $0, (%rbp); lea 1f(%rip), %rax;"
                     "mov %rax, 8(%rbp); call *%rdi; 1: add $32, %rsp; pop %rbp; ret");
 
-static size_t size;
-
-NOIPA static void allocate(void) {
-    void *block = malloc(size);
-    ledger_alloc(NULL, block, size);
-}
-
-NOIPA static void called_back(void) {
-    allocate();
-    __asm__ volatile("");
-}
-
-NOIPA static void through(void (*code)(void (*)(void))) {
-    code(called_back);
-    __asm__ volatile("");
-}
-
 /* Keeps a frame pointer, because its frame has no constant size. */
-NOIPA static void outer(void (*code)(void (*)(void)), size_t length) {
+NOIPA static void outer(caller *code, size_t length) {
     char space[length];
     __asm__ volatile("" : : "r"(space) : "memory");
     through(code);
@@ -53,7 +33,7 @@ NOIPA static void outer(void (*code)(void (*)(void)), size_t length) {
 }
 
 int main(void) {
-    void (*const codes[])(void (*)(void)) = {by_hand, without_frame, with_data, with_code, with_cycle, unaligned};
+    caller *const codes[] = {by_hand, without_frame, with_data, with_code, with_cycle, unaligned};
     ledger_start();
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         for (size = 1000 * (i + 1); size < 1000 * (i + 1) + 30; size++)
