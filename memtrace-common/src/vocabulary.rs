@@ -71,6 +71,9 @@ loss_reasons! {
     /// The ring was full at a change of mappings.
     RingFullMap = "ring_full_map",
         "changes of mappings that found their ring full; raise --ring-size";
+    /// The ring of removed cgroups was full.
+    RingFullCgroup = "ring_full_cgroup",
+        "removed cgroups that found their ring full, so that their processes may be shown without a cgroup";
     /// No slot was free for a pending call.
     PendingFull = "pending_full",
         "calls that were not recorded because too many threads use the allocator";

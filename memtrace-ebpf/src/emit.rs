@@ -362,11 +362,13 @@ pub fn table_request(record: TableRequestRecord) -> bool {
     }
 }
 
-/// Records the path of a removed cgroup: the string at the address `path`, in the kernel. If the ring is full, the
-/// cgroup has no name in the report.
+/// Records the path of a removed cgroup: the string at the address `path`, in the kernel.
 #[inline(always)]
-pub fn removed_cgroup(id: u64, hierarchy: u32, path: u64) {
-    let Some(mut entry) = REMOVED_CGROUPS.reserve(0) else { return };
+pub fn removed_cgroup(context: &impl EbpfContext, id: u64, hierarchy: u32, path: u64) {
+    let Some(mut entry) = REMOVED_CGROUPS.reserve(0) else {
+        loss::count(context, LossReason::RingFullCgroup, 1);
+        return;
+    };
     let record = entry.as_mut_ptr();
     // SAFETY: the pointer is that of the reserved record.
     let into = unsafe { &raw mut (*record).path };

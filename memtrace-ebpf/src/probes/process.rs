@@ -154,7 +154,7 @@ fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
     let group: u64 = context.arg(0);
     let hierarchy = cgroup::hierarchy_of(group);
     if cgroup::is_recorded(hierarchy) {
-        emit::removed_cgroup(cgroup::id(group), hierarchy, context.arg(1));
+        emit::removed_cgroup(&context, cgroup::id(group), hierarchy, context.arg(1));
     }
     0
 }
