@@ -168,15 +168,7 @@ impl Symbolizer {
 }
 
 fn frame_outside_objects(address: Option<AbsAddr>, reason: Unnamed) -> Frame {
-    Frame {
-        name: Err(reason),
-        object: None,
-        offset: None,
-        address,
-        location: None,
-        inlined: false,
-        by_frame_pointer: false,
-    }
+    Frame { address, ..Frame::new(Err(reason)) }
 }
 
 /// Returns the frames at one address of an object, outermost first.

@@ -83,15 +83,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
         for stack in &stacks {
             processes[stack.process].total += stack.usage;
         }
-        let frame = |name: &str| Frame {
-            name: Ok(Name(String::from(name))),
-            object: None,
-            offset: None,
-            address: None,
-            location: None,
-            inlined: false,
-            by_frame_pointer: false,
-        };
+        let frame = |name: &str| Frame::new(Ok(Name(String::from(name))));
         Profile {
             duration: Duration::from_secs(1),
             processes,

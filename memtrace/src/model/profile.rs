@@ -270,6 +270,20 @@ pub struct Location {
 }
 
 impl Frame {
+    /// Creates a frame of which nothing but the name, or the reason for a missing one, is known.
+    #[must_use]
+    pub const fn new(name: Result<Name, Unnamed>) -> Self {
+        Self {
+            name,
+            object: None,
+            offset: None,
+            address: None,
+            location: None,
+            inlined: false,
+            by_frame_pointer: false,
+        }
+    }
+
     /// Returns the text for a picture or a list: the name, or `object+0xoffset`, or `[0xaddress]`.
     #[must_use]
     pub fn label(&self) -> String {

@@ -85,15 +85,7 @@ impl GeneratedNames {
     pub(super) fn frame(&self, id: NameId) -> Frame {
         let FunctionName { name, location } = FunctionName::parse(self.names.get(id.0));
         let location = location.map(|(file, line)| Location { file: file.into(), line: Some(line) });
-        Frame {
-            name: Ok(Name(name)),
-            object: None,
-            offset: None,
-            address: None,
-            location,
-            inlined: false,
-            by_frame_pointer: false,
-        }
+        Frame { location, ..Frame::new(Ok(Name(name))) }
     }
 
     /// Starts to remove names: only those of [`RetainedNames::keep`] remain.

@@ -85,15 +85,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn frame(name: &str) -> Frame {
-    Frame {
-        name: Ok(Name(String::from(name))),
-        object: None,
-        offset: None,
-        address: None,
-        location: None,
-        inlined: false,
-        by_frame_pointer: false,
-    }
+    Frame::new(Ok(Name(String::from(name))))
 }
 
 /// `count` blocks of `bytes` in all, of which one of `held` bytes, or none, was not freed.

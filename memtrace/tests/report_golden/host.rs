@@ -81,15 +81,7 @@ fn service(unit: &str) -> Cgroup {
 }
 
 fn frame(name: &str) -> Frame {
-    Frame {
-        name: Ok(Name(String::from(name))),
-        object: None,
-        offset: None,
-        address: None,
-        location: None,
-        inlined: false,
-        by_frame_pointer: false,
-    }
+    Frame::new(Ok(Name(String::from(name))))
 }
 
 fn process(

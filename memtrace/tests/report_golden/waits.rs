@@ -141,15 +141,7 @@ fn stats_of(work: ReclaimKind, durations: &[u64]) -> StallStats {
 }
 
 fn frame(name: &str) -> Frame {
-    Frame {
-        name: Ok(Name(name.to_owned())),
-        object: None,
-        offset: None,
-        address: None,
-        location: None,
-        inlined: false,
-        by_frame_pointer: false,
-    }
+    Frame::new(Ok(Name(name.to_owned())))
 }
 
 fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {

@@ -10,15 +10,7 @@ use crate::model::{
 
 /// The profile of one process of that name, with stacks of these frames and live bytes.
 fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile {
-    let frame = |name: &&str| Frame {
-        name: Ok(Name(String::from(*name))),
-        object: None,
-        offset: None,
-        address: None,
-        location: None,
-        inlined: false,
-        by_frame_pointer: false,
-    };
+    let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
     let stack = |(frames, bytes): &(Vec<usize>, u64)| StackProfile {
         process: 0,
         part: Partition::Whole,

@@ -74,15 +74,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
         for stack in &stacks {
             processes[stack.process].total += stack.usage;
         }
-        let frame = |name: &str| Frame {
-            name: Ok(Name(String::from(name))),
-            object: None,
-            offset: None,
-            address: None,
-            location: None,
-            inlined: false,
-            by_frame_pointer: false,
-        };
+        let frame = |name: &str| Frame::new(Ok(Name(String::from(name))));
         let frames = ["f", "g", "h\"\u{1}", "i", "j"].map(frame).into();
         Profile { duration: Duration::from_secs(9), processes, stacks, frames, ..Profile::default() }
     })
@@ -165,15 +157,7 @@ fn stack(process: usize, frame: usize, live: u64, alloc: u64) -> StackProfile {
 }
 
 fn frame(index: usize) -> Frame {
-    Frame {
-        name: Ok(Name(format!("f{index}"))),
-        object: None,
-        offset: None,
-        address: None,
-        location: None,
-        inlined: false,
-        by_frame_pointer: false,
-    }
+    Frame::new(Ok(Name(format!("f{index}"))))
 }
 
 fn ended(pid: u32, comm: &str, alloc: u64) -> ProcessProfile {

@@ -14,15 +14,7 @@ use crate::model::{
 };
 
 fn frame(name: &str) -> Frame {
-    Frame {
-        name: Ok(Name(String::from(name))),
-        object: None,
-        offset: None,
-        address: None,
-        location: None,
-        inlined: name.starts_with("inlined"),
-        by_frame_pointer: false,
-    }
+    Frame { inlined: name.starts_with("inlined"), ..Frame::new(Ok(Name(String::from(name)))) }
 }
 
 fn id(pid: u32, ordinal: u32) -> ImageId {

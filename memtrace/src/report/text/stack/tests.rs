@@ -3,15 +3,7 @@ use crate::model::{Frame, FrameId, Name, Partition, Profile, StackEnd, Usage, Va
 
 /// Lines of a stack of these functions, the outermost first.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
-    let frame = |name: &&str| Frame {
-        name: Ok(Name(String::from(*name))),
-        object: None,
-        offset: None,
-        address: None,
-        location: None,
-        inlined: false,
-        by_frame_pointer: false,
-    };
+    let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
     let ids = (0..names.len()).map(FrameId::new).collect();
     let stack = StackProfile {
