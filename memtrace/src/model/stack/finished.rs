@@ -45,6 +45,19 @@ impl FinishedStacks {
         }
     }
 
+    /// Returns true if the frames of all stacks of an image that has ended are known. Others can be in copies that have not
+    /// arrived or are not finished.
+    #[must_use]
+    pub fn completes(&self, image: &EndedImage) -> bool {
+        let process = self.0.get(&image.id.pid);
+        let is_known = |id: StackId| {
+            !id.has_frames()
+                || image.stacks.contains(id)
+                || process.is_some_and(|process| process.ids.contains_key(&id))
+        };
+        image.usage.iter().all(|(_, usage)| usage.by_stack.keys().all(|key| is_known(key.stack)))
+    }
+
     /// Replaces the ids of copies in an image that has ended, and forgets the stacks of its process if that has ended too.
     pub fn apply_to_ended(&mut self, image: &mut EndedImage) {
         let pid = image.id.pid;
@@ -137,6 +150,11 @@ mod tests {
         let mut finished = FinishedStacks::default();
         finished.add(PID, StackId(101), StackId(10), whole.clone());
         finished.add(Pid(2), StackId(102), StackId(20), whole.clone());
+        let (mut sent, mut cut) = (ended(ImageEnd::Exec), ended(ImageEnd::Exec));
+        sent.stacks = [(StackId(10), whole.clone())].into();
+        cut.usage[0].1 = image(&[(101, 4)]);
+        assert!(finished.completes(&sent) && finished.completes(&cut));
+        assert!(!FinishedStacks::default().completes(&sent) && !finished.completes(&ended(ImageEnd::Exit)));
         for end in [ImageEnd::Exec, ImageEnd::Exit] {
             let mut ended = ended(end);
             finished.apply_to_ended(&mut ended);

@@ -19,12 +19,15 @@ use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
 /// Batches of parts that the shards can send before they keep them.
 const BATCHES: usize = 256;
 
-/// Time after its end at which an image is completed. Its mmap events and stack copies have arrived by then: they are in
-/// other buffers than the record of its end.
+/// Time after its end at which an image is completed. Its mmap events have arrived by then: they are in other buffers than
+/// the record of its end.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// Time that a part, or the unwind table of a cut stack, may take.
+/// Time that a part or an mmap event may take.
 const OVERDUE: Duration = Duration::from_secs(5);
+
+/// Time that stacks may take that are finished in user space: until the tables of all objects of a new program are built.
+const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 
 /// Images that have ended during a run.
 pub(super) struct EndedImages {
@@ -74,10 +77,11 @@ impl EndedImages {
     pub(super) fn complete(&mut self, now: Tick, shards: &Shards, run: &mut Completion<'_>) {
         self.receive();
         let (settled, overdue) = (earlier(now, SETTLED), earlier(now, OVERDUE));
-        let waiting = run.tables.waiting_processes();
+        let stacks_overdue = earlier(now, STACKS_OVERDUE);
         let images = self.assembly.take_complete(|image| {
-            let is_awaited = waiting.contains(&image.id.pid) || run.tracker.awaits_end(image.id);
-            (image.at < settled && !is_awaited) || image.at < overdue || now == Tick(u32::MAX)
+            let has_ended = image.at < overdue || image.at < settled && !run.tracker.awaits_end(image.id);
+            // Ticks end after 52 days.
+            now == Tick(u32::MAX) || has_ended && (image.at < stacks_overdue || run.tables.completes(image))
         });
         run.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
         if !images.is_empty() {

@@ -1,6 +1,6 @@
 //! Stacks that were cut at an object without a table: their walks are finished in a copy once the table is there.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::copy_thread::CopyThread;
 use super::placed_tables::{PlacedCode, PlacedTables};
 use crate::kernel::Kernel;
 use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
-use crate::model::{AbsAddr, EndedImage, FinishedStacks, Mapping, Object, Pid, ProcessImage};
+use crate::model::{AbsAddr, EndedImage, FinishedStacks, Mapping, Object, ProcessImage};
 use crate::session::track::ProcessTracker;
 
 /// Limit of the time of a call of [`CutStacks::finish_walks`], so that mappings, requests and tables are processed in
@@ -141,9 +141,9 @@ impl CutStacks {
         !self.ready.is_empty()
     }
 
-    /// Returns the processes with copies that are not finished.
-    pub(super) fn waiting_processes(&self) -> BTreeSet<Pid> {
-        self.waiting.values().flatten().chain(&self.ready).map(StackCopy::pid).collect()
+    /// Returns true if the frames of all stacks of an image that has ended are known.
+    pub(super) fn completes(&self, image: &EndedImage) -> bool {
+        self.finished.completes(image)
     }
 
     /// Replaces the ids of copies in an image that has ended.

@@ -149,9 +149,9 @@ impl UnwindTables {
         }
     }
 
-    /// Returns the processes of which stacks wait for tables.
-    pub(in crate::session) fn waiting_processes(&self) -> BTreeSet<Pid> {
-        self.cut_stacks.as_ref().map(CutStacks::waiting_processes).unwrap_or_default()
+    /// Returns true if no stack of an image that has ended waits to be finished in user space.
+    pub(in crate::session) fn completes(&self, image: &EndedImage) -> bool {
+        self.cut_stacks.as_ref().is_none_or(|stacks| stacks.completes(image))
     }
 
     /// Gives the stacks of an image that has ended the ids of the stacks that were finished in user space.
