@@ -42,7 +42,7 @@ fn gaps_and_overlaps_at_page_borders_are_those_of_the_table() {
     object.function(
         0x10,
         0x2800,
-        (0..0x50).map(|row| (row * 0x80, Instruction::CfaOffset(16 + 8 * row as i32))).collect(),
+        (0..0x50_u32).map(|row| (row * 0x80, Instruction::CfaOffset(16 + 8 * row.cast_signed()))).collect(),
     );
     function(&mut object, 0x1ff0, 0x20, 8);
     function(&mut object, 0x1ff0, 0x10, 24);

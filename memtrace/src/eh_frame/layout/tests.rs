@@ -128,7 +128,7 @@ fn pages_can_be_placed_before_their_table() {
     object.function(
         0x80,
         0x5000,
-        (0..0x500).map(|row| (row * 16, Instruction::CfaOffset(16 + 8 * (row % 2) as i32))).collect(),
+        (0..0x500_u32).map(|row| (row * 16, Instruction::CfaOffset(16 + 8 * (row % 2).cast_signed()))).collect(),
     );
     object.function(0x7ff8, 0x20, first(Instruction::CfaOffset(32)));
     let file = object.file(FoundBy::Sections);
