@@ -95,10 +95,10 @@ impl CgroupResolver {
 
     /// Returns true if the path of each of these cgroups is known.
     pub(super) fn knows(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> bool {
-        self.hierarchies
-            .numbers()
-            .zip(ids)
-            .all(|(number, id)| id.is_none_or(|id| self.paths.contains_key(&(number, id))))
+        let is_known =
+            |(number, id): (u32, Option<CgroupId>)| id.is_none_or(|id| self.paths.contains_key(&(number, id)));
+        // Without paths, the hierarchies were not read yet.
+        !self.paths.is_empty() && self.hierarchies.numbers().zip(ids).all(is_known)
     }
 
     /// Returns the cgroup with these ids; `None` if the path in one of the hierarchies is not known.
